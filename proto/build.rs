@@ -1,0 +1,17 @@
+//! Compiles the `.proto` files with protox, so that no protoc is needed, and
+//! keeps their descriptors for gRPC reflection.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+use prost::Message as _;
+
+const FILES: &[&str] = &["dapr/proto/components/v1/lock.proto"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=dapr");
+    let descriptors = protox::compile(FILES, ["."])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin");
+    fs::write(out, descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! The wire of leasehold: messages, clients and servers generated from the
+//! `.proto` files beside this crate, and their descriptors.
+
+/// Dapr's pluggable-component protocol, with the alpha2 lock store.
+pub mod components {
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+    tonic::include_proto!("dapr.proto.components.v1");
+}
+
+/// Every file's descriptor, encoded as a `google.protobuf.FileDescriptorSet`,
+/// as gRPC reflection serves it.
+pub const FILE_DESCRIPTOR_SET: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
