@@ -1,0 +1,89 @@
+//! Adapters of the port: what keeps the locks.
+//!
+//! [`KINDS`] is the one place that knows which there are.
+
+pub mod memory;
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use tracing::warn;
+
+use crate::{
+    lock::{Backend, Clock, LockError, Settings, Store, Violation},
+    properties::Properties,
+};
+
+/// Every backend there is. To add one, add its [`Kind`] here.
+pub const KINDS: &[Kind] = &[memory::KIND];
+
+/// A backend that can be opened from a component's properties.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    /// Its name: `redis` is the component type `lock.redis`.
+    pub name: &'static str,
+    /// Reads its own properties, noting every mistake, and says how to connect
+    /// with them. Nothing is connected if any property was bad.
+    pub read: fn(&mut Properties) -> Connect,
+}
+
+/// Connects a backend whose properties have been read.
+pub type Connect =
+    Box<dyn FnOnce(Context) -> BoxFuture<'static, Result<Arc<dyn Backend>, OpenError>> + Send>;
+
+/// What a backend is given besides its own properties.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The limits that all backends share.
+    pub settings: Settings,
+    /// The wall clock.
+    pub clock: Clock,
+}
+
+/// Why a backend could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The server refused what the properties say (credentials, a database
+    /// number): they are named.
+    #[error("{0:?}")]
+    Refused(Vec<Violation>),
+    /// The server was not reached.
+    #[error("{0}")]
+    Unavailable(Arc<str>),
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Kind").field(&self.name).finish()
+    }
+}
+
+impl Kind {
+    /// The kind of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        KINDS.iter().copied().find(|kind| kind.name == name)
+    }
+
+    /// Opens a store with a component's metadata items. A bad property is
+    /// [`LockError::InvalidMetadata`], an unreachable server
+    /// [`LockError::StoreUnavailable`]; nothing is left behind by either.
+    pub async fn open(
+        self,
+        items: impl IntoIterator<Item = (String, String)>,
+        clock: Clock,
+    ) -> Result<Store, LockError> {
+        let mut properties = Properties::new(items);
+        let settings = properties.settings();
+        let connect = (self.read)(&mut properties);
+        for warning in properties.finish().map_err(LockError::InvalidMetadata)? {
+            warn!(store = self.name, "{warning}");
+        }
+        let context = Context { settings: settings.clone(), clock };
+        let backend = connect(context).await.map_err(|error| match error {
+            OpenError::Refused(violations) => LockError::InvalidMetadata(violations),
+            OpenError::Unavailable(why) => LockError::StoreUnavailable(why),
+        })?;
+        Ok(Store::new(backend, settings))
+    }
+}

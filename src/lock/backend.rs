@@ -1,0 +1,227 @@
+//! The port: what the domain asks of whatever keeps the locks.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::{
+    AttemptId, FencingToken, Holder, LockId, Mode, RequestId, ResourceId, Ttl, Violation,
+};
+
+/// What a backend can do beyond the core; the names are those of the
+/// protocol's `Features`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// Every grant has a token that rises strictly per resource.
+    Fencing,
+    /// An unlock may end whoever's grant it is.
+    ForceUnlock,
+    /// Waiters are served first come, first served.
+    Fair,
+    /// A repeated `request_id` finds its own grant again.
+    Replay,
+    /// Every operation takes effect at one instant between call and answer,
+    /// whatever node fails.
+    Linearizable,
+}
+
+impl Feature {
+    /// The protocol's name of it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fencing => "FENCING",
+            Self::ForceUnlock => "FORCE_UNLOCK",
+            Self::Fair => "FAIR",
+            Self::Replay => "REPLAY",
+            Self::Linearizable => "LINEARIZABLE",
+        }
+    }
+}
+
+/// One attempt to acquire, checked. Its `id` is its own: a repeated request is
+/// another attempt with the same `request_id`.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// Names this attempt; kept with the grant, so that clean-up compares it.
+    pub id: AttemptId,
+    /// What to lock.
+    pub resource: ResourceId,
+    /// The grant's name: the caller's, or made for this attempt.
+    pub lock_id: LockId,
+    /// Whether the caller brought `lock_id`, so that a replay must match it.
+    pub lock_id_given: bool,
+    /// Finds a live grant of an earlier attempt again.
+    pub request_id: Option<RequestId>,
+    /// What the grant allows besides itself.
+    pub mode: Mode,
+    /// A public label, shown to those refused.
+    pub holder: Option<Holder>,
+    /// How long the grant shall last at least.
+    pub ttl: Ttl,
+}
+
+/// One successful acquisition, as the backend made or found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The grant's name: on a replay, that of the first attempt.
+    pub lock_id: LockId,
+    /// Greater than that of every earlier grant of the resource.
+    pub token: FencingToken,
+    /// The TTL granted: never shorter than the attempt's.
+    pub ttl: Duration,
+    /// When the operation was sent from which the TTL counts.
+    pub since: Instant,
+    /// Whether this attempt made the grant. One that merely found it (a
+    /// replay) must never undo it.
+    pub created: bool,
+}
+
+/// Asks to start the TTL of a grant again.
+#[derive(Clone, Debug)]
+pub struct Renewal {
+    /// What is locked.
+    pub resource: ResourceId,
+    /// The grant.
+    pub lock_id: LockId,
+    /// How long it shall last from now, at least.
+    pub ttl: Ttl,
+}
+
+/// A grant that lives on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewed {
+    /// The TTL granted: never shorter than the renewal's.
+    pub ttl: Duration,
+    /// When the operation was sent from which the TTL counts.
+    pub since: Instant,
+}
+
+/// Asks to end a grant, or an attempt wherever it has got to.
+///
+/// One value is used for every try of the same release, so that its [`Aim`]
+/// stays what the first try set.
+#[derive(Debug)]
+pub struct Release {
+    /// What is locked.
+    pub resource: ResourceId,
+    /// Whose grant.
+    pub of: ReleaseOf,
+    /// Which grants it can have been meant for.
+    pub aim: Aim,
+}
+
+/// Whose grant a [`Release`] ends.
+#[derive(Clone, Debug)]
+pub enum ReleaseOf {
+    /// The bearer's of this lock ID.
+    Owner(LockId),
+    /// Whoever's it is: force.
+    Anyone,
+    /// What this attempt created, and its place in the queue if it waits. A
+    /// grant that a replay has claimed since is no longer this attempt's.
+    Attempt(Arc<Attempt>),
+}
+
+/// The newest grant that a release can have been meant for.
+///
+/// A release whose reply was lost is tried again, perhaps much later; it must
+/// then not end a grant made since (trap 21). The backend sets a bound on the
+/// first try and compares the grant's token with it on each later one.
+#[derive(Debug, Default)]
+pub struct Aim(OnceLock<u64>);
+
+impl Aim {
+    /// The bound of the first try, or `bound`, which becomes it.
+    pub fn bound_or(&self, bound: u64) -> u64 {
+        *self.0.get_or_init(|| bound)
+    }
+
+    /// The bound, if a try has set one.
+    #[must_use]
+    pub fn bound(&self) -> Option<u64> {
+        self.0.get().copied()
+    }
+}
+
+/// Why a backend did not do what it was asked to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackendError {
+    /// A try found the resource held, or others waiting for it.
+    #[error("locked")]
+    Locked {
+        /// Who holds it, if known.
+        holder: Option<Holder>,
+    },
+    /// The lock ID (or, for a force, anybody) holds nothing there.
+    #[error("not held")]
+    NotHeld {
+        /// Whether somebody else holds the resource.
+        held: bool,
+    },
+    /// The live grant with this `request_id` was asked for differently.
+    #[error("{field} differs from that of the live grant with this request_id")]
+    ReplayMismatch {
+        /// The request's field: `lock_id` or `mode`.
+        field: &'static str,
+    },
+    /// A queue is full; says which.
+    #[error("too many waiters: {0}")]
+    TooManyWaiters(&'static str),
+    /// This backend cannot take the request (a key too long with its prefix,
+    /// say); nothing has changed.
+    #[error("{0}")]
+    Invalid(Violation),
+    /// The backend was not reached: literally nothing has changed, nor will.
+    #[error("unavailable: {0}")]
+    Unavailable(Arc<str>),
+    /// It was sent, and whether it happened is not known.
+    #[error("outcome unknown: {0}")]
+    Unknown(Arc<str>),
+}
+
+/// Whatever keeps the locks.
+///
+/// Rules for every verb:
+/// - `until` bounds it: by then it has answered, `Unavailable` if nothing was
+///   sent, `Unknown` if something was and no reply came. It may retry until
+///   then, but a retry of an acquisition must recognise its own attempt, and a
+///   retry of a release must not report what the first try may have done as
+///   [`BackendError::NotHeld`] (but as `Unknown`).
+/// - Its future may be dropped at any await. What is then left behind in the
+///   backend is at most what `unlock` of that attempt removes; what is left in
+///   memory is nothing.
+/// - An `unlock` of an attempt takes effect after everything that was sent for
+///   that attempt before (trap 7), also over a connection made anew.
+/// - A failed `try_lock` writes nothing (traps 2 and 3).
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// What it can do beyond the core.
+    fn features(&self) -> &'static [Feature];
+
+    /// Acquires a resource that is free and that nobody waits for.
+    async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError>;
+
+    /// Waits, in the order of arrival, until granted. Ends early only by being
+    /// dropped, by a full queue, or when the backend has been out of reach for
+    /// longer than the operation timeout.
+    async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError>;
+
+    /// Starts the TTL of a live grant again, with another TTL if asked. Never
+    /// creates one (trap 13).
+    async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError>;
+
+    /// Ends a grant and hands over to the first waiter.
+    async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError>;
+
+    /// Asks whether the backend answers.
+    async fn ping(&self, until: Instant) -> Result<(), BackendError>;
+
+    /// Gives back what the backend keeps for reuse and ends its tasks. Grants
+    /// stay with their holders.
+    async fn close(&self);
+}

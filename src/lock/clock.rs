@@ -1,0 +1,44 @@
+//! The wall clock, injected.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// The wall clock, read for the start of fencing tokens alone.
+///
+/// Expiry never depends on it (trap 19): all that measures time uses
+/// `tokio::time::Instant`, which is monotonic and stops in tests of paused
+/// time.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl Clock {
+    /// The system's clock.
+    #[must_use]
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
+    pub fn system() -> Self {
+        Self::from_fn(|| {
+            let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+        })
+    }
+
+    /// A clock of the caller's, in microseconds since the Unix epoch.
+    pub fn from_fn(unix_us: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(unix_us))
+    }
+
+    /// Microseconds since the Unix epoch. May jump either way.
+    #[must_use]
+    pub fn unix_us(&self) -> u64 {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}

@@ -1,0 +1,117 @@
+//! What can go wrong, as the edges tell it.
+
+use std::sync::Arc;
+
+use super::{BackendError, Holder};
+
+/// One bad field or property, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The field's name in the protocol, or the property's key in the YAML.
+    pub field: String,
+    /// What is wrong with it, as the rest of a sentence that begins with the
+    /// field's name.
+    pub problem: String,
+}
+
+impl Violation {
+    /// A violation of `field`.
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into() }
+    }
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.field, self.problem)
+    }
+}
+
+/// Why a call did not do what it was asked to. Each edge maps these to its own
+/// codes in one place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LockError {
+    /// A try found the resource held, or others waiting for it.
+    #[error("the resource is locked{}", holder_suffix(.holder.as_ref()))]
+    Locked {
+        /// Who holds it, if known.
+        holder: Option<Holder>,
+    },
+    /// The lock ID holds nothing there, or a force found the resource free.
+    #[error("the lock ID holds nothing there{}", if *.held { "; somebody else holds the resource" } else { "" })]
+    NotFound {
+        /// Whether somebody else holds the resource.
+        held: bool,
+    },
+    /// A field of the request is missing or bad; nothing has changed.
+    #[error("{0}")]
+    InvalidRequest(Violation),
+    /// Properties of an instance are missing or bad, all of them named; what
+    /// was there before stays.
+    #[error("{}", join(.0))]
+    InvalidMetadata(Vec<Violation>),
+    /// The instance was not initialised.
+    #[error(
+        "the instance {instance:?} is not initialised; send Init, or name it in a component YAML given with --resources-path"
+    )]
+    NotInitialized {
+        /// The instance's name, empty for the unnamed one.
+        instance: String,
+    },
+    /// What this store cannot do.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// The deadline passed while waiting; nothing is held.
+    #[error("the deadline passed while waiting for the lock; nothing is held")]
+    WaitDeadline,
+    /// A queue is full.
+    #[error("too many waiters: {0}")]
+    TooManyWaiters(&'static str),
+    /// The process has as many calls in flight as it takes.
+    #[error("too many calls in flight; try again")]
+    Overloaded,
+    /// The backend was not reached: it did not happen.
+    #[error("the lock store's backend is unavailable: {0}")]
+    StoreUnavailable(Arc<str>),
+    /// It may have happened; leasehold goes on until that is settled.
+    #[error("the outcome is unknown and is being settled: {0}")]
+    OutcomeUnknown(Arc<str>),
+    /// The process is draining.
+    #[error("the lock store is shutting down")]
+    ShuttingDown,
+    /// A defect of leasehold's, logged where it happened.
+    #[error("internal error")]
+    Internal,
+}
+
+impl From<Violation> for LockError {
+    fn from(violation: Violation) -> Self {
+        Self::InvalidRequest(violation)
+    }
+}
+
+impl From<BackendError> for LockError {
+    fn from(error: BackendError) -> Self {
+        match error {
+            BackendError::Locked { holder } => Self::Locked { holder },
+            BackendError::NotHeld { held } => Self::NotFound { held },
+            BackendError::ReplayMismatch { field } => Self::InvalidRequest(Violation::new(
+                field,
+                "differs from that of the live grant with this request_id; repeat the request \
+                 unchanged, or use another request_id",
+            )),
+            BackendError::TooManyWaiters(which) => Self::TooManyWaiters(which),
+            BackendError::Invalid(violation) => Self::InvalidRequest(violation),
+            BackendError::Unavailable(why) => Self::StoreUnavailable(why),
+            BackendError::Unknown(why) => Self::OutcomeUnknown(why),
+        }
+    }
+}
+
+fn holder_suffix(holder: Option<&Holder>) -> String {
+    holder.map(|holder| format!(" by {}", holder.as_str())).unwrap_or_default()
+}
+
+fn join(violations: &[Violation]) -> String {
+    violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

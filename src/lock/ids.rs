@@ -1,0 +1,227 @@
+//! Names: of what is locked, of a grant, of a request, of who asks.
+
+use std::{fmt, sync::Arc};
+
+use uuid::Uuid;
+
+use super::Violation;
+
+/// Longest resource ID in bytes, prefix included.
+const RESOURCE_ID_BYTES_MAX: usize = 1024;
+/// Longest lock ID, request ID and holder in bytes.
+const NAME_BYTES_MAX: usize = 256;
+
+/// What is locked: 1 to 1,024 bytes of UTF-8 without control characters.
+///
+/// Cheap to clone. Because no control character is allowed, a backend may use
+/// keys that begin with one for its own records.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceId(Arc<str>);
+
+impl ResourceId {
+    /// Checks and takes a resource ID; the violation names `resource_id`.
+    pub fn new(id: &str) -> Result<Self, Violation> {
+        const FIELD: &str = "resource_id";
+        if id.is_empty() {
+            return Err(Violation::new(FIELD, "is empty; name what is to be locked"));
+        }
+        limit(FIELD, id, RESOURCE_ID_BYTES_MAX)?;
+        if let Some(at) = id.char_indices().find(|(_, c)| c.is_control()) {
+            return Err(Violation::new(
+                FIELD,
+                format!("has the control character {:?} at byte {}; remove it", at.1, at.0),
+            ));
+        }
+        Ok(Self(id.into()))
+    }
+
+    /// The ID as the caller gave it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ResourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl fmt::Display for ResourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The opaque name of a grant and the only proof of its ownership: 1 to 256
+/// bytes.
+///
+/// `Debug` shows only its first characters, so that a log never holds a proof.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct LockId(Arc<str>);
+
+impl LockId {
+    /// Checks and takes a caller's lock ID; the violation names `lock_id`.
+    pub fn new(id: &str) -> Result<Self, Violation> {
+        const FIELD: &str = "lock_id";
+        if id.is_empty() {
+            return Err(Violation::new(
+                FIELD,
+                "is empty; give the ID that came with the grant",
+            ));
+        }
+        limit(FIELD, id, NAME_BYTES_MAX)?;
+        Ok(Self(id.into()))
+    }
+
+    /// An unguessable one: a random UUID.
+    #[must_use]
+    pub fn random() -> Self {
+        let mut buffer = Uuid::encode_buffer();
+        Self(Arc::from(&*Uuid::new_v4().hyphenated().encode_lower(&mut buffer)))
+    }
+
+    /// The whole ID: for the wire and the backend, never for a log.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: String = self.0.chars().take(4).collect();
+        write!(f, "{shown:?}…")
+    }
+}
+
+/// A caller's secret that makes a repeated request find its own grant again:
+/// 1 to 256 bytes. Absent where the caller gave an empty one.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RequestId(Arc<str>);
+
+impl RequestId {
+    /// Checks and takes a request ID, an empty one meaning none; the violation
+    /// names `request_id`.
+    pub fn new(id: &str) -> Result<Option<Self>, Violation> {
+        limit("request_id", id, NAME_BYTES_MAX)?;
+        Ok((!id.is_empty()).then(|| Self(id.into())))
+    }
+
+    /// The whole ID: for the backend, never for a log.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+/// A public label of who holds a lock, at most 256 bytes; never a proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder(Arc<str>);
+
+impl Holder {
+    /// Checks and takes a holder, an empty one meaning none; the violation
+    /// names `holder`.
+    pub fn new(label: &str) -> Result<Option<Self>, Violation> {
+        limit("holder", label, NAME_BYTES_MAX)?;
+        Ok((!label.is_empty()).then(|| Self(label.into())))
+    }
+
+    /// The label as the caller gave it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Names one attempt to acquire, so that its clean-up never touches what
+/// another attempt made, even under the same lock ID.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AttemptId(u128);
+
+impl AttemptId {
+    /// One that no other attempt of any process has.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(Uuid::new_v4().as_u128())
+    }
+}
+
+impl fmt::Display for AttemptId {
+    /// 32 lower-case hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn limit(field: &'static str, value: &str, bytes_max: usize) -> Result<(), Violation> {
+    if value.len() > bytes_max {
+        return Err(Violation::new(
+            field,
+            format!("has {} bytes; at most {bytes_max} are allowed", value.len()),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_id_of_1024_bytes_is_the_longest() {
+        assert!(ResourceId::new(&"r".repeat(1024)).is_ok());
+        let refused = ResourceId::new(&"r".repeat(1025)).unwrap_err();
+        assert_eq!(refused.field, "resource_id");
+        assert!(refused.problem.contains("1025 bytes"), "{}", refused.problem);
+    }
+
+    #[test]
+    fn a_resource_id_has_no_control_character_of_either_block() {
+        for bad in ["\0", "a\nb", "a\u{7f}", "a\u{85}b", "\u{1}h"] {
+            assert!(ResourceId::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(ResourceId::new("orders||42/ü {x} *").is_ok());
+    }
+
+    #[test]
+    fn an_empty_resource_id_is_refused() {
+        assert!(ResourceId::new("").is_err());
+    }
+
+    #[test]
+    fn names_have_at_most_256_bytes() {
+        let (longest, longer) = ("n".repeat(256), "n".repeat(257));
+        assert!(LockId::new(&longest).is_ok() && LockId::new(&longer).is_err());
+        assert!(RequestId::new(&longest).is_ok() && RequestId::new(&longer).is_err());
+        assert!(Holder::new(&longest).is_ok() && Holder::new(&longer).is_err());
+    }
+
+    #[test]
+    fn debug_never_shows_a_whole_lock_id_or_any_of_a_request_id() {
+        let lock = LockId::random();
+        assert!(!format!("{lock:?}").contains(&lock.as_str()[5..]));
+        let request = RequestId::new("topsecret").unwrap();
+        assert!(!format!("{request:?}").contains("top"));
+    }
+
+    #[test]
+    fn lock_ids_are_made_as_random_uuids() {
+        let id = LockId::random();
+        assert_eq!(Uuid::parse_str(id.as_str()).unwrap().get_version_num(), 4);
+        assert_ne!(id, LockId::random());
+    }
+}

@@ -1,0 +1,138 @@
+//! Repeated waiting requests share one wait.
+//!
+//! A client that repeats a waiting Lock with the same `request_id` while the
+//! first is still open must not queue twice: both calls poll one wait, and it
+//! ends when the last of them has gone.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use futures_util::{
+    FutureExt as _,
+    future::{BoxFuture, Shared},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Attempt, BackendError, Granted, LockError, LockId, Mode, RequestId, ResourceId};
+
+type Outcome = Result<Granted, LockError>;
+type Key = (ResourceId, RequestId);
+
+/// The waits that are open under a `request_id`.
+#[derive(Default)]
+pub(super) struct Joins(Mutex<HashMap<Key, Weak<OpenWait>>>);
+
+struct OpenWait {
+    outcome: Shared<BoxFuture<'static, Outcome>>,
+    stop: CancellationToken,
+    lock_id: LockId,
+    mode: Mode,
+}
+
+impl Joins {
+    /// Joins the open wait of this key, or opens one made by `open`, which is
+    /// given the token that tells it to stop. Returns when the wait has an
+    /// outcome, or with `deadline`'s error once that is over.
+    pub(super) async fn wait(
+        &self,
+        request_id: RequestId,
+        attempt: &Attempt,
+        deadline: impl Future<Output = LockError>,
+        open: impl FnOnce(CancellationToken) -> BoxFuture<'static, Outcome>,
+    ) -> Outcome {
+        let place = self.enter((attempt.resource.clone(), request_id), attempt, open)?;
+        let outcome = place.wait.outcome.clone();
+        tokio::select! {
+            biased;
+            outcome = outcome.clone() => outcome,
+            passed = deadline => {
+                if !place.leave_last() {
+                    return Err(passed);
+                }
+                place.wait.stop.cancel();
+                outcome.await
+            }
+        }
+    }
+
+    fn enter(
+        &self,
+        key: Key,
+        attempt: &Attempt,
+        open: impl FnOnce(CancellationToken) -> BoxFuture<'static, Outcome>,
+    ) -> Result<Place<'_>, LockError> {
+        let mut waits = self.waits();
+        let wait = match waits.get(&key).and_then(Weak::upgrade) {
+            Some(wait) => {
+                wait.must_match(attempt)?;
+                wait
+            }
+            None => {
+                let stop = CancellationToken::new();
+                let wait = Arc::new(OpenWait {
+                    outcome: open(stop.clone()).shared(),
+                    stop,
+                    lock_id: attempt.lock_id.clone(),
+                    mode: attempt.mode,
+                });
+                waits.insert(key.clone(), Arc::downgrade(&wait));
+                wait
+            }
+        };
+        drop(waits);
+        Ok(Place { joins: self, key, wait })
+    }
+
+    fn waits(&self) -> MutexGuard<'_, HashMap<Key, Weak<OpenWait>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.waits().len()
+    }
+}
+
+impl OpenWait {
+    fn must_match(&self, attempt: &Attempt) -> Result<(), LockError> {
+        let field = if attempt.lock_id_given && attempt.lock_id != self.lock_id {
+            "lock_id"
+        } else if attempt.mode != self.mode {
+            "mode"
+        } else {
+            return Ok(());
+        };
+        Err(BackendError::ReplayMismatch { field }.into())
+    }
+}
+
+/// One caller's share of an open wait.
+struct Place<'a> {
+    joins: &'a Joins,
+    key: Key,
+    wait: Arc<OpenWait>,
+}
+
+impl Place<'_> {
+    /// Takes the wait off the list if nobody else has a share in it; whether
+    /// that was so. Later repetitions then open a wait of their own.
+    fn leave_last(&self) -> bool {
+        let mut waits = self.joins.waits();
+        let last = Arc::strong_count(&self.wait) == 1;
+        let listed = waits
+            .get(&self.key)
+            .is_some_and(|listed| std::ptr::eq(listed.as_ptr(), Arc::as_ptr(&self.wait)));
+        if last && listed {
+            waits.remove(&self.key);
+        }
+        last
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.leave_last();
+    }
+}

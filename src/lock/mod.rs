@@ -1,0 +1,40 @@
+//! The domain: what a lock is, what is asked of a backend, and what every
+//! backend shares.
+//!
+//! Nothing here knows a transport or a client library. Edges (the component,
+//! the sidecar) call [`Store`]; backends implement [`Backend`].
+//!
+//! ```text
+//! edge ──▶ Store ── validates, bounds the time, undoes what nobody received
+//!            │
+//!            ▼
+//!         Backend ── five verbs: try, lock, renew, unlock, ping
+//! ```
+
+mod backend;
+mod clock;
+mod error;
+mod ids;
+mod join;
+mod receipt;
+mod request;
+mod settings;
+mod settle;
+mod store;
+mod token;
+mod ttl;
+mod waiters;
+
+pub use backend::{
+    Aim, Attempt, Backend, BackendError, Feature, Grant, Release, ReleaseOf, Renewal, Renewed,
+};
+pub use clock::Clock;
+pub use error::{LockError, Violation};
+pub use ids::{AttemptId, Holder, LockId, RequestId, ResourceId};
+pub use receipt::Receipt;
+pub use request::{AcquireRequest, Mode, RenewRequest, UnlockRequest};
+pub use settings::Settings;
+pub use store::{Granted, Store};
+pub use token::FencingToken;
+pub use ttl::{Ttl, drift_allowance, safe_deadline};
+pub use waiters::{WaiterBudget, WaiterSlot};

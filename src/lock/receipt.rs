@@ -1,0 +1,33 @@
+//! Whether a grant was received.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::settle::Pending;
+
+/// Proof that somebody received a grant, to be given by [`Receipt::accept`]
+/// when the transport has taken the answer.
+///
+/// When the last clone is dropped without that, the grant is released at once
+/// instead of being left to its TTL (trap 10).
+#[derive(Clone)]
+pub struct Receipt(Arc<Mutex<Option<Pending>>>);
+
+impl Receipt {
+    pub(super) fn new(pending: Option<Pending>) -> Self {
+        Self(Arc::new(Mutex::new(pending)))
+    }
+
+    /// The caller has the grant; from now on its TTL ends it.
+    pub fn accept(&self) {
+        let pending = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(pending) = pending {
+            pending.disarm();
+        }
+    }
+}
+
+impl std::fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Receipt")
+    }
+}

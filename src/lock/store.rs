@@ -1,0 +1,306 @@
+//! What edges call: one initialised store.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::FutureExt as _;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    AcquireRequest, Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken,
+    Grant, Holder, LockError, LockId, Mode, Receipt, Release, ReleaseOf, RenewRequest, Renewal,
+    Renewed, RequestId, ResourceId, Settings, Ttl, UnlockRequest, Violation,
+    join::Joins,
+    settle::{Pending, Settler, bounded},
+};
+
+/// A wait is answered this long before its deadline, or a tenth of the time
+/// that it had if that is less, so that the answer arrives in time.
+const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(50);
+
+/// One initialised store: a backend behind what all backends share, which is
+/// validation, bounds on time, joining repeated waits, and settling what is
+/// unknown or was received by nobody. Cheap to clone.
+///
+/// Every future may be dropped at any await: what it acquired is then
+/// released, what it was releasing is completed.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    settings: Settings,
+    settler: Settler,
+    joins: Joins,
+    draining: CancellationToken,
+    calls: TaskTracker,
+}
+
+/// A grant, as an edge tells it.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    /// The only proof of ownership.
+    pub lock_id: LockId,
+    /// Greater than that of every earlier grant of the resource.
+    pub token: FencingToken,
+    /// The TTL granted, never shorter than what was asked for.
+    pub ttl: Duration,
+    /// When the operation was sent from which the TTL counts.
+    pub since: Instant,
+    /// From the request's arrival to `since`.
+    pub waited: Duration,
+    /// To be accepted once the transport has taken the answer.
+    pub receipt: Receipt,
+}
+
+impl Store {
+    /// A store over `backend`. Must be called within a runtime.
+    #[must_use]
+    pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
+        Self(Arc::new(Inner {
+            settler: Settler::new(Arc::clone(&backend), &settings),
+            backend,
+            settings,
+            joins: Joins::default(),
+            draining: CancellationToken::new(),
+            calls: TaskTracker::new(),
+        }))
+    }
+
+    /// What the backend can do beyond the core.
+    #[must_use]
+    pub fn features(&self) -> &'static [Feature] {
+        self.0.backend.features()
+    }
+
+    /// The limits in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// Acquires a resource that is free and that nobody waits for.
+    pub async fn try_lock(&self, request: AcquireRequest) -> Result<Granted, LockError> {
+        let _call = self.0.calls.token();
+        let attempt = Arc::new(self.admit(&request)?);
+        let pending = self.0.guard(&attempt);
+        let until = self.0.until();
+        let result = bounded(until, self.0.backend.try_lock(&attempt, until)).await;
+        Ok(conclude(pending, result)?.waited_since(request.arrived))
+    }
+
+    /// Waits for a resource until granted, until the request's deadline, or
+    /// until dropped.
+    pub async fn lock(&self, request: AcquireRequest) -> Result<Granted, LockError> {
+        let _call = self.0.calls.token();
+        let attempt = Arc::new(self.admit(&request)?);
+        let deadline = wait_deadline(request.arrived, request.deadline);
+        let granted = match attempt.request_id.clone() {
+            None => self.0.wait(Arc::clone(&attempt), deadline, request.deadline).await,
+            Some(request_id) => {
+                let inner = Arc::clone(&self.0);
+                let shared = Arc::clone(&attempt);
+                self.0
+                    .joins
+                    .wait(request_id, &attempt, deadline, move |stop| {
+                        async move {
+                            let stopped = async move {
+                                stop.cancelled_owned().await;
+                                LockError::WaitDeadline
+                            };
+                            inner.wait(shared, stopped, None).await
+                        }
+                        .boxed()
+                    })
+                    .await
+            }
+        }?;
+        Ok(granted.waited_since(request.arrived))
+    }
+
+    /// Starts the TTL of a live grant again.
+    pub async fn renew(&self, request: RenewRequest) -> Result<Renewed, LockError> {
+        let _call = self.0.calls.token();
+        let renewal = Renewal {
+            resource: ResourceId::new(&request.resource_id)?,
+            lock_id: LockId::new(&request.lock_id)?,
+            ttl: self.ttl(request.ttl)?,
+        };
+        let until = self.0.until();
+        Ok(bounded(until, self.0.backend.renew(&renewal, until)).await?)
+    }
+
+    /// Ends a grant: the bearer's of the lock ID, or anybody's by force.
+    pub async fn unlock(&self, request: UnlockRequest) -> Result<(), LockError> {
+        let _call = self.0.calls.token();
+        let resource = ResourceId::new(&request.resource_id)?;
+        let of = if request.force {
+            self.must_have(Feature::ForceUnlock, "this store cannot unlock by force")?;
+            ReleaseOf::Anyone
+        } else {
+            ReleaseOf::Owner(LockId::new(&request.lock_id)?)
+        };
+        let release = Arc::new(Release { resource, of, aim: Aim::default() });
+        let pending = self.0.settler.guard(Arc::clone(&release));
+        let until = self.0.until();
+        let result = bounded(until, self.0.backend.unlock(&release, until)).await;
+        if !matches!(result, Err(BackendError::Unknown(_))) {
+            pending.disarm();
+        }
+        Ok(result?)
+    }
+
+    /// Asks whether the backend answers.
+    pub async fn ping(&self) -> Result<(), LockError> {
+        let until = self.0.until();
+        Ok(bounded(until, self.0.backend.ping(until)).await?)
+    }
+
+    /// From now on refuses to acquire and ends every wait with
+    /// [`LockError::ShuttingDown`]; renewals and unlocks are served on.
+    pub fn drain(&self) {
+        self.0.draining.cancel();
+    }
+
+    /// Waits until calls in flight are answered and nothing is left to settle,
+    /// then closes the backend. Grants stay with their holders.
+    pub async fn retire(self) {
+        self.0.calls.close();
+        self.0.calls.wait().await;
+        self.0.settler.settled().await;
+        self.0.backend.close().await;
+    }
+
+    fn admit(&self, request: &AcquireRequest) -> Result<Attempt, LockError> {
+        if self.0.draining.is_cancelled() {
+            return Err(LockError::ShuttingDown);
+        }
+        let resource = ResourceId::new(&request.resource_id)?;
+        let ttl = self.ttl(request.ttl)?;
+        let lock_id_given = !request.lock_id.is_empty();
+        let lock_id =
+            if lock_id_given { LockId::new(&request.lock_id)? } else { LockId::random() };
+        let request_id = RequestId::new(&request.request_id)?;
+        let holder = Holder::new(&request.holder)?;
+        if request_id.is_some() {
+            self.must_have(Feature::Replay, "this store cannot replay a request_id")?;
+        }
+        if request.mode == Mode::Shared {
+            return Err(LockError::Unsupported("this store has no shared locks"));
+        }
+        Ok(Attempt {
+            id: AttemptId::random(),
+            resource,
+            lock_id,
+            lock_id_given,
+            request_id,
+            mode: request.mode,
+            holder,
+            ttl,
+        })
+    }
+
+    fn ttl(&self, wish: Option<Duration>) -> Result<Ttl, Violation> {
+        Ttl::new(wish.unwrap_or(self.0.settings.ttl_default), self.0.settings.ttl_max)
+    }
+
+    fn must_have(&self, feature: Feature, problem: &'static str) -> Result<(), LockError> {
+        if self.features().contains(&feature) {
+            Ok(())
+        } else {
+            Err(LockError::Unsupported(problem))
+        }
+    }
+}
+
+impl Inner {
+    fn until(&self) -> Instant {
+        Instant::now() + self.settings.operation_timeout
+    }
+
+    fn guard(&self, attempt: &Arc<Attempt>) -> Pending {
+        self.settler.guard(Arc::new(Release {
+            resource: attempt.resource.clone(),
+            of: ReleaseOf::Attempt(Arc::clone(attempt)),
+            aim: Aim::default(),
+        }))
+    }
+
+    /// Waits for a grant until `stop` says why not to. That answer is given
+    /// only when it is confirmed that nothing is held (trap 9).
+    async fn wait(
+        &self,
+        attempt: Arc<Attempt>,
+        stop: impl Future<Output = LockError>,
+        deadline: Option<Instant>,
+    ) -> Result<Granted, LockError> {
+        let pending = self.guard(&attempt);
+        let ended = tokio::select! {
+            biased;
+            result = self.backend.lock(&attempt) => return conclude(pending, result),
+            ended = stop => ended,
+            () = self.draining.cancelled() => LockError::ShuttingDown,
+        };
+        let until = deadline.map_or(self.until(), |deadline| deadline.min(self.until()));
+        if pending.settle(until).await {
+            Err(ended)
+        } else {
+            Err(LockError::OutcomeUnknown(
+                "the wait ended, but the backend did not confirm \
+                that it left the queue"
+                    .into(),
+            ))
+        }
+    }
+}
+
+impl Granted {
+    fn waited_since(mut self, arrived: Instant) -> Self {
+        self.waited = self.since.saturating_duration_since(arrived);
+        self
+    }
+}
+
+/// Ends when a wait must be given up, for an answer that still arrives in time.
+async fn wait_deadline(arrived: Instant, deadline: Option<Instant>) -> LockError {
+    match deadline {
+        None => std::future::pending().await,
+        Some(deadline) => {
+            let whole = deadline.saturating_duration_since(arrived);
+            sleep_until(deadline - (whole / 10).min(ANSWER_MARGIN_MAX)).await;
+            LockError::WaitDeadline
+        }
+    }
+}
+
+/// Keeps the clean-up armed for what was created (until it is received) and
+/// for what is unknown; all else left nothing behind.
+fn conclude(
+    pending: Pending,
+    result: Result<Grant, BackendError>,
+) -> Result<Granted, LockError> {
+    match result {
+        Ok(grant) => {
+            let pending = if grant.created {
+                Some(pending)
+            } else {
+                pending.disarm();
+                None
+            };
+            Ok(Granted {
+                lock_id: grant.lock_id,
+                token: grant.token,
+                ttl: grant.ttl,
+                since: grant.since,
+                waited: Duration::ZERO,
+                receipt: Receipt::new(pending),
+            })
+        }
+        Err(error) => {
+            if !matches!(error, BackendError::Unknown(_)) {
+                pending.disarm();
+            }
+            Err(error.into())
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The properties of a component, read one by one, all mistakes told at once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    ops::RangeInclusive,
+    str::FromStr,
+    time::Duration,
+};
+
+use go_duration::GoDuration;
+
+use crate::lock::{Settings, Violation};
+
+/// How alike two keys must be for one to be suggested for the other.
+const LIKENESS_MIN: f64 = 0.6;
+
+/// A component's metadata items while they are being read.
+///
+/// Keys are matched without regard to case, as Dapr does. A bad value is noted
+/// and its default returned, so that reading goes on and every mistake is told
+/// by [`Properties::finish`]. `Debug` shows no value, because values can be
+/// secrets.
+pub struct Properties {
+    /// Lower-case key → the key as it was written, and its value.
+    items: BTreeMap<String, (String, String)>,
+    known: BTreeSet<&'static str>,
+    violations: Vec<Violation>,
+}
+
+impl Properties {
+    /// Takes the metadata items of one component.
+    pub fn new(items: impl IntoIterator<Item = (String, String)>) -> Self {
+        let items =
+            items.into_iter().map(|(key, value)| (key.to_lowercase(), (key, value))).collect();
+        Self { items, known: BTreeSet::new(), violations: Vec::new() }
+    }
+
+    /// A text; `None` where absent or empty.
+    pub fn text(&mut self, key: &'static str) -> Option<String> {
+        self.known.insert(key);
+        let (_, value) = self.items.get(&key.to_lowercase())?;
+        (!value.is_empty()).then(|| value.clone())
+    }
+
+    /// A text that must be there.
+    pub fn required(&mut self, key: &'static str) -> String {
+        self.text(key).unwrap_or_else(|| {
+            self.refuse(key, "is missing");
+            String::new()
+        })
+    }
+
+    /// A Go duration such as `30s`, `1m30s` or `500ms`, within a range.
+    pub fn duration(
+        &mut self,
+        key: &'static str,
+        default: Duration,
+        allowed: RangeInclusive<Duration>,
+    ) -> Duration {
+        let Some(text) = self.text(key) else { return default };
+        match parse_go_duration(&text) {
+            Some(value) if allowed.contains(&value) => value,
+            Some(_) => {
+                let (min, max) = (allowed.start(), allowed.end());
+                self.refuse(key, format!("must be from {min:?} to {max:?}"));
+                default
+            }
+            None => {
+                self.refuse(key, "is not a Go duration; write for example 30s, 1m30s or 500ms");
+                default
+            }
+        }
+    }
+
+    /// A whole number within a range.
+    pub fn number<T>(&mut self, key: &'static str, default: T, allowed: RangeInclusive<T>) -> T
+    where
+        T: FromStr + PartialOrd + fmt::Display,
+    {
+        let Some(text) = self.text(key) else { return default };
+        match text.trim().parse() {
+            Ok(value) if allowed.contains(&value) => value,
+            _ => {
+                let (min, max) = (allowed.start(), allowed.end());
+                self.refuse(key, format!("must be a whole number from {min} to {max}"));
+                default
+            }
+        }
+    }
+
+    /// A truth value, in the spellings that Dapr takes.
+    pub fn flag(&mut self, key: &'static str, default: bool) -> bool {
+        let Some(text) = self.text(key) else { return default };
+        match text.trim().to_lowercase().as_str() {
+            "y" | "yes" | "true" | "t" | "on" | "1" => true,
+            "n" | "no" | "false" | "f" | "off" | "0" => false,
+            _ => {
+                self.refuse(key, "must be true or false");
+                default
+            }
+        }
+    }
+
+    /// Names a key that is allowed for compatibility and has no effect here.
+    pub fn ignore(&mut self, key: &'static str) {
+        self.known.insert(key);
+    }
+
+    /// Notes a mistake.
+    pub fn refuse(&mut self, key: &'static str, problem: impl Into<String>) {
+        self.violations.push(Violation::new(key, problem));
+    }
+
+    /// The settings that every store has, with their keys `ttl`, `maxTTL`,
+    /// `maxWaiters` and `operationTimeout`.
+    pub fn settings(&mut self) -> Settings {
+        const MS: Duration = Duration::from_millis(1);
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        let default = Settings::default();
+        let ttl_max = self.duration("maxTTL", default.ttl_max, 100 * MS..=365 * DAY);
+        let settings = Settings {
+            ttl_max,
+            ttl_default: self.duration("ttl", default.ttl_default.min(ttl_max), MS..=365 * DAY),
+            waiters_per_resource_max: self.number(
+                "maxWaiters",
+                default.waiters_per_resource_max,
+                1..=default.waiters_max,
+            ),
+            operation_timeout: self.duration(
+                "operationTimeout",
+                default.operation_timeout,
+                100 * MS..=60_000 * MS,
+            ),
+            ..default
+        };
+        if settings.ttl_default > ttl_max {
+            self.refuse(
+                "ttl",
+                format!("is above maxTTL ({ttl_max:?}); lower it or raise maxTTL"),
+            );
+        }
+        settings
+    }
+
+    /// Ends the reading: every mistake, or else a warning for each key that
+    /// nobody asked for, naming the nearest one that was.
+    pub fn finish(self) -> Result<Vec<String>, Vec<Violation>> {
+        if !self.violations.is_empty() {
+            return Err(self.violations);
+        }
+        Ok(self.items.iter().filter_map(|(lower, (key, _))| self.warning(lower, key)).collect())
+    }
+
+    fn warning(&self, lower: &str, key: &str) -> Option<String> {
+        if self.known.iter().any(|known| known.to_lowercase() == lower) {
+            return None;
+        }
+        let nearest = self
+            .known
+            .iter()
+            .map(|known| (strsim::jaro_winkler(&known.to_lowercase(), lower), known))
+            .filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        Some(match nearest {
+            Some((_, known)) => {
+                format!("unknown metadata key {key:?} is ignored; did you mean {known:?}?")
+            }
+            None => format!("unknown metadata key {key:?} is ignored"),
+        })
+    }
+}
+
+impl fmt::Debug for Properties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.items.values().map(|(key, _)| key)).finish()
+    }
+}
+
+/// Reads a Go duration; `None` if it is none or is negative.
+#[must_use]
+pub fn parse_go_duration(text: &str) -> Option<Duration> {
+    let nanos = text.trim().parse::<GoDuration>().ok()?.nanoseconds();
+    u64::try_from(nanos).ok().map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn properties(items: &[(&str, &str)]) -> Properties {
+        Properties::new(items.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
+    }
+
+    #[test]
+    fn keys_are_matched_without_regard_to_case() {
+        assert_eq!(properties(&[("REDISHOST", "h")]).text("redisHost").as_deref(), Some("h"));
+    }
+
+    #[test]
+    fn every_mistake_is_told_at_once() {
+        let mut read = properties(&[("ttl", "30"), ("maxWaiters", "0"), ("maxTTL", "-1s")]);
+        let _ = read.settings();
+        let _ = read.required("redisHost");
+        let fields: Vec<_> =
+            read.finish().unwrap_err().into_iter().map(|violation| violation.field).collect();
+        assert_eq!(fields, ["maxTTL", "ttl", "maxWaiters", "redisHost"]);
+    }
+
+    #[test]
+    fn an_unknown_key_is_a_warning_that_names_the_nearest_known_one() {
+        let mut read = properties(&[("redisHots", "h"), ("zzz", "1")]);
+        let _ = read.text("redisHost");
+        let warnings = read.finish().unwrap();
+        assert!(warnings[0].contains("\"redisHost\""), "{warnings:?}");
+        assert!(!warnings[1].contains("did you mean"), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_default_ttl_above_the_maximum_is_refused() {
+        let mut read = properties(&[("ttl", "2h"), ("maxTTL", "1h")]);
+        let _ = read.settings();
+        assert_eq!(read.finish().unwrap_err()[0].field, "ttl");
+    }
+
+    #[test]
+    fn a_maximum_ttl_below_the_default_lowers_the_default() {
+        let mut read = properties(&[("maxTTL", "10s")]);
+        assert_eq!(read.settings().ttl_default, Duration::from_secs(10));
+        assert!(read.finish().is_ok());
+    }
+
+    #[test]
+    fn go_durations_are_read_whole() {
+        assert_eq!(parse_go_duration("1m30s"), Some(Duration::from_secs(90)));
+        assert_eq!(parse_go_duration("1.5s"), Some(Duration::from_millis(1500)));
+        for bad in ["30", "", "30sX", "-1s", "s", "1d", "99999999h"] {
+            assert_eq!(parse_go_duration(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_value() {
+        assert!(
+            !format!("{:?}", properties(&[("redisPassword", "hunter2")])).contains("hunter2")
+        );
+    }
+}
