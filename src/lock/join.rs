@@ -88,11 +88,6 @@ impl Joins {
     fn waits(&self) -> MutexGuard<'_, HashMap<Key, Weak<OpenWait>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.waits().len()
-    }
 }
 
 impl OpenWait {

@@ -1,9 +1,0 @@
-//! Memory.
-
-use super::Kind;
-
-/// The kind.
-pub const KIND: Kind = Kind {
-    name: "memory",
-    read: |_| Box::new(|_| Box::pin(async { Err(super::OpenError::Unavailable("".into())) })),
-};

@@ -1,0 +1,110 @@
+//! The embedded default, and the reference for every semantic: locks that live
+//! and end with their process.
+//!
+//! A resource's state is in one [`table::Table`] of several, chosen by the
+//! hash of its name, so that one growing table never holds up all calls. Each
+//! table has a mutex that is never held across an await, and a sweeper task
+//! that ends grants when their TTL is over.
+
+mod shard;
+mod table;
+
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::{Connect, Context, Kind};
+use crate::{
+    lock::{
+        Attempt, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed, ResourceId,
+        WaiterBudget,
+    },
+    properties::Properties,
+};
+use shard::Shard;
+
+/// Opens a store of its own for every instance.
+pub const KIND: Kind = Kind { name: "memory", read };
+
+/// Enough that a table of a million locks grows in short steps.
+const SHARDS: usize = 16;
+
+fn read(_: &mut Properties) -> Connect {
+    Box::new(|context| {
+        Box::pin(async move {
+            let backend: Arc<dyn Backend> = Arc::new(Memory::new(&context));
+            Ok(backend)
+        })
+    })
+}
+
+/// Locks kept in this process.
+#[derive(Debug)]
+pub struct Memory {
+    shards: Vec<Shard>,
+    hasher: RandomState,
+    waiters: WaiterBudget,
+}
+
+impl Memory {
+    /// An empty store. Must be called within a runtime.
+    #[must_use]
+    pub fn new(context: &Context) -> Self {
+        let shard = |_| Shard::new(context);
+        Self {
+            shards: (0..SHARDS).map(shard).collect(),
+            hasher: RandomState::new(),
+            waiters: WaiterBudget::new(context.settings.waiters_max),
+        }
+    }
+
+    /// How many resources have a record: those held or waited for.
+    #[must_use]
+    pub fn records(&self) -> usize {
+        self.shards.iter().map(Shard::records).sum()
+    }
+
+    fn shard(&self, resource: &ResourceId) -> &Shard {
+        let hash = self.hasher.hash_one(resource);
+        &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
+    }
+}
+
+#[async_trait]
+impl Backend for Memory {
+    fn features(&self) -> &'static [Feature] {
+        &[
+            Feature::Fencing,
+            Feature::ForceUnlock,
+            Feature::Fair,
+            Feature::Replay,
+            Feature::Linearizable,
+        ]
+    }
+
+    async fn try_lock(&self, attempt: &Attempt, _: Instant) -> Result<Grant, BackendError> {
+        self.shard(&attempt.resource).try_lock(attempt)
+    }
+
+    async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
+        self.shard(&attempt.resource).lock(attempt, &self.waiters).await
+    }
+
+    async fn renew(&self, renewal: &Renewal, _: Instant) -> Result<Renewed, BackendError> {
+        self.shard(&renewal.resource).renew(renewal)
+    }
+
+    async fn unlock(&self, release: &Release, _: Instant) -> Result<(), BackendError> {
+        self.shard(&release.resource).unlock(release)
+    }
+
+    async fn ping(&self, _: Instant) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    async fn close(&self) {}
+}

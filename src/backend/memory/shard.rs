@@ -1,0 +1,128 @@
+//! One table behind its mutex, with the task that ends its grants in time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    super::Context,
+    table::{Entered, Table, Ticket},
+};
+use crate::lock::{
+    Attempt, BackendError, Grant, Release, Renewal, Renewed, ResourceId, WaiterBudget,
+};
+
+/// A part of the store's resources. Its sweeper ends with it.
+#[derive(Debug)]
+pub(super) struct Shard {
+    shared: Arc<Shared>,
+    _sweeper: AbortOnDropHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    table: Mutex<Table>,
+    /// Tells the sweeper that a grant expires before the one it waits for.
+    sooner: Notify,
+}
+
+impl Shard {
+    pub(super) fn new(context: &Context) -> Self {
+        let table =
+            Table::new(context.clock.clone(), context.settings.waiters_per_resource_max);
+        let shared = Arc::new(Shared { table: Mutex::new(table), sooner: Notify::new() });
+        let sweeper = tokio::spawn(Arc::clone(&shared).sweep());
+        Self { shared, _sweeper: AbortOnDropHandle::new(sweeper) }
+    }
+
+    pub(super) fn records(&self) -> usize {
+        self.shared.table().records()
+    }
+
+    pub(super) fn try_lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
+        self.shared.with_table(|table, now| table.try_lock(attempt, now))
+    }
+
+    pub(super) async fn lock(
+        &self,
+        attempt: &Attempt,
+        waiters: &WaiterBudget,
+    ) -> Result<Grant, BackendError> {
+        let entered =
+            self.shared.with_table(|table, now| table.enter(attempt, waiters, now))?;
+        match entered {
+            Entered::Granted(grant) => Ok(grant),
+            Entered::Waiting(ticket, turn) => {
+                let _place =
+                    Place { shared: &self.shared, resource: &attempt.resource, ticket };
+                // The sender is dropped without a grant only when tokens have run out.
+                turn.await.map_err(|_| {
+                    BackendError::Unavailable("there are no greater tokens".into())
+                })
+            }
+        }
+    }
+
+    pub(super) fn renew(&self, renewal: &Renewal) -> Result<Renewed, BackendError> {
+        self.shared.with_table(|table, now| table.renew(renewal, now))
+    }
+
+    pub(super) fn unlock(&self, release: &Release) -> Result<(), BackendError> {
+        self.shared.with_table(|table, now| table.unlock(release, now))
+    }
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one operation, and wakes the sweeper if a grant now expires sooner
+    /// than any did before.
+    fn with_table<T>(&self, operation: impl FnOnce(&mut Table, Instant) -> T) -> T {
+        let mut table = self.table();
+        let before = table.next_expiry();
+        let result = operation(&mut table, Instant::now());
+        let after = table.next_expiry();
+        drop(table);
+        if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
+            self.sooner.notify_one();
+        }
+        result
+    }
+
+    async fn sweep(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut table = self.table();
+                table.expire(Instant::now());
+                table.next_expiry()
+            };
+            match next {
+                None => self.sooner.notified().await,
+                Some(at) => tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = self.sooner.notified() => {}
+                },
+            }
+        }
+    }
+}
+
+/// A place in a queue, left when the wait is dropped. What was granted in that
+/// moment is released by its attempt, which is the domain's part.
+struct Place<'a> {
+    shared: &'a Shared,
+    resource: &'a ResourceId,
+    ticket: Ticket,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.shared.table().leave(self.resource, self.ticket);
+    }
+}

@@ -1,0 +1,164 @@
+//! A backend that fails on demand: memory behind a script of faults.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use leasehold::{
+    backend::{Context, memory::Memory},
+    lock::{
+        AcquireRequest, Attempt, Backend, BackendError, Clock, Feature, Grant, Granted,
+        LockError, Release, Renewal, Renewed, Settings, Store, UnlockRequest,
+    },
+};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// What happens to one call of the backend.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// It happens, and its reply is lost: unknown at once.
+    ReplyLost,
+    /// It happens, and nothing is ever answered.
+    Silent,
+    /// It never reaches the backend.
+    Unreachable,
+    /// It happens, and the reply takes this long.
+    ReplyDelayed(Duration),
+    /// It happens this much later, and is then answered.
+    Delayed(Duration),
+}
+
+#[derive(Default)]
+pub struct Script {
+    acquire: Mutex<VecDeque<Fault>>,
+    unlock: Mutex<VecDeque<Fault>>,
+    pub unlocks: AtomicUsize,
+}
+
+impl Script {
+    pub fn on_acquire(&self, fault: Fault) {
+        self.acquire.lock().unwrap().push_back(fault);
+    }
+
+    pub fn on_unlock(&self, fault: Fault) {
+        self.unlock.lock().unwrap().push_back(fault);
+    }
+}
+
+pub struct Faulty {
+    pub memory: Memory,
+    pub script: Script,
+}
+
+pub fn store() -> (Store, Arc<Faulty>) {
+    store_with(Settings::default())
+}
+
+pub fn store_with(settings: Settings) -> (Store, Arc<Faulty>) {
+    let context = Context { settings: settings.clone(), clock: Clock::system() };
+    let faulty = Arc::new(Faulty { memory: Memory::new(&context), script: Script::default() });
+    (Store::new(faulty.clone(), settings), faulty)
+}
+
+pub fn request(resource: &str) -> AcquireRequest {
+    AcquireRequest::new(resource)
+}
+
+/// Takes the lock as a caller that receives its grant.
+pub async fn hold(store: &Store, resource: &str) -> Granted {
+    let granted = store.try_lock(request(resource)).await.unwrap();
+    granted.receipt.accept();
+    granted
+}
+
+pub async fn unlock(store: &Store, resource: &str, granted: &Granted) -> Result<(), LockError> {
+    store
+        .unlock(UnlockRequest {
+            resource_id: resource.into(),
+            lock_id: granted.lock_id.as_str().into(),
+            force: false,
+        })
+        .await
+}
+
+/// Polls until the backend keeps no record, for at most a minute of paused time.
+pub async fn no_record_left(faulty: &Faulty) {
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while faulty.memory.records() > 0 {
+        assert!(Instant::now() < give_up, "{} records left", faulty.memory.records());
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+impl Faulty {
+    async fn faulted<T>(
+        &self,
+        fault: Option<Fault>,
+        until: Instant,
+        happens: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, BackendError> {
+        match fault {
+            None => happens.await,
+            Some(Fault::Unreachable) => Err(BackendError::Unavailable("cut off".into())),
+            Some(Fault::ReplyLost) => {
+                let _ = happens.await;
+                Err(BackendError::Unknown("the reply was lost".into()))
+            }
+            Some(Fault::Silent) => {
+                let _ = happens.await;
+                sleep_until(until).await;
+                std::future::pending().await
+            }
+            Some(Fault::ReplyDelayed(delay)) => {
+                let result = happens.await;
+                sleep(delay).await;
+                result
+            }
+            Some(Fault::Delayed(delay)) => {
+                sleep(delay).await;
+                happens.await
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for Faulty {
+    fn features(&self) -> &'static [Feature] {
+        self.memory.features()
+    }
+
+    async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
+        let fault = self.script.acquire.lock().unwrap().pop_front();
+        self.faulted(fault, until, self.memory.try_lock(attempt, until)).await
+    }
+
+    async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
+        let fault = self.script.acquire.lock().unwrap().pop_front();
+        self.faulted(fault, Instant::now(), self.memory.lock(attempt)).await
+    }
+
+    async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
+        self.memory.renew(renewal, until).await
+    }
+
+    async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
+        self.script.unlocks.fetch_add(1, Ordering::Relaxed);
+        let fault = self.script.unlock.lock().unwrap().pop_front();
+        self.faulted(fault, until, self.memory.unlock(release, until)).await
+    }
+
+    async fn ping(&self, until: Instant) -> Result<(), BackendError> {
+        self.memory.ping(until).await
+    }
+
+    async fn close(&self) {
+        self.memory.close().await;
+    }
+}

@@ -1,0 +1,113 @@
+//! A repeated waiting request joins its own wait.
+
+use std::time::Duration;
+
+use leasehold::lock::{AcquireRequest, LockError, Store};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::faulty::{hold, no_record_left, request, store, unlock};
+
+fn repeated() -> AcquireRequest {
+    let mut asked = request("r");
+    asked.request_id = "secret".into();
+    asked
+}
+
+async fn waiting(
+    store: &Store,
+    asked: AcquireRequest,
+) -> tokio::task::JoinHandle<Result<leasehold::lock::Granted, LockError>> {
+    let store = store.clone();
+    let wait = tokio::spawn(async move { store.lock(asked).await });
+    sleep(Duration::from_millis(1)).await;
+    wait
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_wait_takes_the_place_of_the_first() {
+    let (store, _) = store();
+    let held = hold(&store, "r").await;
+    let first = waiting(&store, repeated()).await;
+    let other = waiting(&store, request("r")).await;
+    let again = waiting(&store, repeated()).await;
+    unlock(&store, "r", &held).await.unwrap();
+    let (first, again) = (first.await.unwrap().unwrap(), again.await.unwrap().unwrap());
+    assert_eq!((&first.lock_id, first.token), (&again.lock_id, again.token));
+    again.receipt.accept();
+    drop(first);
+    sleep(Duration::from_secs(1)).await;
+    assert!(!other.is_finished(), "one grant, received once, must not be undone");
+    unlock(&store, "r", &again).await.unwrap();
+    assert!(other.await.unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_goes_on_when_its_first_caller_leaves() {
+    let (store, _) = store();
+    let held = hold(&store, "r").await;
+    let first = waiting(&store, repeated()).await;
+    let again = waiting(&store, repeated()).await;
+    let other = waiting(&store, request("r")).await;
+    first.abort();
+    sleep(Duration::from_millis(1)).await;
+    unlock(&store, "r", &held).await.unwrap();
+    assert!(timeout(Duration::from_secs(1), again).await.unwrap().unwrap().is_ok());
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_place_is_gone_when_every_caller_has_left() {
+    let (store, faulty) = store();
+    let held = hold(&store, "r").await;
+    for wait in [waiting(&store, repeated()).await, waiting(&store, repeated()).await] {
+        wait.abort();
+    }
+    let other = waiting(&store, request("r")).await;
+    let late = waiting(&store, repeated()).await;
+    unlock(&store, "r", &held).await.unwrap();
+    let granted = other.await.unwrap().unwrap();
+    assert!(!late.is_finished(), "it queues behind those who came since");
+    late.abort();
+    drop(granted);
+    no_record_left(&faulty).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_caller_of_a_joined_wait_has_its_own_deadline() {
+    let (store, _) = store();
+    let held = hold(&store, "r").await;
+    let (mut near, mut far) = (repeated(), repeated());
+    near.deadline = Some(Instant::now() + Duration::from_secs(1));
+    far.deadline = Some(Instant::now() + Duration::from_secs(10));
+    let (near, far) = (waiting(&store, near).await, waiting(&store, far).await);
+    assert_eq!(near.await.unwrap().unwrap_err(), LockError::WaitDeadline);
+    unlock(&store, "r", &held).await.unwrap();
+    assert!(far.await.unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_deadline_of_a_joined_wait_leaves_nothing() {
+    let (store, faulty) = store();
+    let held = hold(&store, "r").await;
+    let mut asked = repeated();
+    asked.deadline = Some(Instant::now() + Duration::from_secs(1));
+    let waits = [waiting(&store, asked.clone()).await, waiting(&store, asked).await];
+    for wait in waits {
+        assert_eq!(wait.await.unwrap().unwrap_err(), LockError::WaitDeadline);
+    }
+    unlock(&store, "r", &held).await.unwrap();
+    assert_eq!(faulty.memory.records(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_wait_is_not_joined_with_another_lock_id() {
+    let (store, _) = store();
+    let _held = hold(&store, "r").await;
+    let _first = waiting(&store, repeated()).await;
+    let mut other = repeated();
+    other.lock_id = "mine".into();
+    match store.lock(other).await {
+        Err(LockError::InvalidRequest(violation)) => assert_eq!(violation.field, "lock_id"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,9 @@
+//! The domain over a backend that fails on demand, in paused time: what every
+//! backend shares is proven here once.
+#![allow(missing_docs, unreachable_pub, reason = "a test")]
+
+mod faulty;
+mod joining;
+mod settling;
+mod validation;
+mod waiting;

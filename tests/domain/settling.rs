@@ -1,0 +1,147 @@
+//! What nobody received is released; what is unknown is settled.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use leasehold::lock::{LockError, UnlockRequest};
+use tokio::time::Instant;
+
+use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_nobody_received_is_released_at_once() {
+    let (store, faulty) = store();
+    let granted = store.try_lock(request("r")).await.unwrap();
+    assert_eq!(faulty.memory.records(), 1);
+    let dropped_at = Instant::now();
+    drop(granted);
+    no_record_left(&faulty).await;
+    assert!(dropped_at.elapsed() < Duration::from_secs(1), "not left to its TTL of 30 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_received_grant_stays() {
+    let (store, faulty) = store();
+    drop(hold(&store, "r").await);
+    tokio::time::sleep(Duration::from_secs(29)).await;
+    assert_eq!(faulty.memory.records(), 1);
+}
+
+/// Trap 1: the acquisition commits and its reply is lost.
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_whose_reply_was_lost_is_undone() {
+    let (store, faulty) = store();
+    faulty.script.on_acquire(Fault::ReplyLost);
+    let error = store.try_lock(request("r")).await.unwrap_err();
+    assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
+    no_record_left(&faulty).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_backend_is_answered_for_within_the_operation_timeout() {
+    let (store, faulty) = store();
+    faulty.script.on_acquire(Fault::Silent);
+    let asked_at = Instant::now();
+    let error = store.try_lock(request("r")).await.unwrap_err();
+    assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
+    assert!(asked_at.elapsed() < Duration::from_millis(5_300), "{:?}", asked_at.elapsed());
+    no_record_left(&faulty).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_reached_the_backend_is_not_cleaned_up() {
+    let (store, faulty) = store();
+    faulty.script.on_acquire(Fault::Unreachable);
+    let error = store.try_lock(request("r")).await.unwrap_err();
+    assert!(matches!(error, LockError::StoreUnavailable(_)), "{error:?}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(faulty.script.unlocks.load(Ordering::Relaxed), 0);
+}
+
+/// Trap 24: ownership must not be forgotten because one delete failed.
+#[tokio::test(start_paused = true)]
+async fn a_clean_up_goes_on_until_it_is_confirmed() {
+    let (store, faulty) = store();
+    for fault in [Fault::Unreachable, Fault::Unreachable, Fault::Silent, Fault::Unreachable] {
+        faulty.script.on_unlock(fault);
+    }
+    drop(store.try_lock(request("r")).await.unwrap());
+    no_record_left(&faulty).await;
+}
+
+/// Trap 7: the caller is gone while its acquisition is still on its way.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_during_the_acquisition_leaves_nothing() {
+    for left_after_ms in [0, 1, 50, 99, 100, 101, 150] {
+        let (store, faulty) = store();
+        faulty.script.on_acquire(Fault::ReplyDelayed(Duration::from_millis(100)));
+        let call = tokio::time::timeout(
+            Duration::from_millis(left_after_ms),
+            store.try_lock(request("r")),
+        );
+        drop(call.await);
+        no_record_left(&faulty).await;
+    }
+}
+
+/// A replay claims the grant of an attempt whose caller had given up: the
+/// clean-up of the first attempt must then leave it alone.
+#[tokio::test(start_paused = true)]
+async fn a_clean_up_spares_a_grant_that_a_replay_has_claimed() {
+    let (store, faulty) = store();
+    faulty.script.on_acquire(Fault::ReplyLost);
+    faulty.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
+    let mut replayed = request("r");
+    replayed.request_id = "secret".into();
+    store.try_lock(replayed.clone()).await.unwrap_err();
+    let granted = store.try_lock(replayed).await.unwrap();
+    granted.receipt.accept();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(faulty.memory.records(), 1, "the claimed grant was undone");
+    unlock(&store, "r", &granted).await.unwrap();
+}
+
+/// An attempt undoes only what it created, never what it merely found.
+#[tokio::test(start_paused = true)]
+async fn a_replay_that_nobody_received_leaves_the_grant_it_found() {
+    let (store, faulty) = store();
+    let mut asked = request("r");
+    asked.request_id = "secret".into();
+    store.try_lock(asked.clone()).await.unwrap().receipt.accept();
+    drop(store.try_lock(asked.clone()).await.unwrap());
+    faulty.script.on_acquire(Fault::ReplyLost);
+    store.try_lock(asked).await.unwrap_err();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(faulty.memory.records(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unlock_whose_caller_left_is_completed() {
+    let (store, faulty) = store();
+    let granted = hold(&store, "r").await;
+    faulty.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
+    let left = tokio::time::timeout(Duration::from_millis(10), unlock(&store, "r", &granted));
+    assert!(left.await.is_err());
+    no_record_left(&faulty).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_force_is_completed() {
+    let (store, faulty) = store();
+    hold(&store, "r").await;
+    faulty.script.on_unlock(Fault::ReplyLost);
+    let force = UnlockRequest { resource_id: "r".into(), lock_id: String::new(), force: true };
+    let error = store.unlock(force).await.unwrap_err();
+    assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
+    no_record_left(&faulty).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn retiring_waits_until_everything_is_settled() {
+    let (store, faulty) = store();
+    for _ in 0..3 {
+        faulty.script.on_unlock(Fault::Unreachable);
+    }
+    drop(store.try_lock(request("r")).await.unwrap());
+    store.retire().await;
+    assert_eq!(faulty.memory.records(), 0);
+}
