@@ -8,6 +8,8 @@
 
 mod shard;
 mod table;
+#[cfg(test)]
+mod table_tests;
 
 use std::{
     hash::{BuildHasher as _, RandomState},

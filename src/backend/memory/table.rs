@@ -86,6 +86,11 @@ impl Table {
         self.slots.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.slots.capacity()
+    }
+
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.expiries.first_key_value().map(|((at, _), _)| *at)
     }
