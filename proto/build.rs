@@ -5,10 +5,11 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: &[&str] = &["dapr/proto/components/v1/lock.proto"];
+const FILES: &[&str] = &["dapr/proto/components/v1/lock.proto", "leasehold/v1/locks.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=dapr");
+    println!("cargo:rerun-if-changed=leasehold");
     let descriptors = protox::compile(FILES, ["."])?;
     let out = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin");
     fs::write(out, descriptors.encode_to_vec())?;

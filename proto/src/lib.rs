@@ -7,6 +7,12 @@ pub mod components {
     tonic::include_proto!("dapr.proto.components.v1");
 }
 
+/// The sidecar's own alpha2 lock API.
+pub mod locks {
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+    tonic::include_proto!("leasehold.v1");
+}
+
 /// Every file's descriptor, encoded as a `google.protobuf.FileDescriptorSet`,
 /// as gRPC reflection serves it.
 pub const FILE_DESCRIPTOR_SET: &[u8] =

@@ -201,7 +201,7 @@ pub enum BackendError {
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
     /// What it can do beyond the core.
-    fn features(&self) -> &'static [Feature];
+    fn features(&self) -> &[Feature];
 
     /// Acquires a resource that is free and that nobody waits for.
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError>;

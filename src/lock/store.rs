@@ -69,7 +69,7 @@ impl Store {
 
     /// What the backend can do beyond the core.
     #[must_use]
-    pub fn features(&self) -> &'static [Feature] {
+    pub fn features(&self) -> &[Feature] {
         self.0.backend.features()
     }
 

@@ -130,7 +130,7 @@ impl Faulty {
 
 #[async_trait]
 impl Backend for Faulty {
-    fn features(&self) -> &'static [Feature] {
+    fn features(&self) -> &[Feature] {
         self.memory.features()
     }
 

@@ -78,7 +78,7 @@ impl Memory {
 
 #[async_trait]
 impl Backend for Memory {
-    fn features(&self) -> &'static [Feature] {
+    fn features(&self) -> &[Feature] {
         &[
             Feature::Fencing,
             Feature::ForceUnlock,
