@@ -1,6 +1,6 @@
 //! The domain over a backend that fails on demand, in paused time: what every
 //! backend shares is proven here once.
-#![allow(missing_docs, unreachable_pub, reason = "a test")]
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 mod faulty;
 mod joining;

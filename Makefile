@@ -1,0 +1,50 @@
+# Every target works from a fresh clone on a Debian machine with a Rust
+# toolchain: `setup` installs what is missing.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+CARGO ?= cargo
+SOCKETS ?= $(CURDIR)/target/run/sockets
+
+.PHONY: help
+help: ## Show the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9_-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Install what the build and the tests need (protoc, redis-server, etcd)
+	@scripts/setup
+
+.PHONY: build
+build: setup ## Build everything
+	$(CARGO) build --workspace --all-targets
+
+.PHONY: run
+run: setup ## Build, show a lock's life over the socket on the memory store, then serve until Ctrl-C
+	@echo "building (the first time takes two to four minutes on two cores) ..."
+	@$(CARGO) build --quiet --bin leasehold --example tour
+	@$(CARGO) run --quiet --example tour -- --leasehold target/debug/leasehold --socket-folder $(SOCKETS)
+
+.PHONY: lint
+lint: setup ## rustfmt and clippy, warnings as errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+.PHONY: deny
+deny: ## Licences, bans and sources of every dependency (installs cargo-deny)
+	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check licenses bans sources
+
+.PHONY: test
+test: setup ## Run every test, on servers that the tests start themselves
+	$(CARGO) test --workspace
+
+.PHONY: bench
+bench: setup ## Measure leasehold against its peers, both sides in one run
+	$(CARGO) run --release --package leasehold-bench -- --help >/dev/null
+	$(CARGO) build --release --bin leasehold
+	$(CARGO) run --release --quiet --package leasehold-bench -- all --leasehold target/release/leasehold
+
+.PHONY: clean
+clean: ## Remove what was built
+	$(CARGO) clean

@@ -1,0 +1,73 @@
+//! A client of the component protocol over a Unix socket.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use hyper_util::rt::TokioIo;
+use leasehold_proto::components::{
+    LockRequest, LockResponse, LockStoreInitRequest, MetadataRequest, UnlockRequest,
+    lock_store_client::LockStoreClient,
+};
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
+
+/// A lock client; clones share one connection.
+#[derive(Clone)]
+pub(crate) struct Client(LockStoreClient<Channel>);
+
+impl Client {
+    /// Connects, and initialises the unnamed instance.
+    pub(crate) async fn connect(socket: &Path, properties: &[(&str, &str)]) -> Result<Self> {
+        let path = PathBuf::from(socket);
+        let channel = Endpoint::from_static("http://localhost")
+            .connect_with_connector(service_fn(move |_| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            }))
+            .await
+            .with_context(|| format!("connecting to {}", socket.display()))?;
+        let mut client = LockStoreClient::new(channel);
+        let properties =
+            properties.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        client
+            .init(LockStoreInitRequest { metadata: Some(MetadataRequest { properties }) })
+            .await?;
+        Ok(Self(client))
+    }
+
+    /// Takes a lock that must be free.
+    pub(crate) async fn try_lock(&mut self, resource: &str) -> Result<LockResponse> {
+        self.try_lock_for(resource, 30).await
+    }
+
+    /// Takes a lock that must be free, for some seconds.
+    pub(crate) async fn try_lock_for(
+        &mut self,
+        resource: &str,
+        seconds: i64,
+    ) -> Result<LockResponse> {
+        Ok(self.0.try_lock(request(resource, seconds)).await?.into_inner())
+    }
+
+    /// Waits for a lock.
+    pub(crate) async fn lock(&mut self, resource: &str) -> Result<LockResponse> {
+        Ok(self.0.lock(request(resource, 30)).await?.into_inner())
+    }
+
+    /// Gives a lock back.
+    pub(crate) async fn unlock(&mut self, resource: &str, lock_id: String) -> Result<()> {
+        let request =
+            UnlockRequest { resource_id: resource.into(), lock_id, ..Default::default() };
+        self.0.unlock(request).await?;
+        Ok(())
+    }
+}
+
+fn request(resource: &str, seconds: i64) -> LockRequest {
+    LockRequest {
+        resource_id: resource.into(),
+        ttl: Some(prost_types::Duration { seconds, nanos: 0 }),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,92 @@
+//! Uncontended lock and unlock, as many cycles as callers can make.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::Result;
+use tokio::{task::JoinSet, time::Instant};
+
+use crate::{
+    Options,
+    client::Client,
+    report::{Figures, histogram, median, median_of, row, table},
+    servers::{Component, Redis},
+};
+
+const CALLERS: [usize; 3] = [1, 16, 64];
+
+/// Each caller takes and gives back a lock of its own, over one connection.
+pub(crate) async fn measure(
+    socket: &Path,
+    properties: &[(&str, &str)],
+    callers: usize,
+    duration: Duration,
+) -> Result<Figures> {
+    let client = Client::connect(socket, properties).await?;
+    let started = Instant::now();
+    let end = started + duration;
+    let mut tasks = JoinSet::new();
+    for caller in 0..callers {
+        let mut client = client.clone();
+        tasks.spawn(async move {
+            let resource = format!("bench-{caller}");
+            let mut latency_us = histogram();
+            while Instant::now() < end {
+                let asked = Instant::now();
+                let granted = client.try_lock(&resource).await?;
+                latency_us.saturating_record(asked.elapsed().as_micros().try_into()?);
+                client.unlock(&resource, granted.lock_id).await?;
+            }
+            anyhow::Ok(latency_us)
+        });
+    }
+    let mut latency_us = histogram();
+    while let Some(done) = tasks.join_next().await {
+        latency_us.add(done??)?;
+    }
+    let cycles = f64::from(u32::try_from(latency_us.len())?);
+    Ok(Figures { rate: cycles / started.elapsed().as_secs_f64(), latency_us })
+}
+
+/// leasehold on Redis beside the two smallest scripts and the no-op service.
+pub(crate) async fn redis(options: &Options) -> Result<()> {
+    table(
+        "Redis: lock and unlock through the socket, cycles/s (medians)",
+        &[
+            "callers",
+            "leasehold",
+            "acquire p50/p99 ms",
+            "bare scripts",
+            "no-op",
+            "leasehold/bare",
+        ],
+    );
+    let redis = Redis::start().await?;
+    let leasehold = Component::leasehold(&options.leasehold, "redis").await?;
+    let bare = Component::bare(Some(&redis)).await?;
+    let noop = Component::bare(None).await?;
+    let host = redis.host();
+    let properties = [("redisHost", host.as_str())];
+    for callers in CALLERS {
+        let (mut ours, mut theirs, mut nothing) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            let time = options.duration();
+            ours.push(measure(&leasehold.socket, &properties, callers, time).await?);
+            theirs.push(measure(&bare.socket, &[], callers, time).await?);
+            nothing.push(measure(&noop.socket, &[], callers, time).await?);
+        }
+        let ratios = ours.iter().zip(&theirs).map(|(a, b)| a.rate / b.rate).collect();
+        row(&[
+            callers.to_string(),
+            format!("{:.0}", median_of(&ours, |f| f.rate)),
+            format!(
+                "{:.2}/{:.2}",
+                median_of(&ours, |f| f.ms(0.5)),
+                median_of(&ours, |f| f.ms(0.99))
+            ),
+            format!("{:.0}", median_of(&theirs, |f| f.rate)),
+            format!("{:.0}", median_of(&nothing, |f| f.rate)),
+            format!("{:.2}", median(ratios)),
+        ]);
+    }
+    Ok(())
+}

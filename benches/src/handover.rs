@@ -1,0 +1,157 @@
+//! One key and many waiters: each holds a millisecond and asks again.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Result;
+use tokio::{sync::Mutex, task::JoinSet, time::Instant};
+
+use crate::{
+    Options,
+    client::Client,
+    redis_work::{Work, work},
+    report::{Figures, histogram, median_of, row, table},
+    servers::{Component, Redis},
+};
+
+const WAITERS: [usize; 4] = [1, 10, 100, 10_000];
+const HOLD: Duration = Duration::from_millis(1);
+
+/// What all waiters of a run share.
+#[derive(Default)]
+struct Shared {
+    /// When the last holder sent its unlock.
+    released: Mutex<Option<Instant>>,
+    /// Counts requests, so that each grant knows how many asked before it.
+    asked: AtomicU64,
+    granted: AtomicU64,
+    out_of_order: AtomicU64,
+}
+
+/// What a run gave.
+struct Run {
+    figures: Figures,
+    out_of_order: f64,
+}
+
+async fn measure(client: &Client, waiters: usize, duration: Duration) -> Result<Run> {
+    let shared = Arc::new(Shared::default());
+    let started = Instant::now();
+    let end = started + duration;
+    let mut tasks = JoinSet::new();
+    // One more than waits, so that with one waiter there is always one.
+    for _ in 0..=waiters {
+        let (mut client, shared) = (client.clone(), Arc::clone(&shared));
+        tasks.spawn(async move {
+            let mut latency_us = histogram();
+            while Instant::now() < end {
+                let asked = shared.asked.fetch_add(1, Ordering::Relaxed);
+                let granted = client.lock("bench-handover").await?;
+                let received = Instant::now();
+                if let Some(released) = shared.released.lock().await.take() {
+                    let took = received.saturating_duration_since(released);
+                    latency_us.saturating_record(took.as_micros().try_into()?);
+                }
+                let before = shared.granted.fetch_add(1, Ordering::Relaxed);
+                // Requests that are under way together may be applied in
+                // either order: only a gap wider than that is out of turn.
+                if asked.abs_diff(before) > 2 {
+                    shared.out_of_order.fetch_add(1, Ordering::Relaxed);
+                }
+                tokio::time::sleep(HOLD).await;
+                *shared.released.lock().await = Some(Instant::now());
+                client.unlock("bench-handover", granted.lock_id).await?;
+            }
+            anyhow::Ok(latency_us)
+        });
+    }
+    let mut latency_us = histogram();
+    while let Some(done) = tasks.join_next().await {
+        latency_us.add(done??)?;
+    }
+    let grants = shared.granted.load(Ordering::Relaxed) as f64;
+    Ok(Run {
+        figures: Figures { rate: grants / started.elapsed().as_secs_f64(), latency_us },
+        out_of_order: 100.0 * shared.out_of_order.load(Ordering::Relaxed) as f64 / grants,
+    })
+}
+
+/// Hand-over on Redis, and what a grant costs its server.
+pub(crate) async fn redis(options: &Options) -> Result<()> {
+    table(
+        "Redis: hand-over of one key, each holds 1 ms (medians)",
+        &[
+            "waiters",
+            "grants/s",
+            "hand-over p50/p99 ms",
+            "out of order %",
+            "commands a grant (in scripts counted)",
+            "scripts a grant",
+        ],
+    );
+    let redis = Redis::start().await?;
+    let leasehold = Component::leasehold(&options.leasehold, "redis").await?;
+    let host = redis.host();
+    let client = Client::connect(&leasehold.socket, &[("redisHost", &host)]).await?;
+    let mut server =
+        redis::Client::open(redis.url())?.get_multiplexed_async_connection().await?;
+    for waiters in WAITERS {
+        let (mut runs, mut order, mut used) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            let before = work(&mut server).await?;
+            let run = measure(&client, waiters, options.duration()).await?;
+            let grants = run.figures.rate * options.duration().as_secs_f64();
+            used.push(per_grant(before, work(&mut server).await?, grants));
+            runs.push(run.figures);
+            order.push(run.out_of_order);
+        }
+        row(&[
+            waiters.to_string(),
+            format!("{:.0}", median_of(&runs, |f| f.rate)),
+            format!(
+                "{:.2}/{:.2}",
+                median_of(&runs, |f| f.ms(0.5)),
+                median_of(&runs, |f| f.ms(0.99))
+            ),
+            format!("{:.1}", crate::report::median(order)),
+            format!("{:.1}", crate::report::median(used.iter().map(|used| used.0).collect())),
+            format!("{:.1}", crate::report::median(used.iter().map(|used| used.1).collect())),
+        ]);
+    }
+    idle(&client, &mut server, options.duration()).await
+}
+
+fn per_grant(before: Work, after: Work, grants: f64) -> (f64, f64) {
+    let all = (after.all - before.all) as f64;
+    let scripts = (after.scripts - before.scripts) as f64;
+    (all / grants, scripts / grants)
+}
+
+/// What a hundred waiters cost while nothing happens.
+async fn idle(
+    client: &Client,
+    server: &mut redis::aio::MultiplexedConnection,
+    duration: Duration,
+) -> Result<()> {
+    let granted = client.clone().try_lock("bench-idle").await?;
+    let mut waits = JoinSet::new();
+    for _ in 0..100 {
+        let mut client = client.clone();
+        waits.spawn(async move { client.lock("bench-idle").await });
+    }
+    // Let the last of them reach its place.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let before = work(server).await?;
+    tokio::time::sleep(duration).await;
+    let after = work(server).await?;
+    // The reading itself is one command.
+    let commands = (after.all - before.all).saturating_sub(1) as f64 / duration.as_secs_f64();
+    println!("\n100 idle waiters: {commands:.1} commands/s, those inside scripts counted");
+    waits.abort_all();
+    client.clone().unlock("bench-idle", granted.lock_id).await
+}

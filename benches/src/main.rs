@@ -1,0 +1,84 @@
+//! Measures leasehold against its peers, both sides in one run and in turn,
+//! because machines are noisy: read ratios, not absolutes.
+//!
+//! Every server is started here, on loopback or a Unix socket, and ended with
+//! the run. Loads are bounded in callers and time.
+#![allow(clippy::print_stdout, reason = "the report is what this program is for")]
+
+mod bare;
+mod client;
+mod cycles;
+mod handover;
+mod redis_work;
+mod report;
+mod servers;
+mod weight;
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+/// Measures leasehold against its peers.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything below, one after the other.
+    All(Options),
+    /// Lock and unlock on Redis, beside the two smallest scripts there are.
+    Redis(Options),
+    /// One key and many waiters on Redis: order, latency, work a grant.
+    Handover(Options),
+    /// Start-up, a million held locks, and what is left of them.
+    Weight(Options),
+    /// The baseline, as a server: SET NX PX, and compare and delete.
+    #[command(hide = true)]
+    Bare {
+        /// Where to listen.
+        #[arg(long)]
+        socket: PathBuf,
+        /// The Redis server; without one, a service that does nothing.
+        #[arg(long)]
+        redis: Option<String>,
+    },
+}
+
+#[derive(Args, Clone)]
+struct Options {
+    /// The release build to measure.
+    #[arg(long, default_value = "target/release/leasehold")]
+    leasehold: PathBuf,
+    /// How often each side is measured, in turn.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// How long each measurement lasts.
+    #[arg(long, default_value_t = 4)]
+    seconds: u64,
+}
+
+impl Options {
+    fn duration(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Bare { socket, redis } => bare::serve(&socket, redis.as_deref()).await,
+        Command::Redis(options) => cycles::redis(&options).await,
+        Command::Handover(options) => handover::redis(&options).await,
+        Command::Weight(options) => weight::memory(&options).await,
+        Command::All(options) => {
+            cycles::redis(&options).await?;
+            handover::redis(&options).await?;
+            weight::memory(&options).await
+        }
+    }
+}
