@@ -41,7 +41,6 @@ test: setup ## Run every test, on servers that the tests start themselves
 
 .PHONY: bench
 bench: setup ## Measure leasehold against its peers, both sides in one run
-	$(CARGO) run --release --package leasehold-bench -- --help >/dev/null
 	$(CARGO) build --release --bin leasehold
 	$(CARGO) run --release --quiet --package leasehold-bench -- all --leasehold target/release/leasehold
 

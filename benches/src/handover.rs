@@ -34,17 +34,23 @@ struct Shared {
 }
 
 /// What a run gave.
-struct Run {
-    figures: Figures,
+pub(crate) struct Run {
+    pub(crate) figures: Figures,
+    pub(crate) grants: f64,
+    /// In percent.
     out_of_order: f64,
 }
 
-async fn measure(client: &Client, waiters: usize, duration: Duration) -> Result<Run> {
+/// One key, and one caller more than waits, so that there is always a waiter.
+pub(crate) async fn measure(
+    client: &Client,
+    waiters: usize,
+    duration: Duration,
+) -> Result<Run> {
     let shared = Arc::new(Shared::default());
     let started = Instant::now();
     let end = started + duration;
     let mut tasks = JoinSet::new();
-    // One more than waits, so that with one waiter there is always one.
     for _ in 0..=waiters {
         let (mut client, shared) = (client.clone(), Arc::clone(&shared));
         tasks.spawn(async move {
@@ -77,6 +83,7 @@ async fn measure(client: &Client, waiters: usize, duration: Duration) -> Result<
     let grants = shared.granted.load(Ordering::Relaxed) as f64;
     Ok(Run {
         figures: Figures { rate: grants / started.elapsed().as_secs_f64(), latency_us },
+        grants,
         out_of_order: 100.0 * shared.out_of_order.load(Ordering::Relaxed) as f64 / grants,
     })
 }
@@ -105,8 +112,7 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
         for _ in 0..options.rounds {
             let before = work(&mut server).await?;
             let run = measure(&client, waiters, options.duration()).await?;
-            let grants = run.figures.rate * options.duration().as_secs_f64();
-            used.push(per_grant(before, work(&mut server).await?, grants));
+            used.push(per_grant(before, work(&mut server).await?, run.grants));
             runs.push(run.figures);
             order.push(run.out_of_order);
         }
@@ -139,19 +145,29 @@ async fn idle(
     duration: Duration,
 ) -> Result<()> {
     let granted = client.clone().try_lock("bench-idle").await?;
-    let mut waits = JoinSet::new();
-    for _ in 0..100 {
-        let mut client = client.clone();
-        waits.spawn(async move { client.lock("bench-idle").await });
-    }
-    // Let the last of them reach its place.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let waits = queue(client, "bench-idle", 100).await;
     let before = work(server).await?;
     tokio::time::sleep(duration).await;
     let after = work(server).await?;
     // The reading itself is one command.
     let commands = (after.all - before.all).saturating_sub(1) as f64 / duration.as_secs_f64();
     println!("\n100 idle waiters: {commands:.1} commands/s, those inside scripts counted");
-    waits.abort_all();
+    drop(waits);
     client.clone().unlock("bench-idle", granted.lock_id).await
+}
+
+/// Waiters that stay until dropped.
+pub(crate) async fn queue(
+    client: &Client,
+    resource: &'static str,
+    waiters: usize,
+) -> JoinSet<Result<()>> {
+    let mut waits = JoinSet::new();
+    for _ in 0..waiters {
+        let mut client = client.clone();
+        waits.spawn(async move { client.lock(resource).await.map(drop) });
+    }
+    // Let the last of them reach its place.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    waits
 }

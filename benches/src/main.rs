@@ -8,6 +8,7 @@
 mod bare;
 mod client;
 mod cycles;
+mod etcd;
 mod handover;
 mod redis_work;
 mod report;
@@ -35,6 +36,8 @@ enum Command {
     Redis(Options),
     /// One key and many waiters on Redis: order, latency, work a grant.
     Handover(Options),
+    /// Lock and unlock, and hand-over, on etcd beside the mutex of its Go client.
+    Etcd(Options),
     /// Start-up, a million held locks, and what is left of them.
     Weight(Options),
     /// The baseline, as a server: SET NX PX, and compare and delete.
@@ -54,6 +57,9 @@ struct Options {
     /// The release build to measure.
     #[arg(long, default_value = "target/release/leasehold")]
     leasehold: PathBuf,
+    /// The etcd servers to measure on; may be given more than once.
+    #[arg(long, default_value = "etcd")]
+    etcd: Vec<PathBuf>,
     /// How often each side is measured, in turn.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -74,10 +80,12 @@ async fn main() -> Result<()> {
         Command::Bare { socket, redis } => bare::serve(&socket, redis.as_deref()).await,
         Command::Redis(options) => cycles::redis(&options).await,
         Command::Handover(options) => handover::redis(&options).await,
+        Command::Etcd(options) => etcd::compare(&options).await,
         Command::Weight(options) => weight::memory(&options).await,
         Command::All(options) => {
             cycles::redis(&options).await?;
             handover::redis(&options).await?;
+            etcd::compare(&options).await?;
             weight::memory(&options).await
         }
     }

@@ -9,7 +9,11 @@ use std::{
 
 use anyhow::{Result, bail, ensure};
 use tempfile::TempDir;
-use tokio::{net::UnixStream, time::Instant};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::UnixStream,
+    time::Instant,
+};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
@@ -63,6 +67,81 @@ impl Redis {
     pub(crate) fn url(&self) -> String {
         format!("redis://{}", self.host())
     }
+}
+
+/// An etcd server of this run alone.
+pub(crate) struct Etcd {
+    _server: Server,
+    _dir: TempDir,
+    port: u16,
+    pub(crate) version: String,
+}
+
+impl Etcd {
+    pub(crate) async fn start(binary: &Path) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let (port, peer_port) = (free_port()?, free_port()?);
+        let (client, peer) =
+            (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
+        let server = Server::start(
+            Command::new(binary)
+                .arg("--data-dir")
+                .arg(dir.path())
+                .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+                .args(["--initial-cluster", &format!("default={peer}")])
+                .stderr(Stdio::null()),
+        )?;
+        let mut etcd = Self { _server: server, _dir: dir, port, version: String::new() };
+        let give_up = Instant::now() + READY_WITHIN;
+        etcd.version = loop {
+            match etcd.get("/version").await {
+                Ok(body) => break version(&body),
+                Err(error) if Instant::now() >= give_up => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        Ok(etcd)
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Raft entries applied so far.
+    pub(crate) async fn raft_writes(&self) -> Result<f64> {
+        metric(&self.get("/metrics").await?, "etcd_server_proposals_applied_total")
+    }
+
+    /// gRPC messages received so far.
+    pub(crate) async fn requests(&self) -> Result<f64> {
+        metric(&self.get("/metrics").await?, "grpc_server_msg_received_total")
+    }
+
+    async fn get(&self, path: &str) -> Result<String> {
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
+        let mut body = String::new();
+        stream.read_to_string(&mut body).await?;
+        Ok(body)
+    }
+}
+
+/// The sum of a metric over all its labels.
+fn metric(body: &str, name: &str) -> Result<f64> {
+    let mut sum = 0.0;
+    for line in body.lines().filter(|line| line.starts_with(name)) {
+        sum += line.rsplit(' ').next().unwrap_or_default().parse::<f64>()?;
+    }
+    Ok(sum)
+}
+
+fn version(body: &str) -> String {
+    body.split("etcdserver\":\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .unwrap_or("of an unknown version")
+        .to_owned()
 }
 
 /// A server of the component protocol in a folder of its own.

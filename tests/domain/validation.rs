@@ -17,7 +17,8 @@ fn refused_field<T: std::fmt::Debug>(result: Result<T, LockError>) -> String {
 async fn each_bad_field_of_a_lock_request_is_named() {
     let (store, faulty) = store();
     let long = "x".repeat(257);
-    let cases: [(&str, fn(&mut AcquireRequest, &str)); 5] = [
+    type Spoil = fn(&mut AcquireRequest, &str);
+    let cases: [(&str, Spoil); 5] = [
         ("resource_id", |asked, _| asked.resource_id.clear()),
         ("ttl", |asked, _| asked.ttl = Some(Duration::from_secs(24 * 3600 + 1))),
         ("lock_id", |asked, long| asked.lock_id = long.into()),

@@ -1,0 +1,190 @@
+//! etcd beside the mutex of its own Go client, on the same server in turn.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+use tokio::process::Command;
+
+use crate::{
+    Options,
+    client::Client,
+    cycles, handover,
+    report::{median, median_of, row, table},
+    servers::{Component, Etcd},
+};
+
+const CALLERS: [usize; 3] = [1, 16, 64];
+const WAITERS: [usize; 3] = [1, 10, 100];
+const PEER: &str = "benches/peers/etcd";
+
+/// One JSON line of the peer.
+#[derive(Deserialize)]
+struct Peer {
+    rate: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+}
+
+/// leasehold on etcd beside Go's `concurrency.Mutex`.
+pub(crate) async fn compare(options: &Options) -> Result<()> {
+    let peer = build_peer(options).await?;
+    for binary in &options.etcd {
+        let etcd = Etcd::start(binary).await?;
+        let leasehold = Component::leasehold(&options.leasehold, "etcd").await?;
+        let endpoint = etcd.endpoint();
+        let properties = [("endpoints", endpoint.as_str())];
+        cycles_table(options, &peer, &etcd, &leasehold, &properties).await?;
+        handover_table(options, &peer, &etcd, &leasehold, &properties).await?;
+    }
+    Ok(())
+}
+
+async fn cycles_table(
+    options: &Options,
+    peer: &Path,
+    etcd: &Etcd,
+    leasehold: &Component,
+    properties: &[(&str, &str)],
+) -> Result<()> {
+    table(
+        &format!("etcd {}: lock and unlock, cycles/s (medians)", etcd.version),
+        &[
+            "callers",
+            "leasehold, through the socket",
+            "acquire p50/p99 ms",
+            "Go mutex, one session",
+            "Go mutex, a session a lock",
+            "leasehold/one session",
+            "leasehold/a session a lock",
+        ],
+    );
+    for callers in CALLERS {
+        let (mut ours, mut shared, mut own) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            let time = options.duration();
+            ours.push(cycles::measure(&leasehold.socket, properties, callers, time).await?);
+            shared.push(run_peer(peer, etcd, "shared", callers, time).await?.rate);
+            own.push(run_peer(peer, etcd, "own", callers, time).await?.rate);
+        }
+        let ratio = |theirs: &[f64]| {
+            median(ours.iter().zip(theirs).map(|(ours, theirs)| ours.rate / theirs).collect())
+        };
+        row(&[
+            callers.to_string(),
+            format!("{:.0}", median_of(&ours, |f| f.rate)),
+            format!(
+                "{:.2}/{:.2}",
+                median_of(&ours, |f| f.ms(0.5)),
+                median_of(&ours, |f| f.ms(0.99))
+            ),
+            format!("{:.0}", median(shared.clone())),
+            format!("{:.0}", median(own.clone())),
+            format!("{:.1}", ratio(&shared)),
+            format!("{:.1}", ratio(&own)),
+        ]);
+    }
+    Ok(())
+}
+
+async fn handover_table(
+    options: &Options,
+    peer: &Path,
+    etcd: &Etcd,
+    leasehold: &Component,
+    properties: &[(&str, &str)],
+) -> Result<()> {
+    table(
+        &format!("etcd {}: hand-over of one key, each holds 1 ms (medians)", etcd.version),
+        &[
+            "waiters",
+            "leasehold grants/s",
+            "hand-over p50/p99 ms",
+            "raft writes a grant",
+            "Go mutex grants/s",
+            "hand-over p50/p99 ms",
+        ],
+    );
+    let client = Client::connect(&leasehold.socket, properties).await?;
+    for waiters in WAITERS {
+        let (mut ours, mut theirs, mut writes) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            let time = options.duration();
+            let before = etcd.raft_writes().await?;
+            let run = handover::measure(&client, waiters, time).await?;
+            writes.push((etcd.raft_writes().await? - before) / run.grants);
+            ours.push(run.figures);
+            theirs.push(run_peer(peer, etcd, "handover", waiters, time).await?);
+        }
+        let middle =
+            |figure: fn(&Peer) -> f64| median(theirs.iter().map(figure).collect::<Vec<_>>());
+        row(&[
+            waiters.to_string(),
+            format!("{:.0}", median_of(&ours, |f| f.rate)),
+            format!(
+                "{:.2}/{:.2}",
+                median_of(&ours, |f| f.ms(0.5)),
+                median_of(&ours, |f| f.ms(0.99))
+            ),
+            format!("{:.1}", median(writes)),
+            format!("{:.0}", middle(|peer| peer.rate)),
+            format!("{:.2}/{:.2}", middle(|peer| peer.p50_ms), middle(|peer| peer.p99_ms)),
+        ]);
+    }
+    idle(&client, etcd, options.duration()).await
+}
+
+/// What a hundred waiters cost while nothing happens.
+async fn idle(client: &Client, etcd: &Etcd, duration: Duration) -> Result<()> {
+    let granted = client.clone().try_lock("bench-idle").await?;
+    let waits = handover::queue(client, "bench-idle", 100).await;
+    let before = (etcd.raft_writes().await?, etcd.requests().await?);
+    tokio::time::sleep(duration).await;
+    let after = (etcd.raft_writes().await?, etcd.requests().await?);
+    println!(
+        "\n100 idle waiters: {:.1} raft writes/s, {:.1} requests/s",
+        (after.0 - before.0) / duration.as_secs_f64(),
+        (after.1 - before.1) / duration.as_secs_f64(),
+    );
+    drop(waits);
+    client.clone().unlock("bench-idle", granted.lock_id).await
+}
+
+async fn build_peer(options: &Options) -> Result<PathBuf> {
+    let peer = std::env::current_dir()?.join("target/bench/etcd-peer");
+    println!("\nbuilding the Go peer (the first time takes a minute) ...");
+    let status = Command::new("go")
+        .args(["build", "-o"])
+        .arg(&peer)
+        .arg(".")
+        .current_dir(PEER)
+        .status()
+        .await
+        .context(
+            "the comparison needs Go on the PATH, and to run from the repository's root",
+        )?;
+    ensure!(status.success(), "the Go peer did not build");
+    ensure!(!options.etcd.is_empty(), "name at least one etcd with --etcd");
+    Ok(peer)
+}
+
+async fn run_peer(
+    peer: &Path,
+    etcd: &Etcd,
+    mode: &str,
+    callers: usize,
+    duration: Duration,
+) -> Result<Peer> {
+    let output = Command::new(peer)
+        .args(["-endpoint", &etcd.endpoint(), "-mode", mode])
+        .args(["-callers", &callers.to_string(), "-seconds", &duration.as_secs().to_string()])
+        .stderr(Stdio::inherit())
+        .output()
+        .await?;
+    ensure!(output.status.success(), "the Go peer failed");
+    serde_json::from_slice(&output.stdout).context("the Go peer's line")
+}
