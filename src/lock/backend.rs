@@ -70,8 +70,9 @@ pub struct Attempt {
 pub struct Grant {
     /// The grant's name: on a replay, that of the first attempt.
     pub lock_id: LockId,
-    /// Greater than that of every earlier grant of the resource.
-    pub token: FencingToken,
+    /// Greater than that of every earlier grant of the resource. `None` only
+    /// from a backend without [`Feature::Fencing`].
+    pub token: Option<FencingToken>,
     /// The TTL granted: never shorter than the attempt's.
     pub ttl: Duration,
     /// When the operation was sent from which the TTL counts.
@@ -176,6 +177,9 @@ pub enum BackendError {
     /// say); nothing has changed.
     #[error("{0}")]
     Invalid(Violation),
+    /// This backend cannot do what was asked; nothing has changed.
+    #[error("{0}")]
+    Unsupported(&'static str),
     /// The backend was not reached: literally nothing has changed, nor will.
     #[error("unavailable: {0}")]
     Unavailable(Arc<str>),

@@ -102,6 +102,7 @@ impl From<BackendError> for LockError {
             )),
             BackendError::TooManyWaiters(which) => Self::TooManyWaiters(which),
             BackendError::Invalid(violation) => Self::InvalidRequest(violation),
+            BackendError::Unsupported(what) => Self::Unsupported(what),
             BackendError::Unavailable(why) => Self::StoreUnavailable(why),
             BackendError::Unknown(why) => Self::OutcomeUnknown(why),
         }

@@ -41,8 +41,9 @@ struct Inner {
 pub struct Granted {
     /// The only proof of ownership.
     pub lock_id: LockId,
-    /// Greater than that of every earlier grant of the resource.
-    pub token: FencingToken,
+    /// Greater than that of every earlier grant of the resource. `None` only
+    /// from a backend without [`Feature::Fencing`].
+    pub token: Option<FencingToken>,
     /// The TTL granted, never shorter than what was asked for.
     pub ttl: Duration,
     /// When the operation was sent from which the TTL counts.

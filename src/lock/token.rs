@@ -26,7 +26,7 @@ impl FencingToken {
         self.0
     }
 
-    /// The number as the wire carries it.
+    /// The number as the wire carries it, where 0 stands for no token.
     #[must_use]
     pub fn as_i64(self) -> i64 {
         self.0.cast_signed()

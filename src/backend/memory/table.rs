@@ -315,7 +315,7 @@ impl Held {
     fn as_grant(&self, ttl: Ttl, since: Instant, created: bool) -> Grant {
         Grant {
             lock_id: self.lock_id.clone(),
-            token: self.token,
+            token: Some(self.token),
             ttl: ttl.duration(),
             since,
             created,
