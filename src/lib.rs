@@ -3,9 +3,16 @@
 //!
 //! - [`lock`]: the domain and the port that backends implement.
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
+//! - [`component`]: the pluggable component, on Unix sockets.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 
 pub mod backend;
+pub mod cli;
+pub mod component;
 pub mod lock;
+pub mod manifest;
 pub mod properties;
+pub mod serve;
+pub mod signals;
+pub mod telemetry;

@@ -65,6 +65,15 @@ impl Kind {
         KINDS.iter().copied().find(|kind| kind.name == name)
     }
 
+    /// Reads a component's metadata items without connecting: every mistake is
+    /// told, as [`LockError::InvalidMetadata`].
+    pub fn check(
+        self,
+        items: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(), LockError> {
+        self.read(items).map(drop)
+    }
+
     /// Opens a store with a component's metadata items. A bad property is
     /// [`LockError::InvalidMetadata`], an unreachable server
     /// [`LockError::StoreUnavailable`]; nothing is left behind by either.
@@ -73,17 +82,25 @@ impl Kind {
         items: impl IntoIterator<Item = (String, String)>,
         clock: Clock,
     ) -> Result<Store, LockError> {
-        let mut properties = Properties::new(items);
-        let settings = properties.settings();
-        let connect = (self.read)(&mut properties);
-        for warning in properties.finish().map_err(LockError::InvalidMetadata)? {
-            warn!(store = self.name, "{warning}");
-        }
+        let (settings, connect) = self.read(items)?;
         let context = Context { settings: settings.clone(), clock };
         let backend = connect(context).await.map_err(|error| match error {
             OpenError::Refused(violations) => LockError::InvalidMetadata(violations),
             OpenError::Unavailable(why) => LockError::StoreUnavailable(why),
         })?;
         Ok(Store::new(backend, settings))
+    }
+
+    fn read(
+        self,
+        items: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(Settings, Connect), LockError> {
+        let mut properties = Properties::new(items);
+        let settings = properties.settings();
+        let connect = (self.read)(&mut properties);
+        for warning in properties.finish().map_err(LockError::InvalidMetadata)? {
+            warn!(store = self.name, "{warning}");
+        }
+        Ok((settings, connect))
     }
 }

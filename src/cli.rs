@@ -1,0 +1,116 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    backend::{KINDS, Kind},
+    component::SocketMode,
+    telemetry::LogLevel,
+};
+
+/// Distributed locks that people can trust: a lock store for Dapr over etcd,
+/// Redis or memory.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// The least severity to log
+    #[arg(long, global = true, value_enum, default_value = "info")]
+    pub log_level: LogLevel,
+
+    /// Log JSON lines instead of text
+    #[arg(long, global = true)]
+    pub log_as_json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve lock stores to daprd, or to any client of the component protocol, on Unix sockets
+    Serve(ServeOptions),
+}
+
+/// The options of `serve`.
+///
+/// Every store has its own socket: NAME.sock serves the component type
+/// lock.NAME.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  leasehold serve
+      all stores, on sockets in /tmp/dapr-components-sockets
+  leasehold serve --store redis --resources-path components
+      only lock.redis, its instances initialised from component YAML
+  leasehold serve --store redis=leasehold-redis
+      lock.leasehold-redis, beside daprd's built-in lock.redis
+
+Environment:
+  DAPR_COMPONENTS_SOCKETS_FOLDER, DAPR_COMPONENT_SOCKETS_FOLDER,
+  DAPR_COMPONENT_SOCKET_FOLDER   the folder of the sockets
+  RUST_LOG                       a finer --log-level
+
+Exit status: 0 after a drained stop, 64 for a wrong command line or
+configuration, 1 for anything else (a live socket in the way, for one).")]
+pub struct ServeOptions {
+    /// The folder of the sockets; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub socket_folder: Option<PathBuf>,
+
+    /// Component YAML: instances to initialise without waiting for daprd; may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub resources_path: Vec<PathBuf>,
+
+    /// A store to serve, and the name of its socket; all stores by default, may be repeated
+    #[arg(long, value_name = "STORE[=SOCKETNAME]", value_parser = StoreOption::parse)]
+    pub store: Vec<StoreOption>,
+
+    /// The permissions of the sockets; daprd needs write permission, so another user needs 0666
+    #[arg(long, value_name = "MODE", default_value_t)]
+    pub socket_mode: SocketMode,
+}
+
+impl ServeOptions {
+    /// The stores to serve: those named, or all.
+    #[must_use]
+    pub fn stores(&self) -> Vec<StoreOption> {
+        if self.store.is_empty() {
+            KINDS
+                .iter()
+                .map(|kind| StoreOption { kind: *kind, socket: kind.name.into() })
+                .collect()
+        } else {
+            self.store.clone()
+        }
+    }
+}
+
+/// A store and the name of its socket.
+#[derive(Clone, Debug)]
+pub struct StoreOption {
+    /// What keeps the locks.
+    pub kind: Kind,
+    /// The socket's name without its ending: `redis` makes the type `lock.redis`.
+    pub socket: String,
+}
+
+impl StoreOption {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (name, socket) = text.split_once('=').unwrap_or((text, text));
+        let Some(kind) = Kind::named(name) else {
+            let known: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
+            return Err(format!("there is no store {name:?}; there are {}", known.join(", ")));
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if socket.is_empty() || socket.starts_with('.') || !socket.chars().all(plain) {
+            return Err(format!(
+                "{socket:?} cannot be a socket's name; use letters, digits, - and _"
+            ));
+        }
+        Ok(Self { kind, socket: socket.to_owned() })
+    }
+}

@@ -1,0 +1,21 @@
+//! The pluggable component: the lock protocol on Unix sockets, one a backend.
+//!
+//! ```text
+//! socket ─▶ server (streams, sizes, keep-alive) ─▶ delivery (receipts)
+//!        ─▶ service (proto ↔ domain, one funnel) ─▶ instances ─▶ lock::Store
+//! ```
+
+mod connections;
+mod delivery;
+mod folder;
+mod instances;
+mod server;
+mod service;
+mod socket;
+mod status;
+mod wire;
+
+pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
+pub use instances::{Instances, Metadata, OpenInstance};
+pub use server::{Component, ServeError};
+pub use socket::{Socket, SocketError, SocketMode};

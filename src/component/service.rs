@@ -1,0 +1,157 @@
+//! The `LockStore` service: the protocol's calls, each through one funnel.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use futures_util::FutureExt as _;
+use leasehold_proto::components::{self as pb, lock_store_server::LockStore};
+use tokio::{sync::Semaphore, time::Instant};
+use tonic::{Request, Response, Status};
+use tracing::{Instrument as _, debug, debug_span, error};
+
+use super::{instances::Instances, status::status, wire};
+use crate::lock::{Granted, LockError};
+
+/// How many tries may be under way at a time. Waits hold no permit, and
+/// renewals and unlocks are never shed: holders must be able to keep and give
+/// back what they have.
+const TRIES_MAX: usize = 10_000;
+
+/// Serves the instances of one backend.
+#[derive(Clone)]
+pub(super) struct Service {
+    instances: Arc<Instances>,
+    tries: Arc<Semaphore>,
+}
+
+impl Service {
+    pub(super) fn new(instances: Arc<Instances>) -> Self {
+        Self { instances, tries: Arc::new(Semaphore::new(TRIES_MAX)) }
+    }
+}
+
+#[tonic::async_trait]
+impl LockStore for Service {
+    async fn init(
+        &self,
+        request: Request<pb::LockStoreInitRequest>,
+    ) -> Result<Response<pb::LockStoreInitResponse>, Status> {
+        answer("Init", async {
+            let instance = wire::instance(request.metadata())?;
+            let metadata = request.into_inner().metadata.unwrap_or_default().properties;
+            self.instances.init(&instance, metadata.into_iter().collect()).await?;
+            Ok(Response::new(pb::LockStoreInitResponse {}))
+        })
+        .await
+    }
+
+    async fn features(
+        &self,
+        request: Request<pb::FeaturesRequest>,
+    ) -> Result<Response<pb::FeaturesResponse>, Status> {
+        answer("Features", async {
+            let instance = wire::instance(request.metadata())?;
+            let features = match self.instances.store(&instance) {
+                Ok(store) => store.features().iter().map(|f| f.name().to_owned()).collect(),
+                // Answered before Init too, when there is nothing to name.
+                Err(_) => Vec::new(),
+            };
+            Ok(Response::new(pb::FeaturesResponse { features }))
+        })
+        .await
+    }
+
+    async fn ping(
+        &self,
+        _: Request<pb::PingRequest>,
+    ) -> Result<Response<pb::PingResponse>, Status> {
+        Ok(Response::new(pb::PingResponse {}))
+    }
+
+    async fn try_lock(
+        &self,
+        request: Request<pb::LockRequest>,
+    ) -> Result<Response<pb::LockResponse>, Status> {
+        let arrived = Instant::now();
+        answer("TryLock", async {
+            let _permit = self.tries.try_acquire().map_err(|_| LockError::Overloaded)?;
+            let store = self.instances.store(&wire::instance(request.metadata())?)?;
+            let request = wire::acquire(request.into_inner(), arrived, None)?;
+            Ok(receipted(store.try_lock(request).await?))
+        })
+        .await
+    }
+
+    async fn lock(
+        &self,
+        request: Request<pb::LockRequest>,
+    ) -> Result<Response<pb::LockResponse>, Status> {
+        let arrived = Instant::now();
+        answer("Lock", async {
+            let store = self.instances.store(&wire::instance(request.metadata())?)?;
+            let deadline = wire::deadline(request.metadata(), arrived);
+            let request = wire::acquire(request.into_inner(), arrived, deadline)?;
+            Ok(receipted(store.lock(request).await?))
+        })
+        .await
+    }
+
+    async fn renew_lock(
+        &self,
+        request: Request<pb::RenewLockRequest>,
+    ) -> Result<Response<pb::RenewLockResponse>, Status> {
+        answer("RenewLock", async {
+            let store = self.instances.store(&wire::instance(request.metadata())?)?;
+            let renewed = store.renew(wire::renew(request.into_inner())?).await?;
+            let ttl = Some(wire::duration(renewed.ttl));
+            Ok(Response::new(pb::RenewLockResponse { ttl }))
+        })
+        .await
+    }
+
+    async fn unlock(
+        &self,
+        request: Request<pb::UnlockRequest>,
+    ) -> Result<Response<pb::UnlockResponse>, Status> {
+        answer("Unlock", async {
+            let store = self.instances.store(&wire::instance(request.metadata())?)?;
+            store.unlock(wire::unlock(request.into_inner())).await?;
+            Ok(Response::new(pb::UnlockResponse {}))
+        })
+        .await
+    }
+}
+
+/// The answer to one call: its error becomes a status, its panic an INTERNAL
+/// that is logged, and its outcome a trace without any ID in it.
+async fn answer<T>(
+    call: &'static str,
+    work: impl Future<Output = Result<Response<T>, LockError>>,
+) -> Result<Response<T>, Status> {
+    let outcome = AssertUnwindSafe(work)
+        .catch_unwind()
+        .instrument(debug_span!("call", name = call))
+        .await;
+    match outcome {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(refused)) => {
+            debug!(call, error = %refused, "refused");
+            Err(status(&refused))
+        }
+        Err(panic) => {
+            let what = panic
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("of an unknown kind");
+            error!(call, panic = what, "a call panicked; this is a defect, please report it");
+            Err(status(&LockError::Internal))
+        }
+    }
+}
+
+/// A grant's answer, with the receipt that the transport will accept.
+fn receipted(granted: Granted) -> Response<pb::LockResponse> {
+    let mut response = Response::new(wire::granted(&granted));
+    response.extensions_mut().insert(granted.receipt);
+    response
+}

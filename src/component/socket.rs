@@ -1,0 +1,284 @@
+//! Unix sockets that never take a live server's place and never stay behind.
+
+use std::{
+    fs::{self, File, Permissions, TryLockError},
+    io,
+    os::unix::{
+        fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
+        net::UnixStream as BlockingStream,
+    },
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use tokio::net::UnixListener;
+
+/// The longest path that fits a socket address, its closing zero left out.
+const PATH_BYTES_MAX: usize = 107;
+
+/// The permissions of a socket, octal as in `chmod`; `0660` by default.
+///
+/// Who may connect needs write permission. daprd under another user needs
+/// either that user's group or `0666`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketMode(u32);
+
+impl Default for SocketMode {
+    fn default() -> Self {
+        Self(0o660)
+    }
+}
+
+impl std::fmt::Display for SocketMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
+impl FromStr for SocketMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match u32::from_str_radix(text, 8) {
+            Ok(mode) if mode <= 0o777 && mode & 0o200 != 0 => Ok(Self(mode)),
+            _ => Err("must be an octal mode from 0200 to 0777 that lets its owner write, \
+                such as 0660 or 0666"
+                .into()),
+        }
+    }
+}
+
+/// Why a socket could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// A live server listens there.
+    #[error(
+        "{path} is in use by a live server; stop that one, or choose another --socket-folder"
+    )]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something that is no socket is in the way.
+    #[error("{path} is not a socket; move it away, or choose another --socket-folder")]
+    NotASocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The path does not fit a socket address.
+    #[error(
+        "{path} has {bytes} bytes; at most {PATH_BYTES_MAX} fit a socket's path: choose a shorter --socket-folder"
+    )]
+    TooLong {
+        /// The socket.
+        path: PathBuf,
+        /// The path's length.
+        bytes: usize,
+    },
+    /// The file system refused.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+/// A listening socket; its file is removed when this is dropped.
+///
+/// A lock file beside it tells two starting processes apart, so that neither
+/// takes the other's socket; the socket gets its permissions before it gets
+/// its name, so that daprd never meets one that it may not connect to.
+#[derive(Debug)]
+pub struct Socket {
+    path: PathBuf,
+    inode: u64,
+    lock_path: PathBuf,
+    _lock: File,
+    listener: Option<UnixListener>,
+}
+
+impl Socket {
+    /// Opens a socket, and its folder if need be. Must be called within a
+    /// runtime.
+    pub fn open(path: &Path, mode: SocketMode) -> Result<Self, SocketError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |error| SocketError::Io { path, error }
+        };
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let beside = |suffix: &str| folder.join(format!(".{name}{suffix}"));
+        let (lock_path, unnamed) = (beside(".lock"), beside(".new"));
+        let bytes = unnamed.as_os_str().len();
+        if bytes > PATH_BYTES_MAX {
+            return Err(SocketError::TooLong { path: path.to_owned(), bytes });
+        }
+        fs::create_dir_all(folder).map_err(at(folder))?;
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .map_err(at(&lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(SocketError::InUse { path: path.to_owned() });
+            }
+            Err(TryLockError::Error(error)) => return Err(at(&lock_path)(error)),
+        }
+        must_be_free(path)?;
+        remove_if_there(&unnamed).map_err(at(&unnamed))?;
+        let listener = UnixListener::bind(&unnamed).map_err(at(&unnamed))?;
+        fs::set_permissions(&unnamed, Permissions::from_mode(mode.0)).map_err(at(&unnamed))?;
+        fs::rename(&unnamed, path).map_err(at(path))?;
+        let inode = fs::symlink_metadata(path).map_err(at(path))?.ino();
+        Ok(Self {
+            path: path.to_owned(),
+            inode,
+            lock_path,
+            _lock: lock,
+            listener: Some(listener),
+        })
+    }
+
+    /// The socket's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The listener, once.
+    pub(super) fn take_listener(&mut self) -> Option<UnixListener> {
+        self.listener.take()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Somebody may have put another socket there meanwhile: not ours.
+        let ours = fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode);
+        if ours {
+            let _ = fs::remove_file(&self.path);
+        }
+        let _ = fs::remove_file(&self.lock_path);
+    }
+}
+
+/// Leaves nothing at `path`, or says why not: a stale socket is removed, a
+/// live one and whatever is no socket stay.
+fn must_be_free(path: &Path) -> Result<(), SocketError> {
+    let io = |error| SocketError::Io { path: path.to_owned(), error };
+    let file = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io(error)),
+        Ok(file) => file,
+    };
+    if !file.file_type().is_socket() {
+        return Err(SocketError::NotASocket { path: path.to_owned() });
+    }
+    match BlockingStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            remove_if_there(path).map_err(io)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(io(error)),
+        _ => Err(SocketError::InUse { path: path.to_owned() }),
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener as BlockingListener;
+
+    use super::*;
+
+    fn open(path: &Path) -> Result<Socket, SocketError> {
+        Socket::open(path, SocketMode::default())
+    }
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.sock");
+        drop(BlockingListener::bind(&path).unwrap());
+        let socket = open(&path).unwrap();
+        assert!(BlockingStream::connect(socket.path()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_live_socket_is_never_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.sock");
+        let _live = BlockingListener::bind(&path).unwrap();
+        assert!(matches!(open(&path), Err(SocketError::InUse { .. })));
+        assert!(BlockingStream::connect(&path).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_socket_of_our_own_is_not_taken_by_a_second_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.sock");
+        let _first = open(&path).unwrap();
+        assert!(matches!(open(&path), Err(SocketError::InUse { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_socket_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.sock");
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(open(&path), Err(SocketError::NotASocket { .. })));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[tokio::test]
+    async fn nothing_stays_behind_a_dropped_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(&folder.path().join("memory.sock")).unwrap());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn anothers_socket_of_the_same_name_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.sock");
+        let ours = open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let _theirs = BlockingListener::bind(&path).unwrap();
+        drop(ours);
+        assert!(BlockingStream::connect(&path).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_path_that_does_not_fit_is_a_clear_error() {
+        let path = PathBuf::from(format!("/tmp/{}/memory.sock", "x".repeat(100)));
+        let error = open(&path).unwrap_err();
+        assert!(error.to_string().contains("--socket-folder"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn the_permissions_are_those_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.sock");
+        let _socket = Socket::open(&path, "0666".parse().unwrap()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
+    }
+
+    #[test]
+    fn a_mode_is_octal_and_lets_the_owner_write() {
+        assert!("0660".parse::<SocketMode>().is_ok());
+        for bad in ["", "8", "0444", "1777", "rw"] {
+            assert!(bad.parse::<SocketMode>().is_err(), "{bad}");
+        }
+    }
+}
