@@ -7,7 +7,9 @@ use prost_types::Duration as WireDuration;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 
-use crate::lock::{AcquireRequest, Granted, Mode, RenewRequest, UnlockRequest, Violation};
+use crate::lock::{
+    AcquireRequest, FencingToken, Granted, Mode, RenewRequest, UnlockRequest, Violation,
+};
 
 /// The metadata that names the instance; absent means the unnamed one.
 pub(super) const INSTANCE: &str = "x-component-instance";
@@ -55,7 +57,7 @@ pub(super) fn unlock(request: pb::UnlockRequest) -> UnlockRequest {
 pub(super) fn granted(granted: &Granted) -> pb::LockResponse {
     pb::LockResponse {
         lock_id: granted.lock_id.as_str().to_owned(),
-        fencing_token: granted.token.map_or(0, |token| token.as_i64()),
+        fencing_token: granted.token.map_or(0, FencingToken::as_i64),
         ttl: Some(duration(granted.ttl)),
         waited: Some(duration(granted.waited)),
     }
