@@ -1,0 +1,153 @@
+//! Callers that go away.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use crate::{
+    case::Cases,
+    expect::Expect as _,
+    store::Ask,
+    world::{EXPIRY_SLACK, World, hold, hold_by, hold_soon, secs},
+};
+
+/// How often a cancel is raced with a grant: in rounds of so many at once,
+/// each on a connection of its own.
+const RACE_ROUNDS: usize = 5;
+const RACES_AT_ONCE: u64 = 40;
+
+pub(crate) fn tests(cases: &mut Cases) {
+    cases.core("a cancelled wait is never granted", cancelled);
+    cases.core("a wait whose connection is cut is never granted", cut);
+    cases.core("a cancelled wait does not hold up the next waiter", cancelled_next);
+    cases.core("a wait whose connection is cut does not hold up the next waiter", cut_next);
+    cases.core("when waits before it are cancelled, a waiter still waits", still_waits);
+    cases.core("a holder's grant outlives its connection", grant_outlives);
+    cases.core("a cancel that meets a grant leaves nothing held", cancel_race);
+    cases.core("a grant of a cancelled TryLock ends with its TTL at the latest", cancelled_try);
+}
+
+/// With a TTL that no case would sit out.
+fn lock(resource: &str) -> Ask {
+    Ask::of(resource).within(secs(60)).ttl(secs(60))
+}
+
+async fn cancelled(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    store.queue(&lock(&resource)).await?.cancel().await;
+    store.ping().await.or_fail("Ping behind the cancel")?;
+    store.release(&grant).await.or_fail("Unlock")?;
+    hold_soon(&store, &Ask::of(&resource), "the only waiter was cancelled").await.map(drop)
+}
+
+async fn cut(world: World) -> anyhow::Result<()> {
+    let (store, gone, resource) = (world.store(), world.fresh(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let waiter = gone.queue(&lock(&resource)).await?;
+    gone.connection().wire().cut();
+    ensure!(waiter.answer().await?.is_err(), "the Lock was granted over a connection cut");
+    store.release(&grant).await.or_fail("Unlock")?;
+    hold_soon(&store, &Ask::of(&resource), "the only waiter was cut off").await.map(drop)
+}
+
+async fn cancelled_next(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let first = store.queue(&lock(&resource)).await?;
+    let second = store.queue(&lock(&resource)).await?;
+    first.cancel().await;
+    store.release(&grant).await.or_fail("Unlock")?;
+    second.granted().await.map(drop)
+}
+
+async fn cut_next(world: World) -> anyhow::Result<()> {
+    let (store, gone, resource) = (world.store(), world.fresh(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let _first = gone.queue(&lock(&resource)).await?;
+    let second = store.queue(&lock(&resource)).await?;
+    gone.connection().wire().cut();
+    store.release(&grant).await.or_fail("Unlock")?;
+    second.granted().await.map(drop)
+}
+
+async fn still_waits(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    hold(&store, &Ask::of(&resource)).await?;
+    let first = store.queue(&lock(&resource)).await?;
+    let second = store.queue(&lock(&resource)).await?;
+    let mut third = store.queue(&lock(&resource)).await?;
+    first.cancel().await;
+    second.cancel().await;
+    third.stays("the holder still lives").await
+}
+
+async fn grant_outlives(world: World) -> anyhow::Result<()> {
+    let (store, gone, resource) = (world.store(), world.fresh(), world.resource());
+    let grant = hold(&gone, &Ask::of(&resource)).await?;
+    gone.connection().wire().cut();
+    store.release(&grant).await.or_fail("Unlock over another connection than the grant's")
+}
+
+async fn cancel_race(world: World) -> anyhow::Result<()> {
+    for round in 0..RACE_ROUNDS {
+        let races = (0..RACES_AT_ONCE).map(|number| {
+            let world = &world;
+            async move {
+                let cancel_after = Duration::from_micros(number * 75);
+                race_cancel(world, cancel_after).await
+            }
+        });
+        for (number, outcome) in join_all(races).await.into_iter().enumerate() {
+            outcome.with_context(|| format!("round {round}, race {number}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Cancels a wait while the resource is being released. A grant whose answer
+/// was sent before the cancel arrived is the caller's, though it did not look:
+/// the wire tells whether that was so.
+async fn race_cancel(world: &World, cancel_after: Duration) -> anyhow::Result<()> {
+    let (store, waiting, resource) = (world.store(), world.fresh(), world.resource());
+    let own = World::secret();
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    waiting.ping().await.or_fail("Ping")?;
+    let waiter = waiting.queue(&lock(&resource).lock_id(&own)).await?;
+    let answered_before = waiting.connection().wire().answered_count();
+
+    let cancel = async {
+        tokio::time::sleep(cancel_after).await;
+        waiter.cancel().await
+    };
+    let (answer, released) = tokio::join!(cancel, store.release(&grant));
+    released.or_fail("Unlock")?;
+    // Behind this answer on the wire is nothing that the store sent before
+    // the cancel arrived.
+    waiting.ping().await.or_fail("Ping behind the cancel")?;
+    let answered = waiting.connection().wire().answered_count() - answered_before > 1;
+    if answered || matches!(answer, Some(Ok(_))) {
+        store.unlock(&resource, &own).await.or_fail("Unlock of the grant that was answered")?;
+    }
+    hold_soon(&store, &Ask::of(&resource), "the wait was cancelled as it was due")
+        .await
+        .map(drop)
+}
+
+async fn cancelled_try(world: World) -> anyhow::Result<()> {
+    let cut_off = (0..20_u64).map(|number| {
+        let (store, gone, resource) = (world.store(), world.fresh(), world.resource());
+        async move {
+            let ask = Ask::of(&resource).ttl(secs(2));
+            gone.ping().await.or_fail("Ping")?;
+            let call = gone.try_lock(&ask);
+            let _ = tokio::time::timeout(Duration::from_micros(number * 40), call).await;
+            let deadline = Instant::now() + secs(2) + EXPIRY_SLACK;
+            let what = "the TTL of a TryLock that was cancelled has passed";
+            hold_by(&store, &ask, deadline, what).await.map(drop)
+        }
+    });
+    join_all(cut_off).await.into_iter().collect()
+}

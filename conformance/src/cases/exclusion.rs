@@ -1,0 +1,144 @@
+//! One holder at a time, under load.
+
+use anyhow::ensure;
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use crate::{
+    case::{Cases, Demand},
+    expect::{Expect as _, Reason},
+    feature::Feature,
+    store::{Ask, Grant, Store},
+    world::secs,
+};
+
+const CALLERS: usize = 8;
+const ROUNDS: usize = 25;
+
+pub(crate) fn tests(cases: &mut Cases) {
+    cases.core("callers that wait never hold a resource together", |world| async move {
+        let resource = world.resource();
+        let stores: Vec<_> = (0..CALLERS).map(|_| world.fresh()).collect();
+        never_together(&run(&stores, &resource, locks).await?)
+    });
+    cases.core("callers that try never hold a resource together", |world| async move {
+        let resource = world.resource();
+        let stores: Vec<_> = (0..CALLERS).map(|_| world.fresh()).collect();
+        never_together(&run(&stores, &resource, tries).await?)
+    });
+    cases.add(
+        Demand::Features(&[Feature::Fencing]),
+        "tokens rise in the order in which callers held the resource",
+        |world| async move {
+            let resource = world.resource();
+            let stores: Vec<_> = (0..CALLERS).map(|_| world.fresh()).collect();
+            tokens_follow(&run(&stores, &resource, locks).await?)
+        },
+    );
+}
+
+/// A grant and the moment at which its end was asked for: in between it was
+/// surely alive.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) grant: Grant,
+    pub(crate) released_at: Instant,
+}
+
+/// Lets each store's caller take and release the resource, all at once.
+pub(crate) async fn run<F, Fut>(
+    stores: &[Store],
+    resource: &str,
+    acquire: F,
+) -> anyhow::Result<Vec<Held>>
+where
+    F: Fn(Store, Ask) -> Fut,
+    Fut: Future<Output = anyhow::Result<Grant>>,
+{
+    let callers = stores.iter().map(|store| async {
+        let mut held = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let grant = acquire(store.clone(), Ask::of(resource)).await?;
+            tokio::task::yield_now().await;
+            let released_at = Instant::now();
+            store.release(&grant).await.or_fail("Unlock by the holder")?;
+            held.push(Held { grant, released_at });
+        }
+        anyhow::Ok(held)
+    });
+    let held: Result<Vec<_>, _> = join_all(callers).await.into_iter().collect();
+    let mut held = held?.into_iter().flatten().collect::<Vec<_>>();
+    held.sort_by_key(|held| held.grant.told_at);
+    Ok(held)
+}
+
+/// Acquires by waiting.
+pub(crate) async fn locks(store: Store, ask: Ask) -> anyhow::Result<Grant> {
+    store.lock(&ask.within(secs(60))).await.or_fail("Lock")
+}
+
+/// Acquires by trying again and again.
+async fn tries(store: Store, ask: Ask) -> anyhow::Result<Grant> {
+    loop {
+        match store.try_lock(&ask).await {
+            Ok(grant) => return Ok(grant),
+            refused => drop(refused.refused(Reason::ResourceLocked)?),
+        }
+    }
+}
+
+/// Fails if two grants were surely alive at the same time.
+pub(crate) fn never_together(held: &[Held]) -> anyhow::Result<()> {
+    for pair in held.windows(2) {
+        let overlap = pair[0].released_at.saturating_duration_since(pair[1].grant.told_at);
+        ensure!(
+            overlap.is_zero(),
+            "{:?} was granted {overlap:?} before {:?} was released",
+            pair[1].grant.lock_id,
+            pair[0].grant.lock_id
+        );
+    }
+    Ok(())
+}
+
+/// Fails if a later grant has no greater token.
+pub(crate) fn tokens_follow(held: &[Held]) -> anyhow::Result<()> {
+    for pair in held.windows(2) {
+        let (earlier, later) = (pair[0].grant.token, pair[1].grant.token);
+        ensure!(later > earlier, "the token {later} came after {earlier}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::ms;
+
+    fn held(start: Instant, told_ms: u64, released_ms: u64, token: i64) -> Held {
+        let grant = Grant {
+            resource: String::new(),
+            lock_id: token.to_string(),
+            token,
+            ttl: secs(60),
+            waited: ms(0),
+            asked_at: start,
+            told_at: start + ms(told_ms),
+        };
+        Held { grant, released_at: start + ms(released_ms) }
+    }
+
+    #[test]
+    fn an_overlap_is_found() {
+        let start = Instant::now();
+        assert!(never_together(&[held(start, 0, 5, 1), held(start, 5, 9, 2)]).is_ok());
+        assert!(never_together(&[held(start, 0, 6, 1), held(start, 5, 9, 2)]).is_err());
+    }
+
+    #[test]
+    fn a_repeated_token_is_found() {
+        let start = Instant::now();
+        assert!(tokens_follow(&[held(start, 0, 5, 1), held(start, 5, 9, 2)]).is_ok());
+        assert!(tokens_follow(&[held(start, 0, 5, 2), held(start, 5, 9, 2)]).is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! Lock IDs: the only proof of ownership.
+
+use std::collections::BTreeSet;
+
+use anyhow::ensure;
+use futures_util::future::try_join_all;
+
+use crate::{
+    case::Cases,
+    expect::{Expect as _, Reason},
+    store::{Ask, Store},
+    world::{World, hold, secs},
+};
+
+const SAMPLE_COUNT: usize = 64;
+
+pub(crate) fn tests(cases: &mut Cases) {
+    cases.core("a grant of a caller that brought none has a lock ID", not_empty);
+    cases.core("the store's lock IDs are distinct", distinct);
+    cases.core("the store's lock IDs cannot be guessed from one another", unguessable);
+    cases.core("a caller's own lock ID is the one granted, by TryLock", own_by_try);
+    cases.core("a caller's own lock ID is the one granted, by Lock", own_by_lock);
+    cases.core("a caller's own lock ID unlocks its grant", own_unlocks);
+    cases.core("the same lock ID on a held resource is refused", same_refused);
+    cases.core("a lock ID proves nothing on another resource", elsewhere);
+    cases.core("one lock ID may hold two resources", two_resources);
+}
+
+async fn not_empty(world: World) -> anyhow::Result<()> {
+    let grant = hold(&world.store(), &Ask::of(&world.resource())).await?;
+    ensure!(!grant.lock_id.is_empty(), "the lock ID is empty");
+    Ok(())
+}
+
+async fn sample(store: &Store, resource: &str) -> anyhow::Result<Vec<String>> {
+    let mut ids = Vec::new();
+    for _ in 0..SAMPLE_COUNT {
+        let grant = hold(store, &Ask::of(resource)).await?;
+        store.release(&grant).await.or_fail("Unlock")?;
+        ids.push(grant.lock_id);
+    }
+    Ok(ids)
+}
+
+async fn distinct(world: World) -> anyhow::Result<()> {
+    let (one, two) = (world.resource(), world.resource());
+    let store = world.store();
+    let ids = try_join_all([sample(&store, &one), sample(&store, &two)]).await?.concat();
+    let count = ids.iter().collect::<BTreeSet<_>>().len();
+    ensure!(count == ids.len(), "only {count} of {} lock IDs are distinct", ids.len());
+    Ok(())
+}
+
+async fn unguessable(world: World) -> anyhow::Result<()> {
+    let ids = sample(&world.store(), &world.resource()).await?;
+    let length = ids.iter().map(String::len).min().unwrap_or(0);
+    // A rough count of what varies: a position with d different characters
+    // among the samples is worth log2(d) bits. Sixteen random bytes come out
+    // at 100 and more; a counter, or the time, below 40.
+    let bits: f64 = (0..length)
+        .map(|position| ids.iter().map(|id| id.as_bytes()[position]).collect::<BTreeSet<_>>())
+        .map(|seen| f64::from(u32::try_from(seen.len()).unwrap_or(u32::MAX)).log2())
+        .sum();
+    ensure!(bits >= 64.0, "{SAMPLE_COUNT} lock IDs vary in some {bits:.0} bits only: {ids:?}");
+    Ok(())
+}
+
+async fn own_by_try(world: World) -> anyhow::Result<()> {
+    let own = World::secret();
+    let grant = hold(&world.store(), &Ask::of(&world.resource()).lock_id(&own)).await?;
+    ensure!(grant.lock_id == own, "asked with {own:?}, granted {:?}", grant.lock_id);
+    Ok(())
+}
+
+async fn own_by_lock(world: World) -> anyhow::Result<()> {
+    let own = World::secret();
+    let ask = Ask::of(&world.resource()).lock_id(&own).within(secs(5));
+    let grant = world.store().lock(&ask).await.or_fail("Lock of a free resource")?;
+    ensure!(grant.lock_id == own, "asked with {own:?}, granted {:?}", grant.lock_id);
+    Ok(())
+}
+
+async fn own_unlocks(world: World) -> anyhow::Result<()> {
+    let (resource, own) = (world.resource(), World::secret());
+    hold(&world.store(), &Ask::of(&resource).lock_id(&own)).await?;
+    world.store().unlock(&resource, &own).await.or_fail("Unlock with the caller's own lock ID")
+}
+
+async fn same_refused(world: World) -> anyhow::Result<()> {
+    let ask = Ask::of(&world.resource()).lock_id(&World::secret());
+    hold(&world.store(), &ask).await?;
+    world.store().try_lock(&ask).await.refused(Reason::ResourceLocked).map(drop)
+}
+
+async fn elsewhere(world: World) -> anyhow::Result<()> {
+    let (store, other) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&world.resource())).await?;
+    hold(&store, &Ask::of(&other)).await?;
+    store.unlock(&other, &grant.lock_id).await.refused(Reason::LockNotFound).map(drop)
+}
+
+async fn two_resources(world: World) -> anyhow::Result<()> {
+    let own = World::secret();
+    hold(&world.store(), &Ask::of(&world.resource()).lock_id(&own)).await?;
+    hold(&world.store(), &Ask::of(&world.resource()).lock_id(&own)).await.map(drop)
+}

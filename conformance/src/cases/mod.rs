@@ -1,0 +1,47 @@
+//! The cases, a file per theme.
+
+use crate::case::{Case, Cases};
+
+mod cancel;
+mod exclusion;
+mod fair;
+mod fencing;
+mod force;
+mod history;
+mod init;
+mod invalid;
+mod limits;
+mod linearizable;
+mod lock_id;
+mod renew;
+mod replay;
+mod services;
+mod try_lock;
+mod ttl;
+mod two_processes;
+mod unlock;
+mod wait;
+
+/// Every case, in the order of the run.
+pub(crate) fn all() -> Vec<Case> {
+    let mut cases = Cases::new();
+    cases.theme("init", init::tests);
+    cases.theme("services", services::tests);
+    cases.theme("try", try_lock::tests);
+    cases.theme("lock id", lock_id::tests);
+    cases.theme("ttl", ttl::tests);
+    cases.theme("renew", renew::tests);
+    cases.theme("unlock", unlock::tests);
+    cases.theme("wait", wait::tests);
+    cases.theme("cancel", cancel::tests);
+    cases.theme("exclusion", exclusion::tests);
+    cases.theme("invalid", invalid::tests);
+    cases.theme("limits", limits::tests);
+    cases.theme("fencing", fencing::tests);
+    cases.theme("force", force::tests);
+    cases.theme("fair", fair::tests);
+    cases.theme("replay", replay::tests);
+    cases.theme("linearizable", linearizable::tests);
+    cases.theme("two processes", two_processes::tests);
+    cases.into_list()
+}

@@ -1,0 +1,116 @@
+//! How long a grant lasts.
+
+use std::{collections::HashMap, time::Duration};
+
+use anyhow::ensure;
+use tokio::time::Instant;
+
+use crate::{
+    case::Cases,
+    expect::{Expect as _, not_before, not_shorter},
+    store::{Ask, Grant, Store},
+    world::{EXPIRY_SLACK, World, hold, hold_by, ms, secs},
+};
+
+const DEFAULT: Duration = Duration::from_secs(30);
+const MIN: Duration = Duration::from_millis(100);
+
+/// What a store may add by rounding up: etcd grants no lease below 2 s, Consul
+/// no session below 10 s.
+const ROUNDING_MAX: Duration = Duration::from_secs(15);
+
+pub(crate) fn tests(cases: &mut Cases) {
+    cases.core("an absent TTL is the default of 30 s", |world| default(world, None));
+    cases.core("a TTL of zero is the default", |world| default(world, Some((0, 0))));
+    cases.core("a negative TTL is the default", |world| default(world, Some((-5, 0))));
+    cases.core("the default is the property `ttl`", property);
+    cases.core("a TTL below 100 ms is raised to it", |world| async move {
+        not_shorter(granted(&world.store(), &world.resource(), ms(1)).await?.ttl, MIN)
+    });
+    for asked in [ms(100), ms(999), ms(1001), ms(1500), secs(2), ms(90_500)] {
+        let sentence = format!("a TTL of {asked:?} is granted in full or rounded up");
+        cases.core(sentence, move |world| async move {
+            let ttl = granted(&world.store(), &world.resource(), asked).await?.ttl;
+            not_shorter(ttl, asked)?;
+            ensure!(ttl <= asked + ROUNDING_MAX, "asked for {asked:?}, granted {ttl:?}");
+            Ok(())
+        });
+    }
+    cases.core("a grant lives at least its granted TTL", |world| async move {
+        not_early(&world, ms(800)).await
+    });
+    cases.core("the shortest grant lives at least its granted TTL", |world| async move {
+        not_early(&world, MIN).await
+    });
+    cases.core("an expired grant frees its resource", expires);
+    cases.core("an expired grant's waiter is granted the resource", hands_over);
+    cases.core("refused tries do not lengthen a grant", tries_do_not_renew);
+}
+
+async fn granted(store: &Store, resource: &str, ttl: Duration) -> anyhow::Result<Grant> {
+    hold(store, &Ask::of(resource).ttl(ttl)).await
+}
+
+/// The YAML's properties, with this default TTL or none.
+fn properties(world: &World, ttl: Option<&str>) -> HashMap<String, String> {
+    let mut properties = world.properties();
+    properties.retain(|name, _| !name.eq_ignore_ascii_case("ttl"));
+    properties.extend(ttl.map(|ttl| ("ttl".to_owned(), ttl.to_owned())));
+    properties
+}
+
+async fn default(world: World, ttl: Option<(i64, i32)>) -> anyhow::Result<()> {
+    let store = world.new_instance()?;
+    store.init(properties(&world, None)).await.or_fail("Init without the property `ttl`")?;
+    let mut ask = Ask::of(&world.resource());
+    ask.request.ttl = ttl.map(|(seconds, nanos)| prost_types::Duration { seconds, nanos });
+    let granted = hold(&store, &ask).await?.ttl;
+    let expected = DEFAULT..=DEFAULT + ROUNDING_MAX;
+    ensure!(expected.contains(&granted), "granted {granted:?}, the default is {DEFAULT:?}");
+    Ok(())
+}
+
+async fn property(world: World) -> anyhow::Result<()> {
+    let store = world.new_instance()?;
+    store.init(properties(&world, Some("1m7s"))).await.or_fail("Init with `ttl` of 1m7s")?;
+    let mut ask = Ask::of(&world.resource());
+    ask.request.ttl = None;
+    let granted = hold(&store, &ask).await?.ttl;
+    let expected = secs(67)..=secs(67) + ROUNDING_MAX;
+    ensure!(expected.contains(&granted), "granted {granted:?}, `ttl` is 1m7s");
+    Ok(())
+}
+
+async fn not_early(world: &World, ttl: Duration) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = granted(&store, &resource, ttl).await?;
+    let deadline = grant.lives_until() + EXPIRY_SLACK;
+    let next = hold_by(&store, &Ask::of(&resource), deadline, "after the TTL").await?;
+    not_before(next.told_at, grant.lives_until(), "another was granted the resource")
+}
+
+async fn expires(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = granted(&store, &resource, ms(300)).await?;
+    tokio::time::sleep_until(grant.lives_until()).await;
+    let deadline = Instant::now() + EXPIRY_SLACK;
+    hold_by(&store, &Ask::of(&resource), deadline, "after the TTL").await.map(drop)
+}
+
+async fn hands_over(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = granted(&store, &resource, ms(1500)).await?;
+    let waiter = store.queue(&Ask::of(&resource).within(secs(60))).await?;
+    tokio::time::sleep_until(grant.lives_until()).await;
+    let next = waiter.answer_within(EXPIRY_SLACK).await?.or_fail("the waiter")?;
+    not_before(next.told_at, grant.lives_until(), "the waiter was granted the resource")
+}
+
+async fn tries_do_not_renew(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = granted(&store, &resource, ms(500)).await?;
+    let deadline = grant.lives_until() + EXPIRY_SLACK;
+    // The tries of this poll are what must not count as renewals.
+    let ask = Ask::of(&resource).ttl(secs(60)).lock_id(&grant.lock_id);
+    hold_by(&store, &ask, deadline, "tried every 10 ms until after the TTL").await.map(drop)
+}

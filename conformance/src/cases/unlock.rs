@@ -1,0 +1,99 @@
+//! Unlock by the lock ID.
+
+use anyhow::ensure;
+
+use crate::{
+    case::{Cases, Demand},
+    expect::{Expect as _, Reason},
+    feature::Feature,
+    store::Ask,
+    world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held},
+};
+
+pub(crate) fn tests(cases: &mut Cases) {
+    cases.core("it frees the resource at once", frees);
+    cases.core("with another's lock ID it is LOCK_NOT_FOUND with held true", wrong_id);
+    cases.core("with another's lock ID it leaves the grant alone", wrong_id_no_effect);
+    cases.core("of a free resource it is LOCK_NOT_FOUND with held false", free);
+    cases.core("repeated, it is LOCK_NOT_FOUND with held false", repeated);
+    cases.core("of an expired grant it is LOCK_NOT_FOUND", expired);
+    cases.core("come late, it leaves the next holder's grant alone", late);
+    cases
+        .core("a refusal tells neither the holder's lock ID nor its request ID", keeps_secrets);
+    cases.add(
+        Demand::Without(Feature::ForceUnlock),
+        "by force it is UNSUPPORTED where it is not declared",
+        no_force,
+    );
+}
+
+async fn frees(world: World) -> anyhow::Result<()> {
+    let (store, ask) = (world.store(), Ask::of(&world.resource()));
+    let grant = hold(&store, &ask).await?;
+    store.release(&grant).await.or_fail("Unlock by the holder")?;
+    store.try_lock(&ask).await.or_fail("a TryLock right after the Unlock").map(drop)
+}
+
+async fn wrong_id(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    hold(&store, &Ask::of(&resource)).await?;
+    let unlocked = store.unlock(&resource, &World::secret()).await;
+    ensure!(unlocked.refused(Reason::LockNotFound)?.held()?, "`held` must be true");
+    Ok(())
+}
+
+async fn wrong_id_no_effect(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    hold(&store, &Ask::of(&resource)).await?;
+    // Whether this is refused is another case's question.
+    let _ = store.unlock(&resource, &World::secret()).await;
+    must_be_held(&store, &resource, "after an Unlock with another's lock ID").await
+}
+
+async fn free(world: World) -> anyhow::Result<()> {
+    let unlocked = world.store().unlock(&world.resource(), &World::secret()).await;
+    ensure!(!unlocked.refused(Reason::LockNotFound)?.held()?, "`held` must be false");
+    Ok(())
+}
+
+async fn repeated(world: World) -> anyhow::Result<()> {
+    let store = world.store();
+    let grant = hold(&store, &Ask::of(&world.resource())).await?;
+    store.release(&grant).await.or_fail("the first Unlock")?;
+    let unlocked = store.release(&grant).await;
+    ensure!(!unlocked.refused(Reason::LockNotFound)?.held()?, "`held` must be false");
+    Ok(())
+}
+
+async fn expired(world: World) -> anyhow::Result<()> {
+    let (store, ask) = (world.store(), Ask::of(&world.resource()));
+    let grant = hold(&store, &ask.clone().ttl(ms(200))).await?;
+    let deadline = grant.lives_until() + EXPIRY_SLACK;
+    hold_by(&store, &ask, deadline, "after the TTL").await?;
+    store.release(&grant).await.refused(Reason::LockNotFound).map(drop)
+}
+
+async fn late(world: World) -> anyhow::Result<()> {
+    let (store, ask) = (world.store(), Ask::of(&world.resource()));
+    let grant = hold(&store, &ask).await?;
+    store.release(&grant).await.or_fail("Unlock")?;
+    let next = hold(&store, &ask).await?;
+    let _ = store.release(&grant).await;
+    store.release(&next).await.or_fail("the next holder's Unlock")
+}
+
+async fn keeps_secrets(world: World) -> anyhow::Result<()> {
+    let (resource, request_id) = (world.resource(), World::secret());
+    let grant = hold(&world.store(), &Ask::of(&resource).request_id(&request_id)).await?;
+    let unlocked = world.store().unlock(&resource, &World::secret()).await;
+    let refusal = unlocked.refused(Reason::LockNotFound)?;
+    refusal.keeps_secret(&grant.lock_id)?;
+    refusal.keeps_secret(&request_id)
+}
+
+async fn no_force(world: World) -> anyhow::Result<()> {
+    let resource = world.resource();
+    hold(&world.store(), &Ask::of(&resource)).await?;
+    world.store().force(&resource).await.refused(Reason::Unsupported)?;
+    must_be_held(&world.store(), &resource, "after the refused force").await
+}

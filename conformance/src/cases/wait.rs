@@ -1,0 +1,230 @@
+//! Lock: waiting, hand-over, deadlines.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use futures_util::future::join_all;
+use tokio::time::Instant;
+use tonic::Code;
+
+use crate::{
+    case::Cases,
+    expect::{Expect as _, Reason, not_before},
+    store::{Ask, Store},
+    world::{EXPIRY_SLACK, World, hold, hold_by, hold_soon, ms, must_be_held, secs},
+};
+
+/// How often a deadline is raced with a grant: in rounds of so many at once.
+const RACE_ROUNDS: usize = 8;
+const RACES_AT_ONCE: u64 = 50;
+
+/// Waits that are open while other calls must be served.
+const OPEN_WAITS: usize = 300;
+
+pub(crate) fn tests(cases: &mut Cases) {
+    cases.core("Lock of a free resource is granted at once", at_once);
+    cases.core("Lock of a held resource waits", waits);
+    cases.core("a release hands the resource to the waiter", on_release);
+    cases.core("a wait without a deadline is served", without_deadline);
+    cases.core("a waiter's grant is exclusive", exclusive);
+    cases.core("a waiter's lock ID unlocks its grant", unlocks);
+    cases.core("a waiter's TTL counts from the end of its wait", full_ttl);
+    cases.core("`waited` covers the time for which the resource was held", covers_wait);
+    cases.core("`waited` is no longer than the call took", not_longer);
+    cases.core("a wait that reaches its deadline ends with WAIT_DEADLINE", deadline);
+    cases.core("a wait does not end before its deadline is near", not_early);
+    cases.core("after WAIT_DEADLINE nothing is held", deadline_holds_nothing);
+    cases.core("after WAIT_DEADLINE the next waiter is served", deadline_frees_place);
+    cases.core("a deadline that meets a grant leaves nothing held", deadline_race);
+    cases.core("300 waits leave room for other calls on their connection", leave_room);
+    cases.core("all of ten waiters are served in the end", all_served);
+}
+
+fn lock(resource: &str) -> Ask {
+    Ask::of(resource).within(secs(60))
+}
+
+async fn at_once(world: World) -> anyhow::Result<()> {
+    let ask = Ask::of(&world.resource()).within(secs(5));
+    world.store().lock(&ask).await.or_fail("Lock of a free resource").map(drop)
+}
+
+async fn waits(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    hold(&store, &Ask::of(&resource)).await?;
+    store.queue(&lock(&resource)).await?.stays("the resource is held").await
+}
+
+async fn on_release(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let waiter = store.queue(&lock(&resource)).await?;
+    store.release(&grant).await.or_fail("Unlock")?;
+    waiter.granted().await.map(drop)
+}
+
+async fn without_deadline(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let waiter = store.queue(&Ask::of(&resource)).await?;
+    store.release(&grant).await.or_fail("Unlock")?;
+    waiter.granted().await.map(drop)
+}
+
+async fn exclusive(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let waiter = store.queue(&lock(&resource)).await?;
+    store.release(&grant).await.or_fail("Unlock")?;
+    waiter.granted().await?;
+    must_be_held(&store, &resource, "a waiter was granted the resource").await
+}
+
+async fn unlocks(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let waiter = store.queue(&lock(&resource)).await?;
+    store.release(&grant).await.or_fail("Unlock")?;
+    store.release(&waiter.granted().await?).await.or_fail("the waiter's Unlock")
+}
+
+async fn full_ttl(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let first = hold(&store, &Ask::of(&resource)).await?;
+    let waiter = store.queue(&lock(&resource).ttl(ms(1200))).await?;
+    tokio::time::sleep(ms(900)).await;
+    store.release(&first).await.or_fail("Unlock")?;
+    let grant = waiter.granted().await?;
+    let deadline = Instant::now() + grant.ttl + EXPIRY_SLACK;
+    let next = hold_by(&store, &Ask::of(&resource), deadline, "after the waiter's TTL").await?;
+    not_before(next.told_at, grant.lives_until(), "another was granted the resource")
+}
+
+async fn covers_wait(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let first = hold(&store, &Ask::of(&resource)).await?;
+    let waiter = store.queue(&lock(&resource)).await?;
+    let queued_at = Instant::now();
+    tokio::time::sleep(ms(500)).await;
+    let held_for = queued_at.elapsed();
+    store.release(&first).await.or_fail("Unlock")?;
+    let waited = waiter.granted().await?.waited;
+    ensure!(waited >= held_for, "told {waited:?}, the wait took {held_for:?} and more");
+    Ok(())
+}
+
+async fn not_longer(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let first = hold(&store, &Ask::of(&resource)).await?;
+    let waiter = store.queue(&lock(&resource)).await?;
+    store.release(&first).await.or_fail("Unlock")?;
+    let grant = waiter.granted().await?;
+    let took = grant.told_at - grant.asked_at;
+    ensure!(grant.waited <= took, "told {:?}, the call took {took:?}", grant.waited);
+    Ok(())
+}
+
+async fn deadline(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    hold(&store, &Ask::of(&resource)).await?;
+    let waited = store.lock(&Ask::of(&resource).within(ms(1000))).await;
+    waited.refused(Reason::WaitDeadline).map(drop)
+}
+
+async fn not_early(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    hold(&store, &Ask::of(&resource)).await?;
+    let asked_at = Instant::now();
+    let _ = store.lock(&Ask::of(&resource).within(ms(1000))).await;
+    // At most 50 ms of the deadline are given up to let the answer arrive.
+    not_before(Instant::now(), asked_at + ms(950), "the wait ended")
+}
+
+async fn deadline_holds_nothing(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let waited = store.lock(&Ask::of(&resource).within(ms(400))).await;
+    ensure!(waited.is_err(), "the Lock was granted a held resource");
+    store.release(&grant).await.or_fail("Unlock")?;
+    hold_soon(&store, &Ask::of(&resource), "the only waiter's deadline has passed")
+        .await
+        .map(drop)
+}
+
+async fn deadline_frees_place(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let first = store.queue(&Ask::of(&resource).within(ms(900))).await?;
+    let second = store.queue(&lock(&resource)).await?;
+    ensure!(first.answer().await?.is_err(), "the Lock was granted a held resource");
+    store.release(&grant).await.or_fail("Unlock")?;
+    second.granted().await.map(drop)
+}
+
+async fn deadline_race(world: World) -> anyhow::Result<()> {
+    let store = world.store();
+    for round in 0..RACE_ROUNDS {
+        let races = (0..RACES_AT_ONCE).map(|number| {
+            let (store, resource) = (&store, world.resource());
+            async move {
+                // The wait ends 90 ms after its start; the release comes
+                // within 4 ms of it, before or after.
+                let release_after = Duration::from_micros(86_000 + number * 160);
+                race_deadline(store, &resource, release_after).await
+            }
+        });
+        for (number, outcome) in join_all(races).await.into_iter().enumerate() {
+            outcome.map_err(|error| error.context(format!("round {round}, race {number}")))?;
+        }
+    }
+    Ok(())
+}
+
+async fn race_deadline(
+    store: &Store,
+    resource: &str,
+    release_after: Duration,
+) -> anyhow::Result<()> {
+    let grant = hold(store, &Ask::of(resource)).await?;
+    let waiter = store.start(&Ask::of(resource).within(ms(100)));
+    tokio::time::sleep(release_after).await;
+    store.release(&grant).await.or_fail("Unlock")?;
+    match waiter.answer().await? {
+        Ok(grant) => store.release(&grant).await.or_fail("the waiter's Unlock")?,
+        Err(status) => ensure!(
+            matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled),
+            "the wait ended with {status:?}"
+        ),
+    }
+    hold_soon(store, &Ask::of(resource), "the wait ended as the resource was released")
+        .await
+        .map(drop)
+}
+
+async fn leave_room(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.fresh(), world.resource());
+    hold(&store, &Ask::of(&resource)).await?;
+    let waiters: Vec<_> = (0..OPEN_WAITS).map(|_| store.start(&lock(&resource))).collect();
+    for number in 0..20 {
+        let grant = hold(&store, &Ask::of(&world.resource())).await?;
+        store.release(&grant).await.or_fail(&format!("Unlock {number}"))?;
+    }
+    let answered_count = waiters.iter().filter(|waiter| waiter.is_answered()).count();
+    ensure!(answered_count == 0, "{answered_count} of {OPEN_WAITS} waits were refused");
+    Ok(())
+}
+
+async fn all_served(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let waiters = (0..10).map(|_| {
+        let (store, ask) = (&store, lock(&resource));
+        async move {
+            let grant = store.lock(&ask).await.or_fail("a waiter")?;
+            store.release(&grant).await.or_fail("a waiter's Unlock")
+        }
+    });
+    let (released, served) = tokio::join!(store.release(&grant), join_all(waiters));
+    released.or_fail("Unlock")?;
+    served.into_iter().collect()
+}

@@ -1,0 +1,82 @@
+//! A gRPC connection to a Unix socket.
+
+use std::{
+    future::Future,
+    io,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::Uri;
+use hyper_util::{
+    client::legacy::Client,
+    rt::{TokioExecutor, TokioIo},
+};
+use tonic::body::Body;
+
+use crate::wire::{WatchedStream, Wire};
+
+/// What the generated clients speak through. Not tonic's own `Channel`: that
+/// ends a call at its deadline by itself, and would hide what the store
+/// answers.
+pub(crate) type Http = Client<Connector, Body>;
+
+/// One HTTP/2 connection to a socket, opened by its first call. Clones share
+/// it.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    http: Http,
+    wire: Arc<Wire>,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: &Path) -> Self {
+        let wire = Arc::new(Wire::default());
+        let connector = Connector { socket: socket.to_owned(), wire: Arc::clone(&wire) };
+        let http = Client::builder(TokioExecutor::new())
+            .http2_only(true)
+            .http2_initial_max_send_streams(1024)
+            .http2_max_concurrent_reset_streams(1024)
+            .retry_canceled_requests(false)
+            .build(connector);
+        Self { http, wire }
+    }
+
+    pub(crate) fn http(&self) -> Http {
+        self.http.clone()
+    }
+
+    pub(crate) fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    /// The origin of every request: a socket has no host, and servers refuse
+    /// a path in its place.
+    pub(crate) fn origin() -> Uri {
+        Uri::from_static("http://localhost")
+    }
+}
+
+/// Opens the socket, whatever the address.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    socket: PathBuf,
+    wire: Arc<Wire>,
+}
+
+impl tower::Service<Uri> for Connector {
+    type Response = TokioIo<WatchedStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _uri: Uri) -> Self::Future {
+        let Self { socket, wire } = self.clone();
+        Box::pin(async move { Ok(TokioIo::new(WatchedStream::connect(&socket, wire).await?)) })
+    }
+}

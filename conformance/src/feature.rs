@@ -1,0 +1,49 @@
+//! What a store may declare beyond the core.
+
+use std::fmt;
+
+/// A capability that a store names in its answer to `Features`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Feature {
+    /// Grants carry tokens that rise with every grant of the resource.
+    Fencing,
+    /// `Unlock` with `force` ends whoever's grant it is.
+    ForceUnlock,
+    /// Waiters are served first come, first served.
+    Fair,
+    /// A repeated `request_id` finds its own grant again.
+    Replay,
+    /// Every operation takes effect at one moment between call and answer.
+    Linearizable,
+}
+
+impl Feature {
+    /// Every feature, in the order of the documentation.
+    pub const ALL: [Self; 5] =
+        [Self::Fencing, Self::ForceUnlock, Self::Fair, Self::Replay, Self::Linearizable];
+
+    /// The feature's name on the wire.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fencing => "FENCING",
+            Self::ForceUnlock => "FORCE_UNLOCK",
+            Self::Fair => "FAIR",
+            Self::Replay => "REPLAY",
+            Self::Linearizable => "LINEARIZABLE",
+        }
+    }
+
+    /// The feature of that wire name; `None` if the suite knows none, since a
+    /// store may declare features of its own.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|feature| feature.name() == name)
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,154 @@
+//! `leasehold-conformance`: holds a lock store to the alpha2 protocol.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::Parser;
+use leasehold_conformance::{
+    CaseInfo, Component, Demand, Options, Outcome, Recorder, Suite, catalogue, to_junit,
+};
+use libtest_mimic::{Arguments, ColorSetting, FormatSetting, Trial};
+
+/// A wrong command line or component YAML.
+const EXIT_USAGE: u8 = 64;
+/// The store could not be tested.
+const EXIT_UNTESTED: u8 = 1;
+/// At least one case failed.
+const EXIT_FAILED: u8 = 101;
+
+/// Holds a lock store on a Unix socket to the alpha2 lock protocol.
+///
+/// The run locks only resources of its own, whose names begin with
+/// `conformance-`, and ends what it started. Exit codes: 0 when no case
+/// failed, 101 when one did, 64 for a wrong command line or component YAML, 1
+/// when the store could not be reached or initialised.
+#[derive(Parser, Debug)]
+#[command(version)]
+struct Cli {
+    /// The store's Unix socket.
+    #[arg(long, value_name = "PATH", required_unless_present = "list")]
+    socket: Option<PathBuf>,
+    /// The component YAML whose properties Init gets.
+    #[arg(long, value_name = "FILE", required_unless_present = "list")]
+    resource: Option<PathBuf>,
+    /// The socket of a second process on the same backend: adds the cases
+    /// across processes.
+    #[arg(long, value_name = "PATH")]
+    second_socket: Option<PathBuf>,
+    /// The instance to use instead of the YAML's metadata.name.
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
+    /// Run only cases whose `[demand] theme: sentence` contains this.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// Leave out cases that contain this. May be repeated.
+    #[arg(long, value_name = "TEXT")]
+    skip: Vec<String>,
+    /// Let --filter and --skip match whole names only.
+    #[arg(long)]
+    exact: bool,
+    /// List the cases and stop; needs no store.
+    #[arg(long)]
+    list: bool,
+    /// How many cases run at the same time.
+    #[arg(long, value_name = "COUNT", default_value_t = 8)]
+    threads: usize,
+    /// Write a JUnit report to this file.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Fail also when a case was ignored: for a store that claims everything.
+    #[arg(long)]
+    deny_ignored: bool,
+    /// How to print the outcomes.
+    #[arg(long, value_enum)]
+    format: Option<FormatSetting>,
+    /// Whether to use colours.
+    #[arg(long, value_enum)]
+    color: Option<ColorSetting>,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { EXIT_USAGE } else { 0 };
+            // Nothing is left to tell when not even this can be printed.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match run(cli) {
+        Ok(code) => ExitCode::from(code),
+        Err((code, error)) => {
+            eprintln!("leasehold-conformance: {error:#}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<u8, (u8, anyhow::Error)> {
+    let arguments = cli.arguments();
+    let (Some(socket), Some(resource), false) = (cli.socket, cli.resource, cli.list) else {
+        let _ = libtest_mimic::run(&arguments, listed());
+        return Ok(0);
+    };
+    let component = Component::read(&resource).map_err(|error| (EXIT_USAGE, error))?;
+    let options = Options {
+        socket,
+        second_socket: cli.second_socket,
+        component,
+        instance: cli.instance,
+        threads: cli.threads,
+    };
+    let untested = |error| (EXIT_UNTESTED, error);
+    let suite = Suite::connect(&options).map_err(untested)?;
+    if options.second_socket.is_none() {
+        let is_left_out = |case: &CaseInfo| matches!(case.demand, Demand::TwoProcesses(_));
+        let count = catalogue().into_iter().filter(is_left_out).count();
+        eprintln!(
+            "{count} cases across two processes are left out: no --second-socket was given"
+        );
+    }
+    let conclusion = libtest_mimic::run(&arguments, suite.trials());
+    if let Some(file) = cli.junit {
+        write_junit(&suite.recorder(), &file).map_err(untested)?;
+    }
+    let ignored = ignored_count(&suite.recorder());
+    if cli.deny_ignored && ignored > 0 {
+        eprintln!("{ignored} cases were ignored, which --deny-ignored forbids");
+        return Ok(EXIT_FAILED);
+    }
+    Ok(if conclusion.has_failed() { EXIT_FAILED } else { 0 })
+}
+
+impl Cli {
+    fn arguments(&self) -> Arguments {
+        Arguments {
+            filter: self.filter.clone(),
+            skip: self.skip.clone(),
+            exact: self.exact,
+            list: self.list,
+            test_threads: Some(self.threads.max(1)),
+            format: self.format,
+            color: self.color,
+            ..Arguments::default()
+        }
+    }
+}
+
+/// The catalogue as trials that are only named.
+fn listed() -> Vec<Trial> {
+    let named =
+        |case: CaseInfo| Trial::test(case.name, || Ok(())).with_kind(case.demand.to_string());
+    catalogue().into_iter().map(named).collect()
+}
+
+fn ignored_count(recorder: &Recorder) -> usize {
+    let is_ignored = |outcome: &Outcome| matches!(outcome, Outcome::Ignored(_));
+    recorder.reports().iter().filter(|report| is_ignored(&report.outcome)).count()
+}
+
+fn write_junit(recorder: &Recorder, file: &std::path::Path) -> anyhow::Result<()> {
+    let xml = to_junit(&recorder.reports())?;
+    std::fs::write(file, xml).with_context(|| format!("cannot write {}", file.display()))
+}

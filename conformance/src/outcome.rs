@@ -1,0 +1,48 @@
+//! What came of each case.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use crate::case::CaseInfo;
+
+/// What came of a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The store keeps to it.
+    Passed,
+    /// The store does not, and how.
+    Failed(String),
+    /// The store does not claim to, and what it lacks.
+    Ignored(String),
+}
+
+/// A case that was run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The case.
+    pub case: CaseInfo,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Collects the reports of a run; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    reports: Arc<Mutex<Vec<Report>>>,
+}
+
+impl Recorder {
+    /// The reports so far, in the order in which the cases ended.
+    #[must_use]
+    pub fn reports(&self) -> Vec<Report> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn record(&self, report: Report) {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+    }
+}
