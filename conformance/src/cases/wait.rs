@@ -5,18 +5,21 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures_util::future::join_all;
 use tokio::time::Instant;
-use tonic::Code;
 
 use crate::{
     case::Cases,
     expect::{Expect as _, Reason, not_before},
     store::{Ask, Store},
-    world::{EXPIRY_SLACK, World, hold, hold_by, hold_soon, ms, must_be_held, secs},
+    world::{EXPIRY_SLACK, FREE_MAX, World, hold, hold_by, hold_soon, ms, must_be_held, secs},
 };
 
 /// How often a deadline is raced with a grant: in rounds of so many at once.
-const RACE_ROUNDS: usize = 8;
-const RACES_AT_ONCE: u64 = 50;
+const RACE_ROUNDS: usize = 5;
+const RACES_AT_ONCE: u64 = 100;
+
+/// The TTL of a raced wait: long enough to tell a grant left behind, short
+/// enough to sit one out.
+const RACE_TTL: Duration = Duration::from_secs(12);
 
 /// Waits that are open while other calls must be served.
 const OPEN_WAITS: usize = 300;
@@ -167,9 +170,9 @@ async fn deadline_race(world: World) -> anyhow::Result<()> {
         let races = (0..RACES_AT_ONCE).map(|number| {
             let (store, resource) = (&store, world.resource());
             async move {
-                // The wait ends 90 ms after its start; the release comes
-                // within 4 ms of it, before or after.
-                let release_after = Duration::from_micros(86_000 + number * 160);
+                // The wait ends 450 ms after its start; the release comes
+                // within 5 ms of it, before or after.
+                let release_after = Duration::from_micros(445_000 + number * 100);
                 race_deadline(store, &resource, release_after).await
             }
         });
@@ -186,19 +189,22 @@ async fn race_deadline(
     release_after: Duration,
 ) -> anyhow::Result<()> {
     let grant = hold(store, &Ask::of(resource)).await?;
-    let waiter = store.start(&Ask::of(resource).within(ms(100)));
+    let waiter = store.start(&Ask::of(resource).ttl(RACE_TTL).within(ms(500)));
     tokio::time::sleep(release_after).await;
     store.release(&grant).await.or_fail("Unlock")?;
+    let mut free_within = FREE_MAX;
     match waiter.answer().await? {
         Ok(grant) => store.release(&grant).await.or_fail("the waiter's Unlock")?,
-        Err(status) => ensure!(
-            matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled),
-            "the wait ended with {status:?}"
-        ),
+        // The store was so late that its transport ended the call, and may
+        // have dropped a grant that it was handed.
+        Err(status) if status.details().is_empty() => {
+            free_within = RACE_TTL + EXPIRY_SLACK;
+        }
+        refused => drop(refused.refused(Reason::WaitDeadline)?),
     }
-    hold_soon(store, &Ask::of(resource), "the wait ended as the resource was released")
-        .await
-        .map(drop)
+    let deadline = Instant::now() + free_within;
+    let what = "the wait ended as the resource was released";
+    hold_by(store, &Ask::of(resource), deadline, what).await.map(drop)
 }
 
 async fn leave_room(world: World) -> anyhow::Result<()> {
