@@ -57,6 +57,9 @@ type Body = Box<dyn FnOnce(World) -> BoxFuture<'static, anyhow::Result<()>> + Se
 pub(crate) struct Case {
     pub(crate) info: CaseInfo,
     pub(crate) body: Body,
+    /// Whether no other case may run at the same time: this one loads the
+    /// store so much that others would misjudge its order of events.
+    pub(crate) alone: bool,
 }
 
 /// The list that each theme adds its cases to.
@@ -74,6 +77,13 @@ impl Cases {
     pub(crate) fn theme(&mut self, theme: &'static str, tests: fn(&mut Self)) {
         self.theme = theme;
         tests(self);
+    }
+
+    /// Lets the case added last run alone.
+    pub(crate) fn alone(&mut self) {
+        if let Some(case) = self.list.last_mut() {
+            case.alone = true;
+        }
     }
 
     pub(crate) fn into_list(self) -> Vec<Case> {
@@ -97,7 +107,7 @@ impl Cases {
     {
         let name = format!("{}: {sentence}", self.theme);
         let body: Body = Box::new(move |world| Box::pin(body(world)));
-        self.list.push(Case { info: CaseInfo { name, demand }, body });
+        self.list.push(Case { info: CaseInfo { name, demand }, body, alone: false });
     }
 }
 

@@ -17,10 +17,10 @@
 //! - At the end of each case, passed or not, it ends that case's waits and
 //!   unlocks that case's grants, by force too where the store declares
 //!   `FORCE_UNLOCK`. What a run that was killed leaves behind ends with its
-//!   TTL: two seconds for most grants, two minutes for the longest, a day for
-//!   the one grant of the case that asks for the longest TTL.
-//! - It opens some 300 connections, at most 60 at a time, and has at most some
-//!   500 calls in flight.
+//!   TTL: a minute and a half at most, but a day for the one grant of the case
+//!   that asks for the longest TTL.
+//! - It opens some 400 connections, at most 100 at a time, and has at most
+//!   some 400 calls in flight.
 //!
 //! # Core and features
 //!

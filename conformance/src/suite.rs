@@ -9,9 +9,9 @@ use std::{
 };
 
 use anyhow::Context as _;
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use libtest_mimic::{Completion, Trial};
-use tokio::{runtime::Runtime, time::Instant};
+use tokio::{runtime::Runtime, sync::RwLock, time::Instant};
 use tonic::metadata::{Ascii, MetadataValue};
 use uuid::Uuid;
 
@@ -66,6 +66,8 @@ pub(crate) struct Subject {
     pub(crate) features: BTreeSet<Feature>,
     /// The prefix of every name that this run makes.
     pub(crate) run: String,
+    /// Held by every case; a case that runs alone holds it for writing.
+    pub(crate) floor: RwLock<()>,
 }
 
 /// The suite, connected to a store. It owns a runtime, so make, use and drop
@@ -123,6 +125,7 @@ impl Suite {
             properties,
             features: declared.iter().filter_map(|name| Feature::from_name(name)).collect(),
             run,
+            floor: RwLock::new(()),
         });
         Ok(Self { runtime: Arc::new(runtime), subject, recorder: Recorder::default() })
     }
@@ -143,23 +146,25 @@ impl Suite {
     /// is what the case demands.
     #[must_use]
     pub fn trials(&self) -> Vec<Trial> {
-        self.bound_cases().map(BoundCase::into_trial).collect()
+        self.bound_cases().into_iter().map(|(_, case)| case.into_trial()).collect()
     }
 
-    fn bound_cases(&self) -> impl Iterator<Item = BoundCase> + '_ {
-        let applies = |case: &Case| match case.info.demand {
+    /// The cases that apply, with their index in the catalogue. Those that run
+    /// alone come last, where they keep no other waiting.
+    fn bound_cases(&self) -> Vec<(usize, BoundCase)> {
+        let mut cases: Vec<_> = cases::all().into_iter().enumerate().collect();
+        cases.retain(|(_, case)| match case.info.demand {
             Demand::Core | Demand::Features(_) => true,
             Demand::Without(feature) => !self.subject.features.contains(&feature),
             Demand::TwoProcesses(_) => self.subject.second_socket.is_some(),
+        });
+        cases.sort_by_key(|(_, case)| case.alone);
+        let bind = |(index, case)| {
+            let world = World::new(Arc::clone(&self.subject), index);
+            let (runtime, recorder) = (Arc::clone(&self.runtime), self.recorder.clone());
+            (index, BoundCase { case, world, runtime, recorder })
         };
-        cases::all().into_iter().enumerate().filter(move |(_, case)| applies(case)).map(
-            |(index, case)| BoundCase {
-                world: World::new(Arc::clone(&self.subject), index),
-                runtime: Arc::clone(&self.runtime),
-                recorder: self.recorder.clone(),
-                case,
-            },
-        )
+        cases.into_iter().map(bind).collect()
     }
 }
 
@@ -170,8 +175,7 @@ impl Suite {
 /// As [`Suite::connect`].
 pub fn run_collect(options: &Options) -> anyhow::Result<Vec<(String, Outcome)>> {
     let suite = Suite::connect(options)?;
-    let numbered: VecDeque<_> = suite.bound_cases().enumerate().collect();
-    let queue = Mutex::new(numbered);
+    let queue = Mutex::new(VecDeque::from(suite.bound_cases()));
     let done = Mutex::new(Vec::new());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     std::thread::scope(|scope| {
@@ -212,29 +216,40 @@ impl BoundCase {
 
     fn run(self) -> Outcome {
         let Self { case, world, runtime, recorder } = self;
-        let began = Instant::now();
-        let outcome = match missing(&case.info.demand, &world) {
+        let (outcome, took) = match missing(&case.info.demand, &world) {
             Some(features) => {
-                Outcome::Ignored(format!("the store does not declare {features}"))
+                let why = format!("the store does not declare {features}");
+                (Outcome::Ignored(why), Duration::ZERO)
             }
             None => runtime.block_on(async {
-                let body = AssertUnwindSafe((case.body)(world.clone())).catch_unwind();
-                let outcome = match tokio::time::timeout(CASE_MAX, body).await {
-                    Ok(Ok(Ok(()))) => Outcome::Passed,
-                    Ok(Ok(Err(error))) => match error.downcast_ref::<Absent>() {
-                        Some(absent) => Outcome::Ignored(absent.to_string()),
-                        None => Outcome::Failed(format!("{error:#}")),
-                    },
-                    Ok(Err(_)) => Outcome::Failed("the case panicked: its own bug".to_owned()),
-                    Err(_) => Outcome::Failed(format!("not done within {CASE_MAX:?}")),
-                };
+                let floor = world.floor();
+                let (_alone, _together);
+                if case.alone {
+                    _alone = floor.write().await;
+                } else {
+                    _together = floor.read().await;
+                }
+                let began = Instant::now();
+                let outcome = outcome((case.body)(world.clone())).await;
                 world.clean_up().await;
-                outcome
+                (outcome, began.elapsed())
             }),
         };
-        let took = began.elapsed();
         recorder.record(Report { case: case.info, outcome: outcome.clone(), took });
         outcome
+    }
+}
+
+/// Runs a case's body to its end, whatever it is.
+async fn outcome(body: BoxFuture<'static, anyhow::Result<()>>) -> Outcome {
+    match tokio::time::timeout(CASE_MAX, AssertUnwindSafe(body).catch_unwind()).await {
+        Ok(Ok(Ok(()))) => Outcome::Passed,
+        Ok(Ok(Err(error))) => match error.downcast_ref::<Absent>() {
+            Some(absent) => Outcome::Ignored(absent.to_string()),
+            None => Outcome::Failed(format!("{error:#}")),
+        },
+        Ok(Err(_)) => Outcome::Failed("the case panicked: its own bug".to_owned()),
+        Err(_) => Outcome::Failed(format!("not done within {CASE_MAX:?}")),
     }
 }
 

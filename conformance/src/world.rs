@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use tokio::time::Instant;
+use tokio::{sync::RwLock, time::Instant};
 use uuid::Uuid;
 
 use crate::{
@@ -103,6 +103,11 @@ impl World {
 
     pub(crate) fn declares(&self, feature: Feature) -> bool {
         self.subject.features.contains(&feature)
+    }
+
+    /// What cases that run alone keep the others from.
+    pub(crate) fn floor(&self) -> &RwLock<()> {
+        &self.subject.floor
     }
 
     pub(crate) async fn clean_up(&self) {

@@ -36,6 +36,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("when waits before it are cancelled, a waiter still waits", still_waits);
     cases.core("a holder's grant outlives its connection", grant_outlives);
     cases.core("a cancel that meets a grant ends the grant at once", cancel_race);
+    cases.alone();
     cases.core("a grant of a cancelled TryLock ends with its TTL at the latest", cancelled_try);
 }
 

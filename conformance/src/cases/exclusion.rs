@@ -21,11 +21,13 @@ pub(crate) fn tests(cases: &mut Cases) {
         let stores: Vec<_> = (0..CALLERS).map(|_| world.fresh()).collect();
         never_together(&run(&stores, &resource, locks).await?)
     });
+    cases.alone();
     cases.core("callers that try never hold a resource together", |world| async move {
         let resource = world.resource();
         let stores: Vec<_> = (0..CALLERS).map(|_| world.fresh()).collect();
         never_together(&run(&stores, &resource, tries).await?)
     });
+    cases.alone();
     cases.add(
         Demand::Features(&[Feature::Fencing]),
         "tokens rise in the order in which callers held the resource",
@@ -35,6 +37,7 @@ pub(crate) fn tests(cases: &mut Cases) {
             tokens_follow(&run(&stores, &resource, locks).await?)
         },
     );
+    cases.alone();
 }
 
 /// A grant and the moment at which its end was asked for: in between it was

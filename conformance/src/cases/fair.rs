@@ -22,6 +22,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.add(FAIR, "one release wakes one waiter", one_release_one_waiter);
     cases.add(FAIR, "an expiry serves the first waiter, and only it", expiry);
     cases.add(FAIR, "a TryLock does not overtake a waiter", no_overtaking);
+    cases.alone();
     cases.add(FAIR, "a later Lock does not overtake a waiter", lock_does_not_overtake);
     cases.add(FAIR, "a waiter that was cut off is passed over", passed_over);
     cases.add(FAIR, "a cancelled waiter in the middle changes no other's turn", middle);

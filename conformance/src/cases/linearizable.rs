@@ -35,6 +35,7 @@ pub(crate) fn tests(cases: &mut Cases) {
             many_histories(&world, &stores).await
         },
     );
+    cases.alone();
     cases.add(
         Demand::TwoProcesses(&[Feature::Linearizable]),
         "tries, renewals and unlocks at both processes are answered as by one lock",
@@ -46,6 +47,7 @@ pub(crate) fn tests(cases: &mut Cases) {
             many_histories(&world, &stores).await
         },
     );
+    cases.alone();
 }
 
 async fn many_histories(world: &World, stores: &[Store]) -> anyhow::Result<()> {

@@ -27,6 +27,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.add(TWO, "a wait cancelled at one holds up nobody at the other", cancelled);
     cases.add(TWO, "a wait cut off at one holds up nobody at the other", cut);
     cases.add(TWO, "callers at both never hold a resource together", together);
+    cases.alone();
     cases.add(
         Demand::TwoProcesses(&[Feature::Fencing]),
         "tokens rise in the order in which callers at both held the resource",

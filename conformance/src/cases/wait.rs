@@ -39,7 +39,9 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("after WAIT_DEADLINE nothing is held", deadline_holds_nothing);
     cases.core("after WAIT_DEADLINE the next waiter is served", deadline_frees_place);
     cases.core("a deadline that meets a grant leaves nothing held", deadline_race);
+    cases.alone();
     cases.core("300 waits leave room for other calls on their connection", leave_room);
+    cases.alone();
     cases.core("all of ten waiters are served in the end", all_served);
 }
 
@@ -165,7 +167,7 @@ async fn deadline_frees_place(world: World) -> anyhow::Result<()> {
 }
 
 async fn deadline_race(world: World) -> anyhow::Result<()> {
-    let store = world.store();
+    let store = world.fresh();
     for round in 0..RACE_ROUNDS {
         let races = (0..RACES_AT_ONCE).map(|number| {
             let (store, resource) = (&store, world.resource());
