@@ -1,0 +1,169 @@
+//! Holds the suite itself to a rule: no case passes on anything.
+//!
+//! Two stores keep no locks. One refuses every call, the other grants every
+//! call; both claim every feature. A case that passes on both checks nothing.
+
+use std::{collections::BTreeSet, path::Path};
+
+use leasehold_conformance::{Component, Feature, Options, Outcome, Suite, run_collect};
+use leasehold_proto::components::{
+    FeaturesRequest, FeaturesResponse, LockRequest, LockResponse, LockStoreInitRequest,
+    LockStoreInitResponse, PingRequest, PingResponse, RenewLockRequest, RenewLockResponse,
+    UnlockRequest, UnlockResponse,
+    lock_store_server::{LockStore, LockStoreServer},
+};
+use tempfile::TempDir;
+use tokio::{net::UnixListener, runtime::Runtime};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status, transport::Server};
+
+/// True of any store that answers at all.
+const TRUE_OF_BOTH: [&str; 7] = [
+    "init: Init repeated with equal metadata is accepted",
+    "init: Ping answers before Init",
+    "init: Features answers before Init",
+    "services: Ping answers",
+    "services: Features names each feature once",
+    // Both leave these services out.
+    "services: reflection v1, where there is one, lists the lock store",
+    "services: health, where it is told, is SERVING",
+];
+
+/// A store without locks.
+#[derive(Clone, Copy)]
+struct Hollow {
+    grants: bool,
+    features: &'static [Feature],
+}
+
+impl Hollow {
+    fn answer<T>(self, granted: T) -> Result<Response<T>, Status> {
+        if self.grants { Ok(Response::new(granted)) } else { Err(Status::internal("no")) }
+    }
+
+    fn grant(self, request: LockRequest) -> Result<Response<LockResponse>, Status> {
+        let LockRequest { lock_id, ttl, .. } = request;
+        self.answer(LockResponse { lock_id, fencing_token: 1, ttl, waited: None })
+    }
+}
+
+#[tonic::async_trait]
+impl LockStore for Hollow {
+    async fn init(
+        &self,
+        _request: Request<LockStoreInitRequest>,
+    ) -> Result<Response<LockStoreInitResponse>, Status> {
+        Ok(Response::new(LockStoreInitResponse {}))
+    }
+
+    async fn features(
+        &self,
+        _request: Request<FeaturesRequest>,
+    ) -> Result<Response<FeaturesResponse>, Status> {
+        let features = self.features.iter().map(ToString::to_string).collect();
+        Ok(Response::new(FeaturesResponse { features }))
+    }
+
+    async fn ping(
+        &self,
+        _request: Request<PingRequest>,
+    ) -> Result<Response<PingResponse>, Status> {
+        Ok(Response::new(PingResponse {}))
+    }
+
+    async fn try_lock(
+        &self,
+        request: Request<LockRequest>,
+    ) -> Result<Response<LockResponse>, Status> {
+        self.grant(request.into_inner())
+    }
+
+    async fn lock(
+        &self,
+        request: Request<LockRequest>,
+    ) -> Result<Response<LockResponse>, Status> {
+        self.grant(request.into_inner())
+    }
+
+    async fn renew_lock(
+        &self,
+        request: Request<RenewLockRequest>,
+    ) -> Result<Response<RenewLockResponse>, Status> {
+        self.answer(RenewLockResponse { ttl: request.into_inner().ttl })
+    }
+
+    async fn unlock(
+        &self,
+        _request: Request<UnlockRequest>,
+    ) -> Result<Response<UnlockResponse>, Status> {
+        self.answer(UnlockResponse {})
+    }
+}
+
+/// A hollow store on a socket of its own, until it is dropped.
+struct Served {
+    folder: TempDir,
+    _runtime: Runtime,
+}
+
+impl Served {
+    fn new(store: Hollow) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = Runtime::new().unwrap();
+        let listener = {
+            let _entered = runtime.enter();
+            UnixListener::bind(folder.path().join("hollow.sock")).unwrap()
+        };
+        runtime.spawn(
+            Server::builder()
+                .add_service(LockStoreServer::new(store))
+                .serve_with_incoming(UnixListenerStream::new(listener)),
+        );
+        Self { folder, _runtime: runtime }
+    }
+
+    fn options(&self) -> Options {
+        let component = Path::new(env!("CARGO_MANIFEST_DIR")).join("thirdparty/component.yaml");
+        let socket = self.folder.path().join("hollow.sock");
+        let mut options = Options::new(&socket, Component::read(&component).unwrap());
+        options.second_socket = Some(socket);
+        options.threads = 32;
+        options
+    }
+}
+
+fn not_failed(store: Hollow) -> BTreeSet<String> {
+    let outcomes = run_collect(&Served::new(store).options()).unwrap();
+    let failed = |outcome: &Outcome| matches!(outcome, Outcome::Failed(_));
+    outcomes.into_iter().filter(|(_, outcome)| !failed(outcome)).map(|(name, _)| name).collect()
+}
+
+#[test]
+fn no_case_passes_on_a_store_that_refuses_and_on_one_that_grants() {
+    let refusing = not_failed(Hollow { grants: false, features: &Feature::ALL });
+    let granting = not_failed(Hollow { grants: true, features: &Feature::ALL });
+    let both: BTreeSet<&str> = refusing.intersection(&granting).map(String::as_str).collect();
+    assert_eq!(both, BTreeSet::from(TRUE_OF_BOTH));
+}
+
+#[test]
+fn a_feature_that_is_not_declared_is_ignored_by_its_name() {
+    let served = Served::new(Hollow { grants: false, features: &[Feature::Fair] });
+    let outcomes = run_collect(&served.options()).unwrap();
+    let of = |theme: &str| {
+        let cases = outcomes.iter().filter(|(name, _)| name.starts_with(theme));
+        cases.map(|(_, outcome)| outcome.clone()).collect::<Vec<_>>()
+    };
+    let ignored = Outcome::Ignored("the store does not declare FORCE_UNLOCK".to_owned());
+    assert!(of("force: ").iter().all(|outcome| *outcome == ignored), "{:?}", of("force: "));
+    assert!(of("fair: ").iter().all(|outcome| matches!(outcome, Outcome::Failed(_))));
+}
+
+#[test]
+fn a_socket_that_nobody_serves_is_named() {
+    let served = Served::new(Hollow { grants: false, features: &[] });
+    let mut options = served.options();
+    options.socket = served.folder.path().join("nobody.sock");
+    let error = Suite::connect(&options).err().expect("nobody serves it");
+    assert!(format!("{error:#}").contains("nobody.sock"), "{error:#}");
+}
