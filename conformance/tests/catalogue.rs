@@ -1,5 +1,7 @@
 //! The list of cases, and its copy in the documentation.
 
+#![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
 use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 
 use leasehold_conformance::catalogue;

@@ -3,6 +3,8 @@
 //! Two stores keep no locks. One refuses every call, the other grants every
 //! call; both claim every feature. A case that passes on both checks nothing.
 
+#![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
+
 use std::{collections::BTreeSet, path::Path};
 
 use leasehold_conformance::{Component, Feature, Options, Outcome, Suite, run_collect};
