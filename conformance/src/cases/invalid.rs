@@ -90,6 +90,12 @@ const BAD: &[Bad] = &[
         spoil: |fields| fields.resource_id.push('\u{7f}'),
     },
     Bad {
+        what: "a control character beyond ASCII in the resource_id",
+        field: "resource_id",
+        calls: ALL,
+        spoil: |fields| fields.resource_id.push('\u{85}'),
+    },
+    Bad {
         what: "a lock_id of 257 bytes",
         field: "lock_id",
         calls: ALL,

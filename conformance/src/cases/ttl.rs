@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::{
     case::Cases,
-    expect::{Expect as _, not_before, not_shorter},
+    expect::{Expect as _, Reason, not_before, not_shorter},
     store::{Ask, Grant, Store},
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, secs},
 };
@@ -24,6 +24,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a TTL of zero is the default", |world| default(world, Some((0, 0))));
     cases.core("a negative TTL is the default", |world| default(world, Some((-5, 0))));
     cases.core("the default is the property `ttl`", property);
+    cases.core("the longest TTL is the property `maxTTL`", longest);
     cases.core("a TTL below 100 ms is raised to it", |world| async move {
         not_shorter(granted(&world.store(), &world.resource(), ms(1)).await?.ttl, MIN)
     });
@@ -79,6 +80,17 @@ async fn property(world: World) -> anyhow::Result<()> {
     let expected = secs(67)..=secs(67) + ROUNDING_MAX;
     ensure!(expected.contains(&granted), "granted {granted:?}, `ttl` is 1m7s");
     Ok(())
+}
+
+async fn longest(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.new_instance()?, world.resource());
+    let mut properties = properties(&world, Some("10s"));
+    properties.retain(|name, _| !name.eq_ignore_ascii_case("maxTTL"));
+    properties.insert("maxTTL".to_owned(), "40s".to_owned());
+    store.init(properties).await.or_fail("Init with `maxTTL` of 40s")?;
+    let tried = store.try_lock(&Ask::of(&resource).ttl(ms(40_001))).await;
+    tried.refused(Reason::InvalidRequest)?;
+    granted(&store, &resource, secs(40)).await.map(drop)
 }
 
 async fn not_early(world: &World, ttl: Duration) -> anyhow::Result<()> {
