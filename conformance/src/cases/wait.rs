@@ -141,8 +141,9 @@ async fn not_early(world: World) -> anyhow::Result<()> {
     hold(&store, &Ask::of(&resource)).await?;
     let asked_at = Instant::now();
     let _ = store.lock(&Ask::of(&resource).within(ms(1000))).await;
-    // At most 50 ms of the deadline are given up to let the answer arrive.
-    not_before(Instant::now(), asked_at + ms(950), "the wait ended")
+    // The answer may come 50 ms before the deadline, which some servers know
+    // by coarse clocks only.
+    not_before(Instant::now(), asked_at + ms(900), "the wait ended")
 }
 
 async fn deadline_holds_nothing(world: World) -> anyhow::Result<()> {
