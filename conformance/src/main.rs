@@ -99,6 +99,7 @@ fn run(cli: Cli) -> Result<u8, (u8, anyhow::Error)> {
         component,
         instance: cli.instance,
         threads: cli.threads,
+        only: None,
     };
     let untested = |error| (EXIT_UNTESTED, error);
     let suite = Suite::connect(&options).map_err(untested)?;

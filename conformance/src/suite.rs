@@ -44,14 +44,16 @@ pub struct Options {
     pub instance: Option<String>,
     /// How many cases [`run_collect`] runs at the same time; at least one.
     pub threads: usize,
+    /// Run these cases only; all that apply when `None`.
+    pub only: Option<BTreeSet<String>>,
 }
 
 impl Options {
-    /// Eight threads, no second process, the component's own name.
+    /// Every case, eight threads, no second process, the component's own name.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>, component: Component) -> Self {
         let socket = socket.into();
-        Self { socket, second_socket: None, component, instance: None, threads: 8 }
+        Self { socket, second_socket: None, component, instance: None, threads: 8, only: None }
     }
 }
 
@@ -76,6 +78,7 @@ pub struct Suite {
     runtime: Arc<Runtime>,
     subject: Arc<Subject>,
     recorder: Recorder,
+    only: Option<BTreeSet<String>>,
 }
 
 impl Suite {
@@ -127,7 +130,12 @@ impl Suite {
             run,
             floor: RwLock::new(()),
         });
-        Ok(Self { runtime: Arc::new(runtime), subject, recorder: Recorder::default() })
+        Ok(Self {
+            runtime: Arc::new(runtime),
+            subject,
+            recorder: Recorder::default(),
+            only: options.only.clone(),
+        })
     }
 
     /// What the store declares, as far as the suite knows it.
@@ -158,6 +166,9 @@ impl Suite {
             Demand::Without(feature) => !self.subject.features.contains(&feature),
             Demand::TwoProcesses(_) => self.subject.second_socket.is_some(),
         });
+        if let Some(only) = &self.only {
+            cases.retain(|(_, case)| only.contains(&case.info.name));
+        }
         cases.sort_by_key(|(_, case)| case.alone);
         let bind = |(index, case)| {
             let world = World::new(Arc::clone(&self.subject), index);

@@ -1,0 +1,220 @@
+//! Stores broken on purpose: one wrapper around memory, one defect each.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use leasehold::{
+    backend::memory::Memory,
+    lock::{
+        Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken, Grant, LockId,
+        Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl,
+    },
+};
+use tokio::time::{Instant, sleep};
+
+/// What is wrong with the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// Nothing: the wrapper alone must pass.
+    None,
+    /// Whoever asks may unlock (trap 22).
+    WrongOwnerUnlocks,
+    /// Every grant of a resource has the same token (trap 26).
+    TokenRepeats,
+    /// A renewal gives the grant another token's worth: it makes a new one
+    /// (trap 13).
+    RenewalRecreates,
+    /// A renewal answers without starting the TTL again.
+    RenewalIsIgnored,
+    /// The lock lasts half of what is reported (trap 30).
+    TtlIsCutShort,
+    /// Unlocking answers and leaves the lock.
+    UnlockIsIgnored,
+    /// Force answers and leaves the lock.
+    ForceIsIgnored,
+    /// The last to come is served first.
+    LastComeFirstServed,
+    /// Every second waiter is never served.
+    AWaiterIsSkipped,
+    /// A failed try stays in the queue (traps 2 and 3).
+    FailedTryLeavesLitter,
+    /// A cancelled wait goes on, and takes the lock for nobody (trap 10).
+    CancelLeaks,
+    /// A try takes the lock before those who wait for it.
+    TryOvertakesWaiters,
+    /// A repeated request is refused by its own grant (trap 23).
+    ReplayIsRefused,
+    /// Not found where it should say locked.
+    WrongErrorCode,
+    /// `held` says the opposite.
+    WrongHeld,
+    /// The lock ID is the same for all.
+    LockIdRepeats,
+}
+
+/// Memory, and what is wrong with it.
+pub struct Broken {
+    pub memory: Arc<Memory>,
+    pub defect: Defect,
+    turns: AtomicU64,
+}
+
+impl Broken {
+    pub fn new(memory: Memory, defect: Defect) -> Self {
+        Self { memory: Arc::new(memory), defect, turns: AtomicU64::new(0) }
+    }
+
+    fn spoil(&self, mut grant: Grant, attempt: &Attempt) -> Grant {
+        match self.defect {
+            Defect::TokenRepeats => grant.token = FencingToken::new(7),
+            Defect::TtlIsCutShort => grant.ttl = attempt.ttl.duration() * 2,
+            _ => {}
+        }
+        grant
+    }
+
+    fn spoiled_attempt(&self, attempt: &Attempt) -> Attempt {
+        let mut attempt = attempt.clone();
+        match self.defect {
+            Defect::TtlIsCutShort => attempt.ttl = half(attempt.ttl),
+            Defect::ReplayIsRefused => attempt.request_id = None,
+            Defect::LockIdRepeats if !attempt.lock_id_given => {
+                attempt.lock_id = LockId::new("00000000-0000-4000-8000-000000000000").unwrap();
+            }
+            _ => {}
+        }
+        attempt
+    }
+
+    /// Waits by asking again and again, which serves no particular order.
+    async fn poll(&self, attempt: &Attempt, pause: Duration) -> Result<Grant, BackendError> {
+        loop {
+            match self.memory.try_lock(attempt, Instant::now()).await {
+                Err(BackendError::Locked { .. }) => sleep(pause).await,
+                result => return result,
+            }
+        }
+    }
+}
+
+fn half(ttl: Ttl) -> Ttl {
+    Ttl::new(ttl.duration() / 2, Duration::MAX).unwrap()
+}
+
+#[async_trait]
+impl Backend for Broken {
+    fn features(&self) -> &[Feature] {
+        self.memory.features()
+    }
+
+    async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
+        let attempt = self.spoiled_attempt(attempt);
+        let result = self.memory.try_lock(&attempt, until).await;
+        match (self.defect, result) {
+            (Defect::FailedTryLeavesLitter, Err(error @ BackendError::Locked { .. })) => {
+                let memory = Arc::clone(&self.memory);
+                let litter = Attempt { id: AttemptId::random(), ..attempt };
+                tokio::spawn(async move { memory.lock(&litter).await });
+                Err(error)
+            }
+            (Defect::WrongErrorCode, Err(BackendError::Locked { .. })) => {
+                Err(BackendError::NotHeld { held: true })
+            }
+            (_, result) => result.map(|grant| self.spoil(grant, &attempt)),
+        }
+    }
+
+    async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
+        let attempt = self.spoiled_attempt(attempt);
+        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+        let result = match self.defect {
+            Defect::LastComeFirstServed => {
+                let pause = Duration::from_millis(100 / (turn % 100 + 1).max(1));
+                self.poll(&attempt, pause.max(Duration::from_millis(1))).await
+            }
+            Defect::TryOvertakesWaiters => self.poll(&attempt, Duration::from_millis(20)).await,
+            Defect::AWaiterIsSkipped if turn % 2 == 1 => std::future::pending().await,
+            Defect::CancelLeaks => {
+                let memory = Arc::clone(&self.memory);
+                let attempt = attempt.clone();
+                tokio::spawn(async move { memory.lock(&attempt).await }).await.unwrap_or_else(
+                    |error| Err(BackendError::Unknown(error.to_string().into())),
+                )
+            }
+            _ => self.memory.lock(&attempt).await,
+        };
+        result.map(|grant| self.spoil(grant, &attempt))
+    }
+
+    async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
+        if self.defect == Defect::RenewalIsIgnored {
+            return Ok(Renewed { ttl: renewal.ttl.duration(), since: Instant::now() });
+        }
+        match self.memory.renew(renewal, until).await {
+            Err(BackendError::NotHeld { held: false })
+                if self.defect == Defect::RenewalRecreates =>
+            {
+                let again = recreated(&renewal.resource, &renewal.lock_id, renewal.ttl);
+                let grant = self.memory.try_lock(&again, until).await?;
+                Ok(Renewed { ttl: grant.ttl, since: grant.since })
+            }
+            Err(BackendError::NotHeld { held }) if self.defect == Defect::WrongHeld => {
+                Err(BackendError::NotHeld { held: !held })
+            }
+            result => result,
+        }
+    }
+
+    async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
+        let ignored = match release.of {
+            ReleaseOf::Owner(_) => self.defect == Defect::UnlockIsIgnored,
+            ReleaseOf::Anyone => self.defect == Defect::ForceIsIgnored,
+            ReleaseOf::Attempt(_) => self.defect == Defect::CancelLeaks,
+        };
+        if ignored {
+            return Ok(());
+        }
+        if self.defect == Defect::WrongOwnerUnlocks && matches!(release.of, ReleaseOf::Owner(_))
+        {
+            let anyone = Release {
+                resource: release.resource.clone(),
+                of: ReleaseOf::Anyone,
+                aim: Aim::default(),
+            };
+            return self.memory.unlock(&anyone, until).await;
+        }
+        match self.memory.unlock(release, until).await {
+            Err(BackendError::NotHeld { held }) if self.defect == Defect::WrongHeld => {
+                Err(BackendError::NotHeld { held: !held })
+            }
+            result => result,
+        }
+    }
+
+    async fn ping(&self, until: Instant) -> Result<(), BackendError> {
+        self.memory.ping(until).await
+    }
+
+    async fn close(&self) {
+        self.memory.close().await;
+    }
+}
+
+fn recreated(resource: &ResourceId, lock_id: &LockId, ttl: Ttl) -> Attempt {
+    Attempt {
+        id: AttemptId::random(),
+        resource: resource.clone(),
+        lock_id: lock_id.clone(),
+        lock_id_given: true,
+        request_id: None,
+        mode: Mode::Exclusive,
+        holder: None,
+        ttl,
+    }
+}

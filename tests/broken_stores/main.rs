@@ -1,0 +1,92 @@
+//! Stores that are broken on purpose must fail the conformance suite, each by
+//! the case that names its defect.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
+
+mod defect;
+
+use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
+
+use defect::{Broken, Defect};
+use leasehold::{
+    backend::{Context, memory::Memory},
+    component::{Component, Instances, Socket, SocketMode},
+    lock::{Clock, Settings, Store},
+};
+use leasehold_conformance::{Component as Manifest, Options, Outcome, run_collect};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Each defect, and the case that must fail for it.
+const CAUGHT: &[(Defect, &str)] = &[
+    (Defect::WrongOwnerUnlocks, "unlock: with another's lock ID it leaves the grant alone"),
+    (Defect::TokenRepeats, "fencing: tokens rise over a hundred grants"),
+    (Defect::RenewalRecreates, "renew: of an expired grant it does not bring it back"),
+    (Defect::RenewalIsIgnored, "renew: a renewal starts the TTL again"),
+    (Defect::TtlIsCutShort, "ttl: a grant lives at least its granted TTL"),
+    (Defect::UnlockIsIgnored, "unlock: it frees the resource at once"),
+    (Defect::ForceIsIgnored, "force: force ends a grant without its lock ID"),
+    (Defect::LastComeFirstServed, "fair: six waiters are served in the order of their coming"),
+    (Defect::AWaiterIsSkipped, "wait: all of ten waiters are served in the end"),
+    (Defect::FailedTryLeavesLitter, "try: a refused try is never granted later"),
+    (Defect::CancelLeaks, "cancel: a cancelled wait is never granted"),
+    (Defect::TryOvertakesWaiters, "fair: a TryLock does not overtake a waiter"),
+    (Defect::ReplayIsRefused, "replay: a repeated TryLock returns the live grant"),
+    (
+        Defect::WrongErrorCode,
+        "try: a held resource is refused with ABORTED and RESOURCE_LOCKED",
+    ),
+    (Defect::WrongHeld, "unlock: of a free resource it is LOCK_NOT_FOUND with held false"),
+    (Defect::LockIdRepeats, "lock id: the store's lock IDs are distinct"),
+];
+
+fn main() -> ExitCode {
+    let trial = |(defect, case): &(Defect, &'static str)| {
+        let (defect, case) = (*defect, *case);
+        let name = format!("{defect:?} is caught by {case:?}");
+        Trial::test(name, move || match outcome(defect, &[case])?.remove(case) {
+            Some(Outcome::Failed(_)) => Ok(()),
+            other => Err(format!("the broken store was not caught: {other:?}").into()),
+        })
+    };
+    let mut trials: Vec<_> = CAUGHT.iter().map(trial).collect();
+    trials.push(Trial::test("the wrapper without a defect passes all of these cases", || {
+        let cases: Vec<_> = CAUGHT.iter().map(|(_, case)| *case).collect();
+        let outcomes = outcome(Defect::None, &cases)?;
+        let failed: Vec<_> =
+            outcomes.iter().filter(|(_, outcome)| **outcome != Outcome::Passed).collect();
+        if failed.is_empty() { Ok(()) } else { Err(format!("{failed:#?}").into()) }
+    }));
+    let mut arguments = Arguments::from_args();
+    // Each case mostly waits for a TTL to end.
+    arguments.test_threads.get_or_insert(8);
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// What came of these cases on a store with this defect.
+fn outcome(defect: Defect, cases: &[&str]) -> Result<BTreeMap<String, Outcome>, Failed> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken.sock");
+    let component = runtime.block_on(serve(&path, defect));
+    let yaml = Path::new(env!("CARGO_MANIFEST_DIR")).join("components/memory.yaml");
+    let mut options = Options::new(&path, Manifest::read(&yaml).unwrap());
+    options.only = Some(cases.iter().map(|case| (*case).to_owned()).collect());
+    let outcomes: BTreeMap<_, _> = run_collect(&options).unwrap().into_iter().collect();
+    runtime.block_on(component.drain()).unwrap();
+    match cases.iter().find(|case| !outcomes.contains_key(**case)) {
+        Some(unknown) => Err(format!("the suite has no case {unknown:?}").into()),
+        None => Ok(outcomes),
+    }
+}
+
+async fn serve(path: &Path, defect: Defect) -> Component {
+    let socket = Socket::open(path, SocketMode::default()).unwrap();
+    let instances = Instances::new(Arc::new(move |_| {
+        Box::pin(async move {
+            let settings = Settings::default();
+            let context = Context { settings: settings.clone(), clock: Clock::system() };
+            let broken = Broken::new(Memory::new(&context), defect);
+            Ok(Store::new(Arc::new(broken), settings))
+        })
+    }));
+    Component::start(socket, Arc::new(instances)).await.unwrap()
+}

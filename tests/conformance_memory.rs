@@ -1,0 +1,14 @@
+//! The conformance suite on the memory store, over the real binary's socket.
+#![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub, reason = "a test")]
+
+use std::process::ExitCode;
+
+mod support;
+
+fn main() -> ExitCode {
+    let leasehold = support::leasehold::Leasehold::serve("memory", &[]);
+    let component = support::conformance::component("memory");
+    let passed = support::conformance::run(component, leasehold.socket("memory"), None);
+    drop(leasehold);
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
