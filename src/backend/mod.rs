@@ -3,6 +3,7 @@
 //! [`KINDS`] is the one place that knows which there are.
 
 pub mod memory;
+mod redis;
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::{
 };
 
 /// Every backend there is. To add one, add its [`Kind`] here.
-pub const KINDS: &[Kind] = &[memory::KIND];
+pub const KINDS: &[Kind] = &[memory::KIND, redis::KIND];
 
 /// A backend that can be opened from a component's properties.
 #[derive(Clone, Copy)]

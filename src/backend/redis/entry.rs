@@ -1,0 +1,120 @@
+//! How a grant and a place in the queue are written.
+//!
+//! A place is 32 digits of the process, then the rest; a grant's record is its
+//! token, a colon, then the same rest. So the script that hands over copies
+//! what it need not understand.
+//!
+//! ```text
+//! rest = ttl_ms ':' attempt ':' mode ':' given ':' bytes of lock ID ':'
+//!        bytes of request ID ':' lock ID, request ID, holder
+//! ```
+
+use crate::lock::{Attempt, Mode};
+
+/// How many token counters there are, whatever the number of resources.
+const COUNTERS: u32 = 1024;
+
+/// What a grant of this attempt is recorded with, its token excepted.
+pub(super) fn rest(attempt: &Attempt) -> String {
+    let lock_id = attempt.lock_id.as_str();
+    let request_id = request_id(attempt);
+    let holder = attempt.holder.as_ref().map_or("", |holder| holder.as_str());
+    let mode = match attempt.mode {
+        Mode::Exclusive => 'x',
+        Mode::Shared => 's',
+    };
+    format!(
+        "{}:{}:{mode}:{}:{}:{}:{lock_id}{request_id}{holder}",
+        attempt.ttl.as_ms(),
+        attempt.id,
+        u8::from(attempt.lock_id_given),
+        lock_id.len(),
+        request_id.len(),
+    )
+}
+
+/// The request ID, empty where absent.
+pub(super) fn request_id(attempt: &Attempt) -> &str {
+    attempt.request_id.as_ref().map_or("", |id| id.as_str())
+}
+
+/// The key of the counter that this resource's tokens come from: the same in
+/// every process and version, by FNV-1a.
+pub(super) fn counter_key(resource: &str) -> String {
+    let hash = resource
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("\x01c{}", hash % COUNTERS)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::lock::{AttemptId, Holder, LockId, RequestId, ResourceId, Ttl};
+    use std::time::Duration;
+
+    fn attempt(lock: &str, request: &str, holder: &str) -> Attempt {
+        Attempt {
+            id: AttemptId::random(),
+            resource: ResourceId::new("r").unwrap(),
+            lock_id: LockId::new(lock).unwrap(),
+            lock_id_given: true,
+            request_id: RequestId::new(request).unwrap(),
+            mode: Mode::Exclusive,
+            holder: Holder::new(holder).unwrap(),
+            ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
+        }
+    }
+
+    /// Reads a rest as the scripts do.
+    fn read(rest: &str) -> (String, String, String) {
+        let mut parts = rest.splitn(7, ':');
+        let mut next = || parts.next().unwrap();
+        let _ = (next(), next(), next(), next());
+        let (locks, requests): (usize, usize) =
+            (next().parse().unwrap(), next().parse().unwrap());
+        let text = next();
+        (
+            text[..locks].to_owned(),
+            text[locks..locks + requests].to_owned(),
+            text[locks + requests..].to_owned(),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back_whatever_it_holds(
+            lock in "[:a-zé]{1,20}", request in "[:a-zé]{0,20}", holder in "[:a-zé]{0,20}",
+        ) {
+            let written = rest(&attempt(&lock, &request, &holder));
+            prop_assert_eq!(read(&written), (lock, request, holder));
+        }
+
+        #[test]
+        fn there_are_1024_counters_at_most(resource in ".{1,64}") {
+            let key = counter_key(&resource);
+            let number: u32 = key.strip_prefix("\x01c").unwrap().parse().unwrap();
+            prop_assert!(number < COUNTERS);
+        }
+    }
+
+    #[test]
+    fn a_resource_has_the_same_counter_in_every_version() {
+        assert_eq!(
+            counter_key("orders"),
+            "\x01c".to_owned() + &(fnv("orders") % 1024).to_string()
+        );
+        assert_eq!(fnv("foobar"), 0xbf9c_f968, "the published vector of FNV-1a");
+    }
+
+    fn fnv(text: &str) -> u32 {
+        let mut hash = 0x811c_9dc5_u32;
+        for byte in text.bytes() {
+            hash ^= u32::from(byte);
+            hash = hash.wrapping_mul(0x0100_0193);
+        }
+        hash
+    }
+}

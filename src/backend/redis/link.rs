@@ -1,0 +1,301 @@
+//! The way to Redis: one connection at a time, made anew when it is lost.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use ::redis::{Client, Cmd, ErrorKind, RedisError, Script, Value, cmd};
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{session::Session, waiters::Waiters};
+use crate::lock::{BackendError, FencingToken, Violation};
+
+/// Within what time a connection must be in service.
+pub(super) const OPEN_TIMEOUT: Duration = Duration::from_millis(3500);
+const REOPEN_DELAY_MIN: Duration = Duration::from_millis(20);
+const REOPEN_DELAY_MAX: Duration = Duration::from_secs(1);
+/// How often the connection is tried, used or not.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How long to let a busy server be before it is asked again.
+const BUSY_DELAY: Duration = Duration::from_millis(50);
+
+/// The connection in service, if there is one.
+pub(super) type Sessions = watch::Receiver<Option<Arc<Session>>>;
+
+/// Sends requests over whichever connection is in service.
+pub(super) struct Link {
+    sessions: watch::Sender<Option<Arc<Session>>>,
+    operation_timeout: Duration,
+    /// Why there is no connection.
+    down: Mutex<Arc<str>>,
+    /// The greatest token that was seen here.
+    token_seen: AtomicU64,
+}
+
+/// A script's answer.
+pub(super) struct Answer {
+    /// What it returned.
+    pub(super) value: Value,
+    /// When the request that it answers was sent.
+    pub(super) since: Instant,
+    /// Whether an earlier sending of the request may have been executed.
+    pub(super) again: bool,
+}
+
+/// How one exchange ended.
+enum Exchange {
+    Answered(Value),
+    /// The server refused: nothing was executed.
+    Refused(RedisError),
+    /// The connection went away with the answer.
+    Lost,
+    /// No answer in time.
+    Silent,
+}
+
+impl Link {
+    /// A link whose first connection is in service.
+    pub(super) fn new(first: Session, operation_timeout: Duration) -> Self {
+        Self {
+            sessions: watch::Sender::new(Some(Arc::new(first))),
+            operation_timeout,
+            down: Mutex::new("not connected".into()),
+            token_seen: AtomicU64::new(0),
+        }
+    }
+
+    /// Tells of each change of the connection.
+    pub(super) fn sessions(&self) -> Sessions {
+        self.sessions.subscribe()
+    }
+
+    /// Notes a token that was granted.
+    pub(super) fn saw(&self, token: FencingToken) {
+        self.token_seen.fetch_max(token.get(), Ordering::Relaxed);
+    }
+
+    /// No grant that a caller can know of now has a greater token.
+    pub(super) fn token_bound(&self) -> u64 {
+        let session = self.sessions.borrow().clone();
+        let reached = session.map_or(0, |session| session.time().reached(Instant::now()));
+        reached.max(self.token_seen.load(Ordering::Relaxed))
+    }
+
+    /// Runs a script until it is answered or `until` has passed. `arguments`
+    /// adds the arguments, told whether the request is repeated after a sending
+    /// that may have been executed.
+    pub(super) async fn run(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        arguments: impl Fn(&mut Cmd, bool),
+        until: Instant,
+    ) -> Result<Answer, BackendError> {
+        let mut lost = false;
+        loop {
+            let Some(session) = self.session(until).await else {
+                let why = self.down();
+                return Err(if lost {
+                    BackendError::Unknown(why)
+                } else {
+                    BackendError::Unavailable(why)
+                });
+            };
+            let mut request = cmd("EVALSHA");
+            request.arg(script.get_hash()).arg(keys.len()).arg(keys);
+            arguments(&mut request, lost);
+            let since = Instant::now();
+            match exchange(&session, script, &request, until).await {
+                Exchange::Answered(value) => return Ok(Answer { value, since, again: lost }),
+                Exchange::Refused(error)
+                    if is_passing(&error) && since + BUSY_DELAY < until =>
+                {
+                    sleep(BUSY_DELAY).await;
+                }
+                Exchange::Refused(error) => return Err(refused(&error, lost)),
+                Exchange::Lost => {
+                    lost = true;
+                    session.dead.cancel();
+                }
+                Exchange::Silent => {
+                    // Answers come in order: what waits behind this one would
+                    // wait in vain too.
+                    if since.elapsed() + 2 * BUSY_DELAY >= self.operation_timeout {
+                        session.dead.cancel();
+                    }
+                    return Err(BackendError::Unknown(
+                        "Redis did not answer within operationTimeout".into(),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Sends a plain command once.
+    pub(super) async fn send(&self, request: &Cmd, until: Instant) -> Result<(), BackendError> {
+        let Some(session) = self.session(until).await else {
+            return Err(BackendError::Unavailable(self.down()));
+        };
+        let mut connection = session.connection();
+        let answer = request.query_async::<Value>(&mut connection);
+        match timeout_at(until, answer).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(refused(&error, false)),
+            Err(_) => Err(BackendError::Unavailable("Redis does not answer".into())),
+        }
+    }
+
+    async fn session(&self, until: Instant) -> Option<Arc<Session>> {
+        if let Some(session) = &*self.sessions.borrow()
+            && !session.dead.is_cancelled()
+        {
+            return Some(Arc::clone(session));
+        }
+        let mut sessions = self.sessions.subscribe();
+        let alive = sessions.wait_for(|session| {
+            session.as_ref().is_some_and(|session| !session.dead.is_cancelled())
+        });
+        timeout_at(until, alive).await.ok()?.ok()?.clone()
+    }
+
+    fn down(&self) -> Arc<str> {
+        Arc::clone(&self.down.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Keeps a connection in service until told to stop.
+    pub(super) async fn keep(
+        self: Arc<Self>,
+        client: Client,
+        waiters: Arc<Waiters>,
+        stop: CancellationToken,
+    ) {
+        stop.run_until_cancelled(async {
+            let mut session = self.sessions.borrow().clone();
+            loop {
+                let Some(current) = session else { return };
+                attend(&current, self.operation_timeout).await;
+                let (number, before) = (current.number + 1, current.as_before());
+                drop(current);
+                self.sessions.send_replace(None);
+                warn!("the connection to Redis was lost");
+                let next = Arc::new(self.reopen(&client, number, &before, &waiters).await);
+                info!("connected to Redis again");
+                self.sessions.send_replace(Some(Arc::clone(&next)));
+                session = Some(next);
+            }
+        })
+        .await;
+        self.sessions.send_replace(None);
+    }
+
+    async fn reopen(
+        &self,
+        client: &Client,
+        number: u64,
+        before: &super::session::Before,
+        waiters: &Arc<Waiters>,
+    ) -> Session {
+        let mut delays = ExponentialBuilder::new()
+            .with_min_delay(REOPEN_DELAY_MIN)
+            .with_max_delay(REOPEN_DELAY_MAX)
+            .without_max_times()
+            .with_jitter()
+            .build();
+        loop {
+            let opened = Session::open(client, number, before, waiters);
+            let why = match timeout(OPEN_TIMEOUT, opened).await {
+                Ok(Ok(session)) => return session,
+                Ok(Err(error)) => describe(&error),
+                Err(_) => "Redis did not answer in time".into(),
+            };
+            *self.down.lock().unwrap_or_else(PoisonError::into_inner) = why;
+            sleep(delays.next().unwrap_or(REOPEN_DELAY_MAX)).await;
+        }
+    }
+}
+
+/// Returns when the session is dead.
+async fn attend(session: &Session, operation_timeout: Duration) {
+    let beat = async {
+        loop {
+            sleep(HEARTBEAT).await;
+            if !matches!(timeout(operation_timeout, session.refresh_time()).await, Ok(Ok(()))) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = beat => session.dead.cancel(),
+        () = session.dead.cancelled() => {}
+    }
+}
+
+async fn exchange(
+    session: &Session,
+    script: &Script,
+    request: &Cmd,
+    until: Instant,
+) -> Exchange {
+    let mut connection = session.connection();
+    let answer = async {
+        match request.query_async::<Value>(&mut connection).await {
+            // Not executed, so it is safe to send it again.
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                script.load_async(&mut connection).await?;
+                request.query_async(&mut connection).await
+            }
+            other => other,
+        }
+    };
+    tokio::select! {
+        biased;
+        answer = timeout_at(until, answer) => match answer {
+            Ok(Ok(value)) => Exchange::Answered(value),
+            Ok(Err(error)) if is_from_server(&error) => Exchange::Refused(error),
+            Ok(Err(_)) => Exchange::Lost,
+            Err(_) => Exchange::Silent,
+        },
+        () = session.dead.cancelled() => Exchange::Lost,
+    }
+}
+
+fn is_from_server(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+}
+
+fn is_passing(error: &RedisError) -> bool {
+    matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "MASTERDOWN"))
+}
+
+fn refused(error: &RedisError, lost: bool) -> BackendError {
+    let why = describe(error);
+    if lost {
+        BackendError::Unknown(why)
+    } else if error.code() == Some("WRONGTYPE") || why.contains("WRONGTYPE") {
+        BackendError::Invalid(Violation::new(
+            "resource_id",
+            "names a Redis key that is not a string; use another name or database",
+        ))
+    } else {
+        BackendError::Unavailable(why)
+    }
+}
+
+/// What the server or the system said: neither repeats what was sent.
+pub(super) fn describe(error: &RedisError) -> Arc<str> {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("Redis answered {code} {detail}").into(),
+        (Some(code), None) => format!("Redis answered {code}").into(),
+        (None, _) => format!("Redis is not reached: {error}").into(),
+    }
+}

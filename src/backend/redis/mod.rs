@@ -1,0 +1,77 @@
+//! Redis: `lock.redis`.
+//!
+//! - `config`: the component's properties.
+//! - `session`, `link`: one connection, and making it anew.
+//! - `scripts`: one atomic script a verb; `entry` and `reply`: what goes in and
+//!   out of them.
+//! - `waiters`, `sign`: who waits here, and the sign of life that they need.
+//! - `backend`: the port.
+//!
+//! The layout of the keys is in `docs/redis.md`.
+
+mod backend;
+mod config;
+mod entry;
+mod link;
+mod reply;
+mod scripts;
+mod server_time;
+mod session;
+mod sign;
+mod waiters;
+
+use std::sync::Arc;
+
+use ::redis::{Client, ErrorKind, RedisError};
+use tokio::time::timeout;
+
+use super::{Context, Kind, OpenError};
+use crate::lock::{Backend, Violation};
+
+/// The kind.
+pub(super) const KIND: Kind = Kind {
+    name: "redis",
+    read: |properties| {
+        let client = config::read(properties);
+        Box::new(move |context| {
+            Box::pin(async move {
+                // Refused properties are told before anybody connects.
+                let client = client.ok_or_else(|| {
+                    OpenError::Unavailable("the properties were refused".into())
+                })?;
+                open(client, context).await
+            })
+        })
+    },
+};
+
+async fn open(client: Client, context: Context) -> Result<Arc<dyn Backend>, OpenError> {
+    let waiters = Arc::new(waiters::Waiters::new());
+    let opened = session::Session::open(&client, 1, &session::Before::None, &waiters);
+    let session = timeout(link::OPEN_TIMEOUT, opened)
+        .await
+        .map_err(|_| OpenError::Unavailable("Redis did not answer in time".into()))?
+        .map_err(|error| why_not_open(&error))?;
+    Ok(Arc::new(backend::RedisBackend::new(client, session, waiters, context.settings)))
+}
+
+/// What the properties are to blame for, and what the server is.
+fn why_not_open(error: &RedisError) -> OpenError {
+    let said = link::describe(error);
+    let refused =
+        |field, problem: String| OpenError::Refused(vec![Violation::new(field, problem)]);
+    match (error.code(), error.kind()) {
+        (Some("WRONGPASS" | "NOAUTH"), _) | (_, ErrorKind::AuthenticationFailed) => refused(
+            "redisPassword",
+            format!("or redisUsername was refused by the server ({said})"),
+        ),
+        (Some("NOPERM"), _) => refused(
+            "redisUsername",
+            format!("lacks a permission that docs/redis.md lists ({said})"),
+        ),
+        _ if said.contains("DB index") || error.to_string().contains("SELECT") => {
+            refused("redisDB", "is a database that the server does not have".into())
+        }
+        _ => OpenError::Unavailable(said),
+    }
+}

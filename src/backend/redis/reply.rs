@@ -1,0 +1,113 @@
+//! What the scripts answer.
+
+use ::redis::{Value, from_redis_value};
+
+use crate::lock::{BackendError, FencingToken, Holder, LockId};
+
+/// What a script did.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// The attempt has its grant.
+    Made { token: FencingToken, lock_id: Option<LockId> },
+    /// A live grant of the same request was found.
+    Found { token: FencingToken, lock_id: Option<LockId> },
+    /// Somebody else has it.
+    Held { holder: Option<Holder> },
+    /// The live grant of the same request has another lock ID.
+    Differs,
+    /// The attempt waits; for how long the grant still lasts, if that is known.
+    Queued { left_ms: i64 },
+    /// The resource's queue is full.
+    Full,
+    /// What was handed over is no longer there.
+    Gone,
+    /// Done; for a release, 0 nobody waits, 1 handed over, 2 more to pass over.
+    Done { handed: i64 },
+    /// It holds nothing there.
+    Not { held: bool },
+}
+
+impl Reply {
+    /// Reads a script's answer.
+    pub(super) fn read(value: Value) -> Result<Self, BackendError> {
+        Self::parse(value).ok_or_else(|| {
+            BackendError::Unknown("the server's answer was not one of the script's".into())
+        })
+    }
+
+    fn parse(value: Value) -> Option<Self> {
+        let parts = match value {
+            Value::BulkString(token) => {
+                return Some(Self::Made { token: read_token(&token)?, lock_id: None });
+            }
+            Value::Array(parts) => parts,
+            _ => return None,
+        };
+        let mut parts = parts.into_iter();
+        let code: String = from_redis_value(parts.next()?).ok()?;
+        let second = parts.next();
+        let number = |value: Option<Value>| match value {
+            Some(Value::Int(number)) => Some(number),
+            _ => None,
+        };
+        Some(match code.as_str() {
+            "made" | "found" => {
+                let Some(Value::BulkString(token)) = second else { return None };
+                let token = read_token(&token)?;
+                let lock_id: String = from_redis_value(parts.next()?).ok()?;
+                let lock_id = Some(LockId::new(&lock_id).ok()?);
+                if code == "made" {
+                    Self::Made { token, lock_id }
+                } else {
+                    Self::Found { token, lock_id }
+                }
+            }
+            "held" => {
+                let holder: String = from_redis_value(second?).ok()?;
+                Self::Held { holder: Holder::new(&holder).ok().flatten() }
+            }
+            "differs" => Self::Differs,
+            "queued" => Self::Queued { left_ms: number(second)? },
+            "full" => Self::Full,
+            "gone" => Self::Gone,
+            "ok" => Self::Done { handed: number(second).unwrap_or(0) },
+            "not" => Self::Not { held: number(second)? == 1 },
+            _ => return None,
+        })
+    }
+}
+
+fn read_token(digits: &[u8]) -> Option<FencingToken> {
+    FencingToken::new(std::str::from_utf8(digits).ok()?.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_bare_number_is_a_new_grant() {
+        let token = FencingToken::new(7).unwrap();
+        assert_eq!(Reply::read(text("7")), Ok(Reply::Made { token, lock_id: None }));
+    }
+
+    #[test]
+    fn what_no_script_answers_is_an_unknown_outcome() {
+        for odd in [
+            Value::Nil,
+            Value::Int(1),
+            text("x"),
+            text("9007199254740992"),
+            Value::Array(vec![]),
+            Value::Array(vec![text("made")]),
+            Value::Array(vec![text("queued"), text("soon")]),
+            Value::Array(vec![text("?")]),
+        ] {
+            assert!(matches!(Reply::read(odd), Err(BackendError::Unknown(_))));
+        }
+    }
+}
