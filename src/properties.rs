@@ -107,6 +107,11 @@ impl Properties {
         self.known.insert(key);
     }
 
+    /// Every key that was asked for, to be compared with a schema.
+    pub fn known(&self) -> impl Iterator<Item = &'static str> {
+        self.known.iter().copied()
+    }
+
     /// Notes a mistake.
     pub fn refuse(&mut self, key: &'static str, problem: impl Into<String>) {
         self.violations.push(Violation::new(key, problem));

@@ -75,3 +75,31 @@ fn why_not_open(error: &RedisError) -> OpenError {
         _ => OpenError::Unavailable(said),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::properties::Properties;
+
+    #[test]
+    fn the_schema_has_exactly_the_keys_that_are_read() {
+        let schema: serde_yaml_ng::Value = serde_yaml_ng::from_str(include_str!(
+            "../../../components/schema/redis.metadata.yaml"
+        ))
+        .unwrap();
+        let names = |items: &serde_yaml_ng::Value| -> Vec<String> {
+            let items = items["metadata"].as_sequence().unwrap();
+            items.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+        };
+        let mut told: BTreeSet<String> = names(&schema).into_iter().collect();
+        for profile in schema["authenticationProfiles"].as_sequence().unwrap() {
+            told.extend(names(profile));
+        }
+        let mut properties = Properties::new([("redisHost".to_owned(), "h".to_owned())]);
+        properties.settings();
+        let _ = (KIND.read)(&mut properties);
+        assert_eq!(told, properties.known().map(str::to_owned).collect());
+    }
+}

@@ -1,0 +1,256 @@
+//! What one caller sees: try, renew, unlock, force, replay, tokens, foreign keys.
+
+use super::*;
+
+#[tokio::test]
+async fn a_grant_excludes_a_second_and_names_its_holder() {
+    let server = RedisServer::start();
+    let (here, there) = (open(&server).await, open(&server).await);
+    let asked = AcquireRequest { holder: "app-1".into(), ..request("r", MINUTE) };
+    let granted = here.try_lock(asked).await.unwrap();
+    granted.receipt.accept();
+    match there.try_lock(request("r", MINUTE)).await {
+        Err(LockError::Locked { holder }) => assert_eq!(holder.unwrap().as_str(), "app-1"),
+        other => panic!("{other:?}"),
+    }
+    there.unlock(unlock(&granted, "r")).await.unwrap();
+    take(&there, "r", MINUTE).await;
+}
+
+#[tokio::test]
+async fn the_key_is_the_resource_and_its_value_the_lock_id() {
+    let server = RedisServer::start();
+    let granted = take(&open(&server).await, "lock||app||r", MINUTE).await;
+    let value: String = ask(&mut server.connect(), &["GET", "lock||app||r"]);
+    assert_eq!(value, granted.lock_id.as_str());
+}
+
+#[tokio::test]
+async fn a_failed_try_writes_nothing() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    take(&store, "r", MINUTE).await;
+    let mut connection = server.connect();
+    let changes = |connection: &mut redis::Connection| {
+        let info: String = ask(connection, &["INFO", "persistence"]);
+        info.lines().find(|l| l.starts_with("rdb_changes_since_last_save")).unwrap().to_owned()
+    };
+    let before = changes(&mut connection);
+    for _ in 0..1000 {
+        assert!(store.try_lock(request("r", MINUTE)).await.is_err());
+    }
+    assert_eq!(changes(&mut connection), before);
+}
+
+#[tokio::test]
+async fn many_locks_leave_only_a_bounded_number_of_counters() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    for n in 0..3000 {
+        let resource = format!("r{n}");
+        let granted = take(&store, &resource, MINUTE).await;
+        store.unlock(unlock(&granted, &resource)).await.unwrap();
+    }
+    let mut connection = server.connect();
+    let keys: Vec<String> = ask(&mut connection, &["KEYS", "*"]);
+    assert!(keys.len() <= 1024, "{}", keys.len());
+    assert!(keys.iter().all(|key| key.starts_with("\x01c")), "{keys:?}");
+}
+
+#[tokio::test]
+async fn tokens_rise_across_release_force_flush_and_a_restart() {
+    let mut server = RedisServer::start();
+    let store = open(&server).await;
+    let mut last = 0;
+    for round in 0..20 {
+        let granted = soon(async {
+            loop {
+                match store.try_lock(request("r", MINUTE)).await {
+                    Ok(granted) => return granted,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            }
+        })
+        .await;
+        granted.receipt.accept();
+        assert!(granted.token.get() > last, "round {round}");
+        last = granted.token.get();
+        match round % 4 {
+            0 => store.unlock(unlock(&granted, "r")).await.unwrap(),
+            1 => store.unlock(force("r")).await.unwrap(),
+            2 => ask(&mut server.connect(), &["FLUSHALL"]),
+            _ => {
+                server.kill();
+                server.restart();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_rises_also_where_the_counter_is_ahead_of_the_clock() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let granted = take(&store, "r", MINUTE).await;
+    store.unlock(unlock(&granted, "r")).await.unwrap();
+    let mut connection = server.connect();
+    let counters: Vec<String> = ask(&mut connection, &["KEYS", "\x01c*"]);
+    let ahead = granted.token.get() + 1_000_000_000_000;
+    let () = ask(&mut connection, &["SET", &counters[0], &ahead.to_string()]);
+    assert_eq!(take(&store, "r", MINUTE).await.token.get(), ahead + 1);
+}
+
+#[tokio::test]
+async fn a_renewal_changes_the_ttl_either_way_and_never_creates() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let granted = take(&store, "r", MINUTE).await;
+    let mut connection = server.connect();
+    for ttl in [MINUTE * 5, SECOND * 10] {
+        let renewed = store.renew(renewal(&granted, "r", ttl)).await.unwrap();
+        assert_eq!(renewed.ttl, ttl);
+        for key in ["r", "\x01hr"] {
+            let left: u64 = ask(&mut connection, &["PTTL", key]);
+            let ttl_ms = u64::try_from(ttl.as_millis()).unwrap();
+            assert!(left <= ttl_ms && left + 5000 > ttl_ms, "{key} {left}");
+        }
+    }
+    store.unlock(unlock(&granted, "r")).await.unwrap();
+    let gone = store.renew(renewal(&granted, "r", MINUTE)).await;
+    assert_eq!(gone.unwrap_err(), LockError::NotFound { held: false });
+    let exists: i64 = ask(&mut connection, &["EXISTS", "r", "\x01hr"]);
+    assert_eq!(exists, 0);
+}
+
+#[tokio::test]
+async fn a_release_tells_whether_somebody_else_holds() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let old = take(&store, "r", MINUTE).await;
+    store.unlock(force("r")).await.unwrap();
+    let not_found = |held| Err(LockError::NotFound { held });
+    assert_eq!(store.unlock(unlock(&old, "r")).await, not_found(false));
+    assert_eq!(store.unlock(force("r")).await, not_found(false));
+    take(&store, "r", MINUTE).await;
+    assert_eq!(store.unlock(unlock(&old, "r")).await, not_found(true));
+}
+
+#[tokio::test]
+async fn a_repeated_request_finds_its_grant_and_its_clean_up_spares_it() {
+    let server = RedisServer::start();
+    let (here, there) = (open(&server).await, open(&server).await);
+    let asked = AcquireRequest { request_id: "once".into(), ..request("r", MINUTE) };
+    let first = here.try_lock(asked.clone()).await.unwrap();
+    let second = there.try_lock(asked.clone()).await.unwrap();
+    assert_eq!((&second.lock_id, second.token), (&first.lock_id, first.token));
+    // Nobody received the first answer: it was claimed by the second.
+    drop(first);
+    here.clone().retire().await;
+    drop(second);
+    let other = AcquireRequest { lock_id: "other".into(), ..asked };
+    match there.try_lock(other).await {
+        Err(LockError::InvalidRequest(violation)) => assert_eq!(violation.field, "lock_id"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_nobody_received_is_released_at_once() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    drop(store.try_lock(request("r", MINUTE)).await.unwrap());
+    let mut connection = server.connect();
+    until("released", || ask::<i64>(&mut connection, &["EXISTS", "r"]) == 0).await;
+}
+
+#[tokio::test]
+async fn a_foreign_value_is_held_by_whoever_knows_it() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let () = ask(&mut connection, &["SET", "r", "owner", "NX", "EX", "60"]);
+    let held = store.try_lock(request("r", MINUTE)).await;
+    assert_eq!(held.unwrap_err(), LockError::Locked { holder: None });
+    let renew = RenewRequest {
+        resource_id: "r".into(),
+        lock_id: "owner".into(),
+        ttl: Some(MINUTE * 2),
+    };
+    store.renew(renew).await.unwrap();
+    let by = |lock_id: &str| UnlockRequest {
+        resource_id: "r".into(),
+        lock_id: lock_id.into(),
+        force: false,
+    };
+    assert_eq!(store.unlock(by("x")).await, Err(LockError::NotFound { held: true }));
+    store.unlock(by("owner")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_record_that_a_foreigner_outdated_is_not_believed() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let asked = AcquireRequest {
+        request_id: "once".into(),
+        holder: "old".into(),
+        ..request("r", MINUTE)
+    };
+    store.try_lock(asked.clone()).await.unwrap().receipt.accept();
+    let () = ask(&mut server.connect(), &["SET", "r", "owner", "EX", "60"]);
+    let held = store.try_lock(asked).await;
+    assert_eq!(held.unwrap_err(), LockError::Locked { holder: None });
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_never_touched() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let () = ask(&mut connection, &["HSET", "r", "a", "b"]);
+    assert!(matches!(
+        store.try_lock(request("r", MINUTE)).await,
+        Err(LockError::Locked { holder: None })
+    ));
+    assert!(matches!(store.unlock(force("r")).await, Err(LockError::InvalidRequest(_))));
+    assert_eq!(ask::<String>(&mut connection, &["TYPE", "r"]), "hash");
+}
+
+#[tokio::test]
+async fn without_memory_nothing_is_changed() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let held = take(&store, "held", MINUTE).await;
+    let mut connection = server.connect();
+    let () = ask(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
+    match store.try_lock(request("r", MINUTE)).await {
+        Err(LockError::StoreUnavailable(why)) => assert!(why.contains("OOM"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    store.unlock(unlock(&held, "held")).await.unwrap();
+    let () = ask(&mut connection, &["CONFIG", "SET", "maxmemory", "0"]);
+    let keys: Vec<String> = ask(&mut connection, &["KEYS", "*"]);
+    assert!(keys.iter().all(|key| key.starts_with("\x01c")), "{keys:?}");
+}
+
+#[tokio::test]
+async fn an_uncontended_cycle_costs_few_commands() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let () = ask(&mut connection, &["CONFIG", "RESETSTAT"]);
+    for _ in 0..100 {
+        let granted = take(&store, "r", MINUTE).await;
+        store.unlock(unlock(&granted, "r")).await.unwrap();
+    }
+    let spent = commands(&mut connection);
+    assert!(spent <= 1050, "{spent} commands for 100 cycles");
+}
+
+pub(super) fn commands(connection: &mut redis::Connection) -> u64 {
+    let info: String = ask(connection, &["INFO", "commandstats"]);
+    info.lines()
+        .filter(|line| line.starts_with("cmdstat_"))
+        .filter(|line| !line.contains("config") && !line.contains("info"))
+        .filter_map(|line| line.split("calls=").nth(1)?.split(',').next()?.parse::<u64>().ok())
+        .sum()
+}

@@ -1,0 +1,109 @@
+//! The Redis backend over real servers.
+#![allow(clippy::disallowed_types, missing_docs, reason = "real servers keep real time")]
+
+#[path = "../support/redis.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
+mod server;
+
+mod grants;
+mod outages;
+mod queue;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use leasehold::{
+    backend::Kind,
+    lock::{AcquireRequest, Clock, Granted, LockError, RenewRequest, Store, UnlockRequest},
+};
+use server::RedisServer;
+
+async fn open(server: &RedisServer) -> Store {
+    open_with(server, &[]).await
+}
+
+async fn open_with(server: &RedisServer, more: &[(&str, &str)]) -> Store {
+    try_open(&server.address(), more).await.unwrap()
+}
+
+async fn try_open(address: &str, more: &[(&str, &str)]) -> Result<Store, LockError> {
+    let mut items = vec![("redisHost".to_owned(), address.to_owned())];
+    items.extend(more.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+    Kind::named("redis").unwrap().open(items, Clock::system()).await
+}
+
+fn request(resource: &str, ttl: Duration) -> AcquireRequest {
+    AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource) }
+}
+
+fn unlock(granted: &Granted, resource: &str) -> UnlockRequest {
+    UnlockRequest {
+        resource_id: resource.into(),
+        lock_id: granted.lock_id.as_str().into(),
+        force: false,
+    }
+}
+
+fn force(resource: &str) -> UnlockRequest {
+    UnlockRequest { resource_id: resource.into(), lock_id: String::new(), force: true }
+}
+
+fn renewal(granted: &Granted, resource: &str, ttl: Duration) -> RenewRequest {
+    RenewRequest {
+        resource_id: resource.into(),
+        lock_id: granted.lock_id.as_str().into(),
+        ttl: Some(ttl),
+    }
+}
+
+/// Acquires and keeps.
+async fn take(store: &Store, resource: &str, ttl: Duration) -> Granted {
+    let granted = store.try_lock(request(resource, ttl)).await.unwrap();
+    granted.receipt.accept();
+    granted
+}
+
+/// Waits in the background, and keeps what it gets.
+fn wait(
+    store: &Store,
+    resource: &str,
+    ttl: Duration,
+) -> tokio::task::JoinHandle<Result<Granted, LockError>> {
+    let (store, request) = (store.clone(), request(resource, ttl));
+    tokio::spawn(async move {
+        let granted = store.lock(request).await?;
+        granted.receipt.accept();
+        Ok(granted)
+    })
+}
+
+/// Polls until `holds`, ten seconds at most.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What comes within ten seconds.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), future).await.expect("in time")
+}
+
+fn ask<T: redis::FromRedisValue>(connection: &mut redis::Connection, command: &[&str]) -> T {
+    let mut request = redis::cmd(command[0]);
+    request.arg(&command[1..]);
+    request.query(connection).unwrap()
+}
+
+fn waiting(connection: &mut redis::Connection, resource: &str) -> usize {
+    ask(connection, &["LLEN", &format!("\x01q{resource}")])
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+type Shared = Arc<tokio::sync::Mutex<Vec<usize>>>;

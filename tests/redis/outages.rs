@@ -1,0 +1,165 @@
+//! What is lost on the way, and what the server does to us.
+
+use super::*;
+
+fn kill_clients(connection: &mut redis::Connection) {
+    let _: i64 = ask(connection, &["CLIENT", "KILL", "TYPE", "pubsub"]);
+}
+
+#[tokio::test]
+async fn scripts_that_were_flushed_are_loaded_again() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let () = ask(&mut connection, &["SCRIPT", "FLUSH"]);
+    let held = take(&store, "r", MINUTE).await;
+    let () = ask(&mut connection, &["SCRIPT", "FLUSH"]);
+    store.renew(renewal(&held, "r", MINUTE)).await.unwrap();
+    let () = ask(&mut connection, &["SCRIPT", "FLUSH"]);
+    store.unlock(unlock(&held, "r")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cut_connection_is_made_anew_and_waiters_stay_in_line() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let held = take(&store, "r", MINUTE).await;
+    let first = wait(&store, "r", MINUTE);
+    let mut connection = server.connect();
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    kill_clients(&mut connection);
+    store.renew(renewal(&held, "r", MINUTE)).await.unwrap();
+    assert_eq!(waiting(&mut connection, "r"), 1);
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    soon(first).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn waiters_outlive_a_restart_that_lost_everything() {
+    let mut server = RedisServer::start();
+    let store = open(&server).await;
+    take(&store, "r", MINUTE).await;
+    let first = wait(&store, "r", MINUTE);
+    let mut connection = server.connect();
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    server.kill();
+    server.restart();
+    soon(first).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn without_a_server_it_did_not_happen_and_does_not_later() {
+    let mut server = RedisServer::start();
+    let store = open_with(&server, &[("operationTimeout", "300ms")]).await;
+    server.kill();
+    // The connection's loss may still have to be noticed.
+    let refused = soon(async {
+        loop {
+            match store.try_lock(request("r", MINUTE)).await {
+                Err(LockError::StoreUnavailable(why)) => return why,
+                Err(LockError::OutcomeUnknown(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    })
+    .await;
+    assert!(!refused.is_empty());
+    server.restart();
+    soon(async { while store.ping().await.is_err() {} }).await;
+    let exists: i64 = ask(&mut server.connect(), &["EXISTS", "r"]);
+    assert_eq!(exists, 0);
+    take(&store, "r", MINUTE).await;
+}
+
+#[tokio::test]
+async fn a_silent_server_makes_the_outcome_unknown_and_it_is_settled_afterwards() {
+    let server = RedisServer::start();
+    let store = open_with(&server, &[("operationTimeout", "300ms")]).await;
+    let mut connection = server.connect();
+    let () = ask(&mut connection, &["CLIENT", "PAUSE", "1500", "ALL"]);
+    let unknown = store.try_lock(request("r", MINUTE)).await;
+    assert!(matches!(unknown, Err(LockError::OutcomeUnknown(_))), "{unknown:?}");
+    // Whatever had been sent is ordered before its clean-up, or ended with its
+    // connection: another caller gets the lock, and its grant stays.
+    let granted = soon(async {
+        loop {
+            if let Ok(granted) = store.try_lock(request("r", MINUTE)).await {
+                return granted;
+            }
+        }
+    })
+    .await;
+    granted.receipt.accept();
+    store.clone().retire().await;
+    let value: String = ask(&mut connection, &["GET", "r"]);
+    assert_eq!(value, granted.lock_id.as_str());
+}
+
+#[tokio::test]
+async fn a_wait_ends_unavailable_when_the_outage_is_longer_than_it_bears() {
+    let mut server = RedisServer::start();
+    let store = open_with(&server, &[("operationTimeout", "300ms")]).await;
+    take(&store, "r", MINUTE).await;
+    let first = wait(&store, "r", MINUTE);
+    let mut connection = server.connect();
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    server.kill();
+    let ended = soon(first).await.unwrap();
+    assert!(matches!(ended, Err(LockError::StoreUnavailable(_))), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_the_fault_of_the_property_and_is_not_repeated() {
+    let server = RedisServer::start_with(&["--requirepass", "right"]);
+    for more in [&[("redisPassword", "wrong-secret")][..], &[]] {
+        match try_open(&server.address(), more).await {
+            Err(LockError::InvalidMetadata(violations)) => {
+                assert_eq!(violations[0].field, "redisPassword");
+                assert!(!violations[0].problem.contains("wrong-secret"));
+            }
+            other => panic!("{:?}", other.err()),
+        }
+    }
+    take(&open_with(&server, &[("redisPassword", "right")]).await, "r", MINUTE).await;
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_the_fault_of_the_property() {
+    let server = RedisServer::start();
+    match try_open(&server.address(), &[("redisDB", "99")]).await {
+        Err(LockError::InvalidMetadata(violations)) => {
+            assert_eq!(violations[0].field, "redisDB");
+        }
+        other => panic!("{:?}", other.err()),
+    }
+    take(&open_with(&server, &[("redisDB", "3")]).await, "r", MINUTE).await;
+}
+
+#[tokio::test]
+async fn an_unreachable_server_is_unavailable() {
+    let mut server = RedisServer::start();
+    server.kill();
+    let refused = try_open(&server.address(), &[]).await.err();
+    assert!(matches!(refused, Some(LockError::StoreUnavailable(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_closed_store_leaves_no_sign_of_life() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let held = take(&store, "r", MINUTE).await;
+    let first = wait(&store, "r", MINUTE);
+    let mut connection = server.connect();
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    let granted = soon(first).await.unwrap().unwrap();
+    store.unlock(unlock(&granted, "r")).await.unwrap();
+    store.retire().await;
+    let keys: Vec<String> = ask(&mut connection, &["KEYS", "\x01a*"]);
+    assert_eq!(keys, Vec::<String>::new());
+    until("disconnected", || {
+        let clients: String = ask(&mut connection, &["CLIENT", "LIST"]);
+        clients.lines().count() == 1
+    })
+    .await;
+}
