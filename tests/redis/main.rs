@@ -7,6 +7,8 @@ mod server;
 
 mod grants;
 mod outages;
+mod port;
+mod proxy;
 mod queue;
 
 use std::{

@@ -163,3 +163,32 @@ async fn a_closed_store_leaves_no_sign_of_life() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn the_documented_permissions_suffice() {
+    let server = RedisServer::start();
+    let documented = include_str!("../../docs/redis.md");
+    let (_, rule) = documented.split_once("ACL SETUSER leasehold on >password").unwrap();
+    let (rule, _) = rule.split_once("```").unwrap();
+    // As redis-cli reads it.
+    let rule = rule.replace(r#""&\x01n*""#, "&\x01n*").replace('\\', " ");
+    let mut setuser = redis::cmd("ACL");
+    setuser.arg("SETUSER").arg("leasehold").arg("on").arg(">password");
+    setuser.arg(rule.split_whitespace().collect::<Vec<_>>());
+    let mut connection = server.connect();
+    let () = setuser.query(&mut connection).unwrap();
+    let user = [("redisUsername", "leasehold"), ("redisPassword", "password")];
+    let store = open_with(&server, &user).await;
+    let held = take(&store, "r", SECOND * 5).await;
+    store.renew(renewal(&held, "r", SECOND * 5)).await.unwrap();
+    let first = wait(&store, "r", SECOND * 5);
+    let second = wait(&store, "r", SECOND * 5);
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    kill_clients(&mut connection);
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    soon(first).await.unwrap().unwrap();
+    store.unlock(force("r")).await.unwrap();
+    soon(second).await.unwrap().unwrap();
+    let denied: Vec<redis::Value> = ask(&mut connection, &["ACL", "LOG"]);
+    assert!(denied.is_empty(), "{denied:?}");
+}

@@ -56,6 +56,14 @@ struct Core {
     left: Mutex<VecDeque<Arc<Attempt>>>,
 }
 
+/// What came of asking for a place.
+enum Entered {
+    /// It was free.
+    Granted(Grant),
+    /// A place in the queue, known to this connection.
+    Queued { session: u64 },
+}
+
 impl RedisBackend {
     /// A backend over a first connection. Must be called within a runtime.
     pub(super) fn new(
@@ -157,36 +165,31 @@ impl Core {
         let mut sessions = self.link.sessions();
         let mut entered = false;
         loop {
-            sessions.mark_unchanged();
-            match self.enter(attempt, &seat, entered).await {
-                Ok(Some(grant)) => return Ok(grant),
-                Ok(None) => entered = true,
+            let session = match self.enter(attempt, &seat, entered).await {
+                Ok(Entered::Granted(grant)) => return Ok(grant),
+                Ok(Entered::Queued { session }) => session,
                 Err(error) => return Err(self.end_wait(attempt, entered, error)),
-            }
+            };
+            entered = true;
             tokio::select! {
                 () = seat.called() => {
                     if let Some(grant) = self.confirm(attempt).await? {
                         return Ok(grant);
                     }
                 }
-                // Whatever was said meanwhile was said to nobody: ask again.
-                changed = next_session(&mut sessions) => {
-                    if !changed {
-                        let error = BackendError::Unavailable("the store is closed".into());
-                        return Err(self.end_wait(attempt, entered, error));
-                    }
-                }
+                // Whatever was said since was said to nobody: ask again.
+                () = another_than(session, &mut sessions) => {}
             }
         }
     }
 
-    /// Takes what is free, or a place in the queue; `None` is a place.
+    /// Takes what is free, or a place in the queue.
     async fn enter(
         &self,
         attempt: &Attempt,
         seat: &Seat,
         entered: bool,
-    ) -> Result<Option<Grant>, BackendError> {
+    ) -> Result<Entered, BackendError> {
         let keys = [attempt.resource.as_str(), &entry::counter_key(attempt.resource.as_str())];
         let rest = entry::rest(attempt);
         let signed = Instant::now();
@@ -210,10 +213,10 @@ impl Core {
                 let left = u64::try_from(left_ms).map_or(FIRST_LOOK, Duration::from_millis);
                 let soon = if seat.first || entered { left.min(FIRST_LOOK) } else { left };
                 self.waiters.plan(&attempt.resource, soon);
-                Ok(None)
+                Ok(Entered::Queued { session: answer.session })
             }
             Reply::Full => Err(BackendError::TooManyWaiters("the resource's limit is reached")),
-            other => self.conclude(attempt, other, answer.since).map(Some),
+            other => self.conclude(attempt, other, answer.since).map(Entered::Granted),
         }
     }
 
@@ -323,7 +326,7 @@ impl Core {
     ) -> Result<Grant, BackendError> {
         let grant = |token: FencingToken, lock_id: Option<LockId>, created| Grant {
             lock_id: lock_id.unwrap_or_else(|| attempt.lock_id.clone()),
-            token,
+            token: Some(token),
             ttl: attempt.ttl.duration(),
             since,
             created,
@@ -414,6 +417,12 @@ impl Core {
     fn left(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Attempt>>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns when this connection is no longer in service.
+async fn another_than(session: u64, sessions: &mut super::link::Sessions) {
+    let left = sessions.wait_for(|now| now.as_ref().is_none_or(|now| now.number != session));
+    let _ = left.await.map(drop);
 }
 
 /// Whether there is another connection than there was (`true`), or there will

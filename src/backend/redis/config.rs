@@ -83,8 +83,12 @@ pub(super) fn read(properties: &mut Properties) -> Option<Client> {
             return None;
         }
     };
-    let mut settings =
-        RedisConnectionInfo::default().set_db(database).set_protocol(ProtocolVersion::RESP3);
+    // The library's name is left unsaid: servers before 7.2 have no word for it,
+    // and users would need one permission more.
+    let mut settings = RedisConnectionInfo::default()
+        .set_db(database)
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_skip_set_lib_name();
     if let Some(username) = username {
         settings = settings.set_username(username);
     }

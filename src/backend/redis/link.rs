@@ -50,6 +50,8 @@ pub(super) struct Answer {
     pub(super) since: Instant,
     /// Whether an earlier sending of the request may have been executed.
     pub(super) again: bool,
+    /// The number of the connection that it came over.
+    pub(super) session: u64,
 }
 
 /// How one exchange ended.
@@ -116,7 +118,9 @@ impl Link {
             arguments(&mut request, lost);
             let since = Instant::now();
             match exchange(&session, script, &request, until).await {
-                Exchange::Answered(value) => return Ok(Answer { value, since, again: lost }),
+                Exchange::Answered(value) => {
+                    return Ok(Answer { value, since, again: lost, session: session.number });
+                }
                 Exchange::Refused(error)
                     if is_passing(&error) && since + BUSY_DELAY < until =>
                 {

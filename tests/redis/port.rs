@@ -1,0 +1,151 @@
+//! What the port promises when replies are lost.
+
+use leasehold::{
+    backend::Context,
+    lock::{
+        Aim, Attempt, AttemptId, Backend, BackendError, LockId, Mode, Release, ReleaseOf,
+        ResourceId, Settings, Ttl,
+    },
+    properties::Properties,
+};
+
+use super::{proxy::Proxy, *};
+
+async fn backend(address: &str) -> Arc<dyn Backend> {
+    let mut properties = Properties::new([("redisHost".to_owned(), address.to_owned())]);
+    let connect = (Kind::named("redis").unwrap().read)(&mut properties);
+    let context = Context { settings: Settings::default(), clock: Clock::system() };
+    connect(context).await.unwrap()
+}
+
+fn attempt(lock_id: &str) -> Arc<Attempt> {
+    Arc::new(Attempt {
+        id: AttemptId::random(),
+        resource: ResourceId::new("r").unwrap(),
+        lock_id: LockId::new(lock_id).unwrap(),
+        lock_id_given: true,
+        request_id: None,
+        mode: Mode::Exclusive,
+        holder: None,
+        ttl: Ttl::new(MINUTE, MINUTE).unwrap(),
+    })
+}
+
+fn release(of: ReleaseOf) -> Release {
+    Release { resource: ResourceId::new("r").unwrap(), of, aim: Aim::default() }
+}
+
+fn owner(lock_id: &str) -> Release {
+    release(ReleaseOf::Owner(LockId::new(lock_id).unwrap()))
+}
+
+fn in_time() -> tokio::time::Instant {
+    tokio::time::Instant::now() + SECOND * 5
+}
+
+#[tokio::test]
+async fn an_acquisition_whose_reply_was_lost_is_recognised_as_its_own() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let backend = backend(proxy.address()).await;
+    proxy.cut_next_reply();
+    let grant = backend.try_lock(&attempt("me"), in_time()).await.unwrap();
+    assert!(grant.created);
+    backend.unlock(&owner("me"), in_time()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_wait_whose_reply_was_lost_has_one_place_only() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
+    there.try_lock(&attempt("first"), in_time()).await.unwrap();
+    proxy.cut_next_reply();
+    let waiter = attempt("second");
+    let asked = Arc::clone(&waiter);
+    let waits = tokio::spawn(async move { here.lock(&asked).await });
+    let mut connection = server.connect();
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    there.unlock(&owner("first"), in_time()).await.unwrap();
+    soon(waits).await.unwrap().unwrap();
+    assert_eq!(waiting(&mut connection, "r"), 0);
+}
+
+#[tokio::test]
+async fn a_release_whose_reply_was_lost_is_never_told_as_not_held() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let backend = backend(proxy.address()).await;
+    backend.try_lock(&attempt("me"), in_time()).await.unwrap();
+    proxy.cut_next_reply();
+    let released = backend.unlock(&owner("me"), in_time()).await;
+    assert!(matches!(released, Err(BackendError::Unknown(_))), "{released:?}");
+    let exists: i64 = ask(&mut server.connect(), &["EXISTS", "r"]);
+    assert_eq!(exists, 0);
+}
+
+#[tokio::test]
+async fn a_release_that_is_tried_again_spares_what_was_granted_since() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
+    for release in [owner("me"), release(ReleaseOf::Anyone)] {
+        here.try_lock(&attempt("me"), in_time()).await.unwrap();
+        proxy.cut_next_reply();
+        assert!(here.unlock(&release, in_time()).await.is_err());
+        let newer = there.try_lock(&attempt("me"), in_time()).await.unwrap();
+        let again = here.unlock(&release, in_time()).await;
+        assert_eq!(again, Err(BackendError::NotHeld { held: true }));
+        assert!(newer.token.is_some());
+        there.unlock(&owner("me"), in_time()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_did_not_happen_is_completed_when_tried_again() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    let grant = backend.try_lock(&attempt("me"), in_time()).await.unwrap();
+    let release = owner("me");
+    // As after a first try whose request was lost.
+    release.aim.bound_or(grant.token.unwrap().get());
+    backend.unlock(&release, in_time()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_clean_up_of_an_attempt_takes_effect_after_what_it_sent() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    let mut connection = server.connect();
+    // Still on its way when its attempt is given up.
+    let gone = attempt("gone");
+    let () = ask(&mut connection, &["CLIENT", "PAUSE", "300", "WRITE"]);
+    let sent = backend.try_lock(&gone, tokio::time::Instant::now() + SECOND / 10).await;
+    assert!(matches!(sent, Err(BackendError::Unknown(_))), "{sent:?}");
+    backend.unlock(&release(ReleaseOf::Attempt(gone)), in_time()).await.unwrap();
+    assert_eq!(ask::<i64>(&mut connection, &["EXISTS", "r"]), 0);
+}
+
+#[tokio::test]
+async fn what_a_lost_connection_still_held_back_never_happens() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let backend = backend(proxy.address()).await;
+    let gone = attempt("gone");
+    proxy.hold_next_request();
+    // Made over the next connection, while the first sending still lies about.
+    backend.try_lock(&gone, in_time()).await.unwrap();
+    backend.unlock(&release(ReleaseOf::Attempt(gone)), in_time()).await.unwrap();
+    soon(proxy.deliver()).await;
+    assert_eq!(ask::<i64>(&mut server.connect(), &["EXISTS", "r"]), 0);
+}
+
+#[tokio::test]
+async fn the_clean_up_of_an_attempt_spares_another_under_the_same_lock_id() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    backend.try_lock(&attempt("me"), in_time()).await.unwrap();
+    let other = release(ReleaseOf::Attempt(attempt("me")));
+    let spared = backend.unlock(&other, in_time()).await;
+    assert_eq!(spared, Err(BackendError::NotHeld { held: true }));
+}
