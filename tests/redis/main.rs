@@ -1,5 +1,11 @@
 //! The Redis backend over real servers.
-#![allow(clippy::disallowed_types, missing_docs, reason = "real servers keep real time")]
+#![allow(
+    clippy::disallowed_types,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "real servers keep real time, and a test may panic"
+)]
 
 #[path = "../support/redis.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
