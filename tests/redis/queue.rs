@@ -229,3 +229,17 @@ async fn whenever_a_caller_goes_away_the_next_is_served() {
 async fn wait_unreceived(store: &Store, patience: Duration) {
     let _ = tokio::time::timeout(patience, store.lock(request("r", MINUTE))).await;
 }
+
+#[tokio::test]
+async fn waiters_whose_queue_was_deleted_enter_again() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    take(&store, "r", SECOND * 2).await;
+    let waiters = [wait(&store, "r", SECOND / 2), wait(&store, "r", SECOND / 2)];
+    let mut connection = server.connect();
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    let () = ask(&mut connection, &["FLUSHALL"]);
+    for waiter in waiters {
+        soon(waiter).await.unwrap().unwrap();
+    }
+}

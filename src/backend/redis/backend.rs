@@ -172,11 +172,11 @@ impl Core {
             };
             entered = true;
             tokio::select! {
-                () = seat.called() => {
-                    if let Some(grant) = self.confirm(attempt).await? {
-                        return Ok(grant);
-                    }
-                }
+                () = seat.called() => match self.confirm(attempt).await {
+                    Ok(Some(grant)) => return Ok(grant),
+                    Ok(None) => {}
+                    Err(error) => return Err(self.end_wait(attempt, entered, error)),
+                },
                 // Whatever was said since was said to nobody: ask again.
                 () = another_than(session, &mut sessions) => {}
             }
@@ -357,14 +357,20 @@ impl Core {
         let keys = [resource.as_str(), &entry::counter_key(resource.as_str())];
         let until = Instant::now() + self.settings.operation_timeout;
         let answer = self.link.run(&SCRIPTS.look, &keys, |_, _| {}, until).await;
-        let seen: Option<(i64, i64)> =
+        let seen: Option<(i64, i64, usize)> =
             answer.ok().and_then(|answer| ::redis::from_redis_value(answer.value).ok());
-        let waiting = self.waiters.waiting(resource) > 0;
+        let here = self.waiters.waiting(resource);
+        let waiting = here > 0;
+        // The queue was deleted by hand, or with all data: nobody else knows
+        // who stood in it. A few are always on their way in or out.
+        if let Some((_, _, queued)) = seen
+            && 2 * queued < here
+        {
+            self.waiters.wake_all(resource);
+        }
         match seen {
-            // An outage, or nobody left in the queue that is known here: those
-            // who wait enter again by themselves, but trust nobody.
-            None | Some((-2, _)) if waiting => self.waiters.plan(resource, FIRST_LOOK),
-            Some((left_ms, handed))
+            None | Some((-2, ..)) if waiting => self.waiters.plan(resource, FIRST_LOOK),
+            Some((left_ms, handed, _))
                 if left_ms >= 0 && (waiting || handed == 1 || left_ms == 0) =>
             {
                 let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or_default());

@@ -33,7 +33,7 @@ pub(super) struct Waiters {
 #[derive(Default)]
 struct Inner {
     /// By attempt, in the form that messages name it.
-    seats: HashMap<String, Arc<Notify>>,
+    seats: HashMap<String, (ResourceId, Arc<Notify>)>,
     resources: HashMap<ResourceId, Watched>,
     due: BTreeSet<(Instant, ResourceId)>,
 }
@@ -80,7 +80,8 @@ impl Waiters {
         let called = Arc::new(Notify::new());
         let name = attempt.id.to_string();
         let mut inner = self.inner();
-        inner.seats.insert(name.clone(), Arc::clone(&called));
+        let place = (attempt.resource.clone(), Arc::clone(&called));
+        inner.seats.insert(name.clone(), place);
         let watched = inner.resources.entry(attempt.resource.clone()).or_default();
         watched.waiting += 1;
         let first = watched.waiting == 1;
@@ -99,7 +100,14 @@ impl Waiters {
 
     /// Calls the attempt of this name, if it still waits here.
     pub(super) fn wake(&self, attempt: &str) {
-        if let Some(seat) = self.inner().seats.get(attempt) {
+        if let Some((_, seat)) = self.inner().seats.get(attempt) {
+            seat.notify_one();
+        }
+    }
+
+    /// Calls everybody who waits here for `resource`.
+    pub(super) fn wake_all(&self, resource: &ResourceId) {
+        for (_, seat) in self.inner().seats.values().filter(|(of, _)| of == resource) {
             seat.notify_one();
         }
     }
