@@ -203,8 +203,15 @@ async fn a_wait_ends_at_its_deadline_and_leaves_the_queue() {
     take(&store, "r", MINUTE).await;
     let mut asked = request("r", MINUTE);
     asked.deadline = Some(tokio::time::Instant::now() + SECOND / 2);
-    assert_eq!(store.lock(asked).await.unwrap_err(), LockError::WaitDeadline);
-    assert_eq!(waiting(&mut server.connect(), "r"), 0);
+    let mut connection = server.connect();
+    match store.lock(asked).await.unwrap_err() {
+        LockError::WaitDeadline => assert_eq!(waiting(&mut connection, "r"), 0),
+        // A machine so busy that the 50 ms for it did not suffice.
+        LockError::OutcomeUnknown(_) => {
+            until("left", || waiting(&mut connection, "r") == 0).await;
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test]

@@ -103,7 +103,7 @@ impl Backend for RedisBackend {
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
-        let keys = [attempt.resource.as_str(), &entry::counter_key(attempt.resource.as_str())];
+        let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
         let rest = entry::rest(attempt);
         let arguments = |request: &mut Cmd, _| acquire_arguments(request, attempt, &rest);
         let answer = self.core.link.run(&SCRIPTS.try_lock, &keys, arguments, until).await?;
@@ -190,7 +190,7 @@ impl Core {
         seat: &Seat,
         entered: bool,
     ) -> Result<Entered, BackendError> {
-        let keys = [attempt.resource.as_str(), &entry::counter_key(attempt.resource.as_str())];
+        let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
         let rest = entry::rest(attempt);
         let signed = Instant::now();
         let signs = entered || !self.sign.is_fresh();
@@ -257,7 +257,7 @@ impl Core {
     }
 
     async fn withdraw(&self, attempt: &Attempt, until: Instant) -> Result<(), BackendError> {
-        let keys = [attempt.resource.as_str(), &entry::counter_key(attempt.resource.as_str())];
+        let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
         let place = format!("{}{}", self.waiters.process(), entry::rest(attempt));
         let arguments = |request: &mut Cmd, _| {
             request.arg(attempt.id.to_string()).arg(&place);
@@ -283,9 +283,9 @@ impl Core {
         until: Instant,
     ) -> Result<(), BackendError> {
         let resource = &release.resource;
-        let keys = [resource.as_str(), &entry::counter_key(resource.as_str())];
+        let keys = [resource.as_str(), &entry::counter_key(resource)];
         let is_first = release.aim.bound().is_none();
-        let bound = release.aim.bound_or(self.link.token_bound());
+        let bound = release.aim.bound_or(self.link.token_bound(resource));
         let arguments = |request: &mut Cmd, again: bool| {
             request.arg(u8::from(force)).arg(lock_id);
             if again || !is_first {
@@ -333,11 +333,11 @@ impl Core {
         };
         match reply {
             Reply::Made { token, lock_id } => {
-                self.link.saw(token);
+                self.link.saw(&attempt.resource, token);
                 Ok(grant(token, lock_id, true))
             }
             Reply::Found { token, lock_id } => {
-                self.link.saw(token);
+                self.link.saw(&attempt.resource, token);
                 Ok(grant(token, lock_id, false))
             }
             Reply::Differs => Err(BackendError::ReplayMismatch { field: "lock_id" }),
@@ -354,7 +354,7 @@ impl Core {
     }
 
     async fn look(&self, resource: &ResourceId) {
-        let keys = [resource.as_str(), &entry::counter_key(resource.as_str())];
+        let keys = [resource.as_str(), &entry::counter_key(resource)];
         let until = Instant::now() + self.settings.operation_timeout;
         let answer = self.link.run(&SCRIPTS.look, &keys, |_, _| {}, until).await;
         let seen: Option<(i64, i64, usize)> =

@@ -17,8 +17,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{session::Session, waiters::Waiters};
-use crate::lock::{BackendError, FencingToken, Violation};
+use super::{
+    entry::{COUNTERS, counter},
+    session::Session,
+    waiters::Waiters,
+};
+use crate::lock::{BackendError, FencingToken, ResourceId, Violation};
 
 /// Within what time a connection must be in service.
 pub(super) const OPEN_TIMEOUT: Duration = Duration::from_millis(3500);
@@ -38,8 +42,8 @@ pub(super) struct Link {
     operation_timeout: Duration,
     /// Why there is no connection.
     down: Mutex<Arc<str>>,
-    /// The greatest token that was seen here.
-    token_seen: AtomicU64,
+    /// The greatest token that was seen here of each counter.
+    tokens_seen: Box<[AtomicU64]>,
 }
 
 /// A script's answer.
@@ -72,7 +76,7 @@ impl Link {
             sessions: watch::Sender::new(Some(Arc::new(first))),
             operation_timeout,
             down: Mutex::new("not connected".into()),
-            token_seen: AtomicU64::new(0),
+            tokens_seen: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -82,15 +86,20 @@ impl Link {
     }
 
     /// Notes a token that was granted.
-    pub(super) fn saw(&self, token: FencingToken) {
-        self.token_seen.fetch_max(token.get(), Ordering::Relaxed);
+    pub(super) fn saw(&self, resource: &ResourceId, token: FencingToken) {
+        self.token_seen(resource).fetch_max(token.get(), Ordering::Relaxed);
     }
 
-    /// No grant that a caller can know of now has a greater token.
-    pub(super) fn token_bound(&self) -> u64 {
+    /// No grant of this resource that a caller can know of now has a greater
+    /// token.
+    pub(super) fn token_bound(&self, resource: &ResourceId) -> u64 {
         let session = self.sessions.borrow().clone();
         let reached = session.map_or(0, |session| session.time().reached(Instant::now()));
-        reached.max(self.token_seen.load(Ordering::Relaxed))
+        reached.max(self.token_seen(resource).load(Ordering::Relaxed))
+    }
+
+    fn token_seen(&self, resource: &ResourceId) -> &AtomicU64 {
+        &self.tokens_seen[counter(resource) as usize]
     }
 
     /// Runs a script until it is answered or `until` has passed. `arguments`

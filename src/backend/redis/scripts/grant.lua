@@ -34,6 +34,7 @@ local function find_own(resource, lock_id, ttl_ms, attempt, request, given)
   if grant.attempt == attempt then
     redis.call('PEXPIRE', resource, ttl_ms)
     redis.call('PEXPIRE', record, ttl_ms)
+    tell_short(resource, ttl_ms)
     return { 'made', grant.token, value }, value, grant
   end
   if request ~= '' and grant.request == request then
