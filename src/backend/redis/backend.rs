@@ -2,14 +2,13 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use ::redis::{Client, Cmd, cmd};
 use async_trait::async_trait;
-use futures_util::future::join_all;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -20,22 +19,18 @@ use super::{
     entry,
     link::Link,
     reply::Reply,
-    scripts::{PROVISIONAL, SCRIPTS, SIGN},
+    scripts::{PROVISIONAL, SCRIPTS},
     session::Session,
-    sign::{self, Sign},
-    waiters::{Seat, Waiters},
+    sign::Sign,
+    waiters::Waiters,
 };
 use crate::lock::{
     Attempt, Backend, BackendError, Feature, FencingToken, Grant, LockId, Release, ReleaseOf,
     Renewal, Renewed, ResourceId, Settings, WaiterBudget,
 };
 
-/// How much longer than the operation timeout a wait outlives an outage.
-const OUTAGE_GRACE: Duration = Duration::from_secs(1);
 /// How soon a new waiter looks whether a known way of locking is before it.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
-/// How many looks are under way at a time.
-const LOOKS_MAX: usize = 64;
+pub(super) const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Locks in Redis.
 pub(super) struct RedisBackend {
@@ -46,22 +41,15 @@ pub(super) struct RedisBackend {
     _stop: DropGuard,
 }
 
-struct Core {
-    link: Arc<Link>,
-    waiters: Arc<Waiters>,
-    budget: WaiterBudget,
-    sign: Sign,
-    settings: Settings,
+/// What calls and tasks share.
+pub(super) struct Core {
+    pub(super) link: Arc<Link>,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) budget: WaiterBudget,
+    pub(super) sign: Sign,
+    pub(super) settings: Settings,
     /// Places of waits that an outage ended, to be left when it is over.
-    left: Mutex<VecDeque<Arc<Attempt>>>,
-}
-
-/// What came of asking for a place.
-enum Entered {
-    /// It was free.
-    Granted(Grant),
-    /// A place in the queue, known to this connection.
-    Queued { session: u64 },
+    pub(super) left: Mutex<VecDeque<Arc<Attempt>>>,
 }
 
 impl RedisBackend {
@@ -160,103 +148,12 @@ impl Backend for RedisBackend {
 }
 
 impl Core {
-    async fn wait(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
-        let seat = self.waiters.sit(attempt);
-        let mut sessions = self.link.sessions();
-        let mut entered = false;
-        loop {
-            let session = match self.enter(attempt, &seat, entered).await {
-                Ok(Entered::Granted(grant)) => return Ok(grant),
-                Ok(Entered::Queued { session }) => session,
-                Err(error) => return Err(self.end_wait(attempt, entered, error)),
-            };
-            entered = true;
-            tokio::select! {
-                () = seat.called() => match self.confirm(attempt).await {
-                    Ok(Some(grant)) => return Ok(grant),
-                    Ok(None) => {}
-                    Err(error) => return Err(self.end_wait(attempt, entered, error)),
-                },
-                // Whatever was said since was said to nobody: ask again.
-                () = another_than(session, &mut sessions) => {}
-            }
-        }
-    }
-
-    /// Takes what is free, or a place in the queue.
-    async fn enter(
+    /// Ends what an attempt has come to: its grant, or its place.
+    pub(super) async fn withdraw(
         &self,
         attempt: &Attempt,
-        seat: &Seat,
-        entered: bool,
-    ) -> Result<Entered, BackendError> {
-        let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
-        let rest = entry::rest(attempt);
-        let signed = Instant::now();
-        let signs = entered || !self.sign.is_fresh();
-        let arguments = |request: &mut Cmd, again: bool| {
-            let again = again || entered;
-            acquire_arguments(request, attempt, &rest);
-            request
-                .arg(self.waiters.process())
-                .arg(u8::from(again))
-                .arg(self.settings.waiters_per_resource_max)
-                .arg(u8::from(again || signs));
-        };
-        let until = signed + self.settings.operation_timeout + OUTAGE_GRACE;
-        let answer = self.link.run(&SCRIPTS.lock, &keys, arguments, until).await?;
-        match Reply::read(answer.value)? {
-            Reply::Queued { left_ms } => {
-                if signs {
-                    self.sign.given(signed);
-                }
-                let left = u64::try_from(left_ms).map_or(FIRST_LOOK, Duration::from_millis);
-                let soon = if seat.first || entered { left.min(FIRST_LOOK) } else { left };
-                self.waiters.plan(&attempt.resource, soon);
-                Ok(Entered::Queued { session: answer.session })
-            }
-            Reply::Full => Err(BackendError::TooManyWaiters("the resource's limit is reached")),
-            other => self.conclude(attempt, other, answer.since).map(Entered::Granted),
-        }
-    }
-
-    /// Takes what was handed over; `None` if it is gone again.
-    async fn confirm(&self, attempt: &Attempt) -> Result<Option<Grant>, BackendError> {
-        let arguments = |request: &mut Cmd, _| {
-            request
-                .arg(attempt.ttl.as_ms())
-                .arg(attempt.id.to_string())
-                .arg(entry::request_id(attempt));
-        };
-        let until = Instant::now() + self.settings.operation_timeout + OUTAGE_GRACE;
-        let keys = [attempt.resource.as_str()];
-        let answer = self.link.run(&SCRIPTS.confirm, &keys, arguments, until).await?;
-        match Reply::read(answer.value)? {
-            Reply::Gone => Ok(None),
-            other => {
-                let grant = self.conclude(attempt, other, answer.since)?;
-                if self.waiters.waiting(&attempt.resource) > 1 {
-                    self.waiters.plan(&attempt.resource, grant.ttl);
-                }
-                Ok(Some(grant))
-            }
-        }
-    }
-
-    /// An outage ends a wait that holds nothing but a place: that is left when
-    /// Redis is back, so to the caller it did not happen.
-    fn end_wait(&self, attempt: &Attempt, entered: bool, error: BackendError) -> BackendError {
-        if entered && matches!(error, BackendError::Unavailable(_)) {
-            let mut left = self.left();
-            if left.len() >= self.settings.waiters_max {
-                left.pop_front();
-            }
-            left.push_back(Arc::new(attempt.clone()));
-        }
-        error
-    }
-
-    async fn withdraw(&self, attempt: &Attempt, until: Instant) -> Result<(), BackendError> {
+        until: Instant,
+    ) -> Result<(), BackendError> {
         let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
         let place = format!("{}{}", self.waiters.process(), entry::rest(attempt));
         let arguments = |request: &mut Cmd, _| {
@@ -318,7 +215,7 @@ impl Core {
         }
     }
 
-    fn conclude(
+    pub(super) fn conclude(
         &self,
         attempt: &Attempt,
         reply: Reply,
@@ -344,107 +241,10 @@ impl Core {
             other => Err(unexpected(&other)),
         }
     }
-
-    /// Looks at what is due: what has expired is handed over by whoever looks.
-    async fn keep_looking(self: Arc<Self>) {
-        loop {
-            let due = self.waiters.due(LOOKS_MAX).await;
-            join_all(due.iter().map(|resource| self.look(resource))).await;
-        }
-    }
-
-    async fn look(&self, resource: &ResourceId) {
-        let keys = [resource.as_str(), &entry::counter_key(resource)];
-        let until = Instant::now() + self.settings.operation_timeout;
-        let answer = self.link.run(&SCRIPTS.look, &keys, |_, _| {}, until).await;
-        let seen: Option<(i64, i64, usize)> =
-            answer.ok().and_then(|answer| ::redis::from_redis_value(answer.value).ok());
-        let here = self.waiters.waiting(resource);
-        let waiting = here > 0;
-        // The queue was deleted by hand, or with all data: nobody else knows
-        // who stood in it. A few are always on their way in or out.
-        if let Some((_, _, queued)) = seen
-            && 2 * queued < here
-        {
-            self.waiters.wake_all(resource);
-        }
-        match seen {
-            None | Some((-2, ..)) if waiting => self.waiters.plan(resource, FIRST_LOOK),
-            Some((left_ms, handed, _))
-                if left_ms >= 0 && (waiting || handed == 1 || left_ms == 0) =>
-            {
-                let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or_default());
-                self.waiters.plan(resource, left);
-            }
-            _ => {}
-        }
-    }
-
-    /// Gives signs of life while anybody waits, and leaves places behind that
-    /// an outage ended.
-    async fn keep_up(self: Arc<Self>) {
-        let mut sessions = self.link.sessions();
-        loop {
-            tokio::select! {
-                () = self.waiters.occupied() => {}
-                changed = next_session(&mut sessions) => {
-                    if !changed {
-                        return;
-                    }
-                    self.leave_places().await;
-                }
-            }
-            while self.waiters.any() {
-                let now = Instant::now();
-                if self.sign.is_due()
-                    && self.link.send(&self.sign.request(), now + SIGN).await.is_ok()
-                {
-                    self.sign.given(now);
-                }
-                self.leave_places().await;
-                sleep(sign::PERIOD).await;
-            }
-        }
-    }
-
-    async fn leave_places(&self) {
-        loop {
-            let Some(attempt) = self.left().pop_front() else { return };
-            let until = Instant::now() + self.settings.operation_timeout;
-            if let Err(error) = self.withdraw(&attempt, until).await
-                && !matches!(error, BackendError::NotHeld { .. })
-            {
-                self.left().push_front(attempt);
-                return;
-            }
-        }
-    }
-
-    fn left(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Attempt>>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Returns when this connection is no longer in service.
-async fn another_than(session: u64, sessions: &mut super::link::Sessions) {
-    let left = sessions.wait_for(|now| now.as_ref().is_none_or(|now| now.number != session));
-    let _ = left.await.map(drop);
-}
-
-/// Whether there is another connection than there was (`true`), or there will
-/// never be one again.
-async fn next_session(sessions: &mut super::link::Sessions) -> bool {
-    loop {
-        if sessions.changed().await.is_err() {
-            return false;
-        }
-        if sessions.borrow_and_update().is_some() {
-            return true;
-        }
-    }
-}
-
-fn acquire_arguments(request: &mut Cmd, attempt: &Attempt, rest: &str) {
+/// What every script that acquires is told of the attempt.
+pub(super) fn acquire_arguments(request: &mut Cmd, attempt: &Attempt, rest: &str) {
     request
         .arg(attempt.lock_id.as_str())
         .arg(attempt.ttl.as_ms())

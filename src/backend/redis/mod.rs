@@ -5,7 +5,7 @@
 //! - `scripts`: one atomic script a verb; `entry` and `reply`: what goes in and
 //!   out of them.
 //! - `waiters`, `sign`: who waits here, and the sign of life that they need.
-//! - `backend`: the port.
+//! - `backend`: the port; `waiting`: its longest verb; `upkeep`: the tasks.
 //!
 //! The layout of the keys is in `docs/redis.md`.
 
@@ -18,7 +18,9 @@ mod scripts;
 mod server_time;
 mod session;
 mod sign;
+mod upkeep;
 mod waiters;
+mod waiting;
 
 use std::sync::Arc;
 
