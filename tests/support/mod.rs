@@ -3,3 +3,4 @@
 
 pub mod conformance;
 pub mod leasehold;
+pub mod redis;

@@ -3,10 +3,11 @@
 use std::{
     net::{Ipv4Addr, TcpListener},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 /// A redis-server child process on a free loopback port, without persistence;
 /// killed on drop.
