@@ -8,7 +8,7 @@ mod support;
 fn main() -> ExitCode {
     let leasehold = support::leasehold::Leasehold::serve("memory", &[]);
     let component = support::conformance::component("memory");
-    let passed = support::conformance::run(component, leasehold.socket("memory"), None);
+    let passed = support::conformance::run(component, leasehold.socket("memory"), None, &[]);
     drop(leasehold);
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

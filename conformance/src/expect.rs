@@ -22,6 +22,7 @@ pub(crate) enum Reason {
     NotInitialized,
     Unsupported,
     WaitDeadline,
+    OutcomeUnknown,
 }
 
 impl Reason {
@@ -34,6 +35,7 @@ impl Reason {
             Self::NotInitialized => "NOT_INITIALIZED",
             Self::Unsupported => "UNSUPPORTED",
             Self::WaitDeadline => "WAIT_DEADLINE",
+            Self::OutcomeUnknown => "OUTCOME_UNKNOWN",
         }
     }
 
@@ -45,6 +47,7 @@ impl Reason {
             Self::NotInitialized => Code::FailedPrecondition,
             Self::Unsupported => Code::Unimplemented,
             Self::WaitDeadline => Code::DeadlineExceeded,
+            Self::OutcomeUnknown => Code::Unknown,
         }
     }
 }

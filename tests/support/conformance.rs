@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use leasehold_conformance::{Component, Options, Outcome, Suite};
+use leasehold_conformance::{Component, Demand, Feature, Options, Outcome, Suite, catalogue};
 use libtest_mimic::Arguments;
 
 /// The component YAML that users copy is the test's input.
@@ -11,11 +11,28 @@ pub fn component(store: &str) -> Component {
     Component::read(&file).unwrap()
 }
 
-/// Runs every case on `socket`, the two-process ones with `second_socket`, and
-/// ends the process. A case that is ignored fails the run: our stores declare
-/// everything.
-pub fn run(component: Component, socket: PathBuf, second_socket: Option<PathBuf>) -> bool {
-    let options = Options { second_socket, ..Options::new(socket, component) };
+/// Runs every case on `socket`, the two-process ones with `second_socket`. A
+/// case that is ignored fails the run. What a store does not promise by design
+/// is named in `not_promised`: its cases are left out, and that is said.
+pub fn run(
+    component: Component,
+    socket: PathBuf,
+    second_socket: Option<PathBuf>,
+    not_promised: &[Feature],
+) -> bool {
+    let demands = |demand: &Demand| match demand {
+        Demand::Features(features) | Demand::TwoProcesses(features) => {
+            features.iter().any(|feature| not_promised.contains(feature))
+        }
+        Demand::Core | Demand::Without(_) => false,
+    };
+    let (left_out, asked): (Vec<_>, Vec<_>) =
+        catalogue().into_iter().partition(|case| demands(&case.demand));
+    for case in left_out {
+        println!("left out, not promised by this store: {}", case.name);
+    }
+    let only = Some(asked.into_iter().map(|case| case.name).collect());
+    let options = Options { second_socket, only, ..Options::new(socket, component) };
     let suite = Suite::connect(&options).unwrap();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(options.threads);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures_util::future::join_all;
 use tokio::time::Instant;
+use tonic::Code;
 
 use crate::{
     case::Cases,
@@ -202,6 +203,11 @@ async fn race_deadline(
         // have dropped a grant that it was handed.
         Err(status) if status.details().is_empty() => {
             free_within = RACE_TTL + EXPIRY_SLACK;
+        }
+        // It could not confirm in time that nothing is held, and says so: then
+        // it is to settle that, which is what counts here.
+        Err(status) if status.code() == Code::Unknown => {
+            Err::<(), _>(status).refused(Reason::OutcomeUnknown).map(drop)?;
         }
         refused => drop(refused.refused(Reason::WaitDeadline)?),
     }
