@@ -6,7 +6,8 @@ use clap::Parser as _;
 use leasehold::{
     cli::{Cli, Command},
     serve::{self, StartError},
-    signals, telemetry,
+    signals::StopSignals,
+    telemetry,
 };
 use tracing::{error, info};
 
@@ -39,6 +40,13 @@ fn main() -> ExitCode {
 
 async fn run(command: Command) -> ExitCode {
     let Command::Serve(options) = command;
+    let mut stop = match StopSignals::listen() {
+        Ok(stop) => stop,
+        Err(error) => {
+            error!(%error, "cannot listen for signals");
+            return ExitCode::FAILURE;
+        }
+    };
     let serving = match serve::start(&options).await {
         Ok(serving) => serving,
         Err(error @ StartError::Configuration(_)) => {
@@ -51,7 +59,7 @@ async fn run(command: Command) -> ExitCode {
         }
     };
 
-    signals::stop().await;
+    stop.next().await;
     info!("draining; a second signal ends the process at once");
     tokio::select! {
         drained = serving.drain() => match drained {
@@ -61,6 +69,6 @@ async fn run(command: Command) -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        () = signals::stop() => ExitCode::FAILURE,
+        () = stop.next() => ExitCode::FAILURE,
     }
 }

@@ -8,6 +8,17 @@ use std::{
 
 use serde::Deserialize;
 
+/// What stands in a value for something that only daprd knows.
+pub const TEMPLATES: [&str; 4] = ["{uuid}", "{podName}", "{namespace}", "{appID}"];
+
+/// Whether `envRef` may name this variable: not those that carry Dapr's own
+/// secrets, as in daprd.
+#[must_use]
+pub fn env_allowed(variable: &str) -> bool {
+    let variable = variable.to_uppercase();
+    !variable.starts_with("DAPR_") && variable != "APP_API_TOKEN"
+}
+
 /// A component of a folder, before its values are resolved.
 #[derive(Clone, Debug)]
 pub struct Manifest {
@@ -141,8 +152,14 @@ pub fn read(text: &str, path: &Path) -> Result<Vec<Manifest>, ManifestError> {
         if value.get("kind").and_then(serde_yaml_ng::Value::as_str) != Some("Component") {
             continue;
         }
-        let document: Document =
-            serde_yaml_ng::from_value(value).map_err(|error| malformed(error.to_string()))?;
+        // The parser's own words may repeat a value, and that may be a secret.
+        let document: Document = serde_yaml_ng::from_value(value).map_err(|_| {
+            malformed(
+                "is no Component: metadata.name and spec.type must be texts, spec.metadata a \
+                 list of items with name and value, secretKeyRef or envRef"
+                    .to_owned(),
+            )
+        })?;
         let manifest = manifest(document, path)
             .map_err(|field| malformed(format!("{field} is missing")))?;
         manifests.push(manifest);
@@ -218,6 +235,25 @@ mod tests {
     fn a_missing_field_is_named_with_its_file_and_document() {
         let error = read_text("kind: Component\nmetadata: {name: a}\nspec: {}\n").unwrap_err();
         assert_eq!(error.to_string(), "locks.yaml, document 1: spec.type is missing");
+    }
+
+    #[test]
+    fn a_wrong_shape_is_refused_without_repeating_a_value() {
+        let error = read_text(
+            "kind: Component\nmetadata: {name: a}\nspec: {type: t, metadata: \
+            hunter2}\n",
+        )
+        .unwrap_err()
+        .to_string();
+        assert!(error.contains("spec.metadata") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn dapr_s_own_variables_are_not_to_be_read() {
+        for denied in ["DAPR_API_TOKEN", "dapr_x", "APP_API_TOKEN"] {
+            assert!(!env_allowed(denied), "{denied}");
+        }
+        assert!(env_allowed("REDIS_PASSWORD"));
     }
 
     #[test]

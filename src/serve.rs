@@ -13,7 +13,7 @@ use crate::{
     cli::{ServeOptions, StoreOption},
     component::{Component, Instances, ServeError, Socket, SocketError, socket_folder},
     lock::{Clock, LockError},
-    manifest::{Manifest, ManifestError, Value, read_folders},
+    manifest::{Manifest, ManifestError, TEMPLATES, Value, env_allowed, read_folders},
 };
 
 /// How long to wait between tries to initialise an instance by ourselves.
@@ -59,7 +59,8 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         let mine: Vec<_> =
             manifests.iter().filter(|m| m.kind == format!("lock.{socket}")).collect();
         let to_initialise = resolve(kind, &mine)?;
-        let socket = Socket::open(&folder.join(format!("{socket}.sock")), options.socket_mode)?;
+        let socket =
+            Socket::open(&folder.join(format!("{socket}.sock")), options.socket_mode).await?;
         info!(store = kind.name, socket = %socket.path().display(), "listening");
         let instances = Arc::new(Instances::new(Arc::new(move |metadata| {
             Box::pin(kind.open(metadata, Clock::system()))
@@ -111,12 +112,12 @@ fn resolve(kind: Kind, manifests: &[&Manifest]) -> Result<Vec<(String, Items)>, 
 
 fn resolve_item((name, value): &(String, Value)) -> Option<(String, String)> {
     let value = match value {
-        Value::Plain(text) if text.contains("{appID}") || text.contains("{namespace}") => {
+        Value::Plain(text) if TEMPLATES.iter().any(|template| text.contains(template)) => {
             return None;
         }
         Value::Plain(text) => text.clone(),
-        Value::Env(variable) => env::var(variable).ok()?,
-        Value::Secret => return None,
+        Value::Env(variable) if env_allowed(variable) => env::var(variable).ok()?,
+        Value::Env(_) | Value::Secret => return None,
     };
     Some((name.clone(), value))
 }

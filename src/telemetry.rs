@@ -29,10 +29,11 @@ impl LogLevel {
     }
 }
 
-/// Starts to log. `RUST_LOG`, where set, overrides `level`. No log line ever
-/// has a secret, a lock ID or a request ID in it.
+/// Starts to log. No log line ever has a secret, a lock ID or a request ID in
+/// it, which is why libraries are never asked for more than `info`: what they
+/// tell beyond it is bytes of requests.
 pub fn init(level: LogLevel, as_json: bool) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| level.directive().into());
+    let filter = EnvFilter::from(level.directive());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     // A second call (in tests) keeps the first.
     let _ = if as_json {

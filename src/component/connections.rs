@@ -4,38 +4,90 @@ use std::{
     io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Sleep, sleep},
 };
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
+use tracing::warn;
 
-/// How many connections a socket serves at a time. Further ones wait in the
-/// listener's backlog until one ends.
+/// How many connections a socket serves at a time. One too many is closed at
+/// once: left waiting, its caller would never know why.
 const CONNECTIONS_MAX: usize = 4096;
+/// Within what time a peer must have begun to speak HTTP/2; later silence is
+/// noticed by its pings.
+const PREFACE_WITHIN: Duration = Duration::from_secs(10);
+const PREFACE_BYTES: usize = 24;
+/// How long to pause when the process has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The connections of a listener, as they come.
-pub(super) fn incoming(
-    listener: UnixListener,
-) -> impl Stream<Item = io::Result<Connection>> + Send {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    futures_util::stream::unfold((listener, places), |(listener, places)| async move {
-        let place = Arc::clone(&places).acquire_owned().await.ok()?;
-        let accepted =
-            listener.accept().await.map(|(stream, _)| Connection { stream, _place: place });
-        Some((accepted, (listener, places)))
-    })
+/// The places for the connections of one socket. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Places(Arc<Semaphore>);
+
+impl Places {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(CONNECTIONS_MAX)))
+    }
+
+    /// Whether nobody is connected.
+    pub(super) fn all_free(&self) -> bool {
+        self.0.available_permits() == CONNECTIONS_MAX
+    }
+
+    /// The connections of a listener, as they come.
+    pub(super) fn incoming(
+        self,
+        listener: UnixListener,
+    ) -> impl Stream<Item = io::Result<Connection>> + Send {
+        futures_util::stream::unfold((self, listener), |(places, listener)| async move {
+            let connection = places.accept(&listener).await;
+            Some((Ok(connection), (places, listener)))
+        })
+    }
+
+    async fn accept(&self, listener: &UnixListener) -> Connection {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => match Arc::clone(&self.0).try_acquire_owned() {
+                    Ok(place) => return Connection::new(stream, place),
+                    Err(_) => warn!(limit = CONNECTIONS_MAX, "one connection too many, closed"),
+                },
+                Err(error) => {
+                    warn!(%error, "a connection could not be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
 }
 
 /// One connection; its place is free again when it ends.
 pub(super) struct Connection {
     stream: UnixStream,
+    preface: Option<Preface>,
     _place: OwnedSemaphorePermit,
+}
+
+/// What a peer must send before it is believed to be one.
+struct Preface {
+    deadline: Pin<Box<Sleep>>,
+    bytes_left: usize,
+}
+
+impl Connection {
+    fn new(stream: UnixStream, place: OwnedSemaphorePermit) -> Self {
+        let deadline = Box::pin(sleep(PREFACE_WITHIN));
+        let preface = Some(Preface { deadline, bytes_left: PREFACE_BYTES });
+        Self { stream, preface, _place: place }
+    }
 }
 
 impl Connected for Connection {
@@ -50,7 +102,21 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        if let Some(preface) = &mut self.preface
+            && preface.deadline.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let filled_before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let bytes = buffer.filled().len() - filled_before;
+        if let Some(preface) = &mut self.preface {
+            preface.bytes_left = preface.bytes_left.saturating_sub(bytes);
+            if preface.bytes_left == 0 {
+                self.preface = None;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A grant travels with its receipt in the response's extensions. This layer
 //! moves it into the body, where it is accepted when the transport polls the
-//! data: a response that is dropped before that (the stream was reset, the
+//! end of it, its trailers: a response that is dropped before that (the stream was reset, the
 //! connection is gone) releases its grant at once.
 
 use std::{
@@ -40,8 +40,12 @@ impl HttpBody for Receipted {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let is_data = matches!(&frame, Some(Ok(frame)) if frame.is_data());
-        if is_data && let Some(receipt) = self.receipt.take() {
+        let ended = match &frame {
+            Some(Ok(frame)) => frame.is_trailers(),
+            Some(Err(_)) => false,
+            None => true,
+        };
+        if ended && let Some(receipt) = self.receipt.take() {
             receipt.accept();
         }
         Poll::Ready(frame)

@@ -9,14 +9,18 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
-use tokio::time::timeout;
+use futures_util::future::{BoxFuture, join_all};
+use tokio::{task::JoinHandle, time::timeout};
 use tracing::info;
 
 use crate::lock::{LockError, Store};
 
-/// An Init has ended by then, one way or the other; daprd waits 5 s.
-const INIT_MAX: Duration = Duration::from_secs(4);
+/// An Init has ended by then, so that its answer arrives within the 4 s that it
+/// may take; daprd waits 5 s.
+const INIT_MAX: Duration = Duration::from_millis(3_800);
+
+/// How many replaced stores may still have calls in flight.
+const REPLACED_MAX: usize = 1000;
 
 /// How many instances a socket serves. A daprd has one a component YAML.
 const INSTANCES_MAX: usize = 1000;
@@ -39,6 +43,13 @@ pub struct Instances {
 struct Slots {
     by_name: HashMap<String, Arc<Slot>>,
     draining: bool,
+    /// Stores whose calls in flight still end: a drain must reach their waits.
+    replaced: Vec<Replaced>,
+}
+
+struct Replaced {
+    store: Store,
+    retired: JoinHandle<()>,
 }
 
 #[derive(Default)]
@@ -72,7 +83,10 @@ impl Instances {
     /// fails, what was there stays. Calls in flight finish on the old one.
     pub async fn init(&self, name: &str, metadata: Metadata) -> Result<(), LockError> {
         let slot = self.slot(name)?;
-        match timeout(INIT_MAX, self.init_slot(&slot, name, metadata)).await {
+        let ended = timeout(INIT_MAX, self.init_slot(&slot, name, metadata)).await;
+        drop(slot);
+        self.forget_if_absent(name);
+        match ended {
             Ok(done) => done,
             Err(_) => Err(LockError::StoreUnavailable(
                 format!("Init did not end within {INIT_MAX:?}; is the backend reachable?")
@@ -84,6 +98,10 @@ impl Instances {
     /// The store of an instance.
     pub fn store(&self, name: &str) -> Result<Store, LockError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
+        self.find(name)
+    }
+
+    fn find(&self, name: &str) -> Result<Store, LockError> {
         let slot = self.slots().by_name.get(name).cloned();
         let not_initialized = || LockError::NotInitialized { instance: name.to_owned() };
         match &*slot.ok_or_else(not_initialized)?.state() {
@@ -112,7 +130,7 @@ impl Instances {
     /// Whether an instance is ready.
     #[must_use]
     pub fn is_live(&self, name: &str) -> bool {
-        self.store(name).is_ok()
+        self.find(name).is_ok()
     }
 
     /// From now on refuses Init, new locks and tries, and ends every wait.
@@ -125,7 +143,10 @@ impl Instances {
 
     /// Waits until calls in flight are answered and nothing is left to settle.
     pub async fn retire(&self) {
-        futures_util::future::join_all(self.stores().into_iter().map(Store::retire)).await;
+        let replaced = std::mem::take(&mut self.slots().replaced);
+        let live: Vec<_> = self.slots().by_name.values().filter_map(|s| s.store()).collect();
+        join_all(live.into_iter().map(Store::retire)).await;
+        join_all(replaced.into_iter().map(|replaced| replaced.retired)).await;
     }
 
     async fn init_slot(
@@ -139,16 +160,33 @@ impl Instances {
             return Ok(());
         }
         let store = (self.open)(metadata.clone()).await?;
-        if self.slots().draining {
-            tokio::spawn(store.retire());
+        let mut slots = self.slots();
+        slots.replaced.retain(|replaced| !replaced.retired.is_finished());
+        if slots.draining {
+            slots.replaced.push(Replaced::retire(store));
             return Err(LockError::ShuttingDown);
+        }
+        if slots.replaced.len() >= REPLACED_MAX {
+            slots.replaced.push(Replaced::retire(store));
+            return Err(LockError::Overloaded);
         }
         let replaced = std::mem::replace(&mut *slot.state(), State::Live { metadata, store });
         info!(instance = name, "initialised");
         if let State::Live { store, .. } = replaced {
-            tokio::spawn(store.retire());
+            slots.replaced.push(Replaced::retire(store));
         }
         Ok(())
+    }
+
+    /// Keeps failed Inits under ever new names from filling the table.
+    fn forget_if_absent(&self, name: &str) {
+        let mut slots = self.slots();
+        let unused = slots.by_name.get(name).is_some_and(|slot| {
+            Arc::strong_count(slot) == 1 && matches!(*slot.state(), State::Absent)
+        });
+        if unused {
+            slots.by_name.remove(name);
+        }
     }
 
     fn slot(&self, name: &str) -> Result<Arc<Slot>, LockError> {
@@ -162,13 +200,11 @@ impl Instances {
         Ok(Arc::clone(slots.by_name.entry(name.to_owned()).or_default()))
     }
 
+    /// Every store, replaced ones included.
     fn stores(&self) -> Vec<Store> {
         let slots = self.slots();
-        let live = |slot: &Arc<Slot>| match &*slot.state() {
-            State::Live { store, .. } => Some(store.clone()),
-            _ => None,
-        };
-        slots.by_name.values().filter_map(live).collect()
+        let replaced = slots.replaced.iter().map(|replaced| replaced.store.clone());
+        slots.by_name.values().filter_map(|slot| slot.store()).chain(replaced).collect()
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
@@ -176,7 +212,20 @@ impl Instances {
     }
 }
 
+impl Replaced {
+    fn retire(store: Store) -> Self {
+        Self { retired: tokio::spawn(store.clone().retire()), store }
+    }
+}
+
 impl Slot {
+    fn store(&self) -> Option<Store> {
+        match &*self.state() {
+            State::Live { store, .. } => Some(store.clone()),
+            State::Absent | State::Opening(_) => None,
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,10 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_proto::{FILE_DESCRIPTOR_SET, components::lock_store_server::LockStoreServer};
+use leasehold_proto::{
+    FILE_DESCRIPTOR_SET,
+    components::lock_store_server::{self, LockStoreServer},
+};
 use tokio::{
     task::JoinHandle,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -14,7 +17,7 @@ use tower::ServiceBuilder;
 use tracing::{info, warn};
 
 use super::{
-    connections::incoming, delivery::deliver, instances::Instances, service::Service,
+    connections::Places, delivery::deliver, instances::Instances, service::Service,
     socket::Socket,
 };
 
@@ -26,13 +29,17 @@ const HEADER_BYTES_MAX: u32 = 16 * 1024;
 /// A peer that answers no ping within this time is gone.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A caller that cancels thousands of waits at once is no attack here; with
+/// h2's own limit of 20 it would lose the connection, and all its other waits.
+const RESETS_MAX: usize = 100_000;
 /// A drain has ended by then, each of its steps in its share of the time.
 const QUIET_WITHIN: Duration = Duration::from_secs(5);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 const SETTLED_WITHIN: Duration = Duration::from_secs(2);
-/// Clients are done with renewing and unlocking when they were silent for so
-/// long.
-const QUIET: Duration = Duration::from_millis(250);
+/// Clients that are still connected are done with renewing and unlocking when
+/// they were silent for so long.
+const QUIET: Duration = Duration::from_secs(1);
+const QUIET_LOOK: Duration = Duration::from_millis(20);
 
 /// Why serving ended.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +61,7 @@ pub struct Component {
     socket: Socket,
     instances: Arc<Instances>,
     health: HealthReporter,
+    places: Places,
     stop: CancellationToken,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
 }
@@ -70,20 +78,24 @@ impl Component {
         health.set_serving::<LockStoreServer<Service>>().await;
         let lock_store = LockStoreServer::new(Service::new(Arc::clone(&instances)))
             .max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let stop = CancellationToken::new();
+        let (places, stop) = (Places::new(), CancellationToken::new());
         let server = Server::builder()
             .max_concurrent_streams(STREAMS_MAX)
             .http2_max_header_list_size(HEADER_BYTES_MAX)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
             .layer(ServiceBuilder::new().map_response(deliver))
             .add_service(lock_store)
             .add_service(health_service)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)
-            .serve_with_incoming_shutdown(incoming(listener), stop.clone().cancelled_owned());
+            .serve_with_incoming_shutdown(
+                places.clone().incoming(listener),
+                stop.clone().cancelled_owned(),
+            );
         let server = tokio::spawn(server);
-        Ok(Self { socket, instances, health, stop, server })
+        Ok(Self { socket, instances, health, places, stop, server })
     }
 
     /// The instances that are served.
@@ -102,6 +114,8 @@ impl Component {
         if timeout(QUIET_WITHIN, self.quiet()).await.is_err() {
             info!("clients keep calling; their connections end now");
         }
+        // Before nobody listens any more: a stale socket hangs a starting daprd.
+        drop(self.socket);
         self.stop.cancel();
         let abort = self.server.abort_handle();
         match timeout(ANSWERED_WITHIN, self.server).await {
@@ -115,26 +129,27 @@ impl Component {
         if timeout(SETTLED_WITHIN, self.instances.retire()).await.is_err() {
             warn!("some operations are still unsettled; what they left ends with its TTL");
         }
-        drop(self.socket);
         Ok(())
     }
 
-    /// Waits until no call has come for a while.
+    /// Waits until nobody is connected, or no call has come for a while.
     async fn quiet(&self) {
-        let mut seen = self.instances.calls();
-        loop {
-            sleep(QUIET).await;
+        let (mut seen, mut since) = (self.instances.calls(), Instant::now());
+        while !self.places.all_free() && since.elapsed() < QUIET {
+            sleep(QUIET_LOOK).await;
             let calls = self.instances.calls();
-            if calls == seen {
-                return;
+            if calls != seen {
+                (seen, since) = (calls, Instant::now());
             }
-            seen = calls;
         }
     }
 }
 
+/// Names what this socket serves, and nothing else that the descriptors have.
 fn reflection() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .with_service_name(lock_store_server::SERVICE_NAME)
+        .with_service_name(tonic_health::pb::health_server::SERVICE_NAME)
 }

@@ -4,28 +4,35 @@ use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt as _;
 use leasehold_proto::components::{self as pb, lock_store_server::LockStore};
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::Instant,
+};
 use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, debug, debug_span, error};
 
 use super::{instances::Instances, status::status, wire};
 use crate::lock::{Granted, LockError};
 
-/// How many tries may be under way at a time. Waits hold no permit, and
+/// How many TryLocks and Inits may be under way at a time. Waits hold no permit, and
 /// renewals and unlocks are never shed: holders must be able to keep and give
 /// back what they have.
-const TRIES_MAX: usize = 10_000;
+const SHORT_CALLS_MAX: usize = 10_000;
 
 /// Serves the instances of one backend.
 #[derive(Clone)]
 pub(super) struct Service {
     instances: Arc<Instances>,
-    tries: Arc<Semaphore>,
+    short_calls: Arc<Semaphore>,
 }
 
 impl Service {
     pub(super) fn new(instances: Arc<Instances>) -> Self {
-        Self { instances, tries: Arc::new(Semaphore::new(TRIES_MAX)) }
+        Self { instances, short_calls: Arc::new(Semaphore::new(SHORT_CALLS_MAX)) }
+    }
+
+    fn admit(&self) -> Result<SemaphorePermit<'_>, LockError> {
+        self.short_calls.try_acquire().map_err(|_| LockError::Overloaded)
     }
 }
 
@@ -36,7 +43,8 @@ impl LockStore for Service {
         request: Request<pb::LockStoreInitRequest>,
     ) -> Result<Response<pb::LockStoreInitResponse>, Status> {
         answer("Init", async {
-            let instance = wire::instance(request.metadata())?;
+            let _permit = self.admit()?;
+            let instance = wire::instance(request.metadata())?.to_owned();
             let metadata = request.into_inner().metadata.unwrap_or_default().properties;
             self.instances.init(&instance, metadata.into_iter().collect()).await?;
             Ok(Response::new(pb::LockStoreInitResponse {}))
@@ -50,7 +58,7 @@ impl LockStore for Service {
     ) -> Result<Response<pb::FeaturesResponse>, Status> {
         answer("Features", async {
             let instance = wire::instance(request.metadata())?;
-            let features = match self.instances.store(&instance) {
+            let features = match self.instances.store(instance) {
                 Ok(store) => store.features().iter().map(|f| f.name().to_owned()).collect(),
                 // Answered before Init too, when there is nothing to name.
                 Err(_) => Vec::new(),
@@ -73,8 +81,8 @@ impl LockStore for Service {
     ) -> Result<Response<pb::LockResponse>, Status> {
         let arrived = Instant::now();
         answer("TryLock", async {
-            let _permit = self.tries.try_acquire().map_err(|_| LockError::Overloaded)?;
-            let store = self.instances.store(&wire::instance(request.metadata())?)?;
+            let _permit = self.admit()?;
+            let store = self.instances.store(wire::instance(request.metadata())?)?;
             let request = wire::acquire(request.into_inner(), arrived, None)?;
             Ok(receipted(store.try_lock(request).await?))
         })
@@ -87,7 +95,7 @@ impl LockStore for Service {
     ) -> Result<Response<pb::LockResponse>, Status> {
         let arrived = Instant::now();
         answer("Lock", async {
-            let store = self.instances.store(&wire::instance(request.metadata())?)?;
+            let store = self.instances.store(wire::instance(request.metadata())?)?;
             let deadline = wire::deadline(request.metadata(), arrived);
             let request = wire::acquire(request.into_inner(), arrived, deadline)?;
             Ok(receipted(store.lock(request).await?))
@@ -100,7 +108,7 @@ impl LockStore for Service {
         request: Request<pb::RenewLockRequest>,
     ) -> Result<Response<pb::RenewLockResponse>, Status> {
         answer("RenewLock", async {
-            let store = self.instances.store(&wire::instance(request.metadata())?)?;
+            let store = self.instances.store(wire::instance(request.metadata())?)?;
             let renewed = store.renew(wire::renew(request.into_inner())?).await?;
             let ttl = Some(wire::duration(renewed.ttl));
             Ok(Response::new(pb::RenewLockResponse { ttl }))
@@ -113,7 +121,7 @@ impl LockStore for Service {
         request: Request<pb::UnlockRequest>,
     ) -> Result<Response<pb::UnlockResponse>, Status> {
         answer("Unlock", async {
-            let store = self.instances.store(&wire::instance(request.metadata())?)?;
+            let store = self.instances.store(wire::instance(request.metadata())?)?;
             store.unlock(wire::unlock(request.into_inner())).await?;
             Ok(Response::new(pb::UnlockResponse {}))
         })

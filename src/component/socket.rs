@@ -3,18 +3,24 @@
 use std::{
     fs::{self, File, Permissions, TryLockError},
     io,
-    os::unix::{
-        fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
-        net::UnixStream as BlockingStream,
-    },
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     str::FromStr,
+    time::Duration,
 };
 
-use tokio::net::UnixListener;
+use tokio::{
+    net::{UnixListener, UnixStream},
+    time::{Instant, sleep, timeout},
+};
 
 /// The longest path that fits a socket address, its closing zero left out.
 const PATH_BYTES_MAX: usize = 107;
+/// How long another process may be at work in the folder.
+const FOLDER_WITHIN: Duration = Duration::from_secs(5);
+const FOLDER_LOOK: Duration = Duration::from_millis(5);
+/// A live server's socket accepts within this time, or is busy and alive.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The permissions of a socket, octal as in `chmod`; `0660` by default.
 ///
@@ -75,6 +81,14 @@ pub enum SocketError {
         /// The path's length.
         bytes: usize,
     },
+    /// Another process holds the folder's lock.
+    #[error(
+        "another process has been starting in {folder} for {FOLDER_WITHIN:?}; stop it first"
+    )]
+    FolderBusy {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The file system refused.
     #[error("{path}: {error}")]
     Io {
@@ -86,62 +100,39 @@ pub enum SocketError {
 }
 
 /// A listening socket; its file is removed when this is dropped.
-///
-/// A lock file beside it tells two starting processes apart, so that neither
-/// takes the other's socket; the socket gets its permissions before it gets
-/// its name, so that daprd never meets one that it may not connect to.
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
-    inode: u64,
-    lock_path: PathBuf,
-    _lock: File,
+    /// Device and inode.
+    identity: (u64, u64),
     listener: Option<UnixListener>,
 }
 
 impl Socket {
-    /// Opens a socket, and its folder if need be. Must be called within a
-    /// runtime.
-    pub fn open(path: &Path, mode: SocketMode) -> Result<Self, SocketError> {
+    /// Opens a socket, and its folder if need be.
+    ///
+    /// Of two processes that start at once, the lock on the folder makes one
+    /// look while the other's socket is there and live. It is a lock on the
+    /// folder itself: a file beside the sockets would make daprd warn, and a
+    /// socket under a passing name would make it dial, and wait, for ever.
+    pub async fn open(path: &Path, mode: SocketMode) -> Result<Self, SocketError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |error| SocketError::Io { path, error }
         };
-        let folder = path.parent().unwrap_or(Path::new("."));
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let beside = |suffix: &str| folder.join(format!(".{name}{suffix}"));
-        let (lock_path, unnamed) = (beside(".lock"), beside(".new"));
-        let bytes = unnamed.as_os_str().len();
+        let bytes = path.as_os_str().len();
         if bytes > PATH_BYTES_MAX {
             return Err(SocketError::TooLong { path: path.to_owned(), bytes });
         }
+        let folder = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder).map_err(at(folder))?;
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&lock_path)
-            .map_err(at(&lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(SocketError::InUse { path: path.to_owned() });
-            }
-            Err(TryLockError::Error(error)) => return Err(at(&lock_path)(error)),
-        }
-        must_be_free(path)?;
-        remove_if_there(&unnamed).map_err(at(&unnamed))?;
-        let listener = UnixListener::bind(&unnamed).map_err(at(&unnamed))?;
-        fs::set_permissions(&unnamed, Permissions::from_mode(mode.0)).map_err(at(&unnamed))?;
-        fs::rename(&unnamed, path).map_err(at(path))?;
-        let inode = fs::symlink_metadata(path).map_err(at(path))?.ino();
-        Ok(Self {
-            path: path.to_owned(),
-            inode,
-            lock_path,
-            _lock: lock,
-            listener: Some(listener),
-        })
+        let _alone = lock_folder(folder).await?;
+        must_be_free(path).await?;
+        let listener = UnixListener::bind(path).map_err(at(path))?;
+        let identity = identity(path).map_err(at(path))?;
+        let socket = Self { path: path.to_owned(), identity, listener: Some(listener) };
+        fs::set_permissions(path, Permissions::from_mode(mode.0)).map_err(at(path))?;
+        Ok(socket)
     }
 
     /// The socket's path.
@@ -159,17 +150,36 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         // Somebody may have put another socket there meanwhile: not ours.
-        let ours = fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode);
-        if ours {
+        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
             let _ = fs::remove_file(&self.path);
         }
-        let _ = fs::remove_file(&self.lock_path);
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// Locks the folder until the file is dropped.
+async fn lock_folder(folder: &Path) -> Result<File, SocketError> {
+    let io = |error| SocketError::Io { path: folder.to_owned(), error };
+    let handle = File::open(folder).map_err(io)?;
+    let give_up = Instant::now() + FOLDER_WITHIN;
+    loop {
+        match handle.try_lock() {
+            Ok(()) => return Ok(handle),
+            Err(TryLockError::Error(error)) => return Err(io(error)),
+            Err(TryLockError::WouldBlock) if Instant::now() >= give_up => {
+                return Err(SocketError::FolderBusy { folder: folder.to_owned() });
+            }
+            Err(TryLockError::WouldBlock) => sleep(FOLDER_LOOK).await,
+        }
     }
 }
 
 /// Leaves nothing at `path`, or says why not: a stale socket is removed, a
 /// live one and whatever is no socket stay.
-fn must_be_free(path: &Path) -> Result<(), SocketError> {
+async fn must_be_free(path: &Path) -> Result<(), SocketError> {
     let io = |error| SocketError::Io { path: path.to_owned(), error };
     let file = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -179,12 +189,13 @@ fn must_be_free(path: &Path) -> Result<(), SocketError> {
     if !file.file_type().is_socket() {
         return Err(SocketError::NotASocket { path: path.to_owned() });
     }
-    match BlockingStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+    match timeout(CONNECT_WITHIN, UnixStream::connect(path)).await {
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
             remove_if_there(path).map_err(io)
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(io(error)),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => Err(io(error)),
+        // Connected, or too busy to accept: somebody's either way.
         _ => Err(SocketError::InUse { path: path.to_owned() }),
     }
 }
@@ -198,12 +209,12 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener as BlockingListener;
+    use std::os::unix::net::{UnixListener as BlockingListener, UnixStream as BlockingStream};
 
     use super::*;
 
-    fn open(path: &Path) -> Result<Socket, SocketError> {
-        Socket::open(path, SocketMode::default())
+    async fn open(path: &Path) -> Result<Socket, SocketError> {
+        Socket::open(path, SocketMode::default()).await
     }
 
     #[tokio::test]
@@ -211,7 +222,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory.sock");
         drop(BlockingListener::bind(&path).unwrap());
-        let socket = open(&path).unwrap();
+        let socket = open(&path).await.unwrap();
         assert!(BlockingStream::connect(socket.path()).is_ok());
     }
 
@@ -220,7 +231,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory.sock");
         let _live = BlockingListener::bind(&path).unwrap();
-        assert!(matches!(open(&path), Err(SocketError::InUse { .. })));
+        assert!(matches!(open(&path).await, Err(SocketError::InUse { .. })));
         assert!(BlockingStream::connect(&path).is_ok());
     }
 
@@ -228,8 +239,8 @@ mod tests {
     async fn a_socket_of_our_own_is_not_taken_by_a_second_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory.sock");
-        let _first = open(&path).unwrap();
-        assert!(matches!(open(&path), Err(SocketError::InUse { .. })));
+        let _first = open(&path).await.unwrap();
+        assert!(matches!(open(&path).await, Err(SocketError::InUse { .. })));
     }
 
     #[tokio::test]
@@ -237,14 +248,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory.sock");
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(open(&path), Err(SocketError::NotASocket { .. })));
+        assert!(matches!(open(&path).await, Err(SocketError::NotASocket { .. })));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 
     #[tokio::test]
     async fn nothing_stays_behind_a_dropped_socket() {
         let folder = tempfile::tempdir().unwrap();
-        drop(open(&folder.path().join("memory.sock")).unwrap());
+        drop(open(&folder.path().join("memory.sock")).await.unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
@@ -252,7 +263,7 @@ mod tests {
     async fn anothers_socket_of_the_same_name_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory.sock");
-        let ours = open(&path).unwrap();
+        let ours = open(&path).await.unwrap();
         fs::remove_file(&path).unwrap();
         let _theirs = BlockingListener::bind(&path).unwrap();
         drop(ours);
@@ -260,9 +271,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn of_many_that_start_at_once_over_a_stale_socket_one_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.sock");
+        drop(BlockingListener::bind(&path).unwrap());
+        let starts = futures_util::future::join_all((0..16).map(|_| open(&path))).await;
+        assert_eq!(starts.iter().filter(|start| start.is_ok()).count(), 1);
+        assert!(BlockingStream::connect(&path).is_ok());
+    }
+
+    #[tokio::test]
+    async fn nothing_but_the_socket_lies_in_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let _socket = open(&folder.path().join("memory.sock")).await.unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
     async fn a_path_that_does_not_fit_is_a_clear_error() {
         let path = PathBuf::from(format!("/tmp/{}/memory.sock", "x".repeat(100)));
-        let error = open(&path).unwrap_err();
+        let error = open(&path).await.unwrap_err();
         assert!(error.to_string().contains("--socket-folder"), "{error}");
     }
 
@@ -270,7 +298,7 @@ mod tests {
     async fn the_permissions_are_those_asked_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory.sock");
-        let _socket = Socket::open(&path, "0666".parse().unwrap()).unwrap();
+        let _socket = Socket::open(&path, "0666".parse().unwrap()).await.unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
     }
 

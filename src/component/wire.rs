@@ -14,6 +14,9 @@ use crate::lock::{
 /// The metadata that names the instance; absent means the unnamed one.
 pub(super) const INSTANCE: &str = "x-component-instance";
 
+/// The longest instance name in bytes; Kubernetes allows 253.
+const INSTANCE_BYTES_MAX: usize = 256;
+
 /// The range of a well-formed protobuf duration, in seconds.
 const SECONDS_MAX: i64 = 315_576_000_000;
 
@@ -72,14 +75,18 @@ pub(super) fn duration(duration: Duration) -> WireDuration {
 }
 
 /// The instance that a call is for.
-pub(super) fn instance(metadata: &MetadataMap) -> Result<String, Violation> {
-    match metadata.get(INSTANCE) {
-        None => Ok(String::new()),
-        Some(name) => name
-            .to_str()
-            .map(ToOwned::to_owned)
-            .map_err(|_| Violation::new(INSTANCE, "must be ASCII, as component names are")),
+pub(super) fn instance(metadata: &MetadataMap) -> Result<&str, Violation> {
+    let Some(name) = metadata.get(INSTANCE) else { return Ok("") };
+    let name = name
+        .to_str()
+        .map_err(|_| Violation::new(INSTANCE, "must be ASCII, as component names are"))?;
+    if name.len() > INSTANCE_BYTES_MAX {
+        return Err(Violation::new(
+            INSTANCE,
+            format!("has {} bytes; at most {INSTANCE_BYTES_MAX} are allowed", name.len()),
+        ));
     }
+    Ok(name)
 }
 
 /// The deadline that a call came with: `grpc-timeout` counts from its arrival.
@@ -87,7 +94,7 @@ pub(super) fn instance(metadata: &MetadataMap) -> Result<String, Violation> {
 pub(super) fn deadline(metadata: &MetadataMap, arrived: Instant) -> Option<Instant> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.len() > 8 {
+    if digits.len() > 8 || digits.starts_with('+') {
         return None;
     }
     let amount: u64 = digits.parse().ok()?;
@@ -170,6 +177,16 @@ mod tests {
     fn an_unknown_mode_is_refused_by_its_name() {
         assert_eq!(mode(2).unwrap_err().field, "mode");
         assert_eq!(mode(1), Ok(Mode::Shared));
+    }
+
+    #[test]
+    fn an_instance_name_has_at_most_256_bytes() {
+        let mut metadata = MetadataMap::new();
+        assert_eq!(instance(&metadata), Ok(""));
+        metadata.insert(INSTANCE, "i".repeat(256).parse().unwrap());
+        assert!(instance(&metadata).is_ok());
+        metadata.insert(INSTANCE, "i".repeat(257).parse().unwrap());
+        assert_eq!(instance(&metadata).unwrap_err().field, INSTANCE);
     }
 
     #[tokio::test]
