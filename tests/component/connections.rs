@@ -1,0 +1,106 @@
+//! Callers that go away, and callers that are in a hurry.
+
+use std::{io::Read as _, os::unix::net::UnixStream, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    client::{Client, eventually, reason},
+    support::leasehold::Leasehold,
+};
+
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_grant_whose_caller_cancelled_its_wait_goes_to_the_next_at_once() {
+    let leasehold = Leasehold::serve("memory", &[]);
+    let client = Client::initialised(&leasehold.socket("memory")).await;
+    let grant = client.try_lock("r").await.unwrap();
+    let gone = client.waiting("r");
+    client.queued("r", &gone).await;
+    let next = client.waiting("r");
+    gone.abort();
+    client.unlock("r", &grant.lock_id).await.unwrap();
+    tokio::time::timeout(AT_ONCE, next).await.expect("the next in line").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_grant_whose_caller_disconnected_goes_to_the_next_at_once() {
+    let leasehold = Leasehold::serve("memory", &[]);
+    let socket = leasehold.socket("memory");
+    let client = Client::initialised(&socket).await;
+    let grant = client.try_lock("r").await.unwrap();
+    let gone = tokio::spawn({
+        let socket = socket.clone();
+        async move { Client::connect(&socket).await.lock("r", None).await }
+    });
+    client.queued("r", &gone).await;
+    let next = client.waiting("r");
+    gone.abort();
+    client.unlock("r", &grant.lock_id).await.unwrap();
+    tokio::time::timeout(AT_ONCE, next).await.expect("the next in line").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_thousand_waits_cancelled_at_once_leave_the_connection_to_the_others() {
+    let leasehold = Leasehold::serve("memory", &[]);
+    let client = Client::initialised(&leasehold.socket("memory")).await;
+    let grant = client.try_lock("r").await.unwrap();
+    let stays = client.waiting("r");
+    client.queued("r", &stays).await;
+    let hasty: Vec<_> = (0..1_000).map(|_| client.waiting("r")).collect();
+    tokio::task::yield_now().await;
+    hasty.iter().for_each(tokio::task::JoinHandle::abort);
+    assert!(client.renew("r", &grant.lock_id).await.is_ok());
+    client.unlock("r", &grant.lock_id).await.unwrap();
+    tokio::time::timeout(AT_ONCE, stays).await.expect("the first in line").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_wait_is_answered_before_its_deadline() {
+    let leasehold = Leasehold::serve("memory", &[]);
+    let client = Client::initialised(&leasehold.socket("memory")).await;
+    client.try_lock("r").await.unwrap();
+    for within_ms in [50, 200, 1_000] {
+        let within = Duration::from_millis(within_ms);
+        let started = Instant::now();
+        let refused = client.lock("r", Some(within)).await.unwrap_err();
+        assert_eq!(reason(&refused), "WAIT_DEADLINE", "{within:?}");
+        assert!(started.elapsed() < within, "{:?} of {within:?}", started.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_held_after_a_deadline_that_passed() {
+    let leasehold = Leasehold::serve("memory", &[]);
+    let client = Client::initialised(&leasehold.socket("memory")).await;
+    let grant = client.try_lock("r").await.unwrap();
+    client.lock("r", Some(Duration::from_millis(100))).await.unwrap_err();
+    client.unlock("r", &grant.lock_id).await.unwrap();
+    client.try_lock("r").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_peer_that_says_nothing_is_cut_off() {
+    let leasehold = Leasehold::serve("memory", &[]);
+    let mut silent = UnixStream::connect(leasehold.socket("memory")).unwrap();
+    silent.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+    let ended = tokio::task::spawn_blocking(move || {
+        let mut bytes = Vec::new();
+        silent.read_to_end(&mut bytes)
+    });
+    let ended = ended.await.unwrap();
+    assert!(
+        !matches!(&ended, Err(e) if e.kind() == std::io::ErrorKind::WouldBlock),
+        "still connected"
+    );
+}
+
+#[tokio::test]
+async fn a_request_larger_than_any_leaves_the_connection_alive() {
+    let leasehold = Leasehold::serve("memory", &[]);
+    let client = Client::initialised(&leasehold.socket("memory")).await;
+    let huge = "r".repeat(2 * 1024 * 1024);
+    client.try_lock(&huge).await.unwrap_err();
+    eventually(AT_ONCE, "an answer", async || client.try_lock("r").await.ok()).await;
+}

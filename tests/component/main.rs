@@ -1,0 +1,20 @@
+//! The component as a process: its sockets, its instances, its logs, its end.
+//!
+//! What any lock store must do is held by the conformance suite; here is what
+//! leasehold's own command promises beyond it.
+#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub, reason = "a test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod client;
+
+mod command_line;
+mod connections;
+mod drain;
+mod errors;
+mod instances;
+mod logs;
+mod self_init;
+mod services;
+mod sockets;
