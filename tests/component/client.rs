@@ -104,7 +104,7 @@ impl Client {
     /// queue, so a short wait of our own is sent after it on the same socket:
     /// its end tells that the server has read the other.
     pub async fn queued(&self, resource: &str, waiting: &Waiting) {
-        let probe = Duration::from_millis(150);
+        let probe = Duration::from_millis(500);
         assert_eq!(
             reason(&self.lock(resource, Some(probe)).await.unwrap_err()),
             "WAIT_DEADLINE"
