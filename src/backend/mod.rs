@@ -2,6 +2,7 @@
 //!
 //! [`KINDS`] is the one place that knows which there are.
 
+mod etcd;
 pub mod memory;
 mod redis;
 
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// Every backend there is. To add one, add its [`Kind`] here.
-pub const KINDS: &[Kind] = &[memory::KIND, redis::KIND];
+pub const KINDS: &[Kind] = &[etcd::KIND, memory::KIND, redis::KIND];
 
 /// A backend that can be opened from a component's properties.
 #[derive(Clone, Copy)]

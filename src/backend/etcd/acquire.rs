@@ -1,0 +1,286 @@
+//! TRY: one compared write on "no holder, no waiter".
+
+use std::sync::Arc;
+
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, TxnOp, TxnOpResponse};
+use tokio::time::Instant;
+
+use super::{
+    backend::{Core, Ended, Loose},
+    failure::{Failure, Refusal},
+    grants::LocalGrant,
+    keys::range_end,
+    leases::lease_ttl_s,
+    op::{Op, OpError},
+    pool::Lease,
+    record::Record,
+};
+use crate::lock::{Attempt, BackendError, FencingToken, Grant, ResourceId};
+
+/// What stands in the way of a try.
+#[derive(Debug)]
+pub(super) struct Sight {
+    /// The holder's key.
+    pub(super) holder: Option<KeyValue>,
+    /// Whether anybody waits.
+    pub(super) queued: bool,
+}
+
+impl Sight {
+    /// From the answers of [`Core::sight_ops`].
+    fn of(responses: &[TxnOpResponse]) -> Self {
+        let pair = |index: usize| match responses.get(index) {
+            Some(TxnOpResponse::Get(get)) => get.kvs().first().cloned(),
+            _ => None,
+        };
+        Self { holder: pair(0), queued: pair(1).is_some() }
+    }
+
+    pub(super) fn is_free(&self) -> bool {
+        self.holder.is_none() && !self.queued
+    }
+
+    /// The holder's record, if it is one of ours.
+    pub(super) fn record(&self) -> Option<Record> {
+        self.holder.as_ref().and_then(|pair| Record::decode(pair.value()))
+    }
+}
+
+/// What reading back after a lost answer brought.
+pub(super) enum Resolved {
+    /// It was applied; the grant's token.
+    Made(u64),
+    /// It was not, and never will be.
+    Undone,
+}
+
+impl Core {
+    /// Acquires what is free and not waited for.
+    pub(super) async fn acquire(
+        &self,
+        attempt: &Attempt,
+        until: Instant,
+    ) -> Result<Grant, Ended> {
+        let resource = &attempt.resource;
+        loop {
+            if self.grants.seems_held(resource) {
+                let sight = self.look(resource, until).await.map_err(Failure::unavailable)?;
+                if !sight.is_free() {
+                    match self.refused(attempt, &sight, until).await? {
+                        Some(grant) => return Ok(grant),
+                        None => continue,
+                    }
+                }
+                self.grants.saw(resource, false);
+            }
+            let lease = self.leases.take(lease_ttl_s(attempt.ttl), until).await;
+            let lease = lease.map_err(Failure::unavailable)?;
+            let asked = Instant::now();
+            let reply = match self.commit(self.try_op(attempt, &lease, until)).await {
+                Ok(reply) => reply,
+                Err(OpError::Unknown(why)) => {
+                    match self.resolve(attempt, &lease, until).await {
+                        Ok(Resolved::Made(token)) => {
+                            return self.granted(attempt, lease, token, asked);
+                        }
+                        Ok(Resolved::Undone) if Instant::now() < until => continue,
+                        Ok(Resolved::Undone) => {
+                            return Err(BackendError::Unavailable(why).into());
+                        }
+                        Err(_) => {
+                            let loose = vec![Loose::Lease(lease.id)];
+                            return Err(Ended { error: BackendError::Unknown(why), loose });
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.not_written(lease, &error, until)?;
+                    continue;
+                }
+            };
+            if reply.succeeded {
+                return self.granted(attempt, lease, reply.revision, reply.sent);
+            }
+            self.leases.give(lease);
+            let sight = Sight::of(&reply.responses);
+            self.grants.saw(resource, true);
+            if let Some(grant) = self.refused(attempt, &sight, until).await? {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// Reads what stands in the way, without a raft entry.
+    pub(super) async fn look(
+        &self,
+        resource: &ResourceId,
+        until: Instant,
+    ) -> Result<Sight, Failure> {
+        let read = self.connection.read(self.sight_ops(resource), until).await?;
+        Ok(Sight::of(&read.op_responses()))
+    }
+
+    /// A try that found the resource taken: its own grant again if it repeats a
+    /// request, else refused. `None` if that has changed meanwhile.
+    pub(super) async fn refused(
+        &self,
+        attempt: &Attempt,
+        sight: &Sight,
+        until: Instant,
+    ) -> Result<Option<Grant>, Ended> {
+        let record = sight.record();
+        if let (Some(pair), Some(record)) = (&sight.holder, &record)
+            && record.answers(attempt)
+        {
+            return self.replay(attempt, pair, record, until).await;
+        }
+        let holder = record.and_then(|record| record.holder());
+        Err(BackendError::Locked { holder }.into())
+    }
+
+    /// Handles a write that was certainly not applied: the lease goes back, if
+    /// it lives. `Ok` if it is worth another try.
+    pub(super) fn not_written(
+        &self,
+        lease: Lease,
+        error: &OpError,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        let again = match error {
+            OpError::Refused(Refusal::LeaseNotFound, _) => true,
+            OpError::Stale => {
+                self.leases.give(lease);
+                true
+            }
+            _ => {
+                self.leases.give(lease);
+                false
+            }
+        };
+        if again && Instant::now() < until {
+            Ok(())
+        } else {
+            Err(BackendError::Unavailable(error.why()))
+        }
+    }
+
+    /// Finds out what became of a write of the holder's key whose answer was
+    /// lost. If it is not there, its lease is revoked first, so that it cannot
+    /// be applied any more (a proposal may outlive its connection).
+    pub(super) async fn resolve(
+        &self,
+        attempt: &Attempt,
+        lease: &Lease,
+        until: Instant,
+    ) -> Result<Resolved, Failure> {
+        for fenced in [false, true] {
+            let get = TxnOp::get(self.keys.holder(&attempt.resource), None);
+            let read = self.connection.read(vec![get], until).await?;
+            if let Some(TxnOpResponse::Get(get)) = read.op_responses().first()
+                && let Some(pair) = get.kvs().first()
+                && Record::decode(pair.value()).is_some_and(|record| record.made_by(attempt.id))
+            {
+                return Ok(Resolved::Made(revision(pair.create_revision())));
+            }
+            if !fenced {
+                self.leases.revoke(lease.id, until).await?;
+            }
+        }
+        Ok(Resolved::Undone)
+    }
+
+    /// Remembers a grant and tells it. Its TTL counts from `since`, when its
+    /// lease still had all of it.
+    pub(super) fn granted(
+        &self,
+        attempt: &Attempt,
+        lease: Lease,
+        token: u64,
+        since: Instant,
+    ) -> Result<Grant, Ended> {
+        let Some(fencing) = FencingToken::new(token) else {
+            return Err(Ended {
+                error: BackendError::Unknown("etcd's revision is no token".into()),
+                loose: vec![Loose::Lease(lease.id)],
+            });
+        };
+        let grant = LocalGrant {
+            lock_id: attempt.lock_id.clone(),
+            token,
+            lease,
+            attempt: Some(attempt.id),
+        };
+        self.remember(&attempt.resource, grant);
+        self.grants.saw(&attempt.resource, true);
+        Ok(Grant {
+            lock_id: attempt.lock_id.clone(),
+            token: Some(fencing),
+            ttl: lease.grant_ttl(),
+            since,
+            created: true,
+        })
+    }
+
+    /// Remembers a grant of this process's. The one before, if there still was
+    /// one, has ended without this process, so its lease is not for reuse.
+    pub(super) fn remember(&self, resource: &ResourceId, grant: LocalGrant) {
+        if let Some(before) = self.grants.insert(resource, grant) {
+            self.leases.revoke_later(before.lease.id);
+        }
+    }
+
+    fn try_op(&self, attempt: &Attempt, lease: &Lease, until: Instant) -> Op {
+        let resource = &attempt.resource;
+        let queue = self.keys.queue(resource);
+        let (key, put, bytes) = self.holder_put(attempt, lease);
+        Op {
+            claims: Some(resource.clone()),
+            when: vec![
+                Compare::create_revision(key, CompareOp::Equal, 0),
+                Compare::create_revision(queue.clone(), CompareOp::Equal, 0)
+                    .with_range(range_end(&queue)),
+            ],
+            then: vec![put],
+            otherwise: self.sight_ops(resource),
+            bytes: 3 * bytes,
+            until,
+            fresh_until: Some(lease.fresh_until()),
+        }
+    }
+
+    /// The write of the holder's key, and the size of its key and value.
+    pub(super) fn holder_put(
+        &self,
+        attempt: &Attempt,
+        lease: &Lease,
+    ) -> (String, TxnOp, usize) {
+        let key = self.keys.holder(&attempt.resource);
+        let value = Record::of(attempt, lease.asked_s).encode();
+        let bytes = key.len() + value.len();
+        let put = TxnOp::put(key.clone(), value, Some(PutOptions::new().with_lease(lease.id)));
+        (key, put, bytes)
+    }
+
+    fn sight_ops(&self, resource: &ResourceId) -> Vec<TxnOp> {
+        let first = GetOptions::new().with_prefix().with_limit(1).with_keys_only();
+        vec![
+            TxnOp::get(self.keys.holder(resource), None),
+            TxnOp::get(self.keys.queue(resource), Some(first)),
+        ]
+    }
+}
+
+/// A revision as the domain counts: never negative.
+pub(super) fn revision(revision: i64) -> u64 {
+    u64::try_from(revision).unwrap_or_default()
+}
+
+/// A revision as etcd's API takes it.
+pub(super) fn as_etcd(revision: u64) -> i64 {
+    i64::try_from(revision).unwrap_or(i64::MAX)
+}
+
+/// An error of a write for which it is known that nothing changed.
+pub(super) fn unavailable(why: Arc<str>) -> Ended {
+    BackendError::Unavailable(why).into()
+}

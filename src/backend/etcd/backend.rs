@@ -1,0 +1,311 @@
+//! The port's five verbs, each handed to where it is carried out.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use etcd_client::{Compare, CompareOp, TxnOp};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, interval},
+};
+
+use super::{
+    background::Background,
+    committer::Committer,
+    config::Config,
+    connection::Connection,
+    failure::{Failure, Refusal},
+    grants::{Flight, Flights, Grants},
+    keeper::Keeper,
+    keys::Keys,
+    leases::Leases,
+    op::{Op, OpError},
+    queue::Queues,
+    session::{Session, Sessions},
+};
+use crate::{
+    backend::OpenError,
+    lock::{
+        Attempt, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed, Settings,
+        Violation, WaiterBudget,
+    },
+};
+
+/// How long opening may take; Init ends within 4 s.
+const OPEN_TIMEOUT: Duration = Duration::from_millis(3_500);
+const PURGE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The etcd backend.
+pub(super) struct EtcdBackend(Arc<Core>);
+
+/// What the verbs share.
+pub(super) struct Core {
+    pub(super) keys: Keys,
+    pub(super) connection: Arc<Connection>,
+    pub(super) committer: Arc<Committer>,
+    pub(super) keeper: Keeper,
+    pub(super) leases: Arc<Leases>,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) grants: Grants,
+    pub(super) flights: Flights,
+    pub(super) queues: Queues,
+    pub(super) waiters: WaiterBudget,
+    pub(super) settings: Settings,
+    pub(super) background: Background,
+}
+
+/// Something of an attempt that may still take effect.
+#[derive(Debug)]
+pub(super) enum Loose {
+    /// A write under this lease.
+    Lease(i64),
+    /// This waiter's key, put under this session.
+    Entry(Arc<Session>, String),
+}
+
+/// How an attempt ended without a grant.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// What the caller is told.
+    pub(super) error: BackendError,
+    /// What must be brought to an end before the attempt has ended.
+    pub(super) loose: Vec<Loose>,
+}
+
+impl From<BackendError> for Ended {
+    fn from(error: BackendError) -> Self {
+        Self { error, loose: Vec::new() }
+    }
+}
+
+impl EtcdBackend {
+    /// Connects, and checks that the user may read and write the keys.
+    pub(super) async fn open(config: Config, settings: Settings) -> Result<Self, OpenError> {
+        let keys = Keys::new(&config.key_prefix);
+        let background = Background::default();
+        let txn_ops_max = config.txn_ops_max;
+        let with_user = config.user.is_some();
+        let connection = Arc::new(Connection::new(config, &keys));
+        let committer = Committer::start(Arc::clone(&connection), txn_ops_max, &background);
+        let keeper = Keeper::start(Arc::clone(&connection), &background);
+        let leases = Leases::start(Arc::clone(&connection), keeper.clone(), &background);
+        let sessions = Sessions::start(
+            keys.clone(),
+            Arc::clone(&committer),
+            Arc::clone(&leases),
+            keeper.clone(),
+            &background,
+        );
+        let core = Arc::new(Core {
+            keys,
+            connection,
+            committer,
+            keeper,
+            leases,
+            sessions,
+            grants: Grants::default(),
+            flights: Flights::default(),
+            queues: Queues::default(),
+            waiters: WaiterBudget::new(settings.waiters_max),
+            settings,
+            background,
+        });
+        if let Err(failure) = core.check_access(Instant::now() + OPEN_TIMEOUT).await {
+            core.background.close().await;
+            return Err(core.open_error(failure, with_user));
+        }
+        core.background.spawn(Arc::clone(&core).purge());
+        Ok(Self(core))
+    }
+}
+
+impl Core {
+    /// A write that changes nothing, but that only a user who may write the
+    /// keys may send: etcd checks the branch that is not taken too.
+    async fn check_access(&self, until: Instant) -> Result<(), Failure> {
+        let key = self.keys.session("access");
+        let link = self.connection.link(until).await?;
+        let txn = etcd_client::Txn::new()
+            .when([Compare::create_revision(key.clone(), CompareOp::Less, 0)])
+            .and_then([TxnOp::put(key, "", None)]);
+        let mut client = link.client();
+        self.connection.answer(&link, until, client.txn(txn)).await.map(|_| ())
+    }
+
+    fn open_error(&self, failure: Failure, with_user: bool) -> OpenError {
+        let root = self.keys.root();
+        match failure {
+            Failure::Refused(Refusal::Permission, _) => {
+                OpenError::Refused(vec![Violation::new(
+                    "keyPrefixPath",
+                    format!(
+                        "is not the user's to read and write; grant it with `etcdctl role \
+                     grant-permission --prefix=true ROLE readwrite '{root}'`"
+                    ),
+                )])
+            }
+            Failure::Refused(Refusal::Credentials, why) if with_user => {
+                OpenError::Refused(vec![
+                    Violation::new(
+                        "username",
+                        format!("or password was refused by etcd ({why})"),
+                    ),
+                    Violation::new(
+                        "password",
+                        format!("or username was refused by etcd ({why})"),
+                    ),
+                ])
+            }
+            Failure::Refused(Refusal::Credentials, why) => {
+                OpenError::Refused(vec![Violation::new(
+                    "username",
+                    format!("is missing; etcd asks for a user ({why})"),
+                )])
+            }
+            other => OpenError::Unavailable(Arc::clone(other.why())),
+        }
+    }
+
+    async fn purge(self: Arc<Self>) {
+        let mut ticks = interval(PURGE_INTERVAL);
+        loop {
+            ticks.tick().await;
+            self.grants.purge(Instant::now());
+        }
+    }
+
+    /// When a step of a wait must have been answered.
+    pub(super) fn step_until(&self) -> Instant {
+        Instant::now() + self.settings.operation_timeout
+    }
+
+    /// Carries an attempt out in a task of its own, so that it is brought to an
+    /// end also when its caller goes away.
+    async fn fly<F>(
+        self: &Arc<Self>,
+        attempt: &Attempt,
+        work: impl FnOnce(Arc<Self>, Attempt, Arc<Flight>) -> F,
+    ) -> Result<Grant, BackendError>
+    where
+        F: Future<Output = Result<Grant, Ended>> + Send + 'static,
+    {
+        let id = attempt.id;
+        let flight = self.flights.start(id);
+        let unwanted = flight.unwanted.clone().drop_guard();
+        let work = work(Arc::clone(self), attempt.clone(), flight);
+        let (answer, answered) = oneshot::channel();
+        let core = Arc::clone(self);
+        tokio::spawn(async move {
+            let end = EndOnDrop { core: &core, attempt: id };
+            match work.await {
+                Ok(grant) => {
+                    // Before the answer: whoever undoes it must find it done.
+                    drop(end);
+                    let _ = answer.send(Ok(grant));
+                }
+                Err(ended) => {
+                    if ended.loose.is_empty() {
+                        drop(end);
+                        let _ = answer.send(Err(ended.error));
+                    } else {
+                        let _ = answer.send(Err(ended.error));
+                        core.tie_up(ended.loose).await;
+                        drop(end);
+                    }
+                }
+            }
+        });
+        let result = answered.await;
+        let _ = unwanted.disarm();
+        result.unwrap_or_else(|_| Err(BackendError::Unknown("the attempt was aborted".into())))
+    }
+
+    /// Makes sure that nothing of an attempt takes effect any more, for as long
+    /// as it takes.
+    async fn tie_up(&self, loose: Vec<Loose>) {
+        let mut delays = super::connection::delays();
+        for end in loose {
+            loop {
+                let until = self.step_until();
+                let tied = match &end {
+                    Loose::Lease(id) => self.leases.revoke(*id, until).await.is_ok(),
+                    Loose::Entry(session, key) => {
+                        self.sessions.remove_entry(session, key, until).await.is_ok()
+                    }
+                };
+                if tied {
+                    break;
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(delays.next().unwrap_or(PURGE_INTERVAL)) => {}
+                    () = self.background.closed() => return,
+                }
+            }
+        }
+    }
+
+    /// Commits a write whose lost answer needs no care.
+    pub(super) async fn commit(&self, op: Op) -> Result<super::op::Reply, OpError> {
+        self.committer.commit(op).await
+    }
+}
+
+/// Ends an attempt also when its task panics.
+struct EndOnDrop<'a> {
+    core: &'a Core,
+    attempt: crate::lock::AttemptId,
+}
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.core.flights.end(self.attempt);
+    }
+}
+
+#[async_trait]
+impl Backend for EtcdBackend {
+    fn features(&self) -> &'static [Feature] {
+        &[
+            Feature::Fencing,
+            Feature::ForceUnlock,
+            Feature::Fair,
+            Feature::Replay,
+            Feature::Linearizable,
+        ]
+    }
+
+    async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
+        self.0
+            .fly(attempt, |core, attempt, _| async move { core.acquire(&attempt, until).await })
+            .await
+    }
+
+    async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
+        self.0
+            .fly(
+                attempt,
+                |core, attempt, flight| async move { core.wait(&attempt, &flight).await },
+            )
+            .await
+    }
+
+    async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
+        self.0.renew(renewal, until).await
+    }
+
+    async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
+        self.0.release(release, until).await
+    }
+
+    async fn ping(&self, until: Instant) -> Result<(), BackendError> {
+        let get = TxnOp::get(self.0.keys.session("access"), None);
+        self.0.connection.read(vec![get], until).await.map_err(Failure::unavailable)?;
+        Ok(())
+    }
+
+    async fn close(&self) {
+        self.0.sessions.close().await;
+        self.0.leases.close().await;
+        self.0.background.close().await;
+    }
+}

@@ -1,0 +1,197 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fake {
+    number: u32,
+    claim: Option<u8>,
+    bytes: usize,
+    obsolete: Option<Obsolete>,
+}
+
+impl Item for Fake {
+    type Claim = u8;
+    fn claim(&self) -> Option<&u8> {
+        self.claim.as_ref()
+    }
+    fn size_bytes(&self) -> usize {
+        self.bytes
+    }
+    fn obsolete(&self, _: Instant) -> Option<Obsolete> {
+        self.obsolete
+    }
+}
+
+fn fake(number: u32, claim: Option<u8>) -> Fake {
+    Fake { number, claim, bytes: 10, obsolete: None }
+}
+
+fn batcher(items_max: usize, batches_max: usize) -> Batcher<Fake> {
+    Batcher::new(Limits { items_max, bytes_max: 1_000, batches_max, waiting_max: 1_000 })
+}
+
+fn numbers(batch: &Batch<Fake>) -> Vec<u32> {
+    batch.items.iter().map(|item| item.number).collect()
+}
+
+fn next(batcher: &mut Batcher<Fake>) -> Option<Batch<Fake>> {
+    batcher.next(Instant::now()).0
+}
+
+#[test]
+fn a_lone_item_is_sent_at_once_and_what_waits_goes_together() {
+    let mut batcher = batcher(126, 1);
+    batcher.push(fake(0, Some(0))).unwrap();
+    let first = next(&mut batcher).unwrap();
+    for n in 1..=3 {
+        batcher.push(fake(n, Some(n as u8))).unwrap();
+    }
+    assert!(next(&mut batcher).is_none(), "one batch may be in flight");
+    assert_eq!(batcher.done(first, Verdict::Answered).len(), 1);
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [1, 2, 3]);
+}
+
+#[test]
+fn a_resource_is_in_one_batch_at_a_time_and_its_items_stay_in_order() {
+    let mut batcher = batcher(126, 4);
+    for (n, claim) in [(0, 7), (1, 7), (2, 8), (3, 7)] {
+        batcher.push(fake(n, Some(claim))).unwrap();
+    }
+    let first = next(&mut batcher).unwrap();
+    assert_eq!(numbers(&first), [0, 2]);
+    assert!(next(&mut batcher).is_none());
+    batcher.done(first, Verdict::Answered);
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [1]);
+}
+
+#[test]
+fn queue_entries_claim_nothing_and_go_together() {
+    let mut batcher = batcher(126, 1);
+    for n in 0..5 {
+        batcher.push(fake(n, None)).unwrap();
+    }
+    assert_eq!(next(&mut batcher).unwrap().items.len(), 5);
+}
+
+#[test]
+fn a_refused_batch_is_retried_one_by_one_before_what_came_later() {
+    let mut batcher = batcher(126, 1);
+    for n in 0..3 {
+        batcher.push(fake(n, None)).unwrap();
+    }
+    let batch = next(&mut batcher).unwrap();
+    batcher.push(fake(3, None)).unwrap();
+    assert!(batcher.done(batch, Verdict::Refused(Refusal::LeaseNotFound)).is_empty());
+    for n in 0..3 {
+        let single = next(&mut batcher).unwrap();
+        assert_eq!(numbers(&single), [n]);
+        let refused = batcher.done(single, Verdict::Refused(Refusal::LeaseNotFound));
+        assert_eq!(refused.len(), 1, "a refusal of one is that one's own");
+    }
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [3]);
+}
+
+#[test]
+fn the_servers_limit_is_learnt_from_its_refusal() {
+    let mut batcher = batcher(126, 1);
+    for n in 0..100 {
+        batcher.push(fake(n, None)).unwrap();
+    }
+    let mut committed = Vec::new();
+    while let Some(batch) = next(&mut batcher) {
+        if batch.items.len() > 30 {
+            assert!(batcher.done(batch, Verdict::Refused(Refusal::TooManyOps)).is_empty());
+        } else {
+            committed.extend(batcher.done(batch, Verdict::Answered).iter().map(|i| i.number));
+        }
+    }
+    assert_eq!(committed, (0..100).collect::<Vec<_>>());
+    assert_eq!(batcher.items_max(), 25);
+}
+
+#[test]
+fn a_batch_stays_below_its_size_and_an_item_beyond_it_goes_alone() {
+    let mut batcher = batcher(126, 9);
+    for (n, bytes) in [(0, 600), (1, 600), (2, 300), (3, 5_000)] {
+        batcher.push(Fake { bytes, ..fake(n, None) }).unwrap();
+    }
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [0, 2]);
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [1]);
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [3]);
+}
+
+#[test]
+fn what_nobody_waits_for_is_not_sent() {
+    let mut batcher = batcher(126, 1);
+    batcher.push(Fake { obsolete: Some(Obsolete::Abandoned), ..fake(0, Some(1)) }).unwrap();
+    batcher.push(fake(1, Some(1))).unwrap();
+    let (batch, obsolete) = batcher.next(Instant::now());
+    assert_eq!(numbers(&batch.unwrap()), [1]);
+    assert_eq!(obsolete[0].1, Obsolete::Abandoned);
+}
+
+#[test]
+fn a_batch_that_was_not_sent_waits_again_in_its_old_place() {
+    let mut batcher = batcher(2, 1);
+    for n in 0..3 {
+        batcher.push(fake(n, Some(n as u8))).unwrap();
+    }
+    let batch = next(&mut batcher).unwrap();
+    assert!(batcher.done(batch, Verdict::NotSent).is_empty());
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [0, 1]);
+}
+
+#[test]
+fn too_many_waiting_is_a_refusal() {
+    let mut batcher =
+        Batcher::new(Limits { items_max: 1, bytes_max: 1, batches_max: 1, waiting_max: 1 });
+    assert!(batcher.push(fake(0, None)).is_ok());
+    assert!(batcher.push(fake(1, None)).is_err());
+}
+
+proptest! {
+    /// Whatever ends how: every item is answered once, items of a resource in
+    /// their order, and no two in flight share a resource.
+    #[test]
+    fn nothing_is_lost_repeated_or_reordered(
+        claims in prop::collection::vec(prop::option::of(0u8..4), 1..60),
+        verdicts in prop::collection::vec(0u8..5, 1..40),
+        items_max in 1usize..8,
+        batches_max in 1usize..4,
+    ) {
+        let mut batcher = batcher(items_max, batches_max);
+        for (n, claim) in claims.iter().enumerate() {
+            batcher.push(fake(n as u32, *claim)).unwrap();
+        }
+        let mut flying: VecDeque<Batch<Fake>> = VecDeque::new();
+        let mut answered: Vec<Fake> = Vec::new();
+        let mut verdicts = verdicts.into_iter();
+        loop {
+            while let Some(batch) = next(&mut batcher) {
+                prop_assert!(batch.items.len() <= items_max);
+                flying.push_back(batch);
+            }
+            let mut seen = HashSet::new();
+            for claim in flying.iter().flat_map(|b| &b.items).filter_map(|i| i.claim) {
+                prop_assert!(seen.insert(claim), "resource {claim} is in flight twice");
+            }
+            let Some(batch) = flying.pop_front() else { break };
+            let verdict = match verdicts.next() {
+                Some(0) => Verdict::NotSent,
+                Some(1) => Verdict::Refused(Refusal::LeaseNotFound),
+                Some(2) => Verdict::Refused(Refusal::TooManyOps),
+                _ => Verdict::Answered,
+            };
+            answered.extend(batcher.done(batch, verdict));
+        }
+        let mut all: Vec<u32> = answered.iter().map(|item| item.number).collect();
+        for claim in 0..4 {
+            let of_one: Vec<u32> = answered
+                .iter().filter(|i| i.claim == Some(claim)).map(|i| i.number).collect();
+            prop_assert!(of_one.is_sorted(), "{of_one:?}");
+        }
+        all.sort_unstable();
+        prop_assert_eq!(all, (0..claims.len() as u32).collect::<Vec<_>>());
+    }
+}

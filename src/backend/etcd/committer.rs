@@ -1,0 +1,285 @@
+//! Carries out what the [`Batcher`] decides: every write goes through here.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use etcd_client::{Txn, TxnOp, TxnOpResponse, TxnResponse};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    background::Background,
+    batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
+    connection::Connection,
+    failure::Failure,
+    op::{Op, OpError, Reply},
+};
+use crate::lock::ResourceId;
+
+/// Half of what etcd takes in one request by default (1.5 MiB).
+const BATCH_BYTES_MAX: usize = 768 * 1024;
+/// Two keep the server busy while an answer travels; more would make batches
+/// smaller.
+const BATCHES_MAX: usize = 2;
+/// As many as there may be callers and waiters.
+const WAITING_MAX: usize = 200_000;
+/// A nested transaction has up to two operations a branch, which count too.
+const NESTED_OPS: usize = 2;
+/// How long after its time a write's own answer is still awaited: it says more.
+const LATE_GRACE: Duration = Duration::from_millis(100);
+/// Between tries of a batch that could not be sent.
+const RESEND_DELAY: Duration = Duration::from_millis(20);
+
+type Answer = Result<Reply, OpError>;
+
+/// The one place that writes.
+pub(super) struct Committer {
+    connection: Arc<Connection>,
+    batcher: Mutex<Batcher<Pending>>,
+    arrived: Notify,
+    /// Why the last batch could not be sent: told to those whose time passes.
+    hindrance: Mutex<Option<Arc<str>>>,
+}
+
+struct Pending {
+    op: Op,
+    answer: oneshot::Sender<Answer>,
+    /// Whether it is on its way. Changed only while the batcher is locked, so
+    /// that giving up on an item that was not sent is certain.
+    sent: Arc<AtomicBool>,
+}
+
+impl Item for Pending {
+    type Claim = ResourceId;
+
+    fn claim(&self) -> Option<&ResourceId> {
+        self.op.claims.as_ref()
+    }
+
+    fn size_bytes(&self) -> usize {
+        self.op.size_bytes()
+    }
+
+    fn obsolete(&self, now: Instant) -> Option<Obsolete> {
+        if self.answer.is_closed() {
+            Some(Obsolete::Abandoned)
+        } else if now >= self.op.until {
+            Some(Obsolete::Late)
+        } else if self.op.fresh_until.is_some_and(|fresh_until| now >= fresh_until) {
+            Some(Obsolete::Stale)
+        } else {
+            None
+        }
+    }
+}
+
+impl Committer {
+    /// Starts it; its task ends with `background`.
+    pub(super) fn start(
+        connection: Arc<Connection>,
+        txn_ops_max: usize,
+        background: &Background,
+    ) -> Arc<Self> {
+        let committer = Arc::new(Self {
+            connection,
+            batcher: Mutex::new(Batcher::new(Limits {
+                items_max: txn_ops_max.saturating_sub(NESTED_OPS).max(1),
+                bytes_max: BATCH_BYTES_MAX,
+                batches_max: BATCHES_MAX,
+                waiting_max: WAITING_MAX,
+            })),
+            arrived: Notify::new(),
+            hindrance: Mutex::default(),
+        });
+        background.spawn({
+            let committer = Arc::clone(&committer);
+            async move { committer.run().await }
+        });
+        committer
+    }
+
+    /// Commits a write. If the future is dropped before the write was sent, it
+    /// is never sent; if after, nobody learns its outcome.
+    pub(super) async fn commit(&self, op: Op) -> Answer {
+        let until = op.until;
+        let (answer, mut answered) = oneshot::channel();
+        let sent = Arc::new(AtomicBool::new(false));
+        let pending = Pending { op, answer, sent: Arc::clone(&sent) };
+        if self.batcher().push(pending).is_err() {
+            return Err(OpError::NotSent("too many writes are waiting for etcd".into()));
+        }
+        self.arrived.notify_one();
+        tokio::select! {
+            biased;
+            answer = &mut answered => {
+                answer.unwrap_or_else(|_| Err(OpError::Unknown("the store is closed".into())))
+            }
+            () = sleep_until(until + LATE_GRACE) => {
+                let batcher = self.batcher();
+                let was_sent = sent.load(Ordering::Relaxed);
+                answered.close();
+                drop(batcher);
+                if was_sent {
+                    Err(OpError::Unknown("etcd did not answer in time".into()))
+                } else {
+                    Err(OpError::NotSent(self.hindrance()))
+                }
+            }
+        }
+    }
+
+    /// The way to etcd, for reads.
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn hindrance(&self) -> Arc<str> {
+        let hindrance = self.hindrance.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        hindrance.unwrap_or_else(|| "etcd is too busy".into())
+    }
+
+    fn batcher(&self) -> MutexGuard<'_, Batcher<Pending>> {
+        self.batcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn run(self: &Arc<Self>) {
+        loop {
+            self.arrived.notified().await;
+            loop {
+                let (batch, obsolete) = self.batcher().next(Instant::now());
+                self.answer_obsolete(obsolete);
+                let Some(batch) = batch else { break };
+                let committer = Arc::clone(self);
+                tokio::spawn(async move {
+                    committer.send(batch).await;
+                    committer.arrived.notify_one();
+                });
+            }
+        }
+    }
+
+    async fn send(&self, batch: Batch<Pending>) {
+        let until =
+            batch.items.iter().map(|item| item.op.until).max().unwrap_or_else(Instant::now);
+        let link = match self.connection.link(until).await {
+            Ok(link) => link,
+            Err(failure) => return self.failed(batch, &failure).await,
+        };
+        let sent = Instant::now();
+        let batch = match self.mark_sent(batch, sent) {
+            Ok(batch) => batch,
+            // Connecting took a while; without them, then.
+            Err(batch) => {
+                self.batcher().done(batch, Verdict::NotSent);
+                return;
+            }
+        };
+        let mut client = link.client();
+        let request = client.txn(transaction(&batch.items));
+        let result = self.connection.answer(&link, until, request).await;
+        match result {
+            Ok(response) => self.committed(batch, &response, sent),
+            Err(failure) => self.failed(batch, &failure).await,
+        }
+    }
+
+    /// Marks all items as sent, or none if one must not be sent any more.
+    fn mark_sent(
+        &self,
+        batch: Batch<Pending>,
+        now: Instant,
+    ) -> Result<Batch<Pending>, Batch<Pending>> {
+        let _batcher = self.batcher();
+        if batch.items.iter().any(|item| item.obsolete(now).is_some()) {
+            return Err(batch);
+        }
+        for item in &batch.items {
+            item.sent.store(true, Ordering::Relaxed);
+        }
+        Ok(batch)
+    }
+
+    fn committed(&self, batch: Batch<Pending>, response: &TxnResponse, sent: Instant) {
+        let replies = replies(response, batch.items.len(), sent);
+        let items = self.batcher().done(batch, Verdict::Answered);
+        for (item, reply) in items.into_iter().zip(replies) {
+            let _ = item.answer.send(reply);
+        }
+    }
+
+    async fn failed(&self, batch: Batch<Pending>, failure: &Failure) {
+        let (verdict, error) = match failure {
+            Failure::NotSent(why) => {
+                *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some(Arc::clone(why));
+                for item in &batch.items {
+                    item.sent.store(false, Ordering::Relaxed);
+                }
+                // The slot stays taken meanwhile, so that nothing spins.
+                sleep(RESEND_DELAY).await;
+                (Verdict::NotSent, OpError::NotSent(Arc::clone(why)))
+            }
+            Failure::Refused(refusal, why) => {
+                (Verdict::Refused(*refusal), OpError::Refused(*refusal, Arc::clone(why)))
+            }
+            Failure::Unknown(why) => (Verdict::Answered, OpError::Unknown(Arc::clone(why))),
+        };
+        let items = self.batcher().done(batch, verdict);
+        for item in items {
+            let _ = item.answer.send(Err(error.clone()));
+        }
+    }
+
+    fn answer_obsolete(&self, obsolete: Vec<(Pending, Obsolete)>) {
+        for (item, why) in obsolete {
+            let error = match why {
+                Obsolete::Stale => OpError::Stale,
+                Obsolete::Late => OpError::NotSent(self.hindrance()),
+                Obsolete::Abandoned => continue,
+            };
+            let _ = item.answer.send(Err(error));
+        }
+    }
+}
+
+/// One write goes as it is, several as nested transactions.
+fn transaction(items: &[Pending]) -> Txn {
+    match items {
+        [single] => single.op.txn(),
+        several => Txn::new()
+            .and_then(several.iter().map(|item| TxnOp::txn(item.op.txn())).collect::<Vec<_>>()),
+    }
+}
+
+fn replies(response: &TxnResponse, count: usize, sent: Instant) -> Vec<Answer> {
+    let revision = response
+        .header()
+        .and_then(|header| u64::try_from(header.revision()).ok())
+        .unwrap_or_default();
+    let reply = |txn: &TxnResponse| Reply {
+        succeeded: txn.succeeded(),
+        revision,
+        sent,
+        responses: txn.op_responses(),
+    };
+    if count == 1 {
+        return vec![Ok(reply(response))];
+    }
+    let mut replies: Vec<Answer> = response
+        .op_responses()
+        .iter()
+        .map(|nested| match nested {
+            TxnOpResponse::Txn(txn) => Ok(reply(txn)),
+            _ => Err(OpError::Unknown("etcd answered something else".into())),
+        })
+        .collect();
+    replies.resize_with(count, || Err(OpError::Unknown("etcd left out an answer".into())));
+    replies
+}

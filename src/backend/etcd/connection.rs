@@ -1,0 +1,262 @@
+//! The way to etcd: one endpoint at a time, and the next one on a loss.
+//!
+//! Everything of a process goes over one member, so that an operation and its
+//! clean-up keep their order, and a loss is seen once, by all.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp, TxnResponse};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{
+    config::Config,
+    failure::{Failure, Refusal},
+    keys::Keys,
+};
+
+/// How long an endpoint may take to connect and answer a read.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// How long one request may go unanswered before the connection counts as lost.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Not below etcd's `--grpc-keepalive-min-time` (5 s), or it hangs up.
+const PING_INTERVAL: Duration = Duration::from_secs(6);
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(20);
+const RETRY_DELAY_MAX: Duration = Duration::from_millis(400);
+
+/// See the module.
+pub(super) struct Connection {
+    config: Config,
+    /// A key range that the user must be allowed to read.
+    probe: String,
+    current: Mutex<Option<Arc<Link>>>,
+    /// Held by the one who connects; the others wait for its result.
+    connecting: tokio::sync::Mutex<()>,
+    generation: AtomicU64,
+}
+
+/// One connection that was up.
+pub(super) struct Link {
+    generation: u64,
+    client: Client,
+    /// Cancelled when the connection was found lost.
+    lost: CancellationToken,
+}
+
+impl Link {
+    /// A client of it; clones share the connection.
+    pub(super) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Ends when the connection was found lost.
+    pub(super) async fn lost(&self) {
+        self.lost.cancelled().await;
+    }
+}
+
+impl Connection {
+    /// A way that is not connected yet.
+    pub(super) fn new(config: Config, keys: &Keys) -> Self {
+        Self {
+            config,
+            probe: keys.root().to_owned() + "s/",
+            current: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    /// The connection that is up, or else a new one, tried until `until`.
+    pub(super) async fn link(&self, until: Instant) -> Result<Arc<Link>, Failure> {
+        if let Some(link) = self.current() {
+            return Ok(link);
+        }
+        let connect = async {
+            let _turn = self.connecting.lock().await;
+            let mut delays = delays();
+            loop {
+                if let Some(link) = self.current() {
+                    return Ok(link);
+                }
+                match self.connect_any().await {
+                    Ok(client) => return Ok(self.install(client)),
+                    Err(failure) if !failure.is_passing() => return Err(failure),
+                    Err(failure) => {
+                        let retry = Instant::now() + delays.next().unwrap_or(RETRY_DELAY_MAX);
+                        if retry >= until {
+                            return Err(failure);
+                        }
+                        sleep_until(retry).await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            link = connect => link,
+            () = sleep_until(until) => Err(Failure::NotSent(
+                format!("no endpoint answered ({})", self.config.endpoints.join(", ")).into(),
+            )),
+        }
+    }
+
+    /// Declares a connection lost: whoever uses it learns it, and the next
+    /// request opens another.
+    pub(super) fn lose(&self, link: &Link, why: &str) {
+        if link.lost.is_cancelled() {
+            return;
+        }
+        debug!(generation = link.generation, why, "the connection to etcd is given up");
+        link.lost.cancel();
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_some_and(|now| now.generation == link.generation) {
+            *current = None;
+        }
+    }
+
+    /// Waits for the answer to a request, but not beyond `until`, nor longer
+    /// than a connection that is up would take, nor on a connection that was
+    /// found lost.
+    pub(super) async fn answer<T>(
+        &self,
+        link: &Link,
+        until: Instant,
+        request: impl Future<Output = Result<T, etcd_client::Error>>,
+    ) -> Result<T, Failure> {
+        let silent = Instant::now() + ANSWER_TIMEOUT;
+        let result = tokio::select! {
+            biased;
+            result = request => result.map_err(Failure::from),
+            () = link.lost() => Err(Failure::Unknown("the connection to etcd was lost".into())),
+            () = sleep_until(until.min(silent)) => {
+                if silent <= until {
+                    self.lose(link, "no answer");
+                }
+                return Err(Failure::Unknown("etcd did not answer in time".into()));
+            }
+        };
+        if let Err(failure) = &result {
+            let by_etcd = failure.why().contains("etcdserver:");
+            // A member that lacks a leader may be cut off from the others.
+            if failure.is_passing() && (!by_etcd || self.config.endpoints.len() > 1) {
+                self.lose(link, failure.why());
+            }
+        }
+        result
+    }
+
+    /// Reads at one revision, linearizably, as often as it takes until `until`.
+    pub(super) async fn read(
+        &self,
+        gets: Vec<TxnOp>,
+        until: Instant,
+    ) -> Result<TxnResponse, Failure> {
+        let mut delays = delays();
+        loop {
+            let link = self.link(until).await?;
+            let mut client = link.client();
+            let request = client.txn(Txn::new().and_then(gets.clone()));
+            match self.answer(&link, until, request).await {
+                Err(failure) if failure.is_passing() => {
+                    let retry = Instant::now() + delays.next().unwrap_or(RETRY_DELAY_MAX);
+                    if retry >= until {
+                        return Err(Failure::NotSent(Arc::clone(failure.why())));
+                    }
+                    sleep_until(retry).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn current(&self) -> Option<Arc<Link>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn install(&self, client: Client) -> Arc<Link> {
+        let link = Arc::new(Link {
+            generation: self.generation.fetch_add(1, Ordering::Relaxed),
+            client,
+            lost: CancellationToken::new(),
+        });
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&link));
+        link
+    }
+
+    /// Tries all endpoints at once: the first that answers a read is taken.
+    async fn connect_any(&self) -> Result<Client, Failure> {
+        let mut tries: FuturesUnordered<_> =
+            self.config.endpoints.iter().map(|endpoint| self.connect(endpoint)).collect();
+        let mut failure = None;
+        while let Some(result) = tries.next().await {
+            match result {
+                Ok(client) => return Ok(client),
+                // What etcd itself says is worth more than a missing answer.
+                Err(refused @ Failure::Refused(..)) => failure = Some(refused),
+                Err(other) => failure = failure.or(Some(other)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| Failure::NotSent("there is no endpoint".into())))
+    }
+
+    async fn connect(&self, endpoint: &str) -> Result<Client, Failure> {
+        let work = async {
+            let client = match self.log_in(endpoint, self.config.user.is_some()).await {
+                Err(Failure::Refused(Refusal::AuthNotEnabled, _)) => {
+                    warn!(
+                        endpoint,
+                        "etcd asks for no user; username and password have no effect"
+                    );
+                    self.log_in(endpoint, false).await?
+                }
+                result => result?,
+            };
+            let probe = GetOptions::new().with_prefix().with_limit(1).with_keys_only();
+            client.kv_client().get(self.probe.clone(), Some(probe)).await?;
+            Ok(client)
+        };
+        let result = timeout(CONNECT_TIMEOUT, work)
+            .await
+            .unwrap_or_else(|_| Err(Failure::NotSent("no answer".into())));
+        result.map_err(|failure| match failure {
+            Failure::Refused(refusal, why) => Failure::Refused(refusal, why),
+            other => Failure::NotSent(format!("{endpoint}: {}", other.why()).into()),
+        })
+    }
+
+    async fn log_in(&self, endpoint: &str, with_user: bool) -> Result<Client, Failure> {
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
+            .with_keep_alive_while_idle(true)
+            .with_require_leader(true);
+        if let Some(tls) = &self.config.tls {
+            options = options.with_tls(tls.clone());
+        }
+        if let (true, Some((name, password))) = (with_user, &self.config.user) {
+            options = options.with_user(name, password).with_auto_token_refresh(true);
+        }
+        Ok(Client::connect([endpoint], Some(options)).await?)
+    }
+}
+
+/// Delays between tries, growing and jittered.
+pub(super) fn delays() -> impl Iterator<Item = Duration> {
+    ExponentialBuilder::new()
+        .with_min_delay(RETRY_DELAY_MIN)
+        .with_max_delay(RETRY_DELAY_MAX)
+        .without_max_times()
+        .with_jitter()
+        .build()
+}

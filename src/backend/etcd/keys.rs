@@ -1,0 +1,171 @@
+//! Names of keys: from a resource ID to etcd's keys and back, injectively.
+
+use crate::lock::ResourceId;
+
+/// Where this store's keys lie below its prefix.
+///
+/// ```text
+/// PREFIX/r/RESOURCE/h              the holder's record, under the grant's lease
+/// PREFIX/r/RESOURCE/q/SESSION-SEQ  a waiter, under its process's session lease
+/// PREFIX/s/SESSION                 a process's session, under the same lease
+/// ```
+///
+/// In RESOURCE, `%` and `/` are written `%25` and `%2F`, so two resources never
+/// share a key (trap 29) and no resource's range contains another's. All of a
+/// resource's keys are one range, so that one watch sees them all.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    root: String,
+}
+
+/// A waiter's key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct EntryId {
+    /// The session it was put under.
+    pub(super) session: String,
+    /// Its number in that session: entries of one batch share a revision, and
+    /// are then ordered by it.
+    pub(super) seq: u64,
+}
+
+/// What one of a resource's keys is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The holder's.
+    Holder,
+    /// A waiter's.
+    Entry(EntryId),
+    /// Nothing that leasehold puts there.
+    Other,
+}
+
+impl Keys {
+    /// Keys below `prefix`; a slash at its end makes no difference, and an
+    /// empty one has none before the first part.
+    pub(super) fn new(prefix: &str) -> Self {
+        let prefix = prefix.trim_end_matches('/');
+        let root = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        Self { root }
+    }
+
+    /// What all keys begin with: what a role must be allowed to read and
+    /// write.
+    pub(super) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// The key of a resource's holder.
+    pub(super) fn holder(&self, resource: &ResourceId) -> String {
+        self.resource(resource) + "h"
+    }
+
+    /// What all keys of a resource begin with, and no other key.
+    pub(super) fn resource(&self, resource: &ResourceId) -> String {
+        let mut key = String::with_capacity(self.root.len() + resource.as_str().len() + 16);
+        key.push_str(&self.root);
+        key.push_str("r/");
+        for c in resource.as_str().chars() {
+            match c {
+                '%' => key.push_str("%25"),
+                '/' => key.push_str("%2F"),
+                _ => key.push(c),
+            }
+        }
+        key.push('/');
+        key
+    }
+
+    /// What the keys of a resource's waiters begin with.
+    pub(super) fn queue(&self, resource: &ResourceId) -> String {
+        self.resource(resource) + "q/"
+    }
+
+    /// A waiter's key.
+    pub(super) fn entry(&self, resource: &ResourceId, id: &EntryId) -> String {
+        format!("{}{}-{:016x}", self.queue(resource), id.session, id.seq)
+    }
+
+    /// The key of a session.
+    pub(super) fn session(&self, session: &str) -> String {
+        format!("{}s/{session}", self.root)
+    }
+
+    /// What `key`, which lies in the resource's range, is.
+    pub(super) fn part(&self, resource: &ResourceId, key: &[u8]) -> Part {
+        let prefix = self.resource(resource);
+        let Some(rest) =
+            key.strip_prefix(prefix.as_bytes()).and_then(|rest| std::str::from_utf8(rest).ok())
+        else {
+            return Part::Other;
+        };
+        if rest == "h" {
+            return Part::Holder;
+        }
+        let entry = rest.strip_prefix("q/").and_then(|entry| entry.rsplit_once('-'));
+        match entry.map(|(session, seq)| (session, u64::from_str_radix(seq, 16))) {
+            Some((session, Ok(seq))) => Part::Entry(EntryId { session: session.into(), seq }),
+            _ => Part::Other,
+        }
+    }
+}
+
+/// The end of the range of keys that begin with `prefix`.
+pub(super) fn range_end(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    // Every prefix of ours ends in `/`, so its last byte never overflows.
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn resource(id: &str) -> ResourceId {
+        ResourceId::new(id).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn two_resources_never_share_a_key_or_a_range(a in "[%/a-z25F|é]{1,12}", b in "[%/a-z25F|é]{1,12}") {
+            let keys = Keys::new("/locks");
+            let (ka, kb) = (keys.resource(&resource(&a)), keys.resource(&resource(&b)));
+            prop_assert_eq!(a == b, ka == kb);
+            if a != b {
+                prop_assert!(!ka.starts_with(&kb) && !kb.starts_with(&ka));
+                let entry = keys.entry(&resource(&a), &EntryId { session: "s".into(), seq: 1 });
+                prop_assert!(!(kb.as_bytes()..range_end(&kb).as_slice()).contains(&entry.as_bytes()));
+            }
+        }
+
+        #[test]
+        fn a_waiters_key_is_read_back(id in "\\PC{1,20}", session in "[0-9a-f-]{1,20}", seq: u64) {
+            let keys = Keys::new("p");
+            let Ok(resource) = ResourceId::new(&id) else { return Ok(()) };
+            let entry = EntryId { session, seq };
+            let key = keys.entry(&resource, &entry);
+            prop_assert_eq!(keys.part(&resource, key.as_bytes()), Part::Entry(entry));
+        }
+    }
+
+    #[test]
+    fn the_prefix_may_be_empty_and_its_last_slash_makes_no_difference() {
+        assert_eq!(Keys::new("").holder(&resource("a/b")), "r/a%2Fb/h");
+        assert_eq!(
+            Keys::new("/x/").holder(&resource("a")),
+            Keys::new("/x").holder(&resource("a"))
+        );
+    }
+
+    #[test]
+    fn a_foreign_key_is_neither_holder_nor_waiter() {
+        let keys = Keys::new("p");
+        for foreign in ["p/r/a/q/nonsense", "p/r/a/q/s-zz", "p/r/a/x", "p/r/b/h"] {
+            assert_eq!(keys.part(&resource("a"), foreign.as_bytes()), Part::Other);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! etcd: the safest backend.
+//!
+//! A grant is a key under a lease of its own; its token is the key's creation
+//! revision. Two things make it fast: concurrent writes travel as nested
+//! transactions of one etcd transaction ([`committer`]), and leases are kept
+//! for reuse instead of being granted and revoked per lock ([`leases`]).
+//!
+//! ```text
+//! backend ── acquire, wait, release, renew ── the verbs
+//!    │            │        │
+//!    │         queue ── mirror      who waits, and whose turn it is
+//!    │            │        │
+//!    ├── session  │      grants     what this process itself made
+//!    ├── leases ──┴── keeper        leases for reuse, one keep-alive stream
+//!    └── committer ── batcher       group commit
+//!             │
+//!        connection ── failure      one endpoint at a time, the next on a loss
+//! ```
+
+mod acquire;
+mod backend;
+mod background;
+mod batcher;
+mod committer;
+mod config;
+mod connection;
+mod failure;
+mod grants;
+mod keeper;
+mod keys;
+mod leases;
+mod mirror;
+mod op;
+mod pool;
+mod queue;
+mod record;
+mod release;
+mod renew;
+mod replay;
+mod session;
+mod wait;
+mod watch;
+
+use std::sync::Arc;
+
+use super::{Kind, OpenError};
+use backend::EtcdBackend;
+use config::Config;
+
+/// The kind.
+pub(super) const KIND: Kind = Kind {
+    name: "etcd",
+    read: |properties| {
+        let config = Config::read(properties);
+        Box::new(move |context| {
+            Box::pin(async move {
+                let backend = EtcdBackend::open(config, context.settings).await?;
+                Ok::<Arc<dyn crate::lock::Backend>, OpenError>(Arc::new(backend))
+            })
+        })
+    },
+};

@@ -1,0 +1,94 @@
+//! One write: a transaction that may travel in a batch.
+
+use std::sync::Arc;
+
+use etcd_client::{Compare, Txn, TxnOp, TxnOpResponse};
+use tokio::time::Instant;
+
+use super::failure::Refusal;
+use crate::lock::ResourceId;
+
+/// Bytes that an operation costs besides its keys and values.
+const OVERHEAD_BYTES: usize = 160;
+
+/// A compared write. At most two comparisons and two operations a branch, which
+/// is what a nested transaction may have when a batch is full.
+#[derive(Clone, Debug)]
+pub(super) struct Op {
+    /// Whose holder key it writes: no other such write is in flight meanwhile.
+    /// `None` for keys that nobody else writes.
+    pub(super) claims: Option<ResourceId>,
+    pub(super) when: Vec<Compare>,
+    pub(super) then: Vec<TxnOp>,
+    pub(super) otherwise: Vec<TxnOp>,
+    /// Of keys and values together.
+    pub(super) bytes: usize,
+    /// Not sent after this.
+    pub(super) until: Instant,
+    /// Not sent after this either, because its lease would then have too
+    /// little left.
+    pub(super) fresh_until: Option<Instant>,
+}
+
+impl Op {
+    /// The size it takes up in a request, about.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.bytes + OVERHEAD_BYTES
+    }
+
+    /// The transaction.
+    pub(super) fn txn(&self) -> Txn {
+        Txn::new()
+            .when(self.when.clone())
+            .and_then(self.then.clone())
+            .or_else(self.otherwise.clone())
+    }
+}
+
+/// What became of an [`Op`] that was committed.
+#[derive(Clone, Debug)]
+pub(super) struct Reply {
+    /// Which branch was taken.
+    pub(super) succeeded: bool,
+    /// The revision after the batch, and that of what was written in it.
+    pub(super) revision: u64,
+    /// When the batch was sent.
+    pub(super) sent: Instant,
+    /// What the branch's operations answered.
+    pub(super) responses: Vec<TxnOpResponse>,
+}
+
+impl Reply {
+    /// The first pair that the operation at `index` read or replaced.
+    pub(super) fn pair(&self, index: usize) -> Option<&etcd_client::KeyValue> {
+        match self.responses.get(index)? {
+            TxnOpResponse::Get(get) => get.kvs().first(),
+            TxnOpResponse::Delete(deleted) => deleted.prev_kvs().first(),
+            TxnOpResponse::Put(put) => put.prev_key(),
+            TxnOpResponse::Txn(_) => None,
+        }
+    }
+}
+
+/// Why an [`Op`] was not committed, as far as known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OpError {
+    /// Its lease was no longer fresh enough when its turn came; not sent.
+    Stale,
+    /// Not sent, or certainly not applied.
+    NotSent(Arc<str>),
+    /// Refused, by itself.
+    Refused(Refusal, Arc<str>),
+    /// It may have been applied, or may yet be.
+    Unknown(Arc<str>),
+}
+
+impl OpError {
+    /// The reason.
+    pub(super) fn why(&self) -> Arc<str> {
+        match self {
+            Self::Stale => "no fresh lease could be had in time".into(),
+            Self::NotSent(why) | Self::Refused(_, why) | Self::Unknown(why) => Arc::clone(why),
+        }
+    }
+}

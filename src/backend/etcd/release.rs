@@ -1,0 +1,236 @@
+//! UNLOCK: by owner, by force, or of an attempt.
+
+use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, TxnOp};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    acquire::{as_etcd, revision},
+    backend::Core,
+    failure::Failure,
+    grants::LocalGrant,
+    op::{Op, OpError, Reply},
+    record::Record,
+};
+use crate::lock::{Attempt, BackendError, LockId, Release, ReleaseOf, ResourceId};
+
+/// What must be so for the holder's key to be deleted.
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    /// It is this grant's, renewed or not.
+    Grant(u64),
+    /// It was not written since.
+    Unchanged(u64),
+}
+
+impl Core {
+    /// Ends a grant.
+    pub(super) async fn release(
+        &self,
+        release: &Release,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        match &release.of {
+            ReleaseOf::Owner(lock_id) => {
+                self.release_grant(release, Some(lock_id), until).await
+            }
+            ReleaseOf::Anyone => self.release_grant(release, None, until).await,
+            ReleaseOf::Attempt(attempt) => self.release_attempt(attempt, until).await,
+        }
+    }
+
+    /// Ends the grant of this lock ID, or whoever's it is.
+    async fn release_grant(
+        &self,
+        release: &Release,
+        lock_id: Option<&LockId>,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        let resource = &release.resource;
+        // What a try before this call, or in it, may have done.
+        let mut may_have_happened = release.aim.bound().is_some();
+        let mut lost: Option<std::sync::Arc<str>> = None;
+        let first_call = !may_have_happened;
+        let mut token =
+            lock_id.and_then(|id| self.grants.named(resource, id)).map(|grant| grant.token);
+        loop {
+            let target = match token.take() {
+                Some(token) => token,
+                None => match self.holder(resource, until).await {
+                    Err(failure) => return Err(self.unread(failure, may_have_happened, lost)),
+                    Ok(pair) => match target(pair.as_ref(), lock_id) {
+                        Ok(token) => token,
+                        // The delete whose answer was lost was for a grant that
+                        // was there: it is over, as was asked for.
+                        Err(_) if lost.is_some() => return Ok(()),
+                        Err(not_held) => return Err(not_held),
+                    },
+                },
+            };
+            let bound = release.aim.bound_or(target);
+            if target > bound && (lost.is_some() || !first_call) {
+                return match lost {
+                    Some(_) => Ok(()),
+                    None => Err(BackendError::NotHeld { held: true }),
+                };
+            }
+            let op = self.delete_op(resource, Expected::Grant(target), until);
+            match self.commit(op).await {
+                Ok(reply) if reply.succeeded => {
+                    self.deleted(resource, target, &reply);
+                    return Ok(());
+                }
+                Ok(reply) => {
+                    self.ended_elsewhere(resource, target);
+                    let there = reply.pair(0);
+                    match self::target(there, lock_id) {
+                        // Another grant has taken its place; without anything
+                        // unknown it is the one to end now.
+                        Ok(_) if lost.is_none() && first_call && Instant::now() < until => {}
+                        _ if lost.is_some() => return Ok(()),
+                        _ => return Err(BackendError::NotHeld { held: there.is_some() }),
+                    }
+                }
+                Err(OpError::Unknown(why)) => {
+                    may_have_happened = true;
+                    if Instant::now() >= until {
+                        return Err(BackendError::Unknown(why));
+                    }
+                    lost = Some(why);
+                }
+                Err(error) if may_have_happened => {
+                    return Err(BackendError::Unknown(error.why()));
+                }
+                Err(error) => return Err(BackendError::Unavailable(error.why())),
+            }
+        }
+    }
+
+    fn unread(
+        &self,
+        failure: Failure,
+        may_have_happened: bool,
+        lost: Option<std::sync::Arc<str>>,
+    ) -> BackendError {
+        match lost {
+            Some(why) => BackendError::Unknown(why),
+            None if may_have_happened => BackendError::Unknown(failure.why().clone()),
+            None => failure.unavailable(),
+        }
+    }
+
+    /// Ends what an attempt made, after everything that was sent for it.
+    async fn release_attempt(
+        &self,
+        attempt: &Attempt,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        if let Some(flight) = self.flights.get(attempt.id) {
+            flight.unwanted.cancel();
+            tokio::select! {
+                biased;
+                () = flight.ended.cancelled() => {}
+                () = sleep_until(until) => {
+                    return Err(BackendError::Unknown("the attempt has not ended yet".into()));
+                }
+            }
+        }
+        let resource = &attempt.resource;
+        // Never renewed or claimed: its key is as the attempt wrote it.
+        let mut known = self.grants.made_by(resource, attempt.id).map(|grant| grant.token);
+        loop {
+            let (token, expected) = match known.take() {
+                Some(token) => (token, Expected::Unchanged(token)),
+                None => {
+                    let pair = self.holder(resource, until).await;
+                    let pair =
+                        pair.map_err(|failure| BackendError::Unknown(failure.why().clone()))?;
+                    match pair.filter(|pair| {
+                        Record::decode(pair.value())
+                            .is_some_and(|record| record.made_by(attempt.id))
+                    }) {
+                        None => return Ok(()),
+                        Some(pair) => (
+                            revision(pair.create_revision()),
+                            Expected::Unchanged(revision(pair.mod_revision())),
+                        ),
+                    }
+                }
+            };
+            match self.commit(self.delete_op(resource, expected, until)).await {
+                Ok(reply) if reply.succeeded => {
+                    self.deleted(resource, token, &reply);
+                    return Ok(());
+                }
+                Err(error) if !matches!(error, OpError::Unknown(_)) => {
+                    return Err(BackendError::Unknown(error.why()));
+                }
+                // Changed, or unknown: look again.
+                Ok(_) | Err(_) if Instant::now() < until => {}
+                Ok(_) | Err(_) => {
+                    return Err(BackendError::Unknown("etcd was too slow to confirm".into()));
+                }
+            }
+        }
+    }
+
+    /// A delete by this process is known to have happened: the leases that were
+    /// its own are free again, and others end with it.
+    fn deleted(&self, resource: &ResourceId, token: u64, reply: &Reply) {
+        self.grants.saw(resource, false);
+        if let Some(older) = self.grants.remove_older(resource, token) {
+            self.leases.revoke_later(older.lease.id);
+        }
+        let lease_of_key = reply.pair(0).map_or(0, KeyValue::lease);
+        match self.grants.remove(resource, token) {
+            Some(LocalGrant { lease, .. }) => {
+                if lease.id != lease_of_key {
+                    self.leases.revoke_later(lease_of_key);
+                }
+                self.leases.give(lease);
+            }
+            None => self.leases.revoke_later(lease_of_key),
+        }
+    }
+
+    /// A grant of this process's was ended by somebody else, who may be about
+    /// to revoke its lease: it is not for reuse.
+    fn ended_elsewhere(&self, resource: &ResourceId, token: u64) {
+        if let Some(grant) = self.grants.remove(resource, token) {
+            self.leases.revoke_later(grant.lease.id);
+        }
+    }
+
+    fn delete_op(&self, resource: &ResourceId, expected: Expected, until: Instant) -> Op {
+        let key = self.keys.holder(resource);
+        let compare = match expected {
+            Expected::Grant(token) => {
+                Compare::create_revision(key.clone(), CompareOp::Equal, as_etcd(token))
+            }
+            Expected::Unchanged(revision) => {
+                Compare::mod_revision(key.clone(), CompareOp::Equal, as_etcd(revision))
+            }
+        };
+        Op {
+            claims: Some(resource.clone()),
+            bytes: 3 * key.len(),
+            when: vec![compare],
+            then: vec![TxnOp::delete(key.clone(), Some(DeleteOptions::new().with_prev_key()))],
+            otherwise: vec![TxnOp::get(key, None)],
+            until,
+            fresh_until: None,
+        }
+    }
+}
+
+/// The token of the grant to end, if there is one that may be ended so.
+fn target(pair: Option<&KeyValue>, lock_id: Option<&LockId>) -> Result<u64, BackendError> {
+    let Some(pair) = pair else { return Err(BackendError::NotHeld { held: false }) };
+    let may_end = lock_id.is_none_or(|lock_id| {
+        Record::decode(pair.value()).is_some_and(|record| record.is(lock_id))
+    });
+    if may_end {
+        Ok(revision(pair.create_revision()))
+    } else {
+        Err(BackendError::NotHeld { held: true })
+    }
+}

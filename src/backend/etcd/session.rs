@@ -1,0 +1,326 @@
+//! The session under whose lease a process's waiters stand.
+//!
+//! When the process dies, the lease ends within seconds, and its waiters with
+//! it. The session has a key of its own, which every entry compares: so an
+//! entry cannot appear after its session is gone, and writing that key anew
+//! fences off whatever entry is still on its way after a lost answer.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
+use tokio::time::{Instant, interval};
+use tracing::warn;
+use uuid::Uuid;
+
+use super::{
+    acquire::as_etcd,
+    background::Background,
+    committer::Committer,
+    failure::Failure,
+    keeper::{KeepError, Keeper},
+    keys::{EntryId, Keys},
+    leases::Leases,
+    op::{Op, OpError},
+    pool::Lease,
+};
+
+/// A dead process's waiters are passed over after this, plus the half second
+/// in which etcd looks for expired leases.
+const SESSION_TTL_S: u64 = 3;
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_millis(2_500);
+/// How long a session without waiters is kept.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+/// How long closing waits for the lease to be revoked.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Session {
+    id: String,
+    lease: Lease,
+    /// The revision of its key that entries compare.
+    epoch: AtomicU64,
+    next_seq: AtomicU64,
+}
+
+impl Session {
+    /// The next entry's name.
+    pub(super) fn next_entry(&self) -> EntryId {
+        let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
+        EntryId { session: self.id.clone(), seq }
+    }
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    /// It stands in the queue since this revision.
+    At(u64),
+    /// Its session is gone; it was not put.
+    SessionLost,
+}
+
+/// See the module.
+pub(super) struct Sessions {
+    keys: Keys,
+    committer: Arc<Committer>,
+    leases: Arc<Leases>,
+    keeper: Keeper,
+    /// Begins the name of every session of this backend instance.
+    instance: String,
+    made: AtomicU64,
+    current: tokio::sync::Mutex<Option<Arc<Session>>>,
+    /// One fence at a time.
+    fencing: tokio::sync::Mutex<()>,
+}
+
+impl Sessions {
+    /// Starts what keeps the session alive; its task ends with `background`.
+    pub(super) fn start(
+        keys: Keys,
+        committer: Arc<Committer>,
+        leases: Arc<Leases>,
+        keeper: Keeper,
+        background: &Background,
+    ) -> Arc<Self> {
+        let sessions = Arc::new(Self {
+            keys,
+            committer,
+            leases,
+            keeper,
+            instance: Uuid::new_v4().simple().to_string(),
+            made: AtomicU64::new(0),
+            current: tokio::sync::Mutex::default(),
+            fencing: tokio::sync::Mutex::default(),
+        });
+        background.spawn(Arc::clone(&sessions).keep());
+        sessions
+    }
+
+    /// Whether an entry is of this backend instance.
+    pub(super) fn is_own(&self, entry: &EntryId) -> bool {
+        entry.session.starts_with(&self.instance)
+    }
+
+    /// The session, or a new one.
+    pub(super) async fn current(&self, until: Instant) -> Result<Arc<Session>, OpError> {
+        let mut current = self.current.lock().await;
+        if let Some(session) = &*current {
+            return Ok(Arc::clone(session));
+        }
+        let session = Arc::new(self.create(until).await?);
+        *current = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// Puts an entry unless the session is gone. An answer that is lost is
+    /// found out: the entry is fenced off, then looked for.
+    pub(super) async fn enter(
+        &self,
+        session: &Session,
+        key: &str,
+        value: String,
+        until: Instant,
+    ) -> Result<Entered, OpError> {
+        loop {
+            let epoch = session.epoch.load(Ordering::Acquire);
+            let session_key = self.keys.session(&session.id);
+            let put = PutOptions::new().with_lease(session.lease.id);
+            let op = Op {
+                claims: None,
+                bytes: key.len() + 2 * session_key.len() + value.len(),
+                when: vec![Compare::mod_revision(
+                    session_key.clone(),
+                    CompareOp::Equal,
+                    as_etcd(epoch),
+                )],
+                then: vec![TxnOp::put(key, value.clone(), Some(put))],
+                otherwise: vec![TxnOp::get(session_key, None)],
+                until,
+                fresh_until: None,
+            };
+            match self.committer.commit(op).await {
+                Ok(reply) if reply.succeeded => return Ok(Entered::At(reply.revision)),
+                Ok(reply) => match reply.pair(0) {
+                    None => {
+                        self.lose(session).await;
+                        return Ok(Entered::SessionLost);
+                    }
+                    // Fenced meanwhile, for another entry's sake.
+                    Some(pair) => {
+                        let now = super::acquire::revision(pair.mod_revision());
+                        session.epoch.fetch_max(now, Ordering::AcqRel);
+                    }
+                },
+                Err(OpError::Unknown(why)) => {
+                    if !self.fence(session, until).await? {
+                        self.lose(session).await;
+                        return Ok(Entered::SessionLost);
+                    }
+                    match self.find(key, until).await {
+                        Ok(Some(revision)) => return Ok(Entered::At(revision)),
+                        Ok(None) => {}
+                        Err(_) => return Err(OpError::Unknown(why)),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            if Instant::now() >= until {
+                return Err(OpError::NotSent("the queue could not be entered in time".into()));
+            }
+        }
+    }
+
+    /// Removes an entry that is known to have been put.
+    pub(super) async fn delete_entry(&self, key: &str, until: Instant) -> Result<(), OpError> {
+        let op = Op {
+            claims: None,
+            bytes: key.len(),
+            when: Vec::new(),
+            then: vec![TxnOp::delete(key, None)],
+            otherwise: Vec::new(),
+            until,
+            fresh_until: None,
+        };
+        self.committer.commit(op).await.map(|_| ())
+    }
+
+    /// Removes an entry that may have been put, or may yet be.
+    pub(super) async fn remove_entry(
+        &self,
+        session: &Session,
+        key: &str,
+        until: Instant,
+    ) -> Result<(), OpError> {
+        if self.fence(session, until).await? {
+            self.delete_entry(key, until).await
+        } else {
+            // The entries went with the session.
+            self.lose(session).await;
+            Ok(())
+        }
+    }
+
+    /// Gives the session back.
+    pub(super) async fn close(&self) {
+        let session = self.current.lock().await.take();
+        if let Some(session) = session {
+            let until = Instant::now() + CLOSE_TIMEOUT;
+            let _ = self.leases.revoke(session.lease.id, until).await;
+        }
+    }
+
+    async fn create(&self, until: Instant) -> Result<Session, OpError> {
+        let failed = |failure: Failure| OpError::NotSent(Arc::clone(failure.why()));
+        let lease = self.leases.grant(SESSION_TTL_S, until).await.map_err(failed)?;
+        let id = format!("{}.{}", self.instance, self.made.fetch_add(1, Ordering::Relaxed));
+        let key = self.keys.session(&id);
+        let op = Op {
+            claims: None,
+            bytes: 2 * key.len(),
+            when: Vec::new(),
+            then: vec![TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease.id)))],
+            otherwise: Vec::new(),
+            until,
+            fresh_until: None,
+        };
+        match self.committer.commit(op).await {
+            Ok(reply) => Ok(Session {
+                id,
+                lease,
+                epoch: AtomicU64::new(reply.revision),
+                next_seq: AtomicU64::new(0),
+            }),
+            Err(error) => {
+                // Nothing else is under it.
+                self.leases.revoke_later(lease.id);
+                Err(OpError::NotSent(error.why()))
+            }
+        }
+    }
+
+    /// Writes the session's key anew, so that no entry that is on its way can
+    /// be put any more; `false` if the session is gone.
+    async fn fence(&self, session: &Session, until: Instant) -> Result<bool, OpError> {
+        let _one = self.fencing.lock().await;
+        let key = self.keys.session(&session.id);
+        loop {
+            let put = PutOptions::new().with_lease(session.lease.id);
+            let op = Op {
+                claims: None,
+                bytes: 2 * key.len(),
+                when: vec![Compare::create_revision(key.clone(), CompareOp::Greater, 0)],
+                then: vec![TxnOp::put(key.clone(), "", Some(put))],
+                otherwise: Vec::new(),
+                until,
+                fresh_until: None,
+            };
+            match self.committer.commit(op).await {
+                Ok(reply) if reply.succeeded => {
+                    session.epoch.fetch_max(reply.revision, Ordering::AcqRel);
+                    return Ok(true);
+                }
+                Ok(_) => return Ok(false),
+                // A fence may be written twice.
+                Err(OpError::Unknown(_)) if Instant::now() < until => {}
+                Err(error) => return Err(OpError::Unknown(error.why())),
+            }
+        }
+    }
+
+    async fn find(&self, key: &str, until: Instant) -> Result<Option<u64>, Failure> {
+        let get = vec![TxnOp::get(key, None)];
+        let read = self.committer.connection().read(get, until).await?;
+        Ok(match read.op_responses().first() {
+            Some(etcd_client::TxnOpResponse::Get(get)) => {
+                get.kvs().first().map(|pair| super::acquire::revision(pair.create_revision()))
+            }
+            _ => None,
+        })
+    }
+
+    async fn lose(&self, lost: &Session) {
+        let mut current = self.current.lock().await;
+        if current.as_ref().is_some_and(|session| session.id == lost.id) {
+            warn!("the session with etcd was lost; waiters queue again");
+            *current = None;
+        }
+    }
+
+    async fn keep(self: Arc<Self>) {
+        let mut ticks = interval(KEEP_ALIVE_INTERVAL);
+        let mut used = Instant::now();
+        loop {
+            ticks.tick().await;
+            let session = {
+                let mut current = self.current.lock().await;
+                match &*current {
+                    None => {
+                        used = Instant::now();
+                        continue;
+                    }
+                    Some(session) if Arc::strong_count(session) > 1 => used = Instant::now(),
+                    Some(session) if used.elapsed() >= IDLE_MAX => {
+                        self.leases.revoke_later(session.lease.id);
+                        *current = None;
+                        continue;
+                    }
+                    Some(_) => {}
+                }
+                current.clone()
+            };
+            let Some(session) = session else { continue };
+            let until = Instant::now() + KEEP_ALIVE_TIMEOUT;
+            if self.keeper.keep_alive(session.lease.id, until).await == Err(KeepError::Dead) {
+                self.lose(&session).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! WAIT: enters the queue, waits for the turn, and promotes itself.
+
+use std::sync::Arc;
+
+use etcd_client::{Compare, CompareOp, GetOptions, TxnOp};
+use tokio::time::Instant;
+
+use super::{
+    acquire::{Resolved, as_etcd, revision, unavailable},
+    backend::{Core, Ended, Loose},
+    failure::Failure,
+    grants::Flight,
+    leases::lease_ttl_s,
+    op::{Op, OpError},
+    pool::Lease,
+    queue::{FULL, Place, Turn},
+    session::{Entered, Session},
+};
+use crate::lock::{Attempt, BackendError, Grant};
+
+/// What a promotion came to.
+enum Promoted {
+    /// Granted.
+    Granted(Grant),
+    /// Somebody holds the resource after all, since this revision.
+    Held(u64),
+    /// The entry is gone.
+    Lost,
+}
+
+/// An entry that was put.
+struct Entry {
+    session: Arc<Session>,
+    key: String,
+    /// Since when it stands in the queue.
+    entered: u64,
+}
+
+impl Entry {
+    fn loose(self) -> Loose {
+        Loose::Entry(self.session, self.key)
+    }
+}
+
+impl Core {
+    /// Waits until granted, or until the flight is not wanted any more.
+    pub(super) async fn wait(
+        self: &Arc<Self>,
+        attempt: &Attempt,
+        flight: &Flight,
+    ) -> Result<Grant, Ended> {
+        let _slot = self.waiters.enter()?;
+        if let Some(grant) = self.acquire_at_once(attempt).await? {
+            return Ok(grant);
+        }
+        let mut place = self.queues.join(self, &attempt.resource)?;
+        loop {
+            tokio::select! {
+                biased;
+                () = flight.unwanted.cancelled() => return Err(abandoned()),
+                ready = place.ready() => ready.map_err(unavailable)?,
+            }
+            if place.is_full(self.settings.waiters_per_resource_max) {
+                return Err(BackendError::TooManyWaiters(FULL).into());
+            }
+            let Some(entry) = self.enter(attempt, &mut place).await? else { continue };
+            match self.wait_in(attempt, flight, &place, &entry).await {
+                Ok(Some(grant)) => {
+                    place.leave();
+                    return Ok(grant);
+                }
+                // The place was lost; at the end of the queue, then.
+                Ok(None) => {}
+                Err(mut ended) => {
+                    place.leave();
+                    if self.sessions.delete_entry(&entry.key, self.step_until()).await.is_err()
+                    {
+                        ended.loose.push(entry.loose());
+                    }
+                    return Err(ended);
+                }
+            }
+        }
+    }
+
+    /// What a try would do, unless it is known to be in vain.
+    async fn acquire_at_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Ended> {
+        if attempt.request_id.is_none() && self.queues.is_contended(&attempt.resource) {
+            return Ok(None);
+        }
+        match self.acquire(attempt, self.step_until()).await {
+            Ok(grant) => Ok(Some(grant)),
+            Err(Ended { error: BackendError::Locked { .. }, .. }) => Ok(None),
+            Err(ended) => Err(ended),
+        }
+    }
+
+    /// Puts an entry; `None` if the session was lost.
+    async fn enter(
+        &self,
+        attempt: &Attempt,
+        place: &mut Place,
+    ) -> Result<Option<Entry>, Ended> {
+        let until = self.step_until();
+        let session =
+            self.sessions.current(until).await.map_err(|error| unavailable(error.why()))?;
+        let id = session.next_entry();
+        let key = self.keys.entry(&attempt.resource, &id);
+        place.enter(id);
+        match self.sessions.enter(&session, &key, attempt.id.to_string(), until).await {
+            Ok(Entered::At(entered)) => Ok(Some(Entry { session, key, entered })),
+            Ok(Entered::SessionLost) => Ok(None),
+            Err(OpError::Unknown(why)) => Err(Ended {
+                error: BackendError::Unknown(why),
+                loose: vec![Loose::Entry(session, key)],
+            }),
+            Err(error) => Err(unavailable(error.why())),
+        }
+    }
+
+    /// Waits with an entry; `None` if that is gone.
+    async fn wait_in(
+        &self,
+        attempt: &Attempt,
+        flight: &Flight,
+        place: &Place,
+        entry: &Entry,
+    ) -> Result<Option<Grant>, Ended> {
+        loop {
+            let turn = tokio::select! {
+                biased;
+                () = flight.unwanted.cancelled() => return Err(abandoned()),
+                turn = place.turn(entry.entered) => turn,
+            };
+            match turn {
+                Turn::Mine => match self.promote(attempt, entry).await? {
+                    Promoted::Granted(grant) => return Ok(Some(grant)),
+                    Promoted::Held(since) => place.saw_holder(since),
+                    Promoted::Lost => return Ok(None),
+                },
+                Turn::Lost => return Ok(None),
+                Turn::Outage(why) => return Err(unavailable(why)),
+            }
+        }
+    }
+
+    async fn promote(&self, attempt: &Attempt, entry: &Entry) -> Result<Promoted, Ended> {
+        let until = self.step_until();
+        loop {
+            let lease = self.leases.take(lease_ttl_s(attempt.ttl), until).await;
+            let lease = lease.map_err(Failure::unavailable)?;
+            let asked = Instant::now();
+            match self.commit(self.promote_op(attempt, entry, &lease, until)).await {
+                Ok(reply) if reply.succeeded => {
+                    let grant = self.granted(attempt, lease, reply.revision, reply.sent)?;
+                    return Ok(Promoted::Granted(grant));
+                }
+                Ok(reply) => {
+                    self.leases.give(lease);
+                    return Ok(match reply.pair(0) {
+                        Some(holder) => Promoted::Held(revision(holder.mod_revision())),
+                        None => Promoted::Lost,
+                    });
+                }
+                Err(OpError::Unknown(why)) => {
+                    match self.resolve(attempt, &lease, until).await {
+                        Ok(Resolved::Made(token)) => {
+                            return Ok(Promoted::Granted(
+                                self.granted(attempt, lease, token, asked)?,
+                            ));
+                        }
+                        Ok(Resolved::Undone) if Instant::now() < until => {}
+                        Ok(Resolved::Undone) => return Err(unavailable(why)),
+                        Err(_) => {
+                            let loose = vec![Loose::Lease(lease.id)];
+                            return Err(Ended { error: BackendError::Unknown(why), loose });
+                        }
+                    }
+                }
+                Err(error) => self.not_written(lease, &error, until)?,
+            }
+        }
+    }
+
+    /// Nothing stands before the entry, and nothing ever will, so that needs
+    /// no comparison.
+    fn promote_op(
+        &self,
+        attempt: &Attempt,
+        entry: &Entry,
+        lease: &Lease,
+        until: Instant,
+    ) -> Op {
+        let (key, put, bytes) = self.holder_put(attempt, lease);
+        let at = as_etcd(entry.entered);
+        Op {
+            claims: Some(attempt.resource.clone()),
+            bytes: 2 * bytes + 2 * entry.key.len(),
+            when: vec![
+                Compare::create_revision(key.clone(), CompareOp::Equal, 0),
+                Compare::create_revision(entry.key.clone(), CompareOp::Equal, at),
+            ],
+            then: vec![put, TxnOp::delete(entry.key.clone(), None)],
+            otherwise: vec![TxnOp::get(key, Some(GetOptions::new().with_keys_only()))],
+            until,
+            fresh_until: Some(lease.fresh_until()),
+        }
+    }
+}
+
+/// Nobody hears it.
+fn abandoned() -> Ended {
+    BackendError::Unavailable("the caller has gone".into()).into()
+}
