@@ -1,0 +1,348 @@
+//! Try, renew, unlock, force, replay: what holds without any fault.
+
+use std::{sync::Arc, time::Duration};
+
+use etcd_client::PutOptions;
+use leasehold::lock::{AttemptId, BackendError, LockId};
+
+use crate::{
+    Case, cases,
+    etcd::{EtcdServer, Version},
+    fixture::*,
+};
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases![
+        a_lock_is_exclusive_until_unlocked_by_any_process,
+        tokens_rise_and_stay_for_the_grants_life,
+        tokens_rise_across_a_restart_of_etcd,
+        a_failed_try_writes_nothing,
+        a_lock_id_that_holds_nothing_is_told_so,
+        force_ends_anybodys_grant,
+        a_replay_finds_its_grant_and_no_clean_up_ends_it,
+        a_replay_must_ask_for_the_same,
+        an_expired_grant_is_never_revived,
+        a_renewal_changes_the_ttl_either_way,
+        a_deleted_key_is_not_renewed,
+        a_short_ttl_is_rounded_up_and_told,
+        a_reused_lease_gives_the_whole_ttl,
+        leases_return_to_the_kept_ones_and_end_at_close,
+        a_retried_unlock_never_ends_a_later_grant,
+        foreign_values_count_as_held,
+        odd_names_and_prefixes_do_not_meet,
+        many_locks_at_once_are_all_granted,
+    ]
+}
+
+async fn a_lock_is_exclusive_until_unlocked_by_any_process(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    let grant = try_lock(&a, "r").await.unwrap();
+    assert!(grant.created);
+    for backend in [&a, &b] {
+        assert!(matches!(try_lock(backend, "r").await, Err(BackendError::Locked { .. })));
+    }
+    unlock(&b, "r", &grant).await.unwrap();
+    assert_eq!(unlock(&a, "r", &grant).await, Err(BackendError::NotHeld { held: false }));
+    let again = try_lock(&b, "r").await.unwrap();
+    unlock(&b, "r", &again).await.unwrap();
+}
+
+async fn tokens_rise_and_stay_for_the_grants_life(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let mut last = 0;
+    for round in 0..20 {
+        let grant = try_lock(&backend, "r").await.unwrap();
+        assert!(token(&grant) > last);
+        last = token(&grant);
+        for ttl in [30, 20 + round % 2] {
+            renew(&backend, "r", &grant.lock_id, Duration::from_secs(ttl)).await.unwrap();
+        }
+        let found = server.client().await.get("/t/r/r/h", None).await.unwrap();
+        assert_eq!(found.kvs()[0].create_revision() as u64, last);
+        unlock(&backend, "r", &grant).await.unwrap();
+    }
+}
+
+async fn tokens_rise_across_a_restart_of_etcd(version: Version) {
+    let mut server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let grant = try_lock(&backend, "r").await.unwrap();
+    unlock(&backend, "r", &grant).await.unwrap();
+    server.restart();
+    server.ready().await;
+    eventually("the backend finds etcd again", || async {
+        backend.ping(until()).await.is_ok()
+    })
+    .await;
+    assert!(token(&try_lock(&backend, "r").await.unwrap()) > token(&grant));
+}
+
+async fn a_failed_try_writes_nothing(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    try_lock(&a, "r").await.unwrap();
+    let _ = try_lock(&b, "r").await;
+    let (revision, leases) = (server.revision().await, server.leases().await);
+    let raft = server.raft_index().await;
+    for _ in 0..300 {
+        for backend in [&a, &b] {
+            assert!(matches!(try_lock(backend, "r").await, Err(BackendError::Locked { .. })));
+        }
+    }
+    assert_eq!(server.revision().await, revision);
+    assert_eq!(server.leases().await, leases);
+    assert!(server.raft_index().await < raft + 20, "failed tries are raft entries");
+    assert_eq!(keys(&server, "/t/").await, ["/t/r/r/h"]);
+}
+
+async fn a_lock_id_that_holds_nothing_is_told_so(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let nobody = LockId::new("nobody").unwrap();
+    let free = BackendError::NotHeld { held: false };
+    assert_eq!(renew(&backend, "r", &nobody, TTL).await, Err(free.clone()));
+    assert_eq!(force(&backend, "r").await, Err(free.clone()));
+    let grant = try_lock(&backend, "r").await.unwrap();
+    let held = BackendError::NotHeld { held: true };
+    assert_eq!(renew(&backend, "r", &nobody, TTL).await, Err(held.clone()));
+    let mut other = grant.clone();
+    other.lock_id = nobody;
+    assert_eq!(unlock(&backend, "r", &other).await, Err(held));
+    unlock(&backend, "r", &grant).await.unwrap();
+    assert_eq!(renew(&backend, "r", &grant.lock_id, TTL).await, Err(free));
+}
+
+async fn force_ends_anybodys_grant(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    let grant = try_lock(&a, "r").await.unwrap();
+    force(&b, "r").await.unwrap();
+    let next = try_lock(&b, "r").await.unwrap();
+    assert_eq!(unlock(&a, "r", &grant).await, Err(BackendError::NotHeld { held: true }));
+    assert_eq!(
+        renew(&a, "r", &grant.lock_id, TTL).await,
+        Err(BackendError::NotHeld { held: true })
+    );
+    unlock(&b, "r", &next).await.unwrap();
+}
+
+async fn a_replay_finds_its_grant_and_no_clean_up_ends_it(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    let first = repeatable("r", "secret");
+    let grant = a.try_lock(&first, until()).await.unwrap();
+    let repeated = repeatable("r", "secret");
+    let again = b.try_lock(&repeated, until()).await.unwrap();
+    assert!(!again.created);
+    assert_eq!((&again.lock_id, again.token), (&grant.lock_id, grant.token));
+    undo(&b, &repeated).await.unwrap();
+    undo(&a, &first).await.unwrap();
+    assert!(matches!(try_lock(&a, "r").await, Err(BackendError::Locked { .. })));
+    let waited = a.lock(&repeatable("r", "secret")).await.unwrap();
+    assert_eq!(waited.lock_id, grant.lock_id);
+    unlock(&a, "r", &again).await.unwrap();
+    try_lock(&b, "r").await.unwrap();
+}
+
+async fn a_replay_must_ask_for_the_same(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    backend.try_lock(&repeatable("r", "secret"), until()).await.unwrap();
+    let mut other = repeatable("r", "secret");
+    other.lock_id_given = true;
+    assert_eq!(
+        backend.try_lock(&other, until()).await,
+        Err(BackendError::ReplayMismatch { field: "lock_id" })
+    );
+}
+
+async fn an_expired_grant_is_never_revived(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    let grant = a.try_lock(&attempt("r", Duration::from_secs(1)), until()).await.unwrap();
+    let next = soon(lock(&b, "r")).await;
+    assert!(token(&next) > token(&grant));
+    assert!(next.since >= grant.since + grant.ttl, "it ended before its TTL");
+    unlock(&b, "r", &next).await.unwrap();
+    assert_eq!(
+        renew(&a, "r", &grant.lock_id, TTL).await,
+        Err(BackendError::NotHeld { held: false })
+    );
+    assert!(keys(&server, "/t/r/").await.is_empty());
+}
+
+async fn a_renewal_changes_the_ttl_either_way(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    let grant = try_lock(&a, "r").await.unwrap();
+    for (backend, ttl) in [(&a, 60), (&b, 90), (&a, 2), (&b, 40), (&b, 40)] {
+        let renewed =
+            renew(backend, "r", &grant.lock_id, Duration::from_secs(ttl)).await.unwrap();
+        assert_eq!(renewed.ttl, Duration::from_secs(ttl));
+        let mut client = server.client().await;
+        let pair = client.get("/t/r/r/h", None).await.unwrap().take_kvs().remove(0);
+        assert_eq!(pair.create_revision() as u64, token(&grant));
+        let lease = client.lease_client().time_to_live(pair.lease(), None).await.unwrap();
+        assert_eq!(lease.granted_ttl() as u64, ttl + 1);
+        assert!(lease.ttl() as u64 >= ttl, "{} of {ttl} s are left", lease.ttl());
+    }
+    unlock(&a, "r", &grant).await.unwrap();
+    assert!(try_lock(&b, "r").await.is_ok());
+}
+
+async fn a_deleted_key_is_not_renewed(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let grant = try_lock(&backend, "r").await.unwrap();
+    server.client().await.delete("/t/r/r/h", None).await.unwrap();
+    assert_eq!(
+        renew(&backend, "r", &grant.lock_id, TTL).await,
+        Err(BackendError::NotHeld { held: false })
+    );
+    assert_eq!(unlock(&backend, "r", &grant).await, Err(BackendError::NotHeld { held: false }));
+    try_lock(&backend, "r").await.unwrap();
+}
+
+async fn a_short_ttl_is_rounded_up_and_told(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    for (asked_ms, granted_s) in [(100, 2), (1_999, 2), (2_001, 3), (10_000, 10)] {
+        let asked = Duration::from_millis(asked_ms);
+        let grant = backend.try_lock(&attempt("r", asked), until()).await.unwrap();
+        assert_eq!(grant.ttl, Duration::from_secs(granted_s));
+        unlock(&backend, "r", &grant).await.unwrap();
+    }
+}
+
+async fn a_reused_lease_gives_the_whole_ttl(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let ttl = Duration::from_secs(4);
+    for pause_ms in [0, 300, 900, 1_500, 2_600] {
+        let grant = backend.try_lock(&attempt("r", ttl), until()).await.unwrap();
+        let mut client = server.client().await;
+        let lease = client.get("/t/r/r/h", None).await.unwrap().kvs()[0].lease();
+        let left = client.lease_client().time_to_live(lease, None).await.unwrap().ttl();
+        // etcd tells whole seconds, rounded down.
+        assert!(left >= 3, "{left} s of 4 are left after a pause of {pause_ms} ms");
+        unlock(&backend, "r", &grant).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+    }
+    assert_eq!(server.leases().await, 1, "one lease did it all");
+}
+
+async fn leases_return_to_the_kept_ones_and_end_at_close(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    for _ in 0..5 {
+        for backend in [&a, &b] {
+            let grant = try_lock(&a, "r").await.unwrap();
+            // Also when another process unlocks, renews or forces.
+            renew(&b, "r", &grant.lock_id, Duration::from_secs(50)).await.unwrap();
+            unlock(backend, "r", &grant).await.unwrap();
+            try_lock(&b, "r").await.unwrap();
+            force(&a, "r").await.unwrap();
+        }
+    }
+    eventually("no more leases than are kept", || async { server.leases().await <= 6 }).await;
+    a.close().await;
+    b.close().await;
+    eventually("no lease is left", || async { server.leases().await == 0 }).await;
+}
+
+async fn a_retried_unlock_never_ends_a_later_grant(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    let mut mine = attempt("r", TTL);
+    mine.lock_id_given = true;
+    let grant = a.try_lock(&mine, until()).await.unwrap();
+    let of = leasehold::lock::ReleaseOf::Owner(grant.lock_id.clone());
+    for first in [&a, &b] {
+        let release = release("r", of.clone());
+        first.unlock(&release, until()).await.unwrap();
+        // The same name again, as alpha1's callers choose their own.
+        mine.id = AttemptId::random();
+        let later = first.try_lock(&mine, until()).await.unwrap();
+        for again in [&a, &b] {
+            assert_eq!(
+                again.unlock(&release, until()).await,
+                Err(BackendError::NotHeld { held: true })
+            );
+        }
+        renew(&b, "r", &later.lock_id, TTL).await.unwrap();
+    }
+}
+
+async fn foreign_values_count_as_held(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let mut client = server.client().await;
+    for (n, value) in [&b"hello"[..], b"", b"{}", b"\xff\xfe\x00"].into_iter().enumerate() {
+        let resource = format!("r{n}");
+        client.put(format!("/t/r/{resource}/h"), value, None).await.unwrap();
+        client.put(format!("/t/r/{resource}/junk"), value, None).await.unwrap();
+        assert_eq!(
+            try_lock(&backend, &resource).await,
+            Err(BackendError::Locked { holder: None })
+        );
+        let wait = lock(&backend, &resource);
+        queued(&server, &resource, 1).await;
+        let nobody = LockId::new("hello").unwrap();
+        assert_eq!(
+            renew(&backend, &resource, &nobody, TTL).await,
+            Err(BackendError::NotHeld { held: true })
+        );
+        force(&backend, &resource).await.unwrap();
+        soon(wait).await;
+    }
+    client.put("/t/r/q/q/not-an-entry", "x", Some(PutOptions::new())).await.unwrap();
+    let held = try_lock(&backend, "q").await;
+    assert!(matches!(held, Err(BackendError::Locked { .. })), "somebody may wait there");
+}
+
+async fn odd_names_and_prefixes_do_not_meet(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let names = ["a/b", "a", "b", "a%2Fb", "a%b", "é/ü {x}", "q/", "/", "a/h"];
+    let mut stores = Vec::new();
+    for prefix in ["", "/p", "/p/r", "päth with spaces*", "r"] {
+        let items = [("endpoints", server.url.as_str()), ("keyPrefixPath", prefix)];
+        stores.push(try_open(&items).await.unwrap());
+    }
+    let mut grants = Vec::new();
+    for store in &stores {
+        for name in names {
+            grants.push((store, name, try_lock(store, name).await.unwrap()));
+        }
+    }
+    for (store, name, grant) in grants {
+        unlock(store, name, &grant).await.unwrap();
+    }
+}
+
+async fn many_locks_at_once_are_all_granted(version: Version) {
+    let server = EtcdServer::start_with(version, &["--max-txn-ops", "20"]).await;
+    let backend = open(&server.url).await;
+    let tasks: Vec<_> = (0..300)
+        .map(|n| {
+            let backend = Arc::clone(&backend);
+            tokio::spawn(async move {
+                let resource = format!("r{}", n % 100);
+                let grant = match try_lock(&backend, &resource).await {
+                    Ok(grant) => grant,
+                    Err(BackendError::Locked { .. }) => return 0,
+                    Err(error) => panic!("{error}"),
+                };
+                unlock(&backend, &resource, &grant).await.unwrap();
+                1
+            })
+        })
+        .collect();
+    let mut granted = 0;
+    for task in tasks {
+        granted += task.await.unwrap();
+    }
+    assert!(granted >= 100);
+    assert!(keys(&server, "/t/r/").await.is_empty());
+}

@@ -1,0 +1,157 @@
+//! What the cases share: backends, attempts, and waiting for something to hold.
+
+use std::{sync::Arc, time::Duration};
+
+use leasehold::{
+    backend::{Context, Kind, OpenError},
+    lock::{
+        Aim, Attempt, AttemptId, Backend, BackendError, Clock, Grant, LockId, Mode, Release,
+        ReleaseOf, Renewal, Renewed, RequestId, ResourceId, Settings, Ttl,
+    },
+    properties::Properties,
+};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+/// How long anything may take that is to happen soon.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+pub(crate) type Shared = Arc<dyn Backend>;
+
+/// Opens a backend with these properties.
+pub(crate) async fn try_open(items: &[(&str, &str)]) -> Result<Shared, OpenError> {
+    let mut properties =
+        Properties::new(items.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+    let settings = properties.settings();
+    let connect = (Kind::named("etcd").unwrap().read)(&mut properties);
+    properties.finish().unwrap();
+    connect(Context { settings, clock: Clock::system() }).await
+}
+
+/// Opens a backend on these endpoints.
+pub(crate) async fn open(endpoints: &str) -> Shared {
+    try_open(&[("endpoints", endpoints), ("keyPrefixPath", "/t")]).await.unwrap()
+}
+
+/// An attempt on a resource.
+pub(crate) fn attempt(resource: &str, ttl: Duration) -> Attempt {
+    Attempt {
+        id: AttemptId::random(),
+        resource: ResourceId::new(resource).unwrap(),
+        lock_id: LockId::random(),
+        lock_id_given: false,
+        request_id: None,
+        mode: Mode::Exclusive,
+        holder: None,
+        ttl: Ttl::new(ttl, Settings::default().ttl_max).unwrap(),
+    }
+}
+
+/// The same as a request that may be repeated.
+pub(crate) fn repeatable(resource: &str, request: &str) -> Attempt {
+    Attempt { request_id: RequestId::new(request).unwrap(), ..attempt(resource, TTL) }
+}
+
+/// The TTL of most attempts.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// When an operation must have ended.
+pub(crate) fn until() -> Instant {
+    Instant::now() + Settings::default().operation_timeout
+}
+
+pub(crate) async fn try_lock(backend: &Shared, resource: &str) -> Result<Grant, BackendError> {
+    backend.try_lock(&attempt(resource, TTL), until()).await
+}
+
+/// Waits in a task of its own.
+pub(crate) fn lock(
+    backend: &Shared,
+    resource: &str,
+) -> JoinHandle<Result<Grant, BackendError>> {
+    lock_as(backend, attempt(resource, TTL))
+}
+
+/// The same for an attempt.
+pub(crate) fn lock_as(
+    backend: &Shared,
+    attempt: Attempt,
+) -> JoinHandle<Result<Grant, BackendError>> {
+    let backend = Arc::clone(backend);
+    tokio::spawn(async move { backend.lock(&attempt).await })
+}
+
+pub(crate) fn release(resource: &str, of: ReleaseOf) -> Release {
+    Release { resource: ResourceId::new(resource).unwrap(), of, aim: Aim::default() }
+}
+
+pub(crate) async fn unlock(
+    backend: &Shared,
+    resource: &str,
+    grant: &Grant,
+) -> Result<(), BackendError> {
+    let release = release(resource, ReleaseOf::Owner(grant.lock_id.clone()));
+    backend.unlock(&release, until()).await
+}
+
+pub(crate) async fn force(backend: &Shared, resource: &str) -> Result<(), BackendError> {
+    backend.unlock(&release(resource, ReleaseOf::Anyone), until()).await
+}
+
+pub(crate) async fn undo(backend: &Shared, attempt: &Attempt) -> Result<(), BackendError> {
+    let of = ReleaseOf::Attempt(Arc::new(attempt.clone()));
+    backend.unlock(&release(attempt.resource.as_str(), of), until()).await
+}
+
+pub(crate) async fn renew(
+    backend: &Shared,
+    resource: &str,
+    lock_id: &LockId,
+    ttl: Duration,
+) -> Result<Renewed, BackendError> {
+    let renewal = Renewal {
+        resource: ResourceId::new(resource).unwrap(),
+        lock_id: lock_id.clone(),
+        ttl: Ttl::new(ttl, Settings::default().ttl_max).unwrap(),
+    };
+    backend.renew(&renewal, until()).await
+}
+
+pub(crate) fn token(grant: &Grant) -> u64 {
+    grant.token.unwrap().get()
+}
+
+/// What a waiter gets, which must be soon.
+pub(crate) async fn soon(wait: JoinHandle<Result<Grant, BackendError>>) -> Grant {
+    tokio::time::timeout(SOON, wait).await.expect("still waiting").unwrap().unwrap()
+}
+
+/// Waits until something holds.
+pub(crate) async fn eventually<F: Future<Output = bool>>(
+    what: &str,
+    mut holds: impl FnMut() -> F,
+) {
+    let give_up = Instant::now() + SOON;
+    while !holds().await {
+        assert!(Instant::now() < give_up, "never came true: {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The keys that begin with a prefix.
+pub(crate) async fn keys(server: &crate::etcd::EtcdServer, prefix: &str) -> Vec<String> {
+    let options = etcd_client::GetOptions::new().with_prefix().with_keys_only();
+    let found = server.client().await.get(prefix, Some(options)).await.unwrap();
+    found.kvs().iter().map(|pair| pair.key_str().unwrap().to_owned()).collect()
+}
+
+/// Waits until so many stand in the resource's queue.
+pub(crate) async fn queued(server: &crate::etcd::EtcdServer, resource: &str, count: usize) {
+    let prefix = format!("/t/r/{resource}/q/");
+    eventually(&format!("{count} wait for {resource}"), || async {
+        keys(server, &prefix).await.len() == count
+    })
+    .await;
+}

@@ -1,0 +1,81 @@
+//! The etcd backend on real servers, of every version it is made for.
+//!
+//! Each case is run on each version; where there is no such etcd it is printed
+//! as ignored, with the reason.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "test code without the harness that clippy knows"
+)]
+
+mod basics;
+mod faults;
+mod figures;
+mod fixture;
+mod security;
+mod waiting;
+
+#[path = "../support/etcd.rs"]
+mod etcd;
+#[path = "../support/proxy.rs"]
+mod proxy;
+
+use std::process::ExitCode;
+
+use etcd::Version;
+use futures_util::future::LocalBoxFuture;
+use libtest_mimic::{Arguments, Trial};
+
+/// One case: a fact, said as a name.
+pub(crate) struct Case {
+    name: &'static str,
+    run: fn(Version) -> LocalBoxFuture<'static, ()>,
+    /// Measures, and is run only if asked for.
+    measures: bool,
+}
+
+/// Makes cases of async functions that take a version.
+#[macro_export]
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        vec![$($crate::Case {
+            name: stringify!($name),
+            run: |version| Box::pin($name(version)),
+            measures: false,
+        }),*]
+    };
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let mut trials = Vec::new();
+    for version in [Version::V34, Version::V36] {
+        let program = if arguments.list { Ok(Default::default()) } else { version.program() };
+        if let Err(why) = &program {
+            eprintln!("{} is ignored: {why}", version.name());
+        }
+        let cases = basics::cases()
+            .into_iter()
+            .chain(waiting::cases())
+            .chain(faults::cases())
+            .chain(security::cases())
+            .chain(figures::cases());
+        for case in cases {
+            let name = format!("{}::{}", version.name(), case.name);
+            let ignored = case.measures || program.is_err();
+            let trial = Trial::test(name, move || {
+                let runtime = tokio::runtime::Builder::new_multi_thread()
+                    .worker_threads(2)
+                    .enable_all()
+                    .build()?;
+                runtime.block_on((case.run)(version));
+                Ok(())
+            });
+            trials.push(trial.with_ignored_flag(ignored));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

@@ -1,0 +1,153 @@
+//! Users, roles, certificates: what works, and what is refused by name.
+
+use etcd_client::{Client, Permission};
+use leasehold::{backend::OpenError, lock::BackendError};
+use tokio::time::{Duration, sleep};
+
+use crate::{
+    Case, cases,
+    etcd::{EtcdCluster, EtcdServer, Tls, Version},
+    fixture::*,
+};
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases![
+        a_role_for_the_prefix_suffices,
+        an_expired_login_is_renewed,
+        what_etcd_refuses_is_named,
+        rights_lost_later_are_told,
+        wrong_endpoints_are_told_in_time,
+        wrong_certificates_are_told,
+    ]
+}
+
+/// A root, and a user whose role covers one prefix.
+async fn with_users(version: Version, args: &[&str]) -> (EtcdServer, Client) {
+    let server = EtcdServer::start_with(version, args).await;
+    let mut client = server.client().await;
+    client.user_add("root", "rootpw", None).await.unwrap();
+    client.role_add("root").await.unwrap();
+    client.user_grant_role("root", "root").await.unwrap();
+    client.user_add("locker", "pw", None).await.unwrap();
+    client.role_add("locks").await.unwrap();
+    let permission = Permission::read_write("/t/").with_prefix();
+    client.role_grant_permission("locks", permission).await.unwrap();
+    client.user_grant_role("locker", "locks").await.unwrap();
+    client.auth_enable().await.unwrap();
+    let options = etcd_client::ConnectOptions::new().with_user("root", "rootpw");
+    let root = Client::connect([&server.url], Some(options)).await.unwrap();
+    (server, root)
+}
+
+fn items<'a>(
+    server: &'a EtcdServer,
+    prefix: &'a str,
+    password: &'a str,
+) -> Vec<(&'a str, &'a str)> {
+    vec![
+        ("endpoints", &server.url),
+        ("keyPrefixPath", prefix),
+        ("username", "locker"),
+        ("password", password),
+    ]
+}
+
+async fn a_role_for_the_prefix_suffices(version: Version) {
+    let (server, _root) = with_users(version, &[]).await;
+    let a = try_open(&items(&server, "/t", "pw")).await.unwrap();
+    let b = try_open(&items(&server, "/t/", "pw")).await.unwrap();
+    let held = try_lock(&a, "r").await.unwrap();
+    let wait = lock(&b, "r");
+    sleep(Duration::from_millis(300)).await;
+    renew(&b, "r", &held.lock_id, 2 * TTL).await.unwrap();
+    unlock(&b, "r", &held).await.unwrap();
+    let next = soon(wait).await;
+    force(&a, "r").await.unwrap();
+    assert!(token(&next) > token(&held));
+    a.close().await;
+    b.close().await;
+}
+
+async fn an_expired_login_is_renewed(version: Version) {
+    let (server, _root) = with_users(version, &["--auth-token-ttl", "1"]).await;
+    let backend = try_open(&items(&server, "/t", "pw")).await.unwrap();
+    for _ in 0..3 {
+        let held = try_lock(&backend, "r").await.unwrap();
+        sleep(Duration::from_millis(2_500)).await;
+        let wait = lock(&backend, "r");
+        renew(&backend, "r", &held.lock_id, TTL).await.unwrap();
+        unlock(&backend, "r", &held).await.unwrap();
+        let next = soon(wait).await;
+        unlock(&backend, "r", &next).await.unwrap();
+    }
+}
+
+/// The properties that opening names, or the reason.
+async fn refused(items: &[(&str, &str)]) -> Vec<String> {
+    match try_open(items).await.err().expect("it opened") {
+        OpenError::Refused(violations) => {
+            violations.into_iter().map(|violation| violation.field).collect()
+        }
+        OpenError::Unavailable(why) => vec![format!("unavailable: {why}")],
+    }
+}
+
+async fn what_etcd_refuses_is_named(version: Version) {
+    let (server, _root) = with_users(version, &[]).await;
+    assert_eq!(refused(&items(&server, "/t", "wrong")).await, ["username", "password"]);
+    assert_eq!(refused(&items(&server, "/elsewhere", "pw")).await, ["keyPrefixPath"]);
+    assert_eq!(refused(&[("endpoints", server.url.as_str())]).await, ["username"]);
+    // A user where none is asked for is no mistake.
+    let open_server = EtcdServer::start(version).await;
+    try_open(&items(&open_server, "/t", "pw")).await.unwrap();
+}
+
+async fn rights_lost_later_are_told(version: Version) {
+    let (server, mut root) = with_users(version, &[]).await;
+    let backend = try_open(&items(&server, "/t", "pw")).await.unwrap();
+    let grant = try_lock(&backend, "r").await.unwrap();
+    unlock(&backend, "r", &grant).await.unwrap();
+    root.user_revoke_role("locker", "locks").await.unwrap();
+    let tried = try_lock(&backend, "r").await.unwrap_err();
+    let BackendError::Unavailable(why) = tried else { panic!("{tried:?}") };
+    assert!(why.contains("permission denied"), "{why}");
+    root.user_grant_role("locker", "locks").await.unwrap();
+    try_lock(&backend, "r").await.unwrap();
+}
+
+async fn wrong_endpoints_are_told_in_time(version: Version) {
+    let dead = format!("127.0.0.1:{}", crate::etcd::free_port());
+    let in_time = Duration::from_secs(4);
+    let told =
+        tokio::time::timeout(in_time, refused(&[("endpoints", dead.as_str())])).await.unwrap();
+    assert!(told[0].starts_with("unavailable") && told[0].contains(&dead), "{told:?}");
+    let server = EtcdServer::start(version).await;
+    let one_works = format!("{dead},{}", server.url);
+    let backend = open(&one_works).await;
+    try_lock(&backend, "r").await.unwrap();
+}
+
+async fn wrong_certificates_are_told(version: Version) {
+    let cluster = EtcdCluster::start(version, 1, true).await;
+    let endpoints = cluster.endpoints();
+    let (right, wrong) = (cluster.tls.clone().unwrap(), Tls::generate());
+    let with = |tls: &Tls, own: &Tls| {
+        vec![
+            ("endpoints".to_owned(), endpoints.clone()),
+            ("tlsEnable".to_owned(), "true".to_owned()),
+            ("ca".to_owned(), tls.ca.clone()),
+            ("cert".to_owned(), own.cert.clone()),
+            ("key".to_owned(), own.key.clone()),
+        ]
+    };
+    for (name, ca, own) in [("a wrong CA", &wrong, &right), ("a wrong client", &right, &wrong)]
+    {
+        let items = with(ca, own);
+        let items: Vec<_> = items.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        let told = refused(&items).await;
+        assert!(told[0].starts_with("unavailable"), "{name}: {told:?}");
+    }
+    let items = with(&right, &right);
+    let items: Vec<_> = items.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    try_open(&items).await.unwrap();
+}

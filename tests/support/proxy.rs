@@ -1,0 +1,114 @@
+//! A TCP proxy that loses what it is told to lose.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinHandle,
+};
+
+/// Stands before a server; its connections end when it is dropped.
+pub(crate) struct Proxy {
+    /// Where it listens, as `127.0.0.1:port`.
+    pub(crate) address: String,
+    faults: Arc<Faults>,
+    accepting: JoinHandle<()>,
+}
+
+struct Faults {
+    /// Replies are read and thrown away.
+    swallow: AtomicBool,
+    /// New connections are closed at once.
+    refuse: AtomicBool,
+    /// Raised to end all connections there are.
+    cut: watch::Sender<u64>,
+    /// Bytes that came from the server.
+    replied_bytes: AtomicU64,
+}
+
+impl Proxy {
+    /// A proxy before `server`, given as a URL or as host:port.
+    pub(crate) async fn start(server: &str) -> Self {
+        let server = server.rsplit("://").next().unwrap().to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let faults = Arc::new(Faults {
+            swallow: AtomicBool::new(false),
+            refuse: AtomicBool::new(false),
+            cut: watch::Sender::new(0),
+            replied_bytes: AtomicU64::new(0),
+        });
+        let accepting = tokio::spawn({
+            let faults = Arc::clone(&faults);
+            async move {
+                while let Ok((client, _)) = listener.accept().await {
+                    if faults.refuse.load(Ordering::SeqCst) {
+                        continue;
+                    }
+                    tokio::spawn(serve(client, server.clone(), Arc::clone(&faults)));
+                }
+            }
+        });
+        Self { address, faults, accepting }
+    }
+
+    /// From now on replies are lost, and requests still arrive.
+    pub(crate) fn swallow_replies(&self, swallow: bool) {
+        self.faults.swallow.store(swallow, Ordering::SeqCst);
+    }
+
+    /// From now on nobody gets a new connection.
+    pub(crate) fn refuse(&self, refuse: bool) {
+        self.faults.refuse.store(refuse, Ordering::SeqCst);
+    }
+
+    /// Ends the connections there are.
+    pub(crate) fn cut(&self) {
+        self.faults.cut.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Bytes that the server has sent.
+    pub(crate) fn replied_bytes(&self) -> u64 {
+        self.faults.replied_bytes.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.cut();
+    }
+}
+
+async fn serve(client: TcpStream, server: String, faults: Arc<Faults>) {
+    let mut cut = faults.cut.subscribe();
+    let Ok(server) = TcpStream::connect(server).await else { return };
+    let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let requests = tokio::io::copy(&mut from_client, &mut to_server);
+    let replies = async {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(bytes) = from_server.read(&mut buffer).await {
+            faults.replied_bytes.fetch_add(bytes as u64, Ordering::SeqCst);
+            if bytes == 0 {
+                break;
+            }
+            if !faults.swallow.load(Ordering::SeqCst)
+                && to_client.write_all(&buffer[..bytes]).await.is_err()
+            {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        _ = requests => {}
+        () = replies => {}
+        _ = cut.changed() => {}
+    }
+}
