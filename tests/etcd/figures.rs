@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_cycle_is_two_raft_writes,
         a_contended_grant_is_three_raft_writes,
         idle_waiters_write_nothing,
+        a_release_costs_the_same_however_many_wait,
         concurrent_cycles_share_raft_writes,
     ];
     cases.push(Case {
@@ -84,6 +85,41 @@ async fn idle_waiters_write_nothing(version: Version) {
     for wait in waits {
         wait.abort();
     }
+}
+
+async fn a_release_costs_the_same_however_many_wait(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let proxy = crate::proxy::Proxy::start(&server.url).await;
+    let backend = open(&proxy.address).await;
+    let mut costs = Vec::new();
+    for waiting in [20_usize, 2_000] {
+        let resource = format!("r{waiting}");
+        let mut held = try_lock(&backend, &resource).await.unwrap();
+        let (served, mut next) = tokio::sync::mpsc::channel(1);
+        let waits: Vec<_> = (0..waiting)
+            .map(|_| {
+                let (backend, resource, served) =
+                    (Arc::clone(&backend), resource.clone(), served.clone());
+                tokio::spawn(async move {
+                    let grant = backend.lock(&attempt(&resource, TTL)).await.unwrap();
+                    let _ = served.send(grant).await;
+                })
+            })
+            .collect();
+        queued(&server, &resource, waiting).await;
+        let (raft, bytes) = (server.raft_index().await, proxy.replied_bytes());
+        for _ in 0..15 {
+            unlock(&backend, &resource, &held).await.unwrap();
+            held = next.recv().await.unwrap();
+        }
+        costs.push((server.raft_index().await - raft, proxy.replied_bytes() - bytes));
+        for wait in waits {
+            wait.abort();
+        }
+    }
+    let (few, many) = (costs[0], costs[1]);
+    assert!(many.0 <= few.0 + 10, "raft entries: {few:?} {many:?}");
+    assert!(many.1 <= 2 * few.1, "answered bytes: {few:?} {many:?}");
 }
 
 async fn concurrent_cycles_share_raft_writes(version: Version) {

@@ -47,6 +47,9 @@ struct State {
     entries: HashMap<EntryId, u64>,
     /// Entries whose waiter removes them itself.
     leaving: HashSet<EntryId>,
+    /// Entries that may be nobody's. Noted as they come up, so that no event
+    /// costs a look at the whole queue.
+    suspects: Vec<EntryId>,
 }
 
 /// A waiter's place, given up when dropped. Its entry is then removed by the
@@ -159,6 +162,7 @@ impl Queue {
         state.live = true;
         let State { leaving, mirror, .. } = &mut *state;
         leaving.retain(|entry| mirror.entered(entry).is_some());
+        state.suspects = state.mirror.entries().cloned().collect();
         for place in state.places.values() {
             place.notify_one();
         }
@@ -169,6 +173,11 @@ impl Queue {
         let mut state = self.state();
         for (put, part, at) in events {
             if put {
+                if let Part::Entry(entry) = &part
+                    && !state.entries.contains_key(entry)
+                {
+                    state.suspects.push(entry.clone());
+                }
                 state.mirror.put(part, at);
                 continue;
             }
@@ -206,22 +215,22 @@ impl Queue {
     /// or a write came late.
     pub(super) fn ghosts(&self, is_own: impl Fn(&EntryId) -> bool) -> Vec<EntryId> {
         let mut state = self.state();
-        let ghosts: Vec<EntryId> = state
-            .mirror
-            .entries()
-            .filter(|entry| is_own(entry))
-            .filter(|entry| {
-                !state.entries.contains_key(entry) && !state.leaving.contains(entry)
-            })
-            .cloned()
-            .collect();
+        let mut ghosts = std::mem::take(&mut state.suspects);
+        ghosts.retain(|entry| {
+            is_own(entry)
+                && state.mirror.entered(entry).is_some()
+                && !state.entries.contains_key(entry)
+                && !state.leaving.contains(entry)
+        });
         state.leaving.extend(ghosts.iter().cloned());
         ghosts
     }
 
     /// A ghost could not be removed yet.
     pub(super) fn still_there(&self, ghost: &EntryId) {
-        self.state().leaving.remove(ghost);
+        let mut state = self.state();
+        state.leaving.remove(ghost);
+        state.suspects.push(ghost.clone());
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -241,6 +250,7 @@ impl State {
             next_place: 0,
             entries: HashMap::new(),
             leaving: HashSet::new(),
+            suspects: Vec::new(),
         }
     }
 
@@ -329,9 +339,14 @@ impl Place {
         if let Some(entry) = self.entry.take() {
             let mut state = self.queue.state();
             state.entries.remove(&entry);
-            // Once the mirror has seen it go, nobody would take it off again.
-            if leaving && state.mirror.entered(&entry).is_some() {
+            // One that the mirror has not seen yet is suspected when it is.
+            if state.mirror.entered(&entry).is_none() {
+                return;
+            }
+            if leaving {
                 state.leaving.insert(entry);
+            } else {
+                state.suspects.push(entry);
             }
         }
     }
