@@ -250,6 +250,13 @@ impl Core {
     }
 }
 
+impl Drop for EtcdBackend {
+    /// A backend that nobody closed leaves no task behind.
+    fn drop(&mut self) {
+        self.0.background.stop();
+    }
+}
+
 /// Ends an attempt also when its task panics.
 struct EndOnDrop<'a> {
     core: &'a Core,

@@ -30,9 +30,14 @@ impl Background {
         self.closed.cancelled().await;
     }
 
+    /// Tells all tasks to end.
+    pub(super) fn stop(&self) {
+        self.closed.cancel();
+    }
+
     /// Ends all tasks.
     pub(super) async fn close(&self) {
-        self.closed.cancel();
+        self.stop();
         self.tasks.close();
         // They all end at their next await.
         let _ = timeout(Duration::from_secs(1), self.tasks.wait()).await;

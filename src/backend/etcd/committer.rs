@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{Txn, TxnOp, TxnResponse, proto::PbTxnOpResponse};
 use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep, sleep_until},
@@ -185,7 +185,7 @@ impl Committer {
         let request = client.txn(transaction(&batch.items));
         let result = self.connection.answer(&link, until, request).await;
         match result {
-            Ok(response) => self.committed(batch, &response, sent),
+            Ok(response) => self.committed(batch, response, sent),
             Err(failure) => self.failed(batch, &failure).await,
         }
     }
@@ -206,7 +206,7 @@ impl Committer {
         Ok(batch)
     }
 
-    fn committed(&self, batch: Batch<Pending>, response: &TxnResponse, sent: Instant) {
+    fn committed(&self, batch: Batch<Pending>, response: TxnResponse, sent: Instant) {
         let replies = replies(response, batch.items.len(), sent);
         let items = self.batcher().done(batch, Verdict::Answered);
         for (item, reply) in items.into_iter().zip(replies) {
@@ -258,7 +258,7 @@ fn transaction(items: &[Pending]) -> Txn {
     }
 }
 
-fn replies(response: &TxnResponse, count: usize, sent: Instant) -> Vec<Answer> {
+fn replies(response: TxnResponse, count: usize, sent: Instant) -> Vec<Answer> {
     let revision = response
         .header()
         .and_then(|header| u64::try_from(header.revision()).ok())
@@ -270,16 +270,14 @@ fn replies(response: &TxnResponse, count: usize, sent: Instant) -> Vec<Answer> {
         responses: txn.op_responses(),
     };
     if count == 1 {
-        return vec![Ok(reply(response))];
+        return vec![Ok(reply(&response))];
     }
-    let mut replies: Vec<Answer> = response
-        .op_responses()
-        .iter()
-        .map(|nested| match nested {
-            TxnOpResponse::Txn(txn) => Ok(reply(txn)),
-            _ => Err(OpError::Unknown("etcd answered something else".into())),
-        })
-        .collect();
+    // Taken apart, because the client's own accessor copies every answer.
+    let nested = response.0.responses.into_iter().map(|nested| match nested.response {
+        Some(PbTxnOpResponse::ResponseTxn(txn)) => Ok(reply(&TxnResponse(txn))),
+        _ => Err(OpError::Unknown("etcd answered something else".into())),
+    });
+    let mut replies: Vec<Answer> = nested.collect();
     replies.resize_with(count, || Err(OpError::Unknown("etcd left out an answer".into())));
     replies
 }
