@@ -1,0 +1,34 @@
+// Command alpha1 holds Dapr's Go SDK to alpha1 against whatever sidecar its
+// usual environment variables name. The checks are those of ../../README.md.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/dapr/go-sdk/client"
+
+	"leasehold/conformance/sdk/go/internal/report"
+)
+
+func main() {
+	c, err := client.NewClient()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "connect to the sidecar: %v\n", err)
+		os.Exit(1)
+	}
+	r := report.New("go")
+	s := sdk{c}
+	store := "locks"
+	if name := os.Getenv("LOCK_STORE"); name != "" {
+		store = name
+	}
+	checkLife(r, s, store)
+	checkExpiry(r, s, store)
+	checkBadInput(r, s, store)
+	checkToken(r, store)
+	checkOutage(r, s, os.Getenv("LOCK_STORE_DOWN"))
+	code := r.Close()
+	c.Close()
+	os.Exit(code)
+}
