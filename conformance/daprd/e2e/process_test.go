@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// readyTimeout bounds a start on a busy machine; a start takes well under
+	// a second on a quiet one.
+	readyTimeout = 30 * time.Second
+	pollInterval = 20 * time.Millisecond
+	// logTailMax is how much of a server's log a failed test shows.
+	logTailMax = 8 << 10
+)
+
+// process is a server that a test started. It ends with the test.
+type process struct {
+	t      *testing.T
+	name   string
+	cmd    *exec.Cmd
+	log    string
+	exited chan struct{}
+}
+
+func start(t *testing.T, name string, env []string, binary string, args ...string) *process {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), name+".log")
+	file, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = file, file
+	// No server outlives a test run that was killed itself.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	_ = file.Close()
+	p := &process{t: t, name: name, cmd: cmd, log: log, exited: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		p.signal(syscall.SIGCONT)
+		p.kill()
+		if t.Failed() {
+			t.Logf("the log of %s ends:\n%s", name, p.logTail())
+		}
+	})
+	return p
+}
+
+func (p *process) signal(signal syscall.Signal) {
+	if p.running() {
+		_ = p.cmd.Process.Signal(signal)
+	}
+}
+
+// kill ends the process as a crash does.
+func (p *process) kill() {
+	p.signal(syscall.SIGKILL)
+	<-p.exited
+}
+
+// stop ends the process as an operator does.
+func (p *process) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(readyTimeout):
+		p.t.Fatalf("%s did not stop", p.name)
+	}
+}
+
+func (p *process) running() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *process) logText() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func (p *process) logTail() string {
+	file, err := os.Open(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.Size() > logTailMax {
+		_, _ = file.Seek(-logTailMax, io.SeekEnd)
+	}
+	text, _ := io.ReadAll(file)
+	return string(text)
+}
+
+// eventually polls until the condition holds, and fails the test after limit.
+func eventually(t *testing.T, limit time.Duration, what string, condition func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v: %v", what, limit, err)
+		}
+		time.Sleep(pollInterval)
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// binary finds a program: by an environment variable, or where the Makefile
+// builds it. That it is missing is a failure: these tests never skip.
+func binary(t *testing.T, variable string, built ...string) string {
+	t.Helper()
+	if path := os.Getenv(variable); path != "" {
+		return path
+	}
+	for _, path := range built {
+		if _, err := os.Stat(path); err == nil {
+			absolute, err := filepath.Abs(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return absolute
+		}
+	}
+	t.Fatalf("no program at %s: build it (make daprd, make build), or name it in %s", strings.Join(built, " or "), variable)
+	return ""
+}
+
+// fails turns an expectation into an error that eventually can poll.
+func fails(format string, args ...any) error { return fmt.Errorf(format, args...) }

@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// startRedis starts an empty Redis of the test's own.
+func startRedis(t *testing.T) (address string, redis *process) {
+	t.Helper()
+	port := freePort(t)
+	address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	return address, startRedisAt(t, port)
+}
+
+func startRedisAt(t *testing.T, port int) *process {
+	t.Helper()
+	redis := start(t, "redis", nil, "redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no", "--dir", t.TempDir())
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	eventually(t, readyTimeout, "Redis answers", func() error {
+		if reply, err := redisCommand(address, "PING"); err != nil || reply != "+PONG" {
+			return fails("%q, %v", reply, err)
+		}
+		return nil
+	})
+	return redis
+}
+
+// sockets makes a component socket folder, short enough for a socket's path.
+func sockets(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "lh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	return folder
+}
+
+// startLeasehold serves these stores (as --store takes them) in folder, and
+// returns once their sockets accept connections.
+func startLeasehold(t *testing.T, folder string, stores []string, args ...string) *process {
+	t.Helper()
+	arguments := []string{"serve", "--socket-folder", folder}
+	for _, store := range stores {
+		arguments = append(arguments, "--store", store)
+	}
+	leasehold := start(t, "leasehold", nil,
+		binary(t, "LEASEHOLD_BIN", "../../../target/release/leasehold", "../../../target/debug/leasehold"),
+		append(arguments, args...)...)
+	for _, store := range stores {
+		waitForSocket(t, leasehold, socketOf(folder, store))
+	}
+	return leasehold
+}
+
+func waitForSocket(t *testing.T, server *process, socket string) {
+	t.Helper()
+	eventually(t, readyTimeout, "a socket of "+server.name+" accepts connections", func() error {
+		if !server.running() {
+			t.Fatalf("%s exited", server.name)
+		}
+		conn, err := net.DialTimeout("unix", socket, time.Second)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+}
+
+// socketOf is where `--store KIND[=NAME]` listens.
+func socketOf(folder, store string) string {
+	name := store
+	for i, c := range store {
+		if c == '=' {
+			name = store[i+1:]
+		}
+	}
+	return filepath.Join(folder, name+".sock")
+}
+
+// startEtcd starts an empty, single etcd of the test's own.
+func startEtcd(t *testing.T) (address string) {
+	t.Helper()
+	client := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
+	peer := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
+	start(t, "etcd", nil, "etcd", "--name", "e2e", "--data-dir", t.TempDir(),
+		"--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		"--initial-cluster", "e2e="+peer)
+	eventually(t, readyTimeout, "etcd is healthy", func() error {
+		response, err := http.Get(client + "/health")
+		if err != nil {
+			return err
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fails("status %d", response.StatusCode)
+		}
+		return nil
+	})
+	return strings.TrimPrefix(client, "http://")
+}
