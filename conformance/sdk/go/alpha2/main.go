@@ -1,0 +1,44 @@
+// Command alpha2 reaches leasehold.v1.Locks over the connection of Dapr's Go
+// SDK. The checks are those of ../../README.md.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/dapr/go-sdk/client"
+
+	"leasehold/conformance/sdk/go/internal/report"
+	"leasehold/conformance/sdk/go/locksv1"
+)
+
+func main() {
+	c, err := client.NewClient()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "connect to the sidecar: %v\n", err)
+		os.Exit(1)
+	}
+	s := store{name: "locks", locks: locksv1.NewLocksClient(c.GrpcClientConn())}
+	if name := os.Getenv("LOCK_STORE"); name != "" {
+		s.name = name
+	}
+	r := report.New("go alpha2")
+	for _, check := range []struct {
+		sentence string
+		body     func(store) error
+	}{
+		{"a lock is granted with a rising token, refused to others, and unlocked once", lockAndUnlock},
+		{"a waiting call is granted when the holder unlocks, or told of its deadline", waiting},
+		{"the sidecar renews a lock past its TTL", renewal},
+		{"an app renews its own lock, and one that does not loses it", ownRenewal},
+		{"the end of a stream releases its lock", streamIsTheLock},
+		{"an unlock ends the stream without an error", unlockEndsTheStream},
+		{"a forced unlock is told on the stream and to the holder's later call", force},
+		{"a store that does not exist is refused", noSuchStore},
+	} {
+		r.Check(check.sentence, func() error { return check.body(s) })
+	}
+	code := r.Close()
+	c.Close()
+	os.Exit(code)
+}
