@@ -1,0 +1,194 @@
+package leasehold.sdk;
+
+import static leasehold.sdk.Report.expect;
+
+import com.google.rpc.ErrorInfo;
+import io.dapr.client.DaprClient;
+import io.dapr.client.DaprClientBuilder;
+import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
+import io.grpc.protobuf.StatusProto;
+import io.leasehold.v1.LockResponse;
+import java.util.Optional;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Reaches alpha2, leasehold.v1.Locks, over the channel of Dapr's Java SDK. The checks are those of
+ * ../README.md.
+ */
+public final class Alpha2 {
+  private final Store store;
+
+  private Alpha2(Store store) {
+    this.store = store;
+  }
+
+  /** Runs every check and exits with 1 if one failed. */
+  public static void main(String[] args) throws Exception {
+    Report report = new Report("java alpha2");
+    int code;
+    try (DaprClient client = new DaprClientBuilder().build()) {
+      String name = Optional.ofNullable(System.getenv("LOCK_STORE")).filter(s -> !s.isEmpty()).orElse("locks");
+      Alpha2 alpha2 = new Alpha2(new Store(client, name));
+      report.check(
+          "a lock is granted with a rising token, refused to others, and unlocked once", alpha2::lockAndUnlock);
+      report.check(
+          "a waiting call is granted when the holder unlocks, or told of its deadline", alpha2::waiting);
+      report.check("the sidecar renews a lock past its TTL", alpha2::renewal);
+      report.check("an app renews its own lock, and one that does not loses it", alpha2::ownRenewal);
+      report.check("the end of a stream releases its lock", alpha2::streamIsTheLock);
+      report.check("an unlock ends the stream without an error", alpha2::unlockEndsTheStream);
+      report.check("a forced unlock is told on the stream and to the holder's later call", alpha2::force);
+      report.check("a store that does not exist is refused", alpha2::noSuchStore);
+      code = report.close();
+    }
+    System.exit(code);
+  }
+
+  private void lockAndUnlock() {
+    String resource = fresh();
+    LockResponse grant = store.lock(store.request(resource).setImmediate(true).setTtl(Store.seconds(20)));
+    if (grant.getLockId().isEmpty() || grant.getFencingToken() <= 0 || grant.getTtl().getSeconds() < 20) {
+      throw new AssertionError("granted " + grant);
+    }
+    expectRefusal(() -> store.tryLock(resource), Status.Code.ABORTED, "RESOURCE_LOCKED", "");
+    store.unlock(resource, grant.getLockId());
+    expectRefusal(() -> store.unlock(resource, grant.getLockId()), Status.Code.NOT_FOUND, "LOCK_NOT_FOUND", "");
+    LockResponse again = store.tryLock(resource);
+    if (again.getFencingToken() <= grant.getFencingToken()) {
+      throw new AssertionError("token " + again.getFencingToken() + " after " + grant.getFencingToken());
+    }
+    store.unlock(resource, again.getLockId());
+  }
+
+  private void waiting() throws Exception {
+    String resource = fresh();
+    LockResponse first = store.tryLock(resource);
+    expectRefusal(
+        () -> store.lock(store.request(resource), 500), Status.Code.DEADLINE_EXCEEDED, "WAIT_DEADLINE", "");
+    CompletableFuture<Void> released =
+        CompletableFuture.runAsync(
+            () -> store.unlock(resource, first.getLockId()),
+            CompletableFuture.delayedExecutor(300, TimeUnit.MILLISECONDS));
+    LockResponse second = store.lock(store.request(resource));
+    released.get();
+    long waitedMs = second.getWaited().getSeconds() * 1000 + second.getWaited().getNanos() / 1_000_000;
+    if (waitedMs < 200 || second.getFencingToken() <= first.getFencingToken()) {
+      throw new AssertionError("granted " + second + " after " + first);
+    }
+    store.unlock(resource, second.getLockId());
+  }
+
+  private void renewal() throws Exception {
+    String resource = fresh();
+    LockResponse grant = store.lock(store.request(resource).setImmediate(true).setTtl(Store.seconds(2)));
+    expectStillHeldAfter(resource, grant);
+  }
+
+  private void ownRenewal() throws Exception {
+    String resource = fresh();
+    LockResponse grant =
+        store.lock(store.request(resource).setImmediate(true).setNoRenewal(true).setTtl(Store.seconds(2)));
+    long renewedSeconds = store.renew(resource, grant.getLockId(), 20);
+    if (renewedSeconds < 20) {
+      throw new AssertionError("renewed for " + renewedSeconds + " s");
+    }
+    expectStillHeldAfter(resource, grant);
+    store.lock(store.request(resource).setImmediate(true).setNoRenewal(true).setTtl(Store.seconds(2)));
+    store.unlock(resource, eventuallyLocks(resource, 10_000).getLockId());
+  }
+
+  private void expectStillHeldAfter(String resource, LockResponse grant) throws Exception {
+    TimeUnit.SECONDS.sleep(grant.getTtl().getSeconds() + 2);
+    expectRefusal(() -> store.tryLock(resource), Status.Code.ABORTED, "RESOURCE_LOCKED", "");
+    store.unlock(resource, grant.getLockId());
+  }
+
+  private void streamIsTheLock() throws Exception {
+    String resource = fresh();
+    try (HeldLock held = store.stream(resource)) {
+      if (held.grant().getFencingToken() <= 0) {
+        throw new AssertionError("granted " + held.grant());
+      }
+      expectRefusal(() -> store.tryLock(resource), Status.Code.ABORTED, "RESOURCE_LOCKED", "");
+    }
+    store.unlock(resource, eventuallyLocks(resource, 5_000).getLockId());
+  }
+
+  private void unlockEndsTheStream() {
+    String resource = fresh();
+    try (HeldLock held = store.stream(resource)) {
+      store.unlock(resource, held.grant().getLockId());
+      held.rest();
+    }
+  }
+
+  private void force() {
+    String resource = fresh();
+    try (HeldLock held = store.stream(resource)) {
+      store.force(resource);
+      expectRefusal(held::rest, Status.Code.ABORTED, "LOCK_LOST", "forced");
+    }
+    LockResponse grant = store.tryLock(resource);
+    store.force(resource);
+    expectRefusal(
+        () -> store.unlock(resource, grant.getLockId()), Status.Code.ABORTED, "LOCK_LOST", "forced");
+    expectRefusal(() -> store.force(resource), Status.Code.NOT_FOUND, "LOCK_NOT_FOUND", "");
+  }
+
+  private void noSuchStore() {
+    expectRefusal(
+        () -> store.lock(store.request("r").setStoreName("nowhere")),
+        Status.Code.NOT_FOUND,
+        "STORE_NOT_FOUND",
+        "");
+  }
+
+  private LockResponse eventuallyLocks(String resource, long limitMs) throws InterruptedException {
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(limitMs);
+    while (true) {
+      try {
+        return store.tryLock(resource);
+      } catch (StatusRuntimeException refused) {
+        if (System.nanoTime() > deadline) {
+          throw refused;
+        }
+        Thread.sleep(50);
+      }
+    }
+  }
+
+  private static void expectRefusal(Runnable call, Status.Code code, String reason, String cause) {
+    try {
+      call.run();
+    } catch (StatusRuntimeException refused) {
+      ErrorInfo info = infoOf(refused);
+      expect("code", refused.getStatus().getCode(), code);
+      expect("reason", info.getReason(), reason);
+      expect("cause", info.getMetadataOrDefault("cause", ""), cause);
+      return;
+    }
+    throw new AssertionError("it was answered instead of refused");
+  }
+
+  private static ErrorInfo infoOf(StatusRuntimeException refused) {
+    return StatusProto.fromThrowable(refused).getDetailsList().stream()
+        .filter(detail -> detail.is(ErrorInfo.class))
+        .findFirst()
+        .map(
+            detail -> {
+              try {
+                return detail.unpack(ErrorInfo.class);
+              } catch (com.google.protobuf.InvalidProtocolBufferException malformed) {
+                throw new AssertionError(malformed);
+              }
+            })
+        .orElse(ErrorInfo.getDefaultInstance());
+  }
+
+  private static String fresh() {
+    return "java-" + UUID.randomUUID();
+  }
+}
