@@ -19,6 +19,7 @@ import (
 type daprd struct {
 	*process
 	httpAddress string
+	grpcPort    int
 	grpc, http  api
 }
 
@@ -70,6 +71,7 @@ func launchDaprd(t *testing.T, options daprdOptions) *daprd {
 	return &daprd{
 		process:     process,
 		httpAddress: address,
+		grpcPort:    grpcPort,
 		grpc:        grpcAPI{runtime.NewDaprClient(conn)},
 		http:        httpAPI{"http://" + address},
 	}

@@ -1,0 +1,15 @@
+# A daprd that loads pluggable lock stores (conformance/daprd), in the layout
+# of Dapr's own image, for the annotation dapr.io/sidecar-image.
+#
+#   docker build --file deploy/daprd.Dockerfile --tag daprd-locks .
+
+FROM golang:1.26 AS build
+WORKDIR /src
+COPY conformance/daprd .
+RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o /daprd .
+
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /daprd /daprd
+USER 65532:65532
+ENTRYPOINT ["/daprd"]
