@@ -24,12 +24,23 @@ type component struct {
 		Version  string         `json:"version"`
 		Metadata []metadataItem `json:"metadata,omitempty"`
 	} `json:"spec"`
+	Auth   *auth    `json:"auth,omitempty"`
 	Scopes []string `json:"scopes,omitempty"`
 }
 
+type auth struct {
+	SecretStore string `json:"secretStore"`
+}
+
 type metadataItem struct {
-	Name  string `json:"name"`
-	Value any    `json:"value,omitempty"`
+	Name         string        `json:"name"`
+	Value        any           `json:"value,omitempty"`
+	SecretKeyRef *secretKeyRef `json:"secretKeyRef,omitempty"`
+}
+
+type secretKeyRef struct {
+	Name string `json:"name"`
+	Key  string `json:"key"`
 }
 
 // userComponent is components/KIND.yaml under another name and with these

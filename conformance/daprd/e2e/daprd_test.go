@@ -1,27 +1,11 @@
 package e2e
 
 import (
-	"fmt"
-	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	runtime "github.com/dapr/dapr/pkg/proto/runtime/v1"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
-
-// daprd is a running sidecar with its two APIs.
-type daprd struct {
-	*process
-	httpAddress string
-	grpcPort    int
-	grpc, http  api
-}
 
 type daprdOptions struct {
 	// appID is "app" if empty.
@@ -35,7 +19,7 @@ type daprdOptions struct {
 }
 
 // startDaprd starts the sidecar and returns once it serves.
-func startDaprd(t *testing.T, options daprdOptions) *daprd {
+func startDaprd(t *testing.T, options daprdOptions) *sidecar {
 	t.Helper()
 	d := launchDaprd(t, options)
 	d.waitReady()
@@ -43,7 +27,7 @@ func startDaprd(t *testing.T, options daprdOptions) *daprd {
 }
 
 // launchDaprd starts the sidecar without waiting.
-func launchDaprd(t *testing.T, options daprdOptions) *daprd {
+func launchDaprd(t *testing.T, options daprdOptions) *sidecar {
 	t.Helper()
 	if options.appID == "" {
 		options.appID = "app"
@@ -61,48 +45,12 @@ func launchDaprd(t *testing.T, options daprdOptions) *daprd {
 			"--dapr-internal-grpc-port", strconv.Itoa(freePort(t)),
 			"--enable-metrics=false",
 		}, options.args...)...)
-	conn, err := grpc.NewClient(net.JoinHostPort("127.0.0.1", strconv.Itoa(grpcPort)),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(httpPort))
-	return &daprd{
-		process:     process,
-		httpAddress: address,
-		grpcPort:    grpcPort,
-		grpc:        grpcAPI{runtime.NewDaprClient(conn)},
-		http:        httpAPI{"http://" + address},
-	}
-}
-
-func (d *daprd) waitReady() {
-	d.t.Helper()
-	eventually(d.t, readyTimeout, "daprd is ready", func() error {
-		if !d.running() {
-			d.t.Fatal("daprd exited")
-		}
-		return d.healthy()
-	})
-}
-
-func (d *daprd) healthy() error {
-	client := http.Client{Timeout: time.Second}
-	response, err := client.Get("http://" + d.httpAddress + "/v1.0/healthz/outbound")
-	if err != nil {
-		return err
-	}
-	_ = response.Body.Close()
-	if response.StatusCode != http.StatusNoContent {
-		return fmt.Errorf("healthz answered %d", response.StatusCode)
-	}
-	return nil
+	return newSidecar(t, process, httpPort, grpcPort)
 }
 
 // reload sends SIGHUP, at which daprd starts anew inside its process: it
 // discovers the sockets and reads the YAML again.
-func (d *daprd) reload() {
+func (d *sidecar) reload() {
 	d.t.Helper()
 	lives := d.lives()
 	d.signal(syscall.SIGHUP)
@@ -114,12 +62,7 @@ func (d *daprd) reload() {
 	})
 }
 
-// apis are both ways into the same daprd.
-func (d *daprd) apis() map[string]api {
-	return map[string]api{"grpc": d.grpc, "http": d.http}
-}
-
 // lives counts how often daprd has finished starting.
-func (d *daprd) lives() int {
+func (d *sidecar) lives() int {
 	return strings.Count(d.logText(), "dapr initialized. Status: Running")
 }

@@ -1,16 +1,14 @@
 package e2e
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
 	"testing"
 )
 
-// The SDKs' programs pass over this daprd, unchanged, on every store.
+// The SDKs' programs pass unchanged on every store, over both ways in.
 func TestSDKs(t *testing.T) {
-	folder := sockets(t)
 	var served []string
 	var components []component
 	for kind, newComponent := range kinds {
@@ -19,33 +17,39 @@ func TestSDKs(t *testing.T) {
 	}
 	address, doomed := startRedis(t)
 	components = append(components, userComponent(t, "redis", "down", map[string]string{"redisHost": address}))
+	yaml := resources(t, components...)
+	token := []string{"DAPR_API_TOKEN=right"}
+
+	folder := sockets(t)
 	startLeasehold(t, folder, served)
-	d := startDaprd(t, daprdOptions{
-		sockets: folder, resources: resources(t, components...), env: []string{"DAPR_API_TOKEN=right"},
-	})
+	throughDaprd := startDaprd(t, daprdOptions{sockets: folder, resources: yaml, env: token})
+	throughSidecar := startLeaseholdSidecar(t, yaml, token)
 	doomed.kill()
 
-	for i, kind := range served {
-		t.Run(kind, func(t *testing.T) {
-			environment := d.sdkEnvironment(t, kind, "right")
-			if i == 0 { // once is enough: the outage has a store of its own
-				environment = append(environment, "LOCK_STORE_DOWN=down")
-			}
-			runSDKs(t, environment)
+	for name, s := range map[string]*sidecar{"daprd": throughDaprd, "sidecar": throughSidecar} {
+		for i, kind := range served {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				environment := append(s.sdkEnvironment(kind), token...)
+				if i == 0 { // once is enough: the outage has a store of its own
+					environment = append(environment, "LOCK_STORE_DOWN=down")
+				}
+				runSDKs(t, environment)
+			})
+		}
+	}
+	for _, kind := range served {
+		t.Run("alpha2/"+kind, func(t *testing.T) {
+			runSDKs(t, append(throughSidecar.sdkEnvironment(kind), token...), "--alpha2")
 		})
 	}
 }
 
-// sdkEnvironment is what points an SDK at this sidecar.
-func (d *daprd) sdkEnvironment(t *testing.T, store, token string) []string {
-	t.Helper()
-	_, httpPort, err := net.SplitHostPort(d.httpAddress)
-	if err != nil {
-		t.Fatal(err)
-	}
+// sdkEnvironment is what points an SDK at this server.
+func (d *sidecar) sdkEnvironment(store string) []string {
 	return []string{
-		"DAPR_GRPC_PORT=" + strconv.Itoa(d.grpcPort), "DAPR_HTTP_PORT=" + httpPort,
-		"DAPR_API_TOKEN=" + token, "LOCK_STORE=" + store,
+		"DAPR_GRPC_PORT=" + strconv.Itoa(d.grpcPort),
+		"DAPR_HTTP_PORT=" + strconv.Itoa(d.httpPort),
+		"LOCK_STORE=" + store,
 	}
 }
 

@@ -52,13 +52,31 @@ func startLeasehold(t *testing.T, folder string, stores []string, args ...string
 	for _, store := range stores {
 		arguments = append(arguments, "--store", store)
 	}
-	leasehold := start(t, "leasehold", nil,
-		binary(t, "LEASEHOLD_BIN", "../../../target/release/leasehold", "../../../target/debug/leasehold"),
-		append(arguments, args...)...)
+	leasehold := start(t, "leasehold", nil, leaseholdBinary(t), append(arguments, args...)...)
 	for _, store := range stores {
 		waitForSocket(t, leasehold, socketOf(folder, store))
 	}
 	return leasehold
+}
+
+// startLeaseholdSidecar serves the Dapr API over the stores of this YAML.
+func startLeaseholdSidecar(t *testing.T, resources string, env []string, args ...string) *sidecar {
+	t.Helper()
+	httpPort, grpcPort := freePort(t), freePort(t)
+	process := start(t, "leasehold-sidecar", env, leaseholdBinary(t), append([]string{
+		"sidecar", "--app-id", "app", "--resources-path", resources,
+		"--dapr-listen-addresses", "127.0.0.1",
+		"--dapr-http-port", strconv.Itoa(httpPort),
+		"--dapr-grpc-port", strconv.Itoa(grpcPort),
+	}, args...)...)
+	s := newSidecar(t, process, httpPort, grpcPort)
+	s.waitReady()
+	return s
+}
+
+func leaseholdBinary(t *testing.T) string {
+	t.Helper()
+	return binary(t, "LEASEHOLD_BIN", "../../../target/release/leasehold", "../../../target/debug/leasehold")
 }
 
 func waitForSocket(t *testing.T, server *process, socket string) {
