@@ -192,7 +192,7 @@ impl Core {
         let id = attempt.id;
         let flight = self.flights.start(id);
         let unwanted = flight.unwanted.clone().drop_guard();
-        let work = work(Arc::clone(self), attempt.clone(), flight);
+        let work = work(Arc::clone(self), attempt.clone(), Arc::clone(&flight));
         let (answer, answered) = oneshot::channel();
         let core = Arc::clone(self);
         tokio::spawn(async move {
@@ -205,11 +205,14 @@ impl Core {
                 }
                 Err(ended) => {
                     if ended.loose.is_empty() {
+                        flight.left_nothing.cancel();
                         drop(end);
                         let _ = answer.send(Err(ended.error));
                     } else {
                         let _ = answer.send(Err(ended.error));
-                        core.tie_up(ended.loose).await;
+                        if core.tie_up(ended.loose).await {
+                            flight.left_nothing.cancel();
+                        }
                         drop(end);
                     }
                 }
@@ -221,8 +224,8 @@ impl Core {
     }
 
     /// Makes sure that nothing of an attempt takes effect any more, for as long
-    /// as it takes.
-    async fn tie_up(&self, loose: Vec<Loose>) {
+    /// as it takes; `false` if the backend closed before.
+    async fn tie_up(&self, loose: Vec<Loose>) -> bool {
         let mut delays = super::connection::delays();
         for end in loose {
             loop {
@@ -238,10 +241,11 @@ impl Core {
                 }
                 tokio::select! {
                     () = tokio::time::sleep(delays.next().unwrap_or(PURGE_INTERVAL)) => {}
-                    () = self.background.closed() => return,
+                    () = self.background.closed() => return false,
                 }
             }
         }
+        true
     }
 
     /// Commits a write whose lost answer needs no care.

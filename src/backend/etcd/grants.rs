@@ -148,6 +148,8 @@ pub(super) struct Flight {
     /// Cancelled when it has ended, and all that it sent has taken effect or
     /// never will.
     pub(super) ended: CancellationToken,
+    /// Cancelled before, if it is known to have left nothing behind.
+    pub(super) left_nothing: CancellationToken,
 }
 
 /// The attempts under way.

@@ -133,6 +133,9 @@ impl Core {
                     return Err(BackendError::Unknown("the attempt has not ended yet".into()));
                 }
             }
+            if flight.left_nothing.is_cancelled() {
+                return Ok(());
+            }
         }
         let resource = &attempt.resource;
         // Never renewed or claimed: its key is as the attempt wrote it.

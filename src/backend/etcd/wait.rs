@@ -133,7 +133,7 @@ impl Core {
                 turn = place.turn(entry.entered) => turn,
             };
             match turn {
-                Turn::Mine => match self.promote(attempt, entry).await? {
+                Turn::Mine => match self.promote(attempt, flight, entry).await? {
                     Promoted::Granted(grant) => return Ok(Some(grant)),
                     Promoted::Held(since) => place.saw_holder(since),
                     Promoted::Lost => return Ok(None),
@@ -144,11 +144,15 @@ impl Core {
         }
     }
 
-    async fn promote(&self, attempt: &Attempt, entry: &Entry) -> Result<Promoted, Ended> {
+    async fn promote(
+        &self,
+        attempt: &Attempt,
+        flight: &Flight,
+        entry: &Entry,
+    ) -> Result<Promoted, Ended> {
         let until = self.step_until();
         loop {
-            let lease = self.leases.take(lease_ttl_s(attempt.ttl), until).await;
-            let lease = lease.map_err(Failure::unavailable)?;
+            let lease = self.lease_while_wanted(attempt, flight, until).await?;
             let asked = Instant::now();
             match self.commit(self.promote_op(attempt, entry, &lease, until)).await {
                 Ok(reply) if reply.succeeded => {
@@ -179,6 +183,34 @@ impl Core {
                 }
                 Err(error) => self.not_written(lease, &error, until)?,
             }
+        }
+    }
+
+    /// A lease; if the caller goes away meanwhile, it is kept for the next one
+    /// when it comes, and the caller does not wait for it.
+    async fn lease_while_wanted(
+        &self,
+        attempt: &Attempt,
+        flight: &Flight,
+        until: Instant,
+    ) -> Result<Lease, Ended> {
+        let (leases, asked_s) = (Arc::clone(&self.leases), lease_ttl_s(attempt.ttl));
+        let mut take = tokio::spawn(async move { leases.take(asked_s, until).await });
+        tokio::select! {
+            biased;
+            () = flight.unwanted.cancelled() => {
+                let leases = Arc::clone(&self.leases);
+                self.background.spawn(async move {
+                    if let Ok(Ok(lease)) = take.await {
+                        leases.give(lease);
+                    }
+                });
+                Err(abandoned())
+            }
+            taken = &mut take => match taken {
+                Ok(taken) => Ok(taken.map_err(Failure::unavailable)?),
+                Err(_) => Err(unavailable("the store is closing".into())),
+            },
         }
     }
 
