@@ -9,8 +9,8 @@ use std::{
 };
 
 use tokio::{
-    sync::mpsc,
-    time::{Instant, interval, sleep, sleep_until, timeout},
+    sync::{Semaphore, mpsc},
+    time::{Instant, interval, sleep, sleep_until, timeout, timeout_at},
 };
 use tracing::debug;
 
@@ -27,6 +27,9 @@ use crate::lock::Ttl;
 const KEPT_MAX: usize = 1_024;
 /// Leases waiting to be revoked; beyond it they are left to their TTL.
 const REVOKED_MAX: usize = 10_000;
+/// Lease grants in flight: each is a raft entry of its own, and a burst of them
+/// would hold up all other writes.
+const GRANTING_MAX: usize = 8;
 /// The shortest grant, in seconds: etcd's shortest lease is 2 s by default, and
 /// a lease lasts a second longer than its grant.
 const GRANT_MIN_S: u64 = 2;
@@ -50,6 +53,8 @@ pub(super) struct Leases {
     revoked: mpsc::Sender<i64>,
     /// How many of those are not revoked yet.
     unrevoked: AtomicUsize,
+    /// Places for lease grants in flight.
+    granting: Semaphore,
 }
 
 impl Leases {
@@ -66,6 +71,7 @@ impl Leases {
             pool: Mutex::new(Pool::new(KEPT_MAX)),
             revoked,
             unrevoked: AtomicUsize::new(0),
+            granting: Semaphore::new(GRANTING_MAX),
         });
         background.spawn(Arc::clone(&leases).keep(background.clone()));
         background.spawn(Arc::clone(&leases).revoke_all(to_revoke));
@@ -140,6 +146,9 @@ impl Leases {
     pub(super) async fn grant(&self, asked_s: u64, until: Instant) -> Result<Lease, Failure> {
         let ttl = i64::try_from(asked_s).unwrap_or(i64::MAX);
         let mut delays = delays();
+        let _place = timeout_at(until, self.granting.acquire()).await.map_err(|_| {
+            Failure::NotSent("too many leases are being granted at once".into())
+        })?;
         loop {
             let link = self.connection.link(until).await?;
             let mut client = link.client().lease_client();
