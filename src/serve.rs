@@ -13,7 +13,7 @@ use crate::{
     cli::{ServeOptions, StoreOption},
     component::{Component, Instances, ServeError, Socket, SocketError, socket_folder},
     lock::{Clock, LockError},
-    manifest::{Manifest, ManifestError, TEMPLATES, Value, env_allowed, read_folders},
+    manifest::{self, LoadError, NoSecrets, PropertyError, Resources, Surroundings},
 };
 
 /// How long to wait between tries to initialise an instance by ourselves.
@@ -34,8 +34,14 @@ pub enum StartError {
     Serve(#[from] ServeError),
 }
 
-impl From<ManifestError> for StartError {
-    fn from(error: ManifestError) -> Self {
+impl From<LoadError> for StartError {
+    fn from(error: LoadError) -> Self {
+        Self::Configuration(error.to_string())
+    }
+}
+
+impl From<PropertyError> for StartError {
+    fn from(error: PropertyError) -> Self {
         Self::Configuration(error.to_string())
     }
 }
@@ -52,13 +58,17 @@ pub struct Serving {
 pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
     let stores = options.stores();
     must_differ(&stores)?;
-    let manifests = read_folders(&options.resources_path)?;
+    let resources = Resources {
+        folders: options.resources_path.clone(),
+        surroundings: Surroundings::of_process(None),
+    };
+    let manifests = readable(&resources)?;
     let folder = socket_folder(options.socket_folder.clone(), |name| env::var_os(name));
     let (mut components, mut initialising) = (Vec::new(), Vec::new());
     for StoreOption { kind, socket } in stores {
         let mine: Vec<_> =
-            manifests.iter().filter(|m| m.kind == format!("lock.{socket}")).collect();
-        let to_initialise = resolve(kind, &mine)?;
+            manifests.iter().filter(|manifest| is_served_at(manifest, &socket)).collect();
+        let to_initialise = resolve(kind, &mine, &resources.surroundings).await?;
         let socket =
             Socket::open(&folder.join(format!("{socket}.sock")), options.socket_mode).await?;
         info!(store = kind.name, socket = %socket.path().display(), "listening");
@@ -83,43 +93,47 @@ impl Serving {
 
 type Items = Vec<(String, String)>;
 
+/// The components of all folders. A document that cannot be read ends the
+/// start, because it may be one of ours.
+fn readable(resources: &Resources) -> Result<Vec<manifest::Component>, StartError> {
+    let loaded = resources.load()?;
+    if loaded.problems.is_empty() {
+        return Ok(loaded.components);
+    }
+    let problems: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
+    Err(StartError::Configuration(problems.join("; ")))
+}
+
+fn is_served_at(manifest: &manifest::Component, socket: &str) -> bool {
+    manifest.lock_type().is_some_and(|name| name == socket.to_lowercase())
+}
+
 /// The instances to initialise without Init. One that needs a secret store or
 /// the app's ID waits for daprd's Init, which has both.
-fn resolve(kind: Kind, manifests: &[&Manifest]) -> Result<Vec<(String, Items)>, StartError> {
+async fn resolve(
+    kind: Kind,
+    manifests: &[&manifest::Component],
+    around: &Surroundings,
+) -> Result<Vec<(String, Items)>, StartError> {
     let mut resolved = Vec::new();
     for manifest in manifests {
-        let Some(items) = manifest.items.iter().map(resolve_item).collect::<Option<Items>>()
-        else {
-            info!(
-                instance = manifest.name,
-                "waits for Init: its YAML needs daprd to resolve it"
-            );
+        let instance = manifest.name.clone();
+        if manifest.waits_for_daprd(around) {
+            info!(instance, "waits for Init: its YAML needs daprd to resolve it");
             continue;
-        };
+        }
+        let items: Items = manifest.properties(around, &NoSecrets).await?.into_iter().collect();
         if let Err(LockError::InvalidMetadata(violations)) = kind.check(items.clone()) {
             let problems: Vec<_> = violations.iter().map(ToString::to_string).collect();
             return Err(StartError::Configuration(format!(
-                "{}, component {:?}: {}",
-                manifest.file.display(),
-                manifest.name,
+                "{}, component {instance:?}: {}",
+                manifest.origin,
                 problems.join("; ")
             )));
         }
-        resolved.push((manifest.name.clone(), items));
+        resolved.push((instance, items));
     }
     Ok(resolved)
-}
-
-fn resolve_item((name, value): &(String, Value)) -> Option<(String, String)> {
-    let value = match value {
-        Value::Plain(text) if TEMPLATES.iter().any(|template| text.contains(template)) => {
-            return None;
-        }
-        Value::Plain(text) => text.clone(),
-        Value::Env(variable) if env_allowed(variable) => env::var(variable).ok()?,
-        Value::Env(_) | Value::Secret => return None,
-    };
-    Some((name.clone(), value))
 }
 
 /// Initialises one instance, for as long as it takes: its backend may come up

@@ -1,0 +1,88 @@
+//! Fields of a document, by type, as Go's JSON fills them: absent and null
+//! are the empty value; a number or truth value where a text is wanted is
+//! taken as it reads.
+
+use super::{
+    problem::Fault,
+    yaml::{Node, Value},
+};
+
+/// A value at a path such as `spec.metadata[2].name`, or its absence.
+#[derive(Clone)]
+pub(super) struct Field<'a> {
+    node: Option<&'a Node>,
+    path: String,
+}
+
+impl<'a> Field<'a> {
+    pub(super) fn root(node: &'a Node) -> Self {
+        Self { node: Some(node), path: String::new() }
+    }
+
+    /// A field of this map.
+    pub(super) fn get(&self, key: &str) -> Result<Self, Fault> {
+        let path =
+            if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) };
+        match self.node.map(|node| &node.value) {
+            None | Some(Value::Null) => Ok(Self { node: None, path }),
+            Some(Value::Map(_)) => {
+                Ok(Self { node: self.node.and_then(|node| node.get(key)), path })
+            }
+            Some(_) if self.path.is_empty() => Err(self.fault("the document must be a map")),
+            Some(_) => Err(self.must("be a map")),
+        }
+    }
+
+    /// The elements of this list.
+    pub(super) fn list(&self) -> Result<Vec<Self>, Fault> {
+        match self.node.map(|node| &node.value) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::List(nodes)) => Ok(nodes
+                .iter()
+                .enumerate()
+                .map(|(at, node)| Self {
+                    node: Some(node),
+                    path: format!("{}[{at}]", self.path),
+                })
+                .collect()),
+            Some(_) => Err(self.must("be a list")),
+        }
+    }
+
+    pub(super) fn text(&self) -> Result<String, Fault> {
+        match self.node.map(|node| &node.value) {
+            None | Some(Value::Null) => Ok(String::new()),
+            Some(Value::Text(text) | Value::Number(text)) => Ok(text.clone()),
+            Some(Value::Bool(value)) => Ok(value.to_string()),
+            Some(_) => Err(self.must("be a text")),
+        }
+    }
+
+    pub(super) fn flag(&self) -> Result<bool, Fault> {
+        match self.node.map(|node| &node.value) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(value)) => Ok(*value),
+            Some(_) => Err(self.must("be true or false, without quotes")),
+        }
+    }
+
+    /// Any value, as a property has it: a text without its quotes, anything
+    /// else as JSON; `None` where absent or null.
+    pub(super) fn any(&self) -> Option<String> {
+        let node = self.node?;
+        match &node.value {
+            Value::Null => None,
+            Value::Text(text) => Some(text.clone()),
+            _ => Some(node.to_json()),
+        }
+    }
+
+    /// What the field must be, and is not.
+    pub(super) fn must(&self, rule: &str) -> Fault {
+        self.fault(format!("{} must {rule}", self.path))
+    }
+
+    fn fault(&self, text: impl Into<String>) -> Fault {
+        Fault { line: self.node.map(|node| node.line), text: text.into() }
+    }
+}

@@ -1,0 +1,179 @@
+//! The components of all folders, as they apply to one app.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    Component, Origin, Problem, Surroundings, document,
+    fields::Field,
+    problem::Fault,
+    yaml::{self, Value},
+};
+
+/// Longer files are refused; daprd takes documents of up to 64 KiB.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+const FILES_MAX: usize = 10_000;
+
+/// The folders of component YAML, and whom they are read for.
+#[derive(Clone, Debug)]
+pub struct Resources {
+    /// The folders, read in this order, each file by file in the order of
+    /// their names, without subfolders.
+    pub folders: Vec<PathBuf>,
+    /// The app, the place and the environment.
+    pub surroundings: Surroundings,
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// Components of any type, in scope and in this namespace, each name once.
+    pub components: Vec<Component>,
+    /// What was skipped because it could not be read.
+    pub problems: Vec<Problem>,
+}
+
+/// Why nothing was read.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A folder could not be listed.
+    #[error("the resources path {} could not be read: {error}", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Names that several components have; all of them are told.
+    #[error("{}", .0.join("; "))]
+    Duplicates(Vec<String>),
+}
+
+impl Resources {
+    /// Reads all folders. Blocks on the file system.
+    pub fn load(&self) -> Result<Loaded, LoadError> {
+        let mut loaded = Loaded::default();
+        for folder in &self.folders {
+            let files = yaml_files(folder)
+                .map_err(|error| LoadError::Folder { folder: folder.clone(), error })?;
+            for file in files {
+                let file = Arc::new(file);
+                match read_text(&file) {
+                    Ok(text) => {
+                        let (components, problems) = read_file_text(&file, &text);
+                        loaded.components.extend(components);
+                        loaded.problems.extend(problems);
+                    }
+                    Err(why) => {
+                        loaded.problems.push(Problem {
+                            file,
+                            document: None,
+                            fault: Fault::from(why),
+                        });
+                    }
+                }
+            }
+        }
+        loaded.components = self.applicable(loaded.components)?;
+        Ok(loaded)
+    }
+
+    /// Those of this namespace and in scope. A name given twice in one
+    /// namespace is an error even if the second is out of scope.
+    fn applicable(&self, all: Vec<Component>) -> Result<Vec<Component>, LoadError> {
+        let mut kept: Vec<Component> = Vec::new();
+        let mut by_name: BTreeMap<String, usize> = BTreeMap::new();
+        let mut duplicates = Vec::new();
+        for component in all {
+            let elsewhere = self.surroundings.namespace.as_ref().is_some_and(|namespace| {
+                !component.namespace.is_empty() && component.namespace != *namespace
+            });
+            if elsewhere {
+                continue;
+            }
+            if let Some(at) = by_name.get(&component.name) {
+                let first = &kept[*at];
+                duplicates.push(format!(
+                    "the component {component} ({}) has the name of {first} ({}); rename one",
+                    component.origin, first.origin
+                ));
+            } else if component.is_in_scope(self.surroundings.app_id.as_deref()) {
+                by_name.insert(component.name.clone(), kept.len());
+                kept.push(component);
+            }
+        }
+        if duplicates.is_empty() { Ok(kept) } else { Err(LoadError::Duplicates(duplicates)) }
+    }
+}
+
+fn yaml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        let is_yaml = path.extension().is_some_and(|extension| {
+            extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml")
+        });
+        if is_yaml && !entry.file_type()?.is_dir() {
+            files.push(path);
+        }
+        if files.len() > FILES_MAX {
+            return Err(io::Error::other(format!("it has more than {FILES_MAX} YAML files")));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read_text(file: &Path) -> Result<String, String> {
+    let opened = fs::File::open(file).map_err(|error| format!("cannot be read: {error}"))?;
+    let mut text = String::new();
+    opened
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| format!("cannot be read: {error}"))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("is longer than {FILE_BYTES_MAX} bytes; split it"));
+    }
+    Ok(text)
+}
+
+/// The components of one file, and what is wrong with its other documents.
+pub(super) fn read_file_text(
+    file: &Arc<PathBuf>,
+    text: &str,
+) -> (Vec<Component>, Vec<Problem>) {
+    let (mut components, mut problems) = (Vec::new(), Vec::new());
+    for (at, document) in
+        document::split(text.trim_start_matches('\u{feff}')).iter().enumerate()
+    {
+        let origin = Origin::new(Arc::clone(file), at + 1);
+        match read_document(document, origin) {
+            Ok(component) => components.extend(component),
+            Err(fault) => {
+                problems.push(Problem {
+                    file: Arc::clone(file),
+                    document: Some(at + 1),
+                    fault,
+                });
+            }
+        }
+    }
+    (components, problems)
+}
+
+fn read_document(
+    document: &document::Document<'_>,
+    origin: Origin,
+) -> Result<Option<Component>, Fault> {
+    let root = yaml::read(document.text, document.line)?;
+    if matches!(root.value, Value::Null) {
+        return Ok(None);
+    }
+    Component::read(&Field::root(&root), origin)
+}

@@ -1,0 +1,118 @@
+//! What a component's YAML depends on besides itself.
+
+use std::{fmt, sync::Arc};
+
+/// Looks an environment variable up.
+type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// The app, the place and the environment that components are read for.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// The app's ID: decides `scopes`, fills `{appID}`. `None` reads for every
+    /// app, whatever the scopes.
+    pub app_id: Option<String>,
+    /// `NAMESPACE`; `None` where it is unset or empty: then components of any
+    /// namespace are read, and `{namespace}` begins with `default`.
+    pub namespace: Option<String>,
+    /// `POD_NAME`, which fills `{podName}`.
+    pub pod_name: Option<String>,
+    /// The secret store of components that name none: `kubernetes` inside a
+    /// cluster.
+    pub secret_store: Option<String>,
+    env: Lookup,
+}
+
+impl Surroundings {
+    /// Those of this process, for the app of this ID or for all.
+    #[must_use]
+    pub fn of_process(app_id: Option<&str>) -> Self {
+        Self::with_env(app_id, |name| std::env::var(name).ok())
+    }
+
+    /// With environment variables from elsewhere.
+    pub fn with_env(
+        app_id: Option<&str>,
+        env: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let set = |name| env(name).filter(|value| !value.is_empty());
+        Self {
+            app_id: app_id.map(str::to_owned),
+            namespace: set("NAMESPACE"),
+            pod_name: set("POD_NAME"),
+            secret_store: set("KUBERNETES_SERVICE_HOST").map(|_| "kubernetes".to_owned()),
+            env: Arc::new(env),
+        }
+    }
+
+    /// What `{namespace}` stands for: the namespace and the app's ID.
+    pub(super) fn namespaced(&self, app_id: &str) -> String {
+        format!("{}.{app_id}", self.namespace.as_deref().unwrap_or("default"))
+    }
+
+    /// A variable that `envRef` may name, empty where unset; `None` if it may
+    /// not: `APP_API_TOKEN`, `DAPR_*`, and with `DAPR_ENV_KEYS` set (as the
+    /// Kubernetes injector does) all that is not in its list.
+    pub(super) fn env_ref(&self, name: &str) -> Option<String> {
+        let upper = name.to_uppercase();
+        if upper.is_empty()
+            || upper == "APP_API_TOKEN"
+            || upper.starts_with("DAPR_")
+            || upper.contains(' ')
+        {
+            return None;
+        }
+        let listed = match (self.env)("DAPR_ENV_KEYS") {
+            Some(keys) if !keys.is_empty() => keys.split(' ').any(|key| key == upper),
+            _ => true,
+        };
+        listed.then(|| (self.env)(name).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings")
+            .field("app_id", &self.app_id)
+            .field("namespace", &self.namespace)
+            .field("pod_name", &self.pod_name)
+            .field("secret_store", &self.secret_store)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(pairs: &'static [(&'static str, &'static str)]) -> Surroundings {
+        Surroundings::with_env(Some("app"), |name| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn daprs_own_variables_and_tokens_are_never_given() {
+        let around = env(&[("DAPR_API_TOKEN", "t"), ("APP_API_TOKEN", "t"), ("MY_VAR", "v")]);
+        for denied in ["DAPR_API_TOKEN", "dapr_x", "APP_API_TOKEN", "app_api_token", "A B", ""]
+        {
+            assert_eq!(around.env_ref(denied), None, "{denied}");
+        }
+        assert_eq!(around.env_ref("MY_VAR").as_deref(), Some("v"));
+        assert_eq!(around.env_ref("UNSET").as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_list_of_allowed_variables_is_kept_to() {
+        let around = env(&[("DAPR_ENV_KEYS", "ONE TWO"), ("ONE", "1"), ("THREE", "3")]);
+        assert_eq!(around.env_ref("ONE").as_deref(), Some("1"));
+        assert_eq!(around.env_ref("THREE"), None);
+        assert_eq!(around.env_ref("WO"), None);
+    }
+
+    #[test]
+    fn an_empty_variable_counts_as_unset() {
+        assert_eq!(env(&[("NAMESPACE", "")]).namespace, None);
+        assert_eq!(env(&[]).namespaced("app"), "default.app");
+        assert_eq!(env(&[("NAMESPACE", "prod")]).namespaced("app"), "prod.app");
+    }
+}

@@ -1,0 +1,189 @@
+//! Reading again when files change.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use notify::{
+    Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _,
+    event::{AccessKind, AccessMode},
+};
+use tokio::{
+    sync::{Notify, mpsc},
+    task::spawn_blocking,
+    time::{Instant, sleep, timeout},
+};
+use tracing::{info, warn};
+
+use super::{Component, Loaded, Problem, Resources};
+
+/// Files are read when nothing has happened to them for so long, because an
+/// editor or a deployment writes in several steps…
+const QUIET: Duration = Duration::from_millis(200);
+/// …but no later than so long after the first step.
+const QUIET_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Files are read so often in any case: a notice can be lost, and a folder
+/// that was replaced sends none.
+const INTERVAL: Duration = Duration::from_secs(30);
+const CHANGES_MAX: usize = 64;
+
+/// What became of a component, in the order in which to follow it: removals,
+/// replacements, additions.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// It is gone: its store is to drain.
+    Removed(Component),
+    /// It says something else now.
+    Replaced(Component),
+    /// It is new.
+    Added(Component),
+}
+
+/// Why folders cannot be watched.
+#[derive(Debug, thiserror::Error)]
+#[error("the resources path {} cannot be watched for changes: {error}", folder.display())]
+pub struct WatchError {
+    folder: PathBuf,
+    error: notify::Error,
+}
+
+/// Watches the folders of `resources`, of which `loaded` was the last reading,
+/// and sends what changes, until the receiver is dropped.
+///
+/// What a broken file had before stays; a reading that fails as a whole
+/// changes nothing. Both are logged, with file, document and field. Must be
+/// called within a runtime.
+pub fn watch(
+    resources: Resources,
+    loaded: &Loaded,
+) -> Result<mpsc::Receiver<Change>, WatchError> {
+    let touched = Arc::new(Notify::new());
+    let watcher = watch_folders(&resources.folders, Arc::clone(&touched))?;
+    let mut current = Current::default();
+    current.replace(loaded.components.clone());
+    let mut reported = texts(&loaded.problems);
+    let (changes, receiver) = mpsc::channel(CHANGES_MAX);
+    tokio::spawn(async move {
+        let _watcher = watcher;
+        loop {
+            tokio::select! {
+                () = changes.closed() => return,
+                _ = timeout(INTERVAL, touched.notified()) => {}
+            }
+            settle(&touched).await;
+            let resources = resources.clone();
+            let Ok(reading) = spawn_blocking(move || resources.load()).await else { continue };
+            let problems = match &reading {
+                Ok(loaded) => texts(&loaded.problems),
+                Err(error) => vec![error.to_string()],
+            };
+            if problems != reported {
+                for problem in &problems {
+                    warn!("component YAML is not read anew: {problem}");
+                }
+                reported = problems;
+            }
+            let Ok(loaded) = reading else { continue };
+            for change in current.advance(&loaded) {
+                info!("component YAML changed: {change}");
+                if changes.send(change).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+fn watch_folders(
+    folders: &[PathBuf],
+    touched: Arc<Notify>,
+) -> Result<Option<RecommendedWatcher>, WatchError> {
+    let Some(first) = folders.first() else { return Ok(None) };
+    let mut watcher = notify::recommended_watcher(move |event| {
+        if concerns_content(&event) {
+            touched.notify_one();
+        }
+    })
+    .map_err(|error| WatchError { folder: first.clone(), error })?;
+    for folder in folders {
+        watcher
+            .watch(folder, RecursiveMode::NonRecursive)
+            .map_err(|error| WatchError { folder: folder.clone(), error })?;
+    }
+    Ok(Some(watcher))
+}
+
+/// Whether a file may read differently now. Reading itself is an event too,
+/// and must not lead to another.
+fn concerns_content(event: &notify::Result<Event>) -> bool {
+    match event {
+        Ok(event) => match event.kind {
+            EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
+            EventKind::Access(_) => false,
+            _ => true,
+        },
+        Err(_) => true,
+    }
+}
+
+async fn settle(touched: &Notify) {
+    let latest = Instant::now() + QUIET_WAIT_MAX;
+    while Instant::now() < latest {
+        tokio::select! {
+            () = touched.notified() => {}
+            () = sleep(QUIET) => return,
+        }
+    }
+}
+
+fn texts(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (component, what) = match self {
+            Self::Removed(component) => (component, "is gone from"),
+            Self::Replaced(component) => (component, "is replaced by"),
+            Self::Added(component) => (component, "is new in"),
+        };
+        write!(f, "{component} {what} {}", component.origin)
+    }
+}
+
+/// The components as last told.
+#[derive(Default)]
+struct Current(BTreeMap<String, Component>);
+
+impl Current {
+    fn replace(&mut self, components: Vec<Component>) {
+        self.0 = components
+            .into_iter()
+            .map(|component| (component.name.clone(), component))
+            .collect();
+    }
+
+    /// Takes a new reading; what has changed by it.
+    fn advance(&mut self, loaded: &Loaded) -> Vec<Change> {
+        let mut next = loaded.components.clone();
+        let named = |name: &str| loaded.components.iter().any(|other| other.name == name);
+        let is_broken =
+            |of: &Component| loaded.problems.iter().any(|at| at.file() == of.origin.file());
+        let (mut removed, mut replaced, mut added) = (Vec::new(), Vec::new(), Vec::new());
+        for known in self.0.values().filter(|known| !named(&known.name)) {
+            if is_broken(known) {
+                next.push(known.clone());
+            } else {
+                removed.push(Change::Removed(known.clone()));
+            }
+        }
+        for component in &loaded.components {
+            match self.0.get(&component.name) {
+                None => added.push(Change::Added(component.clone())),
+                Some(known) if known.says_the_same_as(component) => {}
+                Some(_) => replaced.push(Change::Replaced(component.clone())),
+            }
+        }
+        self.replace(next);
+        removed.into_iter().chain(replaced).chain(added).collect()
+    }
+}

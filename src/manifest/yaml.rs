@@ -1,0 +1,251 @@
+//! YAML as a tree of what JSON can say, with lines for errors.
+
+use std::collections::HashMap;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
+
+use super::{
+    problem::Fault,
+    scalar::{Scalar, resolve},
+};
+
+/// Aliases counted each time, so that a small file cannot become a large one.
+const NODES_MAX: usize = 20_000;
+const DEPTH_MAX: usize = 64;
+
+/// One value and the line that it starts on.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) line: usize,
+    pub(super) value: Value,
+}
+
+/// A value. A key that is given twice counts with its last value.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    /// As JSON writes it.
+    Number(String),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+impl Node {
+    /// The value of a key; as in Go's JSON, one that differs only in case
+    /// stands in for an absent one.
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        let Value::Map(entries) = &self.value else { return None };
+        let exact = entries.iter().find(|(name, _)| name == key);
+        let found =
+            exact.or_else(|| entries.iter().rfind(|(name, _)| name.eq_ignore_ascii_case(key)));
+        found.map(|(_, node)| node)
+    }
+
+    /// The value as JSON text, keys sorted and `<`, `>`, `&` escaped as Go's
+    /// JSON does.
+    pub(super) fn to_json(&self) -> String {
+        match &self.value {
+            Value::Null => "null".to_owned(),
+            Value::Bool(value) => value.to_string(),
+            Value::Number(number) => number.clone(),
+            Value::Text(text) => quote(text),
+            Value::List(nodes) => {
+                let nodes: Vec<_> = nodes.iter().map(Self::to_json).collect();
+                format!("[{}]", nodes.join(","))
+            }
+            Value::Map(entries) => {
+                let mut entries: Vec<_> = entries.iter().collect();
+                entries.sort_by(|a, b| a.0.cmp(&b.0));
+                let entries: Vec<_> = entries
+                    .into_iter()
+                    .map(|(key, node)| format!("{}:{}", quote(key), node.to_json()))
+                    .collect();
+                format!("{{{}}}", entries.join(","))
+            }
+        }
+    }
+}
+
+fn quote(text: &str) -> String {
+    serde_json::Value::from(text)
+        .to_string()
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+}
+
+/// Reads the first document of `text`, which starts on line `first_line` of
+/// its file.
+pub(super) fn read(text: &str, first_line: usize) -> Result<Node, Fault> {
+    let mut reader = Reader {
+        events: Parser::new_from_str(text),
+        first_line,
+        anchors: HashMap::new(),
+        nodes: 0,
+    };
+    loop {
+        match reader.next()? {
+            (Event::DocumentStart(_), _) => {
+                let (event, line) = reader.next()?;
+                return reader.node(event, line, 0);
+            }
+            (Event::StreamEnd, line) => return Ok(Node { line, value: Value::Null }),
+            _ => {}
+        }
+    }
+}
+
+struct Reader<'a> {
+    events: Parser<'a, saphyr_parser::StrInput<'a>>,
+    first_line: usize,
+    anchors: HashMap<usize, (Node, usize)>,
+    nodes: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, usize), Fault> {
+        match self.events.next() {
+            Some(Ok((event, span))) => Ok((event, self.line(span))),
+            Some(Err(error)) => Err(Fault::at(
+                self.first_line + error.marker().line().saturating_sub(1),
+                format!("is not YAML: {}", error.info()),
+            )),
+            None => Err(Fault::at(self.first_line, "is not YAML: it ends early")),
+        }
+    }
+
+    fn line(&self, span: Span) -> usize {
+        self.first_line + span.start.line().saturating_sub(1)
+    }
+
+    fn node(&mut self, event: Event<'a>, line: usize, depth: usize) -> Result<Node, Fault> {
+        if depth > DEPTH_MAX {
+            return Err(Fault::at(line, format!("is nested deeper than {DEPTH_MAX} levels")));
+        }
+        let before = self.nodes;
+        self.count(1, line)?;
+        let (anchor, value) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                (anchor, scalar(&text, style, tag.as_deref(), line)?)
+            }
+            Event::SequenceStart(anchor, _) => (anchor, Value::List(self.list(depth)?)),
+            Event::MappingStart(anchor, _) => (anchor, Value::Map(self.map(depth)?)),
+            Event::Alias(anchor) => {
+                let Some((node, size)) = self.anchors.get(&anchor).cloned() else {
+                    return Err(Fault::at(line, "is not YAML: an alias within its own anchor"));
+                };
+                self.count(size, line)?;
+                return Ok(node);
+            }
+            _ => return Ok(Node { line, value: Value::Null }),
+        };
+        let node = Node { line, value };
+        if anchor != 0 {
+            self.anchors.insert(anchor, (node.clone(), self.nodes - before));
+        }
+        Ok(node)
+    }
+
+    fn count(&mut self, nodes: usize, line: usize) -> Result<(), Fault> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > NODES_MAX {
+            return Err(Fault::at(
+                line,
+                format!("has more than {NODES_MAX} values, aliases included"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Vec<Node>, Fault> {
+        let mut nodes = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(nodes),
+                (event, line) => nodes.push(self.node(event, line, depth + 1)?),
+            }
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Vec<(String, Node)>, Fault> {
+        let mut entries = Vec::new();
+        loop {
+            let (event, line) = self.next()?;
+            if event == Event::MappingEnd {
+                return Ok(entries);
+            }
+            let is_merge =
+                matches!(&event, Event::Scalar(key, ScalarStyle::Plain, ..) if key == "<<");
+            let key = self.node(event, line, depth + 1)?;
+            let (event, value_line) = self.next()?;
+            let value = self.node(event, value_line, depth + 1)?;
+            if is_merge {
+                merge(&mut entries, value)?;
+            } else {
+                set(&mut entries, name_of(key)?, value);
+            }
+        }
+    }
+}
+
+fn set(entries: &mut Vec<(String, Node)>, key: String, value: Node) {
+    entries.retain(|(known, _)| *known != key);
+    entries.push((key, value));
+}
+
+fn merge(entries: &mut Vec<(String, Node)>, from: Node) -> Result<(), Fault> {
+    match from.value {
+        Value::Map(merged) => {
+            for (key, value) in merged {
+                set(entries, key, value);
+            }
+            Ok(())
+        }
+        Value::List(maps) => {
+            // The first of them wins.
+            maps.into_iter().rev().try_for_each(|map| merge(entries, map))
+        }
+        _ => Err(Fault::at(from.line, "merges (<<) what is no map")),
+    }
+}
+
+fn name_of(key: Node) -> Result<String, Fault> {
+    match key.value {
+        Value::Text(name) | Value::Number(name) => Ok(name),
+        Value::Bool(name) => Ok(name.to_string()),
+        _ => Err(Fault::at(key.line, "has a key that is not a text")),
+    }
+}
+
+fn scalar(
+    text: &str,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+    line: usize,
+) -> Result<Value, Fault> {
+    let resolvable = match tag {
+        None => style == ScalarStyle::Plain,
+        Some(tag) => tag.is_yaml_core_schema() && tag.suffix != "str",
+    };
+    if !resolvable {
+        return Ok(Value::Text(text.to_owned()));
+    }
+    match resolve(text) {
+        Scalar::Null => Ok(Value::Null),
+        Scalar::Bool(value) => Ok(Value::Bool(value)),
+        Scalar::Number(number) => Ok(Value::Number(number)),
+        Scalar::Text(text) => Ok(Value::Text(text)),
+        Scalar::NotFinite => Err(Fault::at(
+            line,
+            format!("has the number {text}, which JSON cannot say; put it in quotes"),
+        )),
+    }
+}
+
+#[cfg(test)]
+#[path = "yaml_tests.rs"]
+mod tests;

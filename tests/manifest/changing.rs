@@ -1,0 +1,85 @@
+//! What follows when files change.
+
+use std::time::Duration;
+
+use leasehold::manifest::{Change, watch};
+use tokio::{sync::mpsc::Receiver, time::timeout};
+
+use crate::{Folder, component};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn watched(folder: &Folder) -> Receiver<Change> {
+    let resources = folder.resources();
+    let loaded = resources.load().unwrap();
+    watch(resources, &loaded).unwrap()
+}
+
+async fn next(changes: &mut Receiver<Change>) -> (char, String) {
+    match timeout(LONG, changes.recv()).await.unwrap().unwrap() {
+        Change::Removed(component) => ('-', component.name),
+        Change::Replaced(component) => ('~', component.name),
+        Change::Added(component) => ('+', component.name),
+    }
+}
+
+fn is(kind: char, name: &str) -> (char, String) {
+    (kind, name.to_owned())
+}
+
+#[tokio::test]
+async fn additions_replacements_and_removals_are_told() {
+    let folder =
+        Folder::with(&[("a.yaml", &component("a", "")), ("b.yaml", &component("b", ""))]);
+    let mut changes = watched(&folder);
+    folder.write("c.yaml", &component("c", ""));
+    assert_eq!(next(&mut changes).await, is('+', "c"));
+    folder.write("a.yaml", &component("a", "  metadata: [{name: ttl, value: 5s}]\n"));
+    assert_eq!(next(&mut changes).await, is('~', "a"));
+    folder.remove("b.yaml");
+    assert_eq!(next(&mut changes).await, is('-', "b"));
+}
+
+#[tokio::test]
+async fn a_renamed_component_goes_before_it_comes() {
+    let folder = Folder::with(&[("a.yaml", &component("a", ""))]);
+    let mut changes = watched(&folder);
+    folder.write("a.yaml", &component("aa", ""));
+    assert_eq!(next(&mut changes).await, is('-', "a"));
+    assert_eq!(next(&mut changes).await, is('+', "aa"));
+}
+
+#[tokio::test]
+async fn a_file_that_only_moves_or_is_rewritten_changes_nothing() {
+    let folder = Folder::with(&[("a.yaml", &component("a", ""))]);
+    let mut changes = watched(&folder);
+    folder.write("z.yaml", &format!("# moved\n---\n{}", component("a", "")));
+    folder.remove("a.yaml");
+    folder.write("end.yaml", &component("end", ""));
+    assert_eq!(next(&mut changes).await, is('+', "end"));
+}
+
+#[tokio::test]
+async fn a_broken_file_keeps_what_it_had() {
+    let folder =
+        Folder::with(&[("a.yaml", &component("a", "")), ("b.yaml", &component("b", ""))]);
+    let mut changes = watched(&folder);
+    folder.write("a.yaml", "apiVersion: [");
+    folder.write("c.yaml", &component("c", ""));
+    assert_eq!(next(&mut changes).await, is('+', "c"));
+    // Read again, it is what it was: nothing to tell.
+    folder.write("a.yaml", &component("a", ""));
+    folder.remove("b.yaml");
+    assert_eq!(next(&mut changes).await, is('-', "b"));
+}
+
+#[tokio::test]
+async fn a_name_given_twice_changes_nothing_until_it_is_mended() {
+    let folder = Folder::with(&[("a.yaml", &component("a", ""))]);
+    let mut changes = watched(&folder);
+    folder.write("b.yaml", &format!("{}---\n{}", component("a", ""), component("b", "")));
+    let nothing = timeout(Duration::from_secs(1), changes.recv()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    folder.write("b.yaml", &component("b", ""));
+    assert_eq!(next(&mut changes).await, is('+', "b"));
+}
