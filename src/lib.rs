@@ -4,6 +4,7 @@
 //! - [`lock`]: the domain and the port that backends implement.
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
 //! - [`component`]: the pluggable component, on Unix sockets.
+//! - [`sidecar`]: the Dapr API.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 
@@ -14,5 +15,6 @@ pub mod lock;
 pub mod manifest;
 pub mod properties;
 pub mod serve;
+pub mod sidecar;
 pub mod signals;
 pub mod telemetry;

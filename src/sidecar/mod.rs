@@ -1,0 +1,3 @@
+//! The Dapr API, served by leasehold itself.
+
+pub mod passthrough;

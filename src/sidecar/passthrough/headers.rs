@@ -1,0 +1,111 @@
+//! Headers that mean one connection only, and so must not be passed on
+//! (RFC 9110, 7.6.1).
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{
+        CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    },
+};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+
+/// Removes what concerns this connection only, and what `Connection` names.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    let trailers_taken = takes_trailers(headers);
+    for name in [
+        CONNECTION,
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        HTTP2_SETTINGS,
+        TE,
+        TRANSFER_ENCODING,
+        UPGRADE,
+    ] {
+        headers.remove(name);
+    }
+    if trailers_taken {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// The protocol that a request insists to change to. One offer of HTTP/2,
+/// which some clients make on every request, may be passed over in silence.
+pub(super) fn demanded_upgrade(headers: &HeaderMap) -> Option<&str> {
+    headers
+        .get_all(UPGRADE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .find(|protocol| !protocol.is_empty() && !protocol.eq_ignore_ascii_case("h2c"))
+}
+
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(TE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn only_what_concerns_the_connection_is_removed() {
+        let mut all = headers(&[
+            ("connection", "close, X-Mine"),
+            ("x-mine", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "gzip, trailers"),
+            ("transfer-encoding", "chunked"),
+            ("x-yours", "2"),
+            ("host", "app"),
+            ("dapr-api-token", "t"),
+        ]);
+        strip_hop_by_hop(&mut all);
+        let left = headers(&[
+            ("te", "trailers"),
+            ("x-yours", "2"),
+            ("host", "app"),
+            ("dapr-api-token", "t"),
+        ]);
+        assert_eq!(all, left);
+    }
+
+    #[test]
+    fn an_offer_of_http2_is_no_demand() {
+        assert_eq!(demanded_upgrade(&headers(&[("upgrade", "h2c")])), None);
+        assert_eq!(
+            demanded_upgrade(&headers(&[("upgrade", "h2c, websocket")])),
+            Some("websocket")
+        );
+        assert_eq!(demanded_upgrade(&headers(&[])), None);
+    }
+}
