@@ -1,3 +1,4 @@
 //! The Dapr API, served by leasehold itself.
 
 pub mod passthrough;
+pub mod secrets;
