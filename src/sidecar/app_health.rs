@@ -1,0 +1,212 @@
+//! Whether the app is healthy: probes with daprd's rules and defaults.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tracing::{debug, info, warn};
+
+/// When to probe, and what to make of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppHealthChecks {
+    /// From one probe to the next (`--app-health-probe-interval`); 5 s.
+    pub interval: Duration,
+    /// How long a probe may take (`--app-health-probe-timeout`); 500 ms.
+    pub timeout: Duration,
+    /// How many probes in a row must fail for the app to be unhealthy
+    /// (`--app-health-threshold`); 3.
+    pub threshold: u32,
+}
+
+impl Default for AppHealthChecks {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_millis(500),
+            threshold: 3,
+        }
+    }
+}
+
+/// Why health checks cannot run as asked for; names the flag and the fix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AppHealthError {
+    /// A value is zero.
+    #[error("{0} must be greater than 0")]
+    Zero(&'static str),
+    /// Probes would overlap.
+    #[error(
+        "--app-health-probe-timeout ({timeout:?}) must not be greater than \
+         --app-health-probe-interval ({interval:?})"
+    )]
+    Overlap {
+        /// How long a probe may take.
+        timeout: Duration,
+        /// From one probe to the next.
+        interval: Duration,
+    },
+}
+
+/// Asks the app once.
+#[async_trait]
+pub trait AppProbe: Send + Sync + 'static {
+    /// Whether the app says that it is healthy, else why not.
+    async fn probe(&self) -> Result<(), String>;
+}
+
+impl AppHealthChecks {
+    /// Whether they can run.
+    pub fn check(&self) -> Result<(), AppHealthError> {
+        if self.interval.is_zero() {
+            return Err(AppHealthError::Zero("--app-health-probe-interval"));
+        }
+        if self.timeout.is_zero() {
+            return Err(AppHealthError::Zero("--app-health-probe-timeout"));
+        }
+        if self.threshold == 0 {
+            return Err(AppHealthError::Zero("--app-health-threshold"));
+        }
+        if self.timeout > self.interval {
+            let Self { timeout, interval, .. } = *self;
+            return Err(AppHealthError::Overlap { timeout, interval });
+        }
+        Ok(())
+    }
+
+    /// Starts probing, at once and then at every interval, until the last
+    /// receiver is dropped. The app is unhealthy until the first good probe;
+    /// one good probe makes it healthy again. Must be called within a runtime.
+    ///
+    /// Fails in a row are counted from the last good probe, as daprd documents
+    /// its threshold (its own code goes on counting after a good one).
+    pub fn start(
+        self,
+        app: Arc<dyn AppProbe>,
+    ) -> Result<watch::Receiver<bool>, AppHealthError> {
+        self.check()?;
+        let (healthy, receiver) = watch::channel(false);
+        tokio::spawn(async move {
+            let mut ticks = interval(self.interval);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut failures = self.threshold;
+            loop {
+                tokio::select! {
+                    () = healthy.closed() => return,
+                    _ = ticks.tick() => {}
+                }
+                let answer = timeout(self.timeout, app.probe()).await;
+                match answer.unwrap_or_else(|_| Err(format!("no answer in {:?}", self.timeout)))
+                {
+                    Ok(()) => failures = 0,
+                    Err(why) => {
+                        debug!(%why, "an app health probe failed");
+                        failures = failures.saturating_add(1);
+                        if failures == self.threshold {
+                            warn!(%why, failures, "the app is unhealthy");
+                        }
+                    }
+                }
+                let is_healthy = failures < self.threshold;
+                let changed = healthy
+                    .send_if_modified(|was| std::mem::replace(was, is_healthy) != is_healthy);
+                if changed && is_healthy {
+                    info!("the app is healthy");
+                }
+            }
+        });
+        Ok(receiver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::time::{Instant, advance, sleep};
+
+    use super::*;
+
+    /// Answers by a script: `+` healthy, `-` not, `.` never; then the last.
+    struct Script(&'static str, AtomicUsize);
+
+    #[async_trait]
+    impl AppProbe for Script {
+        async fn probe(&self) -> Result<(), String> {
+            let at = self.1.fetch_add(1, Ordering::Relaxed).min(self.0.len() - 1);
+            match self.0.as_bytes()[at] {
+                b'+' => Ok(()),
+                b'-' => Err("503".to_owned()),
+                _ => std::future::pending().await,
+            }
+        }
+    }
+
+    /// What is told after each of the script's probes, with daprd's defaults.
+    async fn told(script: &'static str) -> String {
+        let checks = AppHealthChecks::default();
+        let probe = Arc::new(Script(script, AtomicUsize::new(0)));
+        let healthy = checks.start(probe).unwrap();
+        assert!(!*healthy.borrow(), "healthy before any probe");
+        let mut told = String::new();
+        for _ in 0..script.len() {
+            sleep(Duration::from_secs(1)).await;
+            told.push(if *healthy.borrow() { '+' } else { '-' });
+            sleep(Duration::from_secs(4)).await;
+        }
+        told
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_good_probe_makes_the_app_healthy() {
+        assert_eq!(told("--+").await, "--+");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn three_failures_in_a_row_make_it_unhealthy_and_one_good_probe_heals() {
+        assert_eq!(told("+--+--+---+").await, "+++++++++-+");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_without_an_answer_is_a_failure() {
+        assert_eq!(told("+...").await, "+++-");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_probe_is_sent_at_once() {
+        let probe = Arc::new(Script("+", AtomicUsize::new(0)));
+        let mut healthy = AppHealthChecks::default().start(probe).unwrap();
+        let started = Instant::now();
+        healthy.wait_for(|healthy| *healthy).await.unwrap();
+        assert!(started.elapsed() < Duration::from_millis(100));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn probing_ends_with_the_last_receiver() {
+        let probe = Arc::new(Script("+", AtomicUsize::new(0)));
+        let healthy = AppHealthChecks::default().start(probe.clone()).unwrap();
+        sleep(Duration::from_secs(6)).await;
+        drop(healthy);
+        sleep(Duration::from_millis(1)).await;
+        let probes = probe.1.load(Ordering::Relaxed);
+        advance(Duration::from_secs(60)).await;
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(probe.1.load(Ordering::Relaxed), probes);
+    }
+
+    #[test]
+    fn settings_that_cannot_work_are_refused_by_their_flag() {
+        let good = AppHealthChecks::default();
+        assert_eq!(good.check(), Ok(()));
+        for (bad, flag) in [
+            (AppHealthChecks { interval: Duration::ZERO, ..good }, "-probe-interval"),
+            (AppHealthChecks { timeout: Duration::ZERO, ..good }, "-probe-timeout"),
+            (AppHealthChecks { threshold: 0, ..good }, "-threshold"),
+            (AppHealthChecks { timeout: Duration::from_secs(6), ..good }, "-probe-timeout"),
+        ] {
+            assert!(bad.check().unwrap_err().to_string().contains(flag), "{bad:?}");
+        }
+    }
+}
