@@ -4,6 +4,7 @@
 
 mod etcd;
 pub mod memory;
+pub mod pluggable;
 mod redis;
 
 use std::sync::Arc;

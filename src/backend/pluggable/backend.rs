@@ -1,0 +1,233 @@
+//! The port, spoken as the component protocol.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use leasehold_proto::components::{LockResponse, PingRequest};
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+use super::{
+    connection::Connection,
+    rpc,
+    status::Verb,
+    tries::Tries,
+    wire::{from_wire, lock_request, renew_request, unlock_request},
+};
+use crate::lock::{
+    Attempt, Backend, BackendError, Feature, FencingToken, Grant, LockId, Release, ReleaseOf,
+    Renewal, Renewed, ResourceId,
+};
+
+/// Soon longer than the quiet that a store which drains waits for.
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
+/// A call that lasted longer than this had reached the store: an outage that
+/// ended it is a new one.
+const OUTAGE_CALL_MAX: Duration = Duration::from_secs(2);
+
+/// A lock store of another process.
+pub(super) struct Pluggable {
+    connection: Arc<Connection>,
+    tries: Tries,
+    /// How long an outage a wait outlives.
+    operation_timeout: Duration,
+}
+
+impl Pluggable {
+    pub(super) fn new(connection: Connection, operation_timeout: Duration) -> Self {
+        Self { connection: Arc::new(connection), tries: Tries::default(), operation_timeout }
+    }
+
+    async fn lock_once(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
+        let (sent, response) =
+            self.connection.call(Verb::Lock, lock_request(attempt), None, rpc::lock).await?;
+        let waited = from_wire(response.waited);
+        let mut grant = grant(attempt, sent, &response)?;
+        if attempt.lock_id_given {
+            self.tries.note_granted(attempt.id);
+        }
+        match waited {
+            Some(waited) => grant.since += waited.min(sent.elapsed()),
+            // A store that does not say since when: renewing says it.
+            None if sent.elapsed() > grant.ttl / 10 => {
+                let renewal = Renewal {
+                    resource: attempt.resource.clone(),
+                    lock_id: grant.lock_id.clone(),
+                    ttl: attempt.ttl,
+                };
+                let until = Instant::now() + self.operation_timeout;
+                let renewed = self.renew(&renewal, until).await.map_err(|error| {
+                    BackendError::Unknown(format!("granted, but not renewed: {error}").into())
+                })?;
+                (grant.ttl, grant.since) = (renewed.ttl, renewed.since);
+            }
+            None => {}
+        }
+        Ok(grant)
+    }
+
+    async fn send_unlock(
+        &self,
+        resource: &ResourceId,
+        lock_id: Option<&LockId>,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        let message = unlock_request(resource, lock_id);
+        let sending = self.connection.call(Verb::Unlock, message, Some(until), rpc::unlock);
+        sending.await.map(|_| ())
+    }
+
+    async fn undo(&self, attempt: &Attempt, until: Instant) -> Result<(), BackendError> {
+        if !self.tries.ended(attempt.id, until).await {
+            return Err(BackendError::Unknown("the try to undo is still under way".into()));
+        }
+        if attempt.request_id.is_some() {
+            return Ok(());
+        }
+        if attempt.lock_id_given && !self.tries.was_granted(attempt.id) {
+            warn!(resource = %attempt.resource, "an attempt under a caller's own lock ID is \
+                not known to be granted; it is left to its TTL");
+            return Ok(());
+        }
+        self.send_unlock(&attempt.resource, Some(&attempt.lock_id), until).await
+    }
+
+    /// After a broken wait: makes sure that nothing of it is left, so that the
+    /// wait can begin again; with a `request_id` it finds what is left.
+    async fn start_afresh(&self, attempt: &Attempt) -> bool {
+        if attempt.request_id.is_some() {
+            return true;
+        }
+        // Shorter than a call that ends an outage.
+        let until = Instant::now() + OUTAGE_CALL_MAX / 2;
+        let undone = self.send_unlock(&attempt.resource, Some(&attempt.lock_id), until).await;
+        matches!(undone, Ok(()) | Err(BackendError::NotHeld { .. }))
+    }
+}
+
+#[async_trait]
+impl Backend for Pluggable {
+    fn features(&self) -> &[Feature] {
+        self.connection.features()
+    }
+
+    async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
+        let (connection, tries) = (Arc::clone(&self.connection), self.tries.clone());
+        let attempt = attempt.clone();
+        let running = tries.begin(attempt.id);
+        // In a task of its own, so that a caller who goes away does not leave
+        // a try behind that its own clean-up could overtake.
+        let trying = tokio::spawn(async move {
+            let _running = running;
+            let message = lock_request(&attempt);
+            let calling = connection.call(Verb::TryLock, message, Some(until), rpc::try_lock);
+            let (sent, response) = calling.await?;
+            let grant = grant(&attempt, sent, &response)?;
+            if attempt.lock_id_given {
+                tries.note_granted(attempt.id);
+            }
+            Ok(grant)
+        });
+        trying
+            .await
+            .unwrap_or_else(|error| Err(BackendError::Unknown(error.to_string().into())))
+    }
+
+    async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
+        let mut outage: Option<(Instant, ExponentialBackoff)> = None;
+        let mut left_behind = false;
+        loop {
+            let started = Instant::now();
+            if left_behind {
+                left_behind = !self.start_afresh(attempt).await;
+            }
+            let error = if left_behind {
+                BackendError::Unknown(
+                    "the wait was broken off, and cannot be undone yet".into(),
+                )
+            } else {
+                match self.lock_once(attempt).await {
+                    Err(error @ (BackendError::Unavailable(_) | BackendError::Unknown(_))) => {
+                        error
+                    }
+                    settled => return settled,
+                }
+            };
+            if started.elapsed() > OUTAGE_CALL_MAX {
+                outage = None;
+            }
+            let (since, delays) =
+                outage.get_or_insert_with(|| (Instant::now(), retry_delays().build()));
+            left_behind |= matches!(error, BackendError::Unknown(_));
+            let is_over = since.elapsed() >= self.operation_timeout;
+            if is_over || left_behind && attempt.lock_id_given && attempt.request_id.is_none() {
+                return Err(error);
+            }
+            sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await;
+        }
+    }
+
+    async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
+        let message = renew_request(renewal);
+        let calling = self.connection.call(Verb::Renew, message, Some(until), rpc::renew_lock);
+        let (since, response) = calling.await?;
+        let ttl = from_wire(response.ttl).unwrap_or(renewal.ttl.duration());
+        Ok(Renewed { ttl, since })
+    }
+
+    async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
+        let lock_id = match &release.of {
+            ReleaseOf::Attempt(attempt) => return self.undo(attempt, until).await,
+            ReleaseOf::Owner(lock_id) => Some(lock_id),
+            ReleaseOf::Anyone => None,
+        };
+        // Only the first try of a release sets a bound; here it marks that
+        // there was one, after which another could meet a later grant.
+        if release.aim.bound().is_some() {
+            warn!(resource = %release.resource, "an unlock of unknown outcome is not sent again; \
+                if it did not happen, the grant lasts until its TTL ends");
+            return Err(BackendError::NotHeld { held: false });
+        }
+        release.aim.bound_or(1);
+        self.send_unlock(&release.resource, lock_id, until).await
+    }
+
+    async fn ping(&self, until: Instant) -> Result<(), BackendError> {
+        let pinging = self.connection.call(Verb::Ping, PingRequest {}, Some(until), rpc::ping);
+        pinging.await.map(|_| ())
+    }
+
+    async fn close(&self) {}
+}
+
+fn retry_delays() -> ExponentialBuilder {
+    ExponentialBuilder::new()
+        .with_min_delay(RETRY_DELAY_MIN)
+        .with_max_delay(RETRY_DELAY_MAX)
+        .without_max_times()
+}
+
+fn grant(
+    attempt: &Attempt,
+    sent: Instant,
+    response: &LockResponse,
+) -> Result<Grant, BackendError> {
+    let lock_id = if response.lock_id.is_empty() {
+        attempt.lock_id.clone()
+    } else {
+        LockId::new(&response.lock_id).map_err(|problem| {
+            BackendError::Unknown(format!("granted, but the answer's {problem}").into())
+        })?
+    };
+    let token = u64::try_from(response.fencing_token).ok().and_then(FencingToken::new);
+    Ok(Grant {
+        token,
+        ttl: from_wire(response.ttl).unwrap_or(attempt.ttl.duration()),
+        since: sent,
+        // With a request ID it may be the grant of an earlier attempt.
+        created: attempt.request_id.is_none() && lock_id == attempt.lock_id,
+        lock_id,
+    })
+}

@@ -1,0 +1,216 @@
+//! The way to one instance: a socket that may come and go, and Init.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use hyper_util::rt::TokioIo;
+use leasehold_proto::components::{
+    FeaturesRequest, LockStoreInitRequest, MetadataRequest, lock_store_client::LockStoreClient,
+};
+use tokio::{
+    net::UnixStream,
+    sync::Mutex,
+    time::{Instant, timeout, timeout_at},
+};
+use tonic::{
+    Request, Response, Status,
+    metadata::{Ascii, MetadataValue},
+    transport::{Channel, Endpoint},
+};
+use tower::util::service_fn;
+use tracing::info;
+
+use super::status::{Failure, Verb, init_error, read};
+use crate::lock::{BackendError, Feature, LockError, Violation};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const INSTANCE_KEY: &str = "x-component-instance";
+
+pub(super) type Client = LockStoreClient<Channel>;
+pub(super) type Answer<R> = BoxFuture<'static, Result<Response<R>, Status>>;
+
+/// Where `lock.NAME` is served: `NAME.sock` in the socket folder. The
+/// violation names the YAML's `spec.type`.
+pub fn socket_path(folder: &Path, name: &str) -> Result<PathBuf, Violation> {
+    let is_plain = !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && !name.starts_with('.');
+    if !is_plain {
+        let problem = format!(
+            "lock.{name} names no socket: use letters, digits, '-', '_' and '.' after lock."
+        );
+        return Err(Violation::new("spec.type", problem));
+    }
+    Ok(folder.join(format!("{name}.sock")))
+}
+
+/// One instance, and how it is initialised.
+pub(super) struct Instance {
+    name: MetadataValue<Ascii>,
+    properties: BTreeMap<String, String>,
+    init_timeout: Duration,
+}
+
+impl Instance {
+    pub(super) fn new(
+        name: &str,
+        properties: BTreeMap<String, String>,
+        init_timeout: Duration,
+    ) -> Result<Self, LockError> {
+        let name = name.parse().map_err(|_| {
+            let problem = "must be ASCII for a pluggable component";
+            LockError::InvalidMetadata(vec![Violation::new("metadata.name", problem)])
+        })?;
+        Ok(Self { name, properties, init_timeout })
+    }
+}
+
+/// An initialised instance behind a socket.
+pub(super) struct Connection {
+    socket: PathBuf,
+    client: Client,
+    instance: Instance,
+    features: Vec<Feature>,
+    /// How often Init was sent: whoever finds the instance gone sends it again
+    /// only if nobody else has since.
+    inits: Mutex<u64>,
+}
+
+impl Connection {
+    /// Connects, initialises, and asks for the features.
+    pub(super) async fn open(socket: PathBuf, instance: Instance) -> Result<Self, LockError> {
+        let client = Client::new(channel(socket.clone()));
+        let init_timeout = instance.init_timeout;
+        let mut connection =
+            Self { socket, client, instance, features: Vec::new(), inits: Mutex::new(0) };
+        let starting = async {
+            connection.init().await?;
+            connection.ask_features().await
+        };
+        let features = timeout(init_timeout, starting).await.unwrap_or_else(|_| {
+            Err(Status::unavailable(format!("no answer to Init within {init_timeout:?}")))
+        });
+        match features {
+            Ok(features) => connection.features = features,
+            Err(status) => return Err(init_error(&connection.socket, &status)),
+        }
+        Ok(connection)
+    }
+
+    pub(super) fn features(&self) -> &[Feature] {
+        &self.features
+    }
+
+    /// Calls by `until`. A store that has lost the instance, which it does by
+    /// restarting, is initialised again first; nothing had happened there.
+    /// Also tells when the call was sent that was answered.
+    pub(super) async fn call<M, R>(
+        &self,
+        verb: Verb,
+        message: M,
+        until: Option<Instant>,
+        send: impl Fn(Client, Request<M>) -> Answer<R> + Send + Sync,
+    ) -> Result<(Instant, R), BackendError>
+    where
+        M: Clone + Send + Sync,
+    {
+        let calling = async {
+            let inits = *self.inits.lock().await;
+            match self.once(verb, message.clone(), until, &send).await {
+                Err(Failure::NotInitialized(why)) => {
+                    self.init_again(inits, &why).await?;
+                    let again = self.once(verb, message.clone(), until, &send).await;
+                    again.map_err(BackendError::from)
+                }
+                answer => answer.map_err(BackendError::from),
+            }
+        };
+        match until {
+            None => calling.await,
+            Some(until) => timeout_at(until, calling).await.unwrap_or_else(|_| {
+                Err(BackendError::Unknown(format!("{verb}: no answer in time").into()))
+            }),
+        }
+    }
+
+    async fn once<M, R>(
+        &self,
+        verb: Verb,
+        message: M,
+        until: Option<Instant>,
+        send: &(impl Fn(Client, Request<M>) -> Answer<R> + Send + Sync),
+    ) -> Result<(Instant, R), Failure> {
+        let sent = Instant::now();
+        let mut request = self.request(message);
+        if let Some(until) = until {
+            request.set_timeout(until.saturating_duration_since(sent));
+        }
+        match send(self.client.clone(), request).await {
+            Ok(answer) => Ok((sent, answer.into_inner())),
+            Err(status) => Err(read(verb, &status)),
+        }
+    }
+
+    fn request<M>(&self, message: M) -> Request<M> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert(INSTANCE_KEY, self.instance.name.clone());
+        request
+    }
+
+    async fn init_again(&self, seen: u64, why: &str) -> Result<(), BackendError> {
+        let mut inits = self.inits.lock().await;
+        if *inits != seen {
+            return Ok(());
+        }
+        info!(socket = %self.socket.display(), %why, "initialising the lock store again");
+        match timeout(self.instance.init_timeout, self.init()).await {
+            Ok(Ok(())) => {
+                *inits += 1;
+                Ok(())
+            }
+            Ok(Err(status)) => {
+                let error = init_error(&self.socket, &status);
+                Err(BackendError::Unavailable(format!("Init sent again: {error}").into()))
+            }
+            Err(_) => Err(BackendError::Unavailable("Init sent again: no answer".into())),
+        }
+    }
+
+    async fn init(&self) -> Result<(), Status> {
+        let properties = self.instance.properties.clone().into_iter().collect();
+        let metadata = Some(MetadataRequest { properties });
+        let request = self.request(LockStoreInitRequest { metadata });
+        self.client.clone().init(request).await.map(|_| ())
+    }
+
+    async fn ask_features(&self) -> Result<Vec<Feature>, Status> {
+        let request = self.request(FeaturesRequest {});
+        let declared = self.client.clone().features(request).await?.into_inner().features;
+        let known = [
+            Feature::Fencing,
+            Feature::ForceUnlock,
+            Feature::Fair,
+            Feature::Replay,
+            Feature::Linearizable,
+        ];
+        let is_declared =
+            |feature: &Feature| declared.iter().any(|name| name == feature.name());
+        Ok(known.into_iter().filter(is_declared).collect())
+    }
+}
+
+/// Connects when it is first used, and again whenever the store came back.
+fn channel(socket: PathBuf) -> Channel {
+    let socket = Arc::new(socket);
+    Endpoint::from_static("http://localhost")
+        .connect_timeout(CONNECT_TIMEOUT)
+        .connect_with_connector_lazy(service_fn(move |_| {
+            let socket = Arc::clone(&socket);
+            async move { UnixStream::connect(&*socket).await.map(TokioIo::new) }
+        }))
+}

@@ -1,0 +1,179 @@
+//! What a store's refusals mean.
+
+use std::{error::Error, fmt, path::Path};
+
+use tonic::{Code, ConnectError, Status};
+use tonic_types::{ErrorInfo, StatusExt as _};
+
+use crate::lock::{BackendError, Holder, LockError, Violation};
+
+/// As much of another process's text as is told on.
+const MESSAGE_CHARS_MAX: usize = 300;
+
+/// What was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    TryLock,
+    Lock,
+    Renew,
+    Unlock,
+    Ping,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TryLock => "TryLock",
+            Self::Lock => "Lock",
+            Self::Renew => "RenewLock",
+            Self::Unlock => "Unlock",
+            Self::Ping => "Ping",
+        })
+    }
+}
+
+/// Why a call failed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The instance is not initialised (any more): nothing has happened.
+    NotInitialized(String),
+    /// Any other reason.
+    Other(BackendError),
+}
+
+impl From<Failure> for BackendError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NotInitialized(why) => Self::Unavailable(why.into()),
+            Failure::Other(error) => error,
+        }
+    }
+}
+
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// What a status means: by its `ErrorInfo`, else, for a store that sends none,
+/// by its code, as far as that excludes that something happened.
+pub(super) fn read(verb: Verb, status: &Status) -> Failure {
+    let told = told(verb, status);
+    if is_unconnected(status) {
+        return BackendError::Unavailable(told.into()).into();
+    }
+    let info = status.get_details_error_info();
+    let reason = info.as_ref().map_or("", |info| info.reason.as_str());
+    match reason {
+        "RESOURCE_LOCKED" => BackendError::Locked { holder: holder(info.as_ref()) }.into(),
+        "LOCK_NOT_FOUND" => BackendError::NotHeld { held: is_held(info.as_ref()) }.into(),
+        "INVALID_REQUEST" | "INVALID_METADATA" => invalid(status).into(),
+        "NOT_INITIALIZED" => Failure::NotInitialized(told),
+        "UNSUPPORTED" => unsupported(verb).into(),
+        "TOO_MANY_WAITERS" => {
+            BackendError::TooManyWaiters("as many wait as the store allows").into()
+        }
+        "OVERLOADED" | "STORE_UNAVAILABLE" | "SHUTTING_DOWN" | "WAIT_DEADLINE" => {
+            BackendError::Unavailable(told.into()).into()
+        }
+        "OUTCOME_UNKNOWN" => BackendError::Unknown(told.into()).into(),
+        _ => by_code(verb, status, told),
+    }
+}
+
+fn by_code(verb: Verb, status: &Status, told: String) -> Failure {
+    match (status.code(), verb) {
+        (Code::Aborted, Verb::TryLock) => BackendError::Locked { holder: None }.into(),
+        (Code::NotFound, Verb::Renew | Verb::Unlock) => {
+            BackendError::NotHeld { held: false }.into()
+        }
+        (Code::InvalidArgument, _) => invalid(status).into(),
+        (Code::Unimplemented, _) => unsupported(verb).into(),
+        (Code::FailedPrecondition, _) => Failure::NotInitialized(told),
+        (Code::ResourceExhausted | Code::PermissionDenied | Code::Unauthenticated, _) => {
+            BackendError::Unavailable(told.into()).into()
+        }
+        // Also UNAVAILABLE: a connection that broke after the call was sent is
+        // told by the same code.
+        _ => BackendError::Unknown(told.into()).into(),
+    }
+}
+
+/// What a refused Init means.
+pub(super) fn init_error(socket: &Path, status: &Status) -> LockError {
+    let info = status.get_details_error_info();
+    let is_invalid = match &info {
+        Some(info) => info.reason == "INVALID_METADATA",
+        None => status.code() == Code::InvalidArgument,
+    };
+    if is_invalid {
+        let bad = status.get_details_bad_request().map(|bad| bad.field_violations);
+        let mut violations: Vec<_> = bad
+            .unwrap_or_default()
+            .into_iter()
+            .map(|bad| Violation::new(short(&bad.field), short(&bad.description)))
+            .collect();
+        if violations.is_empty() {
+            violations.push(Violation::new("spec.metadata", short(status.message())));
+        }
+        return LockError::InvalidMetadata(violations);
+    }
+    let why = if is_unconnected(status) {
+        "nothing listens there; start the pluggable component".to_owned()
+    } else if status.code() == Code::Unimplemented {
+        "what listens there is no lock store (LockStore.Init is unimplemented)".to_owned()
+    } else {
+        short(status.message())
+    };
+    LockError::StoreUnavailable(format!("{}: {why}", socket.display()).into())
+}
+
+/// Whether the call was not even sent.
+fn is_unconnected(status: &Status) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        if error.is::<ConnectError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn invalid(status: &Status) -> BackendError {
+    let bad = status.get_details_bad_request();
+    let first = bad.and_then(|bad| bad.field_violations.into_iter().next());
+    BackendError::Invalid(match first {
+        Some(bad) => Violation::new(short(&bad.field), short(&bad.description)),
+        None => Violation::new("request", format!("is refused: {}", short(status.message()))),
+    })
+}
+
+fn unsupported(verb: Verb) -> BackendError {
+    BackendError::Unsupported(match verb {
+        Verb::TryLock => "this store cannot try to lock",
+        Verb::Lock => "this store cannot wait for a lock; ask for it at once",
+        Verb::Renew => "this store cannot renew",
+        Verb::Unlock => "this store cannot unlock so",
+        Verb::Ping => "this store has no Ping",
+    })
+}
+
+fn holder(info: Option<&ErrorInfo>) -> Option<Holder> {
+    let label = info?.metadata.get("holder")?;
+    // One that is too long is as good as none.
+    Holder::new(label).ok().flatten()
+}
+
+fn is_held(info: Option<&ErrorInfo>) -> bool {
+    info.and_then(|info| info.metadata.get("held")).is_some_and(|held| held == "true")
+}
+
+fn told(verb: Verb, status: &Status) -> String {
+    format!("{verb}: {}: {}", status.code(), short(status.message()))
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(MESSAGE_CHARS_MAX).collect()
+}

@@ -1,0 +1,75 @@
+//! Tries under way, and what is known of them.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use crate::lock::AttemptId;
+
+/// How many grants under callers' own lock IDs are remembered. Whether such a
+/// grant was received is known within moments.
+const GRANTED_MAX: usize = 10_000;
+
+/// Which tries are under way, and which attempts under a caller's own lock ID
+/// were granted.
+#[derive(Clone, Default)]
+pub(super) struct Tries(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    running: HashMap<AttemptId, watch::Receiver<()>>,
+    granted: VecDeque<AttemptId>,
+}
+
+/// A try that is under way until this is dropped.
+pub(super) struct Running {
+    tries: Tries,
+    id: AttemptId,
+    _ended_by_drop: watch::Sender<()>,
+}
+
+impl Tries {
+    /// Notes a try. What undoes it waits for its end (trap 7).
+    pub(super) fn begin(&self, id: AttemptId) -> Running {
+        let (sender, receiver) = watch::channel(());
+        self.state().running.insert(id, receiver);
+        Running { tries: self.clone(), id, _ended_by_drop: sender }
+    }
+
+    /// Waits until the try, if it is one under way, has ended; whether that
+    /// was so by `until`.
+    pub(super) async fn ended(&self, id: AttemptId, until: Instant) -> bool {
+        let running = self.state().running.get(&id).cloned();
+        let Some(mut running) = running else { return true };
+        // Nothing is ever sent: an error is the end.
+        timeout_at(until, async { while running.changed().await.is_ok() {} }).await.is_ok()
+    }
+
+    pub(super) fn note_granted(&self, id: AttemptId) {
+        let mut state = self.state();
+        if state.granted.len() == GRANTED_MAX {
+            state.granted.pop_front();
+        }
+        state.granted.push_back(id);
+    }
+
+    pub(super) fn was_granted(&self, id: AttemptId) -> bool {
+        self.state().granted.contains(&id)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.tries.state().running.remove(&self.id);
+    }
+}

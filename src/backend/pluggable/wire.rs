@@ -1,0 +1,58 @@
+//! Messages of the component protocol.
+
+use std::time::Duration;
+
+use leasehold_proto::components::{LockMode, LockRequest, RenewLockRequest, UnlockRequest};
+
+use crate::lock::{Attempt, LockId, Mode, Renewal, RequestId, ResourceId};
+
+pub(super) fn lock_request(attempt: &Attempt) -> LockRequest {
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    LockRequest {
+        resource_id: attempt.resource.as_str().to_owned(),
+        ttl: to_wire(attempt.ttl.duration()),
+        metadata: Default::default(),
+        lock_id: sent_lock_id(attempt).map(LockId::as_str).unwrap_or_default().to_owned(),
+        request_id: text(attempt.request_id.as_ref().map(RequestId::as_str)),
+        mode: match attempt.mode {
+            Mode::Exclusive => LockMode::Exclusive,
+            Mode::Shared => LockMode::Shared,
+        }
+        .into(),
+        holder: text(attempt.holder.as_ref().map(crate::lock::Holder::as_str)),
+    }
+}
+
+/// Given also where the caller brought none, so that the attempt can be undone
+/// without an answer; but a repetition must not differ from the first request.
+fn sent_lock_id(attempt: &Attempt) -> Option<&LockId> {
+    (attempt.lock_id_given || attempt.request_id.is_none()).then_some(&attempt.lock_id)
+}
+
+pub(super) fn renew_request(renewal: &Renewal) -> RenewLockRequest {
+    RenewLockRequest {
+        resource_id: renewal.resource.as_str().to_owned(),
+        lock_id: renewal.lock_id.as_str().to_owned(),
+        ttl: to_wire(renewal.ttl.duration()),
+        metadata: Default::default(),
+    }
+}
+
+/// Without a lock ID: by force.
+pub(super) fn unlock_request(resource: &ResourceId, lock_id: Option<&LockId>) -> UnlockRequest {
+    UnlockRequest {
+        resource_id: resource.as_str().to_owned(),
+        lock_id: lock_id.map(LockId::as_str).unwrap_or_default().to_owned(),
+        force: lock_id.is_none(),
+        metadata: Default::default(),
+    }
+}
+
+fn to_wire(duration: Duration) -> Option<prost_types::Duration> {
+    duration.try_into().ok()
+}
+
+/// A duration, absent where it is negative.
+pub(super) fn from_wire(duration: Option<prost_types::Duration>) -> Option<Duration> {
+    duration.and_then(|duration| duration.try_into().ok())
+}

@@ -1,0 +1,102 @@
+//! Waiting locks of a store.
+
+use std::time::Duration;
+
+use leasehold::lock::{AcquireRequest, LockError};
+use leasehold_proto::components::LockResponse;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
+use tonic::Status;
+
+use crate::fake::{Asked, Fake, Told};
+
+#[tokio::test]
+async fn a_caller_that_goes_away_ends_its_wait() {
+    let mut fake = Fake::start(&[]).await;
+    let store = fake.open(&[]).await;
+    fake.tell(Told::SayNothing);
+    let waiting = tokio::spawn(async move { store.lock(AcquireRequest::new("r")).await });
+    let Asked::Lock(asked) = fake.next().await else { panic!("no wait") };
+    waiting.abort();
+    // The wait is cancelled, and undone in case it was being granted.
+    let after = [fake.next().await, fake.next().await];
+    assert!(after.contains(&Asked::Dropped), "{after:?}");
+    let is_undone = |asked_now: &Asked| matches!(asked_now, Asked::Unlock(undone) if undone.lock_id == asked.lock_id);
+    assert!(after.iter().any(is_undone), "{after:?}");
+}
+
+#[tokio::test]
+async fn a_wait_ends_before_its_deadline_and_leaves_nothing() {
+    let mut fake = Fake::start(&[]).await;
+    let store = fake.open(&[]).await;
+    fake.tell(Told::SayNothing);
+    let deadline = Instant::now() + Duration::from_millis(500);
+    let request = AcquireRequest { deadline: Some(deadline), ..AcquireRequest::new("r") };
+    assert_eq!(store.lock(request).await.unwrap_err(), LockError::WaitDeadline);
+    assert!(Instant::now() < deadline);
+    assert!(matches!(fake.next().await, Asked::Lock(_)));
+    let after = [fake.next().await, fake.next().await];
+    assert!(after.iter().any(|asked| matches!(asked, Asked::Unlock(_))), "{after:?}");
+}
+
+#[tokio::test]
+async fn the_ttl_counts_from_where_the_store_says() {
+    let mut fake = Fake::start(&["FENCING"]).await;
+    let store = fake.open(&[]).await;
+    let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+    let (open, gate) = oneshot::channel();
+    fake.tell(Told::GrantAfter(gate));
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { store.try_lock(AcquireRequest::new("r")).await.unwrap().receipt.accept() }
+    });
+    open.send(()).unwrap();
+    waiting.await.unwrap();
+    fake.next().await;
+    // More than can have passed: not before now, all the same.
+    fake.tell(Told::Grant(LockResponse {
+        lock_id: "store's own".to_owned(),
+        fencing_token: 7,
+        ttl: seconds(40),
+        waited: seconds(3600),
+    }));
+    let before = Instant::now();
+    let granted = store.lock(AcquireRequest::new("r")).await.unwrap();
+    assert!(granted.since >= before && granted.since <= Instant::now());
+    assert_eq!(granted.ttl, Duration::from_secs(40));
+    assert_eq!(granted.token.unwrap().get(), 7);
+    assert_eq!(granted.lock_id.as_str(), "store's own");
+}
+
+#[tokio::test]
+async fn a_long_wait_that_does_not_say_since_when_is_renewed() {
+    let mut fake = Fake::start(&[]).await;
+    let store = fake.open(&[("ttl", "1s")]).await;
+    let (open, gate) = oneshot::channel();
+    fake.tell(Told::GrantAfter(gate));
+    let started = Instant::now();
+    let waiting = tokio::spawn(async move { store.lock(AcquireRequest::new("r")).await });
+    let Asked::Lock(asked) = fake.next().await else { panic!("no wait") };
+    sleep(Duration::from_millis(300)).await;
+    open.send(()).unwrap();
+    let granted = waiting.await.unwrap().unwrap();
+    assert!(
+        matches!(fake.next().await, Asked::Renew(renewed) if renewed.lock_id == asked.lock_id)
+    );
+    assert!(granted.since - started >= Duration::from_millis(300));
+    granted.receipt.accept();
+}
+
+#[tokio::test]
+async fn a_wait_that_is_broken_off_begins_again_with_nothing_left_of_it() {
+    let mut fake = Fake::start(&[]).await;
+    let store = fake.open(&[]).await;
+    fake.tell(Told::Refuse(Status::unknown("broken off")));
+    let granted = store.lock(AcquireRequest::new("r")).await.unwrap();
+    granted.receipt.accept();
+    assert!(matches!(fake.next().await, Asked::Lock(_)));
+    assert!(matches!(fake.next().await, Asked::Unlock(_)));
+    assert!(matches!(fake.next().await, Asked::Lock(_)));
+}
