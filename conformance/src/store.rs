@@ -26,6 +26,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long a wait without a deadline may take in a case.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// How long a store may take to notice that a connection was cut.
+const NOTICE: Duration = Duration::from_millis(250);
+
 /// What a call came to.
 pub(crate) type Answer<T> = Result<T, Status>;
 
@@ -129,6 +132,14 @@ impl Store {
 
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Cuts the connection, and gives the store the time to notice: nothing in
+    /// the protocol tells that it has, and a busy machine may let another
+    /// connection's call overtake the news.
+    pub(crate) async fn cut(&self) {
+        self.connection.wire().cut();
+        tokio::time::sleep(NOTICE).await;
     }
 
     pub(crate) async fn init(&self, properties: HashMap<String, String>) -> Answer<()> {

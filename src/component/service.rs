@@ -11,7 +11,7 @@ use tokio::{
 use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, debug, debug_span, error};
 
-use super::{instances::Instances, status::status, wire};
+use super::{delivery::Delivery, instances::Instances, status::status, wire};
 use crate::lock::{Granted, LockError};
 
 /// How many TryLocks and Inits may be under way at a time. Waits hold no permit, and
@@ -84,7 +84,7 @@ impl LockStore for Service {
             let _permit = self.admit()?;
             let store = self.instances.store(wire::instance(request.metadata())?)?;
             let request = wire::acquire(request.into_inner(), arrived, None)?;
-            Ok(receipted(store.try_lock(request).await?))
+            Ok(receipted(store.try_lock(request).await?, false))
         })
         .await
     }
@@ -98,7 +98,7 @@ impl LockStore for Service {
             let store = self.instances.store(wire::instance(request.metadata())?)?;
             let deadline = wire::deadline(request.metadata(), arrived);
             let request = wire::acquire(request.into_inner(), arrived, deadline)?;
-            Ok(receipted(store.lock(request).await?))
+            Ok(receipted(store.lock(request).await?, true))
         })
         .await
     }
@@ -158,8 +158,8 @@ async fn answer<T>(
 }
 
 /// A grant's answer, with the receipt that the transport will accept.
-fn receipted(granted: Granted) -> Response<pb::LockResponse> {
+fn receipted(granted: Granted, waited: bool) -> Response<pb::LockResponse> {
     let mut response = Response::new(wire::granted(&granted));
-    response.extensions_mut().insert(granted.receipt);
+    response.extensions_mut().insert(Delivery { receipt: granted.receipt, waited });
     response
 }

@@ -58,7 +58,7 @@ async fn cut(world: World) -> anyhow::Result<()> {
     let (store, gone, resource) = (world.store(), world.fresh(), world.resource());
     let grant = hold(&store, &Ask::of(&resource)).await?;
     let waiter = gone.queue(&lock(&resource)).await?;
-    gone.connection().wire().cut();
+    gone.cut().await;
     ensure!(waiter.answer().await?.is_err(), "the Lock was granted over a connection cut");
     store.release(&grant).await.or_fail("Unlock")?;
     hold_soon(&store, &Ask::of(&resource), "the only waiter was cut off").await.map(drop)
@@ -79,7 +79,7 @@ async fn cut_next(world: World) -> anyhow::Result<()> {
     let grant = hold(&store, &Ask::of(&resource)).await?;
     let _first = gone.queue(&lock(&resource)).await?;
     let second = store.queue(&lock(&resource)).await?;
-    gone.connection().wire().cut();
+    gone.cut().await;
     store.release(&grant).await.or_fail("Unlock")?;
     second.granted().await.map(drop)
 }
@@ -98,7 +98,7 @@ async fn still_waits(world: World) -> anyhow::Result<()> {
 async fn grant_outlives(world: World) -> anyhow::Result<()> {
     let (store, gone, resource) = (world.store(), world.fresh(), world.resource());
     let grant = hold(&gone, &Ask::of(&resource)).await?;
-    gone.connection().wire().cut();
+    gone.cut().await;
     store.release(&grant).await.or_fail("Unlock over another connection than the grant's")
 }
 

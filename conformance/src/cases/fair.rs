@@ -133,7 +133,7 @@ async fn passed_over(world: World) -> anyhow::Result<()> {
     let grant = hold(&store, &Ask::of(&resource)).await?;
     let _first = gone.queue(&lock(&resource)).await?;
     let waiters = queue(std::slice::from_ref(&store), &resource, 2).await?;
-    gone.connection().wire().cut();
+    gone.cut().await;
     store.release(&grant).await.or_fail("Unlock")?;
     serve_in_order(&store, waiters).await
 }

@@ -233,7 +233,7 @@ async fn place_is_gone(world: World) -> anyhow::Result<()> {
     let holder = hold(&store, &Ask::of(&resource)).await?;
     let _cut_off = gone.queue(&ask).await?;
     let behind = store.queue(&Ask::of(&resource).within(secs(60))).await?;
-    gone.connection().wire().cut();
+    gone.cut().await;
     // Nothing tells when the store has seen the end of the connection.
     tokio::time::sleep(ms(300)).await;
     let again = store.queue(&ask).await?;

@@ -125,7 +125,7 @@ async fn cut(world: World) -> anyhow::Result<()> {
     let grant = hold(&store, &Ask::of(&resource)).await?;
     let _first = second.queue(&lock(&resource)).await?;
     let waiter = store.queue(&lock(&resource)).await?;
-    second.connection().wire().cut();
+    second.cut().await;
     store.release(&grant).await.or_fail("Unlock")?;
     waiter.granted().await.map(drop)
 }
