@@ -39,6 +39,15 @@ deny: ## Licences, bans and sources of every dependency (installs cargo-deny)
 test: setup ## Run every test, on servers that the tests start themselves
 	$(CARGO) test --workspace
 
+.PHONY: daprd
+daprd: ## Build a daprd that loads pluggable lock stores (needs Go; minutes the first time)
+	@conformance/daprd/build
+
+.PHONY: daprd-test
+daprd-test: build daprd ## Test the real daprd and Dapr's SDKs with leasehold (needs Go, Node, Python, Java)
+	conformance/sdk/run --setup-only
+	cd conformance/daprd && go test -trimpath -count=1 -timeout 20m ./...
+
 .PHONY: bench
 bench: setup ## Measure leasehold against its peers, both sides in one run
 	$(CARGO) build --release --bin leasehold

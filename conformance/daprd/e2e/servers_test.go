@@ -76,7 +76,7 @@ func startLeaseholdSidecar(t *testing.T, resources string, env []string, args ..
 
 func leaseholdBinary(t *testing.T) string {
 	t.Helper()
-	return binary(t, "LEASEHOLD_BIN", "../../../target/release/leasehold", "../../../target/debug/leasehold")
+	return binary(t, "LEASEHOLD_BIN", "../../../target/debug/leasehold")
 }
 
 func waitForSocket(t *testing.T, server *process, socket string) {
