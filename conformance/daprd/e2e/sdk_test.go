@@ -9,6 +9,8 @@ import (
 
 // The SDKs' programs pass unchanged on every store, over both ways in.
 func TestSDKs(t *testing.T) {
+	runSDKs(t, nil, "--setup-only")
+
 	var served []string
 	var components []component
 	for kind, newComponent := range kinds {
@@ -29,6 +31,7 @@ func TestSDKs(t *testing.T) {
 	for name, s := range map[string]*sidecar{"daprd": throughDaprd, "sidecar": throughSidecar} {
 		for i, kind := range served {
 			t.Run(name+"/"+kind, func(t *testing.T) {
+				t.Parallel()
 				environment := append(s.sdkEnvironment(kind), token...)
 				if i == 0 { // once is enough: the outage has a store of its own
 					environment = append(environment, "LOCK_STORE_DOWN=down")
@@ -39,6 +42,7 @@ func TestSDKs(t *testing.T) {
 	}
 	for _, kind := range served {
 		t.Run("alpha2/"+kind, func(t *testing.T) {
+			t.Parallel()
 			runSDKs(t, append(throughSidecar.sdkEnvironment(kind), token...), "--alpha2")
 		})
 	}
