@@ -9,7 +9,11 @@ use std::{
 };
 
 use anyhow::Result;
-use tokio::{sync::Mutex, task::JoinSet, time::Instant};
+use tokio::{
+    sync::Mutex,
+    task::{JoinSet, spawn_blocking},
+    time::Instant,
+};
 
 use crate::{
     Options,
@@ -69,7 +73,8 @@ pub(crate) async fn measure(
                 if asked.abs_diff(before) > 2 {
                     shared.out_of_order.fetch_add(1, Ordering::Relaxed);
                 }
-                tokio::time::sleep(HOLD).await;
+                // The runtime's own timer would round a millisecond up to two.
+                spawn_blocking(|| std::thread::sleep(HOLD)).await?;
                 *shared.released.lock().await = Some(Instant::now());
                 client.unlock("bench-handover", granted.lock_id).await?;
             }
