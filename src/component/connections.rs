@@ -18,6 +18,8 @@ use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 use tracing::warn;
 
+use super::writes::Writes;
+
 /// How many connections a socket serves at a time. One too many is closed at
 /// once: left waiting, its caller would never know why.
 const CONNECTIONS_MAX: usize = 4096;
@@ -72,6 +74,7 @@ impl Places {
 /// One connection; its place is free again when it ends.
 pub(super) struct Connection {
     stream: UnixStream,
+    writes: Writes,
     preface: Option<Preface>,
     _place: OwnedSemaphorePermit,
 }
@@ -86,14 +89,16 @@ impl Connection {
     fn new(stream: UnixStream, place: OwnedSemaphorePermit) -> Self {
         let deadline = Box::pin(sleep(PREFACE_WITHIN));
         let preface = Some(Preface { deadline, bytes_left: PREFACE_BYTES });
-        Self { stream, preface, _place: place }
+        Self { stream, writes: Writes::default(), preface, _place: place }
     }
 }
 
 impl Connected for Connection {
-    type ConnectInfo = ();
+    type ConnectInfo = Writes;
 
-    fn connect_info(&self) {}
+    fn connect_info(&self) -> Writes {
+        self.writes.clone()
+    }
 }
 
 impl AsyncRead for Connection {
@@ -126,7 +131,9 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, buffer)
+        let written = Pin::new(&mut self.stream).poll_write(context, buffer);
+        self.writes.note(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -134,7 +141,9 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
+        self.writes.note(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,9 +1,15 @@
 //! Whether the transport took an answer.
 //!
 //! A grant travels with its receipt in the response's extensions. This layer
-//! moves it into the body, where it is accepted when the transport polls the
-//! end of it, its trailers: a response that is dropped before that (the stream
-//! was reset, the connection is gone) releases its grant at once.
+//! moves it into the body, which accepts it when the transport polls the end,
+//! the trailers: a response that is dropped before that (the stream was reset,
+//! the connection is gone) releases its grant at once.
+//!
+//! The transport polls a whole answer ahead of the socket, and drops what it
+//! has not written when it then reads that the caller cancelled. So the end of
+//! an answer to a wait, whose caller may well have gone meanwhile, is held
+//! back until the connection has written its beginning. A try is answered in
+//! one piece: its caller is there, and that is a write less.
 
 use std::{
     pin::Pin,
@@ -11,40 +17,38 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use tokio::task::yield_now;
 use tonic::{Status, body::Body};
 
+use super::writes::Writes;
 use crate::lock::Receipt;
 
 /// What travels with a grant's answer.
 #[derive(Clone)]
 pub(super) struct Delivery {
+    /// To be accepted.
     pub(super) receipt: Receipt,
-    /// Whether its caller has waited for it. Many a caller stops waiting just
-    /// then, and what says so may lie unread at the connection.
-    pub(super) waited: bool,
+    /// The writes of the connection, if the end is to wait for one of them.
+    pub(super) writes: Option<Writes>,
 }
 
-/// Ties the receipt in a response's extensions, if any, to its body.
-pub(super) fn deliver(mut response: http::Response<Body>) -> http::Response<Body> {
+/// Ties the delivery in a response's extensions, if any, to its body.
+pub(crate) fn deliver(mut response: http::Response<Body>) -> http::Response<Body> {
     match response.extensions_mut().remove::<Delivery>() {
         None => response,
-        Some(Delivery { receipt, waited }) => response.map(|body| {
-            let news: Option<BoxFuture<'static, ()>> =
-                waited.then(|| -> BoxFuture<'static, ()> { Box::pin(yield_now()) });
-            Body::new(Receipted { body, receipt: Some(receipt), news })
-        }),
+        Some(Delivery { receipt, writes }) => {
+            let receipt = Some(receipt);
+            response.map(|body| Body::new(Receipted { body, writes, data_at: None, receipt }))
+        }
     }
 }
 
 struct Receipted {
     body: Body,
+    writes: Option<Writes>,
+    /// How many writes there were when the transport took the data.
+    data_at: Option<u64>,
     receipt: Option<Receipt>,
-    /// One turn of the runtime, in which the connection reads what has come:
-    /// a caller that has gone by then is not answered.
-    news: Option<BoxFuture<'static, ()>>,
 }
 
 impl HttpBody for Receipted {
@@ -55,9 +59,8 @@ impl HttpBody for Receipted {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(news) = &mut self.news {
-            ready!(news.as_mut().poll(context));
-            self.news = None;
+        if let (Some(writes), Some(count)) = (&self.writes, self.data_at) {
+            ready!(writes.poll_more_than(count, context));
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         let ended = match &frame {
@@ -65,8 +68,12 @@ impl HttpBody for Receipted {
             Some(Err(_)) => false,
             None => true,
         };
-        if ended && let Some(receipt) = self.receipt.take() {
-            receipt.accept();
+        if ended {
+            if let Some(receipt) = self.receipt.take() {
+                receipt.accept();
+            }
+        } else {
+            self.data_at = self.writes.as_ref().map(Writes::count);
         }
         Poll::Ready(frame)
     }

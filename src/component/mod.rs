@@ -14,6 +14,7 @@ mod service;
 mod socket;
 mod status;
 mod wire;
+mod writes;
 
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
 pub use instances::{Instances, Metadata, OpenInstance};

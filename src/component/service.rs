@@ -11,7 +11,7 @@ use tokio::{
 use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, debug, debug_span, error};
 
-use super::{delivery::Delivery, instances::Instances, status::status, wire};
+use super::{delivery::Delivery, instances::Instances, status::status, wire, writes::Writes};
 use crate::lock::{Granted, LockError};
 
 /// How many TryLocks and Inits may be under way at a time. Waits hold no permit, and
@@ -84,7 +84,7 @@ impl LockStore for Service {
             let _permit = self.admit()?;
             let store = self.instances.store(wire::instance(request.metadata())?)?;
             let request = wire::acquire(request.into_inner(), arrived, None)?;
-            Ok(receipted(store.try_lock(request).await?, false))
+            Ok(receipted(store.try_lock(request).await?, None))
         })
         .await
     }
@@ -97,8 +97,9 @@ impl LockStore for Service {
         answer("Lock", async {
             let store = self.instances.store(wire::instance(request.metadata())?)?;
             let deadline = wire::deadline(request.metadata(), arrived);
+            let writes = request.extensions().get().cloned();
             let request = wire::acquire(request.into_inner(), arrived, deadline)?;
-            Ok(receipted(store.lock(request).await?, true))
+            Ok(receipted(store.lock(request).await?, writes))
         })
         .await
     }
@@ -158,8 +159,8 @@ async fn answer<T>(
 }
 
 /// A grant's answer, with the receipt that the transport will accept.
-fn receipted(granted: Granted, waited: bool) -> Response<pb::LockResponse> {
+fn receipted(granted: Granted, writes: Option<Writes>) -> Response<pb::LockResponse> {
     let mut response = Response::new(wire::granted(&granted));
-    response.extensions_mut().insert(Delivery { receipt: granted.receipt, waited });
+    response.extensions_mut().insert(Delivery { receipt: granted.receipt, writes });
     response
 }

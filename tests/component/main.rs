@@ -2,7 +2,13 @@
 //!
 //! What any lock store must do is held by the conformance suite; here is what
 //! leasehold's own command promises beyond it.
-#![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    unreachable_pub,
+    reason = "a test"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;
