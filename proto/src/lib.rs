@@ -13,6 +13,12 @@ pub mod locks {
     tonic::include_proto!("leasehold.v1");
 }
 
+/// The part of Dapr's own API that the sidecar serves.
+pub mod dapr {
+    #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+    tonic::include_proto!("dapr.proto.runtime.v1");
+}
+
 /// Every file's descriptor, encoded as a `google.protobuf.FileDescriptorSet`,
 /// as gRPC reflection serves it.
 pub const FILE_DESCRIPTOR_SET: &[u8] =
