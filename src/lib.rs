@@ -4,7 +4,7 @@
 //! - [`lock`]: the domain and the port that backends implement.
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
 //! - [`component`]: the pluggable component, on Unix sockets.
-//! - [`sidecar`]: the Dapr API.
+//! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 

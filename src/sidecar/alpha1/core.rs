@@ -1,0 +1,180 @@
+//! What both edges of alpha1 share: the order of validation, and what the
+//! domain's answers mean there.
+
+use std::{
+    sync::{Arc, Once},
+    time::Duration,
+};
+
+use tracing::warn;
+
+use super::Alpha1Error;
+use crate::{
+    lock::{AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest, Violation},
+    sidecar::{
+        error::HeldError,
+        held::{Engine, HeldKey},
+        stores::{NamedStore, Stores},
+    },
+};
+
+/// The alpha1 API over the sidecar's stores.
+#[derive(Clone, Debug)]
+pub struct Alpha1 {
+    stores: Stores,
+    engine: Engine,
+    app_id: Arc<str>,
+    deprecation: Arc<Deprecation>,
+}
+
+/// Asks for a lock.
+#[derive(Clone, Debug, Default)]
+pub struct TryLock {
+    /// The component's name.
+    pub store_name: String,
+    /// What to lock, as the app names it.
+    pub resource_id: String,
+    /// The caller's own name for the grant.
+    pub owner: String,
+    /// The TTL in seconds; must be positive.
+    pub expiry_s: i32,
+}
+
+/// Asks to end a lock.
+#[derive(Clone, Debug, Default)]
+pub struct Unlock {
+    /// The component's name.
+    pub store_name: String,
+    /// What is locked, as the app names it.
+    pub resource_id: String,
+    /// The grant's name.
+    pub owner: String,
+}
+
+/// What became of an unlock; the numbers are the wire's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnlockStatus {
+    /// The grant has ended.
+    Success = 0,
+    /// Nobody holds it.
+    DoesNotExist = 1,
+    /// Somebody else holds it.
+    BelongsToOthers = 2,
+}
+
+impl Alpha1 {
+    /// The API over these stores. `app_id` prefixes resources.
+    #[must_use]
+    pub fn new(stores: Stores, engine: Engine, app_id: Arc<str>) -> Self {
+        Self { stores, engine, app_id, deprecation: Arc::default() }
+    }
+
+    /// Acquires a free resource; `None` where it is held, by whomever.
+    pub async fn try_lock(&self, request: TryLock) -> Result<Option<Granted>, Alpha1Error> {
+        self.deprecation.warn();
+        let expiry_s = u64::try_from(request.expiry_s).unwrap_or(0);
+        if expiry_s == 0 {
+            return Err(Alpha1Error::NoExpiry(request.store_name));
+        }
+        let store = self.store(&request.store_name, &request.resource_id, &request.owner)?;
+        let failed =
+            |problem: &dyn std::fmt::Display| Alpha1Error::TryLock(problem.to_string());
+        let key = store
+            .key(&request.resource_id, &self.app_id)
+            .map_err(|why| failed(&why.problem))?;
+        let mut acquire = AcquireRequest::new(key);
+        acquire.ttl = Some(Duration::from_secs(expiry_s));
+        acquire.lock_id = request.owner;
+        acquire.holder.clone_from(&self.app_id.to_string());
+        match store.store().try_lock(acquire).await {
+            Ok(granted) => Ok(Some(granted)),
+            Err(LockError::Locked { .. }) => Ok(None),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    /// Ends the grant of this owner.
+    pub async fn unlock(&self, request: Unlock) -> Result<UnlockStatus, Alpha1Error> {
+        self.deprecation.warn();
+        let store = self.store(&request.store_name, &request.resource_id, &request.owner)?;
+        let failed = |problem: &dyn std::fmt::Display| Alpha1Error::Unlock(problem.to_string());
+        let key = store
+            .key(&request.resource_id, &self.app_id)
+            .map_err(|why| failed(&why.problem))?;
+        match self.unlock_in(&store, key, request.owner).await {
+            Ok(()) => Ok(UnlockStatus::Success),
+            Err(LockError::NotFound { held: true }) => Ok(UnlockStatus::BelongsToOthers),
+            Err(LockError::NotFound { held: false }) => Ok(UnlockStatus::DoesNotExist),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    /// A grant that alpha2 made may be ended here too: its renewal must then
+    /// end first.
+    async fn unlock_in(
+        &self,
+        store: &Arc<NamedStore>,
+        key: String,
+        owner: String,
+    ) -> Result<(), LockError> {
+        let held = HeldKey {
+            store: Arc::clone(&store.name),
+            resource: ResourceId::new(&key).map_err(in_words_of_alpha1)?,
+        };
+        let lock_id = LockId::new(&owner).map_err(in_words_of_alpha1)?;
+        match self.engine.unlock_if_held(store, held, lock_id).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(HeldError::Lock(error))) => Err(error),
+            // Lost meanwhile: what is true now only the store knows.
+            Some(Err(HeldError::Lost(_))) | None => {
+                let request = UnlockRequest { resource_id: key, lock_id: owner, force: false };
+                store.store().unlock(request).await
+            }
+        }
+    }
+
+    fn store(
+        &self,
+        store_name: &str,
+        resource_id: &str,
+        owner: &str,
+    ) -> Result<Arc<NamedStore>, Alpha1Error> {
+        if self.stores.is_empty() {
+            return Err(Alpha1Error::NoStores);
+        }
+        if resource_id.is_empty() {
+            return Err(Alpha1Error::NoResource(store_name.to_owned()));
+        }
+        if owner.is_empty() {
+            return Err(Alpha1Error::NoOwner(store_name.to_owned()));
+        }
+        self.stores
+            .get(store_name)
+            .ok_or_else(|| Alpha1Error::StoreNotFound(store_name.to_owned()))
+    }
+}
+
+fn in_words_of_alpha1(violation: Violation) -> LockError {
+    LockError::InvalidRequest(violation)
+}
+
+/// Says once that alpha1 is the older API.
+#[derive(Debug)]
+struct Deprecation(Once);
+
+impl Default for Deprecation {
+    fn default() -> Self {
+        Self(Once::new())
+    }
+}
+
+impl Deprecation {
+    fn warn(&self) {
+        self.0.call_once(|| {
+            warn!(
+                "TryLockAlpha1 and UnlockAlpha1 are deprecated: they neither wait nor renew; \
+                 use the alpha2 lock API (leasehold.v1.Locks, /v1.0-alpha2/lock)"
+            );
+        });
+    }
+}

@@ -1,0 +1,15 @@
+//! The alpha1 lock API, to the letter: messages, codes and their order are
+//! daprd's.
+
+mod core;
+mod error;
+pub mod grpc;
+pub mod http;
+mod json;
+
+pub use core::{Alpha1, TryLock, Unlock, UnlockStatus};
+pub use error::Alpha1Error;
+
+/// Header and gRPC initial metadata of a granted try: alpha1 has no field for
+/// the token.
+pub const FENCING_TOKEN: &str = "leasehold-fencing-token";

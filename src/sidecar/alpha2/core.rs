@@ -1,0 +1,185 @@
+//! What both edges and both forms of alpha2 share.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    lock::{AcquireRequest, Granted, LockId, Mode, Renewed, ResourceId},
+    sidecar::{
+        delivery::Delivery,
+        error::ApiError,
+        held::{Engine, HeldKey, Holding},
+        stores::{NamedStore, Stores},
+    },
+};
+
+/// The alpha2 API over the sidecar's stores.
+#[derive(Clone, Debug)]
+pub struct Locks {
+    stores: Stores,
+    engine: Engine,
+    app_id: Arc<str>,
+}
+
+/// Asks for a lock. Strings are the caller's, empty where absent.
+#[derive(Clone, Debug)]
+pub struct LockCall {
+    /// The component's name.
+    pub store_name: String,
+    /// What to lock, as the app names it.
+    pub resource_id: String,
+    /// Do not wait.
+    pub immediate: bool,
+    /// The wished TTL; `None` means the store's default.
+    pub ttl: Option<Duration>,
+    /// The caller's secret for retries; empty: none.
+    pub request_id: String,
+    /// What the grant allows besides itself.
+    pub mode: Mode,
+    /// After how long the lock is released whatever the app does.
+    pub max_hold: Option<Duration>,
+    /// The app renews by itself.
+    pub no_renewal: bool,
+    /// When the call arrived.
+    pub arrived: Instant,
+    /// When a wait must have been answered; `None` waits without end.
+    pub deadline: Option<Instant>,
+}
+
+/// A grant that is not yet on its way to the caller.
+#[derive(Debug)]
+pub struct Acquired {
+    /// The grant.
+    pub granted: Granted,
+    engine: Engine,
+    holding: Holding,
+}
+
+impl Locks {
+    /// The API over these stores. `app_id` prefixes resources, and is what
+    /// others are shown as the holder.
+    #[must_use]
+    pub fn new(stores: Stores, engine: Engine, app_id: Arc<str>) -> Self {
+        Self { stores, engine, app_id }
+    }
+
+    /// What renews and tells.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Acquires a lock, waiting for it unless `immediate`. May be dropped at
+    /// any await, and so may what it returns: the grant is then released.
+    pub async fn acquire(&self, call: LockCall) -> Result<Acquired, ApiError> {
+        let (store, key) = self.locate(&call.store_name, &call.resource_id)?;
+        if self.engine.is_full() {
+            return Err(ApiError::TooManyHeld);
+        }
+        let request = AcquireRequest {
+            resource_id: key.resource.as_str().to_owned(),
+            ttl: call.ttl,
+            lock_id: String::new(),
+            request_id: call.request_id,
+            mode: call.mode,
+            holder: self.app_id.to_string(),
+            arrived: call.arrived,
+            deadline: call.deadline,
+        };
+        let granted = if call.immediate {
+            store.store().try_lock(request).await?
+        } else {
+            store.store().lock(request).await?
+        };
+        // Dropping the grant here releases it.
+        let place = self.engine.place().ok_or(ApiError::TooManyHeld)?;
+        let holding = Holding {
+            prefix_bytes: key.resource.as_str().len() - call.resource_id.len(),
+            store,
+            resource: key.resource,
+            lock_id: granted.lock_id.clone(),
+            token: granted.token,
+            ttl: granted.ttl,
+            since: granted.since,
+            renewed: !call.no_renewal,
+            max_hold: call.max_hold,
+            place,
+        };
+        Ok(Acquired { granted, engine: self.engine.clone(), holding })
+    }
+
+    /// Starts a grant's TTL again.
+    pub async fn renew(
+        &self,
+        store_name: &str,
+        resource_id: &str,
+        lock_id: &str,
+        ttl: Option<Duration>,
+    ) -> Result<Renewed, ApiError> {
+        let (store, key) = self.locate(store_name, resource_id)?;
+        let lock_id = LockId::new(lock_id)?;
+        Ok(self.engine.renew(&store, key, lock_id, ttl).await?)
+    }
+
+    /// Ends the bearer's grant.
+    pub async fn unlock(
+        &self,
+        store_name: &str,
+        resource_id: &str,
+        lock_id: &str,
+    ) -> Result<(), ApiError> {
+        let (store, key) = self.locate(store_name, resource_id)?;
+        let lock_id = LockId::new(lock_id)?;
+        Ok(self.engine.unlock(&store, key, lock_id).await?)
+    }
+
+    /// Ends whoever's grant it is.
+    pub async fn force_unlock(
+        &self,
+        store_name: &str,
+        resource_id: &str,
+    ) -> Result<(), ApiError> {
+        let (store, key) = self.locate(store_name, resource_id)?;
+        Ok(self.engine.force_unlock(&store, key).await?)
+    }
+
+    fn locate(
+        &self,
+        store_name: &str,
+        resource_id: &str,
+    ) -> Result<(Arc<NamedStore>, HeldKey), ApiError> {
+        let Some(store) = self.stores.get(store_name) else {
+            return Err(if self.stores.is_empty() {
+                ApiError::NoStores
+            } else {
+                ApiError::StoreNotFound(store_name.to_owned())
+            });
+        };
+        // Checked before the prefix is added, which makes any name non-empty.
+        ResourceId::new(resource_id)?;
+        let resource = ResourceId::new(&store.key(resource_id, &self.app_id)?)?;
+        let key = HeldKey { store: Arc::clone(&store.name), resource };
+        Ok((store, key))
+    }
+}
+
+impl Acquired {
+    /// Hands the grant to an answer: held from when the transport takes it.
+    #[must_use]
+    pub fn deliver(self) -> Delivery {
+        Delivery::held_by(self.granted.receipt, self.engine, self.holding)
+    }
+
+    /// Holds the grant now, for a stream that releases it when it ends.
+    pub(super) fn hold_for_stream(
+        self,
+    ) -> (
+        Option<crate::sidecar::held::HeldGuard>,
+        tokio::sync::oneshot::Receiver<crate::sidecar::held::Ended>,
+    ) {
+        let held = self.engine.hold_for_stream(self.holding);
+        self.granted.receipt.accept();
+        held
+    }
+}

@@ -1,0 +1,93 @@
+//! alpha2 over gRPC.
+
+use std::pin::Pin;
+
+use futures_util::{Stream, StreamExt as _};
+use leasehold_proto::locks::{self as proto, lock_server_stream::LockServerStream as Told};
+use tonic::{Request, Response, Status};
+
+use super::{
+    Locks,
+    stream::{self, Event},
+    wire,
+};
+use crate::sidecar::error::ApiError;
+
+#[tonic::async_trait]
+impl proto::locks_server::Locks for Locks {
+    type LockStreamStream =
+        Pin<Box<dyn Stream<Item = Result<proto::LockServerStream, Status>> + Send>>;
+
+    async fn lock(
+        &self,
+        request: Request<proto::LockRequest>,
+    ) -> Result<Response<proto::LockResponse>, Status> {
+        let timeout = wire::grpc_timeout(request.metadata());
+        let call = wire::lock_call(request.into_inner(), timeout).map_err(ApiError::from)?;
+        let acquired = self.acquire(call).await?;
+        let mut response = Response::new(proto::LockResponse {
+            lock_id: acquired.granted.lock_id.as_str().to_owned(),
+            fencing_token: wire::token(acquired.granted.token),
+            ttl: wire::duration(acquired.granted.ttl),
+            waited: wire::duration(acquired.granted.waited),
+        });
+        response.extensions_mut().insert(acquired.deliver());
+        Ok(response)
+    }
+
+    async fn renew_lock(
+        &self,
+        request: Request<proto::RenewLockRequest>,
+    ) -> Result<Response<proto::RenewLockResponse>, Status> {
+        let request = request.into_inner();
+        let ttl = wire::ttl(request.ttl.as_ref());
+        let renewed = self
+            .renew(&request.store_name, &request.resource_id, &request.lock_id, ttl)
+            .await?;
+        Ok(Response::new(proto::RenewLockResponse { ttl: wire::duration(renewed.ttl) }))
+    }
+
+    async fn unlock(
+        &self,
+        request: Request<proto::UnlockRequest>,
+    ) -> Result<Response<proto::UnlockResponse>, Status> {
+        let request = request.into_inner();
+        self.unlock(&request.store_name, &request.resource_id, &request.lock_id).await?;
+        Ok(Response::new(proto::UnlockResponse {}))
+    }
+
+    async fn force_unlock(
+        &self,
+        request: Request<proto::ForceUnlockRequest>,
+    ) -> Result<Response<proto::ForceUnlockResponse>, Status> {
+        let request = request.into_inner();
+        self.force_unlock(&request.store_name, &request.resource_id).await?;
+        Ok(Response::new(proto::ForceUnlockResponse {}))
+    }
+
+    async fn lock_stream(
+        &self,
+        request: Request<proto::LockRequest>,
+    ) -> Result<Response<Self::LockStreamStream>, Status> {
+        let timeout = wire::grpc_timeout(request.metadata());
+        let call = wire::lock_call(request.into_inner(), timeout).map_err(ApiError::from)?;
+        let events = stream::open(self, call).await?;
+        let told = events.map(|event| match event {
+            Ok(event) => Ok(proto::LockServerStream { lock_server_stream: Some(told(&event)) }),
+            Err(error) => Err(error.into()),
+        });
+        Ok(Response::new(Box::pin(told)))
+    }
+}
+
+fn told(event: &Event) -> Told {
+    match event {
+        Event::Ping => Told::Ping(proto::LockPing {}),
+        Event::Acquired(grant) => Told::LockAcquired(proto::LockAcquired {
+            lock_id: grant.lock_id.as_str().to_owned(),
+            fencing_token: wire::token(grant.token),
+            ttl: wire::duration(grant.ttl),
+            waited: wire::duration(grant.waited),
+        }),
+    }
+}

@@ -1,0 +1,142 @@
+//! alpha2 over HTTP.
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Path, State, rejection::PathRejection},
+    http::{HeaderMap, StatusCode, Version},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde_json::json;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::{
+    Fault, LockCall, Locks,
+    json::{Fields, go_duration},
+    ndjson, stream, wire,
+};
+use crate::sidecar::{body, error::ApiError};
+
+type Target = Result<Path<(String, String)>, PathRejection>;
+
+/// The routes of alpha2. The resource is the whole rest of the path, slashes
+/// included, percent-decoded.
+pub fn routes(locks: Locks) -> Router {
+    Router::new()
+        .route("/v1.0-alpha2/lock/{store}/{*resource}", post(lock).put(renew).delete(unlock))
+        .with_state(locks)
+}
+
+async fn lock(
+    State(locks): State<Locks>,
+    target: Target,
+    version: Version,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Fault> {
+    let arrived = Instant::now();
+    let (store_name, resource_id) = named(target)?;
+    let fields = read(body).await?;
+    fields.check_metadata()?;
+    let call = LockCall {
+        store_name,
+        resource_id,
+        immediate: fields.flag("immediate")?,
+        ttl: fields.ttl()?,
+        request_id: fields.text("requestID")?,
+        mode: fields.mode()?,
+        max_hold: fields.max_hold()?,
+        no_renewal: fields.flag("noRenewal")?,
+        arrived,
+        deadline: fields.wait()?.and_then(|wait| arrived.checked_add(wait)),
+    };
+    if ndjson::is_wanted(&headers) {
+        if version < Version::HTTP_2 {
+            warn!(
+                "a lock's stream over HTTP/1 takes a connection of its own, and its end may be \
+                 noticed late; prefer HTTP/2 or gRPC"
+            );
+        }
+        return Ok(ndjson::response(stream::open(&locks, call).await?));
+    }
+    let acquired = locks.acquire(call).await?;
+    let mut response = Json(json!({
+        "lockID": acquired.granted.lock_id.as_str(),
+        "fencingToken": wire::token(acquired.granted.token),
+        "ttl": go_duration(acquired.granted.ttl),
+        "waited": go_duration(acquired.granted.waited),
+    }))
+    .into_response();
+    response.extensions_mut().insert(acquired.deliver());
+    Ok(response)
+}
+
+async fn renew(
+    State(locks): State<Locks>,
+    target: Target,
+    body: Body,
+) -> Result<Response, Fault> {
+    let (store_name, resource_id) = named(target)?;
+    let fields = read(body).await?;
+    let lock_id = lock_id(&fields)?;
+    let renewed = locks.renew(&store_name, &resource_id, &lock_id, fields.ttl()?).await?;
+    Ok(Json(json!({ "ttl": go_duration(renewed.ttl) })).into_response())
+}
+
+async fn unlock(
+    State(locks): State<Locks>,
+    target: Target,
+    body: Body,
+) -> Result<StatusCode, Fault> {
+    let (store_name, resource_id) = named(target)?;
+    let fields = read(body).await?;
+    if fields.flag("force")? {
+        locks.force_unlock(&store_name, &resource_id).await?;
+    } else {
+        locks.unlock(&store_name, &resource_id, &lock_id(&fields)?).await?;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn lock_id(fields: &Fields) -> Result<String, Fault> {
+    match fields.text("lockID")? {
+        empty if empty.is_empty() => Err(Fault::bad_field(
+            "lockID",
+            "is missing; give the ID that came with the grant, in a JSON body",
+        )),
+        lock_id => Ok(lock_id),
+    }
+}
+
+fn named(target: Target) -> Result<(String, String), Fault> {
+    match target {
+        Ok(Path(names)) => Ok(names),
+        Err(error) => Err(Fault::bad_field("resource_id", error.body_text())),
+    }
+}
+
+async fn read(body: Body) -> Result<Fields, Fault> {
+    let body = body::read(body)
+        .await
+        .map_err(|error| Fault::bad_field("body", format!("was not read: {error}")))?;
+    Fields::read(&body)
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let body = json!({
+            "errorCode": self.error_code(),
+            "message": self.message,
+            "details": self.details(),
+        });
+        (self.http_status(), Json(body)).into_response()
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        Fault::from(self).into_response()
+    }
+}

@@ -1,0 +1,166 @@
+//! The JSON of alpha2's HTTP requests: all fields optional, unknown ones
+//! ignored, durations as Go durations; a bad field is named.
+
+use std::time::Duration;
+
+use go_duration::GoDuration;
+use serde_json::{Map, Value};
+
+use super::{Fault, wire};
+use crate::lock::Mode;
+
+/// A request's JSON object.
+pub(super) struct Fields(Map<String, Value>);
+
+impl Fields {
+    /// Reads a body; an empty one is an empty object.
+    pub(super) fn read(body: &[u8]) -> Result<Self, Fault> {
+        if body.trim_ascii().is_empty() {
+            return Ok(Self(Map::new()));
+        }
+        match serde_json::from_slice(body) {
+            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(_) => Err(Fault::bad_field("body", "is not a JSON object")),
+            Err(error) => Err(Fault::bad_field("body", format!("is not JSON: {error}"))),
+        }
+    }
+
+    /// A text, empty where absent.
+    pub(super) fn text(&self, name: &str) -> Result<String, Fault> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(String::new()),
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(_) => Err(Fault::bad_field(name, "must be a string")),
+        }
+    }
+
+    /// A truth value, false where absent.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Fault> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(_) => Err(Fault::bad_field(name, "must be true or false")),
+        }
+    }
+
+    /// A TTL; absent or not positive means the store's default.
+    pub(super) fn ttl(&self) -> Result<Option<Duration>, Fault> {
+        Ok(self.duration_ns("ttl")?.filter(|ns| *ns > 0).map(from_ns))
+    }
+
+    /// How long a call may wait; absent means without end.
+    pub(super) fn wait(&self) -> Result<Option<Duration>, Fault> {
+        match self.duration_ns("wait")? {
+            Some(ns) if ns < 0 => Err(Fault::bad_field("wait", "is negative; use 0s or more")),
+            wait => Ok(wait.map(from_ns)),
+        }
+    }
+
+    /// After how long the lock is released; absent means never.
+    pub(super) fn max_hold(&self) -> Result<Option<Duration>, Fault> {
+        self.duration_ns("maxHold")?
+            .map(|ns| wire::max_hold((ns > 0).then(|| from_ns(ns))))
+            .transpose()
+            .map_err(|violation| Fault::bad_field("maxHold", violation.problem))
+    }
+
+    /// What the grant allows besides itself.
+    pub(super) fn mode(&self) -> Result<Mode, Fault> {
+        match self.text("mode")?.as_str() {
+            "" | "exclusive" => Ok(Mode::Exclusive),
+            "shared" => Ok(Mode::Shared),
+            _ => Err(Fault::bad_field("mode", "must be \"exclusive\" or \"shared\"")),
+        }
+    }
+
+    /// Checks the metadata, which no store reads yet.
+    pub(super) fn check_metadata(&self) -> Result<(), Fault> {
+        match self.0.get("metadata") {
+            None | Some(Value::Null) => Ok(()),
+            Some(Value::Object(items)) if items.values().all(Value::is_string) => Ok(()),
+            Some(_) => Err(Fault::bad_field("metadata", "must be an object of strings")),
+        }
+    }
+
+    fn duration_ns(&self, name: &str) -> Result<Option<i64>, Fault> {
+        let text = match self.0.get(name) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::String(text)) => text.trim(),
+            Some(_) => "",
+        };
+        match text.parse::<GoDuration>() {
+            Ok(duration) if !text.is_empty() => Ok(Some(duration.nanoseconds())),
+            _ => Err(Fault::bad_field(
+                name,
+                "must be a Go duration in a string, for example \"30s\", \"1m30s\" or \"500ms\"",
+            )),
+        }
+    }
+}
+
+/// A duration as Go writes it.
+pub(super) fn go_duration(duration: Duration) -> String {
+    GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
+}
+
+fn from_ns(ns: i64) -> Duration {
+    Duration::from_nanos(ns.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(json: &str) -> Fields {
+        Fields::read(json.as_bytes()).unwrap()
+    }
+
+    fn bad_field<T>(result: Result<T, Fault>) -> String {
+        let Err(fault) = result else { panic!("it was accepted") };
+        assert_eq!(fault.reason, "INVALID_REQUEST");
+        fault.violations[0].field.clone()
+    }
+
+    #[test]
+    fn durations_are_go_durations_both_ways() {
+        for (text, duration) in [
+            ("30s", Duration::from_secs(30)),
+            ("1m30s", Duration::from_secs(90)),
+            ("100ms", Duration::from_millis(100)),
+            ("1.5s", Duration::from_millis(1500)),
+            ("24h0m0s", Duration::from_secs(86_400)),
+        ] {
+            let read = fields(&format!(r#"{{"ttl":"{text}"}}"#)).ttl().unwrap();
+            assert_eq!(read, Some(duration), "{text}");
+            assert_eq!(go_duration(duration), text);
+        }
+        assert_eq!(go_duration(Duration::ZERO), "0s");
+    }
+
+    #[test]
+    fn what_is_absent_null_or_not_positive_means_the_default() {
+        for json in ["{}", r#"{"ttl":null}"#, r#"{"ttl":"0s"}"#, r#"{"ttl":"-1s"}"#] {
+            assert_eq!(fields(json).ttl().unwrap(), None, "{json}");
+        }
+        assert!(Fields::read(b"").is_ok() && Fields::read(b" \n").is_ok());
+    }
+
+    #[test]
+    fn a_bad_field_is_named() {
+        for json in ["7", "\"30\"", "\"\"", "\"30sX\"", "\"s\"", "true", "[]"] {
+            let fields = fields(&format!(r#"{{"ttl":{json},"wait":{json},"maxHold":{json}}}"#));
+            assert_eq!(bad_field(fields.ttl()), "ttl", "{json}");
+            assert_eq!(bad_field(fields.wait()), "wait", "{json}");
+            assert_eq!(bad_field(fields.max_hold()), "maxHold", "{json}");
+        }
+        assert_eq!(bad_field(fields(r#"{"wait":"-1s"}"#).wait()), "wait");
+        assert_eq!(bad_field(fields(r#"{"maxHold":"0s"}"#).max_hold()), "maxHold");
+        assert_eq!(bad_field(fields(r#"{"mode":"both"}"#).mode()), "mode");
+        assert_eq!(bad_field(fields(r#"{"immediate":"yes"}"#).flag("immediate")), "immediate");
+        assert_eq!(bad_field(fields(r#"{"lockID":7}"#).text("lockID")), "lockID");
+        assert_eq!(bad_field(fields(r#"{"metadata":{"a":1}}"#).check_metadata()), "metadata");
+        for body in ["[]", "7", "{", "\u{1}"] {
+            assert_eq!(bad_field(Fields::read(body.as_bytes())), "body", "{body:?}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Which service answers which path.
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{RawQuery, Request, State},
+    http::StatusCode,
+    middleware::{from_fn, from_fn_with_state},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use leasehold_proto::{dapr::dapr_server::DaprServer, locks::locks_server::LocksServer};
+use serde_json::json;
+use tower::ServiceExt as _;
+
+use super::{
+    Fallback,
+    alpha1::{self, Alpha1, grpc::DaprService},
+    alpha2::{self, Locks},
+    auth::{self, Token},
+    body, delivery, fallback,
+    metadata::Metadata,
+    panics,
+};
+
+/// What both ports serve.
+#[derive(Clone, Debug)]
+pub(super) struct Services {
+    pub(super) alpha1: Alpha1,
+    pub(super) locks: Locks,
+    pub(super) metadata: Metadata,
+    pub(super) token: Token,
+}
+
+/// The gRPC port. Without a `daprd`, the metadata that SDKs ask for at their
+/// start is served here.
+pub(super) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
+    let dapr =
+        DaprServer::new(DaprService { alpha1: services.alpha1, metadata: services.metadata })
+            .max_decoding_message_size(body::BYTES_MAX)
+            .map_request(|request: Request| request.map(tonic::body::Body::new));
+    let locks = LocksServer::new(services.locks)
+        .max_decoding_message_size(body::BYTES_MAX)
+        .map_request(|request: Request| request.map(tonic::body::Body::new));
+    let mut router = Router::new()
+        .route_service("/dapr.proto.runtime.v1.Dapr/TryLockAlpha1", dapr.clone())
+        .route_service("/dapr.proto.runtime.v1.Dapr/UnlockAlpha1", dapr.clone())
+        .route_service("/leasehold.v1.Locks/{method}", locks)
+        .layer(from_fn(delivery::watch));
+    if daprd.is_none() {
+        router = router.route_service("/dapr.proto.runtime.v1.Dapr/GetMetadata", dapr);
+    }
+    router
+        .fallback_service(daprd.unwrap_or_else(fallback::no_daprd_grpc))
+        .layer(from_fn_with_state(services.token, auth::check_grpc))
+        .layer(from_fn(panics::answer_grpc))
+}
+
+/// The HTTP port. Without a `daprd`, health and metadata are served here.
+pub(super) fn http(services: Services, daprd: Option<Fallback>) -> Router {
+    let mut router = alpha1::http::routes(services.alpha1)
+        .merge(alpha2::http::routes(services.locks))
+        .layer(from_fn(delivery::watch));
+    if daprd.is_none() {
+        router = router.merge(own_routes(services.metadata));
+    }
+    let fallback = daprd.unwrap_or_else(fallback::no_daprd_http);
+    let not_this_method = fallback.clone();
+    router
+        .method_not_allowed_fallback(move |request: Request| not_this_method.oneshot(request))
+        .fallback_service(fallback)
+        .layer(from_fn_with_state(services.token, auth::check_http))
+        .layer(from_fn(panics::answer_http))
+}
+
+fn own_routes(metadata: Metadata) -> Router {
+    let routes = |healthz: &str| [healthz.to_owned(), format!("{healthz}/")];
+    let mut router = Router::new();
+    for path in routes("/v1.0/healthz") {
+        router = router.route(&path, get(healthz));
+    }
+    for path in routes("/v1.0/healthz/outbound") {
+        router = router.route(&path, get(StatusCode::NO_CONTENT));
+    }
+    for path in routes("/v1.0/metadata") {
+        router = router.route(
+            &path,
+            get(async |State(metadata): State<Metadata>| Json(metadata.as_json())),
+        );
+    }
+    router.with_state(metadata)
+}
+
+/// With `?appid=`, whether this is that app's sidecar, as daprd answers.
+async fn healthz(
+    State(metadata): State<Metadata>,
+    RawQuery(query): RawQuery,
+) -> Response<Body> {
+    let query = query.unwrap_or_default();
+    match query.split('&').find_map(|pair| pair.strip_prefix("appid=")) {
+        Some(app_id) if app_id != &*metadata.app_id => {
+            let body = json!({
+                "errorCode": "ERR_HEALTH_APPID_NOT_MATCH",
+                "message": "dapr app-id does not match",
+            });
+            (StatusCode::INTERNAL_SERVER_ERROR, Json(body)).into_response()
+        }
+        _ => StatusCode::NO_CONTENT.into_response(),
+    }
+}

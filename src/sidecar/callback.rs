@@ -1,0 +1,199 @@
+//! Tells the app of locks that were lost without a stream, on the app's own
+//! channel: HTTP `POST /leasehold/lock-lost` or gRPC
+//! `leasehold.v1.LockEvents/OnLockLost`.
+//!
+//! A queue with a limit stands between the engine and the app, so that an app
+//! that hangs holds up nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::body::Body;
+use backon::{ExponentialBuilder, Retryable as _};
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use leasehold_proto::locks::{self as proto, lock_events_client::LockEventsClient};
+use serde_json::json;
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
+use tonic::{
+    Code,
+    metadata::MetadataValue,
+    transport::{Channel, Endpoint},
+};
+use tracing::{debug, warn};
+
+use super::{auth, auth::Token, held::LostLock};
+
+/// How many notices may wait for the app; more are dropped and logged.
+pub const NOTICES_MAX: usize = 10_000;
+/// How many are on their way to the app at once.
+const IN_FLIGHT_MAX: usize = 64;
+/// How long the app may take for one try.
+const TRY_TIMEOUT: Duration = Duration::from_secs(5);
+const TRIES_MAX: usize = 3;
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(200);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
+const PATH: &str = "/leasehold/lock-lost";
+
+/// Where the app listens.
+#[derive(Clone, Debug)]
+pub struct AppChannel {
+    /// `host:port`.
+    pub authority: String,
+    /// Whether it speaks gRPC there, or else HTTP.
+    pub grpc: bool,
+    /// Whether its HTTP is HTTP/2 without TLS.
+    pub h2c: bool,
+    /// Sent along with every call (`APP_API_TOKEN`).
+    pub token: Token,
+}
+
+/// Why a notice did not reach the app.
+#[derive(Debug, thiserror::Error)]
+enum NotTold {
+    /// The app has no place for it: not tried again.
+    #[error("the app does not take it ({0})")]
+    NotTaken(String),
+    /// Perhaps later.
+    #[error("{0}")]
+    Failed(String),
+}
+
+enum Caller {
+    Http(Client<HttpConnector, Body>, AppChannel),
+    Grpc(LockEventsClient<Channel>, Token),
+}
+
+/// Tells the app every notice of `queue` until it is closed. Without a channel
+/// there is nobody to tell.
+pub async fn run(mut queue: mpsc::Receiver<LostLock>, app: Option<AppChannel>) {
+    let caller = app.and_then(|app| match Caller::new(app) {
+        Ok(caller) => Some(Arc::new(caller)),
+        Err(error) => {
+            warn!(%error, "the app's address is no address; it is not told of lost locks");
+            None
+        }
+    });
+    let places = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+    while let Some(lost) = queue.recv().await {
+        let Some(caller) = caller.clone() else { continue };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        tokio::spawn(async move {
+            caller.tell(&lost).await;
+            drop(place);
+        });
+    }
+}
+
+impl Caller {
+    fn new(app: AppChannel) -> Result<Self, tonic::transport::Error> {
+        if app.grpc {
+            let channel = Endpoint::from_shared(format!("http://{}", app.authority))?
+                .connect_timeout(TRY_TIMEOUT)
+                .connect_lazy();
+            return Ok(Self::Grpc(LockEventsClient::new(channel), app.token));
+        }
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_max_idle_per_host(IN_FLIGHT_MAX)
+            .http2_only(app.h2c)
+            .build_http();
+        Ok(Self::Http(client, app))
+    }
+
+    async fn tell(&self, lost: &LostLock) {
+        let delays = ExponentialBuilder::new()
+            .with_min_delay(RETRY_DELAY_MIN)
+            .with_max_delay(RETRY_DELAY_MAX)
+            .with_max_times(TRIES_MAX - 1)
+            .with_jitter();
+        let told = (|| async {
+            timeout(TRY_TIMEOUT, self.try_to_tell(lost)).await.unwrap_or_else(|_| {
+                Err(NotTold::Failed(format!("no answer in {TRY_TIMEOUT:?}")))
+            })
+        })
+        .retry(delays)
+        .when(|error| matches!(error, NotTold::Failed(_)))
+        .await;
+        match told {
+            Ok(()) => {}
+            Err(error @ NotTold::NotTaken(_)) => {
+                debug!(resource = %lost.resource, %error, "the app was not told of a lost lock");
+            }
+            Err(error) => {
+                warn!(resource = %lost.resource, %error, "the app was not told of a lost lock");
+            }
+        }
+    }
+
+    async fn try_to_tell(&self, lost: &LostLock) -> Result<(), NotTold> {
+        match self {
+            Self::Http(client, app) => post(client, app, lost).await,
+            Self::Grpc(client, token) => call(client.clone(), token, lost).await,
+        }
+    }
+}
+
+async fn post(
+    client: &Client<HttpConnector, Body>,
+    app: &AppChannel,
+    lost: &LostLock,
+) -> Result<(), NotTold> {
+    let body = json!({
+        "storeName": *lost.store,
+        "resourceID": lost.app_resource(),
+        "lockID": lost.lock_id.as_str(),
+        "fencingToken": lost.token.map_or(0, crate::lock::FencingToken::get),
+        "cause": lost.cause.as_str(),
+    });
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(format!("http://{}{PATH}", app.authority))
+        .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(secret) = app.token.secret() {
+        request = request.header(auth::HEADER, secret);
+    }
+    let request = request
+        .body(Body::from(body.to_string()))
+        .map_err(|error| NotTold::NotTaken(error.to_string()))?;
+    let response =
+        client.request(request).await.map_err(|error| NotTold::Failed(error.to_string()))?;
+    match response.status() {
+        status if status.is_success() => Ok(()),
+        status @ (StatusCode::NOT_FOUND
+        | StatusCode::METHOD_NOT_ALLOWED
+        | StatusCode::NOT_IMPLEMENTED) => Err(NotTold::NotTaken(status.to_string())),
+        status => Err(NotTold::Failed(status.to_string())),
+    }
+}
+
+async fn call(
+    mut client: LockEventsClient<Channel>,
+    token: &Token,
+    lost: &LostLock,
+) -> Result<(), NotTold> {
+    let mut request = tonic::Request::new(proto::LockLost {
+        store_name: lost.store.to_string(),
+        resource_id: lost.app_resource().to_owned(),
+        lock_id: lost.lock_id.as_str().to_owned(),
+        fencing_token: lost.token.map_or(0, crate::lock::FencingToken::as_i64),
+        cause: lost.cause.as_str().to_owned(),
+    });
+    if let Some(secret) = token.secret() {
+        let secret = MetadataValue::try_from(secret)
+            .map_err(|error| NotTold::NotTaken(error.to_string()))?;
+        request.metadata_mut().insert(auth::HEADER, secret);
+    }
+    match client.on_lock_lost(request).await {
+        Ok(_) => Ok(()),
+        Err(status) if status.code() == Code::Unimplemented => {
+            Err(NotTold::NotTaken(status.to_string()))
+        }
+        Err(status) => Err(NotTold::Failed(status.to_string())),
+    }
+}

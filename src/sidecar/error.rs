@@ -1,0 +1,56 @@
+//! What can go wrong in the sidecar beyond what the domain knows.
+
+use super::held::Cause;
+use crate::lock::{LockError, Violation};
+
+/// Why a call on a held lock failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeldError {
+    /// It was held here, and was lost.
+    #[error("the lock is lost: {0}")]
+    Lost(Cause),
+    /// The store refused or failed.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+}
+
+/// Why an alpha2 call failed. Its edges map these in one place,
+/// `alpha2::status`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// No component YAML names a lock store.
+    #[error(
+        "no lock store is configured; give --resources-path a folder with a component of a type lock.NAME"
+    )]
+    NoStores,
+    /// None has this name.
+    #[error("lock store {0} not found; name one of the components of a type lock.NAME")]
+    StoreNotFound(String),
+    /// This process holds as many locks as it may.
+    #[error("too many locks are held through this sidecar; unlock some")]
+    TooManyHeld,
+    /// A stream's client did not read that it has the lock.
+    #[error("the lock was released: the client did not read its stream")]
+    NotReading,
+    /// The lock was held here, and was lost.
+    #[error("the lock is lost: {0}")]
+    Lost(Cause),
+    /// The store refused or failed.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+}
+
+impl From<HeldError> for ApiError {
+    fn from(error: HeldError) -> Self {
+        match error {
+            HeldError::Lost(cause) => Self::Lost(cause),
+            HeldError::Lock(error) => Self::Lock(error),
+        }
+    }
+}
+
+impl From<Violation> for ApiError {
+    fn from(violation: Violation) -> Self {
+        Self::Lock(violation.into())
+    }
+}

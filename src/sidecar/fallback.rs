@@ -1,0 +1,44 @@
+//! What answers the calls that are not served here.
+
+use std::convert::Infallible;
+
+use axum::{
+    Json,
+    body::Body,
+    extract::Request,
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+};
+use serde_json::json;
+use tonic::Status;
+use tower::{service_fn, util::BoxCloneSyncService};
+
+/// A service for the calls that are not served here: the way to daprd, or the
+/// answer that there is none.
+pub type Fallback = BoxCloneSyncService<Request, Response, Infallible>;
+
+/// Says that no daprd is configured, over HTTP.
+#[must_use]
+pub fn no_daprd_http() -> Fallback {
+    BoxCloneSyncService::new(service_fn(async |request: Request| {
+        let message = format!(
+            "{} {} is not served here and no daprd is configured; give --daprd-http-endpoint",
+            request.method(),
+            request.uri().path(),
+        );
+        let body = json!({ "errorCode": "ERR_DAPRD_NOT_CONFIGURED", "message": message });
+        Ok((StatusCode::NOT_IMPLEMENTED, Json(body)).into_response())
+    }))
+}
+
+/// Says that no daprd is configured, over gRPC.
+#[must_use]
+pub fn no_daprd_grpc() -> Fallback {
+    BoxCloneSyncService::new(service_fn(async |request: Request| {
+        let message = format!(
+            "{} is not served here and no daprd is configured; give --daprd-grpc-endpoint",
+            request.uri().path(),
+        );
+        Ok(Status::unimplemented(message).into_http::<Body>())
+    }))
+}

@@ -1,0 +1,281 @@
+//! What a held lock needs next, and when: decisions only, no waiting and no
+//! backend.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Cause;
+use crate::lock::{Renewed, safe_deadline};
+
+/// A renewal is due when this part of the TTL has passed.
+const RENEWAL_PART: u32 = 3;
+/// How far a renewal is spread, as a part of the TTL, so that locks taken
+/// together are not renewed together for ever.
+const JITTER_PART: u32 = 15;
+/// The first retry follows after this part of the TTL; each further one after
+/// twice as long, up to [`RETRY_PART_MAX`].
+const RETRY_PART_MIN: u32 = 32;
+const RETRY_PART_MAX: u32 = 8;
+/// One renewal may take this part of the TTL, so that there is time for another.
+const ATTEMPT_PART: u32 = 4;
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(10);
+
+/// Where the renewal of one lock stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Renewal {
+    /// Not ours to do (any more).
+    Off,
+    /// Due then.
+    At(Instant),
+    /// Under way, or in the queue for it.
+    Busy,
+    /// Due, but the app is unhealthy.
+    Parked,
+}
+
+/// What has come due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Start a renewal.
+    Renew,
+    /// Release it: it was held for as long as the app allowed.
+    Release,
+    /// It must no longer be believed in.
+    Lose(Cause),
+}
+
+/// The state of one held lock as far as time is concerned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clockwork {
+    ttl: Duration,
+    safe_deadline: Instant,
+    release_at: Option<Instant>,
+    renewal: Renewal,
+    failures: u8,
+}
+
+impl Clockwork {
+    /// A grant that counts from `since`. `jitter` is from 0 to 1.
+    pub(super) fn new(
+        since: Instant,
+        ttl: Duration,
+        renewed: bool,
+        max_hold: Option<Duration>,
+        jitter: f64,
+    ) -> Self {
+        let mut clockwork = Self {
+            ttl,
+            safe_deadline: safe_deadline(since, ttl),
+            release_at: max_hold.and_then(|max_hold| since.checked_add(max_hold)),
+            renewal: Renewal::Off,
+            failures: 0,
+        };
+        if renewed {
+            clockwork.renewal = clockwork.next_renewal(since, jitter);
+        }
+        clockwork
+    }
+
+    /// The TTL that renewals ask for.
+    pub(super) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Until when the holder may believe in the grant.
+    pub(super) fn safe_deadline(&self) -> Instant {
+        self.safe_deadline
+    }
+
+    /// When something comes due.
+    pub(super) fn next(&self) -> Instant {
+        let next = self.release_at.map_or(self.safe_deadline, |at| at.min(self.safe_deadline));
+        match self.renewal {
+            Renewal::At(at) => at.min(next),
+            Renewal::Off | Renewal::Busy | Renewal::Parked => next,
+        }
+    }
+
+    /// What is due at `now`, the gravest first.
+    pub(super) fn due(&self, now: Instant) -> Option<Due> {
+        if now >= self.safe_deadline {
+            return Some(Due::Lose(self.cause()));
+        }
+        if self.release_at.is_some_and(|at| now >= at) {
+            return Some(Due::Release);
+        }
+        matches!(self.renewal, Renewal::At(at) if now >= at).then_some(Due::Renew)
+    }
+
+    /// A renewal is in the queue or under way.
+    pub(super) fn begin(&mut self) {
+        self.renewal = Renewal::Busy;
+    }
+
+    /// The app is unhealthy: nothing is renewed until [`Clockwork::resume`].
+    pub(super) fn park(&mut self) {
+        self.renewal = Renewal::Parked;
+    }
+
+    /// The app is healthy again: what was parked is due at `now`. Whether it
+    /// was.
+    pub(super) fn resume(&mut self, now: Instant) -> bool {
+        let parked = self.renewal == Renewal::Parked;
+        if parked {
+            self.renewal = Renewal::At(now);
+        }
+        parked
+    }
+
+    /// Ends renewal: from here the grant only runs out.
+    pub(super) fn stop(&mut self) {
+        self.renewal = Renewal::Off;
+        self.release_at = None;
+    }
+
+    /// A renewal succeeded. `keep_on` says whether the next is ours to do.
+    pub(super) fn renewed(&mut self, renewed: Renewed, keep_on: bool, jitter: f64) {
+        self.ttl = renewed.ttl;
+        self.safe_deadline = safe_deadline(renewed.since, renewed.ttl);
+        self.failures = 0;
+        self.renewal =
+            if keep_on { self.next_renewal(renewed.since, jitter) } else { Renewal::Off };
+    }
+
+    /// A renewal failed, or nobody knows: tried again until the safe deadline.
+    pub(super) fn failed(&mut self, now: Instant, keep_on: bool, jitter: f64) {
+        if !keep_on {
+            self.renewal = Renewal::Off;
+            return;
+        }
+        let delay = (self.ttl / RETRY_PART_MIN * (1 << self.failures.min(4)))
+            .clamp(RETRY_DELAY_MIN, (self.ttl / RETRY_PART_MAX).max(RETRY_DELAY_MIN));
+        self.failures = self.failures.saturating_add(1);
+        self.renewal = Renewal::At(now + delay.mul_f64(0.75 + jitter / 2.0));
+    }
+
+    /// Until when one renewal that starts at `now` may take.
+    pub(super) fn attempt_until(&self, now: Instant) -> Instant {
+        (now + self.ttl / ATTEMPT_PART).min(self.safe_deadline)
+    }
+
+    fn next_renewal(&self, since: Instant, jitter: f64) -> Renewal {
+        let spread = (self.ttl / JITTER_PART).mul_f64(jitter);
+        Renewal::At(since + self.ttl / RENEWAL_PART - spread)
+    }
+
+    fn cause(&self) -> Cause {
+        match self.renewal {
+            Renewal::Off => Cause::Expired,
+            Renewal::At(_) | Renewal::Busy => Cause::Unreachable,
+            Renewal::Parked => Cause::Unhealthy,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn renewed(since: Instant) -> Clockwork {
+        Clockwork::new(since, TTL, true, None, 0.0)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_is_due_at_about_a_third_of_the_ttl() {
+        let now = Instant::now();
+        for (jitter, expected_ms) in [(0.0, 10_000), (1.0, 8_000)] {
+            let clockwork = Clockwork::new(now, TTL, true, None, jitter);
+            assert_eq!(clockwork.next() - now, Duration::from_millis(expected_ms));
+        }
+        let clockwork = renewed(now);
+        assert_eq!(clockwork.due(now + Duration::from_millis(9_999)), None);
+        assert_eq!(clockwork.due(now + TTL / 3), Some(Due::Renew));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_is_lost_at_its_safe_deadline_while_a_renewal_is_under_way() {
+        let now = Instant::now();
+        let mut clockwork = renewed(now);
+        clockwork.begin();
+        assert_eq!(clockwork.next(), safe_deadline(now, TTL));
+        assert_eq!(clockwork.due(clockwork.next()), Some(Due::Lose(Cause::Unreachable)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_failure_is_tried_again_and_a_success_counts_from_its_sending() {
+        let now = Instant::now();
+        let mut clockwork = renewed(now);
+        let failed_at = now + TTL / 3;
+        clockwork.begin();
+        clockwork.failed(failed_at, true, 0.5);
+        assert!(clockwork.next() > failed_at && clockwork.next() < failed_at + TTL / 8);
+        let since = clockwork.next();
+        clockwork.begin();
+        clockwork.renewed(Renewed { ttl: TTL, since }, true, 0.0);
+        assert_eq!(clockwork.safe_deadline(), safe_deadline(since, TTL));
+        assert_eq!(clockwork.next(), since + TTL / 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retries_are_spaced_out_and_go_on_to_the_safe_deadline() {
+        let now = Instant::now();
+        let mut clockwork = renewed(now);
+        let mut tries = 0;
+        let lost_at = loop {
+            let at = clockwork.next();
+            match clockwork.due(at) {
+                Some(Due::Renew) => {
+                    tries += 1;
+                    clockwork.begin();
+                    clockwork.failed(at, true, 0.5);
+                }
+                Some(Due::Lose(Cause::Unreachable)) => break at,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(lost_at, safe_deadline(now, TTL));
+        assert!((5..=12).contains(&tries), "{tries}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_app_decides_how_long_it_is_held() {
+        let now = Instant::now();
+        let clockwork = Clockwork::new(now, TTL, true, Some(TTL / 6), 0.0);
+        assert_eq!(clockwork.due(now + TTL / 6), Some(Due::Release));
+        assert_eq!(clockwork.due(now + TTL), Some(Due::Lose(Cause::Unreachable)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_renewal_it_expires() {
+        let now = Instant::now();
+        let clockwork = Clockwork::new(now, TTL, false, None, 0.0);
+        assert_eq!(clockwork.next(), safe_deadline(now, TTL));
+        assert_eq!(clockwork.due(clockwork.next()), Some(Due::Lose(Cause::Expired)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_parked_is_renewed_when_the_app_is_healthy_again() {
+        let now = Instant::now();
+        let mut clockwork = renewed(now);
+        clockwork.park();
+        assert_eq!(clockwork.due(now + TTL / 3), None);
+        assert_eq!(clockwork.due(clockwork.next()), Some(Due::Lose(Cause::Unhealthy)));
+        assert!(clockwork.resume(now + TTL / 2));
+        assert_eq!(clockwork.due(now + TTL / 2), Some(Due::Renew));
+        assert!(!clockwork.resume(now + TTL / 2), "it was not parked");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_shortest_ttl_leaves_time_for_two_attempts() {
+        let now = Instant::now();
+        let ttl = Duration::from_millis(100);
+        let mut clockwork = Clockwork::new(now, ttl, true, None, 0.0);
+        let first_until = clockwork.attempt_until(clockwork.next());
+        clockwork.begin();
+        clockwork.failed(first_until, true, 0.5);
+        assert_eq!(clockwork.due(clockwork.next()), Some(Due::Renew));
+    }
+}

@@ -1,0 +1,143 @@
+//! One held lock.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    task::JoinHandle,
+    time::Instant,
+};
+
+use super::{Cause, Engine, HeldKey, clockwork::Clockwork};
+use crate::{
+    lock::{FencingToken, LockId, ResourceId},
+    sidecar::stores::NamedStore,
+};
+
+/// A grant, as it is handed to the engine.
+#[derive(Debug)]
+pub struct Holding {
+    /// Through which store it was acquired.
+    pub store: Arc<NamedStore>,
+    /// What is locked, prefixed.
+    pub resource: ResourceId,
+    /// How many bytes of `resource` are the prefix.
+    pub prefix_bytes: usize,
+    /// The grant.
+    pub lock_id: LockId,
+    /// Its token, if the store has them.
+    pub token: Option<FencingToken>,
+    /// The TTL granted.
+    pub ttl: Duration,
+    /// When the operation was sent from which the TTL counts.
+    pub since: Instant,
+    /// Whether it is renewed here.
+    pub renewed: bool,
+    /// After how long it is released whatever the app does.
+    pub max_hold: Option<Duration>,
+    /// Its place among the held locks.
+    pub place: OwnedSemaphorePermit,
+}
+
+/// How a lock that was held ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The holder unlocked it.
+    Unlocked,
+    /// It was lost.
+    Lost(Cause),
+    /// A repeated request took it over.
+    Superseded,
+}
+
+/// A lock that its holder must no longer believe in, as the app is told.
+#[derive(Clone, Debug)]
+pub struct LostLock {
+    /// The store's name.
+    pub store: Arc<str>,
+    /// What was locked, prefixed.
+    pub resource: ResourceId,
+    /// How many bytes of `resource` are the prefix.
+    pub prefix_bytes: usize,
+    /// The grant.
+    pub lock_id: LockId,
+    /// Its token, if the store has them.
+    pub token: Option<FencingToken>,
+    /// Why.
+    pub cause: Cause,
+}
+
+impl LostLock {
+    /// What was locked, as the app named it.
+    #[must_use]
+    pub fn app_resource(&self) -> &str {
+        self.resource.as_str().get(self.prefix_bytes..).unwrap_or_default()
+    }
+}
+
+/// Names a record for as long as it lives; never used again.
+pub(super) type RecordId = u64;
+
+/// Everything that is kept of a held lock.
+pub(super) struct Record {
+    pub(super) store: Arc<NamedStore>,
+    pub(super) resource: ResourceId,
+    pub(super) prefix_bytes: u32,
+    pub(super) lock_id: LockId,
+    pub(super) token: Option<FencingToken>,
+    pub(super) clockwork: Clockwork,
+    /// Whether renewals are ours to do.
+    pub(super) renewed: bool,
+    /// The renewal under way: at most one (trap 11).
+    pub(super) renewal: Option<JoinHandle<()>>,
+    /// Counts renewals, so that the end of one that was given up is ignored.
+    pub(super) run: u32,
+    /// Its entry in the table's order.
+    pub(super) timer: Instant,
+    /// Its entry in its lane's queue.
+    pub(super) queued: Option<Instant>,
+    /// Whether an earlier unlock may have happened, so that finding nothing
+    /// means that it did.
+    pub(super) unlock_unsure: bool,
+    /// Tells the stream whose life it is.
+    pub(super) stream: Option<oneshot::Sender<Ended>>,
+    /// Counts the streams that it has been the life of.
+    pub(super) epoch: u32,
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+impl Record {
+    pub(super) fn key(&self) -> HeldKey {
+        HeldKey { store: Arc::clone(&self.store.name), resource: self.resource.clone() }
+    }
+
+    pub(super) fn lost(&self, cause: Cause) -> LostLock {
+        LostLock {
+            store: Arc::clone(&self.store.name),
+            resource: self.resource.clone(),
+            prefix_bytes: self.prefix_bytes as usize,
+            lock_id: self.lock_id.clone(),
+            token: self.token,
+            cause,
+        }
+    }
+
+    pub(super) fn tell_stream(&mut self, ended: Ended) -> bool {
+        self.stream.take().is_some_and(|stream| stream.send(ended).is_ok())
+    }
+}
+
+/// Releases a lock when dropped: the life of a stream.
+#[derive(Debug)]
+pub struct HeldGuard {
+    pub(super) engine: Engine,
+    pub(super) id: RecordId,
+    /// The stream's share in the record: a later stream's is another.
+    pub(super) epoch: u32,
+}
+
+impl Drop for HeldGuard {
+    fn drop(&mut self) {
+        self.engine.abandon(self.id, self.epoch);
+    }
+}

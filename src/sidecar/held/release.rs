@@ -1,0 +1,45 @@
+//! Releasing what nobody holds any more.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
+use tracing::debug;
+
+use super::record::Record;
+use crate::lock::{LockError, UnlockRequest};
+
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
+
+/// Unlocks until it is confirmed, or until the TTL has ended it (trap 24).
+pub(super) async fn until_gone(record: &Record, places: &Semaphore) {
+    let give_up = Instant::now() + record.clockwork.ttl();
+    let mut delays = ExponentialBuilder::new()
+        .with_min_delay(RETRY_DELAY_MIN)
+        .with_max_delay(RETRY_DELAY_MAX)
+        .without_max_times()
+        .with_jitter()
+        .build();
+    while Instant::now() < give_up {
+        let request = UnlockRequest {
+            resource_id: record.resource.as_str().to_owned(),
+            lock_id: record.lock_id.as_str().to_owned(),
+            force: false,
+        };
+        let place = places.acquire().await;
+        let result = record.store.store().unlock(request).await;
+        drop(place);
+        match result {
+            // What is unknown the store goes on settling by itself.
+            Ok(()) | Err(LockError::NotFound { .. } | LockError::OutcomeUnknown(_)) => return,
+            Err(error) => {
+                debug!(resource = %record.resource, %error, "not released yet");
+                sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await;
+            }
+        }
+    }
+}

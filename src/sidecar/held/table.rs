@@ -1,0 +1,154 @@
+//! All held locks, in the order in which something comes due.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    HeldKey,
+    clockwork::Due,
+    lane::{Lane, Place},
+    lost::Lost,
+    record::{Record, RecordId},
+};
+use crate::lock::LockId;
+
+/// The records and their indexes, kept in step by its methods.
+pub(super) struct Table {
+    records: HashMap<RecordId, Record>,
+    by_key: HashMap<HeldKey, RecordId>,
+    timers: BTreeSet<(Instant, RecordId)>,
+    lanes: HashMap<Arc<str>, Lane>,
+    lane_in_flight_max: usize,
+    next_id: RecordId,
+    /// What was lost of late.
+    pub(super) lost: Lost,
+}
+
+impl Table {
+    pub(super) fn new(lane_in_flight_max: usize) -> Self {
+        Self {
+            records: HashMap::new(),
+            by_key: HashMap::new(),
+            timers: BTreeSet::new(),
+            lanes: HashMap::new(),
+            lane_in_flight_max,
+            next_id: 0,
+            lost: Lost::default(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn ids(&self) -> Vec<RecordId> {
+        self.records.keys().copied().collect()
+    }
+
+    pub(super) fn get_mut(&mut self, id: RecordId) -> Option<&mut Record> {
+        self.records.get_mut(&id)
+    }
+
+    /// The record of a key, whoever's grant it is.
+    pub(super) fn current(&self, key: &HeldKey) -> Option<RecordId> {
+        self.by_key.get(key).copied()
+    }
+
+    /// The record of this grant.
+    pub(super) fn find(&self, key: &HeldKey, lock_id: &LockId) -> Option<RecordId> {
+        let id = self.current(key)?;
+        (self.records.get(&id)?.lock_id == *lock_id).then_some(id)
+    }
+
+    /// Adds a record, whose key must be free.
+    pub(super) fn insert(&mut self, mut record: Record) -> RecordId {
+        let id = self.next_id;
+        self.next_id += 1;
+        record.timer = record.clockwork.next();
+        self.timers.insert((record.timer, id));
+        self.by_key.insert(record.key(), id);
+        self.records.insert(id, record);
+        id
+    }
+
+    /// Takes a record out of everything.
+    pub(super) fn remove(&mut self, id: RecordId) -> Option<Record> {
+        self.dequeue(id);
+        let record = self.records.remove(&id)?;
+        self.timers.remove(&(record.timer, id));
+        self.by_key.remove(&record.key());
+        Some(record)
+    }
+
+    /// Puts a record where its clockwork now says. Returns when it is next
+    /// due.
+    pub(super) fn reschedule(&mut self, id: RecordId) -> Option<Instant> {
+        let record = self.records.get_mut(&id)?;
+        let next = record.clockwork.next();
+        if next != record.timer {
+            self.timers.remove(&(record.timer, id));
+            self.timers.insert((next, id));
+            record.timer = next;
+        }
+        Some(next)
+    }
+
+    /// When something is next due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// What is due at `now`, one at a time. The caller must act on it, so that
+    /// it is no longer due.
+    pub(super) fn due(&mut self, now: Instant) -> Option<(RecordId, Due)> {
+        loop {
+            let (at, id) = *self.timers.first()?;
+            if at > now {
+                return None;
+            }
+            if let Some(due) =
+                self.records.get(&id).and_then(|record| record.clockwork.due(now))
+            {
+                return Some((id, due));
+            }
+            self.timers.pop_first();
+        }
+    }
+
+    /// Puts a record into its store's queue for a renewal.
+    pub(super) fn enqueue(&mut self, id: RecordId) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        record.clockwork.begin();
+        let safe_deadline = record.clockwork.safe_deadline();
+        record.queued = Some(safe_deadline);
+        let in_flight_max = self.lane_in_flight_max;
+        self.lanes
+            .entry(Arc::clone(&record.store.name))
+            .or_insert_with(|| Lane::new(in_flight_max))
+            .enqueue(safe_deadline, id);
+        self.reschedule(id);
+    }
+
+    /// Takes a record out of its store's queue, if it is there.
+    pub(super) fn dequeue(&mut self, id: RecordId) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        if let Some(at) = record.queued.take()
+            && let Some(lane) = self.lanes.get_mut(&record.store.name)
+        {
+            lane.dequeue(at, id);
+        }
+    }
+
+    /// The next record of any store to be renewed, and its place.
+    pub(super) fn next_renewal(&mut self, wake: &Arc<Notify>) -> Option<(RecordId, Place)> {
+        let (id, place) = self.lanes.values_mut().find_map(|lane| lane.next(wake))?;
+        if let Some(record) = self.records.get_mut(&id) {
+            record.queued = None;
+        }
+        Some((id, place))
+    }
+}

@@ -1,0 +1,148 @@
+//! The sidecar's command line, with daprd's names.
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use super::{auth::Token, callback::AppChannel};
+
+/// Speak the Dapr API to an app: lock calls are served here, every other call
+/// is passed on to the daprd behind it, if there is one.
+#[derive(Args, Clone, Debug)]
+pub struct SidecarArgs {
+    /// The app's ID: prefixes its resources and is shown as the holder.
+    #[arg(long, default_value = "")]
+    pub app_id: String,
+    /// The port that the app listens on, for callbacks and health checks.
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    pub app_port: u16,
+    /// What the app speaks there.
+    #[arg(long, value_enum, default_value_t = AppProtocol::Http)]
+    pub app_protocol: AppProtocol,
+    /// The address that the app listens on.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub app_channel_address: String,
+    /// A folder of component YAML; may be repeated.
+    #[arg(long, alias = "components-path", value_delimiter = ',')]
+    pub resources_path: Vec<PathBuf>,
+    /// The folder of pluggable components' sockets.
+    #[arg(long, env = "DAPR_COMPONENTS_SOCKETS_FOLDER")]
+    pub socket_folder: Option<PathBuf>,
+    /// The port of the HTTP API.
+    #[arg(long, default_value_t = 3500)]
+    pub dapr_http_port: u16,
+    /// The port of the gRPC API.
+    #[arg(long, default_value_t = 50001)]
+    pub dapr_grpc_port: u16,
+    /// The addresses to listen on, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "127.0.0.1,::1")]
+    pub dapr_listen_addresses: Vec<IpAddr>,
+    /// A folder for Unix sockets to listen on instead of ports:
+    /// dapr-APPID-grpc.socket and dapr-APPID-http.socket.
+    #[arg(long)]
+    pub unix_domain_socket: Option<PathBuf>,
+    /// The gRPC API of the daprd behind, as a URL or host:port.
+    #[arg(long)]
+    pub daprd_grpc_endpoint: Option<String>,
+    /// The HTTP API of the daprd behind, as a URL or host:port.
+    #[arg(long)]
+    pub daprd_http_endpoint: Option<String>,
+    /// Renew only while the app is healthy.
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true")]
+    pub enable_app_health_check: bool,
+    /// The path of the app's health, for HTTP.
+    #[arg(long, default_value = "/healthz")]
+    pub app_health_check_path: String,
+    /// Seconds between probes of the app's health.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub app_health_probe_interval: u32,
+    /// Milliseconds that a probe may take.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    pub app_health_probe_timeout: u32,
+    /// How many probes must fail in a row for the app to be unhealthy.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub app_health_threshold: u32,
+    /// Seconds that the drain may take.
+    #[arg(long, default_value_t = 10)]
+    pub dapr_graceful_shutdown_seconds: u32,
+    /// How many locks may be held through this sidecar.
+    #[arg(long, default_value_t = 200_000)]
+    pub max_held_locks: u32,
+}
+
+/// What the app speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AppProtocol {
+    /// HTTP/1.
+    Http,
+    /// HTTP/2 without TLS.
+    H2c,
+    /// gRPC.
+    Grpc,
+}
+
+/// The sidecar's own settings, checked.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The app's ID, empty where none was given.
+    pub app_id: String,
+    /// Where the app is called; `None` without a port.
+    pub app: Option<AppChannel>,
+    /// Where to listen.
+    pub listen: Listen,
+    /// The token that callers must send (`DAPR_API_TOKEN`).
+    pub token: Token,
+    /// How long the drain may take.
+    pub drain_max: Duration,
+    /// How many locks may be held.
+    pub held_max: usize,
+}
+
+/// Where the sidecar listens.
+#[derive(Clone, Debug)]
+pub enum Listen {
+    /// On ports of these addresses.
+    Ports {
+        /// The addresses.
+        addresses: Vec<IpAddr>,
+        /// The port of the gRPC API; 0 lets the system choose.
+        grpc: u16,
+        /// The port of the HTTP API; 0 lets the system choose.
+        http: u16,
+    },
+    /// On Unix sockets in this folder.
+    Sockets(PathBuf),
+}
+
+impl SidecarArgs {
+    /// The sidecar's own settings. `env` looks up an environment variable.
+    #[must_use]
+    pub fn options(&self, env: impl Fn(&str) -> Option<String>) -> Options {
+        let token = |name| Token::new(env(name).as_deref());
+        let app = (self.app_port != 0).then(|| AppChannel {
+            authority: match self.app_channel_address.parse::<IpAddr>() {
+                Ok(IpAddr::V6(address)) => format!("[{address}]:{}", self.app_port),
+                _ => format!("{}:{}", self.app_channel_address, self.app_port),
+            },
+            grpc: self.app_protocol == AppProtocol::Grpc,
+            h2c: self.app_protocol == AppProtocol::H2c,
+            token: token("APP_API_TOKEN"),
+        });
+        Options {
+            app_id: self.app_id.clone(),
+            app,
+            listen: match &self.unix_domain_socket {
+                Some(folder) => Listen::Sockets(folder.clone()),
+                None => Listen::Ports {
+                    addresses: self.dapr_listen_addresses.clone(),
+                    grpc: self.dapr_grpc_port,
+                    http: self.dapr_http_port,
+                },
+            },
+            token: token("DAPR_API_TOKEN"),
+            drain_max: Duration::from_secs(self.dapr_graceful_shutdown_seconds.into()),
+            held_max: self.max_held_locks as usize,
+        }
+    }
+}

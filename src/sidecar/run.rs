@@ -1,0 +1,165 @@
+//! The sidecar as a whole: bind, serve, drain.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{
+    Fallback,
+    alpha1::Alpha1,
+    alpha2::Locks,
+    app::{self, Services},
+    callback,
+    held::{Engine, EngineOptions},
+    listen::{self, Listener},
+    metadata::Metadata,
+    options::{Listen, Options},
+    server::{Server, Speaks},
+    stores::Stores,
+};
+
+/// How long connections may take to end once their calls are answered.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+
+/// What others provide.
+pub struct Hooks {
+    /// The way to daprd's gRPC API, if one is configured.
+    pub grpc: Option<Fallback>,
+    /// The way to daprd's HTTP API, if one is configured.
+    pub http: Option<Fallback>,
+    /// Whether the app is healthy; always true without health checks.
+    pub healthy: watch::Receiver<bool>,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self { grpc: None, http: None, healthy: watch::channel(true).1 }
+    }
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hooks")
+            .field("grpc", &self.grpc.is_some())
+            .field("http", &self.http.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A sidecar that listens and serves.
+pub struct Sidecar {
+    stores: Stores,
+    engine: Engine,
+    grpc: Server,
+    http: Server,
+    grpc_addresses: Vec<SocketAddr>,
+    http_addresses: Vec<SocketAddr>,
+    callbacks: JoinHandle<()>,
+    drain_max: Duration,
+}
+
+impl std::fmt::Debug for Sidecar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sidecar")
+            .field("grpc", &self.grpc_addresses)
+            .field("http", &self.http_addresses)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sidecar {
+    /// Binds and begins to serve. `stores` may change meanwhile.
+    pub async fn start(options: Options, stores: Stores, hooks: Hooks) -> anyhow::Result<Self> {
+        let (grpc_listeners, http_listeners) = bind(&options).await?;
+        let (notices, queue) = mpsc::channel(callback::NOTICES_MAX);
+        let callbacks = tokio::spawn(callback::run(queue, options.app.clone()));
+        let limits = EngineOptions { held_max: options.held_max, ..EngineOptions::default() };
+        let engine = Engine::start(limits, hooks.healthy, notices);
+        let app_id: Arc<str> = options.app_id.into();
+        let services = Services {
+            alpha1: Alpha1::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
+            locks: Locks::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
+            metadata: Metadata { app_id, stores: stores.clone() },
+            token: options.token,
+        };
+        let grpc = Server::new(app::grpc(services.clone(), hooks.grpc), Speaks::Grpc);
+        let http = Server::new(app::http(services, hooks.http), Speaks::Http);
+        Ok(Self {
+            grpc_addresses: serve(&grpc, grpc_listeners)?,
+            http_addresses: serve(&http, http_listeners)?,
+            stores,
+            engine,
+            grpc,
+            http,
+            callbacks,
+            drain_max: options.drain_max,
+        })
+    }
+
+    /// The addresses of the gRPC API, none where it is on a Unix socket.
+    #[must_use]
+    pub fn grpc_addresses(&self) -> &[SocketAddr] {
+        &self.grpc_addresses
+    }
+
+    /// The addresses of the HTTP API, none where it is on a Unix socket.
+    #[must_use]
+    pub fn http_addresses(&self) -> &[SocketAddr] {
+        &self.http_addresses
+    }
+
+    /// What renews.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Serves until `stop`, then drains: nothing more is acquired, waits and
+    /// streams end, renewals and unlocks are served until all calls in flight
+    /// are answered. Locks without a stream stay with their holders.
+    pub async fn run(self, stop: CancellationToken) {
+        stop.cancelled().await;
+        info!("draining");
+        self.stores.drain();
+        self.engine.drain();
+        let drained = async {
+            tokio::join!(self.grpc.close(self.drain_max), self.http.close(self.drain_max));
+        };
+        if timeout(self.drain_max, drained).await.is_err() {
+            warn!("calls are left unanswered at the end of the drain");
+        }
+        if timeout(CLOSE_MAX, self.engine.close()).await.is_err() {
+            warn!("locks whose stream ended are left to their TTL");
+        }
+        self.callbacks.abort();
+    }
+}
+
+async fn bind(options: &Options) -> anyhow::Result<(Vec<Listener>, Vec<Listener>)> {
+    Ok(match &options.listen {
+        Listen::Ports { addresses, grpc, http } => {
+            (listen::tcp(addresses, *grpc).await?, listen::tcp(addresses, *http).await?)
+        }
+        Listen::Sockets(folder) => {
+            let path = |api| folder.join(format!("dapr-{}-{api}.socket", options.app_id));
+            (vec![listen::unix(&path("grpc")).await?], vec![listen::unix(&path("http")).await?])
+        }
+    })
+}
+
+fn serve(server: &Server, listeners: Vec<Listener>) -> anyhow::Result<Vec<SocketAddr>> {
+    let mut addresses = Vec::new();
+    for listener in listeners {
+        if let Listener::Tcp(listener) = &listener {
+            addresses.push(listener.local_addr()?);
+        }
+        server.serve(listener);
+    }
+    Ok(addresses)
+}

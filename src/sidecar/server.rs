@@ -1,0 +1,154 @@
+//! Serves a router on listeners, with limits on connections, streams, headers
+//! and slow clients.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body, http::Request};
+use hyper::body::Incoming;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::Semaphore,
+    time::sleep,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt as _;
+use tracing::{debug, warn};
+
+use super::listen::Listener;
+
+/// How many connections a port takes at once; more wait to be accepted.
+const CONNECTIONS_MAX: usize = 16_384;
+/// Above the limit on waiters, so that waiting never starves other calls.
+const STREAMS_MAX: u32 = 250_000;
+const HEADERS_BYTES_MAX: u32 = 64 * 1024;
+/// How long a client may take to send a request's headers.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often an HTTP/2 client is asked whether it is still there.
+const KEEP_ALIVE_PERIOD: Duration = Duration::from_secs(20);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Before trying again to accept when the process is short of something.
+const ACCEPT_DELAY: Duration = Duration::from_millis(50);
+
+/// What a port speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Speaks {
+    /// HTTP/2 only.
+    Grpc,
+    /// HTTP/1 and HTTP/2 without TLS.
+    Http,
+}
+
+/// One port's server.
+#[derive(Clone)]
+pub(super) struct Server {
+    router: Router,
+    builder: auto::Builder<TokioExecutor>,
+    connections: Arc<Semaphore>,
+    /// Stops accepting, and ends connections when their calls are answered.
+    pub(super) closing: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Server {
+    pub(super) fn new(router: Router, speaks: Speaks) -> Self {
+        Self {
+            router,
+            builder: builder(speaks),
+            connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            closing: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// Starts to serve a listener.
+    pub(super) fn serve(&self, listener: Listener) {
+        let server = self.clone();
+        self.tasks.spawn(async move {
+            let closing = server.closing.clone();
+            closing.run_until_cancelled(server.accept(listener)).await;
+        });
+    }
+
+    /// Ends every connection once its calls are answered, or after `patience`.
+    pub(super) async fn close(&self, patience: Duration) {
+        self.closing.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
+            debug!("connections are left open at the end");
+        }
+    }
+
+    async fn accept(self, listener: Listener) {
+        loop {
+            let Ok(place) = Arc::clone(&self.connections).acquire_owned().await else { return };
+            let accepted = match &listener {
+                Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
+                    let _ = stream.set_nodelay(true);
+                    self.spawn(stream, place);
+                }),
+                Listener::Unix { listener, .. } => {
+                    listener.accept().await.map(|(stream, _)| self.spawn(stream, place))
+                }
+            };
+            if let Err(error) = accepted {
+                warn!(%error, "a connection was not accepted");
+                sleep(ACCEPT_DELAY).await;
+            }
+        }
+    }
+
+    fn spawn(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        place: tokio::sync::OwnedSemaphorePermit,
+    ) {
+        let server = self.clone();
+        self.tasks.spawn(async move {
+            let service =
+                server.router.map_request(|request: Request<Incoming>| request.map(Body::new));
+            let connection = server.builder.serve_connection_with_upgrades(
+                TokioIo::new(stream),
+                TowerToHyperService::new(service),
+            );
+            let mut connection = pin!(connection);
+            let ended = tokio::select! {
+                ended = &mut connection => ended,
+                () = server.closing.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(error) = ended {
+                debug!(%error, "a connection broke off");
+            }
+            drop(place);
+        });
+    }
+}
+
+fn builder(speaks: Speaks) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_TIMEOUT)
+        .max_buf_size(HEADERS_BYTES_MAX as usize)
+        // A client that closes its side has gone away: its call ends with it.
+        .half_close(false);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADERS_BYTES_MAX)
+        .keep_alive_interval(KEEP_ALIVE_PERIOD)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
+    match speaks {
+        Speaks::Grpc => builder.http2_only(),
+        Speaks::Http => builder,
+    }
+}
