@@ -1,0 +1,338 @@
+//! alpha2 over gRPC, with explicit unlock.
+
+use std::time::Duration;
+
+use leasehold_proto::locks::{
+    ForceUnlockRequest, LockMode, LockRequest, LockResponse, RenewLockRequest, UnlockRequest,
+    locks_client::LocksClient,
+};
+use tokio::time::{Instant, sleep, timeout};
+use tonic::{Code, Request, Status, transport::Channel};
+use tonic_types::StatusExt as _;
+
+use crate::harness::{Harness, PATIENCE, STORE, eventually, options, reason};
+
+type Client = LocksClient<Channel>;
+
+pub fn request(resource: &str) -> LockRequest {
+    LockRequest {
+        resource_id: resource.into(),
+        store_name: STORE.into(),
+        immediate: true,
+        ..Default::default()
+    }
+}
+
+fn ttl(ms: u64) -> Option<prost_types::Duration> {
+    Duration::from_millis(ms).try_into().ok()
+}
+
+async fn lock(client: &mut Client, request: LockRequest) -> Result<LockResponse, Status> {
+    client.lock(request).await.map(tonic::Response::into_inner)
+}
+
+async fn unlock(client: &mut Client, resource: &str, lock_id: &str) -> Result<(), Status> {
+    client.unlock(unlock_request(resource, lock_id)).await.map(|_| ())
+}
+
+fn unlock_request(resource: &str, lock_id: &str) -> UnlockRequest {
+    UnlockRequest {
+        resource_id: resource.into(),
+        lock_id: lock_id.into(),
+        store_name: STORE.into(),
+    }
+}
+
+fn force_request(resource: &str) -> ForceUnlockRequest {
+    ForceUnlockRequest { resource_id: resource.into(), store_name: STORE.into() }
+}
+
+#[tokio::test]
+async fn a_lock_is_granted_refused_and_unlocked() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let granted = lock(&mut client, request("r")).await.unwrap();
+    assert!(!granted.lock_id.is_empty() && granted.fencing_token > 0);
+    assert_eq!(granted.ttl, ttl(30_000));
+    assert!(granted.waited.is_some());
+    let refused = lock(&mut client, request("r")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Aborted);
+    assert_eq!(
+        reason(&refused, "holder"),
+        ("RESOURCE_LOCKED".into(), Some("app".into())),
+        "the holder is the app"
+    );
+    unlock(&mut client, "r", &granted.lock_id).await.unwrap();
+    let again = unlock(&mut client, "r", &granted.lock_id).await.unwrap_err();
+    assert_eq!(again.code(), Code::NotFound);
+    assert_eq!(reason(&again, "held"), ("LOCK_NOT_FOUND".into(), Some("false".into())));
+    assert_eq!(harness.engine.held(), 0);
+}
+
+#[tokio::test]
+async fn a_lock_is_renewed_past_its_ttl() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let granted =
+        lock(&mut client, LockRequest { ttl: ttl(300), ..request("r") }).await.unwrap();
+    sleep(Duration::from_millis(1000)).await;
+    assert!(lock(&mut client, request("r")).await.is_err(), "it is still held");
+    unlock(&mut client, "r", &granted.lock_id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiting_lock_is_granted_when_it_is_its_turn() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let first = lock(&mut client, request("r")).await.unwrap();
+    let waiting = LockRequest { immediate: false, ..request("r") };
+    let mut other = client.clone();
+    let waiter = tokio::spawn(async move { lock(&mut other, waiting).await });
+    sleep(Duration::from_millis(100)).await;
+    assert!(!waiter.is_finished());
+    unlock(&mut client, "r", &first.lock_id).await.unwrap();
+    let second = timeout(PATIENCE, waiter).await.unwrap().unwrap().unwrap();
+    assert!(second.fencing_token > first.fencing_token);
+    assert!(second.waited.unwrap().nanos >= 100_000_000);
+}
+
+#[tokio::test]
+async fn a_wait_ends_at_the_calls_deadline() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    lock(&mut client, request("r")).await.unwrap();
+    let mut waiting = Request::new(LockRequest { immediate: false, ..request("r") });
+    waiting.set_timeout(Duration::from_millis(300));
+    let begun = Instant::now();
+    let ended = client.lock(waiting).await.unwrap_err();
+    assert_eq!(ended.code(), Code::DeadlineExceeded);
+    assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE", "it is our answer, not the client's");
+    assert!(begun.elapsed() < Duration::from_millis(300));
+}
+
+#[tokio::test]
+async fn a_wait_whose_caller_went_away_ends_with_it() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let first = lock(&mut client, request("r")).await.unwrap();
+    for delay_ms in [0, 1, 5, 20] {
+        let mut other = harness.locks().await;
+        let waiting = LockRequest { immediate: false, ..request("r") };
+        let waiter = tokio::spawn(async move { lock(&mut other, waiting).await });
+        sleep(Duration::from_millis(delay_ms)).await;
+        waiter.abort();
+        let _ = waiter.await;
+    }
+    unlock(&mut client, "r", &first.lock_id).await.unwrap();
+    eventually("nobody holds it", || harness.memory.records() == 0).await;
+    assert_eq!(harness.engine.held(), 0);
+}
+
+/// An answer that the transport had taken when the caller went away cannot be
+/// told from one that was read: the same request finds its grant again.
+#[tokio::test]
+async fn cancelling_at_any_moment_leaves_nothing_that_a_repeat_does_not_find() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    for delay_us in (0..2000).step_by(50) {
+        let repeated = LockRequest { request_id: format!("{delay_us}"), ..request("r") };
+        let (mut other, first) = (client.clone(), repeated.clone());
+        let call = tokio::spawn(async move { lock(&mut other, first).await });
+        sleep(Duration::from_micros(delay_us)).await;
+        call.abort();
+        let _ = call.await;
+        let granted = lock(&mut client, repeated).await.unwrap();
+        unlock(&mut client, "r", &granted.lock_id).await.unwrap();
+        eventually("it is free", || harness.memory.records() == 0).await;
+        eventually("nothing is renewed", || harness.engine.held() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_forced_lock_is_lost_and_later_calls_are_told() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let granted = lock(&mut client, request("r")).await.unwrap();
+    client.force_unlock(force_request("r")).await.unwrap();
+    assert_eq!(harness.engine.held(), 0);
+    let lost = unlock(&mut client, "r", &granted.lock_id).await.unwrap_err();
+    assert_eq!(lost.code(), Code::Aborted);
+    assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("forced".into())));
+    let renewal = RenewLockRequest {
+        resource_id: "r".into(),
+        lock_id: granted.lock_id,
+        store_name: STORE.into(),
+        ttl: None,
+    };
+    let lost = client.renew_lock(renewal).await.unwrap_err();
+    assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("forced".into())));
+    let free = client.force_unlock(force_request("r")).await.unwrap_err();
+    assert_eq!(reason(&free, "held"), ("LOCK_NOT_FOUND".into(), Some("false".into())));
+}
+
+#[tokio::test]
+async fn a_lock_forced_elsewhere_is_noticed_at_the_next_renewal() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let granted =
+        lock(&mut client, LockRequest { ttl: ttl(3000), ..request("r") }).await.unwrap();
+    let store = harness.stores.get(STORE).unwrap();
+    let elsewhere = leasehold::lock::UnlockRequest {
+        resource_id: "lock||app||r".into(),
+        lock_id: String::new(),
+        force: true,
+    };
+    let begun = Instant::now();
+    store.store().unlock(elsewhere).await.unwrap();
+    eventually("it is noticed", || harness.engine.held() == 0).await;
+    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    let lost = unlock(&mut client, "r", &granted.lock_id).await.unwrap_err();
+    assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("forced".into())));
+}
+
+#[tokio::test]
+async fn max_hold_releases_the_lock() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let held = LockRequest { max_hold: ttl(200), ..request("r") };
+    let granted = lock(&mut client, held).await.unwrap();
+    let waiting = LockRequest { immediate: false, ..request("r") };
+    timeout(PATIENCE, lock(&mut client, waiting)).await.unwrap().unwrap();
+    let lost = unlock(&mut client, "r", &granted.lock_id).await.unwrap_err();
+    assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("max_hold".into())));
+}
+
+#[tokio::test]
+async fn without_renewal_it_expires_unless_the_app_renews_it() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let unrenewed = LockRequest { ttl: ttl(400), no_renewal: true, ..request("r") };
+    let granted = lock(&mut client, unrenewed).await.unwrap();
+    let renewal = RenewLockRequest {
+        resource_id: "r".into(),
+        lock_id: granted.lock_id.clone(),
+        store_name: STORE.into(),
+        ttl: ttl(400),
+    };
+    for _ in 0..4 {
+        sleep(Duration::from_millis(150)).await;
+        let renewed = client.renew_lock(renewal.clone()).await.unwrap().into_inner();
+        assert_eq!(renewed.ttl, ttl(400));
+    }
+    eventually("it expired", || harness.engine.held() == 0).await;
+    let lost = client.renew_lock(renewal).await.unwrap_err();
+    assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("expired".into())));
+}
+
+#[tokio::test]
+async fn any_sidecar_can_unlock_and_renew_a_grant_of_another() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let store = harness.stores.get(STORE).unwrap();
+    let elsewhere = leasehold::lock::AcquireRequest::new("lock||app||r");
+    let granted = store.store().try_lock(elsewhere).await.unwrap();
+    granted.receipt.accept();
+    let renewal = RenewLockRequest {
+        resource_id: "r".into(),
+        lock_id: granted.lock_id.as_str().into(),
+        store_name: STORE.into(),
+        ttl: ttl(5000),
+    };
+    assert_eq!(client.renew_lock(renewal).await.unwrap().into_inner().ttl, ttl(5000));
+    unlock(&mut client, "r", granted.lock_id.as_str()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_repeated_request_finds_its_grant_again() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let repeated = LockRequest { request_id: "secret".into(), ..request("r") };
+    let first = lock(&mut client, repeated.clone()).await.unwrap();
+    let second = lock(&mut client, repeated).await.unwrap();
+    assert_eq!(first.lock_id, second.lock_id);
+    assert_eq!(first.fencing_token, second.fencing_token);
+    assert_eq!(harness.engine.held(), 1);
+    unlock(&mut client, "r", &first.lock_id).await.unwrap();
+    assert_eq!((harness.engine.held(), harness.memory.records()), (0, 0));
+}
+
+#[tokio::test]
+async fn bad_requests_name_the_field() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let long = "x".repeat(1100);
+    for (bad, field) in [
+        (request(""), "resource_id"),
+        (request("a||b"), "resource_id"),
+        (request(&long), "resource_id"),
+        (request("a\nb"), "resource_id"),
+        (LockRequest { request_id: long.clone(), ..request("r") }, "request_id"),
+        (LockRequest { ttl: ttl(48 * 3_600_000), ..request("r") }, "ttl"),
+        (LockRequest { mode: 9, ..request("r") }, "mode"),
+        (LockRequest { max_hold: ttl(0), ..request("r") }, "max_hold"),
+    ] {
+        for immediate in [true, false] {
+            let bad = LockRequest { immediate, ..bad.clone() };
+            let refused = lock(&mut client, bad).await.unwrap_err();
+            assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+            assert_eq!(reason(&refused, "").0, "INVALID_REQUEST");
+            let violations = refused.get_details_bad_request().unwrap().field_violations;
+            assert_eq!(violations[0].field, field);
+        }
+    }
+    let refused = unlock(&mut client, "r", "").await.unwrap_err();
+    assert_eq!(refused.get_details_bad_request().unwrap().field_violations[0].field, "lock_id");
+    let shared = LockRequest { mode: LockMode::Shared.into(), ..request("r") };
+    let refused = lock(&mut client, shared).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), reason(&refused, "").0),
+        (Code::Unimplemented, "UNSUPPORTED".into())
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_store_is_told_from_none_at_all() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let unknown = LockRequest { store_name: "no".into(), ..request("r") };
+    let refused = lock(&mut client, unknown.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound);
+    assert_eq!(reason(&refused, "").0, "STORE_NOT_FOUND");
+    harness.stores.remove(STORE);
+    let refused = lock(&mut client, unknown).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(reason(&refused, "").0, "STORES_NOT_CONFIGURED");
+}
+
+#[tokio::test]
+async fn held_locks_have_a_limit() {
+    let limited = leasehold::sidecar::Options { held_max: 1, ..options() };
+    let harness = Harness::with(limited, leasehold::sidecar::Hooks::default()).await;
+    let mut client = harness.locks().await;
+    let first = lock(&mut client, request("a")).await.unwrap();
+    let refused = lock(&mut client, request("b")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(reason(&refused, "").0, "OVERLOADED");
+    unlock(&mut client, "a", &first.lock_id).await.unwrap();
+    lock(&mut client, request("b")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_is_kept_by_its_holder_while_its_component_is_replaced() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let held = LockRequest { ttl: ttl(300), ..request("r") };
+    let granted = lock(&mut client, held).await.unwrap();
+    let (_, other) = crate::harness::memory();
+    harness.stores.insert(leasehold::sidecar::stores::NamedStore::new(
+        STORE,
+        "lock.memory",
+        "v1",
+        leasehold::sidecar::prefix::KeyPrefix::AppId,
+        other,
+    ));
+    sleep(Duration::from_millis(600)).await;
+    assert_eq!(harness.engine.held(), 1, "it is renewed through the old store");
+    unlock(&mut client, "r", &granted.lock_id).await.unwrap();
+    assert_eq!(harness.memory.records(), 0);
+}

@@ -1,0 +1,169 @@
+//! What surrounds the lock calls: health, metadata, the token, other calls.
+
+use std::time::Duration;
+
+use http::Method;
+use leasehold::sidecar::{Hooks, Options, auth::Token};
+use leasehold_proto::{dapr::GetMetadataRequest, locks::LockRequest};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+use tonic::{Code, Request};
+
+use crate::{
+    alpha2_grpc::request,
+    harness::{Harness, PATIENCE, options},
+};
+
+async fn with_token() -> Harness {
+    let options = Options { token: Token::new(Some("secret")), ..options() };
+    Harness::with(options, Hooks::default()).await
+}
+
+#[tokio::test]
+async fn health_and_metadata_are_answered_so_that_sdks_start() {
+    let harness = Harness::start().await;
+    for path in ["/v1.0/healthz", "/v1.0/healthz/outbound", "/v1.0/healthz?appid=app"] {
+        assert_eq!(harness.call(Method::GET, path, "").await.status, 204, "{path}");
+    }
+    let other = harness.call(Method::GET, "/v1.0/healthz?appid=other", "").await;
+    assert_eq!(other.error(), (500, "ERR_HEALTH_APPID_NOT_MATCH".into()));
+    let metadata = harness.call(Method::GET, "/v1.0/metadata", "").await;
+    assert_eq!(metadata.status, 200);
+    let metadata = metadata.json();
+    assert_eq!(metadata["id"], "app");
+    let expected = json!([{ "name": "mem", "type": "lock.memory", "version": "v1" }]);
+    assert_eq!(metadata["components"], expected);
+}
+
+#[tokio::test]
+async fn other_calls_say_that_no_daprd_is_configured() {
+    let harness = Harness::start().await;
+    let answer = harness.post("/v1.0/publish/bus/topic", "{}").await;
+    assert_eq!(answer.error(), (501, "ERR_DAPRD_NOT_CONFIGURED".into()));
+    assert!(answer.json()["message"].as_str().unwrap().contains("--daprd-http-endpoint"));
+    let mut grpc = tonic::client::Grpc::new(harness.channel().await);
+    grpc.ready().await.unwrap();
+    let answer = grpc
+        .unary(
+            Request::new(()),
+            http::uri::PathAndQuery::from_static("/dapr.proto.runtime.v1.Dapr/GetState"),
+            tonic_prost::ProstCodec::<(), ()>::default(),
+        )
+        .await
+        .unwrap_err();
+    assert_eq!(answer.code(), Code::Unimplemented);
+    assert!(answer.message().contains("--daprd-grpc-endpoint"), "{answer}");
+}
+
+#[tokio::test]
+async fn http_asks_for_the_token_on_all_but_health() {
+    let harness = with_token().await;
+    for path in ["/v1.0/healthz", "/v1.0/healthz/outbound"] {
+        assert_eq!(harness.call(Method::GET, path, "").await.status, 204);
+    }
+    for (method, path) in [
+        (Method::POST, "/v1.0-alpha1/lock/mem"),
+        (Method::POST, "/v1.0-alpha2/lock/mem/r"),
+        (Method::GET, "/v1.0/metadata"),
+        (Method::POST, "/v1.0/healthz"),
+        (Method::POST, "/v1.0/publish/bus/topic"),
+    ] {
+        for token in [None, Some("wrong"), Some("secre"), Some("secrets"), Some("")] {
+            let headers: Vec<_> =
+                token.map(|token| ("dapr-api-token", token)).into_iter().collect();
+            let answer = harness.call_with(method.clone(), path, &headers, "").await;
+            assert_eq!(answer.status, 401, "{path} {token:?}");
+            assert_eq!(answer.body, "invalid api token\n");
+        }
+    }
+    let headers = [("dapr-api-token", "secret")];
+    let answer = harness.call_with(Method::POST, "/v1.0-alpha2/lock/mem/r", &headers, "").await;
+    assert_eq!(answer.status, 200);
+}
+
+#[tokio::test]
+async fn grpc_asks_for_the_token_on_every_call() {
+    let harness = with_token().await;
+    let mut dapr = harness.dapr().await;
+    let refused = dapr.get_metadata(GetMetadataRequest {}).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    let mut locks = harness.locks().await;
+    let mut wrong: Request<LockRequest> = Request::new(request("r"));
+    wrong.metadata_mut().insert("dapr-api-token", "wrong".parse().unwrap());
+    assert_eq!(locks.lock(wrong).await.unwrap_err().code(), Code::Unauthenticated);
+    let mut right = Request::new(request("r"));
+    right.metadata_mut().insert("dapr-api-token", "secret".parse().unwrap());
+    locks.lock(right).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_content_type_of_connect_clients_is_taken() {
+    let harness = Harness::start().await;
+    let client: hyper_util::client::legacy::Client<_, axum::body::Body> =
+        hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
+            .http2_only(true)
+            .build_http();
+    let call = http::Request::post(format!(
+        "http://{}/dapr.proto.runtime.v1.Dapr/GetMetadata",
+        harness.grpc
+    ))
+    .header("content-type", "application/grpc+proto")
+    .header("te", "trailers")
+    .body(axum::body::Body::from(vec![0; 5]))
+    .unwrap();
+    let answer = client.request(call).await.unwrap();
+    assert!(answer.headers()["content-type"].to_str().unwrap().starts_with("application/grpc"));
+    let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap();
+    assert_eq!(body.trailers().unwrap()["grpc-status"], "0");
+}
+
+#[tokio::test]
+async fn slow_and_endless_headers_are_cut_off() {
+    let harness = Harness::start().await;
+    let mut endless = TcpStream::connect(harness.http).await.unwrap();
+    endless.write_all(b"GET /v1.0/healthz HTTP/1.1\r\nx: ").await.unwrap();
+    let chunk = vec![b'a'; 128 * 1024];
+    let _ = endless.write_all(&chunk).await;
+    let mut answer = Vec::new();
+    let _ = timeout(PATIENCE, endless.read_to_end(&mut answer)).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+
+    let mut slow = TcpStream::connect(harness.http).await.unwrap();
+    slow.write_all(b"GET /v1.0/healthz HT").await.unwrap();
+    let patience = PATIENCE + Duration::from_secs(3);
+    let ended = timeout(patience, slow.read_to_end(&mut Vec::new())).await;
+    assert!(ended.is_ok(), "it is still open");
+}
+
+#[tokio::test]
+async fn unix_sockets_are_served_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        listen: leasehold::sidecar::options::Listen::Sockets(folder.path().to_owned()),
+        ..options()
+    };
+    let stores = leasehold::sidecar::stores::Stores::default();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let start = || {
+        leasehold::sidecar::Sidecar::start(options.clone(), stores.clone(), Hooks::default())
+    };
+    let sidecar = start().await.unwrap();
+    let socket = folder.path().join("dapr-app-http.socket");
+    let mut client = tokio::net::UnixStream::connect(&socket).await.unwrap();
+    let request = b"GET /v1.0/healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    client.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, client.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+    assert!(start().await.is_err(), "a live socket is not taken over");
+    stop.cancel();
+    sidecar.run(stop).await;
+    assert!(!socket.exists() && !folder.path().join("dapr-app-grpc.socket").exists());
+    std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert!(start().await.is_ok(), "a dead one is replaced");
+}
