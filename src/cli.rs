@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::{
     backend::{KINDS, Kind},
     component::SocketMode,
+    sidecar::SidecarArgs,
     telemetry::LogLevel,
 };
 
@@ -33,6 +34,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve lock stores to daprd, or to any client of the component protocol, on Unix sockets
     Serve(ServeOptions),
+    /// Speak the Dapr API to an app: its lock calls are served here, all others passed on
+    Sidecar(SidecarArgs),
 }
 
 /// The options of `serve`.

@@ -1,14 +1,16 @@
 //! leasehold: distributed locks that people can trust.
 
-use std::process::ExitCode;
+use std::{fmt::Display, process::ExitCode};
 
 use clap::Parser as _;
 use leasehold::{
     cli::{Cli, Command},
     serve::{self, StartError},
+    sidecar,
     signals::StopSignals,
     telemetry,
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 // Gives memory back after a million locks are gone, which the system's
@@ -39,36 +41,67 @@ fn main() -> ExitCode {
 }
 
 async fn run(command: Command) -> ExitCode {
-    let Command::Serve(options) = command;
-    let mut stop = match StopSignals::listen() {
+    let stop = match StopSignals::listen() {
         Ok(stop) => stop,
         Err(error) => {
             error!(%error, "cannot listen for signals");
             return ExitCode::FAILURE;
         }
     };
-    let serving = match serve::start(&options).await {
-        Ok(serving) => serving,
-        Err(error @ StartError::Configuration(_)) => {
-            error!(%error, "wrong configuration");
-            return ExitCode::from(EXIT_CONFIGURATION);
-        }
-        Err(error) => {
-            error!(%error, "cannot serve");
-            return ExitCode::FAILURE;
-        }
-    };
+    match command {
+        Command::Serve(options) => match serve::start(&options).await {
+            Ok(serving) => {
+                until_drained(stop, async move |stopping: CancellationToken| {
+                    stopping.cancelled().await;
+                    serving.drain().await
+                })
+                .await
+            }
+            Err(error @ StartError::Configuration(_)) => wrong_configuration(&error),
+            Err(error) => cannot_serve(&error),
+        },
+        Command::Sidecar(args) => match sidecar::command::start(&args).await {
+            Ok(serving) => {
+                until_drained(stop, async move |stopping| serving.run(stopping).await).await
+            }
+            Err(error @ sidecar::command::StartError::Configuration(_)) => {
+                wrong_configuration(&error)
+            }
+            Err(error) => cannot_serve(&error),
+        },
+    }
+}
 
-    stop.next().await;
-    info!("draining; a second signal ends the process at once");
+/// Serves until the first signal, then until the drain has ended or the second.
+async fn until_drained<E: Display>(
+    mut stop: StopSignals,
+    serve: impl AsyncFnOnce(CancellationToken) -> Result<(), E>,
+) -> ExitCode {
+    let stopping = CancellationToken::new();
+    let signals = async {
+        stop.next().await;
+        info!("draining; a second signal ends the process at once");
+        stopping.cancel();
+        stop.next().await;
+    };
     tokio::select! {
-        drained = serving.drain() => match drained {
+        drained = serve(stopping.clone()) => match drained {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 error!(%error, "the drain failed");
                 ExitCode::FAILURE
             }
         },
-        () = stop.next() => ExitCode::FAILURE,
+        () = signals => ExitCode::FAILURE,
     }
+}
+
+fn wrong_configuration(error: &dyn Display) -> ExitCode {
+    error!(%error, "wrong configuration");
+    ExitCode::from(EXIT_CONFIGURATION)
+}
+
+fn cannot_serve(error: &dyn Display) -> ExitCode {
+    error!(%error, "cannot serve");
+    ExitCode::FAILURE
 }

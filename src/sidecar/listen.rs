@@ -6,9 +6,38 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, bail};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tracing::info;
+
+/// Why the sidecar cannot listen; names the flag to change.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// An address is not to be had.
+    #[error(
+        "cannot listen on {address}: {error}; choose another --dapr-grpc-port, \
+         --dapr-http-port or --dapr-listen-addresses"
+    )]
+    Tcp {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// This machine has none of the addresses.
+    #[error("this machine has none of the --dapr-listen-addresses")]
+    NoAddress,
+    /// A socket is not to be had.
+    #[error("cannot listen on {path}: {error}; choose another --unix-domain-socket")]
+    Unix {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A listener does not say where it listens.
+    #[error("the address of a listener is not known: {0}")]
+    Address(io::Error),
+}
 
 /// A bound listener.
 #[derive(Debug)]
@@ -33,45 +62,35 @@ impl Drop for SocketFile {
 
 /// Binds a port on every address. One that this machine does not have (an IPv6
 /// loopback, say) is left out, as long as one remains.
-pub(super) async fn tcp(addresses: &[IpAddr], port: u16) -> anyhow::Result<Vec<Listener>> {
+pub(super) async fn tcp(addresses: &[IpAddr], port: u16) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     for address in addresses {
         let address = SocketAddr::new(*address, port);
         match TcpListener::bind(address).await {
             Ok(listener) => {
-                info!(address = %listener.local_addr()?, "listening");
+                let address = listener.local_addr().map_err(ListenError::Address)?;
+                info!(%address, "listening");
                 listeners.push(Listener::Tcp(listener));
             }
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 info!(%address, "this machine does not have the address");
             }
-            Err(error) => {
-                return Err(error).with_context(|| {
-                    format!(
-                        "cannot listen on {address}; choose another --dapr-grpc-port, \
-                         --dapr-http-port or --dapr-listen-addresses"
-                    )
-                });
-            }
+            Err(error) => return Err(ListenError::Tcp { address, error }),
         }
     }
-    if listeners.is_empty() {
-        bail!("none of --dapr-listen-addresses can be listened on");
-    }
-    Ok(listeners)
+    if listeners.is_empty() { Err(ListenError::NoAddress) } else { Ok(listeners) }
 }
 
 /// Binds a Unix socket. A dead one's file is replaced, a live server's never.
-pub(super) async fn unix(path: &Path) -> anyhow::Result<Listener> {
+pub(super) async fn unix(path: &Path) -> Result<Listener, ListenError> {
+    let failed = |error| ListenError::Unix { path: path.to_owned(), error };
     if path.exists() {
         if UnixStream::connect(path).await.is_ok() {
-            bail!("{} is in use by another process", path.display());
+            return Err(failed(io::ErrorKind::AddrInUse.into()));
         }
-        std::fs::remove_file(path)
-            .with_context(|| format!("cannot replace the dead socket {}", path.display()))?;
+        std::fs::remove_file(path).map_err(failed)?;
     }
-    let listener = UnixListener::bind(path)
-        .with_context(|| format!("cannot listen on the socket {}", path.display()))?;
+    let listener = UnixListener::bind(path).map_err(failed)?;
     info!(socket = %path.display(), "listening");
     Ok(Listener::Unix { listener, _file: SocketFile(path.to_owned()) })
 }

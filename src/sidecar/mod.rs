@@ -14,6 +14,7 @@ pub mod app_probe;
 pub mod auth;
 mod body;
 pub mod callback;
+pub mod command;
 pub mod delivery;
 mod error;
 mod fallback;
@@ -31,5 +32,6 @@ pub mod stores;
 
 pub use error::{ApiError, HeldError};
 pub use fallback::{Fallback, no_daprd_grpc, no_daprd_http};
+pub use listen::ListenError;
 pub use options::{AppProtocol, Options, SidecarArgs};
 pub use run::{Hooks, Sidecar};

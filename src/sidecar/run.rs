@@ -17,7 +17,7 @@ use super::{
     app::{self, Services},
     callback,
     held::{Engine, EngineOptions},
-    listen::{self, Listener},
+    listen::{self, ListenError, Listener},
     metadata::Metadata,
     options::{Listen, Options},
     server::{Server, Speaks},
@@ -75,7 +75,11 @@ impl std::fmt::Debug for Sidecar {
 
 impl Sidecar {
     /// Binds and begins to serve. `stores` may change meanwhile.
-    pub async fn start(options: Options, stores: Stores, hooks: Hooks) -> anyhow::Result<Self> {
+    pub async fn start(
+        options: Options,
+        stores: Stores,
+        hooks: Hooks,
+    ) -> Result<Self, ListenError> {
         let (grpc_listeners, http_listeners) = bind(&options).await?;
         let (notices, queue) = mpsc::channel(callback::NOTICES_MAX);
         let callbacks = tokio::spawn(callback::run(queue, options.app.clone()));
@@ -141,7 +145,7 @@ impl Sidecar {
     }
 }
 
-async fn bind(options: &Options) -> anyhow::Result<(Vec<Listener>, Vec<Listener>)> {
+async fn bind(options: &Options) -> Result<(Vec<Listener>, Vec<Listener>), ListenError> {
     Ok(match &options.listen {
         Listen::Ports { addresses, grpc, http } => {
             (listen::tcp(addresses, *grpc).await?, listen::tcp(addresses, *http).await?)
@@ -153,11 +157,11 @@ async fn bind(options: &Options) -> anyhow::Result<(Vec<Listener>, Vec<Listener>
     })
 }
 
-fn serve(server: &Server, listeners: Vec<Listener>) -> anyhow::Result<Vec<SocketAddr>> {
+fn serve(server: &Server, listeners: Vec<Listener>) -> Result<Vec<SocketAddr>, ListenError> {
     let mut addresses = Vec::new();
     for listener in listeners {
         if let Listener::Tcp(listener) = &listener {
-            addresses.push(listener.local_addr()?);
+            addresses.push(listener.local_addr().map_err(ListenError::Address)?);
         }
         server.serve(listener);
     }

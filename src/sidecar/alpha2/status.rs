@@ -105,14 +105,14 @@ impl From<ApiError> for Fault {
             ApiError::Lost(cause) => {
                 Self::new(Code::Aborted, "LOCK_LOST", message).with("cause", cause.as_str())
             }
-            ApiError::Lock(error) => Self::of_lock(error, message),
+            ApiError::Lock(error) => Self::of_lock(error, &message),
         }
     }
 }
 
 impl Fault {
-    fn of_lock(error: LockError, message: String) -> Self {
-        let plain = |code, reason| Self::new(code, reason, message.clone());
+    fn of_lock(error: LockError, message: &str) -> Self {
+        let plain = |code, reason| Self::new(code, reason, message.to_owned());
         match error {
             LockError::Locked { holder } => {
                 let fault = plain(Code::Aborted, "RESOURCE_LOCKED");

@@ -284,7 +284,7 @@ impl Engine {
         let key = record.key();
         table.lost.forget(&key, &record.lock_id);
         if let Some(id) = table.current(&key) {
-            let Some(held) = table.get_mut(id) else { return None };
+            let held = table.get_mut(id)?;
             if held.lock_id == record.lock_id {
                 held.tell_stream(Ended::Superseded);
                 held.epoch += 1;
