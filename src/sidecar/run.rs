@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::{
     Fallback,
@@ -129,7 +129,6 @@ impl Sidecar {
     /// are answered. Locks without a stream stay with their holders.
     pub async fn run(self, stop: CancellationToken) {
         stop.cancelled().await;
-        info!("draining");
         self.stores.drain();
         self.engine.drain();
         let drained = async {

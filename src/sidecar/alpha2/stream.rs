@@ -162,3 +162,32 @@ impl Stream for Events {
         Poll::Ready(end.map(Err))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+
+    use super::*;
+
+    /// Trap 17: an end that nobody explained is no success.
+    #[tokio::test]
+    async fn an_end_that_was_not_told_is_an_error() {
+        let (tell, queue) = mpsc::channel(1);
+        let mut events = Events { queue, end: End::default(), done: false };
+        tell.send(Event::Ping).await.unwrap();
+        drop(tell);
+        assert_eq!(events.next().await, Some(Ok(Event::Ping)));
+        assert_eq!(events.next().await, Some(Err(LockError::Internal.into())));
+        assert_eq!(events.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn an_end_that_is_well_is_silent() {
+        let (tell, queue) = mpsc::channel(1);
+        let end = End::default();
+        let mut events = Events { queue, end: Arc::clone(&end), done: false };
+        end.set(None).unwrap();
+        drop(tell);
+        assert_eq!(events.next().await, None);
+    }
+}

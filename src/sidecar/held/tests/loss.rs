@@ -1,0 +1,131 @@
+//! A lost lock is told at its safe deadline at the latest, with its cause.
+
+use super::{scripted::Fault, *};
+use crate::{lock::safe_deadline, sidecar::held::Cause};
+
+/// Trap 16: told no later than the safe deadline, whatever the failure.
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_is_cut_off_is_told_at_its_safe_deadline() {
+    for fault in [Fault::Unreachable, Fault::Silent] {
+        let mut setup = setup();
+        setup.script.on_every_renewal(Some(fault));
+        let granted = setup.hold("r").await;
+        let lost = setup.notices.recv().await.unwrap();
+        assert_eq!(lost.cause, Cause::Unreachable);
+        assert_eq!(lost.lock_id, granted.lock_id);
+        let late = Instant::now().saturating_duration_since(safe_deadline(granted.since, TTL));
+        assert!(late <= Duration::from_millis(1), "{fault:?}: {late:?} late");
+        assert!(!setup.is_free("r").await, "the backend still has it");
+    }
+}
+
+/// Trap 15: the deadline counts from the sending, not from the reply.
+#[tokio::test(start_paused = true)]
+async fn a_late_reply_moves_no_deadline() {
+    let mut setup = setup();
+    setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_millis(500)));
+    setup.hold("r").await;
+    while setup.script.renewals.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+        settle().await;
+    }
+    let sent_by = Instant::now();
+    setup.script.on_every_renewal(Some(Fault::Unreachable));
+    setup.notices.recv().await.unwrap();
+    assert!(Instant::now() <= safe_deadline(sent_by, TTL) + Duration::from_millis(1));
+    assert!(!setup.is_free("r").await, "told before the backend expires it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_gone_before_its_safe_deadline_was_forced() {
+    let mut setup = setup();
+    setup.hold("r").await;
+    let force = crate::lock::UnlockRequest {
+        resource_id: "r".into(),
+        lock_id: String::new(),
+        force: true,
+    };
+    setup.store.store().unlock(force).await.unwrap();
+    let begun = Instant::now();
+    let lost = setup.notices.recv().await.unwrap();
+    assert_eq!(lost.cause, Cause::Forced);
+    assert!(begun.elapsed() <= TTL / 3, "at the next renewal");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_force_through_this_process_is_told_at_once() {
+    let mut setup = setup();
+    setup.hold("r").await;
+    setup.engine.force_unlock(&setup.store, setup.key("r")).await.unwrap();
+    assert_eq!(setup.notices.try_recv().unwrap().cause, Cause::Forced);
+    assert!(setup.is_free("r").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_held_for_as_long_as_allowed_is_released_and_told() {
+    let mut setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    let max_hold = Some(TTL * 3);
+    setup.engine.hold(Holding { max_hold, ..setup.holding("r", &granted) });
+    let lost = setup.notices.recv().await.unwrap();
+    assert_eq!(lost.cause, Cause::MaxHold);
+    assert_eq!(granted.since.elapsed(), TTL * 3);
+    settle().await;
+    assert!(setup.is_free("r").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_renewal_a_lock_expires_at_its_safe_deadline() {
+    let mut setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    setup.engine.hold(Holding { renewed: false, ..setup.holding("r", &granted) });
+    assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Expired);
+    assert_eq!(Instant::now(), safe_deadline(granted.since, TTL));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_grant_of_the_resource_means_that_the_older_is_lost() {
+    let mut setup = setup();
+    let older = setup.acquire("r", Duration::from_secs(1)).await;
+    sleep(Duration::from_secs(2)).await;
+    let newer = setup.hold("r").await;
+    setup.engine.hold(setup.holding("r", &older));
+    let lost = setup.notices.recv().await.unwrap();
+    assert_eq!((lost.lock_id, lost.cause), (older.lock_id, Cause::Forced));
+    assert_eq!(setup.engine.held(), 1);
+    sleep(TTL * 2).await;
+    setup.engine.unlock(&setup.store, setup.key("r"), newer.lock_id).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_told_and_the_app_is_not_called_too() {
+    let mut setup = setup();
+    let (_guard, told) = setup.stream("r").await;
+    setup.script.on_every_renewal(Some(Fault::Unreachable));
+    assert_eq!(told.await.unwrap(), Ended::Lost(Cause::Unreachable));
+    assert!(setup.notices.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_lost_at_once_are_told_while_the_others_are_renewed() {
+    let mut setup = setup();
+    let (cut_off, script) = scripted("cut off");
+    for lock in 0..1000 {
+        let resource = format!("r{lock}");
+        setup.hold(&resource).await;
+        let request = AcquireRequest { ttl: Some(TTL), ..AcquireRequest::new(&resource) };
+        let granted = cut_off.store().try_lock(request).await.unwrap();
+        granted.receipt.accept();
+        let mut holding = setup.holding(&resource, &granted);
+        holding.store = Arc::clone(&cut_off);
+        setup.engine.hold(holding);
+    }
+    let deadline = safe_deadline(Instant::now(), TTL);
+    script.on_every_renewal(Some(Fault::Silent));
+    for _ in 0..1000 {
+        assert_eq!(&*setup.notices.recv().await.unwrap().store, "cut off");
+    }
+    assert!(Instant::now() <= deadline + Duration::from_millis(1));
+    assert_eq!(setup.engine.held(), 1000);
+    sleep(TTL * 2).await;
+    assert_eq!(setup.engine.held(), 1000);
+}

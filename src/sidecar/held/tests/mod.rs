@@ -1,0 +1,109 @@
+//! The engine over a backend that fails on demand, in paused time.
+
+mod loss;
+mod renewal;
+mod scripted;
+mod unlock;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, sleep},
+};
+
+use super::{Ended, Engine, EngineOptions, HeldGuard, HeldKey, Holding, LostLock};
+use crate::{
+    lock::{AcquireRequest, Granted, LockError, ResourceId, Store},
+    sidecar::{prefix::KeyPrefix, stores::NamedStore},
+};
+use scripted::{Script, Scripted};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// An engine, a store over a scripted backend, and what it tells.
+struct Setup {
+    engine: Engine,
+    store: Arc<NamedStore>,
+    script: Arc<Script>,
+    notices: mpsc::Receiver<LostLock>,
+    healthy: watch::Sender<bool>,
+}
+
+fn setup() -> Setup {
+    setup_with(EngineOptions::default())
+}
+
+fn setup_with(options: EngineOptions) -> Setup {
+    let (tell, notices) = mpsc::channel(1000);
+    let (healthy, health) = watch::channel(true);
+    let (store, script) = scripted("s");
+    Setup { engine: Engine::start(options, health, tell), store, script, notices, healthy }
+}
+
+fn scripted(name: &str) -> (Arc<NamedStore>, Arc<Script>) {
+    let (backend, script, settings) = Scripted::new();
+    let store = Store::new(Arc::new(backend), settings);
+    (Arc::new(NamedStore::new(name, "lock.scripted", "v1", KeyPrefix::AppId, store)), script)
+}
+
+impl Setup {
+    async fn acquire(&self, resource: &str, ttl: Duration) -> Granted {
+        let request = AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource) };
+        let granted = self.store.store().try_lock(request).await.unwrap();
+        granted.receipt.accept();
+        granted
+    }
+
+    fn holding(&self, resource: &str, granted: &Granted) -> Holding {
+        Holding {
+            store: Arc::clone(&self.store),
+            resource: ResourceId::new(resource).unwrap(),
+            prefix_bytes: 0,
+            lock_id: granted.lock_id.clone(),
+            token: granted.token,
+            ttl: granted.ttl,
+            since: granted.since,
+            renewed: true,
+            max_hold: None,
+            place: self.engine.place().unwrap(),
+        }
+    }
+
+    async fn hold(&self, resource: &str) -> Granted {
+        let granted = self.acquire(resource, TTL).await;
+        self.engine.hold(self.holding(resource, &granted));
+        granted
+    }
+
+    async fn stream(&self, resource: &str) -> (HeldGuard, oneshot::Receiver<Ended>) {
+        let granted = self.acquire(resource, TTL).await;
+        let (guard, told) = self.engine.hold_for_stream(self.holding(resource, &granted));
+        (guard.unwrap(), told)
+    }
+
+    fn key(&self, resource: &str) -> HeldKey {
+        HeldKey {
+            store: Arc::clone(&self.store.name),
+            resource: ResourceId::new(resource).unwrap(),
+        }
+    }
+
+    /// Whether the backend has nobody holding it.
+    async fn is_free(&self, resource: &str) -> bool {
+        match self.store.store().try_lock(AcquireRequest::new(resource)).await {
+            Ok(_) => true,
+            Err(LockError::Locked { .. }) => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Lets every task run until it waits for time.
+async fn settle() {
+    sleep(Duration::from_millis(1)).await;
+}
+
+fn ms(since: Instant) -> u128 {
+    since.elapsed().as_millis()
+}
