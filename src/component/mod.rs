@@ -12,8 +12,8 @@ mod instances;
 mod server;
 mod service;
 mod socket;
-mod status;
-mod wire;
+pub(crate) mod status;
+pub(crate) mod wire;
 mod writes;
 
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};

@@ -53,7 +53,8 @@ pub(crate) fn code_and_reason(error: &LockError) -> (Code, &'static str) {
     }
 }
 
-fn metadata(error: &LockError) -> HashMap<String, String> {
+/// The metadata of an error's `ErrorInfo`.
+pub(crate) fn metadata(error: &LockError) -> HashMap<String, String> {
     let entry = match error {
         LockError::Locked { holder: Some(holder) } => {
             Some(("holder", holder.as_str().to_owned()))

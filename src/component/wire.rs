@@ -27,7 +27,7 @@ pub(super) fn acquire(
     deadline: Option<Instant>,
 ) -> Result<AcquireRequest, Violation> {
     Ok(AcquireRequest {
-        ttl: ttl(request.ttl)?,
+        ttl: positive("ttl", request.ttl)?,
         mode: mode(request.mode)?,
         resource_id: request.resource_id,
         lock_id: request.lock_id,
@@ -41,7 +41,7 @@ pub(super) fn acquire(
 /// Reads a renewal.
 pub(super) fn renew(request: pb::RenewLockRequest) -> Result<RenewRequest, Violation> {
     Ok(RenewRequest {
-        ttl: ttl(request.ttl)?,
+        ttl: positive("ttl", request.ttl)?,
         resource_id: request.resource_id,
         lock_id: request.lock_id,
     })
@@ -67,7 +67,7 @@ pub(super) fn granted(granted: &Granted) -> pb::LockResponse {
 }
 
 /// Writes a duration.
-pub(super) fn duration(duration: Duration) -> WireDuration {
+pub(crate) fn duration(duration: Duration) -> WireDuration {
     WireDuration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(SECONDS_MAX),
         nanos: duration.subsec_nanos().cast_signed(),
@@ -91,7 +91,7 @@ pub(super) fn instance(metadata: &MetadataMap) -> Result<&str, Violation> {
 
 /// The deadline that a call came with: `grpc-timeout` counts from its arrival.
 /// A malformed one is as good as none, as the transport has it.
-pub(super) fn deadline(metadata: &MetadataMap, arrived: Instant) -> Option<Instant> {
+pub(crate) fn deadline(metadata: &MetadataMap, arrived: Instant) -> Option<Instant> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 || digits.starts_with('+') {
@@ -110,8 +110,12 @@ pub(super) fn deadline(metadata: &MetadataMap, arrived: Instant) -> Option<Insta
     arrived.checked_add(timeout)
 }
 
-/// An absent or non-positive TTL is none; a malformed one is refused.
-fn ttl(wish: Option<WireDuration>) -> Result<Option<Duration>, Violation> {
+/// Reads a duration: one that is absent or not positive is none, a malformed
+/// one is refused by the name of its field.
+pub(crate) fn positive(
+    field: &str,
+    wish: Option<WireDuration>,
+) -> Result<Option<Duration>, Violation> {
     let Some(WireDuration { seconds, nanos }) = wish else { return Ok(None) };
     let malformed = nanos.unsigned_abs() > 999_999_999
         || seconds.unsigned_abs() > SECONDS_MAX.unsigned_abs()
@@ -119,7 +123,7 @@ fn ttl(wish: Option<WireDuration>) -> Result<Option<Duration>, Violation> {
         || (seconds < 0 && nanos > 0);
     if malformed {
         return Err(Violation::new(
-            "ttl",
+            field,
             "is not a valid google.protobuf.Duration; nanos must be within a second and of the \
              sign of seconds",
         ));
@@ -154,9 +158,9 @@ mod tests {
     #[test]
     fn an_absent_or_non_positive_ttl_is_none() {
         for none in [None, wire(0, 0), wire(-5, 0), wire(-5, -1), wire(0, -1)] {
-            assert_eq!(ttl(none), Ok(None));
+            assert_eq!(positive("ttl", none), Ok(None));
         }
-        assert_eq!(ttl(wire(1, 5)), Ok(Some(Duration::new(1, 5))));
+        assert_eq!(positive("ttl", wire(1, 5)), Ok(Some(Duration::new(1, 5))));
     }
 
     #[test]
@@ -169,7 +173,7 @@ mod tests {
             wire(i64::MAX, 0),
             wire(i64::MIN, 0),
         ] {
-            assert_eq!(ttl(bad).unwrap_err().field, "ttl");
+            assert_eq!(positive("ttl", bad).unwrap_err().field, "ttl");
         }
     }
 

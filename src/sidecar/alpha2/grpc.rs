@@ -11,7 +11,10 @@ use super::{
     stream::{self, Event},
     wire,
 };
-use crate::sidecar::error::ApiError;
+use crate::{
+    component::wire::{duration, positive},
+    sidecar::error::ApiError,
+};
 
 #[tonic::async_trait]
 impl proto::locks_server::Locks for Locks {
@@ -22,14 +25,13 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::LockRequest>,
     ) -> Result<Response<proto::LockResponse>, Status> {
-        let timeout = wire::grpc_timeout(request.metadata());
-        let call = wire::lock_call(request.into_inner(), timeout).map_err(ApiError::from)?;
+        let call = wire::lock_call(request).map_err(ApiError::from)?;
         let acquired = self.acquire(call).await?;
         let mut response = Response::new(proto::LockResponse {
             lock_id: acquired.granted.lock_id.as_str().to_owned(),
             fencing_token: wire::token(acquired.granted.token),
-            ttl: wire::duration(acquired.granted.ttl),
-            waited: wire::duration(acquired.granted.waited),
+            ttl: Some(duration(acquired.granted.ttl)),
+            waited: Some(duration(acquired.granted.waited)),
         });
         response.extensions_mut().insert(acquired.deliver());
         Ok(response)
@@ -40,11 +42,11 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::RenewLockRequest>,
     ) -> Result<Response<proto::RenewLockResponse>, Status> {
         let request = request.into_inner();
-        let ttl = wire::ttl(request.ttl.as_ref());
+        let ttl = positive("ttl", request.ttl).map_err(ApiError::from)?;
         let renewed = self
             .renew(&request.store_name, &request.resource_id, &request.lock_id, ttl)
             .await?;
-        Ok(Response::new(proto::RenewLockResponse { ttl: wire::duration(renewed.ttl) }))
+        Ok(Response::new(proto::RenewLockResponse { ttl: Some(duration(renewed.ttl)) }))
     }
 
     async fn unlock(
@@ -69,8 +71,7 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::LockRequest>,
     ) -> Result<Response<Self::LockStreamStream>, Status> {
-        let timeout = wire::grpc_timeout(request.metadata());
-        let call = wire::lock_call(request.into_inner(), timeout).map_err(ApiError::from)?;
+        let call = wire::lock_call(request).map_err(ApiError::from)?;
         let events = stream::open(self, call).await?;
         let told = events.map(|event| match event {
             Ok(event) => Ok(proto::LockServerStream { lock_server_stream: Some(told(&event)) }),
@@ -86,8 +87,8 @@ fn told(event: &Event) -> Told {
         Event::Acquired(grant) => Told::LockAcquired(proto::LockAcquired {
             lock_id: grant.lock_id.as_str().to_owned(),
             fencing_token: wire::token(grant.token),
-            ttl: wire::duration(grant.ttl),
-            waited: wire::duration(grant.waited),
+            ttl: Some(duration(grant.ttl)),
+            waited: Some(duration(grant.waited)),
         }),
     }
 }

@@ -58,10 +58,10 @@ impl Fields {
 
     /// After how long the lock is released; absent means never.
     pub(super) fn max_hold(&self) -> Result<Option<Duration>, Fault> {
-        self.duration_ns("maxHold")?
-            .map(|ns| wire::max_hold((ns > 0).then(|| from_ns(ns))))
-            .transpose()
-            .map_err(|violation| Fault::bad_field("maxHold", violation.problem))
+        match self.duration_ns("maxHold")? {
+            Some(ns) if ns <= 0 => Err(Fault::bad_field("maxHold", wire::no_hold().problem)),
+            max_hold => Ok(max_hold.map(from_ns)),
+        }
     }
 
     /// What the grant allows besides itself.

@@ -8,11 +8,10 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::{
+    component::status::{DOMAIN, code_and_reason, metadata, status},
     lock::{LockError, Violation},
     sidecar::error::ApiError,
 };
-
-const DOMAIN: &str = "dapr.io";
 
 /// An error as the wire has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,60 +104,31 @@ impl From<ApiError> for Fault {
             ApiError::Lost(cause) => {
                 Self::new(Code::Aborted, "LOCK_LOST", message).with("cause", cause.as_str())
             }
-            ApiError::Lock(error) => Self::of_lock(error, &message),
+            ApiError::Lock(error) => Self::of_lock(error, message),
         }
     }
 }
 
 impl Fault {
-    fn of_lock(error: LockError, message: &str) -> Self {
-        let plain = |code, reason| Self::new(code, reason, message.to_owned());
-        match error {
-            LockError::Locked { holder } => {
-                let fault = plain(Code::Aborted, "RESOURCE_LOCKED");
-                match holder {
-                    Some(holder) => fault.with("holder", holder.as_str()),
-                    None => fault,
-                }
-            }
-            LockError::NotFound { held } => {
-                plain(Code::NotFound, "LOCK_NOT_FOUND").with("held", held.to_string())
-            }
-            LockError::InvalidRequest(violation) => Self {
-                violations: vec![violation],
-                ..plain(Code::InvalidArgument, "INVALID_REQUEST")
-            },
-            LockError::InvalidMetadata(violations) => {
-                Self { violations, ..plain(Code::InvalidArgument, "INVALID_METADATA") }
-            }
-            LockError::NotInitialized { .. } => {
-                plain(Code::FailedPrecondition, "NOT_INITIALIZED")
-            }
-            LockError::Unsupported(_) => plain(Code::Unimplemented, "UNSUPPORTED"),
-            LockError::WaitDeadline => plain(Code::DeadlineExceeded, "WAIT_DEADLINE"),
-            LockError::TooManyWaiters(_) => plain(Code::ResourceExhausted, "TOO_MANY_WAITERS"),
-            LockError::Overloaded => plain(Code::ResourceExhausted, "OVERLOADED"),
-            LockError::StoreUnavailable(_) => plain(Code::Unavailable, "STORE_UNAVAILABLE"),
-            LockError::OutcomeUnknown(_) => plain(Code::Unknown, "OUTCOME_UNKNOWN"),
-            LockError::ShuttingDown => plain(Code::Unavailable, "SHUTTING_DOWN"),
-            LockError::Internal => plain(Code::Internal, "INTERNAL"),
-        }
-    }
-}
-
-impl From<Fault> for Status {
-    fn from(fault: Fault) -> Self {
-        let mut details = ErrorDetails::new();
-        details.set_error_info(fault.reason, DOMAIN, fault.metadata);
-        for violation in fault.violations {
-            details.add_bad_request_violation(violation.field, violation.problem);
-        }
-        Self::with_error_details(fault.code, fault.message, details)
+    fn of_lock(error: LockError, message: String) -> Self {
+        let (code, reason) = code_and_reason(&error);
+        let metadata = metadata(&error);
+        let violations = match error {
+            LockError::InvalidRequest(violation) => vec![violation],
+            LockError::InvalidMetadata(violations) => violations,
+            _ => Vec::new(),
+        };
+        Self { code, reason, message, metadata, violations }
     }
 }
 
 impl From<ApiError> for Status {
     fn from(error: ApiError) -> Self {
-        Fault::from(error).into()
+        if let ApiError::Lock(error) = &error {
+            return status(error);
+        }
+        let fault = Fault::from(error);
+        let details = ErrorDetails::with_error_info(fault.reason, DOMAIN, fault.metadata);
+        Self::with_error_details(fault.code, fault.message, details)
     }
 }

@@ -1,0 +1,181 @@
+//! The app is told of locks that were lost without a stream.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    routing::post,
+};
+use leasehold::sidecar::{Hooks, Options, auth::Token, callback::AppChannel};
+use leasehold_proto::locks::{
+    LockLost, LockRequest,
+    lock_events_server::{LockEvents, LockEventsServer},
+};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::AbortHandle, time::sleep};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
+
+use crate::{
+    alpha2_grpc::request,
+    harness::{Harness, STORE, eventually, options},
+};
+
+/// What an app was told, and the token that came with it.
+type Told = Arc<Mutex<Vec<(Option<String>, Value)>>>;
+
+/// An app that is gone with the test.
+struct App {
+    address: SocketAddr,
+    told: Told,
+    task: AbortHandle,
+}
+
+impl Drop for App {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// An HTTP app that gives these answers in turn, and then the last for ever.
+/// The answer 0 is none at all.
+async fn http_app(answers: &'static [u16]) -> App {
+    let told = Told::default();
+    let record = async move |State(told): State<Told>, headers: HeaderMap, body: String| {
+        let answer = {
+            let mut told = told.lock().unwrap();
+            let token = headers.get("dapr-api-token").map(|t| t.to_str().unwrap().to_owned());
+            told.push((token, serde_json::from_str(&body).unwrap()));
+            answers[(told.len() - 1).min(answers.len() - 1)]
+        };
+        if answer == 0 {
+            std::future::pending::<()>().await;
+        }
+        StatusCode::from_u16(answer).unwrap()
+    };
+    let app =
+        Router::new().route("/leasehold/lock-lost", post(record)).with_state(told.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let task = tokio::spawn(axum::serve(listener, app).into_future()).abort_handle();
+    App { address, told, task }
+}
+
+#[derive(Clone)]
+struct Events(Told);
+
+#[tonic::async_trait]
+impl LockEvents for Events {
+    async fn on_lock_lost(&self, request: Request<LockLost>) -> Result<Response<()>, Status> {
+        let token =
+            request.metadata().get("dapr-api-token").map(|t| t.to_str().unwrap().to_owned());
+        let lost = request.into_inner();
+        let told = json!({
+            "storeName": lost.store_name, "resourceID": lost.resource_id,
+            "lockID": lost.lock_id, "fencingToken": lost.fencing_token, "cause": lost.cause,
+        });
+        self.0.lock().unwrap().push((token, told));
+        Ok(Response::new(()))
+    }
+}
+
+async fn grpc_app() -> App {
+    let told = Told::default();
+    let service = LockEventsServer::new(Events(told.clone()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tonic::transport::Server::builder().add_service(service);
+    let serving = server.serve_with_incoming(TcpListenerStream::new(listener));
+    let task = tokio::spawn(serving).abort_handle();
+    App { address, told, task }
+}
+
+async fn sidecar_of(app: &App, grpc: bool) -> Harness {
+    let channel = AppChannel {
+        authority: app.address.to_string(),
+        grpc,
+        h2c: false,
+        token: Token::new(Some("app secret")),
+    };
+    Harness::with(Options { app: Some(channel), ..options() }, Hooks::default()).await
+}
+
+/// Takes a lock that is lost soon. Returns what the app should be told.
+async fn lose(harness: &Harness, resource: &str) -> Value {
+    let hold = Duration::from_millis(50).try_into().ok();
+    let held = LockRequest { max_hold: hold, ..request(resource) };
+    let granted = harness.locks().await.lock(held).await.unwrap().into_inner();
+    json!({
+        "storeName": STORE, "resourceID": resource, "lockID": granted.lock_id,
+        "fencingToken": granted.fencing_token, "cause": "max_hold",
+    })
+}
+
+fn count(app: &App) -> usize {
+    app.told.lock().unwrap().len()
+}
+
+#[tokio::test]
+async fn an_app_is_told_over_its_own_protocol_with_its_token() {
+    for grpc in [false, true] {
+        let app = if grpc { grpc_app().await } else { http_app(&[200]).await };
+        let harness = sidecar_of(&app, grpc).await;
+        let lost = lose(&harness, "a/b|c").await;
+        eventually("it is told", || count(&app) == 1).await;
+        assert_eq!(app.told.lock().unwrap()[0], (Some("app secret".into()), lost));
+    }
+}
+
+#[tokio::test]
+async fn an_app_that_fails_is_told_again_but_not_for_ever() {
+    let app = http_app(&[500, 503, 200]).await;
+    let harness = sidecar_of(&app, false).await;
+    lose(&harness, "r").await;
+    eventually("it is told", || count(&app) == 3).await;
+
+    let app = http_app(&[500]).await;
+    let harness = sidecar_of(&app, false).await;
+    lose(&harness, "r").await;
+    eventually("it is tried", || count(&app) == 3).await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(count(&app), 3);
+}
+
+#[tokio::test]
+async fn an_app_without_the_route_is_asked_once() {
+    let app = http_app(&[404]).await;
+    let harness = sidecar_of(&app, false).await;
+    lose(&harness, "r").await;
+    eventually("it is told", || count(&app) == 1).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(count(&app), 1);
+}
+
+#[tokio::test]
+async fn an_app_that_hangs_holds_up_nothing() {
+    let app = http_app(&[0]).await;
+    let harness = sidecar_of(&app, false).await;
+    for lock in 0..100 {
+        lose(&harness, &format!("r{lock}")).await;
+    }
+    eventually("some are told", || count(&app) > 0).await;
+    assert!(count(&app) <= 64, "the limit of what is under way");
+    let granted = harness.locks().await.lock(request("other")).await.unwrap().into_inner();
+    assert!(!granted.lock_id.is_empty());
+}
+
+#[tokio::test]
+async fn an_app_that_is_not_there_is_no_problem() {
+    let app = http_app(&[200]).await;
+    let harness = sidecar_of(&app, false).await;
+    app.task.abort();
+    lose(&harness, "r").await;
+    eventually("it is released", || harness.memory.records() == 0).await;
+    harness.locks().await.lock(request("r")).await.unwrap();
+}
