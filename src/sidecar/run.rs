@@ -2,10 +2,11 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -24,8 +25,8 @@ use super::{
     stores::Stores,
 };
 
-/// How long connections may take to end once their calls are answered.
-const CLOSE_MAX: Duration = Duration::from_secs(1);
+/// What is left to do after the drain has at least this long.
+const CLOSE_MIN: Duration = Duration::from_secs(1);
 
 /// What others provide.
 pub struct Hooks {
@@ -131,14 +132,18 @@ impl Sidecar {
         stop.cancelled().await;
         self.stores.drain();
         self.engine.drain();
-        let drained = async {
-            tokio::join!(self.grpc.close(self.drain_max), self.http.close(self.drain_max));
-        };
-        if timeout(self.drain_max, drained).await.is_err() {
-            warn!("calls are left unanswered at the end of the drain");
-        }
-        if timeout(CLOSE_MAX, self.engine.close()).await.is_err() {
+        let deadline = Instant::now() + self.drain_max;
+        tokio::join!(self.grpc.close(deadline), self.http.close(deadline));
+        if timeout_at(deadline.max(Instant::now() + CLOSE_MIN), self.engine.close())
+            .await
+            .is_err()
+        {
             warn!("locks whose stream ended are left to their TTL");
+        }
+        let stores = self.stores.all();
+        let retired = join_all(stores.iter().map(|store| store.retire()));
+        if timeout_at(deadline.max(Instant::now() + CLOSE_MIN), retired).await.is_err() {
+            warn!("a store did not close in time");
         }
         self.callbacks.abort();
     }

@@ -13,7 +13,7 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Semaphore,
-    time::sleep,
+    time::{Instant, sleep, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
@@ -25,6 +25,9 @@ use super::listen::Listener;
 const CONNECTIONS_MAX: usize = 16_384;
 /// Above the limit on waiters, so that waiting never starves other calls.
 const STREAMS_MAX: u32 = 250_000;
+/// How many calls may be reset before they are taken up: a client that gives
+/// up on many waits at once is no attack yet.
+const RESETS_MAX: usize = 1024;
 const HEADERS_BYTES_MAX: u32 = 64 * 1024;
 /// How long a client may take to send a request's headers.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,7 +53,7 @@ pub(super) struct Server {
     builder: auto::Builder<TokioExecutor>,
     connections: Arc<Semaphore>,
     /// Stops accepting, and ends connections when their calls are answered.
-    pub(super) closing: CancellationToken,
+    closing: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -74,12 +77,12 @@ impl Server {
         });
     }
 
-    /// Ends every connection once its calls are answered, or after `patience`.
-    pub(super) async fn close(&self, patience: Duration) {
+    /// Ends every connection once its calls are answered, or at `deadline`.
+    pub(super) async fn close(&self, deadline: Instant) {
         self.closing.cancel();
         self.tasks.close();
-        if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
-            debug!("connections are left open at the end");
+        if timeout_at(deadline, self.tasks.wait()).await.is_err() {
+            warn!("calls are left unanswered at the end of the drain");
         }
     }
 
@@ -144,6 +147,8 @@ fn builder(speaks: Speaks) -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
         .max_header_list_size(HEADERS_BYTES_MAX)
         .keep_alive_interval(KEEP_ALIVE_PERIOD)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::runtime::Handle;
@@ -26,13 +29,14 @@ pub struct NamedStore {
     /// How resources are prefixed.
     pub prefix: KeyPrefix,
     /// What keeps the locks.
-    pub store: StoreHandle,
+    store: StoreHandle,
     runtime: Handle,
+    retired: AtomicBool,
 }
 
 /// A store, without a `Debug` that would show what is in it.
 #[derive(Clone)]
-pub struct StoreHandle(pub Store);
+struct StoreHandle(Store);
 
 impl std::fmt::Debug for StoreHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -58,6 +62,7 @@ impl NamedStore {
             prefix,
             store: StoreHandle(store),
             runtime: Handle::current(),
+            retired: AtomicBool::new(false),
         }
     }
 
@@ -74,9 +79,21 @@ impl NamedStore {
     }
 }
 
+impl NamedStore {
+    /// Waits until calls in flight are answered, then closes the backend; does
+    /// nothing the second time.
+    pub async fn retire(&self) {
+        if !self.retired.swap(true, Ordering::Relaxed) {
+            self.store.0.clone().retire().await;
+        }
+    }
+}
+
 impl Drop for NamedStore {
     fn drop(&mut self) {
-        self.runtime.spawn(self.store.0.clone().retire());
+        if !*self.retired.get_mut() {
+            self.runtime.spawn(self.store.0.clone().retire());
+        }
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Alpha1 {
 }
 
 /// Asks for a lock.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct TryLock {
     /// The component's name.
     pub store_name: String,
@@ -41,7 +41,7 @@ pub struct TryLock {
 }
 
 /// Asks to end a lock.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Unlock {
     /// The component's name.
     pub store_name: String,

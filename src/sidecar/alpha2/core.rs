@@ -23,7 +23,7 @@ pub struct Locks {
 }
 
 /// Asks for a lock. Strings are the caller's, empty where absent.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LockCall {
     /// The component's name.
     pub store_name: String,

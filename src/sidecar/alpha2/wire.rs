@@ -70,7 +70,7 @@ mod tests {
             (max_hold(0), "max_hold"),
             (max_hold(i64::MIN), "max_hold"),
         ] {
-            assert_eq!(lock_call(Request::new(request)).unwrap_err().field, field);
+            assert_eq!(lock_call(Request::new(request)).err().unwrap().field, field);
         }
         assert!(lock_call(Request::new(max_hold(1))).unwrap().max_hold.is_some());
     }

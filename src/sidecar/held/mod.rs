@@ -5,10 +5,13 @@
 //! them in the order in which something comes due; [`Engine`] is the one task
 //! that acts on it, with a limit on how much is under way towards each store.
 
+mod calls;
 mod cause;
 mod clockwork;
+mod driver;
 mod engine;
 mod lane;
+mod loss;
 mod lost;
 mod record;
 mod release;

@@ -107,6 +107,42 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// The record of a grant that is held from now on.
+    pub(super) fn new(holding: Holding, stream: Option<oneshot::Sender<Ended>>) -> Self {
+        let clockwork = Clockwork::new(
+            holding.since,
+            holding.ttl,
+            holding.renewed,
+            holding.max_hold,
+            fastrand::f64(),
+        );
+        Self {
+            store: holding.store,
+            resource: holding.resource,
+            prefix_bytes: u32::try_from(holding.prefix_bytes).unwrap_or(0),
+            lock_id: holding.lock_id,
+            token: holding.token,
+            clockwork,
+            renewed: holding.renewed,
+            renewal: None,
+            run: 0,
+            timer: holding.since,
+            queued: None,
+            unlock_unsure: false,
+            stream,
+            epoch: 0,
+            _place: holding.place,
+        }
+    }
+
+    /// Cancels the renewal of a lock that needs none any more.
+    pub(super) fn give_up(&mut self) {
+        self.run += 1;
+        if let Some(renewal) = self.renewal.take() {
+            renewal.abort();
+        }
+    }
+
     pub(super) fn key(&self) -> HeldKey {
         HeldKey { store: Arc::clone(&self.store.name), resource: self.resource.clone() }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{
     sync::Semaphore,
+    task::JoinHandle,
     time::{Instant, sleep},
 };
 use tracing::debug;
@@ -14,6 +15,14 @@ use crate::lock::{LockError, UnlockRequest};
 
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
+
+/// Cancels a renewal and waits until nothing of it is left.
+pub(super) async fn join(renewal: Option<JoinHandle<()>>) {
+    if let Some(renewal) = renewal {
+        renewal.abort();
+        let _ = renewal.await;
+    }
+}
 
 /// Unlocks until it is confirmed, or until the TTL has ended it (trap 24).
 pub(super) async fn until_gone(record: &Record, places: &Semaphore) {

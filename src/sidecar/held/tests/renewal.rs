@@ -127,6 +127,22 @@ async fn an_unhealthy_app_renews_nothing_and_a_healthy_one_what_is_still_held() 
     assert_eq!(setup.engine.held(), 1);
 }
 
+/// However often it changes between two looks at it.
+#[tokio::test(start_paused = true)]
+async fn a_short_recovery_is_not_missed() {
+    let mut setup = setup();
+    setup.hold("r").await;
+    for _ in 0..20 {
+        setup.healthy.send(false).unwrap();
+        sleep(TTL / 3).await;
+        setup.healthy.send(true).unwrap();
+        setup.hold(&format!("{:?}", Instant::now())).await;
+        settle().await;
+    }
+    assert!(setup.notices.try_recv().is_err());
+    assert_eq!(setup.engine.held(), 21);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_app_that_was_never_healthy_renews_nothing() {
     let (healthy, health) = watch::channel(false);

@@ -1,0 +1,132 @@
+//! The one task that acts on what is due.
+
+use std::sync::Arc;
+
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep_until, timeout_at},
+};
+
+use super::{
+    Cause, Engine, calls::renew_request, clockwork::Due, lane::Place, record::RecordId,
+    table::Table,
+};
+use crate::lock::{LockError, Renewed};
+
+/// How many due records are acted on before others get a turn.
+const BATCH: usize = 512;
+
+impl Engine {
+    pub(super) async fn drive(self) {
+        let mut healthy = self.0.healthy.clone();
+        let (mut watching, mut was_healthy) = (true, true);
+        while !self.0.closed.is_cancelled() {
+            let is_healthy = *healthy.borrow_and_update();
+            if is_healthy && !was_healthy {
+                self.resume();
+            }
+            was_healthy = is_healthy;
+            let Some(next) = self.step(is_healthy) else {
+                yield_now().await;
+                continue;
+            };
+            let timer = async {
+                match next {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.0.closed.cancelled() => return,
+                () = self.0.wake.notified() => {}
+                () = timer => {}
+                // Without a sender, what it said last stays.
+                changed = healthy.changed(), if watching => watching = changed.is_ok(),
+            }
+        }
+    }
+
+    /// Acts on what is due. Returns when the next is, or `None` if there is
+    /// more to do now.
+    #[allow(clippy::option_option, reason = "more to do now; nothing at all; then")]
+    fn step(&self, healthy: bool) -> Option<Option<Instant>> {
+        let now = Instant::now();
+        let mut table = self.table();
+        for _ in 0..BATCH {
+            let Some((id, due)) = table.due(now) else { break };
+            match due {
+                Due::Renew if healthy => table.enqueue(id),
+                Due::Renew => {
+                    if let Some(record) = table.get_mut(id) {
+                        record.clockwork.park();
+                    }
+                    table.reschedule(id);
+                }
+                Due::Lose(cause) => self.lose(&mut table, id, cause),
+                Due::Release => self.release_held_long_enough(&mut table, id),
+            }
+        }
+        for _ in 0..BATCH {
+            let Some((id, place)) = table.next_renewal(&self.0.wake) else {
+                let next = table.next_due();
+                return if next.is_some_and(|next| next <= now) { None } else { Some(next) };
+            };
+            if healthy {
+                self.start_renewal(&mut table, id, place);
+            } else if let Some(record) = table.get_mut(id) {
+                record.clockwork.park();
+                table.reschedule(id);
+            }
+        }
+        None
+    }
+
+    /// The app is healthy again: renews what is still held.
+    fn resume(&self) {
+        let now = Instant::now();
+        let mut table = self.table();
+        for id in table.ids() {
+            if table.get_mut(id).is_some_and(|record| record.clockwork.resume(now)) {
+                table.reschedule(id);
+            }
+        }
+    }
+
+    fn start_renewal(&self, table: &mut Table, id: RecordId, place: Place) {
+        let Some(record) = table.get_mut(id) else { return };
+        record.run += 1;
+        let run = record.run;
+        let until = record.clockwork.attempt_until(Instant::now());
+        let request =
+            renew_request(&record.key(), &record.lock_id, Some(record.clockwork.ttl()));
+        let store = Arc::clone(&record.store);
+        let engine = self.clone();
+        record.renewal = Some(self.0.runtime.spawn(async move {
+            let result = timeout_at(until, store.store().renew(request))
+                .await
+                .unwrap_or_else(|_| Err(LockError::OutcomeUnknown("no answer in time".into())));
+            drop(place);
+            engine.renewed(id, run, &result);
+        }));
+    }
+
+    /// A renewal has ended.
+    pub(super) fn renewed(&self, id: RecordId, run: u32, result: &Result<Renewed, LockError>) {
+        let now = Instant::now();
+        let mut table = self.table();
+        let Some(record) = table.get_mut(id).filter(|record| record.run == run) else { return };
+        record.renewal = None;
+        match result {
+            Ok(renewed) => record.clockwork.renewed(*renewed, record.renewed, fastrand::f64()),
+            Err(LockError::NotFound { .. }) => {
+                let cause = match record.clockwork.due(now) {
+                    Some(Due::Lose(cause)) => cause,
+                    _ => Cause::Forced,
+                };
+                return self.lose(&mut table, id, cause);
+            }
+            Err(_) => record.clockwork.failed(now, record.renewed, fastrand::f64()),
+        }
+        self.reschedule(&mut table, id);
+    }
+}
