@@ -22,6 +22,9 @@ pub enum StartError {
     /// The command line or the component YAML is wrong.
     #[error("{0}")]
     Configuration(String),
+    /// The backend of a store was not reached.
+    #[error("{0}")]
+    Unavailable(String),
     /// It cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -87,7 +90,10 @@ async fn open(manifest: &Manifest, backend: &str) -> Result<NamedStore, StartErr
     items.retain(|(key, _)| !key.eq_ignore_ascii_case(super::prefix::PROPERTY));
     let store = kind.open(items, Clock::system()).await.map_err(|error| match error {
         error @ LockError::InvalidMetadata(_) => wrong(error.to_string()),
-        error => wrong(format!("not initialised: {error}")),
+        error => StartError::Unavailable(format!(
+            "component {:?} is not initialised: {error}",
+            manifest.name
+        )),
     })?;
     Ok(NamedStore::new(&*manifest.name, manifest.kind.clone(), "v1", prefix, store))
 }
