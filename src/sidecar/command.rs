@@ -1,19 +1,25 @@
 //! `leasehold sidecar`: from its command line to a sidecar that serves.
 
-use std::{convert::Infallible, env};
+use std::{convert::Infallible, env, sync::Arc, time::Duration};
 
-use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tower::util::BoxCloneSyncService;
+use tracing::warn;
 
 use super::{
-    Hooks, ListenError, Sidecar, SidecarArgs,
-    prefix::KeyPrefix,
-    stores::{NamedStore, Stores},
+    AppProtocol, Hooks, ListenError, Options, Sidecar, SidecarArgs,
+    app_health::AppHealthChecks,
+    app_probe::{AppProbeError, GrpcProbe, HttpProbe},
+    loader::{LoadStoreError, Loader},
+    passthrough::{Endpoint, EndpointError, GrpcPassthrough, HttpPassthrough},
+    secrets::DaprdSecrets,
+    stores::Stores,
 };
 use crate::{
-    backend::Kind,
-    lock::{Clock, LockError},
-    manifest::{Manifest, ManifestError, Value, read_folders},
+    component::socket_folder,
+    manifest::{self, LoadError, NoSecrets, Resources, Secrets, Surroundings, WatchError},
 };
 
 /// Why the sidecar could not be started.
@@ -30,70 +36,148 @@ pub enum StartError {
     Listen(#[from] ListenError),
 }
 
-impl From<ManifestError> for StartError {
-    fn from(error: ManifestError) -> Self {
+impl From<LoadError> for StartError {
+    fn from(error: LoadError) -> Self {
         Self::Configuration(error.to_string())
+    }
+}
+
+impl From<EndpointError> for StartError {
+    fn from(error: EndpointError) -> Self {
+        Self::Configuration(error.to_string())
+    }
+}
+
+impl From<AppProbeError> for StartError {
+    fn from(error: AppProbeError) -> Self {
+        Self::Configuration(error.to_string())
+    }
+}
+
+impl From<WatchError> for StartError {
+    fn from(error: WatchError) -> Self {
+        Self::Configuration(error.to_string())
+    }
+}
+
+impl From<LoadStoreError> for StartError {
+    fn from(error: LoadStoreError) -> Self {
+        match error {
+            LoadStoreError::Unavailable(..) => Self::Unavailable(error.to_string()),
+            LoadStoreError::Properties(_) | LoadStoreError::Metadata(..) => {
+                Self::Configuration(error.to_string())
+            }
+        }
     }
 }
 
 /// A sidecar that serves.
 #[derive(Debug)]
-pub struct Serving(Sidecar);
+pub struct Serving {
+    sidecar: Sidecar,
+    _following: AbortOnDropHandle<()>,
+}
 
 impl Serving {
     /// Serves until `stop`, then drains.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Infallible> {
-        self.0.run(stop).await;
+        self.sidecar.run(stop).await;
         Ok(())
     }
 }
 
 /// Opens the stores that the component YAML names, and begins to serve them.
 pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
-    let stores = Stores::default();
-    for manifest in read_folders(&args.resources_path)? {
-        if let Some(name) = manifest.kind.strip_prefix("lock.") {
-            stores.insert(open(&manifest, name).await?);
-            info!(store = manifest.name, kind = manifest.kind, "lock store loaded");
-        }
+    let options = args.options(|name| env::var(name).ok());
+    let daprd = Daprd::of(args)?;
+    let healthy = healthy(args, &options)?;
+    let surroundings = Surroundings::of_process(Some(&args.app_id));
+    let resources =
+        Resources { folders: args.resources_path.clone(), surroundings: surroundings.clone() };
+    let loaded = resources.load()?;
+    for problem in &loaded.problems {
+        warn!("component YAML is skipped: {problem}");
     }
+    let stores = Stores::default();
+    let loader = Loader {
+        stores: stores.clone(),
+        surroundings,
+        secrets: daprd.secrets(&options)?,
+        sockets: socket_folder(args.socket_folder.clone(), |name| env::var_os(name)),
+    };
+    let opening = loaded.components.iter().map(|component| loader.load(component));
+    join_all(opening).await.into_iter().collect::<Result<(), _>>()?;
     if stores.is_empty() {
         warn!(
             "no lock store is configured; give --resources-path a folder with component YAML"
         );
     }
-    let options = args.options(|name| env::var(name).ok());
-    Ok(Serving(Sidecar::start(options, stores, Hooks::default()).await?))
+    let changes = manifest::watch(resources, &loaded)?;
+    let following = AbortOnDropHandle::new(tokio::spawn(loader.follow(changes)));
+    let hooks = daprd.hooks(healthy)?;
+    let sidecar = Sidecar::start(options, stores, hooks).await?;
+    Ok(Serving { sidecar, _following: following })
 }
 
-async fn open(manifest: &Manifest, backend: &str) -> Result<NamedStore, StartError> {
-    let wrong = |problem: String| {
-        StartError::Configuration(format!(
-            "{}, component {:?}: {problem}",
-            manifest.file.display(),
-            manifest.name
-        ))
-    };
-    let kind = Kind::named(backend)
-        .ok_or_else(|| wrong(format!("couldn't find lock store {}/v1", manifest.kind)))?;
-    let mut items = Vec::new();
-    for (name, value) in &manifest.items {
-        let value = match value {
-            Value::Plain(text) => text.clone(),
-            Value::Env(variable) => env::var(variable).unwrap_or_default(),
-            Value::Secret => return Err(wrong(format!("{name} needs a secret store"))),
+/// The daprd behind, as far as it is configured.
+struct Daprd {
+    grpc: Option<Endpoint>,
+    http: Option<Endpoint>,
+}
+
+impl Daprd {
+    fn of(args: &SidecarArgs) -> Result<Self, EndpointError> {
+        let parse = |flag, endpoint: &Option<String>| {
+            endpoint.as_deref().map(|text| Endpoint::parse(flag, text)).transpose()
         };
-        items.push((name.clone(), value));
+        Ok(Self {
+            grpc: parse("--daprd-grpc-endpoint", &args.daprd_grpc_endpoint)?,
+            http: parse("--daprd-http-endpoint", &args.daprd_http_endpoint)?,
+        })
     }
-    let prefix = KeyPrefix::of(items.iter().map(|(key, value)| (&**key, &**value)))
-        .map_err(|violation| wrong(violation.to_string()))?;
-    items.retain(|(key, _)| !key.eq_ignore_ascii_case(super::prefix::PROPERTY));
-    let store = kind.open(items, Clock::system()).await.map_err(|error| match error {
-        error @ LockError::InvalidMetadata(_) => wrong(error.to_string()),
-        error => StartError::Unavailable(format!(
-            "component {:?} is not initialised: {error}",
-            manifest.name
-        )),
-    })?;
-    Ok(NamedStore::new(&*manifest.name, manifest.kind.clone(), "v1", prefix, store))
+
+    fn secrets(&self, options: &Options) -> Result<Arc<dyn Secrets>, EndpointError> {
+        Ok(match &self.http {
+            Some(endpoint) => {
+                Arc::new(DaprdSecrets::new(endpoint.clone(), options.token.secret())?)
+            }
+            None => Arc::new(NoSecrets),
+        })
+    }
+
+    fn hooks(self, healthy: watch::Receiver<bool>) -> Result<Hooks, EndpointError> {
+        let grpc = self.grpc.map(GrpcPassthrough::new).transpose()?;
+        let http = self.http.map(HttpPassthrough::new).transpose()?;
+        Ok(Hooks {
+            grpc: grpc.map(BoxCloneSyncService::new),
+            http: http.map(BoxCloneSyncService::new),
+            healthy,
+        })
+    }
+}
+
+/// Whether the app is healthy: always, unless health checks are on.
+fn healthy(args: &SidecarArgs, options: &Options) -> Result<watch::Receiver<bool>, StartError> {
+    if !args.enable_app_health_check {
+        return Ok(Hooks::default().healthy);
+    }
+    let Some(app) = &options.app else {
+        return Err(StartError::Configuration(
+            "--enable-app-health-check needs the app's port; give --app-port".to_owned(),
+        ));
+    };
+    let checks = AppHealthChecks {
+        interval: Duration::from_secs(args.app_health_probe_interval.into()),
+        timeout: Duration::from_millis(args.app_health_probe_timeout.into()),
+        threshold: args.app_health_threshold,
+    };
+    let started = match args.app_protocol {
+        AppProtocol::Grpc => checks.start(Arc::new(GrpcProbe::new(&app.authority)?)),
+        AppProtocol::Http | AppProtocol::H2c => {
+            let h2c = args.app_protocol == AppProtocol::H2c;
+            let probe = HttpProbe::new(&app.authority, &args.app_health_check_path, h2c)?;
+            checks.start(Arc::new(probe))
+        }
+    };
+    started.map_err(|error| StartError::Configuration(error.to_string()))
 }

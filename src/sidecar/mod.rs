@@ -20,6 +20,7 @@ mod error;
 mod fallback;
 pub mod held;
 mod listen;
+mod loader;
 mod metadata;
 pub mod options;
 mod panics;

@@ -26,7 +26,7 @@ pub struct SidecarArgs {
     #[arg(long, alias = "components-path", value_delimiter = ',')]
     pub resources_path: Vec<PathBuf>,
     /// The folder of pluggable components' sockets.
-    #[arg(long, env = "DAPR_COMPONENTS_SOCKETS_FOLDER")]
+    #[arg(long)]
     pub socket_folder: Option<PathBuf>,
     /// The port of the HTTP API.
     #[arg(long, default_value_t = 3500)]
