@@ -19,10 +19,23 @@ build: setup ## Build everything
 	$(CARGO) build --workspace --all-targets
 
 .PHONY: run
-run: setup ## Build, show a lock's life over the socket on the memory store, then serve until Ctrl-C
+run: setup ## Build, show a lock's life over the socket, then serve the Dapr API on the memory store
 	@echo "building (the first time takes two to four minutes on two cores) ..."
 	@$(CARGO) build --quiet --bin leasehold --example tour
-	@$(CARGO) run --quiet --example tour -- --leasehold target/debug/leasehold --socket-folder $(SOCKETS)
+	@target/debug/examples/tour --leasehold target/debug/leasehold --socket-folder $(SOCKETS) --no-wait
+	@mkdir -p target/run/components && cp components/memory.yaml target/run/components/
+	@echo
+	@echo "Now the sidecar, on the memory store (Ctrl-C ends it). In another terminal:"
+	@echo
+	@echo "  curl -d '{\"ttl\":\"30s\"}' http://127.0.0.1:3500/v1.0-alpha2/lock/lockstore/order-1"
+	@echo "  curl -X DELETE -d '{\"lockID\":\"...\"}' http://127.0.0.1:3500/v1.0-alpha2/lock/lockstore/order-1"
+	@echo
+	@exec target/debug/leasehold sidecar --app-id demo --resources-path target/run/components
+
+.PHONY: tour
+tour: setup ## Show a lock's life over the socket, then serve the socket until Ctrl-C
+	@$(CARGO) build --quiet --bin leasehold --example tour
+	@exec target/debug/examples/tour --leasehold target/debug/leasehold --socket-folder $(SOCKETS)
 
 .PHONY: lint
 lint: setup ## rustfmt and clippy, warnings as errors
