@@ -102,8 +102,11 @@ impl Core {
                 return self.granted(attempt, lease, reply.revision, reply.sent);
             }
             self.leases.give(lease);
-            let sight = Sight::of(&reply.responses);
             self.grants.saw(resource, true);
+            let sight = self.look(resource, until).await.map_err(Failure::unavailable)?;
+            if sight.is_free() {
+                continue;
+            }
             if let Some(grant) = self.refused(attempt, &sight, until).await? {
                 return Ok(grant);
             }
@@ -241,8 +244,10 @@ impl Core {
                     .with_range(range_end(&queue)),
             ],
             then: vec![put],
-            otherwise: self.sight_ops(resource),
-            bytes: 3 * bytes,
+            // What stands in the way is read afterwards, if need be: here it
+            // would be part of every raft entry.
+            otherwise: Vec::new(),
+            bytes: 2 * bytes,
             until,
             fresh_until: Some(lease.fresh_until()),
         }
