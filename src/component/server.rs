@@ -23,6 +23,10 @@ use super::{
 
 /// Above every limit of waiters, so that no wait keeps other calls out.
 const STREAMS_MAX: u32 = 250_000;
+/// What a connection may have sent that nobody has read yet. h2 takes small
+/// frames beyond half of it, each counted as 256 bytes, for an attack and ends
+/// the connection: so as many waits as a store allows may begin at once.
+const UNREAD_BYTES_MAX: u32 = 64 * 1024 * 1024;
 /// Init carries certificates; nothing else is larger than a few kilobytes.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
@@ -81,6 +85,7 @@ impl Component {
         let (places, stop) = (Places::new(), CancellationToken::new());
         let server = Server::builder()
             .max_concurrent_streams(STREAMS_MAX)
+            .initial_connection_window_size(UNREAD_BYTES_MAX)
             .http2_max_header_list_size(HEADER_BYTES_MAX)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))

@@ -2,7 +2,7 @@
 
 use std::{io::Read as _, os::unix::net::UnixStream, time::Duration};
 
-use tokio::{runtime::Builder, time::Instant};
+use tokio::{runtime::Builder, sync::mpsc, time::Instant};
 
 use crate::{
     client::{Client, eventually, reason},
@@ -55,6 +55,32 @@ async fn a_thousand_waits_cancelled_at_once_leave_the_connection_to_the_others()
     assert!(client.renew("r", &grant.lock_id).await.is_ok());
     client.unlock("r", &grant.lock_id).await.unwrap();
     tokio::time::timeout(AT_ONCE, stays).await.expect("the first in line").unwrap().unwrap();
+}
+
+/// h2 takes many small frames that nobody has read yet for an attack: what it
+/// allows must lie above the limits of waiters.
+#[tokio::test]
+async fn ten_thousand_waits_that_begin_at_once_share_a_connection() {
+    const WAITERS: usize = 10_000;
+    let leasehold = Leasehold::serve("memory", &[]);
+    let client = Client::initialised(&leasehold.socket("memory")).await;
+    let grant = client.try_lock("r").await.unwrap();
+    let (granted, mut grants) = mpsc::channel(1);
+    let waits: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let (client, granted) = (client.clone(), granted.clone());
+            tokio::spawn(async move {
+                let grant = client.lock("r", None).await;
+                granted.send(grant).await.unwrap();
+            })
+        })
+        .collect();
+    client.unlock("r", &grant.lock_id).await.unwrap();
+    for _ in 0..100 {
+        let grant = grants.recv().await.unwrap().unwrap();
+        client.unlock("r", &grant.lock_id).await.unwrap();
+    }
+    waits.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]
