@@ -101,6 +101,20 @@ async fn a_token_rises_also_where_the_counter_is_ahead_of_the_clock() {
 }
 
 #[tokio::test]
+async fn a_counter_that_somebody_spoilt_counts_for_nothing() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let token = token_of(&take(&store, "r", MINUTE).await);
+    let mut connection = server.connect();
+    let counters: Vec<String> = ask(&mut connection, &["KEYS", "\x01c*"]);
+    for spoilt in ["9007199254740991", "9007199254740992", "1e300", "inf", "nan", "-1", "x"] {
+        let () = ask(&mut connection, &["SET", &counters[0], spoilt]);
+        store.unlock(force("r")).await.unwrap();
+        assert!(token_of(&take(&store, "r", MINUTE).await) > token, "{spoilt}");
+    }
+}
+
+#[tokio::test]
 async fn a_renewal_changes_the_ttl_either_way_and_never_creates() {
     let server = RedisServer::start();
     let store = open(&server).await;
@@ -199,6 +213,18 @@ async fn a_record_that_a_foreigner_outdated_is_not_believed() {
     let () = ask(&mut server.connect(), &["SET", "r", "owner", "EX", "60"]);
     let held = store.try_lock(asked).await;
     assert_eq!(held.unwrap_err(), LockError::Locked { holder: None });
+}
+
+#[tokio::test]
+async fn a_holder_that_is_no_text_is_left_out_of_the_refusal() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let () = ask(&mut connection, &["SET", "r", "foo", "PX", "60000"]);
+    let record: &[u8] = b"5:30000:ab:x:0:3:0:foo\xff";
+    let () = redis::cmd("SET").arg("\x01hr").arg(record).query(&mut connection).unwrap();
+    let refused = store.try_lock(request("r", MINUTE)).await;
+    assert!(matches!(refused, Err(LockError::Locked { holder: None })), "{refused:?}");
 }
 
 #[tokio::test]

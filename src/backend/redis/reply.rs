@@ -63,8 +63,9 @@ impl Reply {
                 }
             }
             "held" => {
-                let holder: String = from_redis_value(second?).ok()?;
-                Self::Held { holder: Holder::new(&holder).ok().flatten() }
+                // Others may have written anything: it is held all the same.
+                let holder: Option<String> = from_redis_value(second?).ok();
+                Self::Held { holder: holder.and_then(|label| Holder::new(&label).ok()?) }
             }
             "differs" => Self::Differs,
             "queued" => Self::Queued { left_ms: number(second)? },

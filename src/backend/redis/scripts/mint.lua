@@ -6,7 +6,8 @@ local function mint(counter)
   local now = time[1] * 1000000 + time[2]
   local text = string.format('%.0f', now)
   local last = tonumber(redis.call('GETSET', counter, text) or 0) or 0
-  if last >= now then
+  -- What is no token of ours, above all of 2^53 or more, counts for nothing.
+  if last >= now and last < 9007199254740991 then
     text = string.format('%.0f', last + 1)
     redis.call('SET', counter, text)
   end
