@@ -154,6 +154,33 @@ async fn a_waiter_that_hears_but_never_confirms_is_passed_over() {
 }
 
 #[tokio::test]
+async fn a_silent_waiter_is_passed_over_also_when_the_releaser_has_gone() {
+    let server = RedisServer::start();
+    let (store, releaser) = (open(&server).await, open(&server).await);
+    let mut connection = server.connect();
+    let mut frozen = server.connect();
+    let process = "f".repeat(32);
+    let mut hearing = frozen.as_pubsub();
+    hearing.subscribe(format!("\x01n{process}")).unwrap();
+    let held = take(&releaser, "r", MINUTE).await;
+    let entry = format!("{process}60000:{:032x}:x:0:6:0:frozen", 1);
+    let _: i64 = ask(&mut connection, &["RPUSH", "\x01qr", &entry]);
+    let live = wait(&store, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    let () = ask(&mut connection, &["CONFIG", "RESETSTAT"]);
+    // From then on it expects nothing before the grant's end.
+    until("the waiter's first look", || {
+        let stats: String = ask(&mut connection, &["INFO", "commandstats"]);
+        stats.contains("cmdstat_pttl")
+    })
+    .await;
+    releaser.unlock(unlock(&held, "r")).await.unwrap();
+    releaser.retire().await;
+    let granted = tokio::time::timeout(SECOND * 4, live).await.expect("within 4 s");
+    granted.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn waiters_behind_a_foreigner_are_served_when_it_ends() {
     let server = RedisServer::start();
     let store = open(&server).await;

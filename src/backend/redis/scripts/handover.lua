@@ -2,6 +2,7 @@
 -- 0: nobody waits; 1: handed over; 2: only dead ones so far, ask again.
 -- A process without a subscriber is dead at once; one that is merely silent is
 -- known by its missing sign of life, which is looked at when it matters (`doubt`).
+-- Whoever waits behind is told when to look, for the releaser may be gone by then.
 local function handover(resource, counter, doubt)
   local queue, record = '\1q' .. resource, '\1h' .. resource
   for _ = 1, SKIPS_MAX do
@@ -18,10 +19,12 @@ local function handover(resource, counter, doubt)
         local token = mint(counter)
         redis.call('SET', resource, string.sub(rest, at, at + locks - 1), 'PX', PROVISIONAL_MS)
         redis.call('SET', record, token .. ':' .. rest, 'PX', ttl_ms + 2 * PROVISIONAL_MS)
+        tell_short(resource, PROVISIONAL_MS)
         return 1
       end
     end
   end
   redis.call('DEL', resource, record)
+  tell_short(resource, 0)
   return 2
 end
