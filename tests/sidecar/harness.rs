@@ -57,6 +57,13 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Reads an answer to its end.
+    pub async fn read(response: Response<Incoming>) -> Self {
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Self { status: parts.status, headers: parts.headers, body }
+    }
+
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
@@ -156,10 +163,7 @@ impl Harness {
         headers: &[(&str, &str)],
         body: impl Into<Body>,
     ) -> Answer {
-        let response = self.open(method, path, headers, body).await;
-        let (parts, body) = response.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, body }
+        Answer::read(self.open(method, path, headers, body).await).await
     }
 
     /// One HTTP/1.1 call whose body is still to be read.

@@ -1,13 +1,20 @@
 //! The sidecar over memory, spoken to as an app speaks to it: both APIs, over
-//! both protocols.
+//! both protocols. And the command itself, with what is around it.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 mod alpha1_grpc;
 mod alpha1_http;
 mod alpha2_grpc;
 mod alpha2_http;
+mod binary;
 mod callback;
 mod harness;
 mod ndjson;
+#[path = "../passthrough/stand_in.rs"]
+#[allow(dead_code, reason = "the pass-through's own tests use the rest")]
+mod stand_in;
 mod stream;
+#[path = "../support/mod.rs"]
+mod support;
 mod surroundings;
+mod wiring;

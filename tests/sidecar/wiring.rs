@@ -1,0 +1,183 @@
+//! What only the command wires together: component YAML and its reload, the
+//! daprd behind, pluggable stores behind their sockets.
+
+use std::{fs, path::Path, time::Duration};
+
+use axum::body::Body;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    binary::{Binary, component},
+    harness::{Answer, PATIENCE},
+    stand_in::{Seen, StandIn, channel_body, data, send, trailers},
+    support::leasehold::Leasehold,
+};
+
+const LOCK: &str = "/v1.0-alpha2/lock/locks/r";
+const IMMEDIATE: &str = r#"{"immediate":true}"#;
+
+fn yaml_of_memory() -> TempDir {
+    let yaml = tempfile::tempdir().unwrap();
+    component(yaml.path(), "locks", "lock.memory", "[]");
+    yaml
+}
+
+/// Locks and unlocks until `expected` is what locking answers.
+async fn until(sidecar: &Binary, expected: impl Fn(&Answer) -> bool) -> Answer {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let answer = sidecar.post(LOCK, IMMEDIATE).await;
+        if answer.status == 200 {
+            let held = json!({ "lockID": answer.json()["lockID"] });
+            let unlocked = sidecar.call(Method::DELETE, LOCK, held.to_string()).await;
+            assert_eq!(unlocked.status, 204);
+        }
+        if expected(&answer) {
+            return answer;
+        }
+        assert!(Instant::now() < give_up, "{answer:?}; log:\n{}", sidecar.log());
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn other_grpc_calls_reach_the_daprd_behind() {
+    let (mut daprd, yaml) = (StandIn::start().await, yaml_of_memory());
+    let endpoint = daprd.address.to_string();
+    let sidecar = Binary::start(yaml.path(), &["--daprd-grpc-endpoint", &endpoint]).await;
+    let (sender, body) = channel_body();
+    sender.send(data("reply")).await.unwrap();
+    sender.send(trailers(&[("grpc-status", "0"), ("x-trailing", "t")])).await.unwrap();
+    drop(sender);
+    let answer = Response::builder().header("content-type", "application/grpc");
+    daprd.answer(answer.header("x-initial", "i").body(body).unwrap()).await;
+
+    // Daprd's own where one is configured, though served here without.
+    let path = "/dapr.proto.runtime.v1.Dapr/GetMetadata";
+    let call = Request::post(format!("http://{}{path}", sidecar.grpc))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("x-mine", "m")
+        .body(Body::from("\0\0\0\0\0"))
+        .unwrap();
+    let reply = send(true, call).await;
+
+    let head = daprd.head().await;
+    assert_eq!((head.uri.path(), &head.headers["x-mine"]), (path, &"m".parse().unwrap()));
+    assert_eq!(daprd.body().await.0, b"\0\0\0\0\0");
+    assert_eq!(reply.headers()["x-initial"], "i");
+    let reply = reply.into_body().collect().await.unwrap();
+    assert_eq!(reply.trailers().unwrap()["x-trailing"], "t");
+    assert_eq!(reply.to_bytes(), "reply");
+}
+
+#[tokio::test]
+async fn other_http_calls_reach_the_daprd_behind_and_locks_do_not() {
+    let (mut daprd, yaml) = (StandIn::start().await, yaml_of_memory());
+    let endpoint = format!("http://{}", daprd.address);
+    let sidecar = Binary::start(yaml.path(), &["--daprd-http-endpoint", &endpoint]).await;
+    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 200);
+    let alpha1 = r#"{"resourceId":"a","lockOwner":"o","expiryInSeconds":5}"#;
+    let granted = sidecar.post("/v1.0-alpha1/lock/locks", alpha1).await;
+    assert_eq!(granted.json(), json!({ "success": true }));
+    // The last is daprd's although its path is one of ours.
+    for (method, path) in [
+        (Method::PUT, "/v1.0/state/s/a%2Fb?metadata.x=1"),
+        (Method::GET, "/v1.0/metadata"),
+        (Method::GET, "/v1.0/healthz/outbound"),
+        (Method::GET, LOCK),
+    ] {
+        let made = Response::builder().status(207).header("x-daprd", "d");
+        daprd.answer(made.body(Body::from("made")).unwrap()).await;
+        let answer = sidecar.call(method.clone(), path, "sent").await;
+        let head = daprd.head().await;
+        assert_eq!(
+            (&head.method, head.uri.path_and_query().unwrap().as_str()),
+            (&method, path)
+        );
+        assert_eq!(daprd.body().await.0, b"sent");
+        assert_eq!((answer.status.as_u16(), &*answer.body), (207, &b"made"[..]));
+        assert_eq!(answer.headers["x-daprd"], "d");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_of_component_yaml_is_asked_of_the_daprd_behind() {
+    let (mut daprd, yaml) = (StandIn::start().await, tempfile::tempdir().unwrap());
+    let secret = "[{name: ttl, secretKeyRef: {name: times, key: long}}]";
+    component(yaml.path(), "locks", "lock.memory", secret);
+    daprd.answer(Response::new(Body::from(r#"{"long":"77s"}"#))).await;
+    let endpoint = daprd.address.to_string();
+    let arguments = ["--daprd-http-endpoint", &endpoint];
+    let token = [("DAPR_API_TOKEN", Path::new("let-me-in"))];
+    let sidecar = Binary::start_with(yaml.path(), &arguments, &token).await;
+    let head = daprd.head().await;
+    assert_eq!(head.uri.path(), "/v1.0/secrets/vault/times");
+    assert_eq!(head.headers["dapr-api-token"], "let-me-in");
+    assert!(matches!(daprd.next().await, Seen::EndOfRequest));
+
+    assert_eq!(sidecar.post(LOCK, "").await.status, 401);
+    let call = Request::post(format!("http://{}{LOCK}", sidecar.http))
+        .header("dapr-api-token", "let-me-in")
+        .body(Body::empty())
+        .unwrap();
+    let granted = Answer::read(send(false, call).await).await;
+    assert_eq!(granted.json()["ttl"], "1m17s");
+    assert!(!sidecar.log().contains("let-me-in"));
+}
+
+/// The folder of the sockets is found through each variable that says so, and
+/// through the flag.
+#[tokio::test]
+async fn a_pluggable_store_is_reached_through_its_socket() {
+    let other = Leasehold::spawn(&["serve", "--store", "memory=other"]);
+    other.ready("other");
+    let yaml = tempfile::tempdir().unwrap();
+    component(yaml.path(), "locks", "lock.other", "[{name: ttl, value: 44s}]");
+    for variable in [
+        "DAPR_COMPONENTS_SOCKETS_FOLDER",
+        "DAPR_COMPONENT_SOCKETS_FOLDER",
+        "DAPR_COMPONENT_SOCKET_FOLDER",
+    ] {
+        let variables = [(variable, other.folder())];
+        let sidecar = Binary::start_with(yaml.path(), &[], &variables).await;
+        let granted = until(&sidecar, |answer| answer.status == 200).await;
+        assert_eq!(granted.json()["ttl"], "44s", "{variable}");
+    }
+    let folder = other.folder().to_str().unwrap();
+    let elsewhere = [("DAPR_COMPONENTS_SOCKETS_FOLDER", yaml.path())];
+    let flag = ["--socket-folder", folder];
+    let sidecar = Binary::start_with(yaml.path(), &flag, &elsewhere).await;
+    let held = sidecar.post(LOCK, IMMEDIATE).await;
+    assert_eq!(held.status, 200);
+    let again = sidecar.post(LOCK, IMMEDIATE).await;
+    assert_eq!(again.error(), (409, "ERR_RESOURCE_LOCKED".into()));
+    let forced = sidecar.call(Method::DELETE, LOCK, r#"{"force":true}"#).await;
+    assert_eq!(forced.status, 204);
+    assert_eq!(sidecar.log().matches("a held lock is lost").count(), 1);
+}
+
+#[tokio::test]
+async fn stores_follow_their_yaml() {
+    let yaml = tempfile::tempdir().unwrap();
+    let sidecar = Binary::start(yaml.path(), &[]).await;
+    until(&sidecar, |answer| answer.error() == (400, "ERR_STORES_NOT_CONFIGURED".into())).await;
+    component(yaml.path(), "locks", "lock.memory", "[{name: ttl, value: 33s}]");
+    until(&sidecar, |answer| answer.status == 200 && answer.json()["ttl"] == "33s").await;
+    component(yaml.path(), "locks", "lock.memory", "[{name: ttl, value: 55s}]");
+    until(&sidecar, |answer| answer.status == 200 && answer.json()["ttl"] == "55s").await;
+    // A mistake leaves what there was.
+    component(yaml.path(), "locks", "lock.memory", "[{name: ttl, value: soon}]");
+    let give_up = Instant::now() + PATIENCE;
+    while !sidecar.log().contains("stays as it was") {
+        assert!(Instant::now() < give_up, "log:\n{}", sidecar.log());
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.json()["ttl"], "55s");
+    fs::remove_file(yaml.path().join("locks.yaml")).unwrap();
+    until(&sidecar, |answer| answer.error() == (400, "ERR_STORES_NOT_CONFIGURED".into())).await;
+}
