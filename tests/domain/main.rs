@@ -2,8 +2,10 @@
 //! backend shares is proven here once.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
+mod clock;
 mod faulty;
 mod joining;
+mod scale;
 mod settling;
 mod validation;
 mod waiting;

@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use leasehold::lock::{LockError, Store};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::faulty::{hold, no_record_left, request, store, unlock};
+use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
 
 /// Starts a wait and lets it reach its place in the queue.
 async fn waiting(
@@ -92,6 +92,17 @@ async fn a_deadline_that_races_the_grant_never_loses_it() {
         }
         assert_eq!(faulty.memory.records(), 0, "round {round}");
     }
+}
+
+/// Trap 9: the deadline passes when the grant is made and its answer on the way.
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_meets_the_answer_is_told_when_the_grant_is_released() {
+    let (store, faulty) = store();
+    faulty.script.on_acquire(Fault::ReplyDelayed(Duration::from_secs(1)));
+    let mut asked = request("r");
+    asked.deadline = Some(Instant::now() + Duration::from_millis(500));
+    assert_eq!(store.lock(asked).await.unwrap_err(), LockError::WaitDeadline);
+    assert_eq!(faulty.memory.records(), 0, "told while it was still held");
 }
 
 /// Trap 10: a wait ends with its caller, wherever it has got to.

@@ -86,7 +86,8 @@ async fn a_failed_try_writes_nothing(version: Version) {
     let _ = try_lock(&b, "r").await;
     let (revision, leases) = (server.revision().await, server.leases().await);
     let raft = server.raft_index().await;
-    for _ in 0..300 {
+    // A thousand of them: trap 2.
+    for _ in 0..500 {
         for backend in [&a, &b] {
             assert!(matches!(try_lock(backend, "r").await, Err(BackendError::Locked { .. })));
         }

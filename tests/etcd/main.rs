@@ -16,6 +16,7 @@ mod faults;
 mod figures;
 mod fixture;
 mod security;
+mod stale;
 mod waiting;
 
 #[path = "../support/etcd.rs"]
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
             .chain(waiting::cases())
             .chain(faults::cases())
             .chain(security::cases())
+            .chain(stale::cases())
             .chain(figures::cases());
         for case in cases {
             let name = format!("{}::{}", version.name(), case.name);

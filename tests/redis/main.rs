@@ -16,6 +16,7 @@ mod outages;
 mod port;
 mod proxy;
 mod queue;
+mod stale;
 
 use std::{
     sync::Arc,

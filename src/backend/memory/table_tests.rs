@@ -53,6 +53,22 @@ fn tokens_rise_though_the_clock_stands_still_or_is_set_back() {
     assert_eq!(tokens, [500, 501, 502, 900]);
 }
 
+/// Trap 27: a token stays for its grant's life.
+#[test]
+fn a_hundred_renewals_leave_the_token_as_it_was() {
+    let (mut table, mut now) = (table(), Instant::now());
+    let mut asked = attempt(1000);
+    asked.request_id = RequestId::new("secret").unwrap();
+    let grant = table.try_lock(&asked, now).unwrap();
+    let renewal =
+        Renewal { resource: asked.resource.clone(), lock_id: grant.lock_id, ttl: asked.ttl };
+    for _ in 0..100 {
+        now += Duration::from_millis(900);
+        table.renew(&renewal, now).unwrap();
+    }
+    assert_eq!(table.try_lock(&asked, now).unwrap().token, grant.token);
+}
+
 #[test]
 fn tokens_that_have_run_out_are_an_error_and_not_a_repetition() {
     let mut table = Table::new(Clock::from_fn(|| FencingToken::MAX.get()), 3);

@@ -1,0 +1,45 @@
+//! The wall clock may jump: only the start of tokens reads it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold::{
+    backend::{Context, memory::Memory},
+    lock::{Clock, LockError, Settings, Store},
+};
+use tokio::time::sleep;
+
+use crate::faulty::{hold, request};
+
+const NOW_US: u64 = 1_800_000_000_000_000;
+const HOUR_US: i64 = 3_600_000_000;
+const TTL: Duration = Duration::from_secs(30);
+
+/// Trap 19: an hour forwards or back ends no grant and lengthens none, and
+/// tokens rise all the same.
+#[tokio::test(start_paused = true)]
+async fn a_stepped_clock_changes_no_expiry_and_no_order_of_tokens() {
+    for step_us in [HOUR_US, -HOUR_US] {
+        let now_us = Arc::new(AtomicU64::new(NOW_US));
+        let clock = {
+            let now_us = Arc::clone(&now_us);
+            Clock::from_fn(move || now_us.load(Ordering::Relaxed))
+        };
+        let settings = Settings::default();
+        let memory = Memory::new(&Context { settings: settings.clone(), clock });
+        let store = Store::new(Arc::new(memory), settings);
+        let first = hold(&store, "r").await;
+        now_us.store(NOW_US.saturating_add_signed(step_us), Ordering::Relaxed);
+        sleep(TTL - Duration::from_millis(1)).await;
+        let refused = store.try_lock(request("r")).await.unwrap_err();
+        assert!(matches!(refused, LockError::Locked { .. }), "{refused:?}");
+        sleep(Duration::from_millis(1)).await;
+        let second = hold(&store, "r").await;
+        assert!(second.token > first.token, "{:?} after {:?}", second.token, first.token);
+    }
+}

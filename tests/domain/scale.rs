@@ -1,0 +1,43 @@
+//! What a great many locks leave behind: nothing.
+
+use std::time::Duration;
+
+use tokio::{runtime::Handle, time::sleep};
+
+use crate::faulty::{hold, store, unlock};
+
+const LOCKS: usize = 1_000_000;
+/// How many are held at a time.
+const HELD: usize = 10_000;
+/// How much more memory a process may use afterwards.
+const GROWTH_KIB_MAX: u64 = 100 * 1024;
+
+/// Traps 20 and 28: a million resources, each locked once; one half is unlocked,
+/// the other expires.
+#[tokio::test(start_paused = true)]
+async fn a_million_distinct_locks_leave_no_record_and_no_task() {
+    let (store, faulty) = store();
+    let tasks = Handle::current().metrics().num_alive_tasks();
+    let before_kib = resident_kib();
+    for first in (0..LOCKS).step_by(HELD) {
+        for n in first..first + HELD {
+            let resource = format!("r{n}");
+            let granted = hold(&store, &resource).await;
+            if n % 2 == 0 {
+                unlock(&store, &resource, &granted).await.unwrap();
+            }
+        }
+        sleep(Duration::from_secs(31)).await;
+        assert_eq!(faulty.memory.records(), 0);
+    }
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), tasks);
+    let grown_kib = resident_kib().saturating_sub(before_kib);
+    assert!(grown_kib < GROWTH_KIB_MAX, "{grown_kib} KiB more");
+}
+
+/// The memory that this process uses.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
