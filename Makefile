@@ -52,6 +52,10 @@ deny: ## Licences, bans and sources of every dependency (installs cargo-deny)
 test: setup ## Run every test, on servers that the tests start themselves
 	$(CARGO) test --workspace
 
+.PHONY: planted
+planted: setup ## Plant known defects in a copy of the sources; each must be found by its test
+	@reliability/plant
+
 .PHONY: daprd
 daprd: ## Build a daprd that loads pluggable lock stores (needs Go; minutes the first time)
 	@conformance/daprd/build

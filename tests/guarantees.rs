@@ -43,8 +43,7 @@ fn every_test_that_it_names_is_there() {
     };
     let named = named(&document());
     assert!(named.len() > 100, "{}", named.len());
-    let missing: Vec<_> =
-        named.iter().filter(|(place, name)| !is_there(place, name)).collect();
+    let missing: Vec<_> = named.iter().filter(|(place, name)| !is_there(place, name)).collect();
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
