@@ -1,0 +1,82 @@
+//! What users read of a store's properties is what the code reads.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use leasehold::{
+    backend::{KINDS, Kind},
+    properties::Properties,
+};
+use serde_yaml_ng::Value;
+
+#[test]
+fn every_key_of_a_schema_is_read() {
+    for kind in KINDS {
+        let unread = &schema_keys(*kind) - &read_keys(*kind);
+        assert!(unread.is_empty(), "{}: {unread:?}", kind.name);
+    }
+}
+
+#[test]
+fn the_keys_that_all_stores_share_are_in_every_schema() {
+    for kind in KINDS {
+        let schema = schema_keys(*kind);
+        for key in ["ttl", "maxTTL", "maxWaiters", "operationTimeout"] {
+            assert!(schema.contains(key), "{}: {key}", kind.name);
+        }
+    }
+}
+
+#[test]
+fn every_key_of_a_schema_is_explained_to_its_users() {
+    for kind in KINDS {
+        let page = if kind.name == "memory" { "README.md" } else { &page(*kind) };
+        let page = text(page);
+        for key in schema_keys(*kind) {
+            assert!(page.contains(&format!("`{key}`")), "{}: {key}", kind.name);
+        }
+    }
+}
+
+#[test]
+fn the_component_yaml_that_users_copy_sets_only_known_keys() {
+    for kind in KINDS {
+        let yaml: Value =
+            serde_yaml_ng::from_str(&text(&format!("components/{}.yaml", kind.name))).unwrap();
+        let known = schema_keys(*kind);
+        for item in yaml["spec"]["metadata"].as_sequence().unwrap() {
+            let key = item["name"].as_str().unwrap();
+            assert!(known.contains(key), "{}: {key}", kind.name);
+        }
+    }
+}
+
+fn page(kind: Kind) -> String {
+    format!("docs/{}.md", kind.name)
+}
+
+fn read_keys(kind: Kind) -> BTreeSet<String> {
+    let mut properties = Properties::new([]);
+    let _ = properties.settings();
+    drop((kind.read)(&mut properties));
+    properties.known().map(ToOwned::to_owned).collect()
+}
+
+fn schema_keys(kind: Kind) -> BTreeSet<String> {
+    let schema = text(&format!("components/schema/{}.metadata.yaml", kind.name));
+    let mut keys = BTreeSet::new();
+    names(&serde_yaml_ng::from_str(&schema).unwrap(), &mut keys);
+    keys
+}
+
+fn names(schema: &Value, into: &mut BTreeSet<String>) {
+    let items = |key: &str| schema[key].as_sequence().cloned().unwrap_or_default();
+    into.extend(items("metadata").iter().map(|item| item["name"].as_str().unwrap().to_owned()));
+    for profile in items("authenticationProfiles") {
+        names(&profile, into);
+    }
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
