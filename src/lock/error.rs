@@ -110,9 +110,22 @@ impl From<BackendError> for LockError {
 }
 
 fn holder_suffix(holder: Option<&Holder>) -> String {
-    holder.map(|holder| format!(" by {}", holder.as_str())).unwrap_or_default()
+    // A caller chose it: it must not be able to write lines of its own.
+    holder.map(|holder| format!(" by {}", holder.as_str().escape_debug())).unwrap_or_default()
 }
 
 fn join(violations: &[Violation]) -> String {
     violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_cannot_forge_a_line_of_a_log() {
+        let holder = Holder::new("app\n\u{1b}[31mINFO all is well").unwrap();
+        let told = LockError::Locked { holder }.to_string();
+        assert!(!told.contains(char::is_control), "{told:?}");
+    }
 }
