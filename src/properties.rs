@@ -14,6 +14,9 @@ use crate::lock::{Settings, Violation};
 
 /// How alike two keys must be for one to be suggested for the other.
 const LIKENESS_MIN: f64 = 0.6;
+/// A key, in lower case, that daprd acts on and passes on all the same: what
+/// it prefixes is in every resource ID already.
+const DAPRDS_OWN: &str = "keyprefix";
 
 /// A component's metadata items while they are being read.
 ///
@@ -154,7 +157,8 @@ impl Properties {
         if !self.violations.is_empty() {
             return Err(self.violations);
         }
-        Ok(self.items.iter().filter_map(|(lower, (key, _))| self.warning(lower, key)).collect())
+        let items = self.items.iter().filter(|(lower, _)| *lower != DAPRDS_OWN);
+        Ok(items.filter_map(|(lower, (key, _))| self.warning(lower, key)).collect())
     }
 
     fn warning(&self, lower: &str, key: &str) -> Option<String> {
@@ -219,6 +223,11 @@ mod tests {
         let warnings = read.finish().unwrap();
         assert!(warnings[0].contains("\"redisHost\""), "{warnings:?}");
         assert!(!warnings[1].contains("did you mean"), "{warnings:?}");
+    }
+
+    #[test]
+    fn the_key_that_daprd_itself_acts_on_is_no_warning() {
+        assert!(properties(&[("keyPrefix", "name")]).finish().unwrap().is_empty());
     }
 
     #[test]
