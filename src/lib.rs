@@ -5,12 +5,14 @@
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
 //! - [`component`]: the pluggable component, on Unix sockets.
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
+//! - `edge`: what both edges know of their transport.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 
 pub mod backend;
 pub mod cli;
 pub mod component;
+mod edge;
 pub mod lock;
 pub mod manifest;
 pub mod properties;

@@ -18,7 +18,7 @@ use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 use tracing::warn;
 
-use super::writes::Writes;
+use crate::edge::writes::{Noted, Writes};
 
 /// How many connections a socket serves at a time. One too many is closed at
 /// once: left waiting, its caller would never know why.
@@ -73,8 +73,7 @@ impl Places {
 
 /// One connection; its place is free again when it ends.
 pub(super) struct Connection {
-    stream: UnixStream,
-    writes: Writes,
+    stream: Noted<UnixStream>,
     preface: Option<Preface>,
     _place: OwnedSemaphorePermit,
 }
@@ -89,7 +88,7 @@ impl Connection {
     fn new(stream: UnixStream, place: OwnedSemaphorePermit) -> Self {
         let deadline = Box::pin(sleep(PREFACE_WITHIN));
         let preface = Some(Preface { deadline, bytes_left: PREFACE_BYTES });
-        Self { stream, writes: Writes::default(), preface, _place: place }
+        Self { stream: Noted::new(stream), preface, _place: place }
     }
 }
 
@@ -97,7 +96,7 @@ impl Connected for Connection {
     type ConnectInfo = Writes;
 
     fn connect_info(&self) -> Writes {
-        self.writes.clone()
+        self.stream.writes()
     }
 }
 
@@ -131,9 +130,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, buffer);
-        self.writes.note(&written);
-        written
+        Pin::new(&mut self.stream).poll_write(context, buffer)
     }
 
     fn poll_write_vectored(
@@ -141,9 +138,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
-        self.writes.note(&written);
-        written
+        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
     }
 
     fn is_write_vectored(&self) -> bool {

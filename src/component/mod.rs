@@ -1,12 +1,11 @@
 //! The pluggable component: the lock protocol on Unix sockets, one a backend.
 //!
 //! ```text
-//! socket ─▶ server (streams, sizes, keep-alive) ─▶ delivery (receipts)
+//! socket ─▶ server (streams, sizes, keep-alive) ─▶ edge::delivery (receipts)
 //!        ─▶ service (proto ↔ domain, one funnel) ─▶ instances ─▶ lock::Store
 //! ```
 
 mod connections;
-mod delivery;
 mod folder;
 mod instances;
 mod server;
@@ -14,7 +13,6 @@ mod service;
 mod socket;
 pub(crate) mod status;
 pub(crate) mod wire;
-mod writes;
 
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
 pub use instances::{Instances, Metadata, OpenInstance};

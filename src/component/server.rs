@@ -16,10 +16,8 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use tower::ServiceBuilder;
 use tracing::{info, warn};
 
-use super::{
-    connections::Places, delivery::deliver, instances::Instances, service::Service,
-    socket::Socket,
-};
+use super::{connections::Places, instances::Instances, service::Service, socket::Socket};
+use crate::edge::delivery::settle;
 
 /// Above every limit of waiters, so that no wait keeps other calls out.
 const STREAMS_MAX: u32 = 250_000;
@@ -90,7 +88,7 @@ impl Component {
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
-            .layer(ServiceBuilder::new().map_response(deliver))
+            .layer(ServiceBuilder::new().map_response(settle::<tonic::body::Body>))
             .add_service(lock_store)
             .add_service(health_service)
             .add_service(reflection().build_v1()?)

@@ -11,8 +11,11 @@ use tokio::{
 use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, debug, debug_span, error};
 
-use super::{delivery::Delivery, instances::Instances, status::status, wire, writes::Writes};
-use crate::lock::{Granted, LockError};
+use super::{instances::Instances, status::status, wire};
+use crate::{
+    edge::{delivery::Delivery, writes::Writes},
+    lock::{Granted, LockError},
+};
 
 /// How many TryLocks and Inits may be under way at a time. Waits hold no permit, and
 /// renewals and unlocks are never shed: holders must be able to keep and give
@@ -84,6 +87,7 @@ impl LockStore for Service {
             let _permit = self.admit()?;
             let store = self.instances.store(wire::instance(request.metadata())?)?;
             let request = wire::acquire(request.into_inner(), arrived, None)?;
+            // Answered in one piece: its caller is there, and that is a write less.
             Ok(receipted(store.try_lock(request).await?, None))
         })
         .await
@@ -161,6 +165,6 @@ async fn answer<T>(
 /// A grant's answer, with the receipt that the transport will accept.
 fn receipted(granted: Granted, writes: Option<Writes>) -> Response<pb::LockResponse> {
     let mut response = Response::new(wire::granted(&granted));
-    response.extensions_mut().insert(Delivery { receipt: granted.receipt, writes });
+    response.extensions_mut().insert(Delivery::of(granted.receipt).once_written(writes));
     response
 }

@@ -11,17 +11,18 @@ use axum::{
 };
 use leasehold_proto::{dapr::dapr_server::DaprServer, locks::locks_server::LocksServer};
 use serde_json::json;
-use tower::ServiceExt as _;
+use tower::{ServiceExt as _, util::MapResponseLayer};
 
 use super::{
     Fallback,
     alpha1::{self, Alpha1, grpc::DaprService},
     alpha2::{self, Locks},
     auth::{self, Token},
-    body, delivery, fallback,
+    body, fallback,
     metadata::Metadata,
     panics,
 };
+use crate::edge::delivery::settle;
 
 /// What both ports serve.
 #[derive(Clone, Debug)]
@@ -46,7 +47,7 @@ pub(super) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
         .route_service("/dapr.proto.runtime.v1.Dapr/TryLockAlpha1", dapr.clone())
         .route_service("/dapr.proto.runtime.v1.Dapr/UnlockAlpha1", dapr.clone())
         .route_service("/leasehold.v1.Locks/{method}", locks)
-        .layer(from_fn(delivery::watch));
+        .layer(MapResponseLayer::new(settle::<Body>));
     if daprd.is_none() {
         router = router.route_service("/dapr.proto.runtime.v1.Dapr/GetMetadata", dapr);
     }
@@ -60,7 +61,7 @@ pub(super) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
 pub(super) fn http(services: Services, daprd: Option<Fallback>) -> Router {
     let mut router = alpha1::http::routes(services.alpha1)
         .merge(alpha2::http::routes(services.locks))
-        .layer(from_fn(delivery::watch));
+        .layer(MapResponseLayer::new(settle::<Body>));
     if daprd.is_none() {
         router = router.merge(own_routes(services.metadata));
     }

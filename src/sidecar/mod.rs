@@ -15,7 +15,6 @@ pub mod auth;
 mod body;
 pub mod callback;
 pub mod command;
-pub mod delivery;
 mod error;
 mod fallback;
 pub mod held;

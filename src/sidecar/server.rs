@@ -3,7 +3,11 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, http::Request};
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, Version},
+};
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -20,6 +24,7 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use super::listen::Listener;
+use crate::edge::writes::Noted;
 
 /// How many connections a port takes at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 16_384;
@@ -112,8 +117,17 @@ impl Server {
     ) {
         let server = self.clone();
         self.tasks.spawn(async move {
-            let service =
-                server.router.map_request(|request: Request<Incoming>| request.map(Body::new));
+            let stream = Noted::new(stream);
+            let writes = stream.writes();
+            let service = server.router.map_request(move |request: Request<Incoming>| {
+                let mut request = request.map(Body::new);
+                // HTTP/1 writes an answer as it takes it; only HTTP/2 takes all
+                // of it ahead of the socket.
+                if request.version() == Version::HTTP_2 {
+                    request.extensions_mut().insert(writes.clone());
+                }
+                request
+            });
             let connection = server.builder.serve_connection_with_upgrades(
                 TokioIo::new(stream),
                 TowerToHyperService::new(service),

@@ -11,7 +11,7 @@ use axum::{
 use serde_json::json;
 
 use super::{Alpha1, Alpha1Error, FENCING_TOKEN, TryLock, Unlock, json};
-use crate::sidecar::{body, delivery::Delivery};
+use crate::{edge::delivery::Delivery, sidecar::body};
 
 /// The routes of alpha1, also with the trailing slash that daprd strips.
 pub fn routes(alpha1: Alpha1) -> Router {

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
+    edge::{delivery::Delivery, writes::Writes},
     lock::{AcquireRequest, Granted, LockId, Mode, Renewed, ResourceId},
     sidecar::{
-        delivery::Delivery,
         error::ApiError,
         held::{Engine, HeldKey, Holding},
         stores::{NamedStore, Stores},
@@ -165,10 +165,17 @@ impl Locks {
 }
 
 impl Acquired {
-    /// Hands the grant to an answer: held from when the transport takes it.
+    /// Hands the grant to an answer: held from when the transport takes it. A
+    /// grant that nobody received would be renewed for ever, so the end of the
+    /// answer waits for its beginning to be written (`writes`), a try's too.
     #[must_use]
-    pub fn deliver(self) -> Delivery {
-        Delivery::held_by(self.granted.receipt, self.engine, self.holding)
+    pub(crate) fn deliver(self, writes: Option<Writes>) -> Delivery {
+        let Self { granted, engine, holding } = self;
+        Delivery::new(move || {
+            granted.receipt.accept();
+            engine.hold(holding);
+        })
+        .once_written(writes)
     }
 
     /// Holds the grant now, for a stream that releases it when it ends.

@@ -25,6 +25,7 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::LockRequest>,
     ) -> Result<Response<proto::LockResponse>, Status> {
+        let writes = request.extensions().get().cloned();
         let call = wire::lock_call(request).map_err(ApiError::from)?;
         let acquired = self.acquire(call).await?;
         let mut response = Response::new(proto::LockResponse {
@@ -33,7 +34,7 @@ impl proto::locks_server::Locks for Locks {
             ttl: Some(duration(acquired.granted.ttl)),
             waited: Some(duration(acquired.granted.waited)),
         });
-        response.extensions_mut().insert(acquired.deliver());
+        response.extensions_mut().insert(acquired.deliver(writes));
         Ok(response)
     }
 

@@ -1,7 +1,7 @@
 //! alpha2 over HTTP.
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     body::Body,
     extract::{Path, State, rejection::PathRejection},
     http::{HeaderMap, StatusCode, Version},
@@ -17,7 +17,10 @@ use super::{
     json::{Fields, go_duration},
     ndjson, stream, wire,
 };
-use crate::sidecar::{body, error::ApiError};
+use crate::{
+    edge::writes::Writes,
+    sidecar::{body, error::ApiError},
+};
 
 type Target = Result<Path<(String, String)>, PathRejection>;
 
@@ -34,6 +37,7 @@ async fn lock(
     target: Target,
     version: Version,
     headers: HeaderMap,
+    writes: Option<Extension<Writes>>,
     body: Body,
 ) -> Result<Response, Fault> {
     let arrived = Instant::now();
@@ -69,7 +73,7 @@ async fn lock(
         "waited": go_duration(acquired.granted.waited),
     }))
     .into_response();
-    response.extensions_mut().insert(acquired.deliver());
+    response.extensions_mut().insert(acquired.deliver(writes.map(|Extension(writes)| writes)));
     Ok(response)
 }
 

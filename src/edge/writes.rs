@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -9,10 +10,12 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
 /// The writes of one connection; travels with each of its requests. Cheap to
 /// clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Writes(Arc<Shared>);
+pub(crate) struct Writes(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -34,12 +37,12 @@ impl Writes {
     }
 
     /// How many there were so far.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.0.count.load(Ordering::SeqCst)
     }
 
     /// Ready once there were more than `count`.
-    pub(super) fn poll_more_than(&self, count: u64, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_more_than(&self, count: u64, context: &mut Context<'_>) -> Poll<()> {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if self.count() > count {
             return Poll::Ready(());
@@ -48,6 +51,71 @@ impl Writes {
             waiting.push(context.waker().clone());
         }
         Poll::Pending
+    }
+}
+
+/// A connection that notes what it writes.
+#[derive(Debug)]
+pub(crate) struct Noted<S> {
+    stream: S,
+    writes: Writes,
+}
+
+impl<S> Noted<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self { stream, writes: Writes::default() }
+    }
+
+    /// What it writes.
+    pub(crate) fn writes(&self) -> Writes {
+        self.writes.clone()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, buffer);
+        self.writes.note(&written);
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
+        self.writes.note(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
