@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
 
 use crate::{
     backend::{KINDS, Kind},
@@ -25,7 +25,8 @@ pub struct Cli {
     pub log_level: LogLevel,
 
     /// Log JSON lines instead of text
-    #[arg(long, global = true)]
+    #[arg(long, global = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true")]
     pub log_as_json: bool,
 }
 

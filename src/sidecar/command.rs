@@ -88,6 +88,9 @@ impl Serving {
 
 /// Opens the stores that the component YAML names, and begins to serve them.
 pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
+    for warning in args.daprd_flags.warnings() {
+        warn!("{warning}");
+    }
     let options = args.options(|name| env::var(name).ok());
     let daprd = Daprd::of(args)?;
     let healthy = healthy(args, &options)?;

@@ -15,6 +15,7 @@ pub mod auth;
 mod body;
 pub mod callback;
 pub mod command;
+pub mod daprd_flags;
 mod error;
 mod fallback;
 pub mod held;

@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{auth::Token, callback::AppChannel};
+use super::{auth::Token, callback::AppChannel, daprd_flags::DaprdFlags};
 
 /// Speak the Dapr API to an app: lock calls are served here, every other call
 /// is passed on to the daprd behind it, if there is one.
@@ -69,6 +69,9 @@ pub struct SidecarArgs {
     /// How many locks may be held through this sidecar.
     #[arg(long, default_value_t = 200_000)]
     pub max_held_locks: u32,
+    /// The flags of daprd that mean nothing here.
+    #[command(flatten)]
+    pub daprd_flags: DaprdFlags,
 }
 
 /// What the app speaks.

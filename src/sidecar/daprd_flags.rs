@@ -1,0 +1,187 @@
+//! The flags of daprd that mean nothing here, taken with a warning, so that the
+//! command line of a daprd can be given to the sidecar as it is.
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+
+/// Why a flag has no effect.
+#[derive(Clone, Copy)]
+enum Why {
+    /// It is about a part of Dapr that is not here.
+    Daprds,
+    /// The sidecar's limits are fixed.
+    FixedLimit,
+    /// There is one mode.
+    Standalone,
+}
+
+/// Whether a flag has a value, or is a truth that may have one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Value,
+    Truth,
+}
+
+use Takes::{Truth, Value};
+use Why::{Daprds, FixedLimit, Standalone};
+
+/// As of daprd 1.18 (`cmd/daprd/options`).
+const FLAGS: [(&str, Takes, Why); 35] = [
+    ("actors-disseminate-timeout", Value, Daprds),
+    ("actors-service", Value, Daprds),
+    ("allowed-origins", Value, Daprds),
+    ("app-binding-options-timeout", Value, Daprds),
+    ("app-max-concurrency", Value, Daprds),
+    ("config", Value, Daprds),
+    ("control-plane-address", Value, Daprds),
+    ("control-plane-namespace", Value, Daprds),
+    ("control-plane-trust-domain", Value, Daprds),
+    ("dapr-block-shutdown-duration", Value, Daprds),
+    ("dapr-http-max-request-size", Value, FixedLimit),
+    ("dapr-http-read-buffer-size", Value, FixedLimit),
+    ("dapr-internal-grpc-listen-address", Value, Daprds),
+    ("dapr-internal-grpc-port", Value, Daprds),
+    ("dapr-public-listen-address", Value, Daprds),
+    ("dapr-public-port", Value, Daprds),
+    ("disable-builtin-k8s-secret-store", Truth, Daprds),
+    ("disable-init-endpoints", Value, Daprds),
+    ("enable-api-logging", Truth, Daprds),
+    ("enable-metrics", Truth, Daprds),
+    ("enable-mtls", Truth, Daprds),
+    ("enable-profiling", Truth, Daprds),
+    ("hot-reload-reconcile-interval", Value, Daprds),
+    ("max-body-size", Value, FixedLimit),
+    ("metrics-listen-address", Value, Daprds),
+    ("metrics-port", Value, Daprds),
+    ("mode", Value, Standalone),
+    ("placement-host-address", Value, Daprds),
+    ("profile-port", Value, Daprds),
+    ("read-buffer-size", Value, FixedLimit),
+    ("reminders-service", Value, Daprds),
+    ("scheduler-host-address", Value, Daprds),
+    ("scheduler-job-streams", Value, Daprds),
+    ("sentry-address", Value, Daprds),
+    ("sentry-request-jwt-audiences", Value, Daprds),
+];
+
+/// Which of daprd's flags were given in vain.
+#[derive(Clone, Debug, Default)]
+pub struct DaprdFlags {
+    given: Vec<(String, &'static str)>,
+}
+
+impl DaprdFlags {
+    /// A line for each flag that was given and has no effect.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        self.given.iter().map(|(flag, why)| format!("--{flag} has no effect here: {why}"))
+    }
+}
+
+impl Why {
+    /// `None` if this value is what happens anyway.
+    fn of(self, value: &str) -> Option<&'static str> {
+        match self {
+            Self::Standalone if value == "standalone" => None,
+            Self::Standalone => {
+                Some("component YAML is read from --resources-path in every mode")
+            }
+            Self::FixedLimit => Some(
+                "a lock call has 64 KiB at most for its headers and its body, and what is \
+                 passed on to daprd is limited there",
+            ),
+            Self::Daprds => Some("it is for the daprd behind, give it there"),
+        }
+    }
+}
+
+impl Args for DaprdFlags {
+    fn augment_args(command: Command) -> Command {
+        command.args(FLAGS.map(|(flag, takes, _)| {
+            let arg = Arg::new(flag).long(flag).hide(true).action(ArgAction::Append);
+            match takes {
+                Value => arg,
+                Truth => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
+            }
+        }))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for DaprdFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let given = FLAGS.iter().filter_map(|(flag, takes, why)| {
+            let value = matches.get_many::<String>(flag)?.next_back()?;
+            // What is turned off is not missed.
+            let off = *takes == Truth && value == "false";
+            let why = why.of(value).filter(|_| !off)?;
+            Some(((*flag).to_owned(), why))
+        });
+        Ok(Self { given: given.collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::sidecar::SidecarArgs;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        sidecar: SidecarArgs,
+    }
+
+    fn warnings(arguments: &[&str]) -> Vec<String> {
+        let arguments = std::iter::once("sidecar").chain(arguments.iter().copied());
+        CommandLine::try_parse_from(arguments).unwrap().sidecar.daprd_flags.warnings().collect()
+    }
+
+    #[test]
+    fn the_command_line_of_a_daprd_is_taken_with_warnings() {
+        let given = warnings(&[
+            "--app-id=a",
+            "--mode",
+            "kubernetes",
+            "--config",
+            "a.yaml",
+            "--config=b.yaml",
+            "--enable-metrics=true",
+            "--enable-mtls",
+            "--max-body-size",
+            "8Mi",
+            "--placement-host-address",
+            "localhost:50005",
+        ]);
+        let flags: Vec<_> =
+            given.iter().map(|line| line.split_once(' ').unwrap().0.to_owned()).collect();
+        let expected = [
+            "--config",
+            "--enable-metrics",
+            "--enable-mtls",
+            "--max-body-size",
+            "--mode",
+            "--placement-host-address",
+        ];
+        assert_eq!(flags, expected);
+        assert!(given.iter().all(|line| line.contains("has no effect here: ")), "{given:?}");
+    }
+
+    #[test]
+    fn what_happens_anyway_is_not_warned_of() {
+        assert_eq!(warnings(&["--mode", "standalone", "--enable-metrics=false"]), [""; 0]);
+        assert_eq!(warnings(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_flag_that_daprd_does_not_have_is_refused() {
+        assert!(CommandLine::try_parse_from(["sidecar", "--moed", "standalone"]).is_err());
+    }
+}
