@@ -1,5 +1,11 @@
 //! The conformance suite on the memory store, over the real binary's socket.
-#![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    unreachable_pub,
+    reason = "a test"
+)]
 
 use std::process::ExitCode;
 

@@ -128,6 +128,36 @@ async fn a_wait_whose_caller_went_away_ends_with_it() {
     assert_eq!(harness.engine.held(), 0);
 }
 
+/// The cancellation arrives with the unlock that hands the lock over.
+#[tokio::test]
+async fn a_grant_whose_caller_cancelled_its_wait_goes_to_the_next_at_once() {
+    let harness = Harness::start().await;
+    let client = harness.locks().await;
+    let wait = || {
+        let (mut client, waiting) =
+            (client.clone(), LockRequest { immediate: false, ..request("r") });
+        tokio::spawn(async move { lock(&mut client, waiting).await })
+    };
+    // What was sent before on the same connection has then arrived.
+    let arrived = async || {
+        let refused = unlock(&mut client.clone(), "other", "id").await.unwrap_err();
+        assert_eq!(refused.code(), Code::NotFound);
+    };
+    for _ in 0..50 {
+        let first = lock(&mut client.clone(), request("r")).await.unwrap();
+        let gone = wait();
+        arrived().await;
+        let next = wait();
+        arrived().await;
+        gone.abort();
+        unlock(&mut client.clone(), "r", &first.lock_id).await.unwrap();
+        let next = timeout(Duration::from_secs(1), next).await.expect("the next in line");
+        unlock(&mut client.clone(), "r", &next.unwrap().unwrap().lock_id).await.unwrap();
+        eventually("nothing is renewed", || harness.engine.held() == 0).await;
+        assert_eq!(harness.memory.records(), 0);
+    }
+}
+
 /// An answer that the transport had taken when the caller went away cannot be
 /// told from one that was read: the same request finds its grant again.
 #[tokio::test]

@@ -1,6 +1,13 @@
 //! The sidecar over memory, spoken to as an app speaks to it: both APIs, over
 //! both protocols. And the command itself, with what is around it.
-#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test"
+)]
 
 mod alpha1_grpc;
 mod alpha1_http;
