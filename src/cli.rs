@@ -48,7 +48,7 @@ pub enum Command {
 Examples:
   leasehold serve
       all stores, on sockets in /tmp/dapr-components-sockets
-  leasehold serve --store redis --resources-path components
+  leasehold serve --store redis --resources-path ./my-components
       only lock.redis, its instances initialised from component YAML
   leasehold serve --store redis=leasehold-redis
       lock.leasehold-redis, beside daprd's built-in lock.redis

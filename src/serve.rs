@@ -63,6 +63,9 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         surroundings: Surroundings::of_process(None),
     };
     let manifests = readable(&resources)?;
+    for manifest in &manifests {
+        warn_unless_served(manifest, &stores);
+    }
     let folder = socket_folder(options.socket_folder.clone(), |name| env::var_os(name));
     let (mut components, mut initialising) = (Vec::new(), Vec::new());
     for StoreOption { kind, socket } in stores {
@@ -106,6 +109,20 @@ fn readable(resources: &Resources) -> Result<Vec<manifest::Component>, StartErro
 
 fn is_served_at(manifest: &manifest::Component, socket: &str) -> bool {
     manifest.lock_type().is_some_and(|name| name == socket.to_lowercase())
+}
+
+/// Says so of a lock store that is ours to serve by its type, and is not.
+fn warn_unless_served(manifest: &manifest::Component, stores: &[StoreOption]) {
+    let Some(name) = manifest.lock_type() else { return };
+    if !stores.iter().any(|store| is_served_at(manifest, &store.socket)) {
+        let served: Vec<_> =
+            stores.iter().map(|store| format!("lock.{}", store.socket)).collect();
+        warn!(
+            component = manifest.name,
+            "its type lock.{name} is not served here, but {}",
+            served.join(", ")
+        );
+    }
 }
 
 /// The instances to initialise without Init. One that needs a secret store or

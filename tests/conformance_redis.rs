@@ -1,6 +1,12 @@
 //! The conformance suite on a real Redis, over the sockets of two processes
 //! that share it.
-#![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    unreachable_pub,
+    reason = "a test"
+)]
 
 use std::process::ExitCode;
 

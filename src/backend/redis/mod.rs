@@ -52,13 +52,13 @@ async fn open(client: Client, context: Context) -> Result<Arc<dyn Backend>, Open
     let opened = session::Session::open(&client, 1, &session::Before::None, &waiters);
     let session = timeout(link::OPEN_TIMEOUT, opened)
         .await
-        .map_err(|_| OpenError::Unavailable("Redis did not answer in time".into()))?
-        .map_err(|error| why_not_open(&error))?;
+        .map_err(|_| unreached(&client, "no answer in time"))?
+        .map_err(|error| why_not_open(&client, &error))?;
     Ok(Arc::new(backend::RedisBackend::new(client, session, waiters, context.settings)))
 }
 
 /// What the properties are to blame for, and what the server is.
-fn why_not_open(error: &RedisError) -> OpenError {
+fn why_not_open(client: &Client, error: &RedisError) -> OpenError {
     let said = link::describe(error);
     let refused =
         |field, problem: String| OpenError::Refused(vec![Violation::new(field, problem)]);
@@ -74,8 +74,16 @@ fn why_not_open(error: &RedisError) -> OpenError {
         _ if said.contains("DB index") || error.to_string().contains("SELECT") => {
             refused("redisDB", "is a database that the server does not have".into())
         }
-        _ => OpenError::Unavailable(said),
+        _ => unreached(client, &said),
     }
+}
+
+/// Names the server, so that an operator sees which one to look at.
+fn unreached(client: &Client, why: &str) -> OpenError {
+    let address = client.get_connection_info().addr();
+    OpenError::Unavailable(
+        format!("Redis at {address}: {why}; start it, or mend redisHost").into(),
+    )
 }
 
 #[cfg(test)]
