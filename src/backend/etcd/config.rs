@@ -61,6 +61,14 @@ impl fmt::Debug for Config {
 fn split_endpoints(properties: &mut Properties, list: &str, tls: bool) -> Vec<String> {
     let mut endpoints = Vec::new();
     for endpoint in list.split(',').map(str::trim).filter(|endpoint| !endpoint.is_empty()) {
+        // Never repeated: an endpoint stands in errors and logs.
+        if endpoint.contains('@') {
+            properties.refuse(
+                "endpoints",
+                "has a user in it; write host:port, and give username and password by their keys",
+            );
+            continue;
+        }
         let scheme = if tls { "https" } else { "http" };
         let url = match endpoint.split_once("://") {
             None => format!("{scheme}://{endpoint}"),
@@ -191,6 +199,16 @@ mod tests {
     fn bad_endpoints_are_refused_by_name() {
         for bad in ["", ",", "a", "ftp://a:1", "https://a:1", "a b:1", "unix:///x"] {
             assert_eq!(read(&[("endpoints", bad)]).1, ["endpoints"], "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn credentials_in_an_endpoint_are_refused_unrepeated() {
+        for list in ["http://me:hunter2@a:1", "me:hunter2@a:1,b:2"] {
+            let mut properties = Properties::new([("endpoints".to_owned(), list.to_owned())]);
+            let config = Config::read(&mut properties);
+            let told = format!("{config:?} {:?}", properties.finish().unwrap_err());
+            assert!(!told.contains("hunter2"), "{told}");
         }
     }
 
