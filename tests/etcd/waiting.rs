@@ -23,6 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_cancel_at_any_moment_leaves_nothing_behind,
         a_full_queue_is_told,
         a_burst_of_waiters_is_served_in_order,
+        a_burst_of_waiters_takes_no_lease_each,
         a_waiting_replay_finds_its_grant,
     ]
 }
@@ -207,6 +208,19 @@ async fn a_burst_of_waiters_is_served_in_order(version: Version) {
     }
     assert!(served.lock().unwrap().is_sorted());
     assert!(keys(&server, "/t/r/").await.is_empty());
+}
+
+/// Only one of those that come together can find the resource free.
+async fn a_burst_of_waiters_takes_no_lease_each(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    try_lock(&a, "r").await.unwrap();
+    let waits: Vec<_> = (0..200).map(|_| lock(&b, "r")).collect();
+    queued(&server, "r", 200).await;
+    let mut client = etcd_client::Client::connect([&server.url], None).await.unwrap();
+    let leases = client.leases().await.unwrap().leases().len();
+    assert!(leases <= 4, "{leases} leases: the holder's, the session's, and those tried with");
+    waits.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 async fn a_waiting_replay_finds_its_grant(version: Version) {

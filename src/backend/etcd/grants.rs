@@ -41,6 +41,20 @@ impl LocalGrant {
 pub(super) struct Grants {
     made: Mutex<HashMap<ResourceId, LocalGrant>>,
     held: Mutex<HashSet<ResourceId>>,
+    /// Resources that a waiter is trying to take at once.
+    tried: Mutex<HashSet<ResourceId>>,
+}
+
+/// The only waiter of this process that tries to take a resource at once.
+pub(super) struct FirstTry<'a> {
+    grants: &'a Grants,
+    resource: &'a ResourceId,
+}
+
+impl Drop for FirstTry<'_> {
+    fn drop(&mut self) {
+        self.grants.tried().remove(self.resource);
+    }
 }
 
 impl Grants {
@@ -120,6 +134,14 @@ impl Grants {
         }
     }
 
+    /// Lets one waiter at a time try to take the resource at once: of many that
+    /// come together at most one can succeed, and each try costs a lease and a
+    /// batch. The others queue.
+    pub(super) fn first_try<'a>(&'a self, resource: &'a ResourceId) -> Option<FirstTry<'a>> {
+        let first = self.tried().insert(resource.clone());
+        first.then(|| FirstTry { grants: self, resource })
+    }
+
     fn find(
         &self,
         resource: &ResourceId,
@@ -132,6 +154,10 @@ impl Grants {
 
     fn made(&self) -> MutexGuard<'_, HashMap<ResourceId, LocalGrant>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tried(&self) -> MutexGuard<'_, HashSet<ResourceId>> {
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self) -> MutexGuard<'_, HashSet<ResourceId>> {

@@ -88,6 +88,10 @@ impl Core {
         if attempt.request_id.is_none() && self.queues.is_contended(&attempt.resource) {
             return Ok(None);
         }
+        let first = self.grants.first_try(&attempt.resource);
+        if attempt.request_id.is_none() && first.is_none() {
+            return Ok(None);
+        }
         match self.acquire(attempt, self.step_until()).await {
             Ok(grant) => Ok(Some(grant)),
             Err(Ended { error: BackendError::Locked { .. }, .. }) => Ok(None),
