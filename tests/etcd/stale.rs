@@ -34,6 +34,11 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
+/// How long a wait lasts that races its hand-over, and how much sooner or later
+/// the next release comes.
+const WITHIN: Duration = Duration::from_millis(40);
+const STEP: Duration = Duration::from_millis(1);
+
 /// Traps 13 and 22: A has expired, B holds, A comes back.
 async fn a_late_holder_finds_nothing_and_ends_nothing(version: Version) {
     let server = EtcdServer::start(version).await;
@@ -101,28 +106,35 @@ async fn a_deadline_that_races_the_hand_over_never_loses_it(version: Version) {
     let server = EtcdServer::start(version).await;
     let store = store(&server.url, Clock::system()).await;
     let (mut granted, mut refused) = (0, 0);
-    for round in 0..200_u64 {
+    let mut release_after = WITHIN;
+    for round in 0..200 {
         let held = store.try_lock(asked(TTL)).await.unwrap();
         held.receipt.accept();
         let mut within = asked(TTL);
-        // Given up a tenth earlier: at 36 ms, while the release is sent between
-        // 16 and 46 ms.
-        within.deadline = Some(Instant::now() + Duration::from_millis(40));
+        let started = Instant::now();
+        within.deadline = Some(started + WITHIN);
         let waiter = store.clone();
         let wait = tokio::spawn(async move { waiter.lock(within).await });
-        sleep(Duration::from_micros(16_000 + round * 150)).await;
+        while started.elapsed() < release_after {
+            tokio::task::yield_now().await;
+        }
         store.unlock(unlocking(held.lock_id.as_str())).await.unwrap();
         match wait.await.unwrap() {
+            // Later or sooner next time: so it stays close to the race.
             Ok(next) => {
                 granted += 1;
+                release_after += STEP;
                 next.receipt.accept();
                 store.unlock(unlocking(next.lock_id.as_str())).await.unwrap();
             }
-            Err(LockError::WaitDeadline) => refused += 1,
-            // Said so, and settled afterwards.
-            Err(LockError::OutcomeUnknown(_)) => {
-                let settled = || async { keys(&server, "/t/r/").await.is_empty() };
-                eventually("it is settled", settled).await;
+            Err(error @ (LockError::WaitDeadline | LockError::OutcomeUnknown(_))) => {
+                refused += 1;
+                release_after = release_after.saturating_sub(STEP);
+                // What is not known is said so, and settled afterwards.
+                if error != LockError::WaitDeadline {
+                    let settled = || async { keys(&server, "/t/r/").await.is_empty() };
+                    eventually("it is settled", settled).await;
+                }
             }
             Err(error) => panic!("{error:?}"),
         }
