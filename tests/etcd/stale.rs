@@ -149,7 +149,8 @@ async fn a_deadline_that_races_the_hand_over_never_loses_it(version: Version) {
 async fn a_restart_every_half_ttl_ends_no_grant_early(version: Version) {
     let mut server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let ttl = Duration::from_secs(2);
+    // Long enough that a waiter would be early that took an outage for the end.
+    let ttl = Duration::from_secs(5);
     let grant = a.try_lock(&attempt("r", ttl), until()).await.unwrap();
     let wait = lock(&b, "r");
     queued(&server, "r", 1).await;

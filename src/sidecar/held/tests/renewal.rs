@@ -41,6 +41,8 @@ async fn a_refused_acquisition_renews_nothing() {
     let refused = locks.acquire(call()).await.unwrap_err();
     assert!(matches!(refused, ApiError::Lock(LockError::Locked { .. })));
     drop(held);
+    sleep(Duration::from_secs(1)).await;
+    assert!(store.try_lock(AcquireRequest::new("lock||r")).await.is_ok(), "free at once");
     sleep(TTL * 2).await;
     assert_eq!((script.renewals.load(Ordering::SeqCst), setup.engine.held()), (0, 0));
     assert!(store.try_lock(AcquireRequest::new("lock||r")).await.is_ok(), "it is free");
