@@ -41,7 +41,7 @@ tour: setup ## Show a lock's life over the socket, then serve the socket until C
 lint: setup ## rustfmt and clippy, warnings as errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --quiet
 
 .PHONY: deny
 deny: ## Licences, bans and sources of every dependency (installs cargo-deny)

@@ -33,6 +33,8 @@ const STREAMS_MAX: u32 = 250_000;
 /// How many calls may be reset before they are taken up: a client that gives
 /// up on many waits at once is no attack yet.
 const RESETS_MAX: usize = 1024;
+/// As in the component: as many waits as a store allows may begin at once.
+const UNREAD_BYTES_MAX: u32 = 64 * 1024 * 1024;
 const HEADERS_BYTES_MAX: u32 = 64 * 1024;
 /// How long a client may take to send a request's headers.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -161,6 +163,7 @@ fn builder(speaks: Speaks) -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
+        .initial_connection_window_size(UNREAD_BYTES_MAX)
         .max_pending_accept_reset_streams(RESETS_MAX)
         .max_local_error_reset_streams(RESETS_MAX)
         .max_header_list_size(HEADERS_BYTES_MAX)

@@ -68,6 +68,30 @@ func (p *process) signal(signal syscall.Signal) {
 	}
 }
 
+// suspend stops the process and returns when each of its threads has: on a busy
+// machine one may still answer a call after the signal was sent.
+func (p *process) suspend(t *testing.T) {
+	t.Helper()
+	p.signal(syscall.SIGSTOP)
+	eventually(t, 10*time.Second, "every thread is stopped", func() error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			return fmt.Errorf("no threads: %v", err)
+		}
+		for _, thread := range threads {
+			stat, err := os.ReadFile(thread)
+			if err != nil {
+				return err
+			}
+			_, state, _ := strings.Cut(string(stat), ") ")
+			if !strings.HasPrefix(state, "T") {
+				return fmt.Errorf("%s is in state %.1s", thread, state)
+			}
+		}
+		return nil
+	})
+}
+
 // kill ends the process as a crash does.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)

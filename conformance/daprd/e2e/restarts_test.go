@@ -88,7 +88,7 @@ func TestLeaseholdIsSuspended(t *testing.T) {
 	d := startDaprd(t, daprdOptions{sockets: folder, resources: resources(t, userComponent(t, "memory", "locks", nil))})
 	expectTry(t, d.grpc, "locks", "r", "a", 60, true)
 
-	leasehold.signal(syscall.SIGSTOP)
+	leasehold.suspend(t)
 	start := time.Now()
 	_, err := d.grpc.tryLock("locks", "free", "b", 60)
 	expectRefusal(t, err, "failed to try acquiring lock", "Internal")
