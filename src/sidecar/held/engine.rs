@@ -168,7 +168,9 @@ impl Engine {
                 self.reschedule(&mut table, id);
                 return Some((id, epoch));
             }
-            if held.token > record.token {
+            // Tokens of different backends say nothing of each other: after a
+            // reload the grant made last stands.
+            if Arc::ptr_eq(&held.store, &record.store) && held.token > record.token {
                 self.tell(&mut table, record, Cause::Forced);
                 return None;
             }

@@ -96,6 +96,22 @@ async fn a_newer_grant_of_the_resource_means_that_the_older_is_lost() {
     setup.engine.unlock(&setup.store, setup.key("r"), newer.lock_id).await.unwrap();
 }
 
+/// Tokens of two backends were compared: the app was told that the lock it had
+/// just been granted was lost, which then stayed until its TTL.
+#[tokio::test(start_paused = true)]
+async fn after_a_reload_the_new_backends_grant_stands_though_its_token_is_lower() {
+    let mut setup = setup();
+    let (reloaded, _) = scripted("s");
+    let request = AcquireRequest { ttl: Some(TTL), ..AcquireRequest::new("r") };
+    let lower = reloaded.store().try_lock(request).await.unwrap();
+    lower.receipt.accept();
+    let before = setup.hold("r").await;
+    assert!(before.token > lower.token);
+    setup.engine.hold(Holding { store: reloaded, ..setup.holding("r", &lower) });
+    assert_eq!(setup.notices.recv().await.unwrap().lock_id, before.lock_id);
+    assert_eq!(setup.engine.held(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stream_is_told_and_the_app_is_not_called_too() {
     let mut setup = setup();
