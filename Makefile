@@ -65,6 +65,10 @@ daprd-test: build daprd ## Test the real daprd and Dapr's SDKs with leasehold (n
 	conformance/sdk/run --setup-only
 	cd conformance/daprd && go test -trimpath -count=1 -timeout 20m ./...
 
+.PHONY: thirdparty-test
+thirdparty-test: setup ## Hold a small lock store in Python to the conformance suite (needs Python)
+	conformance/thirdparty/run.sh
+
 .PHONY: bench
 bench: setup ## Measure leasehold against its peers, both sides in one run
 	$(CARGO) build --release --bin leasehold
