@@ -13,8 +13,8 @@ use leasehold::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-// Gives memory back after a million locks are gone, which the system's
-// allocator does not: docs/performance.md has both.
+// Gives memory back when a million locks are gone: docs/performance.md tells how
+// much. The system's allocator was not measured beside it.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
