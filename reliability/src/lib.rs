@@ -4,7 +4,9 @@
 //!
 //! - [`world`]: the servers and the leasehold processes of one run.
 //! - [`faults`]: what is done to them, chosen from a seed.
+//! - [`proxy`]: a network that misbehaves on demand.
 
 pub mod clock;
 pub mod faults;
+pub mod proxy;
 pub mod world;

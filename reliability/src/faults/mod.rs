@@ -1,6 +1,20 @@
 //! What is done to a world, and what that excuses.
 
+mod etcd_keys;
+mod etcd_members;
+mod network;
+mod pick;
+mod processes;
+mod redis_keys;
+mod redis_server;
+
+use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock,
+    world::{Backend, Store, World, etcd},
+};
 
 /// A fault that was injected, as the history records it. Times are of
 /// [`clock`](crate::clock).
@@ -34,4 +48,87 @@ pub enum Voids {
     /// Every grant, and the order of tokens across the fault (etcd restored
     /// from an older snapshot without a revision bump).
     GrantsAndTokens,
+}
+
+/// What was done.
+#[derive(Debug)]
+struct Done {
+    detail: String,
+    voids: Voids,
+}
+
+impl Done {
+    /// Something that all promises must survive.
+    fn harmless(detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), voids: Voids::Nothing }
+    }
+}
+
+/// The names of all faults that a world on this backend can be given.
+pub fn catalogue(backend: Backend) -> Vec<&'static str> {
+    let on_backend: &[&[&str]] = match backend {
+        Backend::Memory => &[],
+        Backend::Redis => &[network::NAMES, redis_server::NAMES, redis_keys::NAMES],
+        Backend::Etcd => &[network::NAMES, etcd_members::NAMES, etcd_keys::NAMES],
+    };
+    processes::NAMES.iter().chain(on_backend.iter().copied().flatten()).copied().collect()
+}
+
+/// The same for this very world: with what only some versions' tools can do.
+pub async fn catalogue_of(world: &mut World) -> Vec<&'static str> {
+    let mut names = catalogue(world.backend());
+    if let Store::Etcd(cluster) = &mut world.store
+        && etcd::bumping_tool(cluster.members()[0].program()).await.is_some()
+    {
+        names.push(etcd_members::RESTORED_BUMPED);
+    }
+    names
+}
+
+/// Carries a fault out and ends it again, typically within 0.1 to 3 s. What it
+/// is done to and for how long is chosen by `rng`; that nothing is left of it
+/// but what it takes away is seen to by [`World::heal`].
+pub async fn inject(
+    world: &mut World,
+    name: &str,
+    rng: &mut fastrand::Rng,
+) -> anyhow::Result<Injected> {
+    let from_ns = clock::now_ns();
+    let done = carry_out(world, name, rng).await.with_context(|| format!("fault {name}"))?;
+    let until_ns = clock::now_ns();
+    Ok(Injected {
+        name: name.to_owned(),
+        detail: done.detail,
+        from_ns,
+        until_ns,
+        voids: done.voids,
+    })
+}
+
+async fn carry_out(
+    world: &mut World,
+    name: &str,
+    rng: &mut fastrand::Rng,
+) -> anyhow::Result<Done> {
+    if processes::NAMES.contains(&name) {
+        return processes::inject(world, name, rng).await;
+    }
+    if network::NAMES.contains(&name) && world.backend() != Backend::Memory {
+        return network::inject(world, name, rng).await;
+    }
+    match &mut world.store {
+        Store::Redis(redis) if redis_server::NAMES.contains(&name) => {
+            redis_server::inject(redis, name, rng).await
+        }
+        Store::Redis(redis) if redis_keys::NAMES.contains(&name) => {
+            redis_keys::inject(redis, name, rng).await
+        }
+        Store::Etcd(etcd) if etcd_members::knows(name) => {
+            etcd_members::inject(etcd, name, rng).await
+        }
+        Store::Etcd(etcd) if etcd_keys::NAMES.contains(&name) => {
+            etcd_keys::inject(etcd, name, rng).await
+        }
+        _ => bail!("not in the catalogue of {:?}", world.backend()),
+    }
 }

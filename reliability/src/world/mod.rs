@@ -1,8 +1,29 @@
 //! The servers and the leasehold processes of one run.
 
+pub mod clock_shim;
+pub mod etcd;
+pub mod leasehold;
+mod leftovers;
+pub mod member;
+mod ports;
+pub mod probe;
+pub mod process;
+pub mod redis;
+pub mod wait;
+
 use std::path::PathBuf;
 
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
+
+use crate::proxy::Proxy;
+use etcd::EtcdCluster;
+use leasehold::Leasehold;
+use redis::RedisServer;
+
+/// The component instance that every process serves
+/// (`x-component-instance`).
+pub const INSTANCE: &str = "locks";
 
 /// Which backend keeps the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -14,6 +35,17 @@ pub enum Backend {
     Redis,
     /// Three etcd members.
     Etcd,
+}
+
+impl Backend {
+    /// As in `lock.NAME`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Redis => "redis",
+            Self::Etcd => "etcd",
+        }
+    }
 }
 
 /// How a world is started.
@@ -29,4 +61,168 @@ pub struct Settings {
     pub processes: usize,
     /// Where logs and data go; kept after a failing run.
     pub folder: PathBuf,
+}
+
+/// What a leasehold process takes of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weight {
+    /// The process.
+    pub name: String,
+    /// Its resident memory.
+    pub rss_bytes: u64,
+    /// Its open file descriptors.
+    pub descriptors: u64,
+}
+
+/// What keeps the locks.
+#[derive(Debug)]
+pub enum Store {
+    /// The process itself.
+    Memory,
+    /// A server.
+    Redis(RedisServer),
+    /// A cluster.
+    Etcd(EtcdCluster),
+}
+
+/// Everything that runs; killed when dropped.
+#[derive(Debug)]
+pub struct World {
+    /// The processes, started in this order.
+    pub leaseholds: Vec<Leasehold>,
+    /// What they use.
+    pub store: Store,
+}
+
+impl World {
+    /// Starts everything, and returns once every process serves. What the
+    /// settings leave open (whether Redis persists) is chosen by `seed`.
+    pub async fn start(settings: &Settings, seed: u64) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(&settings.folder)?;
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let store = match settings.backend {
+            Backend::Memory => Store::Memory,
+            Backend::Redis => {
+                Store::Redis(RedisServer::start(&settings.folder, rng.bool()).await?)
+            }
+            Backend::Etcd => {
+                Store::Etcd(EtcdCluster::start(&settings.etcd, &settings.folder).await?)
+            }
+        };
+        let processes = match store {
+            Store::Memory => 1,
+            _ => settings.processes.max(1),
+        };
+        let mut leaseholds = Vec::new();
+        for number in 0..processes {
+            leaseholds.push(prepare(number, settings, &store).await?);
+        }
+        let mut world = Self { leaseholds, store };
+        world.serve().await?;
+        Ok(world)
+    }
+
+    /// The component socket of each process: the same path after its restart.
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        self.leaseholds.iter().map(|leasehold| leasehold.socket().to_owned()).collect()
+    }
+
+    /// Which backend it is.
+    pub fn backend(&self) -> Backend {
+        match self.store {
+            Store::Memory => Backend::Memory,
+            Store::Redis(_) => Backend::Redis,
+            Store::Etcd(_) => Backend::Etcd,
+        }
+    }
+
+    /// Ends all faults; returns once everything answers.
+    pub async fn heal(&mut self) -> anyhow::Result<()> {
+        for leasehold in &mut self.leaseholds {
+            leasehold.proxies.iter().for_each(Proxy::heal);
+            if leasehold.runs() {
+                leasehold.resume()?;
+            }
+        }
+        match &mut self.store {
+            Store::Memory => {}
+            Store::Redis(redis) => redis.heal().await?,
+            Store::Etcd(etcd) => etcd.heal().await?,
+        }
+        self.serve().await
+    }
+
+    /// Starts the processes that do not run; returns once all serve.
+    async fn serve(&mut self) -> anyhow::Result<()> {
+        for leasehold in &mut self.leaseholds {
+            leasehold.start()?;
+        }
+        let all = join_all(self.leaseholds.iter().map(Leasehold::ready)).await;
+        all.into_iter().collect()
+    }
+
+    /// What the backend still has once everything was unlocked or has expired,
+    /// and ought not to have. Waits as long as something may still expire. The
+    /// memory of a process cannot be looked into: nothing is told of it.
+    pub async fn leftovers(&mut self) -> anyhow::Result<Vec<String>> {
+        let processes = self.leaseholds.len();
+        match &self.store {
+            Store::Memory => Ok(Vec::new()),
+            Store::Redis(redis) => leftovers::settle(async || redis.leftovers().await).await,
+            Store::Etcd(etcd) => {
+                leftovers::settle(async || etcd.leftovers(processes).await).await
+            }
+        }
+    }
+
+    /// What each leasehold process takes of the machine.
+    pub fn weights(&self) -> Vec<Weight> {
+        self.leaseholds.iter().filter_map(Leasehold::weight).collect()
+    }
+
+    /// Ends everything, leasehold first and in peace.
+    pub async fn stop(mut self) {
+        join_all(self.leaseholds.iter_mut().map(async |leasehold| {
+            let _ = leasehold.resume();
+            let _ = leasehold.drain().await;
+            leasehold.kill().await;
+        }))
+        .await;
+        match &mut self.store {
+            Store::Memory => {}
+            Store::Redis(redis) => redis.kill().await,
+            Store::Etcd(etcd) => {
+                for member in etcd.members() {
+                    member.kill().await;
+                }
+            }
+        }
+    }
+}
+
+/// A process with ways of its own to the servers, not started.
+async fn prepare(
+    number: usize,
+    settings: &Settings,
+    store: &Store,
+) -> anyhow::Result<Leasehold> {
+    let servers = match store {
+        Store::Memory => Vec::new(),
+        Store::Redis(redis) => vec![redis.address()],
+        Store::Etcd(etcd) => etcd.addresses(),
+    };
+    let mut proxies = Vec::new();
+    for server in servers {
+        proxies.push(Proxy::start(server).await?);
+    }
+    let hosts: Vec<String> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+    let items = match settings.backend {
+        Backend::Memory => Vec::new(),
+        Backend::Redis => vec![("redisHost", hosts.join(","))],
+        Backend::Etcd => {
+            vec![("endpoints", hosts.join(",")), ("keyPrefixPath", member::PREFIX.to_owned())]
+        }
+    };
+    let (program, folder) = (&settings.leasehold, &settings.folder);
+    Leasehold::new(number, program, settings.backend, &items, proxies, folder)
 }

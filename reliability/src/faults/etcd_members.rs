@@ -1,0 +1,101 @@
+//! What is done to etcd's members. As long as the data come back, all promises
+//! hold.
+
+use std::time::Duration;
+
+use anyhow::bail;
+
+use super::{
+    Done, Voids,
+    pick::{duration_ms, last, outage},
+};
+use crate::world::etcd::{EtcdCluster, MEMBERS};
+
+pub(super) const NAMES: &[&str] = &[
+    "etcd-leader-killed",
+    "etcd-member-killed",
+    "etcd-leader-suspended",
+    "etcd-member-suspended",
+    "etcd-leader-isolated",
+    "etcd-member-isolated",
+    "etcd-restarted-in-turn",
+    "etcd-all-down",
+    RESTORED,
+];
+/// From a snapshot, so that the revision steps back.
+const RESTORED: &str = "etcd-restored";
+/// The same, and the revision goes on where it is new.
+pub(super) const RESTORED_BUMPED: &str = "etcd-restored-bumped";
+
+/// How much of what happens the snapshot does not have.
+const SINCE_SNAPSHOT: Duration = Duration::from_millis(300);
+
+/// Whether the name is of a fault here.
+pub(super) fn knows(name: &str) -> bool {
+    NAMES.contains(&name) || name == RESTORED_BUMPED
+}
+
+pub(super) async fn inject(
+    etcd: &mut EtcdCluster,
+    name: &str,
+    rng: &mut fastrand::Rng,
+) -> anyhow::Result<Done> {
+    let number = if name.starts_with("etcd-leader-") {
+        etcd.leader().await?
+    } else {
+        rng.usize(0..MEMBERS)
+    };
+    let during = outage(rng);
+    let detail = format!("m{number} for {during:?}");
+    match name {
+        "etcd-leader-killed" | "etcd-member-killed" => {
+            etcd.members()[number].kill().await;
+            last(during).await;
+            etcd.ready(number).await?;
+            Ok(Done::harmless(detail))
+        }
+        "etcd-leader-suspended" | "etcd-member-suspended" => {
+            etcd.members()[number].suspend()?;
+            last(during).await;
+            etcd.members()[number].resume()?;
+            Ok(Done::harmless(detail))
+        }
+        "etcd-leader-isolated" | "etcd-member-isolated" => {
+            etcd.isolate(number);
+            last(during).await;
+            etcd.reunite();
+            Ok(Done::harmless(detail))
+        }
+        "etcd-restarted-in-turn" => {
+            let between = duration_ms(rng, 0..=1_000);
+            for number in 0..MEMBERS {
+                etcd.members()[number].kill().await;
+                etcd.ready(number).await?;
+                last(between).await;
+            }
+            Ok(Done::harmless(format!("{between:?} between members")))
+        }
+        "etcd-all-down" => {
+            kill_all(etcd).await;
+            last(during).await;
+            etcd.restart().await?;
+            Ok(Done::harmless(format!("for {during:?}")))
+        }
+        RESTORED | RESTORED_BUMPED => {
+            let bumped = name == RESTORED_BUMPED;
+            let snapshot = etcd.snapshot().await?;
+            last(SINCE_SNAPSHOT).await;
+            kill_all(etcd).await;
+            etcd.restore(&snapshot, bumped).await?;
+            let voids = if bumped { Voids::Grants } else { Voids::GrantsAndTokens };
+            Ok(Done { detail: format!("to what was {SINCE_SNAPSHOT:?} before"), voids })
+        }
+        _ => bail!("unknown"),
+    }
+}
+
+async fn kill_all(etcd: &mut EtcdCluster) {
+    for member in etcd.members() {
+        member.kill().await;
+    }
+}

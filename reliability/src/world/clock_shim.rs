@@ -1,0 +1,85 @@
+//! A wall clock of a server's own, by a library that is preloaded into it.
+
+use std::{
+    fs::{self, File},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use tokio::time::Instant;
+
+const SOURCE: &str = include_str!("../../shim/clock.c");
+
+/// How much a server's clock differs from the machine's.
+#[derive(Debug)]
+pub struct ClockShim {
+    library: PathBuf,
+    offset: File,
+    offset_path: PathBuf,
+    now_us: i64,
+    /// Until when it shows a time that it has shown before.
+    repeats_until: Option<Instant>,
+}
+
+impl ClockShim {
+    /// Builds the library unless it is there, and a clock that is right.
+    pub fn new(folder: &Path) -> anyhow::Result<Self> {
+        let offset_path = folder.join("clock-offset");
+        let offset = File::create(&offset_path)?;
+        offset.write_all_at(&0_i64.to_ne_bytes(), 0)?;
+        Ok(Self { library: built()?, offset, offset_path, now_us: 0, repeats_until: None })
+    }
+
+    /// What the server's environment needs.
+    pub fn variables(&self) -> [(&'static str, &Path); 2] {
+        [("LD_PRELOAD", &self.library), ("CLOCK_SHIM_FILE", &self.offset_path)]
+    }
+
+    /// Lets the clock jump, forward or back.
+    pub fn jump(&mut self, by_ms: i64) -> anyhow::Result<()> {
+        self.now_us += by_ms * 1000;
+        // Eight aligned bytes of one page: read whole, before or after.
+        self.offset.write_all_at(&self.now_us.to_ne_bytes(), 0)?;
+        let by = Duration::from_millis(by_ms.unsigned_abs());
+        let now = Instant::now();
+        let reached = self.repeats_until.map_or(now, |until| until.max(now));
+        self.repeats_until =
+            if by_ms < 0 { Some(reached + by) } else { reached.checked_sub(by) };
+        Ok(())
+    }
+
+    /// Whether it shows a time that it has shown before: tokens that are made
+    /// from it alone would repeat.
+    pub fn repeats(&self) -> bool {
+        self.repeats_until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+/// The library, built with the C compiler that Rust links with.
+fn built() -> anyhow::Result<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    SOURCE.hash(&mut hasher);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/clock-shim");
+    let library = folder.join(format!("clock-{:016x}.so", hasher.finish()));
+    if library.exists() {
+        return Ok(library.canonicalize()?);
+    }
+    fs::create_dir_all(&folder)?;
+    // Somebody else may be building it too: each in a place of its own.
+    let place = tempfile::tempdir_in(&folder)?;
+    let (source, object) = (place.path().join("clock.c"), place.path().join("clock.so"));
+    fs::write(&source, SOURCE)?;
+    let output = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O2", "-Wall", "-o"])
+        .args([&object, &source])
+        .output()
+        .context("cannot run cc, the C compiler that Rust links with")?;
+    let problems = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "shim/clock.c does not compile: {problems}");
+    fs::rename(&object, &library)?;
+    Ok(library.canonicalize()?)
+}

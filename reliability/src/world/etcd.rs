@@ -1,0 +1,259 @@
+//! A cluster of three etcd members whose traffic among each other can be cut.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use etcd_client::{Client, ConnectOptions, GetOptions};
+use tokio::process::Command;
+
+use super::{
+    member::{Member, PREFIX, Place},
+    ports::free_address,
+    wait::eventually,
+};
+use crate::proxy::{Conduct, Proxy};
+
+/// How many members there are.
+pub const MEMBERS: usize = 3;
+const READY_WITHIN: Duration = Duration::from_secs(40);
+const TOOL_TIMEOUT: Duration = Duration::from_secs(20);
+/// How many idle leases a leasehold process keeps at most.
+const KEPT_LEASES_MAX: usize = 1024;
+/// So much later than any token can be, and what etcd recommends.
+const BUMP: &str = "1000000000";
+
+/// The members, and the proxies that they reach each other by.
+#[derive(Debug)]
+pub struct EtcdCluster {
+    members: Vec<Member>,
+    peers: Vec<Proxy>,
+    folder: PathBuf,
+    tool: PathBuf,
+    restores: u32,
+}
+
+impl EtcdCluster {
+    /// Starts one and waits until all members answer.
+    pub async fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
+        let mut rng = fastrand::Rng::new();
+        let folder = folder.join("etcd");
+        std::fs::create_dir_all(&folder)?;
+        let (mut places, mut peers) = (Vec::new(), Vec::new());
+        for _ in 0..MEMBERS {
+            let (client, peer) = (free_address(&mut rng)?, free_address(&mut rng)?);
+            // Its address is written into the cluster's data: it must stay.
+            let known_at = free_address(&mut rng)?;
+            let proxy = Proxy::start_telling(peer, known_at, sender).await?;
+            places.push(Place { client, peer, known_at });
+            peers.push(proxy);
+        }
+        let mut members = Vec::new();
+        for (number, place) in places.iter().enumerate() {
+            members.push(Member::new(number, *place, &places, program, &folder));
+        }
+        let tool = tool(program, "etcdctl");
+        let mut cluster = Self { members, peers, folder, tool, restores: 0 };
+        cluster.restart().await?;
+        for member in &mut cluster.members {
+            member.learn_id().await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Where the members serve clients.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.members.iter().map(|member| member.place.client).collect()
+    }
+
+    /// The members.
+    pub fn members(&mut self) -> &mut [Member] {
+        &mut self.members
+    }
+
+    /// A client past the proxies, of all members.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        let options = ConnectOptions::new()
+            .with_timeout(Duration::from_secs(4))
+            .with_connect_timeout(Duration::from_secs(2));
+        let endpoints = self.addresses().into_iter().map(|address| address.to_string());
+        let endpoints: Vec<String> = endpoints.collect();
+        Client::connect(endpoints, Some(options)).await.context("etcd does not answer")
+    }
+
+    /// Which member leads.
+    pub async fn leader(&self) -> anyhow::Result<usize> {
+        eventually(READY_WITHIN, "a leader", async || {
+            for (number, member) in self.members.iter().enumerate() {
+                let Ok(mut client) = member.client().await else { continue };
+                let Ok(status) = client.status().await else { continue };
+                let id = status.header().map(|header| header.member_id());
+                if id == Some(status.leader()) {
+                    return Ok(number);
+                }
+            }
+            bail!("nobody leads")
+        })
+        .await
+    }
+
+    /// Cuts a member off from the others; clients still reach it.
+    pub fn isolate(&self, number: usize) {
+        let shunned = vec![self.members[number].id.clone()];
+        for (other, proxy) in self.peers.iter().enumerate() {
+            proxy.set(if other == number {
+                Conduct::partition()
+            } else {
+                Conduct { shunned: shunned.clone(), ..Conduct::default() }
+            });
+        }
+    }
+
+    /// Ends every partition.
+    pub fn reunite(&self) {
+        for proxy in &self.peers {
+            proxy.heal();
+        }
+    }
+
+    /// Starts the members that do not run, and returns once all answer.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        for member in &mut self.members {
+            member.start()?;
+        }
+        for number in 0..MEMBERS {
+            self.ready(number).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns once a member answers.
+    pub async fn ready(&mut self, number: usize) -> anyhow::Result<()> {
+        let member = &mut self.members[number];
+        eventually(READY_WITHIN, "the etcd member answers", async || {
+            // A port that is still being let go of.
+            member.start()?;
+            member.client().await?.get("ready", None).await?;
+            Ok(())
+        })
+        .await
+        .with_context(|| format!("its log is {}", member.log().display()))
+    }
+
+    /// Ends whatever was done to it.
+    pub async fn heal(&mut self) -> anyhow::Result<()> {
+        self.reunite();
+        for member in &mut self.members {
+            if member.runs() {
+                member.resume()?;
+            }
+        }
+        self.restart().await
+    }
+
+    /// Writes what is there now to a file.
+    pub async fn snapshot(&self) -> anyhow::Result<PathBuf> {
+        let file = self.folder.join(format!("snapshot-{}", self.restores));
+        let endpoint = self.members[0].place.client.to_string();
+        let arguments = [String::from("snapshot"), "save".into(), file.display().to_string()];
+        let endpoint = [String::from("--endpoints"), endpoint];
+        run(&self.tool, endpoint.iter().chain(&arguments)).await?;
+        Ok(file)
+    }
+
+    /// Puts what `snapshot` has in the place of the data of all members, which
+    /// must not run. The revision goes on where it is sure to be new if it is
+    /// `bumped`.
+    pub async fn restore(&mut self, snapshot: &Path, bumped: bool) -> anyhow::Result<()> {
+        self.restores += 1;
+        let tool = if bumped {
+            bumping_tool(self.members[0].program()).await.context("no etcdutl that can bump")?
+        } else {
+            self.tool.clone()
+        };
+        for member in &mut self.members {
+            let data = self.folder.join(format!("{}-restored-{}", member.name, self.restores));
+            let mut arguments = vec!["snapshot".to_owned(), "restore".to_owned()];
+            arguments.push(snapshot.display().to_string());
+            arguments.extend(member.restore_arguments(&data));
+            if bumped {
+                arguments
+                    .extend(["--bump-revision", BUMP, "--mark-compacted"].map(String::from));
+            }
+            run(&tool, &arguments).await?;
+            member.use_data(&data)?;
+        }
+        std::fs::remove_file(snapshot)?;
+        self.restart().await
+    }
+
+    /// The keys and leases that ought not to be there: all keys, and more
+    /// leases without a key than `processes` may keep for reuse. A session
+    /// without waiters is kept for half a minute.
+    pub async fn leftovers(&self, processes: usize) -> anyhow::Result<Vec<String>> {
+        let mut client = self.client().await?;
+        let options = GetOptions::new().with_prefix().with_keys_only();
+        let found = client.get(PREFIX, Some(options)).await?;
+        let sessions = format!("{PREFIX}/s/");
+        let (mut left, mut sessions_seen) = (Vec::new(), 0);
+        for pair in found.kvs() {
+            let key = String::from_utf8_lossy(pair.key());
+            if key.starts_with(&sessions) {
+                sessions_seen += 1;
+                if sessions_seen > processes || pair.lease() == 0 {
+                    left.push(format!("{key} (of {sessions_seen} sessions)"));
+                }
+                continue;
+            }
+            left.push(format!("{key} (lease {:x})", pair.lease()));
+        }
+        let leases = client.leases().await?.leases().len();
+        let leases_max = processes * KEPT_LEASES_MAX + sessions_seen;
+        if leases > leases_max {
+            left.push(format!("{leases} leases; {leases_max} may be kept"));
+        }
+        Ok(left)
+    }
+}
+
+/// Whether there is a tool that restores with a later revision: that of 3.6.
+pub async fn bumping_tool(program: &Path) -> Option<PathBuf> {
+    let tool = tool(program, "etcdutl");
+    let mut help = Command::new(&tool);
+    let output = help.args(["snapshot", "restore", "--help"]).output().await.ok()?;
+    String::from_utf8_lossy(&output.stdout).contains("--bump-revision").then_some(tool)
+}
+
+/// A tool beside `program`, else on the path.
+fn tool(program: &Path, name: &str) -> PathBuf {
+    let beside = program.with_file_name(name);
+    if beside.exists() { beside } else { PathBuf::from(name) }
+}
+
+async fn run(
+    tool: &Path,
+    arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>,
+) -> anyhow::Result<()> {
+    let mut command = Command::new(tool);
+    command.env("ETCDCTL_API", "3").args(arguments).kill_on_drop(true);
+    let output = tokio::time::timeout(TOOL_TIMEOUT, command.output())
+        .await
+        .with_context(|| format!("{} does not end", tool.display()))?
+        .with_context(|| format!("cannot run {}", tool.display()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {said}");
+    Ok(())
+}
+
+/// Which member a connection between members comes from, in hexadecimal.
+fn sender(head: &[u8]) -> Option<String> {
+    let head = String::from_utf8_lossy(head);
+    let value = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("x-server-from").then(|| value.trim().to_owned())
+    });
+    value
+}

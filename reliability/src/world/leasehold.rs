@@ -1,0 +1,136 @@
+//! One leasehold process, with a socket and component YAML of its own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use tempfile::TempDir;
+
+use super::{
+    Backend, INSTANCE, Weight,
+    probe::Probe,
+    process::{Process, Signal},
+    wait::eventually,
+};
+use crate::proxy::Proxy;
+
+/// A drain ends within 10 s; the rest is for a busy machine.
+const DRAIN_MAX: Duration = Duration::from_secs(15);
+/// Within what time it must serve once its backend answers: it tries again to
+/// initialise itself each 5 s.
+const SERVE_WITHIN: Duration = Duration::from_secs(30);
+
+/// A process that serves one store.
+#[derive(Debug)]
+pub struct Leasehold {
+    /// How reports call it.
+    pub name: String,
+    /// Its ways to the backend, one to each server.
+    pub proxies: Vec<Proxy>,
+    process: Process,
+    socket: PathBuf,
+    /// Sockets have short names, whatever the run's folder is called.
+    _sockets: TempDir,
+}
+
+impl Leasehold {
+    /// Prepares one that reaches the backend by `items` of component metadata,
+    /// over `proxies`.
+    pub fn new(
+        number: usize,
+        program: &Path,
+        backend: Backend,
+        items: &[(&str, String)],
+        proxies: Vec<Proxy>,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let name = format!("leasehold-{number}");
+        let folder = folder.join(&name);
+        let components = folder.join("components");
+        fs::create_dir_all(&components)?;
+        fs::write(components.join("locks.yaml"), yaml(backend, items))?;
+        let sockets = tempfile::Builder::new().prefix("leasehold-").tempdir()?;
+        let store = backend.name();
+        let process = Process::new(program, folder.join("log"))
+            .arguments(["serve", "--store", store, "--socket-folder"])
+            .arguments([sockets.path()])
+            .arguments([Path::new("--resources-path"), &components]);
+        let socket = sockets.path().join(format!("{store}.sock"));
+        Ok(Self { name, proxies, process, socket, _sockets: sockets })
+    }
+
+    /// Its component socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Starts it, if it does not run.
+    pub fn start(&mut self) -> anyhow::Result<()> {
+        self.process.start()
+    }
+
+    /// Whether it has not ended.
+    pub fn runs(&mut self) -> bool {
+        self.process.runs()
+    }
+
+    /// Returns once it locks and unlocks.
+    pub async fn ready(&self) -> anyhow::Result<()> {
+        eventually(SERVE_WITHIN, &format!("{} serves", self.name), async || {
+            Probe::connect(&self.socket).await?.cycle().await.map(drop)
+        })
+        .await
+        .with_context(|| format!("its log is {}", self.process.log().display()))
+    }
+
+    /// Ends it without any warning.
+    pub async fn kill(&mut self) {
+        self.process.kill().await;
+    }
+
+    /// Has it drain, which must succeed.
+    pub async fn drain(&mut self) -> anyhow::Result<()> {
+        let status = self.process.terminate(DRAIN_MAX).await?;
+        anyhow::ensure!(status.success(), "{} ended its drain with {status}", self.name);
+        Ok(())
+    }
+
+    /// Suspends it.
+    pub fn suspend(&self) -> anyhow::Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.process.signal(Signal::CONT)
+    }
+
+    /// What it takes of the machine; `None` when it does not run.
+    pub fn weight(&self) -> Option<Weight> {
+        let process = PathBuf::from(format!("/proc/{}", self.process.id()?));
+        let status = fs::read_to_string(process.join("status")).ok()?;
+        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kilobytes: u64 = rss.trim().trim_end_matches("kB").trim().parse().ok()?;
+        let descriptors = fs::read_dir(process.join("fd")).ok()?.count() as u64;
+        Some(Weight { name: self.name.clone(), rss_bytes: kilobytes * 1024, descriptors })
+    }
+}
+
+fn yaml(backend: Backend, items: &[(&str, String)]) -> String {
+    use std::fmt::Write as _;
+    let mut yaml = format!(
+        "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata:\n  name: {INSTANCE}\nspec:\n  \
+         type: lock.{}\n  version: v1\n  metadata:\n",
+        backend.name()
+    );
+    for (name, value) in items {
+        let _ = writeln!(yaml, "    - name: {name}\n      value: \"{value}\"");
+    }
+    if items.is_empty() {
+        yaml.truncate(yaml.len() - "  metadata:\n".len());
+    }
+    yaml
+}

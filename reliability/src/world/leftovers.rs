@@ -1,0 +1,24 @@
+//! Looking until nothing is left, or what is left will stay.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// The longest TTL that a run's clients ask for, and what expiry, a dead
+/// process's session and a lost connection's clean-up add to it.
+const GONE_WITHIN: Duration = Duration::from_secs(45);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What is still there at the end; empty as soon as nothing is.
+pub(super) async fn settle(
+    mut look: impl AsyncFnMut() -> anyhow::Result<Vec<String>>,
+) -> anyhow::Result<Vec<String>> {
+    let give_up = Instant::now() + GONE_WITHIN;
+    loop {
+        let left = look().await?;
+        if left.is_empty() || Instant::now() >= give_up {
+            return Ok(left);
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}

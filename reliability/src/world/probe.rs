@@ -1,0 +1,100 @@
+//! One lock and unlock, to see whether a process serves.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context as _, anyhow};
+use hyper_util::rt::TokioIo;
+use leasehold_proto::components::{
+    LockRequest, UnlockRequest, lock_store_client::LockStoreClient,
+};
+use tokio::net::UnixStream;
+use tonic::{
+    Code, Request, Status,
+    transport::{Channel, Endpoint},
+};
+use tonic_types::StatusExt as _;
+use tower::service_fn;
+use uuid::Uuid;
+
+use super::INSTANCE;
+
+/// Longer than `operationTimeout`, within which everything is answered.
+const CALL_TIMEOUT: Duration = Duration::from_secs(8);
+/// The TTL of a probe's lock.
+const TTL_S: i64 = 3;
+
+/// Speaks for [`INSTANCE`] over one socket.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    client: LockStoreClient<Channel>,
+}
+
+impl Probe {
+    /// Connects.
+    pub async fn connect(socket: &Path) -> anyhow::Result<Self> {
+        let path = socket.to_owned();
+        let connector = service_fn(move |_| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        let channel = Endpoint::from_static("http://localhost")
+            .connect_with_connector(connector)
+            .await
+            .with_context(|| format!("no answer at {}", socket.display()))?;
+        Ok(Self { client: LockStoreClient::new(channel) })
+    }
+
+    /// Tries a lock, and returns its ID.
+    pub async fn try_lock(&self, resource: &str) -> Result<(String, i64), Status> {
+        let ttl = prost_types::Duration { seconds: TTL_S, nanos: 0 };
+        let message = LockRequest {
+            resource_id: resource.to_owned(),
+            ttl: Some(ttl),
+            ..LockRequest::default()
+        };
+        let answer = self.client.clone().try_lock(request(message)).await?.into_inner();
+        Ok((answer.lock_id, answer.fencing_token))
+    }
+
+    /// Unlocks.
+    pub async fn unlock(&self, resource: &str, lock_id: &str) -> Result<(), Status> {
+        let message = UnlockRequest {
+            resource_id: resource.to_owned(),
+            lock_id: lock_id.to_owned(),
+            ..UnlockRequest::default()
+        };
+        self.client.clone().unlock(request(message)).await.map(drop)
+    }
+
+    /// Locks and unlocks a resource of its own; returns the token.
+    pub async fn cycle(&self) -> anyhow::Result<i64> {
+        let resource = format!("probe-{}", Uuid::new_v4().simple());
+        let (lock_id, token) = self.try_lock(&resource).await.map_err(|why| told(&why))?;
+        match self.unlock(&resource, &lock_id).await {
+            Ok(()) => Ok(token),
+            Err(why) => Err(told(&why).context("unlock")),
+        }
+    }
+}
+
+/// The reason that a status carries, as Dapr's errors have it.
+pub fn reason(status: &Status) -> String {
+    match status.get_details_error_info() {
+        Some(info) => info.reason,
+        None if status.code() == Code::DeadlineExceeded => "no answer in time".to_owned(),
+        None => format!("{:?}", status.code()),
+    }
+}
+
+fn told(status: &Status) -> anyhow::Error {
+    anyhow!("{}: {}", reason(status), status.message())
+}
+
+fn request<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request
+        .metadata_mut()
+        .insert("x-component-instance", tonic::metadata::MetadataValue::from_static(INSTANCE));
+    request.set_timeout(CALL_TIMEOUT);
+    request
+}

@@ -1,0 +1,174 @@
+//! One Redis server.
+
+use std::{fs, net::SocketAddr, path::Path, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, bail};
+use redis::{aio::MultiplexedConnection, cmd};
+
+use super::{
+    clock_shim::ClockShim,
+    ports::free_address,
+    process::{Process, Signal},
+    wait::eventually,
+};
+
+const READY_WITHIN: Duration = Duration::from_secs(15);
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const TRIES: usize = 10;
+
+/// A redis-server whose clock can be set.
+#[derive(Debug)]
+pub struct RedisServer {
+    address: SocketAddr,
+    process: Process,
+    data: PathBuf,
+    clock: ClockShim,
+    persists: bool,
+}
+
+impl RedisServer {
+    /// Starts one, which keeps its data over a restart if it `persists`.
+    pub async fn start(folder: &Path, persists: bool) -> anyhow::Result<Self> {
+        let folder = folder.join("redis");
+        let data = folder.join("data");
+        fs::create_dir_all(&data)?;
+        let mut rng = fastrand::Rng::new();
+        for _ in 0..TRIES {
+            let address = free_address(&mut rng)?;
+            let clock = ClockShim::new(&folder)?;
+            let mut process = Process::new("redis-server", folder.join("log"))
+                .arguments(["--bind", "127.0.0.1", "--port", &address.port().to_string()])
+                .arguments(["--save", "", "--appendonly", if persists { "yes" } else { "no" }])
+                // What was answered is on the disk.
+                .arguments(["--appendfsync", "always", "--enable-debug-command", "local"])
+                .arguments([Path::new("--dir"), &data]);
+            for (name, value) in clock.variables() {
+                process = process.variable(name, value);
+            }
+            process.start()?;
+            let mut server = Self { address, process, data: data.clone(), clock, persists };
+            match server.ready().await {
+                Ok(()) => return Ok(server),
+                // Somebody took the port first.
+                Err(_) if !server.process.runs() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bail!("redis-server does not start; its log is {}", folder.join("log").display())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether a restart keeps its data.
+    pub fn persists(&self) -> bool {
+        self.persists
+    }
+
+    /// Its clock.
+    pub fn clock(&mut self) -> &mut ClockShim {
+        &mut self.clock
+    }
+
+    /// A connection past the proxies.
+    pub async fn connect(&self) -> anyhow::Result<MultiplexedConnection> {
+        let client = redis::Client::open(format!("redis://{}/", self.address))?;
+        let config = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER_WITHIN))
+            .set_response_timeout(Some(ANSWER_WITHIN));
+        client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .context("Redis does not answer")
+    }
+
+    /// Returns once it answers, with its data loaded.
+    pub async fn ready(&mut self) -> anyhow::Result<()> {
+        eventually(READY_WITHIN, "Redis answers", async || {
+            anyhow::ensure!(self.process.runs(), "redis-server has ended");
+            let pong: String = cmd("PING").query_async(&mut self.connect().await?).await?;
+            anyhow::ensure!(pong == "PONG", "{pong}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Ends it without any warning.
+    pub async fn kill(&mut self) {
+        self.process.kill().await;
+    }
+
+    /// Removes what it would load; only while it does not run.
+    pub fn lose_data(&self) -> anyhow::Result<()> {
+        fs::remove_dir_all(&self.data)?;
+        Ok(fs::create_dir_all(&self.data)?)
+    }
+
+    /// Starts it, if it does not run, and returns once it answers.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        eventually(READY_WITHIN, "Redis starts", async || {
+            self.process.start()?;
+            self.ready().await
+        })
+        .await
+    }
+
+    /// Suspends it.
+    pub fn suspend(&self) -> anyhow::Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.process.signal(Signal::CONT)
+    }
+
+    /// Ends whatever was done to it.
+    pub async fn heal(&mut self) -> anyhow::Result<()> {
+        if self.process.runs() {
+            self.resume()?;
+        }
+        self.restart().await?;
+        let mut connection = self.connect().await?;
+        Ok(cmd("CONFIG").arg(&["SET", "maxmemory", "0"]).query_async(&mut connection).await?)
+    }
+
+    /// The keys that ought not to be there: all that no running process
+    /// accounts for, except token counters, and places of processes that have
+    /// gone, which end with their list's own expiry.
+    pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
+        let mut connection = self.connect().await?;
+        let channels: Vec<Vec<u8>> =
+            cmd("PUBSUB").arg("CHANNELS").query_async(&mut connection).await?;
+        let keys: Vec<Vec<u8>> = cmd("KEYS").arg("*").query_async(&mut connection).await?;
+        let mut left = Vec::new();
+        for key in keys {
+            if key.starts_with(b"\x01c") {
+                continue;
+            }
+            let ttl_ms: i64 = cmd("PTTL").arg(&key).query_async(&mut connection).await?;
+            if ttl_ms == -2 {
+                continue;
+            }
+            if key.starts_with(b"\x01q") && ttl_ms > 0 {
+                let places: Vec<Vec<u8>> =
+                    cmd("LRANGE").arg(&key).arg(0).arg(-1).query_async(&mut connection).await?;
+                if !places.iter().any(|place| is_of_living(place, &channels)) {
+                    continue;
+                }
+            }
+            let name = String::from_utf8_lossy(&key).escape_debug().to_string();
+            left.push(format!("{name} (expires in {ttl_ms} ms)"));
+        }
+        Ok(left)
+    }
+}
+
+/// Whether a place in a queue is of a process that is subscribed to its calls:
+/// it begins with the 32 digits of the process, which name its channel.
+fn is_of_living(place: &[u8], channels: &[Vec<u8>]) -> bool {
+    let Some(process) = place.get(..32) else { return true };
+    channels.iter().any(|channel| channel.strip_prefix(b"\x01n") == Some(process))
+}

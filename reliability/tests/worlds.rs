@@ -1,0 +1,47 @@
+//! Worlds that start, are done things to, heal and stop.
+
+mod support;
+
+use leasehold_reliability::{
+    faults,
+    world::{Backend, World, probe::Probe},
+};
+use support::start;
+
+async fn all_serve(world: &World) {
+    for socket in world.sockets() {
+        Probe::connect(&socket).await.unwrap().cycle().await.unwrap();
+    }
+}
+
+async fn starts_serves_and_leaves_nothing(backend: Backend) {
+    let (mut world, _folder) = start(backend, 1).await;
+    all_serve(&world).await;
+    assert_eq!(world.leftovers().await.unwrap(), Vec::<String>::new());
+    assert_eq!(world.weights().len(), world.sockets().len());
+    assert!(world.weights().iter().all(|it| it.rss_bytes > 1 << 20 && it.descriptors > 3));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_world_on_memory_serves_and_leaves_nothing() {
+    starts_serves_and_leaves_nothing(Backend::Memory).await;
+}
+
+#[tokio::test]
+async fn a_world_on_redis_serves_and_leaves_nothing() {
+    starts_serves_and_leaves_nothing(Backend::Redis).await;
+}
+
+#[tokio::test]
+async fn a_world_on_etcd_serves_and_leaves_nothing() {
+    starts_serves_and_leaves_nothing(Backend::Etcd).await;
+}
+
+#[tokio::test]
+async fn a_fault_of_another_backend_is_refused_by_name() {
+    let (mut world, _folder) = start(Backend::Memory, 1).await;
+    let mut rng = fastrand::Rng::with_seed(1);
+    let refused = faults::inject(&mut world, "redis-flushed", &mut rng).await.unwrap_err();
+    assert!(format!("{refused:#}").contains("redis-flushed"), "{refused:#}");
+}
