@@ -67,6 +67,11 @@ impl Leasehold {
         &self.socket
     }
 
+    /// Its process ID while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.process.id()
+    }
+
     /// Starts it, if it does not run.
     pub fn start(&mut self) -> anyhow::Result<()> {
         self.process.start()

@@ -113,6 +113,11 @@ impl Member {
         self.process.runs()
     }
 
+    /// Its process ID while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.process.id()
+    }
+
     /// Ends it without any warning.
     pub async fn kill(&mut self) {
         self.process.kill().await;

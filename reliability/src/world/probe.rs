@@ -20,8 +20,8 @@ use super::INSTANCE;
 
 /// Longer than `operationTimeout`, within which everything is answered.
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
-/// The TTL of a probe's lock.
-const TTL_S: i64 = 3;
+/// The TTL of a probe's lock: the shortest that every backend grants.
+const TTL_S: i64 = 2;
 
 /// Speaks for [`INSTANCE`] over one socket.
 #[derive(Clone, Debug)]
@@ -46,13 +46,19 @@ impl Probe {
 
     /// Tries a lock, and returns its ID.
     pub async fn try_lock(&self, resource: &str) -> Result<(String, i64), Status> {
-        let ttl = prost_types::Duration { seconds: TTL_S, nanos: 0 };
-        let message = LockRequest {
-            resource_id: resource.to_owned(),
-            ttl: Some(ttl),
-            ..LockRequest::default()
-        };
-        let answer = self.client.clone().try_lock(request(message)).await?.into_inner();
+        let request = request(lock_request(resource), CALL_TIMEOUT);
+        let answer = self.client.clone().try_lock(request).await?.into_inner();
+        Ok((answer.lock_id, answer.fencing_token))
+    }
+
+    /// Waits for a lock, and returns its ID.
+    pub async fn lock(
+        &self,
+        resource: &str,
+        within: Duration,
+    ) -> Result<(String, i64), Status> {
+        let request = request(lock_request(resource), within);
+        let answer = self.client.clone().lock(request).await?.into_inner();
         Ok((answer.lock_id, answer.fencing_token))
     }
 
@@ -63,7 +69,7 @@ impl Probe {
             lock_id: lock_id.to_owned(),
             ..UnlockRequest::default()
         };
-        self.client.clone().unlock(request(message)).await.map(drop)
+        self.client.clone().unlock(request(message, CALL_TIMEOUT)).await.map(drop)
     }
 
     /// Locks and unlocks a resource of its own; returns the token.
@@ -90,11 +96,19 @@ fn told(status: &Status) -> anyhow::Error {
     anyhow!("{}: {}", reason(status), status.message())
 }
 
-fn request<T>(message: T) -> Request<T> {
+fn lock_request(resource: &str) -> LockRequest {
+    LockRequest {
+        resource_id: resource.to_owned(),
+        ttl: Some(prost_types::Duration { seconds: TTL_S, nanos: 0 }),
+        ..LockRequest::default()
+    }
+}
+
+fn request<T>(message: T, within: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request
         .metadata_mut()
         .insert("x-component-instance", tonic::metadata::MetadataValue::from_static(INSTANCE));
-    request.set_timeout(CALL_TIMEOUT);
+    request.set_timeout(within);
     request
 }
