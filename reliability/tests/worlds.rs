@@ -1,5 +1,7 @@
 //! Worlds that start, are done things to, heal and stop.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod support;
 
 use leasehold_reliability::{

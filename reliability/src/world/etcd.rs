@@ -90,7 +90,7 @@ impl EtcdCluster {
             for (number, member) in self.members.iter().enumerate() {
                 let Ok(mut client) = member.client().await else { continue };
                 let Ok(status) = client.status().await else { continue };
-                let id = status.header().map(|header| header.member_id());
+                let id = status.header().map(etcd_client::ResponseHeader::member_id);
                 if id == Some(status.leader()) {
                     return Ok(number);
                 }
@@ -251,9 +251,8 @@ async fn run(
 /// Which member a connection between members comes from, in hexadecimal.
 fn sender(head: &[u8]) -> Option<String> {
     let head = String::from_utf8_lossy(head);
-    let value = head.lines().find_map(|line| {
+    head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("x-server-from").then(|| value.trim().to_owned())
-    });
-    value
+    })
 }

@@ -80,9 +80,9 @@ pub enum Store {
     /// The process itself.
     Memory,
     /// A server.
-    Redis(RedisServer),
+    Redis(Box<RedisServer>),
     /// A cluster.
-    Etcd(EtcdCluster),
+    Etcd(Box<EtcdCluster>),
 }
 
 /// Everything that runs; killed when dropped.
@@ -103,10 +103,12 @@ impl World {
         let store = match settings.backend {
             Backend::Memory => Store::Memory,
             Backend::Redis => {
-                Store::Redis(RedisServer::start(&settings.folder, rng.bool()).await?)
+                let server = RedisServer::start(&settings.folder, rng.bool()).await?;
+                Store::Redis(Box::new(server))
             }
             Backend::Etcd => {
-                Store::Etcd(EtcdCluster::start(&settings.etcd, &settings.folder).await?)
+                let cluster = EtcdCluster::start(&settings.etcd, &settings.folder).await?;
+                Store::Etcd(Box::new(cluster))
             }
         };
         let processes = match store {

@@ -6,7 +6,10 @@ use std::{fs, time::Duration};
 use anyhow::{Context as _, ensure};
 use leasehold_reliability::{
     faults::{Injected, Voids},
-    world::{Store, World, etcd::EtcdCluster, redis::RedisServer},
+    world::{
+        Store, World, etcd::EtcdCluster, leasehold::Leasehold, member::Member,
+        redis::RedisServer,
+    },
 };
 use redis::{aio::MultiplexedConnection, cmd};
 use tokio::{
@@ -102,11 +105,11 @@ impl Witness {
 }
 
 fn processes(world: &mut World) -> Vec<u32> {
-    let mut ids: Vec<u32> = world.leaseholds.iter().filter_map(|it| it.id()).collect();
+    let mut ids: Vec<u32> = world.leaseholds.iter().filter_map(Leasehold::id).collect();
     match &mut world.store {
         Store::Memory => {}
         Store::Redis(redis) => ids.extend(redis.id()),
-        Store::Etcd(etcd) => ids.extend(etcd.members().iter().filter_map(|it| it.id())),
+        Store::Etcd(etcd) => ids.extend(etcd.members().iter().filter_map(Member::id)),
     }
     ids
 }
