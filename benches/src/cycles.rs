@@ -12,8 +12,6 @@ use crate::{
     servers::{Component, Redis},
 };
 
-const CALLERS: [usize; 3] = [1, 16, 64];
-
 /// Each caller takes and gives back a lock of its own, over one connection.
 pub(crate) async fn measure(
     socket: &Path,
@@ -66,7 +64,7 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
     let noop = Component::bare(None).await?;
     let host = redis.host();
     let properties = [("redisHost", host.as_str())];
-    for callers in CALLERS {
+    for &callers in &options.callers {
         let (mut ours, mut theirs, mut nothing) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.rounds {
             let time = options.duration();

@@ -15,10 +15,9 @@ use crate::{
     client::Client,
     cycles, handover,
     report::{median, median_of, row, table},
-    servers::{Component, Etcd},
+    servers::{self, Component, Etcd},
 };
 
-const CALLERS: [usize; 3] = [1, 16, 64];
 const WAITERS: [usize; 3] = [1, 10, 100];
 const PEER: &str = "benches/peers/etcd";
 
@@ -39,7 +38,9 @@ pub(crate) async fn compare(options: &Options) -> Result<()> {
         let endpoint = etcd.endpoint();
         let properties = [("endpoints", endpoint.as_str())];
         cycles_table(options, &peer, &etcd, &leasehold, &properties).await?;
-        handover_table(options, &peer, &etcd, &leasehold, &properties).await?;
+        if !options.only_cycles {
+            handover_table(options, &peer, &etcd, &leasehold, &properties).await?;
+        }
     }
     Ok(())
 }
@@ -61,13 +62,19 @@ async fn cycles_table(
             "Go mutex, a session a lock",
             "leasehold/one session",
             "leasehold/a session a lock",
+            "raft writes a cycle",
+            "CPU µs a cycle: client/leasehold/etcd",
         ],
     );
-    for callers in CALLERS {
+    for &callers in &options.callers {
         let (mut ours, mut shared, mut own) = (Vec::new(), Vec::new(), Vec::new());
+        let mut costs = Vec::new();
         for _ in 0..options.rounds {
             let time = options.duration();
-            ours.push(cycles::measure(&leasehold.socket, properties, callers, time).await?);
+            let before = Cost::so_far(etcd, leasehold).await?;
+            let run = cycles::measure(&leasehold.socket, properties, callers, time).await?;
+            costs.push(Cost::so_far(etcd, leasehold).await?.since(&before, run.cycles()));
+            ours.push(run);
             shared.push(run_peer(peer, etcd, "shared", callers, time).await?.rate);
             own.push(run_peer(peer, etcd, "own", callers, time).await?.rate);
         }
@@ -86,9 +93,42 @@ async fn cycles_table(
             format!("{:.0}", median(own.clone())),
             format!("{:.1}", ratio(&shared)),
             format!("{:.1}", ratio(&own)),
+            format!("{:.2}", median_of(&costs, |cost| cost.raft_writes)),
+            format!(
+                "{:.0}/{:.0}/{:.0}",
+                median_of(&costs, |cost| cost.cpu_us[0]),
+                median_of(&costs, |cost| cost.cpu_us[1]),
+                median_of(&costs, |cost| cost.cpu_us[2])
+            ),
         ]);
     }
     Ok(())
+}
+
+/// What cycles have cost.
+struct Cost {
+    raft_writes: f64,
+    /// Of the client, leasehold and etcd.
+    cpu_us: [f64; 3],
+}
+
+impl Cost {
+    async fn so_far(etcd: &Etcd, leasehold: &Component) -> Result<Self> {
+        let cpu =
+            [servers::cpu(std::process::id())?, leasehold.server.cpu()?, etcd.server.cpu()?];
+        Ok(Self {
+            raft_writes: etcd.raft_writes().await?,
+            cpu_us: cpu.map(|cpu| cpu.as_secs_f64() * 1e6),
+        })
+    }
+
+    /// What each of `cycles` has cost since `before`.
+    fn since(&self, before: &Self, cycles: f64) -> Self {
+        Self {
+            raft_writes: (self.raft_writes - before.raft_writes) / cycles,
+            cpu_us: [0, 1, 2].map(|of| (self.cpu_us[of] - before.cpu_us[of]) / cycles),
+        }
+    }
 }
 
 async fn handover_table(

@@ -63,6 +63,12 @@ struct Options {
     /// How often each side is measured, in turn.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// The numbers of callers that make cycles at once.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64])]
+    callers: Vec<usize>,
+    /// Leave hand-over out of the comparison on etcd.
+    #[arg(long)]
+    only_cycles: bool,
     /// How long each measurement lasts.
     #[arg(long, default_value_t = 4)]
     seconds: u64,

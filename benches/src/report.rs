@@ -14,6 +14,11 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
+    /// How many rounds of work they are of.
+    pub(crate) fn cycles(&self) -> f64 {
+        u32::try_from(self.latency_us.len()).map_or(f64::NAN, f64::from)
+    }
+
     pub(crate) fn ms(&self, quantile: f64) -> f64 {
         Duration::from_micros(self.latency_us.value_at_quantile(quantile)).as_secs_f64() * 1e3
     }
@@ -34,7 +39,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// The median of a figure over rounds.
-pub(crate) fn median_of(rounds: &[Figures], figure: impl Fn(&Figures) -> f64) -> f64 {
+pub(crate) fn median_of<T>(rounds: &[T], figure: impl Fn(&T) -> f64) -> f64 {
     median(rounds.iter().map(figure).collect())
 }
 

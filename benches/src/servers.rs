@@ -1,6 +1,7 @@
 //! Servers of a run: child processes that end with it.
 
 use std::{
+    fs,
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -29,6 +30,22 @@ impl Server {
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
+
+    /// The processor time that it has used so far.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        cpu(self.pid())
+    }
+}
+
+/// The processor time that a process has used so far.
+pub(crate) fn cpu(pid: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name, in brackets, may hold spaces; user and system time are the 14th
+    // and 15th field, in hundredths of a second on every Linux.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: u64 =
+        fields.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
+    Ok(Duration::from_millis(ticks * 10))
 }
 
 impl Drop for Server {
@@ -71,7 +88,7 @@ impl Redis {
 
 /// An etcd server of this run alone.
 pub(crate) struct Etcd {
-    _server: Server,
+    pub(crate) server: Server,
     _dir: TempDir,
     port: u16,
     pub(crate) version: String,
@@ -92,7 +109,7 @@ impl Etcd {
                 .args(["--initial-cluster", &format!("default={peer}")])
                 .stderr(Stdio::null()),
         )?;
-        let mut etcd = Self { _server: server, _dir: dir, port, version: String::new() };
+        let mut etcd = Self { server, _dir: dir, port, version: String::new() };
         let give_up = Instant::now() + READY_WITHIN;
         etcd.version = loop {
             match etcd.get("/version").await {

@@ -29,6 +29,8 @@ pub(crate) fn cases() -> Vec<Case> {
         leases_return_to_the_kept_ones_and_end_at_close,
         a_retried_unlock_never_ends_a_later_grant,
         foreign_values_count_as_held,
+        a_foreign_key_beside_the_holders_does_not_stop_a_try,
+        a_grant_that_another_process_rewrote_is_unlocked_by_its_maker,
         odd_names_and_prefixes_do_not_meet,
         many_locks_at_once_are_all_granted,
     ]
@@ -301,6 +303,32 @@ async fn foreign_values_count_as_held(version: Version) {
     client.put("/t/r/q/q/not-an-entry", "x", Some(PutOptions::new())).await.unwrap();
     let held = try_lock(&backend, "q").await;
     assert!(matches!(held, Err(BackendError::Locked { .. })), "somebody may wait there");
+}
+
+/// A try compares all of a resource's keys at once, and such a key is among
+/// them.
+async fn a_foreign_key_beside_the_holders_does_not_stop_a_try(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    server.client().await.put("/t/r/r/junk", "x", None).await.unwrap();
+    let grant = try_lock(&backend, "r").await.unwrap();
+    unlock(&backend, "r", &grant).await.unwrap();
+    assert_eq!(keys(&server, "/t/r/").await, ["/t/r/r/junk"]);
+}
+
+/// An unlock by the grant's maker compares what it wrote itself, which is no
+/// longer there: the lease that counts is the other process's.
+async fn a_grant_that_another_process_rewrote_is_unlocked_by_its_maker(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    for round in 0..20 {
+        let grant = try_lock(&a, "r").await.unwrap();
+        let longer = TTL + Duration::from_secs(1 + round % 3);
+        renew(&b, "r", &grant.lock_id, longer).await.unwrap();
+        unlock(&a, "r", &grant).await.unwrap();
+        assert!(keys(&server, "/t/r/").await.is_empty());
+    }
+    eventually("the leases of ended grants end", async || server.leases().await <= 6).await;
 }
 
 async fn odd_names_and_prefixes_do_not_meet(version: Version) {

@@ -46,6 +46,16 @@ impl Sight {
     }
 }
 
+/// How a try compares that nobody holds and nobody waits.
+#[derive(Clone, Copy)]
+enum Free {
+    /// By one comparison over all of the resource's keys.
+    AllKeys,
+    /// By one for the holder's and one for the waiters', because of a key among
+    /// them that is not ours.
+    HolderAndQueue,
+}
+
 /// What reading back after a lost answer brought.
 pub(super) enum Resolved {
     /// It was applied; the grant's token.
@@ -55,18 +65,21 @@ pub(super) enum Resolved {
 }
 
 impl Core {
-    /// Acquires what is free and not waited for.
+    /// Acquires what is free and not waited for. What is rare is boxed, so that
+    /// the future of the common case stays small.
     pub(super) async fn acquire(
         &self,
         attempt: &Attempt,
         until: Instant,
     ) -> Result<Grant, Ended> {
         let resource = &attempt.resource;
+        let mut free = Free::AllKeys;
         loop {
             if self.grants.seems_held(resource) {
-                let sight = self.look(resource, until).await.map_err(Failure::unavailable)?;
+                let sight =
+                    Box::pin(self.look(resource, until)).await.map_err(Failure::unavailable)?;
                 if !sight.is_free() {
-                    match self.refused(attempt, &sight, until).await? {
+                    match Box::pin(self.refused(attempt, &sight, until)).await? {
                         Some(grant) => return Ok(grant),
                         None => continue,
                     }
@@ -76,10 +89,10 @@ impl Core {
             let lease = self.leases.take(lease_ttl_s(attempt.ttl), until).await;
             let lease = lease.map_err(Failure::unavailable)?;
             let asked = Instant::now();
-            let reply = match self.commit(self.try_op(attempt, &lease, until)).await {
+            let reply = match self.commit(self.try_op(attempt, free, &lease, until)).await {
                 Ok(reply) => reply,
                 Err(OpError::Unknown(why)) => {
-                    match self.resolve(attempt, &lease, until).await {
+                    match Box::pin(self.resolve(attempt, &lease, until)).await {
                         Ok(Resolved::Made(token)) => {
                             return self.granted(attempt, lease, token, asked);
                         }
@@ -103,11 +116,13 @@ impl Core {
             }
             self.leases.give(lease);
             self.grants.saw(resource, true);
-            let sight = self.look(resource, until).await.map_err(Failure::unavailable)?;
+            let sight =
+                Box::pin(self.look(resource, until)).await.map_err(Failure::unavailable)?;
             if sight.is_free() {
+                free = Free::HolderAndQueue;
                 continue;
             }
-            if let Some(grant) = self.refused(attempt, &sight, until).await? {
+            if let Some(grant) = Box::pin(self.refused(attempt, &sight, until)).await? {
                 return Ok(grant);
             }
         }
@@ -210,6 +225,7 @@ impl Core {
         let grant = LocalGrant {
             lock_id: attempt.lock_id.clone(),
             token,
+            written: Some(token),
             lease,
             attempt: Some(attempt.id),
         };
@@ -232,17 +248,22 @@ impl Core {
         }
     }
 
-    fn try_op(&self, attempt: &Attempt, lease: &Lease, until: Instant) -> Op {
+    fn try_op(&self, attempt: &Attempt, free: Free, lease: &Lease, until: Instant) -> Op {
         let resource = &attempt.resource;
-        let queue = self.keys.queue(resource);
         let (key, put, bytes) = self.holder_put(attempt, lease);
+        let no_key_of = |range: String| {
+            let end = range_end(&range);
+            Compare::create_revision(range, CompareOp::Equal, 0).with_range(end)
+        };
         Op {
             claims: Some(resource.clone()),
-            when: vec![
-                Compare::create_revision(key, CompareOp::Equal, 0),
-                Compare::create_revision(queue.clone(), CompareOp::Equal, 0)
-                    .with_range(range_end(&queue)),
-            ],
+            when: match free {
+                Free::AllKeys => vec![no_key_of(self.keys.resource(resource))],
+                Free::HolderAndQueue => vec![
+                    Compare::create_revision(key, CompareOp::Equal, 0),
+                    no_key_of(self.keys.queue(resource)),
+                ],
+            },
             then: vec![put],
             // What stands in the way is read afterwards, if need be: here it
             // would be part of every raft entry.

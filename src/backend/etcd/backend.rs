@@ -86,7 +86,7 @@ impl EtcdBackend {
         let txn_ops_max = config.txn_ops_max;
         let with_user = config.user.is_some();
         let connection = Arc::new(Connection::new(config, &keys));
-        let committer = Committer::start(Arc::clone(&connection), txn_ops_max, &background);
+        let committer = Committer::new(Arc::clone(&connection), txn_ops_max, &background);
         let keeper = Keeper::start(Arc::clone(&connection), &background);
         let leases = Leases::start(Arc::clone(&connection), keeper.clone(), &background);
         let sessions = Sessions::start(

@@ -102,6 +102,11 @@ impl<T: Item> Batcher<T> {
         Ok(())
     }
 
+    /// How many items wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// The next batch, if one may be sent now, and what will not be sent any
     /// more.
     pub(super) fn next(&mut self, now: Instant) -> (Option<Batch<T>>, Vec<(T, Obsolete)>) {

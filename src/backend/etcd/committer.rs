@@ -10,7 +10,8 @@ use std::{
 
 use etcd_client::{Txn, TxnOp, TxnResponse, proto::PbTxnOpResponse};
 use tokio::{
-    sync::{Notify, oneshot},
+    sync::oneshot,
+    task::yield_now,
     time::{Instant, sleep, sleep_until},
 };
 
@@ -28,6 +29,8 @@ const BATCH_BYTES_MAX: usize = 768 * 1024;
 /// One, so that everything that arrives meanwhile is one write: with two or
 /// four the batches are smaller, and 16 and 64 callers got less through.
 const BATCHES_MAX: usize = 1;
+/// How often those who are about to commit something are let first.
+const GATHER_ROUNDS_MAX: usize = 16;
 /// As many as there may be callers and waiters.
 const WAITING_MAX: usize = 200_000;
 /// A nested transaction has up to two operations a branch, which count too.
@@ -43,7 +46,10 @@ type Answer = Result<Reply, OpError>;
 pub(super) struct Committer {
     connection: Arc<Connection>,
     batcher: Mutex<Batcher<Pending>>,
-    arrived: Notify,
+    /// Whether a task is at it. Changed only while the batcher is locked, so
+    /// that nothing waits without one.
+    sending: AtomicBool,
+    background: Background,
     /// Why the last batch could not be sent: told to those whose time passes.
     hindrance: Mutex<Option<Arc<str>>>,
 }
@@ -81,13 +87,13 @@ impl Item for Pending {
 }
 
 impl Committer {
-    /// Starts it; its task ends with `background`.
-    pub(super) fn start(
+    /// One whose tasks end with `background`.
+    pub(super) fn new(
         connection: Arc<Connection>,
         txn_ops_max: usize,
         background: &Background,
     ) -> Arc<Self> {
-        let committer = Arc::new(Self {
+        Arc::new(Self {
             connection,
             batcher: Mutex::new(Batcher::new(Limits {
                 items_max: txn_ops_max.saturating_sub(NESTED_OPS).max(1),
@@ -95,27 +101,22 @@ impl Committer {
                 batches_max: BATCHES_MAX,
                 waiting_max: WAITING_MAX,
             })),
-            arrived: Notify::new(),
+            sending: AtomicBool::new(false),
+            background: background.clone(),
             hindrance: Mutex::default(),
-        });
-        background.spawn({
-            let committer = Arc::clone(&committer);
-            async move { committer.run().await }
-        });
-        committer
+        })
     }
 
     /// Commits a write. If the future is dropped before the write was sent, it
     /// is never sent; if after, nobody learns its outcome.
-    pub(super) async fn commit(&self, op: Op) -> Answer {
+    pub(super) async fn commit(self: &Arc<Self>, op: Op) -> Answer {
         let until = op.until;
         let (answer, mut answered) = oneshot::channel();
         let sent = Arc::new(AtomicBool::new(false));
         let pending = Pending { op, answer, sent: Arc::clone(&sent) };
-        if self.batcher().push(pending).is_err() {
+        if self.push(pending).is_err() {
             return Err(OpError::NotSent("too many writes are waiting for etcd".into()));
         }
-        self.arrived.notify_one();
         tokio::select! {
             biased;
             answer = &mut answered => {
@@ -149,19 +150,51 @@ impl Committer {
         self.batcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn run(self: &Arc<Self>) {
+    /// Lets an item wait, and sees to it that a task is at it.
+    fn push(self: &Arc<Self>, pending: Pending) -> Result<(), Pending> {
+        let start = {
+            let mut batcher = self.batcher();
+            batcher.push(pending)?;
+            !self.sending.swap(true, Ordering::Relaxed)
+        };
+        if start {
+            let committer = Arc::clone(self);
+            self.background.spawn(async move { committer.send_all().await });
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, batch after batch, until nothing does.
+    async fn send_all(&self) {
         loop {
-            self.arrived.notified().await;
-            loop {
-                let (batch, obsolete) = self.batcher().next(Instant::now());
-                self.answer_obsolete(obsolete);
-                let Some(batch) = batch else { break };
-                let committer = Arc::clone(self);
-                tokio::spawn(async move {
-                    committer.send(batch).await;
-                    committer.arrived.notify_one();
-                });
+            self.gather().await;
+            let (batch, obsolete) = {
+                let mut batcher = self.batcher();
+                let (batch, obsolete) = batcher.next(Instant::now());
+                if batch.is_none() {
+                    self.sending.store(false, Ordering::Relaxed);
+                }
+                (batch, obsolete)
+            };
+            self.answer_obsolete(obsolete);
+            match batch {
+                Some(batch) => self.send(batch).await,
+                None => return,
             }
+        }
+    }
+
+    /// Lets whoever is about to commit something come first, for as long as
+    /// more of them come: no time is waited, so a lone caller pays nothing.
+    async fn gather(&self) {
+        let mut waiting = self.batcher().waiting();
+        for _ in 0..GATHER_ROUNDS_MAX {
+            yield_now().await;
+            let now = self.batcher().waiting();
+            if now == waiting {
+                return;
+            }
+            waiting = now;
         }
     }
 

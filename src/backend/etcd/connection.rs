@@ -82,7 +82,7 @@ impl Connection {
         if let Some(link) = self.current() {
             return Ok(link);
         }
-        let connect = async {
+        let connect = Box::pin(async {
             let _turn = self.connecting.lock().await;
             let mut delays = delays();
             loop {
@@ -101,7 +101,7 @@ impl Connection {
                     }
                 }
             }
-        };
+        });
         tokio::select! {
             biased;
             link = connect => link,

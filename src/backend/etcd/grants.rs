@@ -24,6 +24,8 @@ pub(super) struct LocalGrant {
     pub(super) lock_id: LockId,
     /// Its token: the creation revision of its key.
     pub(super) token: u64,
+    /// The revision of this process's last write of its key, if known.
+    pub(super) written: Option<u64>,
     pub(super) lease: Lease,
     /// Who made it, until a replay claims it.
     pub(super) attempt: Option<AttemptId>,
@@ -219,6 +221,7 @@ mod tests {
         LocalGrant {
             lock_id: LockId::new("me").unwrap(),
             token,
+            written: Some(token),
             lease: Lease { id: 1, asked_s: 3, ttl_s: 3, refreshed: Instant::now() },
             attempt: Some(AttemptId::random()),
         }

@@ -87,13 +87,13 @@ impl Leases {
     ) -> Result<Lease, Failure> {
         loop {
             let Some(lease) = self.pool().take(asked_s) else {
-                return self.grant(asked_s, until).await;
+                return Box::pin(self.grant(asked_s, until)).await;
             };
             if lease.is_fresh(Instant::now()) {
                 return Ok(lease);
             }
             let lent = Lent { leases: self, lease: Some(lease) };
-            if let Some(lease) = lent.refresh(until).await? {
+            if let Some(lease) = Box::pin(lent.refresh(until)).await? {
                 return Ok(lease);
             }
         }

@@ -18,8 +18,20 @@ use crate::lock::{Attempt, BackendError, LockId, Release, ReleaseOf, ResourceId}
 enum Expected {
     /// It is this grant's, renewed or not.
     Grant(u64),
-    /// It was not written since.
+    /// It was not written since this revision.
     Unchanged(u64),
+    /// It was not written since this process did, under this lease: nothing
+    /// need be read to know what is deleted.
+    Written { at: u64, lease: i64 },
+}
+
+impl Expected {
+    fn of(grant: &LocalGrant) -> Self {
+        match grant.written {
+            Some(at) => Self::Written { at, lease: grant.lease.id },
+            None => Self::Grant(grant.token),
+        }
+    }
 }
 
 impl Core {
@@ -50,21 +62,29 @@ impl Core {
         let mut may_have_happened = release.aim.bound().is_some();
         let mut lost: Option<std::sync::Arc<str>> = None;
         let first_call = !may_have_happened;
-        let mut token =
-            lock_id.and_then(|id| self.grants.named(resource, id)).map(|grant| grant.token);
+        let mut known = lock_id
+            .and_then(|id| self.grants.named(resource, id))
+            .map(|grant| (grant.token, Expected::of(&grant)));
+        let mut changed = None;
         loop {
-            let target = match token.take() {
-                Some(token) => token,
-                None => match self.holder(resource, until).await {
-                    Err(failure) => return Err(self.unread(failure, may_have_happened, lost)),
-                    Ok(pair) => match target(pair.as_ref(), lock_id) {
-                        Ok(token) => token,
+            let (target, expected) = match known.take() {
+                Some(known) => known,
+                None => {
+                    let pair = match Box::pin(self.holder(resource, until)).await {
+                        Ok(pair) => pair,
+                        Err(failure) => {
+                            return Err(self.unread(failure, may_have_happened, lost));
+                        }
+                    };
+                    self.ended_if_replaced(resource, changed.take(), pair.as_ref());
+                    match target(pair.as_ref(), lock_id) {
+                        Ok(token) => (token, Expected::Grant(token)),
                         // The delete whose answer was lost was for a grant that
                         // was there: it is over, as was asked for.
                         Err(_) if lost.is_some() => return Ok(()),
                         Err(not_held) => return Err(not_held),
-                    },
-                },
+                    }
+                }
             };
             let bound = release.aim.bound_or(target);
             if target > bound && (lost.is_some() || !first_call) {
@@ -73,11 +93,21 @@ impl Core {
                     None => Err(BackendError::NotHeld { held: true }),
                 };
             }
-            let op = self.delete_op(resource, Expected::Grant(target), until);
-            match self.commit(op).await {
+            match self.commit(self.delete_op(resource, expected, until)).await {
                 Ok(reply) if reply.succeeded => {
-                    self.deleted(resource, target, &reply);
+                    self.deleted(
+                        resource,
+                        target,
+                        match expected {
+                            Expected::Written { lease, .. } => lease,
+                            _ => lease(&reply),
+                        },
+                    );
                     return Ok(());
+                }
+                // Written or ended by another process; reading tells.
+                Ok(_) if matches!(expected, Expected::Written { .. }) => {
+                    changed = Some(target);
                 }
                 Ok(reply) => {
                     self.ended_elsewhere(resource, target);
@@ -161,7 +191,7 @@ impl Core {
             };
             match self.commit(self.delete_op(resource, expected, until)).await {
                 Ok(reply) if reply.succeeded => {
-                    self.deleted(resource, token, &reply);
+                    self.deleted(resource, token, lease(&reply));
                     return Ok(());
                 }
                 Err(error) if !matches!(error, OpError::Unknown(_)) => {
@@ -178,12 +208,11 @@ impl Core {
 
     /// A delete by this process is known to have happened: the leases that were
     /// its own are free again, and others end with it.
-    fn deleted(&self, resource: &ResourceId, token: u64, reply: &Reply) {
+    fn deleted(&self, resource: &ResourceId, token: u64, lease_of_key: i64) {
         self.grants.saw(resource, false);
         if let Some(older) = self.grants.remove_older(resource, token) {
             self.leases.revoke_later(older.lease.id);
         }
-        let lease_of_key = reply.pair(0).map_or(0, KeyValue::lease);
         match self.grants.remove(resource, token) {
             Some(LocalGrant { lease, .. }) => {
                 if lease.id != lease_of_key {
@@ -192,6 +221,21 @@ impl Core {
                 self.leases.give(lease);
             }
             None => self.leases.revoke_later(lease_of_key),
+        }
+    }
+
+    /// A grant of this process's that was changed: forgotten if it is not the
+    /// one that is there now.
+    fn ended_if_replaced(
+        &self,
+        resource: &ResourceId,
+        changed: Option<u64>,
+        there: Option<&KeyValue>,
+    ) {
+        if let Some(token) = changed
+            && there.is_none_or(|pair| revision(pair.create_revision()) != token)
+        {
+            self.ended_elsewhere(resource, token);
         }
     }
 
@@ -209,20 +253,32 @@ impl Core {
             Expected::Grant(token) => {
                 Compare::create_revision(key.clone(), CompareOp::Equal, as_etcd(token))
             }
-            Expected::Unchanged(revision) => {
-                Compare::mod_revision(key.clone(), CompareOp::Equal, as_etcd(revision))
+            Expected::Unchanged(at) | Expected::Written { at, .. } => {
+                Compare::mod_revision(key.clone(), CompareOp::Equal, as_etcd(at))
             }
+        };
+        let (delete, otherwise) = match expected {
+            Expected::Written { .. } => (TxnOp::delete(key.clone(), None), Vec::new()),
+            Expected::Grant(_) | Expected::Unchanged(_) => (
+                TxnOp::delete(key.clone(), Some(DeleteOptions::new().with_prev_key())),
+                vec![TxnOp::get(key.clone(), None)],
+            ),
         };
         Op {
             claims: Some(resource.clone()),
             bytes: 3 * key.len(),
             when: vec![compare],
-            then: vec![TxnOp::delete(key.clone(), Some(DeleteOptions::new().with_prev_key()))],
-            otherwise: vec![TxnOp::get(key, None)],
+            then: vec![delete],
+            otherwise,
             until,
             fresh_until: None,
         }
     }
+}
+
+/// The lease of the key that a delete found; 0 for none.
+fn lease(reply: &Reply) -> i64 {
+    reply.pair(0).map_or(0, KeyValue::lease)
 }
 
 /// The token of the grant to end, if there is one that may be ended so.

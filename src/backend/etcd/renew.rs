@@ -38,7 +38,8 @@ impl Core {
                 unknown.take().filter(|(.., grant, _)| grant.lease.id == pair.lease())
             {
                 let renewed = Renewed { ttl: grant.lease.grant_ttl(), since: asked };
-                self.rehouse(&renewal.resource, lease_before, grant);
+                let written = Some(revision(pair.mod_revision()));
+                self.rehouse(&renewal.resource, lease_before, LocalGrant { written, ..grant });
                 return Ok(renewed);
             }
             let token = revision(pair.create_revision());
@@ -63,12 +64,13 @@ impl Core {
             }
             let lease = self.leases.take(asked_s, until).await.map_err(Failure::unavailable)?;
             let asked = Instant::now();
-            let grant =
-                LocalGrant { lock_id: renewal.lock_id.clone(), token, lease, attempt: None };
+            let lock_id = renewal.lock_id.clone();
+            let grant = LocalGrant { lock_id, token, written: None, lease, attempt: None };
             let value = record.with_ttl(asked_s);
             let op = self.holder_rewrite(&renewal.resource, pair, &value, &lease, until);
             match self.commit(op).await {
                 Ok(reply) if reply.succeeded => {
+                    let grant = LocalGrant { written: Some(reply.revision), ..grant };
                     self.rehouse(&renewal.resource, pair.lease(), grant);
                     return Ok(Renewed { ttl: lease.grant_ttl(), since: reply.sent });
                 }

@@ -38,11 +38,11 @@ impl Core {
             let lease = lease.map_err(super::failure::Failure::unavailable)?;
             let asked = Instant::now();
             let value = record.claimed(lease.asked_s);
-            let since = match self
+            let (since, written) = match self
                 .commit(self.rewrite_op(attempt, pair, &value, &lease, until))
                 .await
             {
-                Ok(reply) if reply.succeeded => reply.sent,
+                Ok(reply) if reply.succeeded => (reply.sent, Some(reply.revision)),
                 Ok(_) => {
                     self.leases.give(lease);
                     return Ok(None);
@@ -53,7 +53,7 @@ impl Core {
                     if !self.is_under(attempt, lease.id, until).await {
                         return Err(BackendError::Unknown(why).into());
                     }
-                    asked
+                    (asked, None)
                 }
                 Err(error) => {
                     self.not_written(lease, &error, until)?;
@@ -63,7 +63,7 @@ impl Core {
             self.rehouse(
                 &attempt.resource,
                 pair.lease(),
-                LocalGrant { lock_id: lock_id.clone(), token, lease, attempt: None },
+                LocalGrant { lock_id: lock_id.clone(), token, written, lease, attempt: None },
             );
             let token = FencingToken::new(token)
                 .ok_or(BackendError::Unknown("etcd's revision is no token".into()))?;
