@@ -2,9 +2,13 @@ package pluggablelock
 
 import (
 	"context"
-	"sync"
+	"strconv"
+	"sync/atomic"
+	"time"
 
 	components "github.com/dapr/dapr/pkg/proto/components/v1"
+	"golang.org/x/sync/singleflight"
+	"google.golang.org/grpc/status"
 
 	"leasehold/conformance/daprd/lockpb"
 )
@@ -15,30 +19,28 @@ import (
 type instance struct {
 	client     lockpb.LockStoreClient
 	properties map[string]string
+	// timeout bounds a repeated Init, which outlives the call that began it.
+	timeout time.Duration
 
-	mu sync.Mutex
 	// generation counts the Inits that succeeded, so that of many calls
 	// refused at once only one repeats it.
-	generation uint64
+	generation atomic.Uint64
+	// repeats holds the Init under way, whose result all that wait for it
+	// share: sent one after the other, failing Inits would outlast the calls.
+	repeats singleflight.Group
 }
 
-func newInstance(client lockpb.LockStoreClient, properties map[string]string) *instance {
-	return &instance{client: client, properties: properties}
+func newInstance(client lockpb.LockStoreClient, properties map[string]string, timeout time.Duration) *instance {
+	return &instance{client: client, properties: properties, timeout: timeout}
 }
 
 // init tells the component its properties.
 func (i *instance) init(ctx context.Context) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.initLocked(ctx)
-}
-
-func (i *instance) initLocked(ctx context.Context) error {
 	_, err := i.client.Init(ctx, &lockpb.LockStoreInitRequest{
 		Metadata: &components.MetadataRequest{Properties: i.properties},
 	})
 	if err == nil {
-		i.generation++
+		i.generation.Add(1)
 	}
 	return err
 }
@@ -46,7 +48,7 @@ func (i *instance) initLocked(ctx context.Context) error {
 // call makes a call, and once more after Init if the component has forgotten
 // this instance. A refused call did nothing, so repeating it is safe.
 func (i *instance) call(ctx context.Context, method func(context.Context) error) error {
-	seen := i.currentGeneration()
+	seen := i.generation.Load()
 	err := method(ctx)
 	if reasonOf(err) != reasonNotInitialized {
 		return err
@@ -57,18 +59,23 @@ func (i *instance) call(ctx context.Context, method func(context.Context) error)
 	return method(ctx)
 }
 
-func (i *instance) currentGeneration() uint64 {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.generation
-}
-
-// initAfter sends Init unless another call has done so since generation seen.
+// initAfter sends Init unless another call has done so since generation seen,
+// and waits for it no longer than ctx says. Init itself goes on without a
+// caller that left: others wait for it too.
 func (i *instance) initAfter(ctx context.Context, seen uint64) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.generation != seen {
-		return nil
+	repeated := i.repeats.DoChan(strconv.FormatUint(seen, 10), func() (any, error) {
+		if i.generation.Load() != seen {
+			return nil, nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), i.timeout)
+		defer cancel()
+		return nil, i.init(ctx)
+	})
+	select {
+	case result := <-repeated:
+		return result.Err
+	case <-ctx.Done():
+		ended := status.FromContextError(ctx.Err())
+		return status.Errorf(ended.Code(), "the component needs Init again, which has not ended yet: %s", ended.Message())
 	}
-	return i.initLocked(ctx)
 }

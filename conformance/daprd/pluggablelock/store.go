@@ -27,6 +27,7 @@ type store struct {
 	dial pluggable.GRPCConnectionDialer
 
 	// The rest is set by InitLockStore, before daprd makes any call.
+	name     string
 	conn     *grpc.ClientConn
 	instance *instance
 	features []string
@@ -52,7 +53,7 @@ func (s *store) InitLockStore(ctx context.Context, metadata lock.Metadata) error
 	if err != nil {
 		return fmt.Errorf("connect to the lock component: %w", err)
 	}
-	instance := newInstance(lockpb.NewLockStoreClient(conn), metadata.Properties)
+	instance := newInstance(lockpb.NewLockStoreClient(conn), metadata.Properties, timeout)
 	if err := instance.init(ctx); err != nil {
 		return errors.Join(explain(err), conn.Close())
 	}
@@ -60,7 +61,7 @@ func (s *store) InitLockStore(ctx context.Context, metadata lock.Metadata) error
 	if err != nil {
 		return errors.Join(explain(err), conn.Close())
 	}
-	s.conn, s.instance, s.features, s.timeout = conn, instance, features.GetFeatures(), timeout
+	s.name, s.conn, s.instance, s.features, s.timeout = metadata.Name, conn, instance, features.GetFeatures(), timeout
 	s.log.Infof("lock store %s is ready, with features %v", metadata.Name, s.features)
 	return nil
 }
@@ -111,6 +112,7 @@ func (s *store) Close() error {
 	if s.conn == nil {
 		return nil
 	}
+	s.log.Infof("lock store %s is closed", s.name)
 	return s.conn.Close()
 }
 

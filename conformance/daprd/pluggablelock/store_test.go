@@ -3,7 +3,6 @@ package pluggablelock
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -103,37 +102,6 @@ func TestUnlockStatuses(t *testing.T) {
 	}
 }
 
-func TestACallAfterTheComponentsRestartSendsInitAgain(t *testing.T) {
-	fake := &fakeComponent{}
-	s := startStore(t, fake, map[string]string{"redisHost": "h:1"})
-	fake.forget()
-	response, err := s.TryLock(t.Context(), tryRequest)
-	if err != nil || !response.Success {
-		t.Fatalf("TryLock answered %v, %v", response, err)
-	}
-	if len(fake.inits) != 2 || fake.inits[1]["redisHost"] != "h:1" {
-		t.Errorf("Init carried %v", fake.inits)
-	}
-}
-
-func TestManyCallsAfterARestartSendInitOnce(t *testing.T) {
-	fake := &fakeComponent{}
-	s := startStore(t, fake, nil)
-	fake.forget()
-	var callers sync.WaitGroup
-	for range 50 {
-		callers.Go(func() {
-			if _, err := s.TryLock(t.Context(), tryRequest); err != nil {
-				t.Errorf("TryLock failed with %v", err)
-			}
-		})
-	}
-	callers.Wait()
-	if len(fake.inits) != 2 {
-		t.Errorf("Init was sent %d times", len(fake.inits))
-	}
-}
-
 func TestAComponentThatHangsDoesNotHangTheApp(t *testing.T) {
 	fake := &fakeComponent{}
 	s := startStore(t, fake, map[string]string{"operationTimeout": "100ms"})
@@ -189,5 +157,31 @@ func TestPingReachesTheComponent(t *testing.T) {
 	fake.forget()
 	if err := s.Ping(t.Context()); err != nil {
 		t.Errorf("Ping failed with %v", err)
+	}
+}
+
+func TestCloseEndsTheCallsInFlight(t *testing.T) {
+	fake := &fakeComponent{}
+	s := startStore(t, fake, nil)
+	entered := make(chan struct{})
+	fake.answer = func(ctx context.Context) error {
+		close(entered)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.TryLock(t.Context(), tryRequest)
+		failed <- err
+	}()
+	<-entered
+	if err := s.Close(); err != nil {
+		t.Errorf("Close failed with %v", err)
+	}
+	if err := <-failed; status.Code(err) != codes.Canceled {
+		t.Errorf("TryLock failed with %v", err)
+	}
+	if _, err := s.TryLock(t.Context(), tryRequest); err == nil {
+		t.Error("TryLock was answered after Close")
 	}
 }
