@@ -14,8 +14,10 @@ type daprdOptions struct {
 	resources string
 	// sockets is the folder of the component sockets.
 	sockets string
-	args    []string
-	env     []string
+	// httpPort and grpcPort are free ones if zero.
+	httpPort, grpcPort int
+	args               []string
+	env                []string
 }
 
 // startDaprd starts the sidecar and returns once it serves.
@@ -32,7 +34,10 @@ func launchDaprd(t *testing.T, options daprdOptions) *sidecar {
 	if options.appID == "" {
 		options.appID = "app"
 	}
-	httpPort, grpcPort := freePort(t), freePort(t)
+	if options.httpPort == 0 {
+		options.httpPort, options.grpcPort = freePort(t), freePort(t)
+	}
+	httpPort, grpcPort := options.httpPort, options.grpcPort
 	process := start(t, "daprd-"+options.appID,
 		append(options.env, "DAPR_COMPONENTS_SOCKETS_FOLDER="+options.sockets),
 		binary(t, "DAPRD_BIN", "../../../target/daprd/daprd"),

@@ -1,11 +1,11 @@
 package e2e
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,70 +20,126 @@ func plainComponent(name, kind string) component {
 	return c
 }
 
-// startFront starts a real daprd with state and secrets, and leasehold's
+const password = "told-by-daprd"
+
+// front is a real daprd with state, secrets and pub/sub, and leasehold's
 // sidecar in front of it, whose store needs a secret that only daprd knows.
-func startFront(t *testing.T) (front *sidecar, redisAddress string) {
+type front struct {
+	*sidecar
+	behind  *sidecar
+	options daprdOptions
+}
+
+func startFront(t *testing.T) *front {
 	t.Helper()
-	const password = "told-by-daprd"
 	address, _ := startRedis(t)
 	if reply, err := redisCommand(address, "CONFIG", "SET", "requirepass", password); err != nil || reply != "+OK" {
 		t.Fatalf("set Redis's password: %q, %v", reply, err)
 	}
-	behind := startDaprd(t, daprdOptions{
+	options := daprdOptions{
 		sockets: sockets(t),
 		resources: resources(t,
-			plainComponent("state", "state.in-memory"), plainComponent("secrets", "secretstores.local.env")),
-		env: []string{"REDIS_PASSWORD=" + password},
-	})
+			plainComponent("state-memory", "state.in-memory"),
+			plainComponent("state-redis", "state.redis").withRedis(address),
+			plainComponent("pubsub", "pubsub.in-memory"),
+			plainComponent("secrets", "secretstores.local.env")),
+		env:      []string{"REDIS_PASSWORD=" + password},
+		httpPort: freePort(t),
+		grpcPort: freePort(t),
+	}
+	behind := startDaprd(t, options)
 	yaml := t.TempDir()
-	locks := userComponent(t, "redis", "locks", map[string]string{"redisHost": address})
-	locks.Spec.Metadata = append(locks.Spec.Metadata, metadataItem{
-		Name: "redisPassword", SecretKeyRef: &secretKeyRef{Name: "REDIS_PASSWORD", Key: "REDIS_PASSWORD"},
-	})
-	locks.Auth = &auth{SecretStore: "secrets"}
-	write(t, filepath.Join(yaml, "locks.yaml"), locks)
-	front = startLeaseholdSidecar(t, yaml, nil,
+	locks := userComponent(t, "redis", "locks", nil)
+	locks.Spec.Metadata = nil
+	write(t, filepath.Join(yaml, "locks.yaml"), locks.withRedis(address))
+	s := startLeaseholdSidecar(t, yaml, nil,
 		"--daprd-http-endpoint", behind.httpAddress,
 		"--daprd-grpc-endpoint", "127.0.0.1:"+strconv.Itoa(behind.grpcPort))
-	return front, address
+	return &front{sidecar: s, behind: behind, options: options}
 }
 
-// leasehold serves the locks, over a Redis whose password daprd's secret store
-// told it.
-func TestSidecarInFrontOfDaprdServesLocks(t *testing.T) {
-	front, _ := startFront(t)
-	for protocol, a := range front.apis() {
-		eventually(t, readyTimeout, "the store is ready", func() error {
-			return tried(a, "locks", protocol, "a", 60, true)
-		})
-		expectTry(t, a, "locks", protocol, "b", 60, false)
-		expectUnlock(t, a, "locks", protocol, "b", belongsToOthers)
-		expectUnlock(t, a, "locks", protocol, "a", released)
+// withRedis adds the address, and a password that the secret store knows.
+func (c component) withRedis(address string) component {
+	c.Spec.Metadata = append(c.Spec.Metadata,
+		metadataItem{Name: "redisHost", Value: address},
+		metadataItem{Name: "redisPassword", SecretKeyRef: &secretKeyRef{Name: "REDIS_PASSWORD", Key: "REDIS_PASSWORD"}})
+	c.Auth = &auth{SecretStore: "secrets"}
+	return c
+}
+
+// waitForLocks returns once the store has its secret and is ready.
+func (f *front) waitForLocks() {
+	f.t.Helper()
+	eventually(f.t, readyTimeout, "the lock store is ready", func() error {
+		_, err := f.grpc.unlock("locks", "nothing", "nobody")
+		return err
+	})
+}
+
+// The SDKs' programs: locks by leasehold, over a Redis whose password daprd's
+// secret store told it; state, secrets, pub/sub, metadata and health by daprd.
+func TestSDKsThroughTheSidecarInFrontOfDaprd(t *testing.T) {
+	runSDKs(t, nil, "--setup-only")
+	f := startFront(t)
+	f.waitForLocks()
+	runSDKs(t, append(f.sdkEnvironment("locks"),
+		"DAPR_APP_ID=app",
+		"STATE_STORES=state-memory,state-redis",
+		"SECRET_STORE=secrets", "SECRET_KEY=REDIS_PASSWORD", "SECRET_VALUE="+password,
+		"PUBSUB=pubsub",
+	), "--passthrough")
+	if !f.behind.running() {
+		t.Fatal("daprd exited")
 	}
+	runSDKs(t, f.sdkEnvironment("locks"), "--alpha2", "python", "go")
 }
 
-// All else is daprd's: state, secrets, metadata, health.
+// What an SDK waits for at its start is the whole of Dapr's API, so the health
+// it sees is daprd's. leasehold's locks do not depend on it.
+func TestHealthThroughTheSidecarIsDaprds(t *testing.T) {
+	f := startFront(t)
+	f.waitForLocks()
+	paths := []string{"/v1.0/healthz", "/v1.0/healthz/outbound"}
+	for _, path := range paths {
+		if status, body := get(t, f.sidecar, path); status != http.StatusNoContent {
+			t.Errorf("while daprd is up %s answers %d %s", path, status, body)
+		}
+	}
+	f.behind.kill()
+	for _, path := range paths {
+		eventually(t, recovery, path+" tells that daprd is down", func() error {
+			status, body := get(t, f.sidecar, path)
+			if status != http.StatusServiceUnavailable || !strings.Contains(body, "ERR_DAPRD_UNREACHABLE") {
+				return fails("it answers %d %s", status, body)
+			}
+			return nil
+		})
+	}
+	expectTry(t, f.grpc, "locks", "r", "a", 60, true)
+	expectTry(t, f.http, "locks", "r", "b", 60, false)
+	expectUnlock(t, f.http, "locks", "r", "a", released)
+
+	startDaprd(t, f.options)
+	eventually(t, recovery, "the health is good again", f.healthy)
+}
+
+// One state, whichever protocol or server is asked.
 func TestSidecarInFrontOfDaprdPassesTheRestOn(t *testing.T) {
-	front, _ := startFront(t)
-	_, err := front.client.SaveState(t.Context(), &runtime.SaveStateRequest{
-		StoreName: "state", States: []*common.StateItem{{Key: "k", Value: []byte(`"v"`)}},
+	f := startFront(t)
+	_, err := f.client.SaveState(t.Context(), &runtime.SaveStateRequest{
+		StoreName: "state-memory", States: []*common.StateItem{{Key: "k", Value: []byte(`"v"`)}},
 	})
 	if err != nil {
 		t.Fatalf("save state: %v", err)
 	}
-	if got := get(t, front, "/v1.0/state/state/k"); got != `"v"` {
-		t.Errorf("state over HTTP is %s", got)
-	}
-	if got := get(t, front, "/v1.0/secrets/secrets/REDIS_PASSWORD"); got != `{"REDIS_PASSWORD":"told-by-daprd"}` {
-		t.Errorf("the secret over HTTP is %s", got)
-	}
-	metadata, err := front.client.GetMetadata(t.Context(), &runtime.GetMetadataRequest{})
-	if err != nil || metadata.GetId() != "app" {
-		t.Errorf("the metadata is %v, %v", metadata, err)
+	for name, s := range map[string]*sidecar{"the sidecar": f.sidecar, "daprd": f.behind} {
+		if status, got := get(t, s, "/v1.0/state/state-memory/k"); status != http.StatusOK || got != `"v"` {
+			t.Errorf("%s tells the state as %d %s", name, status, got)
+		}
 	}
 }
 
-func get(t *testing.T, s *sidecar, path string) string {
+func get(t *testing.T, s *sidecar, path string) (status int, body string) {
 	t.Helper()
 	client := http.Client{Timeout: 10 * time.Second}
 	response, err := client.Get("http://" + s.httpAddress + path)
@@ -91,9 +147,9 @@ func get(t *testing.T, s *sidecar, path string) string {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("GET %s answered %d %s, %v", path, response.StatusCode, body, err)
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return string(bytes.TrimSpace(body))
+	return response.StatusCode, string(text)
 }

@@ -1,11 +1,17 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"strconv"
 	"testing"
+	"time"
 )
+
+// sdksTimeout bounds one run of the programs: several times what a busy
+// machine takes.
+const sdksTimeout = 4 * time.Minute
 
 // The SDKs' programs pass unchanged on every store, over both ways in.
 func TestSDKs(t *testing.T) {
@@ -59,7 +65,10 @@ func (d *sidecar) sdkEnvironment(store string) []string {
 
 func runSDKs(t *testing.T, environment []string, args ...string) {
 	t.Helper()
-	command := exec.Command("../../sdk/run", args...)
+	ctx, cancel := context.WithTimeout(t.Context(), sdksTimeout)
+	defer cancel()
+	command := exec.CommandContext(ctx, "../../sdk/run", args...)
+	command.WaitDelay = time.Second // for the program that the script runs
 	command.Env = append(os.Environ(), environment...)
 	output, err := command.CombinedOutput()
 	t.Logf("%s", output)
