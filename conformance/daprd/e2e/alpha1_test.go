@@ -16,7 +16,7 @@ var kinds = map[string]func(t *testing.T, name string) component{
 		return userComponent(t, "redis", name, map[string]string{"redisHost": address})
 	},
 	"etcd": func(t *testing.T, name string) component {
-		return userComponent(t, "etcd", name, map[string]string{"endpoints": startEtcd(t)})
+		return userComponent(t, "etcd", name, map[string]string{"endpoints": startEtcd(t).address})
 	},
 }
 

@@ -1,11 +1,6 @@
 package e2e
 
-import (
-	"fmt"
-	"path/filepath"
-	"testing"
-	"time"
-)
+import "testing"
 
 // The key prefix is daprd's: the backend's keys show it.
 func TestKeyPrefixes(t *testing.T) {
@@ -79,38 +74,4 @@ func TestScopes(t *testing.T) {
 	expectTry(t, d.grpc, "ours", "r", "a", 30, true)
 	_, err := d.http.tryLock("theirs", "r", "a", 30)
 	expectRefusal(t, err, "lock store theirs not found", "ERR_LOCK_STORE_NOT_FOUND")
-}
-
-// A YAML file that appears while daprd runs is loaded; one that goes is closed.
-func TestHotReload(t *testing.T) {
-	folder := sockets(t)
-	startLeasehold(t, folder, []string{"memory"})
-	yaml := resources(t, userComponent(t, "memory", "first", nil))
-	d := startDaprd(t, daprdOptions{sockets: folder, resources: yaml})
-	expectTry(t, d.grpc, "first", "r", "a", 30, true)
-	write(t, filepath.Join(yaml, "second.yaml"), userComponent(t, "memory", "second", nil))
-	eventually(t, 15*time.Second, "the second store loads", func() error {
-		_, err := d.grpc.tryLock("second", "r", "a", 30)
-		return err
-	})
-	expectTry(t, d.http, "first", "r", "b", 30, false)
-	expectUnlock(t, d.http, "first", "r", "a", released)
-	expectUnlock(t, d.http, "second", "r", "a", released)
-}
-
-// SIGHUP starts daprd anew inside its process: Init is sent again, and what
-// was locked stays locked.
-func TestReloadBySIGHUP(t *testing.T) {
-	folder := sockets(t)
-	startLeasehold(t, folder, []string{"memory"})
-	d := startDaprd(t, daprdOptions{sockets: folder, resources: resources(t, userComponent(t, "memory", "locks", nil))})
-	for round := range 3 {
-		owner := fmt.Sprintf("owner-%d", round)
-		expectTry(t, d.grpc, "locks", "r", owner, 60, true)
-		d.reload()
-		eventually(t, 5*time.Second, "the lock stands after the reload", func() error {
-			return tried(d.grpc, "locks", "r", "b", 30, false)
-		})
-		expectUnlock(t, d.http, "locks", "r", owner, released)
-	}
 }

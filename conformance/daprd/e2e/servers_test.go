@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 )
@@ -104,15 +103,34 @@ func socketOf(folder, store string) string {
 	return filepath.Join(folder, name+".sock")
 }
 
-// startEtcd starts an empty, single etcd of the test's own.
-func startEtcd(t *testing.T) (address string) {
+// etcd is a single etcd of the test's own, which can be started again with
+// the data it had.
+type etcd struct {
+	// address is host:port, as clients want it.
+	address          string
+	peerURL, dataDir string
+	process          *process
+}
+
+// startEtcd starts an empty one.
+func startEtcd(t *testing.T) *etcd {
 	t.Helper()
-	client := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
-	peer := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
-	start(t, "etcd", nil, "etcd", "--name", "e2e", "--data-dir", t.TempDir(),
+	e := &etcd{
+		address: net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))),
+		peerURL: "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t))),
+		dataDir: t.TempDir(),
+	}
+	e.start(t)
+	return e
+}
+
+func (e *etcd) start(t *testing.T) {
+	t.Helper()
+	client := "http://" + e.address
+	e.process = start(t, "etcd", nil, "etcd", "--name", "e2e", "--data-dir", e.dataDir,
 		"--listen-client-urls", client, "--advertise-client-urls", client,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-		"--initial-cluster", "e2e="+peer)
+		"--listen-peer-urls", e.peerURL, "--initial-advertise-peer-urls", e.peerURL,
+		"--initial-cluster", "e2e="+e.peerURL)
 	eventually(t, readyTimeout, "etcd is healthy", func() error {
 		response, err := http.Get(client + "/health")
 		if err != nil {
@@ -124,5 +142,4 @@ func startEtcd(t *testing.T) (address string) {
 		}
 		return nil
 	})
-	return strings.TrimPrefix(client, "http://")
 }

@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A backend that is gone is an error in time, not a hang, and no refusal.
+func TestBackendIsDown(t *testing.T) {
+	address, redis := startRedis(t)
+	folder := sockets(t)
+	startLeasehold(t, folder, []string{"redis"})
+	d := startDaprd(t, daprdOptions{sockets: folder, resources: resources(t,
+		userComponent(t, "redis", "locks", map[string]string{"redisHost": address}))})
+	expectTry(t, d.grpc, "locks", "r", "a", 60, true)
+	redis.kill()
+	for protocol, a := range d.apis() {
+		start := time.Now()
+		_, err := a.tryLock("locks", "r2", "a", 30)
+		expectRefusal(t, err, "failed to try acquiring lock: ", "Internal", "ERR_TRY_LOCK")
+		_, err = a.unlock("locks", "r", "a")
+		expectRefusal(t, err, "failed to release lock: ", "Internal", "ERR_UNLOCK")
+		if took := time.Since(start); took > 14*time.Second {
+			t.Errorf("%s: two calls took %v", protocol, took)
+		}
+	}
+}
+
+// etcd is killed and comes back with its data: what was locked is locked.
+func TestEtcdRestarts(t *testing.T) {
+	etcd := startEtcd(t)
+	folder := sockets(t)
+	startLeasehold(t, folder, []string{"etcd"})
+	d := startDaprd(t, daprdOptions{sockets: folder, resources: resources(t,
+		userComponent(t, "etcd", "locks", map[string]string{"endpoints": etcd.address}))})
+	expectTry(t, d.grpc, "locks", "r", "a", 120, true)
+
+	etcd.process.kill()
+	_, err := d.grpc.tryLock("locks", "r", "b", 30)
+	expectRefusal(t, err, "failed to try acquiring lock: STORE_UNAVAILABLE", "Internal")
+	etcd.start(t)
+
+	eventually(t, recovery, "the lock stands", func() error {
+		return tried(d.grpc, "locks", "r", "b", 30, false)
+	})
+	expectUnlock(t, d.http, "locks", "r", "b", belongsToOthers)
+	expectUnlock(t, d.http, "locks", "r", "a", released)
+	expectTry(t, d.grpc, "locks", "r", "b", 30, true)
+	expectUnlock(t, d.grpc, "locks", "r", "b", released)
+}
+
+// A stopped leasehold hangs no app: daprd sets no deadline, the connector does.
+func TestLeaseholdIsSuspendedDuringATry(t *testing.T) {
+	folder := sockets(t)
+	leasehold := startLeasehold(t, folder, []string{"memory"})
+	d := startDaprd(t, daprdOptions{sockets: folder, resources: resources(t, userComponent(t, "memory", "locks", nil))})
+	expectTry(t, d.grpc, "locks", "r", "a", 60, true)
+
+	leasehold.suspend(t)
+	start := time.Now()
+	_, err := d.grpc.tryLock("locks", "free", "b", 60)
+	expectRefusal(t, err, "failed to try acquiring lock", "Internal")
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("the call hung for %v", took)
+	}
+	leasehold.signal(syscall.SIGCONT)
+
+	// The caller that was told "failed" holds nothing: its call was cancelled.
+	eventually(t, recovery, "the resource of the cancelled try is free", func() error {
+		return tried(d.grpc, "locks", "free", "c", 30, true)
+	})
+	expectTry(t, d.http, "locks", "r", "b", 30, false)
+	expectUnlock(t, d.http, "locks", "r", "a", released)
+}
+
+// An unlock whose answer did not come may have happened or not: repeated, it
+// is answered, and the resource is free.
+func TestLeaseholdIsSuspendedDuringAnUnlock(t *testing.T) {
+	for kind, newComponent := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			folder := sockets(t)
+			leasehold := startLeasehold(t, folder, []string{kind})
+			d := startDaprd(t, daprdOptions{sockets: folder, resources: resources(t, newComponent(t, "locks"))})
+			expectTry(t, d.grpc, "locks", "r", "a", 120, true)
+
+			leasehold.suspend(t)
+			_, err := d.http.unlock("locks", "r", "a")
+			expectRefusal(t, err, "failed to release lock: ", "ERR_UNLOCK")
+			leasehold.signal(syscall.SIGCONT)
+
+			eventually(t, recovery, "the unlock is answered", func() error {
+				status, err := d.http.unlock("locks", "r", "a")
+				if err == nil && status != released && status != doesNotExist {
+					t.Fatalf("the repeated unlock answered %d", status)
+				}
+				return err
+			})
+			expectTry(t, d.grpc, "locks", "r", "b", 30, true)
+			expectUnlock(t, d.grpc, "locks", "r", "b", released)
+		})
+	}
+}
