@@ -36,6 +36,12 @@ func load[T any](t *testing.T, name string) *T {
 // injected is the pod that Dapr's injector makes of a Deployment's template.
 func injected(t *testing.T, deployment *apps.Deployment) *core.Pod {
 	t.Helper()
+	return injectedAs(t, deployment, false)
+}
+
+// injectedAs also says whether daprd is to be a native sidecar.
+func injectedAs(t *testing.T, deployment *apps.Deployment, native bool) *core.Pod {
+	t.Helper()
 	pod := &core.Pod{
 		TypeMeta:   meta.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: deployment.Spec.Template.ObjectMeta,
@@ -44,6 +50,7 @@ func injected(t *testing.T, deployment *apps.Deployment) *core.Pod {
 	config := patcher.NewSidecarConfig(pod)
 	config.SidecarImage = "dapr/daprd"
 	config.SetFromPodAnnotations()
+	config.EnableNativeSidecar = native
 	patch, err := config.GetPatch()
 	if err != nil {
 		t.Fatal(err)
@@ -57,11 +64,22 @@ func injected(t *testing.T, deployment *apps.Deployment) *core.Pod {
 
 func container(t *testing.T, pod *core.Pod, name string) core.Container {
 	t.Helper()
-	i := slices.IndexFunc(pod.Spec.Containers, func(c core.Container) bool { return c.Name == name })
+	return inStartOrder(pod)[position(t, pod, name)]
+}
+
+// inStartOrder is each container of a pod: init containers one after the
+// other, then all the others at once.
+func inStartOrder(pod *core.Pod) []core.Container {
+	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+}
+
+func position(t *testing.T, pod *core.Pod, name string) int {
+	t.Helper()
+	i := slices.IndexFunc(inStartOrder(pod), func(c core.Container) bool { return c.Name == name })
 	if i < 0 {
 		t.Fatalf("the pod has no container %q", name)
 	}
-	return pod.Spec.Containers[i]
+	return i
 }
 
 func environment(c core.Container, name string) string {
@@ -73,8 +91,13 @@ func environment(c core.Container, name string) string {
 	return ""
 }
 
-func mounts(c core.Container, path string) bool {
-	return slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return m.MountPath == path })
+func mounted(t *testing.T, c core.Container, path string) core.VolumeMount {
+	t.Helper()
+	i := slices.IndexFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return m.MountPath == path })
+	if i < 0 {
+		t.Fatalf("%s mounts nothing at %s: %v", c.Name, path, c.VolumeMounts)
+	}
+	return c.VolumeMounts[i]
 }
 
 func TestComponent(t *testing.T) {
@@ -133,18 +156,33 @@ func TestSidecarStandsBetweenAppAndDaprd(t *testing.T) {
 	}
 }
 
-// The injector shares its socket folder between leasehold and daprd.
-func TestPluggableSharesTheSockets(t *testing.T) {
-	pod := injected(t, load[apps.Deployment](t, "pluggable.yaml"))
-	leasehold, daprd := container(t, pod, "leasehold"), container(t, pod, daprdContainer)
-	if !mounts(leasehold, socketsFolder) || !mounts(daprd, socketsFolder) {
-		t.Errorf("not both mount %s: %v, %v", socketsFolder, leasehold.VolumeMounts, daprd.VolumeMounts)
-	}
-	// leasehold reads the variable that the injector sets.
-	if got := environment(leasehold, "DAPR_COMPONENT_SOCKETS_FOLDER"); got != socketsFolder {
-		t.Errorf("leasehold is told of %q", got)
-	}
-	if daprd.Image != "example/daprd-locks:1.18.2" {
-		t.Errorf("daprd is %q, which loads no pluggable locks", daprd.Image)
+// Whether daprd is a native sidecar itself or not, leasehold starts before it
+// and stays, and both see the same folder, where daprd looks for sockets.
+func TestPluggableStartsBeforeDaprdAndSharesTheSockets(t *testing.T) {
+	for name, native := range map[string]bool{"daprd is a container": false, "daprd is a native sidecar": true} {
+		t.Run(name, func(t *testing.T) {
+			pod := injectedAs(t, load[apps.Deployment](t, "pluggable.yaml"), native)
+			first := position(t, pod, "leasehold")
+			if first >= len(pod.Spec.InitContainers) || first >= position(t, pod, daprdContainer) {
+				t.Error("leasehold does not start before daprd")
+			}
+			leasehold, daprd := container(t, pod, "leasehold"), container(t, pod, daprdContainer)
+			if leasehold.RestartPolicy == nil || *leasehold.RestartPolicy != core.ContainerRestartPolicyAlways {
+				t.Error("leasehold does not stay: the app would never start")
+			}
+			theirs, ours := mounted(t, daprd, socketsFolder), mounted(t, leasehold, socketsFolder)
+			if theirs.Name != ours.Name || theirs.ReadOnly || ours.ReadOnly {
+				t.Errorf("daprd mounts %v, leasehold %v", theirs, ours)
+			}
+			// Nothing tells daprd of another folder than its default.
+			for _, variable := range []string{"DAPR_COMPONENTS_SOCKETS_FOLDER", "DAPR_COMPONENT_SOCKETS_FOLDER"} {
+				if got := environment(daprd, variable); got != "" && got != socketsFolder {
+					t.Errorf("daprd is told of %q", got)
+				}
+			}
+			if daprd.Image != "example/daprd-locks:1.18.2" {
+				t.Errorf("daprd is %q, which loads no pluggable locks", daprd.Image)
+			}
+		})
 	}
 }
