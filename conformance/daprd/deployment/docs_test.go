@@ -1,0 +1,63 @@
+package deployment
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../../.."
+
+var (
+	goTest   = regexp.MustCompile("`(Test[A-Z]\\w*)`")
+	rustTest = regexp.MustCompile("`([\\w/]+\\.rs)::(\\w+)`")
+)
+
+// What the tables of compatibility name as tests must be there.
+func TestTheTestsThatTheDocsNameAreThere(t *testing.T) {
+	goSources := sources(t, filepath.Join(root, "conformance/daprd"), "_test.go")
+	for document, atLeast := range map[string]int{"README.md": 8, "docs/dapr.md": 20} {
+		text, err := os.ReadFile(filepath.Join(root, document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := 0
+		for _, match := range goTest.FindAllStringSubmatch(string(text), -1) {
+			named++
+			if !strings.Contains(goSources, "\nfunc "+match[1]+"(t *testing.T)") {
+				t.Errorf("%s names %s, which is not there", document, match[1])
+			}
+		}
+		for _, match := range rustTest.FindAllStringSubmatch(string(text), -1) {
+			named++
+			source, err := os.ReadFile(filepath.Join(root, match[1]))
+			if err != nil || !strings.Contains(string(source), "fn "+match[2]+"(") {
+				t.Errorf("%s names %s in %s, which is not there (%v)", document, match[2], match[1], err)
+			}
+		}
+		if named < atLeast {
+			t.Errorf("%s names %d tests only", document, named)
+		}
+	}
+}
+
+// sources is the text of every file below a folder whose name ends so.
+func sources(t *testing.T, folder, suffix string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, suffix) {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
