@@ -18,7 +18,8 @@ var (
 
 // What the tables of compatibility name as tests must be there.
 func TestTheTestsThatTheDocsNameAreThere(t *testing.T) {
-	goSources := sources(t, filepath.Join(root, "conformance/daprd"), "_test.go")
+	goSources := sources(t, filepath.Join(root, "conformance/daprd"), "_test.go") +
+		sources(t, filepath.Join(root, "deploy"), "_test.go")
 	for document, atLeast := range map[string]int{"README.md": 8, "docs/dapr.md": 20} {
 		text, err := os.ReadFile(filepath.Join(root, document))
 		if err != nil {
