@@ -191,3 +191,18 @@ func TestInitOutlivesTheCallThatBeganIt(t *testing.T) {
 		}
 	})
 }
+
+// Its refusal was on the way while another call repeated Init.
+func TestACallRefusedBeforeAnInitThatSucceededSendsNone(t *testing.T) {
+	component := &forgetful{answerInit: func(context.Context) error { return nil }}
+	i := newInstance(component, nil, testTimeout)
+	seen := i.generation.Load()
+	for range 2 {
+		if err := i.initAfter(t.Context(), seen); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if component.inits != 1 {
+		t.Errorf("Init was sent %d times", component.inits)
+	}
+}
