@@ -1,25 +1,21 @@
 //! Asking an app for its health, over HTTP and over gRPC.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use http::{Request, Uri, uri::PathAndQuery};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
-use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
-use super::app_health::AppProbe;
+use super::{
+    app_client::{AppChannel, AppChannelError, AppClient},
+    app_health::AppProbe,
+    passthrough::chain,
+};
 
 const GRPC_METHOD: &str = "/dapr.proto.runtime.v1.AppCallbackHealthCheck/HealthCheck";
 /// An answer's body is read, so that the connection can be used again, but no
 /// further than this.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why an app cannot be asked; names the flag and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,31 +23,27 @@ pub enum AppProbeError {
     /// The path does not begin with a slash, or has what no path has.
     #[error("--app-health-check-path {0:?} is no path; write for example /healthz")]
     Path(String),
-    /// The app's address is none.
-    #[error("{0:?} is no address of an app; see --app-channel-address and --app-port")]
-    Address(String),
+    /// The app cannot be called at all.
+    #[error(transparent)]
+    Channel(#[from] AppChannelError),
 }
 
 /// GETs a path of the app's: any 2xx is healthy.
 #[derive(Debug)]
 pub struct HttpProbe {
-    client: Client<HttpConnector, Empty<Bytes>>,
+    client: AppClient<Empty<Bytes>>,
     url: Uri,
 }
 
 impl HttpProbe {
-    /// Asks the app at `authority` (`host:port`), over HTTP/1.1 or, if `h2c`,
-    /// over HTTP/2 without TLS.
-    pub fn new(authority: &str, path: &str, h2c: bool) -> Result<Self, AppProbeError> {
+    /// Asks the app for `path`, over its own kind of HTTP.
+    pub fn new(app: &AppChannel, path: &str) -> Result<Self, AppProbeError> {
         let bad_path = || AppProbeError::Path(path.to_owned());
         if !path.starts_with('/') {
             return Err(bad_path());
         }
         let path: PathAndQuery = path.parse().map_err(|_| bad_path())?;
-        let url = Uri::builder().scheme("http").authority(authority).path_and_query(path);
-        let url = url.build().map_err(|_| AppProbeError::Address(authority.to_owned()))?;
-        let client = Client::builder(TokioExecutor::new()).http2_only(h2c).build_http();
-        Ok(Self { client, url })
+        Ok(Self { client: app.client()?, url: app.url(path)? })
     }
 }
 
@@ -60,7 +52,7 @@ impl AppProbe for HttpProbe {
     async fn probe(&self) -> Result<(), String> {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = self.url.clone();
-        let answer = self.client.request(request).await.map_err(|error| error.to_string())?;
+        let answer = self.client.request(request).await.map_err(|error| chain(&error))?;
         let status = answer.status();
         if !status.is_success() {
             return Err(format!("{} answered {status}", self.url));
@@ -73,22 +65,24 @@ impl AppProbe for HttpProbe {
 
 /// Calls the app's `AppCallbackHealthCheck/HealthCheck`: OK is healthy.
 #[derive(Debug)]
-pub struct GrpcProbe(Channel);
+pub struct GrpcProbe {
+    client: AppClient<tonic::body::Body>,
+    origin: Uri,
+}
 
 impl GrpcProbe {
-    /// Asks the app at `authority` (`host:port`). Must be called within a
-    /// runtime.
-    pub fn new(authority: &str) -> Result<Self, AppProbeError> {
-        let endpoint = Endpoint::from_shared(format!("http://{authority}"))
-            .map_err(|_| AppProbeError::Address(authority.to_owned()))?;
-        Ok(Self(endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy()))
+    /// Asks the app over its own kind of gRPC.
+    pub fn new(app: &AppChannel) -> Result<Self, AppProbeError> {
+        let origin = app.url(PathAndQuery::from_static("/"))?;
+        Ok(Self { client: app.client()?, origin })
     }
 }
 
 #[async_trait]
 impl AppProbe for GrpcProbe {
     async fn probe(&self) -> Result<(), String> {
-        let mut client = tonic::client::Grpc::new(self.0.clone());
+        let mut client =
+            tonic::client::Grpc::with_origin(self.client.clone(), self.origin.clone());
         client.ready().await.map_err(|error| error.to_string())?;
         let method = PathAndQuery::from_static(GRPC_METHOD);
         // Both messages are google.protobuf.Empty.
@@ -115,6 +109,11 @@ mod tests {
     use tokio::{net::TcpListener, task::AbortHandle};
 
     use super::*;
+    use crate::sidecar::{AppProtocol, auth::Token};
+
+    fn channel(address: &str, port: u16, protocol: AppProtocol) -> AppChannel {
+        AppChannel::new(address, port, protocol, Token::default())
+    }
 
     /// An app that is gone with the test.
     struct App(SocketAddr, AbortHandle);
@@ -127,8 +126,8 @@ mod tests {
             Self(address, server.abort_handle())
         }
 
-        fn authority(&self) -> String {
-            self.0.to_string()
+        fn speaking(&self, protocol: AppProtocol) -> AppChannel {
+            channel(&self.0.ip().to_string(), self.0.port(), protocol)
         }
     }
 
@@ -145,9 +144,9 @@ mod tests {
             .route("/moved", get(|| async { StatusCode::FOUND }))
             .route("/sick", get(|| async { StatusCode::SERVICE_UNAVAILABLE }));
         let app = App::serve(router).await;
-        for h2c in [false, true] {
-            let probe =
-                async |path| HttpProbe::new(&app.authority(), path, h2c).unwrap().probe().await;
+        for protocol in [AppProtocol::Http, AppProtocol::H2c] {
+            let app = app.speaking(protocol);
+            let probe = async |path| HttpProbe::new(&app, path).unwrap().probe().await;
             assert_eq!(probe("/ok").await, Ok(()));
             for sick in ["/moved", "/sick", "/absent"] {
                 let why = probe(sick).await.unwrap_err();
@@ -168,7 +167,7 @@ mod tests {
             ([("content-type", "application/grpc")], Body::new(body))
         };
         let app = App::serve(Router::new().route(GRPC_METHOD, post(answer))).await;
-        GrpcProbe::new(&app.authority()).unwrap().probe().await
+        GrpcProbe::new(&app.speaking(AppProtocol::Grpc)).unwrap().probe().await
     }
 
     #[tokio::test]
@@ -176,23 +175,32 @@ mod tests {
         assert_eq!(grpc_answer(0).await, Ok(()));
         assert!(grpc_answer(14).await.unwrap_err().starts_with("Unavailable"));
         let unaware = App::serve(Router::new()).await;
-        let why = GrpcProbe::new(&unaware.authority()).unwrap().probe().await.unwrap_err();
+        let why = GrpcProbe::new(&unaware.speaking(AppProtocol::Grpc))
+            .unwrap()
+            .probe()
+            .await
+            .unwrap_err();
         assert!(why.starts_with("Unimplemented"), "{why}");
     }
 
     #[tokio::test]
     async fn an_app_that_is_not_there_is_not_healthy() {
         let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let http = HttpProbe::new(&nobody.to_string(), "/healthz", false).unwrap();
-        assert!(http.probe().await.is_err());
-        assert!(GrpcProbe::new(&nobody.to_string()).unwrap().probe().await.is_err());
+        let nobody = |protocol| channel("127.0.0.1", nobody.port(), protocol);
+        let http = HttpProbe::new(&nobody(AppProtocol::Http), "/healthz").unwrap();
+        let why = http.probe().await.unwrap_err();
+        assert!(why.contains("refused"), "{why}");
+        let grpc = GrpcProbe::new(&nobody(AppProtocol::Grpc)).unwrap();
+        assert!(grpc.probe().await.is_err());
     }
 
     #[test]
     fn what_is_no_path_or_address_is_refused() {
-        let refused = |authority, path| HttpProbe::new(authority, path, false).unwrap_err();
-        assert!(matches!(refused("h:1", "healthz"), AppProbeError::Path(_)));
-        assert!(matches!(refused("h:1", "/a b"), AppProbeError::Path(_)));
-        assert!(matches!(refused("h h", "/healthz"), AppProbeError::Address(_)));
+        let app = |address| channel(address, 1, AppProtocol::Http);
+        let refused = |address, path| HttpProbe::new(&app(address), path).unwrap_err();
+        assert!(matches!(refused("h", "healthz"), AppProbeError::Path(_)));
+        assert!(matches!(refused("h", "/a b"), AppProbeError::Path(_)));
+        assert!(matches!(refused("h h", "/healthz"), AppProbeError::Channel(_)));
+        assert!(GrpcProbe::new(&app("h h")).is_err());
     }
 }

@@ -9,25 +9,23 @@ use std::{sync::Arc, time::Duration};
 
 use axum::body::Body;
 use backon::{ExponentialBuilder, Retryable as _};
-use http::{HeaderValue, Method, Request, StatusCode, header};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header, uri::PathAndQuery};
 use leasehold_proto::locks::{self as proto, lock_events_client::LockEventsClient};
 use serde_json::json;
 use tokio::{
     sync::{Semaphore, mpsc},
     time::timeout,
 };
-use tonic::{
-    Code,
-    metadata::MetadataValue,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Code, metadata::MetadataValue};
 use tracing::{debug, warn};
 
-use super::{auth, auth::Token, held::LostLock};
+use super::{
+    app_client::{AppChannel, AppChannelError, AppClient},
+    auth,
+    auth::Token,
+    held::LostLock,
+    passthrough::chain,
+};
 
 /// How many notices may wait for the app; more are dropped and logged.
 pub const NOTICES_MAX: usize = 10_000;
@@ -39,19 +37,6 @@ const TRIES_MAX: usize = 3;
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(200);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 const PATH: &str = "/leasehold/lock-lost";
-
-/// Where the app listens.
-#[derive(Clone, Debug)]
-pub struct AppChannel {
-    /// `host:port`.
-    pub authority: String,
-    /// Whether it speaks gRPC there, or else HTTP.
-    pub grpc: bool,
-    /// Whether its HTTP is HTTP/2 without TLS.
-    pub h2c: bool,
-    /// Sent along with every call (`APP_API_TOKEN`).
-    pub token: Token,
-}
 
 /// Why a notice did not reach the app.
 #[derive(Debug, thiserror::Error)]
@@ -65,8 +50,8 @@ enum NotTold {
 }
 
 enum Caller {
-    Http(Client<HttpConnector, Body>, AppChannel),
-    Grpc(LockEventsClient<Channel>, Token),
+    Http(AppClient<Body>, Uri, Token),
+    Grpc(LockEventsClient<AppClient<tonic::body::Body>>, Token),
 }
 
 /// Tells the app every notice of `queue` until it is closed. Without a channel
@@ -75,7 +60,7 @@ pub async fn run(mut queue: mpsc::Receiver<LostLock>, app: Option<AppChannel>) {
     let caller = app.and_then(|app| match Caller::new(app) {
         Ok(caller) => Some(Arc::new(caller)),
         Err(error) => {
-            warn!(%error, "the app's address is no address; it is not told of lost locks");
+            warn!(%error, "the app cannot be told of lost locks");
             None
         }
     });
@@ -91,19 +76,14 @@ pub async fn run(mut queue: mpsc::Receiver<LostLock>, app: Option<AppChannel>) {
 }
 
 impl Caller {
-    fn new(app: AppChannel) -> Result<Self, tonic::transport::Error> {
-        if app.grpc {
-            let channel = Endpoint::from_shared(format!("http://{}", app.authority))?
-                .connect_timeout(TRY_TIMEOUT)
-                .connect_lazy();
-            return Ok(Self::Grpc(LockEventsClient::new(channel), app.token));
+    fn new(app: AppChannel) -> Result<Self, AppChannelError> {
+        if app.protocol.is_grpc() {
+            let origin = app.url(PathAndQuery::from_static("/"))?;
+            let client = LockEventsClient::with_origin(app.client()?, origin);
+            return Ok(Self::Grpc(client, app.token));
         }
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(IN_FLIGHT_MAX)
-            .http2_only(app.h2c)
-            .build_http();
-        Ok(Self::Http(client, app))
+        let url = app.url(PathAndQuery::from_static(PATH))?;
+        Ok(Self::Http(app.client()?, url, app.token))
     }
 
     async fn tell(&self, lost: &LostLock) {
@@ -133,15 +113,16 @@ impl Caller {
 
     async fn try_to_tell(&self, lost: &LostLock) -> Result<(), NotTold> {
         match self {
-            Self::Http(client, app) => post(client, app, lost).await,
+            Self::Http(client, url, token) => post(client, url, token, lost).await,
             Self::Grpc(client, token) => call(client.clone(), token, lost).await,
         }
     }
 }
 
 async fn post(
-    client: &Client<HttpConnector, Body>,
-    app: &AppChannel,
+    client: &AppClient<Body>,
+    url: &Uri,
+    token: &Token,
     lost: &LostLock,
 ) -> Result<(), NotTold> {
     let body = json!({
@@ -153,16 +134,16 @@ async fn post(
     });
     let mut request = Request::builder()
         .method(Method::POST)
-        .uri(format!("http://{}{PATH}", app.authority))
+        .uri(url.clone())
         .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(secret) = app.token.secret() {
+    if let Some(secret) = token.secret() {
         request = request.header(auth::HEADER, secret);
     }
     let request = request
         .body(Body::from(body.to_string()))
         .map_err(|error| NotTold::NotTaken(error.to_string()))?;
     let response =
-        client.request(request).await.map_err(|error| NotTold::Failed(error.to_string()))?;
+        client.request(request).await.map_err(|error| NotTold::Failed(chain(&error)))?;
     match response.status() {
         status if status.is_success() => Ok(()),
         status @ (StatusCode::NOT_FOUND
@@ -173,7 +154,7 @@ async fn post(
 }
 
 async fn call(
-    mut client: LockEventsClient<Channel>,
+    mut client: LockEventsClient<AppClient<tonic::body::Body>>,
     token: &Token,
     lost: &LostLock,
 ) -> Result<(), NotTold> {

@@ -9,7 +9,8 @@ use tower::util::BoxCloneSyncService;
 use tracing::warn;
 
 use super::{
-    AppProtocol, Hooks, ListenError, Options, Sidecar, SidecarArgs,
+    Hooks, ListenError, Options, Sidecar, SidecarArgs,
+    app_client::AppChannelError,
     app_health::AppHealthChecks,
     app_probe::{AppProbeError, GrpcProbe, HttpProbe},
     loader::{LoadStoreError, Loader},
@@ -44,6 +45,12 @@ impl From<LoadError> for StartError {
 
 impl From<EndpointError> for StartError {
     fn from(error: EndpointError) -> Self {
+        Self::Configuration(error.to_string())
+    }
+}
+
+impl From<AppChannelError> for StartError {
+    fn from(error: AppChannelError) -> Self {
         Self::Configuration(error.to_string())
     }
 }
@@ -92,6 +99,9 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
         warn!("{warning}");
     }
     let options = args.options(|name| env::var(name).ok());
+    if let Some(app) = &options.app {
+        app.check()?;
+    }
     let daprd = Daprd::of(args)?;
     let healthy = healthy(args, &options)?;
     let surroundings = Surroundings::of_process(Some(&args.app_id));
@@ -174,13 +184,10 @@ fn healthy(args: &SidecarArgs, options: &Options) -> Result<watch::Receiver<bool
         timeout: Duration::from_millis(args.app_health_probe_timeout.into()),
         threshold: args.app_health_threshold,
     };
-    let started = match args.app_protocol {
-        AppProtocol::Grpc => checks.start(Arc::new(GrpcProbe::new(&app.authority)?)),
-        AppProtocol::Http | AppProtocol::H2c => {
-            let h2c = args.app_protocol == AppProtocol::H2c;
-            let probe = HttpProbe::new(&app.authority, &args.app_health_check_path, h2c)?;
-            checks.start(Arc::new(probe))
-        }
+    let started = if app.protocol.is_grpc() {
+        checks.start(Arc::new(GrpcProbe::new(app)?))
+    } else {
+        checks.start(Arc::new(HttpProbe::new(app, &args.app_health_check_path)?))
     };
     started.map_err(|error| StartError::Configuration(error.to_string()))
 }

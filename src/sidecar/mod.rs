@@ -9,6 +9,7 @@
 pub mod alpha1;
 pub mod alpha2;
 mod app;
+pub mod app_client;
 pub mod app_health;
 pub mod app_probe;
 pub mod auth;

@@ -4,7 +4,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use super::{auth::Token, callback::AppChannel, daprd_flags::DaprdFlags};
+use super::{app_client::AppChannel, auth::Token, daprd_flags::DaprdFlags};
 
 /// Speak the Dapr API to an app: lock calls are served here, every other call
 /// is passed on to the daprd behind it, if there is one.
@@ -81,8 +81,29 @@ pub enum AppProtocol {
     Http,
     /// HTTP/2 without TLS.
     H2c,
+    /// HTTP/1 over TLS; the app's certificate is not checked.
+    Https,
     /// gRPC.
     Grpc,
+    /// gRPC over TLS; the app's certificate is not checked.
+    Grpcs,
+}
+
+impl AppProtocol {
+    /// Whether the app is called by gRPC, or else by HTTP.
+    pub(super) fn is_grpc(self) -> bool {
+        matches!(self, Self::Grpc | Self::Grpcs)
+    }
+
+    /// Whether the connection is encrypted.
+    pub(super) fn is_tls(self) -> bool {
+        matches!(self, Self::Https | Self::Grpcs)
+    }
+
+    /// Whether it is HTTP/2 from the first byte.
+    pub(super) fn is_http2(self) -> bool {
+        !matches!(self, Self::Http | Self::Https)
+    }
 }
 
 /// The sidecar's own settings, checked.
@@ -123,14 +144,9 @@ impl SidecarArgs {
     #[must_use]
     pub fn options(&self, env: impl Fn(&str) -> Option<String>) -> Options {
         let token = |name| Token::new(env(name).as_deref());
-        let app = (self.app_port != 0).then(|| AppChannel {
-            authority: match self.app_channel_address.parse::<IpAddr>() {
-                Ok(IpAddr::V6(address)) => format!("[{address}]:{}", self.app_port),
-                _ => format!("{}:{}", self.app_channel_address, self.app_port),
-            },
-            grpc: self.app_protocol == AppProtocol::Grpc,
-            h2c: self.app_protocol == AppProtocol::H2c,
-            token: token("APP_API_TOKEN"),
+        let app = (self.app_port != 0).then(|| {
+            let token = token("APP_API_TOKEN");
+            AppChannel::new(&self.app_channel_address, self.app_port, self.app_protocol, token)
         });
         Options {
             app_id: self.app_id.clone(),

@@ -10,17 +10,32 @@ use axum::{
     Router,
     extract::State,
     http::{HeaderMap, StatusCode},
-    routing::post,
+    routing::{get, post},
+    serve::Listener,
 };
-use leasehold::sidecar::{Hooks, Options, auth::Token, callback::AppChannel};
+use leasehold::sidecar::{
+    AppProtocol, Hooks, Options,
+    app_client::AppChannel,
+    app_health::AppProbe as _,
+    app_probe::{GrpcProbe, HttpProbe},
+    auth::Token,
+};
 use leasehold_proto::locks::{
     LockLost, LockRequest,
     lock_events_server::{LockEvents, LockEventsServer},
 };
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::AbortHandle, time::sleep};
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::AbortHandle,
+    time::sleep,
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{ServerConfig, crypto, pki_types::PrivateKeyDer},
+    server::TlsStream,
+};
+use tonic::{Request, Response, Status, service::Routes};
 
 use crate::{
     alpha2_grpc::request,
@@ -33,8 +48,63 @@ type Told = Arc<Mutex<Vec<(Option<String>, Value)>>>;
 /// An app that is gone with the test.
 struct App {
     address: SocketAddr,
+    protocol: AppProtocol,
     told: Told,
     task: AbortHandle,
+}
+
+impl App {
+    async fn serve(router: Router, told: Told, protocol: AppProtocol) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = match protocol {
+            AppProtocol::Https | AppProtocol::Grpcs => {
+                tokio::spawn(axum::serve(TlsListener::new(listener), router).into_future())
+            }
+            _ => tokio::spawn(axum::serve(listener, router).into_future()),
+        };
+        Self { address, protocol, told, task: task.abort_handle() }
+    }
+
+    fn channel(&self) -> AppChannel {
+        let token = Token::new(Some("app secret"));
+        AppChannel::new("127.0.0.1", self.address.port(), self.protocol, token)
+    }
+}
+
+/// TLS with a certificate that nobody trusts, and for another name.
+struct TlsListener {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl TlsListener {
+    fn new(listener: TcpListener) -> Self {
+        let own = rcgen::generate_simple_self_signed(["elsewhere".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let config =
+            ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(vec![own.cert.der().clone()], key)
+                .unwrap();
+        Self { listener, acceptor: TlsAcceptor::from(Arc::new(config)) }
+    }
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        let (stream, address) = self.listener.accept().await.unwrap();
+        (self.acceptor.accept(stream).await.unwrap(), address)
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
 }
 
 impl Drop for App {
@@ -46,6 +116,10 @@ impl Drop for App {
 /// An HTTP app that gives these answers in turn, and then the last for ever.
 /// The answer 0 is none at all.
 async fn http_app(answers: &'static [u16]) -> App {
+    app_over(AppProtocol::Http, answers).await
+}
+
+async fn app_over(protocol: AppProtocol, answers: &'static [u16]) -> App {
     let told = Told::default();
     let record = async move |State(told): State<Told>, headers: HeaderMap, body: String| {
         let answer = {
@@ -61,10 +135,7 @@ async fn http_app(answers: &'static [u16]) -> App {
     };
     let app =
         Router::new().route("/leasehold/lock-lost", post(record)).with_state(told.clone());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let task = tokio::spawn(axum::serve(listener, app).into_future()).abort_handle();
-    App { address, told, task }
+    App::serve(app, told, protocol).await
 }
 
 #[derive(Clone)]
@@ -85,25 +156,21 @@ impl LockEvents for Events {
     }
 }
 
-async fn grpc_app() -> App {
+async fn grpc_app(protocol: AppProtocol) -> App {
     let told = Told::default();
     let service = LockEventsServer::new(Events(told.clone()));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = tonic::transport::Server::builder().add_service(service);
-    let serving = server.serve_with_incoming(TcpListenerStream::new(listener));
-    let task = tokio::spawn(serving).abort_handle();
-    App { address, told, task }
+    App::serve(Routes::new(service).into_axum_router(), told, protocol).await
 }
 
-async fn sidecar_of(app: &App, grpc: bool) -> Harness {
-    let channel = AppChannel {
-        authority: app.address.to_string(),
-        grpc,
-        h2c: false,
-        token: Token::new(Some("app secret")),
-    };
-    Harness::with(Options { app: Some(channel), ..options() }, Hooks::default()).await
+async fn any_app(protocol: AppProtocol) -> App {
+    match protocol {
+        AppProtocol::Grpc | AppProtocol::Grpcs => grpc_app(protocol).await,
+        _ => app_over(protocol, &[200]).await,
+    }
+}
+
+async fn sidecar_of(app: &App) -> Harness {
+    Harness::with(Options { app: Some(app.channel()), ..options() }, Hooks::default()).await
 }
 
 /// Takes a lock that is lost soon. Returns what the app should be told.
@@ -123,24 +190,46 @@ fn count(app: &App) -> usize {
 
 #[tokio::test]
 async fn an_app_is_told_over_its_own_protocol_with_its_token() {
-    for grpc in [false, true] {
-        let app = if grpc { grpc_app().await } else { http_app(&[200]).await };
-        let harness = sidecar_of(&app, grpc).await;
-        let lost = lose(&harness, "a/b|c").await;
-        eventually("it is told", || count(&app) == 1).await;
-        assert_eq!(app.told.lock().unwrap()[0], (Some("app secret".into()), lost));
+    for protocol in [AppProtocol::Http, AppProtocol::H2c, AppProtocol::Grpc] {
+        is_told(any_app(protocol).await).await;
     }
+}
+
+#[tokio::test]
+async fn an_app_that_speaks_tls_is_told_whatever_its_certificate() {
+    for protocol in [AppProtocol::Https, AppProtocol::Grpcs] {
+        is_told(any_app(protocol).await).await;
+    }
+}
+
+async fn is_told(app: App) {
+    let harness = sidecar_of(&app).await;
+    let lost = lose(&harness, "a/b|c").await;
+    eventually("it is told", || count(&app) == 1).await;
+    assert_eq!(app.told.lock().unwrap()[0], (Some("app secret".into()), lost));
+}
+
+#[tokio::test]
+async fn the_health_of_an_app_is_asked_for_over_tls() {
+    let healthy = Router::new().route("/healthz", get(StatusCode::OK));
+    let app = App::serve(healthy, Told::default(), AppProtocol::Https).await;
+    HttpProbe::new(&app.channel(), "/healthz").unwrap().probe().await.unwrap();
+
+    // An answer, if only that the app knows no such method.
+    let app = grpc_app(AppProtocol::Grpcs).await;
+    let why = GrpcProbe::new(&app.channel()).unwrap().probe().await.unwrap_err();
+    assert!(why.starts_with("Unimplemented"), "{why}");
 }
 
 #[tokio::test]
 async fn an_app_that_fails_is_told_again_but_not_for_ever() {
     let app = http_app(&[500, 503, 200]).await;
-    let harness = sidecar_of(&app, false).await;
+    let harness = sidecar_of(&app).await;
     lose(&harness, "r").await;
     eventually("it is told", || count(&app) == 3).await;
 
     let app = http_app(&[500]).await;
-    let harness = sidecar_of(&app, false).await;
+    let harness = sidecar_of(&app).await;
     lose(&harness, "r").await;
     eventually("it is tried", || count(&app) == 3).await;
     sleep(Duration::from_secs(2)).await;
@@ -150,7 +239,7 @@ async fn an_app_that_fails_is_told_again_but_not_for_ever() {
 #[tokio::test]
 async fn an_app_without_the_route_is_asked_once() {
     let app = http_app(&[404]).await;
-    let harness = sidecar_of(&app, false).await;
+    let harness = sidecar_of(&app).await;
     lose(&harness, "r").await;
     eventually("it is told", || count(&app) == 1).await;
     sleep(Duration::from_secs(1)).await;
@@ -160,7 +249,7 @@ async fn an_app_without_the_route_is_asked_once() {
 #[tokio::test]
 async fn an_app_that_hangs_holds_up_nothing() {
     let app = http_app(&[0]).await;
-    let harness = sidecar_of(&app, false).await;
+    let harness = sidecar_of(&app).await;
     for lock in 0..100 {
         lose(&harness, &format!("r{lock}")).await;
     }
@@ -173,7 +262,7 @@ async fn an_app_that_hangs_holds_up_nothing() {
 #[tokio::test]
 async fn an_app_that_is_not_there_is_no_problem() {
     let app = http_app(&[200]).await;
-    let harness = sidecar_of(&app, false).await;
+    let harness = sidecar_of(&app).await;
     app.task.abort();
     lose(&harness, "r").await;
     eventually("it is released", || harness.memory.records() == 0).await;

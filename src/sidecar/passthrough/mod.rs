@@ -23,3 +23,4 @@ pub(super) use client::{PassingClient, http1 as http1_client};
 pub use endpoint::{Endpoint, EndpointError};
 pub use grpc::GrpcPassthrough;
 pub use http1::HttpPassthrough;
+pub(super) use refusal::chain;

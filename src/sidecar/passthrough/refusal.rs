@@ -75,7 +75,7 @@ impl std::fmt::Display for Refusal {
 }
 
 /// An error with its causes, outermost first.
-pub(super) fn chain(error: &dyn Error) -> String {
+pub(in crate::sidecar) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
