@@ -5,14 +5,22 @@
 //! response that is dropped before that (the caller cancelled, the connection
 //! is gone) releases its grant at once.
 //!
-//! HTTP/2 polls a whole answer ahead of the socket, and drops what it has not
-//! written when it then reads that the caller cancelled. So the end of an
-//! answer whose caller may well have gone meanwhile is held back until the
-//! connection has written its beginning.
+//! A transport takes an answer ahead of the socket. Where that matters, because
+//! the grant would outlive its caller for long, the connection's writes tell
+//! more ([`Delivery::once_written`]):
+//!
+//! - HTTP/2 drops what it has not written when it reads that the caller
+//!   cancelled. So the end of the answer is held back until its beginning has
+//!   been written: until the transport let go of the data, has flushed after
+//!   that, and does not then drop the body because of a cancellation.
+//! - HTTP/1 has one answer at a time, so the next flush tells of it. The grant
+//!   counts as held from before the write, because its bearer may use it before
+//!   this process hears of the flush, and is released if the connection ends
+//!   without one.
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     task::{Context, Poll, ready},
 };
 
@@ -23,55 +31,121 @@ use http_body::{Body, Frame, SizeHint};
 use super::writes::Writes;
 use crate::lock::Receipt;
 
-type Accept = Box<dyn FnOnce() + Send>;
+/// What is done when the answer is written; undone by dropping it.
+type Keep = Box<dyn FnOnce() + Send>;
+/// What is done when the transport takes the answer; dropped if it does not.
+type Accept = Box<dyn FnOnce() -> Keep + Send>;
 
 /// A grant on its way to the caller. Clones share one grant; dropping the last
 /// without having accepted it releases the grant.
 #[derive(Clone)]
 pub(crate) struct Delivery {
     accept: Arc<Mutex<Option<Accept>>>,
-    /// The writes of the connection, if the end is to wait for one of them.
+    /// The writes of the connection, if they are to be waited for.
     writes: Option<Writes>,
 }
 
 impl Delivery {
-    /// What is done when the transport took the answer. What it owns is
-    /// dropped instead if it did not.
-    pub(crate) fn new(accept: impl FnOnce() + Send + 'static) -> Self {
-        Self { accept: Arc::new(Mutex::new(Some(Box::new(accept)))), writes: None }
+    /// `accept` is called when the transport takes the answer, what it returns
+    /// when the answer is written. Both are dropped instead if that does not
+    /// happen, which must release the grant.
+    pub(crate) fn new<K>(accept: impl FnOnce() -> K + Send + 'static) -> Self
+    where
+        K: FnOnce() + Send + 'static,
+    {
+        let accept: Accept = Box::new(move || Box::new(accept()));
+        Self { accept: Arc::new(Mutex::new(Some(accept))), writes: None }
     }
 
     /// A grant that is only to be received.
     pub(crate) fn of(receipt: Receipt) -> Self {
-        Self::new(move || receipt.accept())
+        Self::new(move || move || receipt.accept())
     }
 
-    /// Has the end of the answer wait until the connection has written its
-    /// beginning.
+    /// Has the grant released also if the answer was taken but not written.
     pub(crate) fn once_written(self, writes: Option<Writes>) -> Self {
         Self { writes, ..self }
     }
 
     fn accept(&self) {
         let accept = self.accept.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(accept) = accept {
-            accept();
+        let Some(keep) = accept.map(|accept| accept()) else { return };
+        match &self.writes {
+            Some(writes) if !writes.is_http2() => writes.at_flush(keep),
+            _ => keep(),
         }
+    }
+
+    /// The writes that the answer's end has to wait for.
+    fn held_back_by(&self) -> Option<&Writes> {
+        self.writes.as_ref().filter(|writes| writes.is_http2())
     }
 }
 
 /// Ties the delivery in a response's extensions, if any, to its body.
 pub(crate) fn settle<B>(mut response: Response<B>) -> Response<Settling<B>> {
     let delivery = response.extensions_mut().remove::<Delivery>();
-    response.map(|inner| Settling { inner, delivery, data_at: None })
+    response.map(|inner| Settling { inner, delivery, sent: None })
 }
 
 /// A body that settles its delivery when it has been polled to its end.
 pub(crate) struct Settling<B> {
     inner: B,
     delivery: Option<Delivery>,
-    /// How many writes there were when the transport took the data.
-    data_at: Option<u64>,
+    sent: Option<Sent>,
+}
+
+/// Data that the transport was given.
+struct Sent {
+    watched: Arc<Watched>,
+    is_written: bool,
+}
+
+/// How many flushes there were when the transport let go of its data: it had
+/// then put all of it together with what it writes next, or dropped it.
+#[derive(Default)]
+struct Watched(OnceLock<u64>);
+
+/// Data that tells when the transport lets go of it.
+struct WatchedData {
+    data: Bytes,
+    watched: Arc<Watched>,
+    writes: Writes,
+}
+
+impl AsRef<[u8]> for WatchedData {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Drop for WatchedData {
+    fn drop(&mut self) {
+        let _ = self.watched.0.set(self.writes.flushes());
+    }
+}
+
+impl Sent {
+    fn new(data: Bytes, writes: &Writes) -> (Bytes, Self) {
+        let watched = Arc::new(Watched::default());
+        let data = WatchedData { data, watched: Arc::clone(&watched), writes: writes.clone() };
+        (Bytes::from_owner(data), Self { watched, is_written: false })
+    }
+
+    /// Ready when the data is written and the transport did not drop it.
+    fn poll_written(&mut self, writes: &Writes, context: &mut Context<'_>) -> Poll<()> {
+        if self.is_written {
+            return Poll::Ready(());
+        }
+        let is_written =
+            || self.watched.0.get().is_some_and(|before| writes.flushes() > *before);
+        ready!(writes.poll_until(is_written, context));
+        // Dropped data looks the same. The transport knows of a cancellation by
+        // now, and drops the body instead of polling it once more.
+        self.is_written = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for Settling<B> {
@@ -79,30 +153,39 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Settling<B> {
     type Error = B::Error;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let writes = self.delivery.as_ref().and_then(|delivery| delivery.writes.clone());
-        if let (Some(writes), Some(count)) = (&writes, self.data_at) {
-            ready!(writes.poll_more_than(count, context));
+        let this = self.get_mut();
+        let writes = this.delivery.as_ref().and_then(Delivery::held_back_by).cloned();
+        if let (Some(writes), Some(sent)) = (&writes, &mut this.sent) {
+            ready!(sent.poll_written(writes, context));
         }
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
+        let mut frame = ready!(Pin::new(&mut this.inner).poll_frame(context));
         let ended = match &frame {
             None => true,
             Some(Ok(frame)) if frame.is_trailers() => true,
             // HTTP/1 asks for no more once it has as much as it announced.
-            Some(Ok(_)) => writes.is_none() && self.inner.is_end_stream(),
+            Some(Ok(_)) => writes.is_none() && this.inner.is_end_stream(),
             Some(Err(_)) => {
-                self.delivery = None;
+                this.delivery = None;
                 false
             }
         };
         if ended {
-            if let Some(delivery) = self.delivery.take() {
+            if let Some(delivery) = this.delivery.take() {
                 delivery.accept();
             }
-        } else {
-            self.data_at = writes.as_ref().map(Writes::count);
+        } else if let Some(writes) = &writes {
+            frame = frame.map(|frame| {
+                frame.map(|frame| {
+                    frame.map_data(|data| {
+                        let (data, sent) = Sent::new(data, writes);
+                        this.sent = Some(sent);
+                        data
+                    })
+                })
+            });
         }
         Poll::Ready(frame)
     }
@@ -126,7 +209,8 @@ mod tests {
     use super::*;
     use crate::{
         backend::{Context as BackendContext, memory::Memory},
-        lock::{AcquireRequest, Clock, LockError, Settings, Store},
+        edge::writes::Noted,
+        lock::{AcquireRequest, Clock, LockError, Settings, Store, UnlockRequest},
     };
 
     type Answer = Settling<Full<Bytes>>;
@@ -153,6 +237,10 @@ mod tests {
         }
     }
 
+    fn force(resource: &str) -> UnlockRequest {
+        UnlockRequest { resource_id: resource.into(), lock_id: String::new(), force: true }
+    }
+
     fn poll(body: &mut Answer) -> Poll<Option<Result<Frame<Bytes>, std::convert::Infallible>>> {
         Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
     }
@@ -175,21 +263,49 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_grant_whose_answer_was_taken_but_not_written_is_released() {
         let store = store();
-        let mut body = response(&store, Some(Writes::default())).await;
-        assert!(poll(&mut body).is_ready());
+        let writes = Writes::default();
+        let mut body = response(&store, Some(writes.clone())).await;
+        let Poll::Ready(Some(Ok(data))) = poll(&mut body) else { panic!("no data") };
+        // What others on the connection write says nothing of this answer.
+        writes.note_flush();
         assert!(poll(&mut body).is_pending() && !body.is_end_stream());
-        // As the transport does when it then reads that the caller cancelled.
+        // The transport reads that the caller cancelled: it drops the data,
+        // and the body at its next turn, whatever is written in between.
+        drop(data);
+        writes.note_flush();
+        assert!(poll(&mut body).is_pending());
         drop(body);
         expect_held(&store, false).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_over_http1_is_settled_by_the_next_flush() {
+        let store = store();
+        for written in [true, false] {
+            let stream = Noted::new(tokio::io::sink());
+            let writes = stream.writes().of(http::Version::HTTP_11);
+            let mut body = response(&store, Some(writes.clone())).await;
+            assert!(poll(&mut body).is_ready() && body.is_end_stream());
+            drop(body);
+            if written {
+                writes.note_flush();
+            }
+            drop(stream);
+            expect_held(&store, written).await;
+            store.unlock(force("r")).await.ok();
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_end_follows_once_the_beginning_is_written() {
         let (store, writes) = (store(), Writes::default());
         let mut body = response(&store, Some(writes.clone())).await;
-        assert!(poll(&mut body).is_ready());
+        let Poll::Ready(Some(Ok(data))) = poll(&mut body) else { panic!("no data") };
         assert!(poll(&mut body).is_pending());
-        writes.note(&Poll::Ready(Ok(1)));
+        drop(data);
+        assert!(poll(&mut body).is_pending());
+        writes.note_flush();
+        assert!(poll(&mut body).is_pending(), "the transport looks for a cancellation first");
         assert!(matches!(poll(&mut body), Poll::Ready(None)) && body.is_end_stream());
         drop(body);
         expect_held(&store, true).await;

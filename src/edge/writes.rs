@@ -1,56 +1,124 @@
 //! What a connection has written, for those who must know that it has.
+//!
+//! A transport flushes its socket only when it has written all that it had put
+//! together until then, so flushes are what is counted.
 
 use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
 };
 
+use http::Version;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What is done once all that was put together has been written; dropped
+/// without that if the connection ends before.
+type Kept = Box<dyn FnOnce() + Send>;
 
 /// The writes of one connection; travels with each of its requests. Cheap to
 /// clone.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Writes(Arc<Shared>);
+#[derive(Clone, Debug)]
+pub(crate) struct Writes {
+    shared: Arc<Shared>,
+    is_http2: bool,
+}
 
 #[derive(Debug, Default)]
 struct Shared {
-    count: AtomicU64,
+    flushes: AtomicU64,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
     /// At most one for each open stream.
-    waiting: Mutex<Vec<Waker>>,
+    wakers: Vec<Waker>,
+    /// At most one for a connection that answers one call at a time.
+    kept: Vec<Kept>,
+    closed: bool,
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting").field("closed", &self.closed).finish_non_exhaustive()
+    }
+}
+
+impl Default for Writes {
+    fn default() -> Self {
+        Self { shared: Arc::default(), is_http2: true }
+    }
 }
 
 impl Writes {
-    /// Notes what came of a write to the socket.
-    pub(super) fn note(&self, written: &Poll<io::Result<usize>>) {
-        if matches!(written, Poll::Ready(Ok(_))) {
-            self.0.count.fetch_add(1, Ordering::SeqCst);
-            let waiting = std::mem::take(
-                &mut *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner),
-            );
-            waiting.into_iter().for_each(Waker::wake);
-        }
+    /// The same, for a request of this version.
+    pub(crate) fn of(&self, version: Version) -> Self {
+        Self { is_http2: version == Version::HTTP_2, ..self.clone() }
     }
 
-    /// How many there were so far.
-    pub(crate) fn count(&self) -> u64 {
-        self.0.count.load(Ordering::SeqCst)
+    /// Whether answers are taken ahead of the socket, and dropped if the caller
+    /// cancels before they are written.
+    pub(super) fn is_http2(&self) -> bool {
+        self.is_http2
     }
 
-    /// Ready once there were more than `count`.
-    pub(crate) fn poll_more_than(&self, count: u64, context: &mut Context<'_>) -> Poll<()> {
-        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.count() > count {
+    /// Notes that all that was put together has been written.
+    pub(super) fn note_flush(&self) {
+        self.shared.flushes.fetch_add(1, Ordering::SeqCst);
+        let (wakers, kept) = {
+            let mut waiting = self.waiting();
+            (std::mem::take(&mut waiting.wakers), std::mem::take(&mut waiting.kept))
+        };
+        kept.into_iter().for_each(|keep| keep());
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// How many flushes there were so far.
+    pub(super) fn flushes(&self) -> u64 {
+        self.shared.flushes.load(Ordering::SeqCst)
+    }
+
+    /// Ready once `is_written` says so, which is asked again at every flush.
+    pub(super) fn poll_until(
+        &self,
+        is_written: impl Fn() -> bool,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        let mut waiting = self.waiting();
+        if is_written() {
             return Poll::Ready(());
         }
-        if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-            waiting.push(context.waker().clone());
+        if !waiting.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+            waiting.wakers.push(context.waker().clone());
         }
         Poll::Pending
+    }
+
+    /// Has this done at the next flush, or dropped if there is none.
+    pub(super) fn at_flush(&self, keep: Kept) {
+        let mut waiting = self.waiting();
+        if !waiting.closed {
+            waiting.kept.push(keep);
+        }
+    }
+
+    /// No more is written.
+    fn close(&self) {
+        let kept = {
+            let mut waiting = self.waiting();
+            waiting.closed = true;
+            std::mem::take(&mut waiting.kept)
+        };
+        drop(kept);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -72,6 +140,12 @@ impl<S> Noted<S> {
     }
 }
 
+impl<S> Drop for Noted<S> {
+    fn drop(&mut self) {
+        self.writes.close();
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -88,9 +162,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, buffer);
-        self.writes.note(&written);
-        written
+        Pin::new(&mut self.stream).poll_write(context, buffer)
     }
 
     fn poll_write_vectored(
@@ -98,9 +170,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
-        self.writes.note(&written);
-        written
+        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -108,7 +178,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.writes.note_flush();
+        }
+        flushed
     }
 
     fn poll_shutdown(
@@ -121,29 +195,45 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
+    use std::{future::poll_fn, sync::atomic::AtomicBool};
+
+    use tokio::io::AsyncWriteExt as _;
 
     use super::*;
 
     #[tokio::test]
-    async fn a_write_wakes_who_waits_for_it() {
-        let writes = Writes::default();
-        let count = writes.count();
+    async fn a_flush_wakes_who_waits_for_it_and_a_write_alone_does_not() {
+        let mut stream = Noted::new(tokio::io::sink());
+        let writes = stream.writes();
         let waiting = tokio::spawn({
             let writes = writes.clone();
-            poll_fn(move |context| writes.poll_more_than(count, context))
+            poll_fn(move |context| writes.poll_until(|| writes.flushes() > 0, context))
         });
+        stream.write_all(b"answer").await.unwrap();
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
-        writes.note(&Poll::Ready(Ok(1)));
+        stream.flush().await.unwrap();
         waiting.await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_failed_write_is_none() {
-        let writes = Writes::default();
-        writes.note(&Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())));
-        writes.note(&Poll::Pending);
-        assert_eq!(writes.count(), 0);
+    async fn what_is_to_be_kept_is_kept_at_a_flush_and_dropped_with_the_connection() {
+        let kept = |writes: &Writes| {
+            let kept = Arc::new(AtomicBool::new(false));
+            let keeping = Arc::clone(&kept);
+            writes.at_flush(Box::new(move || keeping.store(true, Ordering::SeqCst)));
+            kept
+        };
+        let mut stream = Noted::new(tokio::io::sink());
+        let writes = stream.writes();
+        let first = kept(&writes);
+        stream.flush().await.unwrap();
+        assert!(first.load(Ordering::SeqCst));
+        let second = kept(&writes);
+        drop(stream);
+        let third = kept(&writes);
+        for lost in [second, third] {
+            assert!(!lost.load(Ordering::SeqCst) && Arc::strong_count(&lost) == 1);
+        }
     }
 }

@@ -3,11 +3,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use axum::{
-    Router,
-    body::Body,
-    http::{Request, Version},
-};
+use axum::{Router, body::Body, http::Request};
 use hyper::body::Incoming;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -122,12 +118,9 @@ impl Server {
             let stream = Noted::new(stream);
             let writes = stream.writes();
             let service = server.router.map_request(move |request: Request<Incoming>| {
+                let writes = writes.of(request.version());
                 let mut request = request.map(Body::new);
-                // HTTP/1 writes an answer as it takes it; only HTTP/2 takes all
-                // of it ahead of the socket.
-                if request.version() == Version::HTTP_2 {
-                    request.extensions_mut().insert(writes.clone());
-                }
+                request.extensions_mut().insert(writes);
                 request
             });
             let connection = server.builder.serve_connection_with_upgrades(

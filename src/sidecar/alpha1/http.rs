@@ -1,7 +1,7 @@
 //! alpha1 over HTTP.
 
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     body::Body,
     extract::{Path, State},
     http::HeaderValue,
@@ -11,7 +11,10 @@ use axum::{
 use serde_json::json;
 
 use super::{Alpha1, Alpha1Error, FENCING_TOKEN, TryLock, Unlock, json};
-use crate::{edge::delivery::Delivery, sidecar::body};
+use crate::{
+    edge::{delivery::Delivery, writes::Writes},
+    sidecar::body,
+};
 
 /// The routes of alpha1, also with the trailing slash that daprd strips.
 pub fn routes(alpha1: Alpha1) -> Router {
@@ -26,6 +29,7 @@ pub fn routes(alpha1: Alpha1) -> Router {
 async fn try_lock(
     State(alpha1): State<Alpha1>,
     Path(store_name): Path<String>,
+    writes: Option<Extension<Writes>>,
     body: Body,
 ) -> Result<Response, Alpha1Error> {
     let body: json::TryLockBody = json::read(&read_body(body).await?)?;
@@ -42,7 +46,8 @@ async fn try_lock(
         if let Some(token) = granted.token {
             response.headers_mut().insert(FENCING_TOKEN, HeaderValue::from(token.get()));
         }
-        response.extensions_mut().insert(Delivery::of(granted.receipt));
+        let delivery = Delivery::of(granted.receipt);
+        response.extensions_mut().insert(delivery.once_written(writes.map(|Extension(w)| w)));
     }
     Ok(response)
 }

@@ -165,15 +165,20 @@ impl Locks {
 }
 
 impl Acquired {
-    /// Hands the grant to an answer: held from when the transport takes it. A
-    /// grant that nobody received would be renewed for ever, so the end of the
-    /// answer waits for its beginning to be written (`writes`), a try's too.
+    /// Hands the grant to an answer: held from when the transport takes it, and
+    /// released if the answer is not written (`writes`), a try's too, because a
+    /// grant that nobody received would be renewed for ever.
     #[must_use]
     pub(crate) fn deliver(self, writes: Option<Writes>) -> Delivery {
         let Self { granted, engine, holding } = self;
         Delivery::new(move || {
+            let held = engine.hold(holding);
             granted.receipt.accept();
-            engine.hold(holding);
+            move || {
+                if let Some(held) = held {
+                    held.keep();
+                }
+            }
         })
         .once_written(writes)
     }

@@ -103,8 +103,11 @@ impl Engine {
     }
 
     /// Renews a lock until it is unlocked or lost; its loss is told by notice.
-    pub fn hold(&self, holding: Holding) {
-        let _ = self.insert(holding, None);
+    /// It is released if the guard is dropped without [`HeldGuard::keep`].
+    /// `None` if it is lost already.
+    #[must_use]
+    pub fn hold(&self, holding: Holding) -> Option<HeldGuard> {
+        self.guard(holding, None)
     }
 
     /// Renews a lock for as long as the guard lives; how it ends is told to
@@ -115,12 +118,16 @@ impl Engine {
         holding: Holding,
     ) -> (Option<HeldGuard>, oneshot::Receiver<Ended>) {
         let (tell, told) = oneshot::channel();
-        let guard = self.insert(holding, Some(tell)).map(|(id, epoch)| HeldGuard {
-            engine: self.clone(),
-            id,
-            epoch,
-        });
-        (guard, told)
+        (self.guard(holding, Some(tell)), told)
+    }
+
+    fn guard(
+        &self,
+        holding: Holding,
+        stream: Option<oneshot::Sender<Ended>>,
+    ) -> Option<HeldGuard> {
+        let (id, epoch) = self.insert(holding, stream)?;
+        Some(HeldGuard { engine: self.clone(), share: Some((id, epoch)) })
     }
 
     /// From now on streams end, releasing what they hold.

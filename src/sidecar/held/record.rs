@@ -163,17 +163,26 @@ impl Record {
     }
 }
 
-/// Releases a lock when dropped: the life of a stream.
+/// Releases a lock when dropped: the life of a stream, or of an answer that is
+/// not written yet.
 #[derive(Debug)]
 pub struct HeldGuard {
     pub(super) engine: Engine,
-    pub(super) id: RecordId,
-    /// The stream's share in the record: a later stream's is another.
-    pub(super) epoch: u32,
+    /// Its share in the record: a later stream's is another.
+    pub(super) share: Option<(RecordId, u32)>,
+}
+
+impl HeldGuard {
+    /// Leaves the lock held.
+    pub fn keep(mut self) {
+        self.share = None;
+    }
 }
 
 impl Drop for HeldGuard {
     fn drop(&mut self) {
-        self.engine.abandon(self.id, self.epoch);
+        if let Some((id, epoch)) = self.share {
+            self.engine.abandon(id, epoch);
+        }
     }
 }

@@ -65,7 +65,7 @@ async fn a_lock_held_for_as_long_as_allowed_is_released_and_told() {
     let mut setup = setup();
     let granted = setup.acquire("r", TTL).await;
     let max_hold = Some(TTL * 3);
-    setup.engine.hold(Holding { max_hold, ..setup.holding("r", &granted) });
+    setup.keep(Holding { max_hold, ..setup.holding("r", &granted) });
     let lost = setup.notices.recv().await.unwrap();
     assert_eq!(lost.cause, Cause::MaxHold);
     assert_eq!(granted.since.elapsed(), TTL * 3);
@@ -77,7 +77,7 @@ async fn a_lock_held_for_as_long_as_allowed_is_released_and_told() {
 async fn without_renewal_a_lock_expires_at_its_safe_deadline() {
     let mut setup = setup();
     let granted = setup.acquire("r", TTL).await;
-    setup.engine.hold(Holding { renewed: false, ..setup.holding("r", &granted) });
+    setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
     assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Expired);
     assert_eq!(Instant::now(), safe_deadline(granted.since, TTL));
 }
@@ -88,7 +88,7 @@ async fn a_newer_grant_of_the_resource_means_that_the_older_is_lost() {
     let older = setup.acquire("r", Duration::from_secs(1)).await;
     sleep(Duration::from_secs(2)).await;
     let newer = setup.hold("r").await;
-    setup.engine.hold(setup.holding("r", &older));
+    setup.keep(setup.holding("r", &older));
     let lost = setup.notices.recv().await.unwrap();
     assert_eq!((lost.lock_id, lost.cause), (older.lock_id, Cause::Forced));
     assert_eq!(setup.engine.held(), 1);
@@ -107,7 +107,7 @@ async fn after_a_reload_the_new_backends_grant_stands_though_its_token_is_lower(
     lower.receipt.accept();
     let before = setup.hold("r").await;
     assert!(before.token > lower.token);
-    setup.engine.hold(Holding { store: reloaded, ..setup.holding("r", &lower) });
+    setup.keep(Holding { store: reloaded, ..setup.holding("r", &lower) });
     assert_eq!(setup.notices.recv().await.unwrap().lock_id, before.lock_id);
     assert_eq!(setup.engine.held(), 1);
 }
@@ -133,7 +133,7 @@ async fn a_thousand_lost_at_once_are_told_while_the_others_are_renewed() {
         granted.receipt.accept();
         let mut holding = setup.holding(&resource, &granted);
         holding.store = Arc::clone(&cut_off);
-        setup.engine.hold(holding);
+        setup.keep(holding);
     }
     let deadline = safe_deadline(Instant::now(), TTL);
     script.on_every_renewal(Some(Fault::Silent));

@@ -72,8 +72,14 @@ impl Setup {
 
     async fn hold(&self, resource: &str) -> Granted {
         let granted = self.acquire(resource, TTL).await;
-        self.engine.hold(self.holding(resource, &granted));
+        self.keep(self.holding(resource, &granted));
         granted
+    }
+
+    fn keep(&self, holding: Holding) {
+        if let Some(guard) = self.engine.hold(holding) {
+            guard.keep();
+        }
     }
 
     async fn stream(&self, resource: &str) -> (HeldGuard, oneshot::Receiver<Ended>) {

@@ -105,7 +105,7 @@ async fn a_silent_store_holds_up_no_other() {
         granted.receipt.accept();
         let mut holding = setup.holding(&resource, &granted);
         holding.store = Arc::clone(&other);
-        setup.engine.hold(holding);
+        setup.keep(holding);
     }
     setup.hold("mine").await;
     sleep(TTL * 4).await;

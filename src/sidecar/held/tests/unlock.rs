@@ -142,3 +142,15 @@ fn a_record_is_small() {
     let record = size_of::<crate::sidecar::held::record::Record>();
     assert!(record <= 320, "{record} bytes");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_answer_was_not_written_is_released() {
+    let setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    let guard = setup.engine.hold(setup.holding("r", &granted)).unwrap();
+    assert_eq!(setup.engine.held(), 1, "it can be unlocked before its answer is known of");
+    drop(guard);
+    settle().await;
+    assert!(setup.is_free("r").await);
+    assert_eq!(setup.engine.held(), 0);
+}
