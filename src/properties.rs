@@ -151,28 +151,25 @@ impl Properties {
         settings
     }
 
-    /// Ends the reading: every mistake, or else a warning for each key that
-    /// nobody asked for, naming the nearest one that was.
-    pub fn finish(self) -> Result<Vec<String>, Vec<Violation>> {
-        if !self.violations.is_empty() {
-            return Err(self.violations);
-        }
+    /// A warning for each key that nobody asked for, naming the nearest one that
+    /// was. It may be why another is missing.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
         let items = self.items.iter().filter(|(lower, _)| *lower != DAPRDS_OWN);
-        Ok(items.filter_map(|(lower, (key, _))| self.warning(lower, key)).collect())
+        items.filter_map(|(lower, (key, _))| self.warning(lower, key)).collect()
+    }
+
+    /// Ends the reading: every mistake.
+    pub fn finish(self) -> Result<(), Vec<Violation>> {
+        if self.violations.is_empty() { Ok(()) } else { Err(self.violations) }
     }
 
     fn warning(&self, lower: &str, key: &str) -> Option<String> {
         if self.known.iter().any(|known| known.to_lowercase() == lower) {
             return None;
         }
-        let nearest = self
-            .known
-            .iter()
-            .map(|known| (strsim::jaro_winkler(&known.to_lowercase(), lower), known))
-            .filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
-            .max_by(|a, b| a.0.total_cmp(&b.0));
-        Some(match nearest {
-            Some((_, known)) => {
+        Some(match nearest(lower, self.known()) {
+            Some(known) => {
                 format!("unknown metadata key {key:?} is ignored; did you mean {known:?}?")
             }
             None => format!("unknown metadata key {key:?} is ignored"),
@@ -184,6 +181,15 @@ impl fmt::Debug for Properties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.items.values().map(|(key, _)| key)).finish()
     }
+}
+
+/// The one of `known` that somebody may have meant who wrote `text`.
+pub(crate) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|known| (strsim::jaro_winkler(&known.to_lowercase(), text), known))
+        .filter(|(likeness, _)| *likeness >= LIKENESS_MIN)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, known)| known)
 }
 
 /// Reads a Go duration; `None` if it is none or is negative.
@@ -220,14 +226,16 @@ mod tests {
     fn an_unknown_key_is_a_warning_that_names_the_nearest_known_one() {
         let mut read = properties(&[("redisHots", "h"), ("zzz", "1")]);
         let _ = read.text("redisHost");
-        let warnings = read.finish().unwrap();
+        // Said also where the key that was meant is therefore missing.
+        let _ = read.required("endpoints");
+        let warnings = read.warnings();
         assert!(warnings[0].contains("\"redisHost\""), "{warnings:?}");
         assert!(!warnings[1].contains("did you mean"), "{warnings:?}");
     }
 
     #[test]
     fn the_key_that_daprd_itself_acts_on_is_no_warning() {
-        assert!(properties(&[("keyPrefix", "name")]).finish().unwrap().is_empty());
+        assert!(properties(&[("keyPrefix", "name")]).warnings().is_empty());
     }
 
     #[test]

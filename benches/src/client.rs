@@ -12,6 +12,18 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
+/// A connection over a Unix socket.
+pub(crate) async fn over_socket(socket: &Path) -> Result<Channel> {
+    let path = PathBuf::from(socket);
+    Endpoint::from_static("http://localhost")
+        .connect_with_connector(service_fn(move |_| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        }))
+        .await
+        .with_context(|| format!("connecting to {}", socket.display()))
+}
+
 /// A lock client; clones share one connection.
 #[derive(Clone)]
 pub(crate) struct Client(LockStoreClient<Channel>);
@@ -19,15 +31,7 @@ pub(crate) struct Client(LockStoreClient<Channel>);
 impl Client {
     /// Connects, and initialises the unnamed instance.
     pub(crate) async fn connect(socket: &Path, properties: &[(&str, &str)]) -> Result<Self> {
-        let path = PathBuf::from(socket);
-        let channel = Endpoint::from_static("http://localhost")
-            .connect_with_connector(service_fn(move |_| {
-                let path = path.clone();
-                async move { UnixStream::connect(path).await.map(TokioIo::new) }
-            }))
-            .await
-            .with_context(|| format!("connecting to {}", socket.display()))?;
-        let mut client = LockStoreClient::new(channel);
+        let mut client = LockStoreClient::new(over_socket(socket).await?);
         let properties =
             properties.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         client

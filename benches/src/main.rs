@@ -10,9 +10,11 @@ mod client;
 mod cycles;
 mod etcd;
 mod handover;
+mod losses;
 mod redis_work;
 mod report;
 mod servers;
+mod sidecar;
 mod weight;
 
 use std::{path::PathBuf, time::Duration};
@@ -38,6 +40,10 @@ enum Command {
     Handover(Options),
     /// Lock and unlock, and hand-over, on etcd beside the mutex of its Go client.
     Etcd(Options),
+    /// Lock and unlock through the sidecar on Redis, beside the component alone.
+    Sidecar(Options),
+    /// 100,000 locks held through the sidecar, and 1,000 of them lost at once.
+    Losses(Options),
     /// Start-up, a million held locks, and what is left of them.
     Weight(Options),
     /// The baseline, as a server: SET NX PX, and compare and delete.
@@ -87,11 +93,15 @@ async fn main() -> Result<()> {
         Command::Redis(options) => cycles::redis(&options).await,
         Command::Handover(options) => handover::redis(&options).await,
         Command::Etcd(options) => etcd::compare(&options).await,
+        Command::Sidecar(options) => sidecar::redis(&options).await,
+        Command::Losses(options) => losses::redis(&options).await,
         Command::Weight(options) => weight::memory(&options).await,
         Command::All(options) => {
             cycles::redis(&options).await?;
             handover::redis(&options).await?;
             etcd::compare(&options).await?;
+            sidecar::redis(&options).await?;
+            losses::redis(&options).await?;
             weight::memory(&options).await
         }
     }

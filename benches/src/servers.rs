@@ -15,7 +15,14 @@ use tokio::{
     net::UnixStream,
     time::Instant,
 };
+use tonic::transport::{Channel, Endpoint};
 
+use crate::client::over_socket;
+
+/// The name of the sidecar's store.
+pub(crate) const STORE: &str = "locks";
+/// The app that the sidecar is for.
+pub(crate) const APP_ID: &str = "bench";
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
 /// A child process, killed when dropped.
@@ -202,6 +209,75 @@ impl Component {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Ok(Self { server, _dir: dir, socket })
+    }
+}
+
+/// leasehold's sidecar over Redis.
+pub(crate) struct Sidecar {
+    pub(crate) server: Server,
+    _dir: TempDir,
+    listens: Listens,
+}
+
+enum Listens {
+    Port(u16),
+    Socket(PathBuf),
+}
+
+impl Sidecar {
+    /// On TCP ports of its own, with more flags.
+    pub(crate) async fn on_ports(binary: &Path, redis: &Redis, flags: &[&str]) -> Result<Self> {
+        let (grpc, http) = (free_port()?, free_port()?);
+        let (grpc_text, http_text) = (grpc.to_string(), http.to_string());
+        let mut all = vec!["--dapr-grpc-port", &grpc_text, "--dapr-http-port", &http_text];
+        all.extend(["--dapr-listen-addresses", "127.0.0.1"]);
+        all.extend(flags);
+        Self::start(binary, redis, tempfile::tempdir()?, &all, Listens::Port(grpc)).await
+    }
+
+    /// On Unix sockets.
+    pub(crate) async fn on_sockets(binary: &Path, redis: &Redis) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let socket = dir.path().join(format!("dapr-{APP_ID}-grpc.socket"));
+        let folder = dir.path().to_string_lossy().into_owned();
+        let flags = ["--unix-domain-socket", &folder];
+        Self::start(binary, redis, dir, &flags, Listens::Socket(socket)).await
+    }
+
+    async fn start(
+        binary: &Path,
+        redis: &Redis,
+        dir: TempDir,
+        flags: &[&str],
+        listens: Listens,
+    ) -> Result<Self> {
+        let yaml = format!(
+            "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {{name: {STORE}}}\n\
+             spec:\n  type: lock.redis\n  version: v1\n  metadata:\n  \
+             - {{name: redisHost, value: \"{}\"}}\n",
+            redis.host()
+        );
+        std::fs::write(dir.path().join("locks.yaml"), yaml)?;
+        let mut command = Command::new(binary);
+        command.args(["sidecar", "--app-id", APP_ID, "--resources-path"]).arg(dir.path());
+        let server = Server::start(command.args(flags).stderr(Stdio::null()))?;
+        let sidecar = Self { server, _dir: dir, listens };
+        let give_up = Instant::now() + READY_WITHIN;
+        while sidecar.channel().await.is_err() {
+            ensure!(Instant::now() < give_up, "the sidecar does not answer");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(sidecar)
+    }
+
+    /// A connection to its gRPC API.
+    pub(crate) async fn channel(&self) -> Result<Channel> {
+        Ok(match &self.listens {
+            Listens::Port(port) => {
+                Endpoint::from_shared(format!("http://127.0.0.1:{port}"))?.connect().await?
+            }
+            Listens::Socket(socket) => over_socket(socket).await?,
+        })
     }
 }
 

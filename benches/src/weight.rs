@@ -72,7 +72,8 @@ pub(crate) async fn memory(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn rss_mib(pid: u32) -> Result<f64> {
+/// A process's resident memory.
+pub(crate) fn rss_mib(pid: u32) -> Result<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib: f64 = status
         .lines()

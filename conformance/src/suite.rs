@@ -2,8 +2,9 @@
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
+    os::unix::net::UnixStream,
     panic::AssertUnwindSafe,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -57,6 +58,16 @@ impl Options {
     }
 }
 
+/// Whether anybody listens, which gRPC tells less clearly.
+fn reach(socket: &Path) -> anyhow::Result<()> {
+    UnixStream::connect(socket).map(drop).with_context(|| {
+        let socket = socket.display();
+        format!(
+            "nothing listens at {socket}; start the store, or name its socket with --socket"
+        )
+    })
+}
+
 /// The store under test, as all cases share it.
 pub(crate) struct Subject {
     pub(crate) socket: PathBuf,
@@ -99,6 +110,9 @@ impl Suite {
             instance_name.parse().context("the instance's name must be ASCII")?;
         let properties = options.component.properties.clone();
 
+        for socket in std::iter::once(&options.socket).chain(&options.second_socket) {
+            reach(socket)?;
+        }
         let connection = Connection::new(&options.socket);
         let init = |connection: &Connection| {
             let instance = Some(instance.clone());

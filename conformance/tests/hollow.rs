@@ -167,5 +167,6 @@ fn a_socket_that_nobody_serves_is_named() {
     let mut options = served.options();
     options.socket = served.folder.path().join("nobody.sock");
     let error = Suite::connect(&options).err().expect("nobody serves it");
-    assert!(format!("{error:#}").contains("nobody.sock"), "{error:#}");
+    let told = format!("{error:#}");
+    assert!(told.contains("nothing listens at") && told.contains("nobody.sock"), "{told}");
 }

@@ -14,7 +14,7 @@ use tracing::warn;
 
 use crate::{
     lock::{Backend, Clock, LockError, Settings, Store, Violation},
-    properties::Properties,
+    properties::{Properties, nearest},
 };
 
 /// Every backend there is. To add one, add its [`Kind`] here.
@@ -61,6 +61,19 @@ impl std::fmt::Debug for Kind {
     }
 }
 
+/// What to say of `lock.NAME` where no pluggable component serves it: which
+/// types there are, the nearest first if one is near.
+pub(crate) fn unknown_type(name: &str) -> String {
+    let known: Vec<_> = KINDS.iter().map(|kind| format!("lock.{}", kind.name)).collect();
+    let names = KINDS.iter().map(|kind| kind.name);
+    let meant = nearest(name, names).map(|name| format!("; did you mean lock.{name}?"));
+    format!(
+        "lock.{name} is no built-in type, which are {}{}",
+        known.join(", "),
+        meant.unwrap_or_default()
+    )
+}
+
 impl Kind {
     /// The kind of this name.
     #[must_use]
@@ -101,9 +114,10 @@ impl Kind {
         let mut properties = Properties::new(items);
         let settings = properties.settings();
         let connect = (self.read)(&mut properties);
-        for warning in properties.finish().map_err(LockError::InvalidMetadata)? {
+        for warning in properties.warnings() {
             warn!(store = self.name, "{warning}");
         }
+        properties.finish().map_err(LockError::InvalidMetadata)?;
         Ok((settings, connect))
     }
 }

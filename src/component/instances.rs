@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::future::{BoxFuture, join_all};
 use tokio::{task::JoinHandle, time::timeout};
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::lock::{LockError, Store};
 
@@ -171,9 +171,11 @@ impl Instances {
             return Err(LockError::Overloaded);
         }
         let replaced = std::mem::replace(&mut *slot.state(), State::Live { metadata, store });
-        info!(instance = name, "initialised");
         if let State::Live { store, .. } = replaced {
+            debug!(instance = name, "initialised anew, with other metadata");
             slots.replaced.push(Replaced::retire(store));
+        } else {
+            info!(instance = name, "initialised");
         }
         Ok(())
     }

@@ -36,13 +36,16 @@ pub struct Loaded {
     pub components: Vec<Component>,
     /// What was skipped because it could not be read.
     pub problems: Vec<Problem>,
+    /// What was skipped because it is not for this app: the component, where
+    /// it was read, and why.
+    pub skipped: Vec<String>,
 }
 
 /// Why nothing was read.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A folder could not be listed.
-    #[error("the resources path {} could not be read: {error}", folder.display())]
+    #[error("the resources path {} could not be read: {error}{}", folder.display(), hint(folder))]
     Folder {
         /// The folder.
         folder: PathBuf,
@@ -79,21 +82,30 @@ impl Resources {
                 }
             }
         }
-        loaded.components = self.applicable(loaded.components)?;
+        let read = std::mem::take(&mut loaded.components);
+        loaded.components = self.applicable(read, &mut loaded.skipped)?;
         Ok(loaded)
     }
 
     /// Those of this namespace and in scope. A name given twice in one
     /// namespace is an error even if the second is out of scope.
-    fn applicable(&self, all: Vec<Component>) -> Result<Vec<Component>, LoadError> {
+    fn applicable(
+        &self,
+        all: Vec<Component>,
+        skipped: &mut Vec<String>,
+    ) -> Result<Vec<Component>, LoadError> {
         let mut kept: Vec<Component> = Vec::new();
         let mut by_name: BTreeMap<String, usize> = BTreeMap::new();
         let mut duplicates = Vec::new();
         for component in all {
-            let elsewhere = self.surroundings.namespace.as_ref().is_some_and(|namespace| {
-                !component.namespace.is_empty() && component.namespace != *namespace
+            let elsewhere = self.surroundings.namespace.as_ref().filter(|namespace| {
+                !component.namespace.is_empty() && component.namespace != **namespace
             });
-            if elsewhere {
+            if let Some(namespace) = elsewhere {
+                skipped.push(format!(
+                    "{component} ({}) is of the namespace {:?}, and NAMESPACE is {namespace:?}",
+                    component.origin, component.namespace
+                ));
                 continue;
             }
             if let Some(at) = by_name.get(&component.name) {
@@ -105,10 +117,21 @@ impl Resources {
             } else if component.is_in_scope(self.surroundings.app_id.as_deref()) {
                 by_name.insert(component.name.clone(), kept.len());
                 kept.push(component);
+            } else {
+                skipped.push(format!(
+                    "{component} ({}) has the scopes {:?}, and --app-id is {:?}",
+                    component.origin,
+                    component.scopes,
+                    self.surroundings.app_id.as_deref().unwrap_or_default()
+                ));
             }
         }
         if duplicates.is_empty() { Ok(kept) } else { Err(LoadError::Duplicates(duplicates)) }
     }
+}
+
+fn hint(folder: &Path) -> &'static str {
+    if folder.is_file() { "; it is a file, give the folder that it is in" } else { "" }
 }
 
 fn yaml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {

@@ -129,7 +129,8 @@ impl Component {
             return Ok(&self.secret_store);
         }
         around.secret_store.as_deref().ok_or_else(|| {
-            "has a secretKeyRef, but auth.secretStore names no secret store; name one"
+            "has a secretKeyRef, but no secret store is named; add, beside spec, \
+             auth: {secretStore: NAME}"
                 .to_owned()
         })
     }

@@ -126,7 +126,7 @@ async fn without_a_secret_store_there_is_the_clusters_or_an_error() {
     let mut component = component("[{name: a, secretKeyRef: {name: redis}}]");
     component.secret_store = String::new();
     let error = component.properties(&around(), &Fake::default()).await.unwrap_err();
-    assert!(error.to_string().contains("auth.secretStore"), "{error}");
+    assert!(error.to_string().contains("secretStore"), "{error}");
     let mut around = around();
     around.secret_store = Some("kubernetes".to_owned());
     let fake = Fake::default();

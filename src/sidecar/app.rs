@@ -65,8 +65,9 @@ pub(super) fn http(services: Services, daprd: Option<Fallback>) -> Router {
     if daprd.is_none() {
         router = router.merge(own_routes(services.metadata));
     }
+    let has_daprd = daprd.is_some();
     let fallback = daprd.unwrap_or_else(fallback::no_daprd_http);
-    let not_this_method = fallback.clone();
+    let not_this_method = if has_daprd { fallback.clone() } else { fallback::wrong_method() };
     router
         .method_not_allowed_fallback(move |request: Request| not_this_method.oneshot(request))
         .fallback_service(fallback)

@@ -20,7 +20,9 @@ use super::{
 };
 use crate::{
     component::socket_folder,
-    manifest::{self, LoadError, NoSecrets, Resources, Secrets, Surroundings, WatchError},
+    manifest::{
+        self, LoadError, Loaded, NoSecrets, Resources, Secrets, Surroundings, WatchError,
+    },
 };
 
 /// Why the sidecar could not be started.
@@ -102,6 +104,9 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     if let Some(app) = &options.app {
         app.check()?;
     }
+    if let Some(problem) = args.problem() {
+        return Err(StartError::Configuration(problem));
+    }
     let daprd = Daprd::of(args)?;
     let healthy = healthy(args, &options)?;
     let surroundings = Surroundings::of_process(Some(&args.app_id));
@@ -121,15 +126,36 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     let opening = loaded.components.iter().map(|component| loader.load(component));
     join_all(opening).await.into_iter().collect::<Result<(), _>>()?;
     if stores.is_empty() {
-        warn!(
-            "no lock store is configured; give --resources-path a folder with component YAML"
-        );
+        warn_of_no_store(args, &loaded);
     }
     let changes = manifest::watch(resources, &loaded)?;
     let following = AbortOnDropHandle::new(tokio::spawn(loader.follow(changes)));
     let hooks = daprd.hooks(healthy)?;
     let sidecar = Sidecar::start(options, stores, hooks).await?;
     Ok(Serving { sidecar, _following: following })
+}
+
+/// Says why there is no store: what was found, and why it is none.
+fn warn_of_no_store(args: &SidecarArgs, loaded: &Loaded) {
+    if args.resources_path.is_empty() {
+        warn!(
+            "no lock store is configured; give --resources-path a folder with component YAML"
+        );
+        return;
+    }
+    let others = loaded.components.iter().filter(|component| component.lock_type().is_none());
+    let others = others
+        .map(|component| format!("{component} ({}) is of no type lock.NAME", component.origin));
+    let reasons: Vec<_> = loaded.skipped.iter().cloned().chain(others).collect();
+    if reasons.is_empty() {
+        warn!(
+            "no lock store is configured: --resources-path has no component that could be \
+             used (*.yaml or *.yml, apiVersion dapr.io/v1alpha1, kind Component)"
+        );
+    }
+    for reason in reasons {
+        warn!("no lock store is configured: skipped, {reason}");
+    }
 }
 
 /// The daprd behind, as far as it is configured.

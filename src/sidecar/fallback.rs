@@ -31,6 +31,26 @@ pub fn no_daprd_http() -> Fallback {
     }))
 }
 
+/// Says that a path of ours is not called in this way, over HTTP. The router
+/// adds the ways that it may be.
+pub(super) fn wrong_method() -> Fallback {
+    BoxCloneSyncService::new(service_fn(async |request: Request| {
+        let (method, path) = (request.method(), request.uri().path());
+        let fix = if path.starts_with("/v1.0-alpha2/lock/") {
+            "use POST to lock, PUT to renew, DELETE to unlock"
+        } else if path.starts_with("/v1.0-alpha1/") {
+            "use POST"
+        } else {
+            "use GET"
+        };
+        let body = json!({
+            "errorCode": "ERR_METHOD_NOT_ALLOWED",
+            "message": format!("{method} is not for {path}; {fix}"),
+        });
+        Ok((StatusCode::METHOD_NOT_ALLOWED, Json(body)).into_response())
+    }))
+}
+
 /// Says that no daprd is configured, over gRPC.
 #[must_use]
 pub fn no_daprd_grpc() -> Fallback {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     backend::{
-        Kind,
+        self, Kind,
         pluggable::{PluggableComponent, socket_path},
     },
     lock::{Clock, LockError, Store, Violation},
@@ -33,6 +33,18 @@ pub enum LoadStoreError {
     Unavailable(String, String),
 }
 
+impl LoadStoreError {
+    /// With the place where the component was read.
+    fn at(self, component: &Component) -> Self {
+        let named = |name| format!("{name} ({})", component.origin);
+        match self {
+            Self::Properties(_) => self,
+            Self::Metadata(name, error) => Self::Metadata(named(name), error),
+            Self::Unavailable(name, why) => Self::Unavailable(named(name), why),
+        }
+    }
+}
+
 /// Opens stores as their components say.
 #[derive(Clone)]
 pub(super) struct Loader {
@@ -48,7 +60,8 @@ impl Loader {
     /// store. With `ignoreErrors`, a failure is only logged.
     pub(super) async fn load(&self, component: &Component) -> Result<(), LoadStoreError> {
         let Some(backend) = component.lock_type() else { return Ok(()) };
-        match self.open(component, &backend).await {
+        let opened = self.open(component, &backend).await.map_err(|error| error.at(component));
+        match opened {
             Ok(store) => {
                 info!(store = component.name, kind = component.kind, "lock store loaded");
                 self.stores.insert(store);
@@ -134,14 +147,24 @@ impl Loader {
         backend: &str,
         properties: std::collections::BTreeMap<String, String>,
     ) -> Result<Store, LockError> {
-        PluggableComponent {
-            socket: socket_path(&self.sockets, backend)
-                .map_err(|violation| LockError::InvalidMetadata(vec![violation]))?,
+        let socket = socket_path(&self.sockets, backend)
+            .map_err(|violation| LockError::InvalidMetadata(vec![violation]))?;
+        let is_there = socket.exists();
+        let opened = PluggableComponent {
+            socket,
             instance: component.name.clone(),
             properties,
             init_timeout: component.init_timeout,
         }
         .open()
-        .await
+        .await;
+        match opened {
+            // Rather a misspelt type than a component that is late.
+            Err(LockError::StoreUnavailable(why)) if !is_there => {
+                let hint = backend::unknown_type(backend);
+                Err(LockError::StoreUnavailable(format!("{why}; {hint}").into()))
+            }
+            opened => opened,
+        }
     }
 }

@@ -9,12 +9,34 @@ use super::{app_client::AppChannel, auth::Token, daprd_flags::DaprdFlags};
 /// Speak the Dapr API to an app: lock calls are served here, every other call
 /// is passed on to the daprd behind it, if there is one.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  leasehold sidecar --app-id orders --resources-path ./my-components
+      the lock API for the app \"orders\", on ports 50001 (gRPC) and 3500 (HTTP)
+  leasehold sidecar --app-id orders --resources-path ./my-components \\
+      --dapr-grpc-port 50011 --dapr-http-port 3510 \\
+      --daprd-grpc-endpoint 127.0.0.1:50001 --daprd-http-endpoint 127.0.0.1:3500
+      in front of a daprd, which gets every other call
+  leasehold sidecar --app-id orders --resources-path ./my-components \\
+      --app-port 8080 --enable-app-health-check
+      renew only while the app answers, and call it back when a lock is lost
+
+Environment:
+  DAPR_API_TOKEN   the token that callers must send as dapr-api-token
+  APP_API_TOKEN    the token sent with calls to the app
+  NAMESPACE, POD_NAME, and what envRef names   fill in component YAML
+  DAPR_COMPONENTS_SOCKETS_FOLDER, DAPR_COMPONENT_SOCKETS_FOLDER,
+  DAPR_COMPONENT_SOCKET_FOLDER   the folder of pluggable components' sockets
+
+Exit status: 0 after a drained stop, 64 for a wrong command line or
+configuration, 1 for anything else (a store that is not reached at the start,
+or a port in use, for two).")]
 pub struct SidecarArgs {
     /// The app's ID: prefixes its resources and is shown as the holder.
     #[arg(long, default_value = "")]
     pub app_id: String,
     /// The port that the app listens on, for callbacks and health checks.
-    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = port)]
     pub app_port: u16,
     /// What the app speaks there.
     #[arg(long, value_enum, default_value_t = AppProtocol::Http)]
@@ -29,10 +51,10 @@ pub struct SidecarArgs {
     #[arg(long)]
     pub socket_folder: Option<PathBuf>,
     /// The port of the HTTP API.
-    #[arg(long, default_value_t = 3500)]
+    #[arg(long, default_value_t = 3500, value_parser = port)]
     pub dapr_http_port: u16,
     /// The port of the gRPC API.
-    #[arg(long, default_value_t = 50001)]
+    #[arg(long, default_value_t = 50001, value_parser = port)]
     pub dapr_grpc_port: u16,
     /// The addresses to listen on, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "127.0.0.1,::1")]
@@ -72,6 +94,10 @@ pub struct SidecarArgs {
     /// The flags of daprd that mean nothing here.
     #[command(flatten)]
     pub daprd_flags: DaprdFlags,
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| "it is no port; use a number from 0 to 65535".to_owned())
 }
 
 /// What the app speaks.
@@ -140,6 +166,29 @@ pub enum Listen {
 }
 
 impl SidecarArgs {
+    /// What of it cannot be; names the flags and the fix.
+    pub(super) fn problem(&self) -> Option<String> {
+        if let Some(folder) = &self.unix_domain_socket {
+            if self.app_id.is_empty() {
+                return Some(
+                    "--unix-domain-socket needs --app-id, which names the sockets".to_owned(),
+                );
+            }
+            if !folder.is_dir() {
+                return Some(format!(
+                    "--unix-domain-socket {} is no folder; make it, or give one that is there",
+                    folder.display()
+                ));
+            }
+        } else if self.dapr_http_port == self.dapr_grpc_port && self.dapr_http_port != 0 {
+            return Some(format!(
+                "--dapr-http-port and --dapr-grpc-port are both {}; give each a port of its own",
+                self.dapr_http_port
+            ));
+        }
+        None
+    }
+
     /// The sidecar's own settings. `env` looks up an environment variable.
     #[must_use]
     pub fn options(&self, env: impl Fn(&str) -> Option<String>) -> Options {

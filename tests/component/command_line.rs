@@ -1,6 +1,11 @@
 //! What the command says, and the code that it exits with.
 
-use std::process::{Command, Output};
+use std::{
+    fs,
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_leasehold")).args(arguments).output().unwrap()
@@ -8,10 +13,36 @@ fn run(arguments: &[&str]) -> Output {
 
 #[track_caller]
 fn refused(arguments: &[&str], hint: &str) {
+    ended(arguments, 64, &[hint]);
+}
+
+#[track_caller]
+fn ended(arguments: &[&str], code: i32, hints: &[&str]) {
     let output = run(arguments);
-    assert_eq!(output.status.code(), Some(64));
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains(hint), "{told}");
+    assert_eq!(output.status.code(), Some(code), "{told}");
+    for hint in hints {
+        assert!(told.contains(hint), "{hint} is not in\n{told}");
+    }
+}
+
+/// A folder with one component of this type, and what else its YAML has.
+fn component(kind: &str, items: &str) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {{name: locks}}\n\
+         spec:\n  type: {kind}\n  version: v1\n  metadata: [{items}]\n"
+    );
+    fs::write(folder.path().join("locks.yaml"), text).unwrap();
+    folder
+}
+
+#[track_caller]
+fn sidecar_ended(yaml: &TempDir, code: i32, hints: &[&str]) {
+    let path = yaml.path().to_str().unwrap();
+    let ports = ["--dapr-grpc-port", "0", "--dapr-http-port", "0"];
+    let arguments = ["sidecar", "--socket-folder", path, "--resources-path", path];
+    ended(&[&arguments[..], &ports].concat(), code, hints);
 }
 
 #[test]
@@ -22,6 +53,70 @@ fn help_is_no_failure_and_names_every_option() {
     for option in ["--socket-folder", "--resources-path", "--store", "--socket-mode"] {
         assert!(help.contains(option), "{option}");
     }
+}
+
+#[test]
+fn the_help_of_both_commands_has_examples_environment_and_exit_codes() {
+    for command in ["serve", "sidecar"] {
+        let help = String::from_utf8(run(&[command, "--help"]).stdout).unwrap();
+        for part in ["Examples:", "Environment:", "Exit status:"] {
+            assert!(help.contains(part), "{command}: {part}");
+        }
+    }
+}
+
+#[test]
+fn a_port_that_is_none_is_refused_by_its_flag() {
+    for flag in ["--dapr-http-port", "--dapr-grpc-port", "--app-port"] {
+        ended(&["sidecar", flag, "x"], 64, &[flag, "a number from 0 to 65535"]);
+    }
+}
+
+#[test]
+fn both_apis_on_one_port_are_refused() {
+    let ports = ["sidecar", "--dapr-http-port", "3999", "--dapr-grpc-port", "3999"];
+    ended(&ports, 64, &["--dapr-http-port and --dapr-grpc-port are both 3999"]);
+}
+
+#[test]
+fn sockets_need_a_folder_and_an_app_id() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    refused(&["sidecar", "--unix-domain-socket", folder], "needs --app-id");
+    let nowhere = format!("{folder}/nowhere");
+    let arguments = ["sidecar", "--app-id", "a", "--unix-domain-socket", &nowhere];
+    ended(&arguments, 64, &["--unix-domain-socket", &nowhere, "is no folder"]);
+}
+
+#[test]
+fn a_resources_path_that_is_a_file_is_refused_with_the_fix() {
+    let yaml = component("lock.memory", "");
+    let file = yaml.path().join("locks.yaml");
+    let file = file.to_str().unwrap();
+    for command in ["serve", "sidecar"] {
+        let arguments = [command, "--resources-path", file];
+        ended(&arguments, 64, &[file, "it is a file, give the folder"]);
+    }
+}
+
+#[test]
+fn an_unknown_type_is_told_with_the_built_in_ones_and_the_nearest() {
+    let yaml = component("lock.redsi", "");
+    let hints = ["lock.etcd, lock.memory, lock.redis", "did you mean lock.redis?"];
+    sidecar_ended(&yaml, 1, &[&hints[..], &["locks.yaml, document 1", "redsi.sock"]].concat());
+}
+
+#[test]
+fn a_wrong_property_is_told_with_its_file_and_an_unknown_one_beside_it() {
+    let yaml = component("lock.redis", "{name: redisHots, value: h}");
+    let hints = ["locks.yaml, document 1", "redisHost is missing", "did you mean"];
+    sidecar_ended(&yaml, 64, &[&hints[..], &["redisHots"]].concat());
+}
+
+#[test]
+fn a_secret_without_a_store_is_told_with_what_to_write() {
+    let yaml = component("lock.memory", "{name: ttl, secretKeyRef: {name: s}}");
+    sidecar_ended(&yaml, 64, &["locks.yaml", "auth: {secretStore: NAME}"]);
 }
 
 #[test]

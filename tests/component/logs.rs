@@ -2,7 +2,7 @@
 
 use crate::{
     client::{Client, request},
-    support::leasehold::Leasehold,
+    support::{leasehold::Leasehold, redis::RedisServer},
 };
 
 /// One life with secrets in every place that may hold one.
@@ -36,6 +36,32 @@ async fn no_secret_is_logged_even_when_everything_else_is() {
 async fn an_unknown_key_is_warned_of_without_its_value() {
     let (log, _) = life(&[]).await;
     assert!(log.contains("unknown metadata key") && log.contains("password"), "{log}");
+}
+
+#[tokio::test]
+async fn an_instance_is_told_of_once() {
+    let leasehold = Leasehold::serve("memory", &[]);
+    let client = Client::connect(&leasehold.socket("memory")).await;
+    for ttl in ["10s", "20s", "30s"] {
+        client.init(&[("ttl", ttl)]).await.unwrap();
+    }
+    let log = leasehold.log();
+    assert_eq!(log.matches("initialised").count(), 1, "{log}");
+}
+
+#[tokio::test]
+async fn a_password_that_the_server_does_not_ask_for_is_warned_of() {
+    let server = RedisServer::start();
+    let leasehold = Leasehold::serve("redis", &[]);
+    let client = Client::connect(&leasehold.socket("redis")).await;
+    let address = server.address();
+    client.init(&[("redisHost", &address)]).await.unwrap();
+    assert!(!leasehold.log().contains("redisPassword"));
+    let items = [("redisHost", &*address), ("redisPassword", "hunter2-secret")];
+    client.init(&items).await.unwrap();
+    let log = leasehold.log();
+    assert!(log.contains("redisPassword is set, but the server asks for none"), "{log}");
+    assert!(!log.contains("hunter2-secret"), "{log}");
 }
 
 #[tokio::test]

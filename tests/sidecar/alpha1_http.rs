@@ -168,8 +168,8 @@ async fn a_trailing_slash_is_stripped_and_a_store_name_decoded() {
 }
 
 #[tokio::test]
-async fn another_method_is_not_ours() {
+async fn another_method_is_refused() {
     let harness = Harness::start().await;
     let answer = harness.call(Method::GET, TRY, "").await;
-    assert_eq!(answer.error(), (501, "ERR_DAPRD_NOT_CONFIGURED".to_owned()));
+    assert_eq!(answer.error(), (405, "ERR_METHOD_NOT_ALLOWED".to_owned()));
 }

@@ -112,6 +112,8 @@ async fn the_resource_is_the_rest_of_the_path_decoded() {
 async fn bad_requests_are_400_and_name_the_field() {
     let harness = Harness::start().await;
     let post = Method::POST;
+    let long = |field: &str| format!("{{\"{field}\":\"{}\"}}", "x".repeat(257));
+    let (long_request, long_lock) = (long("requestID"), long("lockID"));
     for (method, path, body, field) in [
         (&post, "mem/r", "{", "body"),
         (&post, "mem/r", "[]", "body"),
@@ -124,20 +126,26 @@ async fn bad_requests_are_400_and_name_the_field() {
         (&post, "mem/r", "{\"mode\":\"both\"}", "mode"),
         (&post, "mem/r", "{\"metadata\":[]}", "metadata"),
         (&post, "mem/r", "{\"requestID\":{}}", "requestID"),
-        (&post, "mem/a%7C%7Cb", "{}", "resource_id"),
-        (&post, "mem/%00", "{}", "resource_id"),
-        (&post, "mem/%FF", "{}", "resource_id"),
+        (&post, "mem/r", &long_request, "requestID"),
+        (&post, "mem/a%7C%7Cb", "{}", "resourceID"),
+        (&post, "mem/%00", "{}", "resourceID"),
+        (&post, "mem/%FF", "{}", "resourceID"),
+        (&post, "mem/", "{}", "resourceID"),
+        (&post, "mem", "{}", "resourceID"),
+        (&Method::DELETE, "mem/", "{}", "resourceID"),
+        (&Method::DELETE, "mem/r", &long_lock, "lockID"),
         (&Method::PUT, "mem/r", "", "lockID"),
         (&Method::DELETE, "mem/r", "", "lockID"),
         (&Method::DELETE, "mem/r", "{\"force\":1}", "force"),
         (&Method::DELETE, "mem/r", "{\"force\":false}", "lockID"),
     ] {
         let path = format!("/v1.0-alpha2/lock/{path}");
-        let answer = harness.call(method.clone(), &path, body).await;
+        let answer = harness.call(method.clone(), &path, body.to_owned()).await;
         assert_eq!(answer.error(), (400, "ERR_INVALID_REQUEST".into()), "{path} {body}");
         let violation = &answer.json()["details"][1]["fieldViolations"][0];
         assert_eq!(violation["field"], field, "{path} {body}");
         assert!(!violation["description"].as_str().unwrap().is_empty());
+        assert!(answer.json()["message"].as_str().unwrap().starts_with(field));
     }
     assert_eq!(harness.memory.records(), 0);
 }

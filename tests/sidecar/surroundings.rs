@@ -60,6 +60,26 @@ async fn other_calls_say_that_no_daprd_is_configured() {
 }
 
 #[tokio::test]
+async fn a_wrong_method_is_told_with_those_that_there_are() {
+    let harness = Harness::start().await;
+    for (method, path, allowed) in [
+        (Method::GET, "/v1.0-alpha2/lock/mem/r", &["POST", "PUT", "DELETE"][..]),
+        (Method::PATCH, "/v1.0-alpha2/lock/mem/a/b", &["POST", "PUT", "DELETE"]),
+        (Method::GET, "/v1.0-alpha1/lock/mem", &["POST"]),
+        (Method::PUT, "/v1.0-alpha1/unlock/mem", &["POST"]),
+        (Method::POST, "/v1.0/metadata", &["GET"]),
+    ] {
+        let answer = harness.call(method, path, "").await;
+        assert_eq!(answer.error(), (405, "ERR_METHOD_NOT_ALLOWED".into()), "{path}");
+        let told = answer.headers["allow"].to_str().unwrap();
+        let message = answer.json()["message"].as_str().unwrap().to_owned();
+        for method in allowed {
+            assert!(told.contains(method) && message.contains(method), "{told}: {message}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn http_asks_for_the_token_on_all_but_health() {
     let harness = with_token().await;
     for path in ["/v1.0/healthz", "/v1.0/healthz/outbound"] {

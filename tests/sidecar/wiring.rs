@@ -162,6 +162,27 @@ async fn a_pluggable_store_is_reached_through_its_socket() {
 }
 
 #[tokio::test]
+async fn without_a_store_it_is_said_what_was_skipped_and_why() {
+    let yaml = tempfile::tempdir().unwrap();
+    component(yaml.path(), "locks", "lock.memory", "[]\nscopes: [other]\nx: [");
+    component(yaml.path(), "state", "state.redis", "[]");
+    let scoped = yaml.path().join("scoped.yaml");
+    let text = fs::read_to_string(yaml.path().join("state.yaml")).unwrap();
+    let text = text.replace("state.redis", "lock.memory").replace("state", "scoped");
+    fs::write(scoped, format!("{text}scopes: [other]\n")).unwrap();
+    let sidecar = Binary::start(yaml.path(), &[]).await;
+    let log = sidecar.log();
+    for part in [
+        "locks.yaml, document 1",
+        "scoped.yaml, document 1) has the scopes [\"other\"], and --app-id is \"app\"",
+        "state.yaml, document 1) is of no type lock.NAME",
+    ] {
+        assert!(log.contains(part), "{part} is not in\n{log}");
+    }
+    assert!(!log.contains("give --resources-path"), "{log}");
+}
+
+#[tokio::test]
 async fn stores_follow_their_yaml() {
     let yaml = tempfile::tempdir().unwrap();
     let sidecar = Binary::start(yaml.path(), &[]).await;

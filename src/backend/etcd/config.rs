@@ -179,8 +179,9 @@ mod tests {
         let mut properties =
             Properties::new(items.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         let config = Config::read(&mut properties);
+        let warnings = properties.warnings();
         let fields = match properties.finish() {
-            Ok(warnings) => warnings,
+            Ok(()) => warnings,
             Err(violations) => {
                 violations.into_iter().map(|violation| violation.field).collect()
             }
@@ -251,8 +252,9 @@ mod tests {
             let mut properties = Properties::new([(key.clone(), "1".to_owned())]);
             let _ = properties.settings();
             let _ = Config::read(&mut properties);
+            let warnings = properties.warnings();
             let known = match properties.finish() {
-                Ok(warnings) => warnings.is_empty(),
+                Ok(()) => warnings.is_empty(),
                 Err(violations) => {
                     violations.iter().all(|violation| violation.field == "endpoints")
                         || violations.iter().any(|violation| &violation.field == key)

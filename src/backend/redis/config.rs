@@ -166,6 +166,16 @@ fn address(
         }
         return Ok(ConnectionAddr::Unix(path.into()));
     }
+    if let Some((scheme, rest)) = host.split_once("://") {
+        // A URL may have a password in it, which must not be told again.
+        let (tls, rest) = (scheme == "rediss", rest.rsplit('@').next().unwrap_or_default());
+        let tls = if tls { ", enableTLS: true for TLS" } else { "" };
+        let rest = rest.split('/').next().unwrap_or_default();
+        return Err((
+            "redisHost",
+            format!("is a URL; write {rest:?} alone{tls}, and the rest in keys of its own"),
+        ));
+    }
     if host.contains(',') {
         return Err((
             "redisHost",
@@ -241,10 +251,8 @@ mod tests {
         let mut properties =
             Properties::new(items.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         let client = read(&mut properties);
-        properties.finish().map(|warnings| {
-            assert_eq!(warnings, Vec::<String>::new());
-            client.unwrap()
-        })
+        assert_eq!(properties.warnings(), Vec::<String>::new());
+        properties.finish().map(|()| client.unwrap())
     }
 
     fn refused(items: &[(&str, &str)]) -> Vec<String> {
@@ -275,6 +283,19 @@ mod tests {
             assert_eq!(refused(&[("redisHost", bad)]), ["redisHost"], "{bad}");
         }
         assert_eq!(refused(&[]), ["redisHost"]);
+    }
+
+    #[test]
+    fn a_url_is_refused_by_its_key_without_repeating_its_password() {
+        for (url, shown) in [
+            ("redis://h:6379", "\"h:6379\""),
+            ("rediss://me:hunter2@h:6380/1", "\"h:6380\" alone, enableTLS: true"),
+        ] {
+            let violations = read_all(&[("redisHost", url)]).unwrap_err();
+            assert_eq!(violations[0].field, "redisHost");
+            assert!(violations[0].problem.contains(shown), "{violations:?}");
+            assert!(!violations[0].problem.contains("hunter2"), "{violations:?}");
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use ::redis::{Client, ErrorKind, RedisError};
 use tokio::time::timeout;
+use tracing::warn;
 
 use super::{Context, Kind, OpenError};
 use crate::lock::{Backend, Violation};
@@ -54,6 +55,10 @@ async fn open(client: Client, context: Context) -> Result<Arc<dyn Backend>, Open
         .await
         .map_err(|_| unreached(&client, "no answer in time"))?
         .map_err(|error| why_not_open(&client, &error))?;
+    if let Ok(true) = timeout(link::OPEN_TIMEOUT, session.asks_for_no_password(&client)).await {
+        let server = client.get_connection_info().addr();
+        warn!(%server, "redisPassword is set, but the server asks for none: anybody can use it");
+    }
     Ok(Arc::new(backend::RedisBackend::new(client, session, waiters, context.settings)))
 }
 

@@ -103,6 +103,18 @@ impl Session {
         self.peer.clone().map_or(Before::Unknown, Before::Known)
     }
 
+    /// Whether there is a password, and the server lets its default user in
+    /// without one. Servers take any password for such a user when a connection
+    /// begins.
+    pub(super) async fn asks_for_no_password(&self, client: &Client) -> bool {
+        let settings = client.get_connection_info().redis_settings();
+        let (None, Some(password)) = (settings.username(), settings.password()) else {
+            return false;
+        };
+        let again = cmd("AUTH").arg(password).exec_async(&mut self.connection()).await;
+        again.is_err_and(|error| error.to_string().contains("without any password"))
+    }
+
     /// Reads the server's clock, which also shows that it answers.
     pub(super) async fn refresh_time(&self) -> Result<(), RedisError> {
         let time = read_time(&mut self.connection()).await?;

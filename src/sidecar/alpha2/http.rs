@@ -6,7 +6,7 @@ use axum::{
     extract::{Path, State, rejection::PathRejection},
     http::{HeaderMap, StatusCode, Version},
     response::{IntoResponse, Response},
-    routing::post,
+    routing::{any, post},
 };
 use serde_json::json;
 use tokio::time::Instant;
@@ -29,6 +29,8 @@ type Target = Result<Path<(String, String)>, PathRejection>;
 pub fn routes(locks: Locks) -> Router {
     Router::new()
         .route("/v1.0-alpha2/lock/{store}/{*resource}", post(lock).put(renew).delete(unlock))
+        .route("/v1.0-alpha2/lock/{store}/", any(no_resource))
+        .route("/v1.0-alpha2/lock/{store}", any(no_resource))
         .with_state(locks)
 }
 
@@ -104,6 +106,13 @@ async fn unlock(
     Ok(StatusCode::NO_CONTENT)
 }
 
+async fn no_resource() -> Fault {
+    Fault::bad_field(
+        "resourceID",
+        "is missing from the path; use /v1.0-alpha2/lock/STORE/RESOURCE",
+    )
+}
+
 fn lock_id(fields: &Fields) -> Result<String, Fault> {
     match fields.text("lockID")? {
         empty if empty.is_empty() => Err(Fault::bad_field(
@@ -117,7 +126,7 @@ fn lock_id(fields: &Fields) -> Result<String, Fault> {
 fn named(target: Target) -> Result<(String, String), Fault> {
     match target {
         Ok(Path(names)) => Ok(names),
-        Err(error) => Err(Fault::bad_field("resource_id", error.body_text())),
+        Err(error) => Err(Fault::bad_field("resourceID", error.body_text())),
     }
 }
 

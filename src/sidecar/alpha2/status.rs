@@ -1,4 +1,5 @@
-//! How alpha2 tells errors: the one place that maps them to codes.
+//! How alpha2 tells errors: the one place that maps them to codes. A [`Fault`]
+//! is what HTTP tells, by the names that its JSON has.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,17 @@ use crate::{
     sidecar::error::ApiError,
 };
 
-/// An error as the wire has it.
+/// The names of fields that JSON writes otherwise than the proto.
+const JSON_NAMES: [(&str, &str); 6] = [
+    ("lock_id", "lockID"),
+    ("max_hold", "maxHold"),
+    ("no_renewal", "noRenewal"),
+    ("request_id", "requestID"),
+    ("resource_id", "resourceID"),
+    ("store_name", "storeName"),
+];
+
+/// An error as HTTP has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The gRPC code.
@@ -113,12 +124,25 @@ impl Fault {
     fn of_lock(error: LockError, message: String) -> Self {
         let (code, reason) = code_and_reason(&error);
         let metadata = metadata(&error);
+        let mut message = message;
         let violations = match error {
-            LockError::InvalidRequest(violation) => vec![violation],
+            LockError::InvalidRequest(violation) => {
+                let violation = in_json(violation);
+                message = violation.to_string();
+                vec![violation]
+            }
             LockError::InvalidMetadata(violations) => violations,
             _ => Vec::new(),
         };
         Self { code, reason, message, metadata, violations }
+    }
+}
+
+fn in_json(violation: Violation) -> Violation {
+    let name = JSON_NAMES.iter().find(|(proto, _)| *proto == violation.field);
+    match name {
+        Some((proto, json)) => Violation::new(*json, violation.problem.replace(proto, json)),
+        None => violation,
     }
 }
 
