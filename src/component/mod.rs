@@ -11,8 +11,7 @@ mod instances;
 mod server;
 mod service;
 mod socket;
-pub(crate) mod status;
-pub(crate) mod wire;
+mod wire;
 
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
 pub use instances::{Instances, Metadata, OpenInstance};

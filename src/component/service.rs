@@ -11,9 +11,14 @@ use tokio::{
 use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, debug, debug_span, error};
 
-use super::{instances::Instances, status::status, wire};
+use super::{instances::Instances, wire};
 use crate::{
-    edge::{delivery::Delivery, writes::Writes},
+    edge::{
+        delivery::Delivery,
+        status::status,
+        wire::{deadline, duration},
+        writes::Writes,
+    },
     lock::{Granted, LockError},
 };
 
@@ -100,7 +105,7 @@ impl LockStore for Service {
         let arrived = Instant::now();
         answer("Lock", async {
             let store = self.instances.store(wire::instance(request.metadata())?)?;
-            let deadline = wire::deadline(request.metadata(), arrived);
+            let deadline = deadline(request.metadata(), arrived);
             let writes = request.extensions().get().cloned();
             let request = wire::acquire(request.into_inner(), arrived, deadline)?;
             Ok(receipted(store.lock(request).await?, writes))
@@ -115,7 +120,7 @@ impl LockStore for Service {
         answer("RenewLock", async {
             let store = self.instances.store(wire::instance(request.metadata())?)?;
             let renewed = store.renew(wire::renew(request.into_inner())?).await?;
-            let ttl = Some(wire::duration(renewed.ttl));
+            let ttl = Some(duration(renewed.ttl));
             Ok(Response::new(pb::RenewLockResponse { ttl }))
         })
         .await

@@ -1,8 +1,10 @@
-//! What both edges, the pluggable component and the sidecar, know of their
-//! transport: whether it took the answer that carries a grant.
+//! What both edges, the pluggable component and the sidecar, share.
 //!
-//! - [`writes`]: what a connection has written.
-//! - [`delivery`]: settles a grant by what became of its answer.
+//! - [`writes`]: what a connection has written; [`delivery`]: settles a grant by
+//!   what became of its answer.
+//! - [`status`]: errors as gRPC statuses; [`wire`]: durations and deadlines.
 
 pub(crate) mod delivery;
+pub(crate) mod status;
+pub(crate) mod wire;
 pub(crate) mod writes;

@@ -12,7 +12,7 @@ use super::{
     wire,
 };
 use crate::{
-    component::wire::{duration, positive},
+    edge::wire::{duration, positive},
     sidecar::error::ApiError,
 };
 

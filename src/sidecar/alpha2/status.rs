@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::{
-    component::status::{DOMAIN, code_and_reason, metadata, status},
+    edge::status::{DOMAIN, code_and_reason, metadata, status},
     lock::{LockError, Violation},
     sidecar::error::ApiError,
 };

@@ -6,7 +6,7 @@ use tonic::Request;
 
 use super::LockCall;
 use crate::{
-    component::wire::{deadline, positive},
+    edge::wire::{deadline, positive},
     lock::{FencingToken, Mode, Violation},
 };
 
