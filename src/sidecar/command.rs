@@ -104,6 +104,12 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     if let Some(app) = &options.app {
         app.check()?;
     }
+    if options.app_id.is_empty() {
+        warn!(
+            "no --app-id: resources have no app in their prefix, components with scopes are \
+             skipped, and nobody is shown as the holder"
+        );
+    }
     if let Some(problem) = args.problem() {
         return Err(StartError::Configuration(problem));
     }

@@ -21,11 +21,15 @@ pub type Fallback = BoxCloneSyncService<Request, Response, Infallible>;
 #[must_use]
 pub fn no_daprd_http() -> Fallback {
     BoxCloneSyncService::new(service_fn(async |request: Request| {
-        let message = format!(
-            "{} {} is not served here and no daprd is configured; give --daprd-http-endpoint",
+        let path = request.uri().path();
+        let mut message = format!(
+            "{} {path} is not served here and no daprd is configured; give --daprd-http-endpoint",
             request.method(),
-            request.uri().path(),
         );
+        if path.contains("lock") {
+            message += "; locks are at /v1.0-alpha2/lock/STORE/RESOURCE, /v1.0-alpha1/lock/STORE \
+                        and /v1.0-alpha1/unlock/STORE";
+        }
         let body = json!({ "errorCode": "ERR_DAPRD_NOT_CONFIGURED", "message": message });
         Ok((StatusCode::NOT_IMPLEMENTED, Json(body)).into_response())
     }))

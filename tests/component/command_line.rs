@@ -103,7 +103,11 @@ fn a_resources_path_that_is_a_file_is_refused_with_the_fix() {
 fn an_unknown_type_is_told_with_the_built_in_ones_and_the_nearest() {
     let yaml = component("lock.redsi", "");
     let hints = ["lock.etcd, lock.memory, lock.redis", "did you mean lock.redis?"];
-    sidecar_ended(&yaml, 1, &[&hints[..], &["locks.yaml, document 1", "redsi.sock"]].concat());
+    sidecar_ended(
+        &yaml,
+        1,
+        &[&hints[..], &["locks.yaml, document 1", "redsi.sock", "no --app-id"]].concat(),
+    );
 }
 
 #[test]

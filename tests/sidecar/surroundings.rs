@@ -45,6 +45,8 @@ async fn other_calls_say_that_no_daprd_is_configured() {
     let answer = harness.post("/v1.0/publish/bus/topic", "{}").await;
     assert_eq!(answer.error(), (501, "ERR_DAPRD_NOT_CONFIGURED".into()));
     assert!(answer.json()["message"].as_str().unwrap().contains("--daprd-http-endpoint"));
+    let misspelt = harness.post("/v1.0-alpha2/lok/mem/lock", "{}").await;
+    assert!(misspelt.json()["message"].as_str().unwrap().contains("/lock/STORE/RESOURCE"));
     let mut grpc = tonic::client::Grpc::new(harness.channel().await);
     grpc.ready().await.unwrap();
     let answer = grpc

@@ -69,7 +69,11 @@ impl Engine {
         for _ in 0..BATCH {
             let Some((id, place)) = table.next_renewal(&self.0.wake) else {
                 let next = table.next_due();
-                return if next.is_some_and(|next| next <= now) { None } else { Some(next) };
+                if next.is_some_and(|next| next <= now) {
+                    return None;
+                }
+                table.driver_wakes_at = next;
+                return Some(next);
             };
             if healthy {
                 self.start_renewal(&mut table, id, place);

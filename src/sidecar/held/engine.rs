@@ -193,10 +193,10 @@ impl Engine {
     }
 
     /// Moves a record to its place in time, and wakes the driver if that is
-    /// first.
+    /// before it wakes by itself.
     pub(super) fn reschedule(&self, table: &mut Table, id: RecordId) {
         let next = table.reschedule(id);
-        if next.is_some() && table.next_due() == next {
+        if next.is_some_and(|next| table.driver_wakes_at.is_none_or(|at| next < at)) {
             self.0.wake.notify_one();
         }
     }

@@ -24,6 +24,8 @@ pub(super) struct Table {
     lanes: HashMap<Arc<str>, Lane>,
     lane_in_flight_max: usize,
     next_id: RecordId,
+    /// When the driver wakes by itself; `None` means never.
+    pub(super) driver_wakes_at: Option<Instant>,
     /// What was lost of late.
     pub(super) lost: Lost,
 }
@@ -37,6 +39,7 @@ impl Table {
             lanes: HashMap::new(),
             lane_in_flight_max,
             next_id: 0,
+            driver_wakes_at: None,
             lost: Lost::default(),
         }
     }
