@@ -27,9 +27,9 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     Options,
+    process::{cpu_seconds, rss_mib},
     report::{histogram, row, table},
     servers::{APP_ID, Redis, STORE, Sidecar},
-    weight::rss_mib,
 };
 
 const LOCKS: usize = 100_000;
@@ -40,8 +40,6 @@ const TTL: Duration = Duration::from_secs(30);
 const RENEWING: Duration = Duration::from_secs(60);
 /// What the safe deadline keeps of the TTL: a twentieth and 20 ms.
 const DRIFT: Duration = Duration::from_millis(1500 + 20);
-/// As the kernel counts in `/proc/PID/stat`.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The app: notes when it was told of what.
 struct App(Sender<(Instant, LockLost)>);
@@ -193,18 +191,4 @@ fn name(n: usize) -> String {
 /// The store's name of a resource.
 fn key(name: &str) -> String {
     format!("lock||{APP_ID}||{name}")
-}
-
-/// User and system time of a process so far.
-fn cpu_seconds(pid: u32) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name of the program, which may have spaces, ends in a parenthesis.
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: f64 = fields
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(str::parse::<f64>)
-        .sum::<Result<f64, _>>()?;
-    Ok(ticks / TICKS_PER_SECOND)
 }

@@ -11,6 +11,7 @@ mod cycles;
 mod etcd;
 mod handover;
 mod losses;
+mod process;
 mod redis_work;
 mod report;
 mod servers;

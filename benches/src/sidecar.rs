@@ -13,7 +13,8 @@ use tonic::transport::Channel;
 
 use crate::{
     Options, cycles,
-    report::{Figures, histogram, median, median_of, row, table},
+    process::cpu_seconds,
+    report::{Figures, histogram, median, row, table},
     servers::{Component, Redis, STORE, Sidecar},
 };
 
@@ -77,6 +78,22 @@ impl Api {
     }
 }
 
+/// What one server did in a round.
+struct Round {
+    figures: Figures,
+    /// Processor time of the server, which tells more than the clock where
+    /// others use the machine too.
+    cpu_us: f64,
+}
+
+/// Runs a round of `work` on the server of this process ID.
+async fn round(pid: u32, work: impl Future<Output = Result<Figures>>) -> Result<Round> {
+    let before = cpu_seconds(pid)?;
+    let figures = work.await?;
+    let cycles = figures.latency_us.len() as f64;
+    Ok(Round { figures, cpu_us: (cpu_seconds(pid)? - before) * 1e6 / cycles })
+}
+
 /// Each caller takes and gives back a lock of its own, over one connection.
 async fn measure(api: &Api, callers: usize, duration: Duration) -> Result<Figures> {
     let started = Instant::now();
@@ -116,6 +133,7 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
             "alpha2, Unix socket",
             "alpha1, TCP",
             "time of alpha2 TCP, alpha2 Unix, alpha1 TCP / component",
+            "processor time a cycle: component, alpha2 TCP, alpha2 Unix, alpha1 TCP, us",
         ],
     );
     let redis = Redis::start().await?;
@@ -123,9 +141,9 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
     let sidecar = Sidecar::on_ports(&options.leasehold, &redis, &[]).await?;
     let by_socket = Sidecar::on_sockets(&options.leasehold, &redis).await?;
     let apis = [
-        Api::Alpha2(LocksClient::new(sidecar.channel().await?)),
-        Api::Alpha2(LocksClient::new(by_socket.channel().await?)),
-        Api::Alpha1(DaprClient::new(sidecar.channel().await?)),
+        (Api::Alpha2(LocksClient::new(sidecar.channel().await?)), sidecar.server.pid()),
+        (Api::Alpha2(LocksClient::new(by_socket.channel().await?)), by_socket.server.pid()),
+        (Api::Alpha1(DaprClient::new(sidecar.channel().await?)), sidecar.server.pid()),
     ];
     let host = redis.host();
     let properties = [("redisHost", host.as_str())];
@@ -134,27 +152,35 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
         let mut through = [const { Vec::new() }; 3];
         for _ in 0..options.rounds {
             let time = options.duration();
-            alone.push(cycles::measure(&component.socket, &properties, callers, time).await?);
-            for (api, figures) in apis.iter().zip(&mut through) {
-                figures.push(measure(api, callers, time).await?);
+            let work = cycles::measure(&component.socket, &properties, callers, time);
+            alone.push(round(component.server.pid(), work).await?);
+            for ((api, pid), rounds) in apis.iter().zip(&mut through) {
+                rounds.push(round(*pid, measure(api, callers, time)).await?);
             }
         }
-        let ratio = |figures: &[Figures]| {
-            median(alone.iter().zip(figures).map(|(a, b)| a.rate / b.rate).collect())
+        let ratio = |rounds: &[Round]| {
+            let pairs = alone.iter().zip(rounds);
+            median(pairs.map(|(a, b)| a.figures.rate / b.figures.rate).collect())
         };
+        let middle = |rounds: &[Round], figure: fn(&Round) -> f64| {
+            median(rounds.iter().map(figure).collect())
+        };
+        let rate = |rounds: &[Round]| format!("{:.0}", middle(rounds, |r| r.figures.rate));
+        let cpu = |rounds: &[Round]| format!("{:.0}", middle(rounds, |r| r.cpu_us));
         let [tcp, unix, alpha1] = &through;
         row(&[
             callers.to_string(),
-            format!("{:.0}", median_of(&alone, |f| f.rate)),
-            format!("{:.0}", median_of(tcp, |f| f.rate)),
+            rate(&alone),
+            rate(tcp),
             format!(
                 "{:.2}/{:.2}",
-                median_of(tcp, |f| f.ms(0.5)),
-                median_of(tcp, |f| f.ms(0.99))
+                middle(tcp, |r| r.figures.ms(0.5)),
+                middle(tcp, |r| r.figures.ms(0.99))
             ),
-            format!("{:.0}", median_of(unix, |f| f.rate)),
-            format!("{:.0}", median_of(alpha1, |f| f.rate)),
+            rate(unix),
+            rate(alpha1),
             format!("{:.2}, {:.2}, {:.2}", ratio(tcp), ratio(unix), ratio(alpha1)),
+            [&alone, tcp, unix, alpha1].map(|rounds| cpu(rounds)).join(", "),
         ]);
     }
     Ok(())

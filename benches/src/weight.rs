@@ -1,13 +1,14 @@
 //! What the process weighs: its start, a million held locks, and after them.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     Options,
     client::Client,
+    process::rss_mib,
     report::{median, row, table},
     servers::Component,
 };
@@ -70,16 +71,4 @@ pub(crate) async fn memory(options: &Options) -> Result<()> {
     row(&[format!("RSS with {LOCKS} held locks"), format!("{full:.0} MiB")]);
     row(&["RSS after their release".into(), format!("{after:.0} MiB")]);
     Ok(())
-}
-
-/// A process's resident memory.
-pub(crate) fn rss_mib(pid: u32) -> Result<f64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let kib: f64 = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .and_then(|rest| rest.trim().split(' ').next())
-        .context("VmRSS")?
-        .parse()?;
-    Ok(kib / 1024.0)
 }
