@@ -13,6 +13,9 @@ pub mod backend;
 pub mod cli;
 pub mod component;
 mod edge;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod lock;
 pub mod manifest;
 pub mod properties;

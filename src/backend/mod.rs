@@ -3,6 +3,8 @@
 //! [`KINDS`] is the one place that knows which there are.
 
 mod etcd;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing;
 pub mod memory;
 pub mod pluggable;
 mod redis;

@@ -7,6 +7,8 @@
 
 mod connections;
 mod folder;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing;
 mod instances;
 mod server;
 mod service;

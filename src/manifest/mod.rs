@@ -14,6 +14,8 @@ mod component;
 mod document;
 mod fields;
 mod folder;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing;
 mod problem;
 mod properties;
 mod scalar;

@@ -19,6 +19,8 @@ pub mod command;
 pub mod daprd_flags;
 mod error;
 mod fallback;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing;
 pub mod held;
 mod listen;
 mod loader;

@@ -102,11 +102,19 @@ impl Keys {
             return Part::Holder;
         }
         let entry = rest.strip_prefix("q/").and_then(|entry| entry.rsplit_once('-'));
-        match entry.map(|(session, seq)| (session, u64::from_str_radix(seq, 16))) {
-            Some((session, Ok(seq))) => Part::Entry(EntryId { session: session.into(), seq }),
+        match entry.map(|(session, seq)| (session, read_seq(seq))) {
+            Some((session, Some(seq))) => Part::Entry(EntryId { session: session.into(), seq }),
             _ => Part::Other,
         }
     }
+}
+
+/// Only as it is written: a key put by hand must not pass for a waiter's, whose
+/// place would end with it.
+fn read_seq(digits: &str) -> Option<u64> {
+    let is_written = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    (digits.len() == 16 && digits.bytes().all(is_written))
+        .then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
 /// The end of the range of keys that begin with `prefix`.
@@ -173,8 +181,18 @@ mod tests {
     #[test]
     fn a_foreign_key_is_neither_holder_nor_waiter() {
         let keys = Keys::new("p");
-        for foreign in ["p/r/a/q/nonsense", "p/r/a/q/s-zz", "p/r/a/x", "p/r/b/h"] {
-            assert_eq!(keys.part(&resource("a"), foreign.as_bytes()), Part::Other);
+        for foreign in [
+            "p/r/a/q/nonsense",
+            "p/r/a/q/s-zz",
+            "p/r/a/x",
+            "p/r/b/h",
+            // A waiter's place, but for how its number is written.
+            "p/r/a/q/s-1f",
+            "p/r/a/q/s-+00000000000001f",
+            "p/r/a/q/s-000000000000001F",
+        ] {
+            let part = keys.part(&resource("a"), foreign.as_bytes());
+            assert_eq!(part, Part::Other, "{foreign}");
         }
     }
 }

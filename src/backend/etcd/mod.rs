@@ -25,6 +25,8 @@ mod committer;
 mod config;
 mod connection;
 mod failure;
+#[cfg(any(fuzzing, test))]
+pub(super) mod fuzzing;
 mod grants;
 mod keeper;
 mod keys;

@@ -209,7 +209,7 @@ fn retry_delays() -> ExponentialBuilder {
         .without_max_times()
 }
 
-fn grant(
+pub(super) fn grant(
     attempt: &Attempt,
     sent: Instant,
     response: &LockResponse,

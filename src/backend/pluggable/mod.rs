@@ -16,6 +16,8 @@
 
 mod backend;
 mod connection;
+#[cfg(any(fuzzing, test))]
+pub(super) mod fuzzing;
 mod rpc;
 mod status;
 mod tries;

@@ -12,6 +12,8 @@
 mod backend;
 mod config;
 mod entry;
+#[cfg(any(fuzzing, test))]
+pub(super) mod fuzzing;
 mod link;
 mod reply;
 mod scripts;

@@ -181,7 +181,7 @@ async fn identify(connection: &mut MultiplexedConnection) -> Option<Peer> {
     Some(Peer { id: field("id")?, address: field("addr")? })
 }
 
-fn heard(waiters: &Waiters, data: &[Value]) {
+pub(super) fn heard(waiters: &Waiters, data: &[Value]) {
     let [Value::BulkString(channel), Value::BulkString(message)] = data else { return };
     let Ok(message) = std::str::from_utf8(message) else { return };
     if channel == SHORT_CHANNEL.as_bytes() {

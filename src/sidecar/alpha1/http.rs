@@ -3,7 +3,7 @@
 use axum::{
     Extension, Json, Router,
     body::Body,
-    extract::{Path, State},
+    extract::{Path, State, rejection::PathRejection},
     http::HeaderValue,
     response::{IntoResponse, Response},
     routing::post,
@@ -15,6 +15,8 @@ use crate::{
     edge::{delivery::Delivery, writes::Writes},
     sidecar::body,
 };
+
+type StoreName = Result<Path<String>, PathRejection>;
 
 /// The routes of alpha1, also with the trailing slash that daprd strips.
 pub fn routes(alpha1: Alpha1) -> Router {
@@ -28,14 +30,14 @@ pub fn routes(alpha1: Alpha1) -> Router {
 
 async fn try_lock(
     State(alpha1): State<Alpha1>,
-    Path(store_name): Path<String>,
+    store: StoreName,
     writes: Option<Extension<Writes>>,
     body: Body,
 ) -> Result<Response, Alpha1Error> {
     let body: json::TryLockBody = json::read(&read_body(body).await?)?;
     let granted = alpha1
         .try_lock(TryLock {
-            store_name,
+            store_name: named(store),
             resource_id: body.resource_id,
             owner: body.lock_owner,
             expiry_s: body.expiry_in_seconds,
@@ -54,14 +56,23 @@ async fn try_lock(
 
 async fn unlock(
     State(alpha1): State<Alpha1>,
-    Path(store_name): Path<String>,
+    store: StoreName,
     body: Body,
 ) -> Result<Response, Alpha1Error> {
     let body: json::UnlockBody = json::read(&read_body(body).await?)?;
     let status = alpha1
-        .unlock(Unlock { store_name, resource_id: body.resource_id, owner: body.lock_owner })
+        .unlock(Unlock {
+            store_name: named(store),
+            resource_id: body.resource_id,
+            owner: body.lock_owner,
+        })
         .await?;
     Ok(Json(json!({ "status": status as i32 })).into_response())
+}
+
+/// A name that is no UTF-8 is that of no store, which is told in its turn.
+fn named(store: StoreName) -> String {
+    store.map_or_else(|_| char::REPLACEMENT_CHARACTER.into(), |Path(name)| name)
 }
 
 async fn read_body(body: Body) -> Result<bytes::Bytes, Alpha1Error> {

@@ -11,4 +11,6 @@ mod stream;
 mod wire;
 
 pub use core::{Acquired, LockCall, Locks};
+#[cfg(any(fuzzing, test))]
+pub(super) use json::go_duration;
 pub use status::Fault;

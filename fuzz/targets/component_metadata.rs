@@ -1,0 +1,4 @@
+//! See `leasehold::fuzzing::component_metadata`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold::fuzzing::component_metadata(data));

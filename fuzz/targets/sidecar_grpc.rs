@@ -1,0 +1,4 @@
+//! See `leasehold::fuzzing::sidecar_grpc`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold::fuzzing::sidecar_grpc(data));

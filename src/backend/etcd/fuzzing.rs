@@ -1,0 +1,85 @@
+//! What must hold of what lies in etcd; see [`crate::fuzzing`].
+
+use std::collections::BTreeMap;
+
+use super::{
+    keys::{EntryId, Keys, Part},
+    mirror::Mirror,
+    record::Record,
+};
+use crate::{fuzzing::Input, lock::ResourceId};
+
+/// The first byte chooses: a holder's value, a key, or the events of a queue.
+pub(crate) fn values(data: &[u8]) {
+    let mut input = Input::new(data);
+    match input.byte() % 3 {
+        0 => record(input.rest()),
+        1 => key(input),
+        _ => events(input),
+    }
+}
+
+/// A value that is ours is written as it was read, to any form of it.
+fn record(value: &[u8]) {
+    let read = Record::decode(value);
+    assert_eq!(read, Record::decode(value), "one value, two meanings");
+    let Some(record) = read else { return };
+    assert_eq!(Record::decode(&record.encode()), Some(record.clone()));
+    assert!(record.lock_id().is_none_or(|id| record.is(&id)));
+    assert!(record.holder().is_none_or(|holder| (1..=256).contains(&holder.as_str().len())));
+    let claimed = record.claimed(record.lease_ttl_s);
+    assert_eq!(Record::decode(&claimed.encode()), Some(claimed));
+}
+
+/// A prefix and a resource, each on a line, then a key or the rest of one.
+fn key(mut input: Input<'_>) {
+    let flags = input.byte();
+    let keys = Keys::new(input.text());
+    let Ok(resource) = ResourceId::new(input.text()) else { return };
+    let mut key = input.rest().to_vec();
+    if flags & 1 != 0 {
+        key.splice(0..0, keys.resource(&resource).into_bytes());
+    }
+    match keys.part(&resource, &key) {
+        Part::Holder => assert_eq!(key, keys.holder(&resource).into_bytes()),
+        // Two keys for one entry: the deletion of one would end the other.
+        Part::Entry(entry) => assert_eq!(key, keys.entry(&resource, &entry).into_bytes()),
+        Part::Other => {}
+    }
+    assert_eq!(keys.part(&resource, keys.holder(&resource).as_bytes()), Part::Holder);
+}
+
+/// Events in any order leave what a plain table of them has.
+fn events(mut input: Input<'_>) {
+    let mut mirror = Mirror::default();
+    let (mut queue, mut held, mut revision) = (BTreeMap::<EntryId, u64>::new(), false, 0);
+    while !input.is_empty() {
+        let (what, seq) = (input.byte(), u64::from(input.byte() % 8));
+        revision += u64::from(what >> 4) + 1;
+        let entry = EntryId { session: "s".into(), seq };
+        match what % 4 {
+            0 => {
+                queue.entry(entry.clone()).or_insert(revision);
+                mirror.put(Part::Entry(entry), revision);
+            }
+            1 => {
+                queue.remove(&entry);
+                mirror.delete(&Part::Entry(entry), revision);
+            }
+            2 => {
+                held = true;
+                mirror.put(Part::Holder, revision);
+            }
+            _ => {
+                held = false;
+                mirror.delete(&Part::Holder, revision);
+            }
+        }
+        mirror.advance(revision);
+        assert_eq!(mirror.len(), queue.len());
+        assert_eq!(mirror.is_held(), held);
+        let head = queue.iter().min_by_key(|(entry, revision)| (**revision, (*entry).clone()));
+        assert_eq!(mirror.head(), head.map(|(entry, _)| entry));
+        assert!(queue.iter().all(|(entry, since)| mirror.entered(entry) == Some(*since)));
+    }
+}

@@ -1,0 +1,97 @@
+//! What must hold of the component protocol's messages; see
+//! [`crate::fuzzing`].
+
+use std::{fmt::Debug, sync::Arc};
+
+use futures_util::FutureExt as _;
+use leasehold_proto::components::{self as pb, lock_store_server::LockStoreServer};
+use prost::Message;
+use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
+use tower::ServiceExt as _;
+
+use super::{instances::Instances, service::Service, wire};
+use crate::{
+    fuzzing::{Input, Told, World, frame},
+    lock::Violation,
+};
+
+const METHODS: [&str; 6] = ["TryLock", "Lock", "RenewLock", "Unlock", "Init", "Features"];
+
+/// The first byte chooses the call; then a line of `grpc-timeout`, a line of
+/// the instance's name, and the message.
+pub(crate) fn protocol(data: &[u8]) {
+    let mut input = Input::new(data);
+    let method = METHODS[usize::from(input.byte()) % METHODS.len()];
+    let mut metadata = MetadataMap::new();
+    for name in ["grpc-timeout", wire::INSTANCE] {
+        if let Ok(value) = input.text().parse() {
+            metadata.insert(name, value);
+        }
+    }
+    headers(&metadata);
+    let message = input.rest();
+    let is_one = match method {
+        "TryLock" | "Lock" => {
+            let now = Instant::now();
+            parts::<pb::LockRequest, _>(message, |request| wire::acquire(request, now, None))
+        }
+        "RenewLock" => parts::<pb::RenewLockRequest, _>(message, wire::renew),
+        "Unlock" => parts::<pb::UnlockRequest, _>(message, |request| Ok(wire::unlock(request))),
+        "Init" => parts::<pb::LockStoreInitRequest, _>(message, Ok),
+        _ => parts::<pb::FeaturesRequest, _>(message, Ok),
+    };
+    if is_one {
+        let told = call(method, &metadata, message);
+        assert_eq!(told, call(method, &metadata, message), "one call, two answers");
+    }
+}
+
+fn headers(metadata: &MetadataMap) {
+    let now = Instant::now();
+    let deadline = wire::deadline(metadata, now);
+    assert_eq!(deadline, wire::deadline(metadata, now));
+    assert!(deadline.is_none_or(|deadline| deadline >= now));
+    match wire::instance(metadata) {
+        Ok(name) => assert!(name.len() <= 256),
+        Err(violation) => assert_eq!(violation.field, wire::INSTANCE),
+    }
+}
+
+/// Whether the bytes are a message: then it is written as it was read, and
+/// means the same every time.
+fn parts<M, T: Debug>(message: &[u8], read: impl Fn(M) -> Result<T, Violation>) -> bool
+where
+    M: Message + Default + PartialEq + Clone + Debug,
+{
+    let Ok(decoded) = M::decode(message) else { return false };
+    assert_eq!(M::decode(&*decoded.encode_to_vec()).as_ref(), Ok(&decoded));
+    match (read(decoded.clone()), read(decoded)) {
+        (Ok(once), Ok(again)) => assert_eq!(format!("{once:?}"), format!("{again:?}")),
+        (Err(once), Err(again)) => {
+            assert!(["ttl", "mode"].contains(&once.field.as_str()), "{once:?}");
+            assert_eq!(once, again);
+        }
+        (once, again) => panic!("{once:?}, then {again:?}"),
+    }
+    true
+}
+
+fn call(method: &str, metadata: &MetadataMap, message: &[u8]) -> Told {
+    let world = World::new("held");
+    let store = world.store.clone();
+    let open = move |items: super::Metadata| {
+        let store = store.clone();
+        async move { crate::backend::memory::KIND.check(items).map(|()| store) }.boxed()
+    };
+    let instances = Arc::new(Instances::new(Arc::new(open)));
+    let service = LockStoreServer::new(Service::new(Arc::clone(&instances)));
+    let path = format!("/dapr.proto.components.v1.LockStore/{method}");
+    let body = tonic::body::Body::new(http_body_util::Full::new(frame(message)));
+    let mut request = http::Request::post(path).body(body).unwrap();
+    *request.headers_mut() = metadata.clone().into_headers();
+    world.run(async {
+        instances.init("", super::Metadata::new()).await.unwrap();
+        Told::read(service.oneshot(request).await.unwrap(), false).await
+    })
+}

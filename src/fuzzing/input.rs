@@ -1,0 +1,49 @@
+//! Bytes, taken apart.
+
+/// What is left of an input. Taking more than there is gives zeros and empty
+/// texts, so that every input means something.
+pub(crate) struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    pub(crate) fn new(data: &'a [u8]) -> Self {
+        Self(data)
+    }
+
+    /// The next byte.
+    pub(crate) fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    /// The next eight bytes, the first the highest.
+    pub(crate) fn u64(&mut self) -> u64 {
+        (0..8).fold(0, |number, _| number << 8 | u64::from(self.byte()))
+    }
+
+    /// The bytes up to the next line feed, which is dropped.
+    pub(crate) fn line(&mut self) -> &'a [u8] {
+        let end = self.0.iter().position(|byte| *byte == b'\n');
+        let (line, rest) = match end {
+            Some(end) => (&self.0[..end], &self.0[end + 1..]),
+            None => (self.0, &[][..]),
+        };
+        self.0 = rest;
+        line
+    }
+
+    /// The same, as text; empty if it is none.
+    pub(crate) fn text(&mut self) -> &'a str {
+        std::str::from_utf8(self.line()).unwrap_or_default()
+    }
+
+    /// All that is left.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

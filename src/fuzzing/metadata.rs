@@ -1,0 +1,75 @@
+//! The metadata of components.
+
+use super::Input;
+use crate::{
+    backend::KINDS,
+    lock::{LockError, Violation},
+    properties::{Properties, parse_go_duration},
+    sidecar::prefix::KeyPrefix,
+};
+
+/// What no error may repeat.
+const SECRET: &str = "hunter2";
+const SECRET_KEYS: [&str; 6] =
+    ["redispassword", "redisusername", "password", "key", "clientkey", "keyprefix"];
+
+/// The metadata items of every built-in store, their key prefixes and the
+/// durations in them: one `key=value` a line, `\n` in a value a line feed.
+pub fn component_metadata(data: &[u8]) {
+    let mut input = Input::new(data);
+    let kind = KINDS[usize::from(input.byte()) % KINDS.len()];
+    let mut items = Vec::new();
+    while !input.is_empty() {
+        let line = input.text();
+        let (key, value) = line.split_once('=').unwrap_or((line, ""));
+        items.push((key.to_owned(), value.replace("\\n", "\n")));
+        duration(value);
+    }
+    let checked = kind.check(items.clone());
+    assert_eq!(checked, kind.check(items.clone()), "the same items, another answer");
+    match &checked {
+        Ok(()) => {}
+        Err(LockError::InvalidMetadata(violations)) => named(violations),
+        Err(other) => panic!("bad metadata are told as {other:?}"),
+    }
+    let is_secret = |key: &str| SECRET_KEYS.contains(&key.to_lowercase().as_str());
+    let only_in_secrets = items
+        .iter()
+        .all(|(key, value)| is_secret(key) || !format!("{key}{value}").contains(SECRET));
+    if only_in_secrets {
+        let told = format!("{checked:?}");
+        assert!(!told.contains(SECRET), "a secret is told: {told}");
+    }
+    limits(&items);
+    let prefix = KeyPrefix::of(items.iter().map(|(key, value)| (&**key, &**value)));
+    if let Err(violation) = prefix {
+        named(&[violation]);
+    }
+}
+
+fn named(violations: &[Violation]) {
+    assert!(!violations.is_empty(), "refused for no reason");
+    for violation in violations {
+        assert!(!violation.field.is_empty() && !violation.problem.is_empty(), "{violation:?}");
+    }
+}
+
+/// What is accepted keeps its limits, and what is refused is replaced by what
+/// does.
+fn limits(items: &[(String, String)]) {
+    let mut properties = Properties::new(items.iter().cloned());
+    let settings = properties.settings();
+    if properties.finish().is_ok() {
+        assert!(settings.ttl_default <= settings.ttl_max, "{settings:?}");
+    }
+    assert!((1..=settings.waiters_max).contains(&settings.waiters_per_resource_max));
+    assert!((100..=60_000).contains(&settings.operation_timeout.as_millis()), "{settings:?}");
+    assert!(settings.ttl_max.as_millis() >= 100, "{settings:?}");
+}
+
+/// A duration that is read is written so that it is read again.
+fn duration(text: &str) {
+    let Some(duration) = parse_go_duration(text) else { return };
+    let written = crate::sidecar::fuzzing::go_duration(duration);
+    assert_eq!(parse_go_duration(&written), Some(duration), "{text:?} is written {written:?}");
+}

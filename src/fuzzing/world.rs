@@ -1,0 +1,104 @@
+//! A memory store under paused time, and what services told of it.
+
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::{
+    backend::memory,
+    lock::{AcquireRequest, Clock, Store},
+};
+
+/// Longer than any wait that ends by itself, shorter than for ever.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// A runtime whose time passes when nothing else does, with a store in which
+/// `held` is held for 30 s.
+pub(crate) struct World {
+    runtime: tokio::runtime::Runtime,
+    pub(crate) store: Store,
+}
+
+/// What an answer said, as far as it is the same every time.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) http: u16,
+    pub(crate) grpc: Option<Code>,
+    pub(crate) fields: Vec<String>,
+}
+
+impl World {
+    /// `held` is the whole name of what is held.
+    pub(crate) fn new(held: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let store = runtime.block_on(async {
+            let store = memory::KIND.open([], Clock::system()).await.unwrap();
+            let mut request = AcquireRequest::new(held);
+            request.lock_id = "owner".to_owned();
+            store.try_lock(request).await.unwrap().receipt.accept();
+            store
+        });
+        Self { runtime, store }
+    }
+
+    /// Runs to the end, which must come.
+    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime
+            .block_on(async { tokio::time::timeout(PATIENCE, work).await })
+            .expect("a call without an end")
+    }
+}
+
+impl Told {
+    /// Reads a gRPC answer up to its first message or its end. INTERNAL and
+    /// UNKNOWN are answers to nothing that a caller can send; only alpha1 has
+    /// them for refusals, as daprd does (`daprs_codes`).
+    pub(crate) async fn read<B>(response: http::Response<B>, daprs_codes: bool) -> Self
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::fmt::Debug,
+    {
+        let (parts, body) = response.into_parts();
+        let mut body = std::pin::pin!(body);
+        let mut status = Status::from_header_map(&parts.headers);
+        if status.is_none()
+            && let Some(frame) = body.frame().await
+        {
+            let frame = frame.expect("a body that breaks off");
+            status = frame.trailers_ref().and_then(Status::from_header_map);
+        }
+        let grpc = status.as_ref().map(Status::code);
+        if daprs_codes {
+            let message = status.as_ref().map_or("", Status::message);
+            assert!(!message.ends_with("lock: internal error"), "{status:?}");
+        } else {
+            assert!(!matches!(grpc, Some(Code::Internal | Code::Unknown)), "{status:?}");
+        }
+        let fields = status.as_ref().map(fields).unwrap_or_default();
+        if grpc == Some(Code::InvalidArgument) && !daprs_codes {
+            assert!(fields.iter().all(|field| !field.is_empty()) && !fields.is_empty());
+        }
+        Self { http: parts.status.as_u16(), grpc, fields }
+    }
+}
+
+fn fields(status: &Status) -> Vec<String> {
+    let blamed = status.get_details_bad_request().map(|bad| bad.field_violations);
+    blamed.unwrap_or_default().into_iter().map(|violation| violation.field).collect()
+}
+
+/// A message as gRPC frames it.
+pub(crate) fn frame(message: &[u8]) -> Bytes {
+    let mut framed = BytesMut::with_capacity(message.len() + 5);
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(message.len()).unwrap());
+    framed.put_slice(message);
+    framed.freeze()
+}

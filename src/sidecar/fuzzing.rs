@@ -1,0 +1,160 @@
+//! What must hold of the sidecar's ports; see [`crate::fuzzing`].
+
+use std::{sync::Arc, time::Duration};
+
+use axum::body::Body;
+use http::{HeaderName, HeaderValue, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use leasehold_proto::{dapr, locks};
+use prost::Message;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tower::ServiceExt as _;
+
+use super::{
+    alpha1::Alpha1,
+    alpha2::{self, Locks},
+    app::{self, Services},
+    auth::Token,
+    held::{Engine, EngineOptions},
+    metadata::Metadata,
+    prefix::KeyPrefix,
+    stores::{NamedStore, Stores},
+};
+use crate::fuzzing::{Input, Told, World, frame};
+
+const APP: &str = "app";
+const STORE: &str = "mem";
+/// What the app calls `held`.
+const HELD: &str = "lock||app||held";
+
+const METHODS: [&str; 7] = [
+    "leasehold.v1.Locks/Lock",
+    "leasehold.v1.Locks/LockStream",
+    "leasehold.v1.Locks/RenewLock",
+    "leasehold.v1.Locks/Unlock",
+    "leasehold.v1.Locks/ForceUnlock",
+    "dapr.proto.runtime.v1.Dapr/TryLockAlpha1",
+    "dapr.proto.runtime.v1.Dapr/UnlockAlpha1",
+];
+
+/// A duration as alpha2 writes it.
+pub(crate) fn go_duration(duration: Duration) -> String {
+    alpha2::go_duration(duration)
+}
+
+/// The first byte chooses the call; then a line of `grpc-timeout`, and the
+/// message.
+pub(crate) fn grpc(data: &[u8]) {
+    let mut input = Input::new(data);
+    let method = METHODS[usize::from(input.byte()) % METHODS.len()];
+    let timeout = HeaderValue::from_bytes(input.line()).ok();
+    let message = input.rest();
+    let is_one = match method.rsplit('/').next().unwrap() {
+        "Lock" | "LockStream" => round_trip::<locks::LockRequest>(message),
+        "RenewLock" => round_trip::<locks::RenewLockRequest>(message),
+        "Unlock" => round_trip::<locks::UnlockRequest>(message),
+        "ForceUnlock" => round_trip::<locks::ForceUnlockRequest>(message),
+        "TryLockAlpha1" => round_trip::<dapr::TryLockRequest>(message),
+        _ => round_trip::<dapr::UnlockRequest>(message),
+    };
+    if !is_one {
+        return;
+    }
+    let call = || {
+        let mut request = Request::post(format!("/{method}"))
+            .header(header::CONTENT_TYPE, "application/grpc")
+            .body(Body::from(frame(message)))
+            .unwrap();
+        if let Some(timeout) = &timeout {
+            request.headers_mut().insert("grpc-timeout", timeout.clone());
+        }
+        let world = World::new(HELD);
+        world.run(async {
+            let answer = app::grpc(services(&world), None).oneshot(request).await.unwrap();
+            Told::read(answer, method.starts_with("dapr")).await
+        })
+    };
+    assert_eq!(call(), call(), "one call, two answers");
+}
+
+/// Whether the bytes are a message, which is then written as it was read.
+fn round_trip<M: Message + Default + PartialEq + std::fmt::Debug>(message: &[u8]) -> bool {
+    let Ok(decoded) = M::decode(message) else { return false };
+    assert_eq!(M::decode(&*decoded.encode_to_vec()).as_ref(), Ok(&decoded));
+    true
+}
+
+/// A request as HTTP/1 writes it: a line of method and target, headers, an
+/// empty line, the body.
+pub(crate) fn http(data: &[u8]) {
+    let Some(request) = request(data) else { return };
+    let told = answer(&request);
+    assert_eq!(told, answer(&request), "one request, two answers");
+}
+
+fn request(data: &[u8]) -> Option<Request<Vec<u8>>> {
+    let mut input = Input::new(data);
+    let (method, target) = input.text().split_once(' ')?;
+    let mut request = Request::builder().method(method).uri(target);
+    loop {
+        let line = input.line();
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { break };
+        let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+        request = request.header(name, HeaderValue::from_bytes(&line[colon + 1..]).ok()?);
+    }
+    request.body(input.rest().to_vec()).ok()
+}
+
+/// The status and the code of the error, if it is one.
+fn answer(request: &Request<Vec<u8>>) -> (StatusCode, String) {
+    let (path, body) = (request.uri().path().to_owned(), Body::from(request.body().clone()));
+    let mut copy = Request::new(body);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    let world = World::new(HELD);
+    let (status, body) = world.run(async {
+        let answer = app::http(services(&world), None).oneshot(copy).await.unwrap();
+        let status = answer.status();
+        (status, first_part(answer.into_body()).await)
+    });
+    if status.is_success() {
+        return (status, String::new());
+    }
+    let error: Value = serde_json::from_slice(&body).unwrap_or_else(|why| {
+        panic!("{path}: {status} is told without JSON ({why}): {body:?}")
+    });
+    let code = error["errorCode"].as_str().unwrap_or_default().to_owned();
+    let message = error["message"].as_str().unwrap_or_default();
+    assert!(code.starts_with("ERR_") && !message.is_empty(), "{path}: {status}: {error}");
+    assert_ne!(code, "ERR_INTERNAL", "{error}");
+    assert!(!message.ends_with("lock: internal error"), "{error}");
+    if code == "ERR_INVALID_REQUEST" {
+        let field = &error["details"][1]["fieldViolations"][0]["field"];
+        assert!(field.as_str().is_some_and(|field| !field.is_empty()), "no field: {error}");
+    }
+    (status, code)
+}
+
+/// The first frame: that of a stream is followed by others as long as the lock
+/// is held.
+async fn first_part(mut body: Body) -> Vec<u8> {
+    let frame = body.frame().await;
+    frame.and_then(|frame| frame.unwrap().into_data().ok()).unwrap_or_default().to_vec()
+}
+
+fn services(world: &World) -> Services {
+    let stores = Stores::default();
+    let store = world.store.clone();
+    stores.insert(NamedStore::new(STORE, "lock.memory", "v1", KeyPrefix::AppId, store));
+    let app_id: Arc<str> = APP.into();
+    let (notices, _) = mpsc::channel(1);
+    let engine = Engine::start(EngineOptions::default(), watch::channel(true).1, notices);
+    Services {
+        alpha1: Alpha1::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
+        locks: Locks::new(stores.clone(), engine, Arc::clone(&app_id)),
+        metadata: Metadata { app_id, stores },
+        token: Token::default(),
+    }
+}
