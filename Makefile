@@ -4,6 +4,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 CARGO ?= cargo
+FUZZ_SECONDS ?= 600
 SOCKETS ?= $(CURDIR)/target/run/sockets
 
 .PHONY: help
@@ -55,6 +56,14 @@ test: setup ## Run every test, on servers that the tests start themselves
 .PHONY: planted
 planted: setup ## Plant known defects in a copy of the sources; each must be found by its test
 	@reliability/plant
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz every parser at an edge, FUZZ_SECONDS each (default 600)
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+.PHONY: fuzz-smoke
+fuzz-smoke: setup ## The same for 15 s each, as CI does
+	@scripts/fuzz 15
 
 .PHONY: daprd
 daprd: ## Build a daprd that loads pluggable lock stores (needs Go; minutes the first time)

@@ -4,7 +4,7 @@ use std::{
     io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -12,13 +12,16 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{UnixListener, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Sleep, sleep},
+    time::sleep,
 };
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 use tracing::warn;
 
-use crate::edge::writes::{Noted, Writes};
+use crate::edge::{
+    opening::Opening,
+    writes::{Noted, Writes},
+};
 
 /// How many connections a socket serves at a time. One too many is closed at
 /// once: left waiting, its caller would never know why.
@@ -26,7 +29,6 @@ const CONNECTIONS_MAX: usize = 4096;
 /// Within what time a peer must have begun to speak HTTP/2; later silence is
 /// noticed by its pings.
 const PREFACE_WITHIN: Duration = Duration::from_secs(10);
-const PREFACE_BYTES: usize = 24;
 /// How long to pause when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -73,22 +75,13 @@ impl Places {
 
 /// One connection; its place is free again when it ends.
 pub(super) struct Connection {
-    stream: Noted<UnixStream>,
-    preface: Option<Preface>,
+    stream: Opening<Noted<UnixStream>>,
     _place: OwnedSemaphorePermit,
-}
-
-/// What a peer must send before it is believed to be one.
-struct Preface {
-    deadline: Pin<Box<Sleep>>,
-    bytes_left: usize,
 }
 
 impl Connection {
     fn new(stream: UnixStream, place: OwnedSemaphorePermit) -> Self {
-        let deadline = Box::pin(sleep(PREFACE_WITHIN));
-        let preface = Some(Preface { deadline, bytes_left: PREFACE_BYTES });
-        Self { stream: Noted::new(stream), preface, _place: place }
+        Self { stream: Opening::new(Noted::new(stream), PREFACE_WITHIN), _place: place }
     }
 }
 
@@ -96,7 +89,7 @@ impl Connected for Connection {
     type ConnectInfo = Writes;
 
     fn connect_info(&self) -> Writes {
-        self.stream.writes()
+        self.stream.stream().writes()
     }
 }
 
@@ -106,21 +99,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Some(preface) = &mut self.preface
-            && preface.deadline.as_mut().poll(context).is_ready()
-        {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        let filled_before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        let bytes = buffer.filled().len() - filled_before;
-        if let Some(preface) = &mut self.preface {
-            preface.bytes_left = preface.bytes_left.saturating_sub(bytes);
-            if preface.bytes_left == 0 {
-                self.preface = None;
-            }
-        }
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 

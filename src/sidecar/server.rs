@@ -20,7 +20,7 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use super::listen::Listener;
-use crate::edge::writes::Noted;
+use crate::edge::{opening::Opening, writes::Noted};
 
 /// How many connections a port takes at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 16_384;
@@ -32,6 +32,8 @@ const RESETS_MAX: usize = 1024;
 /// As in the component: as many waits as a store allows may begin at once.
 const UNREAD_BYTES_MAX: u32 = 64 * 1024 * 1024;
 const HEADERS_BYTES_MAX: u32 = 64 * 1024;
+/// Within what time a client must have begun to speak.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take to send a request's headers.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often an HTTP/2 client is asked whether it is still there.
@@ -115,8 +117,8 @@ impl Server {
     ) {
         let server = self.clone();
         self.tasks.spawn(async move {
-            let stream = Noted::new(stream);
-            let writes = stream.writes();
+            let stream = Opening::new(Noted::new(stream), OPENING_TIMEOUT);
+            let writes = stream.stream().writes();
             let service = server.router.map_request(move |request: Request<Incoming>| {
                 let writes = writes.of(request.version());
                 let mut request = request.map(Body::new);

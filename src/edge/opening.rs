@@ -1,0 +1,140 @@
+//! Connections that never begin to speak.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Sleep, sleep},
+};
+
+/// What HTTP/2 begins with.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A connection on which reading fails unless the peer has begun to speak in
+/// time: HTTP/2 with the whole of its preface, any other protocol with the
+/// first byte that differs from it. Whoever serves it has limits of its own
+/// from then on.
+#[derive(Debug)]
+pub(crate) struct Opening<S> {
+    stream: S,
+    awaited: Option<Awaited>,
+}
+
+#[derive(Debug)]
+struct Awaited {
+    deadline: Pin<Box<Sleep>>,
+    bytes_left: &'static [u8],
+}
+
+impl<S> Opening<S> {
+    /// A connection that has been accepted just now.
+    pub(crate) fn new(stream: S, within: Duration) -> Self {
+        let awaited = Awaited { deadline: Box::pin(sleep(within)), bytes_left: PREFACE };
+        Self { stream, awaited: Some(awaited) }
+    }
+
+    /// The connection itself.
+    pub(crate) fn stream(&self) -> &S {
+        &self.stream
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(awaited) = &mut self.awaited
+            && awaited.deadline.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let filled_before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let read = &buffer.filled()[filled_before..];
+        if let Some(awaited) = &mut self.awaited {
+            match awaited.bytes_left.strip_prefix(read) {
+                Some(left) if !left.is_empty() => awaited.bytes_left = left,
+                _ => self.awaited = None,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Opening<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, buffer)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    const WITHIN: Duration = Duration::from_secs(10);
+
+    /// How reading ends after these bytes and a long silence, if it does.
+    async fn after(bytes: &[u8]) -> Option<io::ErrorKind> {
+        let (mut peer, stream) = duplex(64);
+        let mut opening = Opening::new(stream, WITHIN);
+        peer.write_all(bytes).await.unwrap();
+        let reading = async {
+            loop {
+                if let Err(error) = opening.read(&mut [0; 5]).await {
+                    return error.kind();
+                }
+            }
+        };
+        tokio::time::timeout(10 * WITHIN, reading).await.ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_not_begun_to_speak_in_time_is_not_read_any_more() {
+        for bytes in [&b""[..], b"P", &PREFACE[..23]] {
+            assert_eq!(after(bytes).await, Some(io::ErrorKind::TimedOut), "{bytes:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_begun_may_be_silent() {
+        for bytes in [&PREFACE[..], b"G", b"PRI * HTTP/1.1", b"\0"] {
+            assert_eq!(after(bytes).await, None, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! HTTP/1, spoken badly, to the sidecar's HTTP port.
+
+use std::time::Duration;
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::{Instant, timeout},
+};
+
+use crate::{
+    door::{Door, PATIENCE, Wire, until_closed},
+    frames::send,
+    siege::Siege,
+};
+
+const LOCK: &str = "POST /v1.0-alpha2/lock/mem/attacked HTTP/1.1\r\nHost: x\r\n";
+
+/// Sends a byte at a time until the other side has had enough; what it said.
+async fn drip(wire: &mut (dyn Wire + '_), byte: u8) -> Vec<u8> {
+    let give_up = Instant::now() + PATIENCE;
+    let (mut said, mut part) = (Vec::new(), [0; 1024]);
+    while Instant::now() < give_up {
+        if wire.write_all(&[byte]).await.is_err() {
+            return said;
+        }
+        match timeout(Duration::from_millis(100), wire.read(&mut part)).await {
+            Ok(Ok(0) | Err(_)) => return said,
+            Ok(Ok(count)) => said.extend_from_slice(&part[..count]),
+            Err(_) => {}
+        }
+    }
+    panic!("it is patient without end; it said {:?}", String::from_utf8_lossy(&said));
+}
+
+#[tokio::test]
+async fn headers_sent_a_byte_at_a_time_are_not_waited_for() {
+    let siege = Siege::lay(Door::Http).await;
+    let mut slow = Vec::new();
+    for _ in 0..50 {
+        let mut wire = siege.connect().await;
+        slow.push(tokio::spawn(async move {
+            wire.write_all(format!("{LOCK}X-Slow: ").as_bytes()).await.unwrap();
+            drip(&mut *wire, b'a').await
+        }));
+    }
+    siege.bystander.is_served(50).await;
+    for slow in slow {
+        slow.await.unwrap();
+    }
+    siege.lift().await;
+}
+
+#[tokio::test]
+async fn a_body_sent_a_byte_at_a_time_is_refused() {
+    let siege = Siege::lay(Door::Http).await;
+    let mut wire = siege.connect().await;
+    wire.write_all(format!("{LOCK}Content-Length: 60000\r\n\r\n").as_bytes()).await.unwrap();
+    let said = drip(&mut *wire, b' ').await;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.starts_with("HTTP/1.1 400") && said.contains("\"body\""), "{said}");
+    drop(wire);
+    siege.lift().await;
+}
+
+#[tokio::test]
+async fn headers_without_end_are_refused() {
+    let siege = Siege::lay(Door::Http).await;
+    for line in ["X-Many: many\r\n".to_owned(), format!("X-Long: {}", "l".repeat(8_000))] {
+        let mut wire = siege.connect().await;
+        wire.write_all(LOCK.as_bytes()).await.unwrap();
+        let mut sent = 0;
+        while sent < 16 * 1024 * 1024 && send(&mut *wire, line.as_bytes()).await {
+            sent += line.len();
+        }
+        assert!(sent < 16 * 1024 * 1024, "it takes headers of {sent} bytes");
+        until_closed(&mut *wire).await;
+    }
+    siege.lift().await;
+}
+
+#[tokio::test]
+async fn a_body_larger_than_any_is_refused_before_it_is_read() {
+    let siege = Siege::lay(Door::Http).await;
+    for framing in
+        ["Content-Length: 1000000000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"]
+    {
+        let mut wire = siege.connect().await;
+        wire.write_all(format!("{LOCK}{framing}").as_bytes()).await.unwrap();
+        let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
+        let mut sent = 0;
+        while sent < 64 * 1024 * 1024 && send(&mut *wire, &chunk).await {
+            sent += chunk.len();
+        }
+        assert!(sent < 64 * 1024 * 1024, "it takes a body of {sent} bytes");
+    }
+    // With a body that the peer does not insist on, the answer is seen.
+    let mut wire = siege.connect().await;
+    let request = format!("{LOCK}Content-Length: 70000\r\n\r\n{}", " ".repeat(70_000));
+    send(&mut *wire, request.as_bytes()).await;
+    let said = until_closed_or_idle(&mut *wire).await;
+    assert!(said.starts_with("HTTP/1.1 400") && said.contains("larger than 65536"), "{said}");
+    drop(wire);
+    siege.lift().await;
+}
+
+#[tokio::test]
+async fn http_1_0_is_answered_and_closed() {
+    let siege = Siege::lay(Door::Http).await;
+    let mut wire = siege.connect().await;
+    wire.write_all(b"GET /v1.0/metadata HTTP/1.0\r\n\r\n").await.unwrap();
+    let said = until_closed(&mut *wire).await;
+    assert!(said.starts_with(b"HTTP/1.0 200"), "{}", String::from_utf8_lossy(&said));
+    drop(wire);
+    siege.lift().await;
+}
+
+#[tokio::test]
+async fn a_hundred_pipelined_requests_have_a_hundred_answers() {
+    let siege = Siege::lay(Door::Http).await;
+    let mut wire = siege.connect().await;
+    let one = "GET /v1.0/healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    let last = "GET /v1.0/healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    wire.write_all(format!("{}{last}", one.repeat(99)).as_bytes()).await.unwrap();
+    let said = until_closed(&mut *wire).await;
+    assert_eq!(String::from_utf8_lossy(&said).matches("HTTP/1.1 204").count(), 100);
+    drop(wire);
+    siege.lift().await;
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_are_not_heaped_up() {
+    let siege = Siege::lay(Door::Http).await;
+    let requests = "GET /v1.0/metadata HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1_000);
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        let mut wire = siege.connect().await;
+        // Until it takes no more.
+        let writing = async { while send(&mut *wire, requests.as_bytes()).await {} };
+        let taken = timeout(Duration::from_millis(300), writing).await;
+        assert!(taken.is_err(), "the connection has ended");
+        unread.push(wire);
+    }
+    siege.bystander.is_served(20).await;
+    drop(unread);
+    siege.lift().await;
+}
+
+#[tokio::test]
+async fn two_lengths_are_no_request() {
+    let siege = Siege::lay(Door::Http).await;
+    for framing in [
+        "Content-Length: 5\r\nContent-Length: 50\r\n\r\n",
+        "Content-Length: -1\r\n\r\n",
+        "Content-Length: 99999999999999999999999\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        "Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
+        " folded: x\r\n\r\n",
+    ] {
+        let mut wire = siege.connect().await;
+        wire.write_all(format!("{LOCK}{framing}").as_bytes()).await.unwrap();
+        let said = until_closed_or_idle(&mut *wire).await;
+        assert!(!said.starts_with("HTTP/1.1 2"), "{framing:?}: {said}");
+    }
+    siege.lift().await;
+}
+
+/// What is said until the connection ends or nothing more comes.
+async fn until_closed_or_idle(wire: &mut (dyn Wire + '_)) -> String {
+    let (mut said, mut part) = (Vec::new(), [0; 4096]);
+    let first = timeout(PATIENCE, wire.read(&mut part)).await.expect("no answer");
+    let mut count = first.unwrap_or(0);
+    while count > 0 {
+        said.extend_from_slice(&part[..count]);
+        let more = timeout(Duration::from_millis(200), wire.read(&mut part)).await;
+        count = more.map_or(0, |read| read.unwrap_or(0));
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}

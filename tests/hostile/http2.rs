@@ -1,0 +1,257 @@
+//! HTTP/2, spoken badly, to every door.
+
+use std::time::Duration;
+
+use tokio::{
+    io::AsyncReadExt as _,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    door::{Door, PATIENCE, until_closed},
+    frames::{
+        CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, PING,
+        PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, field, frame, greet, opening, send,
+        try_body, try_headers,
+    },
+    siege::Siege,
+};
+
+const DOORS: [Door; 3] = [Door::Component, Door::Grpc, Door::Http];
+const MIB: usize = 1024 * 1024;
+
+/// The stream IDs of a client.
+fn streams() -> impl Iterator<Item = u32> {
+    (1..).step_by(2)
+}
+
+#[tokio::test]
+async fn rapid_resets_cost_the_others_nothing() {
+    for door in DOORS {
+        let siege = Siege::lay(door).await;
+        let headers = try_headers(door);
+        let mut attackers = Vec::new();
+        for _ in 0..4 {
+            let mut wire = siege.connect().await;
+            let mut burst = opening(&[]);
+            for stream in streams().take(5_000) {
+                burst.extend(frame(HEADERS, END_HEADERS, stream, &headers));
+                burst.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
+            }
+            attackers.push(tokio::spawn(async move {
+                // It may be cut off meanwhile.
+                let _ = timeout(PATIENCE, send(&mut *wire, &burst)).await;
+                wire
+            }));
+        }
+        siege.bystander.is_served(10).await;
+        for attacker in attackers {
+            drop(attacker.await.unwrap());
+        }
+        siege.lift().await;
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_half_open_streams_leave_room_for_others() {
+    for door in DOORS {
+        let siege = Siege::lay(door).await;
+        let mut wire = siege.connect().await;
+        let mut burst = opening(&[]);
+        for stream in streams().take(1_000) {
+            burst.extend(frame(HEADERS, END_HEADERS, stream, &try_headers(door)));
+            burst.extend(frame(DATA, 0, stream, &[0]));
+        }
+        assert!(send(&mut *wire, &burst).await);
+        siege.bystander.is_served(20).await;
+        drop(wire);
+        siege.lift().await;
+    }
+}
+
+/// What is announced is as large as it may be, and all but its end is sent.
+#[tokio::test]
+async fn messages_that_never_end_do_not_fill_the_memory() {
+    for door in DOORS {
+        let siege = Siege::lay(door).await;
+        let length: u32 = if door == Door::Component { 1024 * 1024 } else { 64 * 1024 };
+        let message =
+            [&[0][..], &length.to_be_bytes(), &vec![b' '; length as usize - 1]].concat();
+        let mut attackers = Vec::new();
+        for _ in 0..8 {
+            let mut wire = siege.connect().await;
+            let (message, headers) = (message.clone(), try_headers(door));
+            attackers.push(tokio::spawn(async move {
+                // A connection's window holds what is not consumed.
+                let attack = async {
+                    greet(&mut *wire).await;
+                    for stream in streams().take(48 * MIB / message.len()) {
+                        send(&mut *wire, &frame(HEADERS, END_HEADERS, stream, &headers)).await;
+                        for part in message.chunks(16 * 1024) {
+                            if !send(&mut *wire, &frame(DATA, 0, stream, part)).await {
+                                return;
+                            }
+                        }
+                    }
+                };
+                let _ = timeout(Duration::from_secs(5), attack).await;
+                wire
+            }));
+        }
+        siege.bystander.is_served(20).await;
+        let mut wires = Vec::new();
+        for attacker in attackers {
+            wires.push(attacker.await.unwrap());
+        }
+        siege.bystander.is_served(5).await;
+        drop(wires);
+        siege.lift().await;
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_frame_ends_its_connection_alone() {
+    for door in DOORS {
+        let siege = Siege::lay(door).await;
+        let headers = try_headers(door);
+        for (what, bytes) in [
+            ("a frame larger than any", frame(DATA, 0, 1, &vec![0; 17_000])),
+            ("headers on the connection", frame(HEADERS, END_HEADERS, 0, &headers)),
+            ("headers on a server's stream", frame(HEADERS, END_HEADERS, 2, &headers)),
+            ("data before headers", frame(DATA, 0, 1, b"x")),
+            ("a continuation of nothing", frame(CONTINUATION, END_HEADERS, 1, &headers)),
+            ("settings of five bytes", frame(SETTINGS, 0, 0, b"12345")),
+            ("settings on a stream", frame(SETTINGS, 0, 1, b"")),
+            ("a window that overflows", frame(WINDOW_UPDATE, 0, 0, &[0x7f, 255, 255, 255])),
+            ("a window of nothing more", frame(WINDOW_UPDATE, 0, 0, &[0; 4])),
+            ("a ping of seven bytes", frame(PING, 0, 0, b"1234567")),
+            ("a promise to a server", frame(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2])),
+            ("an index of no header", frame(HEADERS, END_HEADERS, 1, &[0xff, 0xff, 0x7f])),
+            ("a header cut short", frame(HEADERS, END_HEADERS, 1, &[0, 0x7f])),
+            ("a reset of nothing", frame(RST_STREAM, 0, 1, &[0; 4])),
+        ] {
+            let mut wire = siege.connect().await;
+            send(&mut *wire, &[opening(&[]), bytes].concat()).await;
+            println!("{door:?}: {what}");
+            until_closed(&mut *wire).await;
+        }
+        siege.lift().await;
+    }
+}
+
+#[tokio::test]
+async fn headers_continued_without_end_are_cut_off() {
+    for door in DOORS {
+        let siege = Siege::lay(door).await;
+        let mut wire = siege.connect().await;
+        let first = frame(HEADERS, 0, 1, &try_headers(door));
+        send(&mut *wire, &[opening(&[]), first].concat()).await;
+        let more = frame(CONTINUATION, 0, 1, &field("x-more", &"m".repeat(8_000)));
+        let mut sent = 0;
+        while sent < 64 * MIB && send(&mut *wire, &more).await {
+            sent += more.len();
+        }
+        assert!(sent < 64 * MIB, "{door:?} takes headers of {sent} bytes");
+        siege.lift().await;
+    }
+}
+
+/// A header of the table costs a byte to repeat.
+#[tokio::test]
+async fn a_header_repeated_from_the_table_is_not_unpacked_without_limit() {
+    for door in DOORS {
+        let siege = Siege::lay(door).await;
+        // Literal with indexing; then only its index, 62, which is the newest.
+        let mut stored = field("x-bomb", &"b".repeat(3_900));
+        stored[0] = 0x40;
+        let bomb = [try_headers(door), stored, vec![0x80 | 62; 12_000]].concat();
+        for _ in 0..20 {
+            let mut wire = siege.connect().await;
+            let attack = frame(HEADERS, END_HEADERS | END_STREAM, 1, &bomb);
+            send(&mut *wire, &[opening(&[]), attack].concat()).await;
+            // Refused or cut off: an answer in any case.
+            let mut said = [0; 256];
+            let _ = timeout(PATIENCE, wire.read(&mut said)).await.expect("no answer");
+        }
+        siege.lift().await;
+    }
+}
+
+#[tokio::test]
+async fn pings_and_settings_whose_answers_nobody_reads_are_not_heaped_up() {
+    for door in DOORS {
+        let siege = Siege::lay(door).await;
+        let burst = [frame(PING, 0, 0, b"12345678"), frame(SETTINGS, 0, 0, b"")].concat();
+        let burst = burst.repeat(1_000);
+        let mut unread = Vec::new();
+        for _ in 0..4 {
+            let mut wire = siege.connect().await;
+            let attack = async {
+                send(&mut *wire, &opening(&[])).await;
+                while send(&mut *wire, &burst).await {}
+            };
+            // It takes no more, or ends the connection.
+            let _ = timeout(Duration::from_secs(1), attack).await;
+            unread.push(wire);
+        }
+        siege.bystander.is_served(10).await;
+        drop(unread);
+        siege.lift().await;
+    }
+}
+
+/// A grant whose answer cannot be written is nobody's: it is given back when
+/// its connection ends.
+#[tokio::test]
+async fn grants_that_nobody_reads_are_given_back() {
+    const TRIES: usize = 500;
+    for door in [Door::Component, Door::Grpc] {
+        let siege = Siege::lay(door).await;
+        let mut wire = siege.connect().await;
+        let mut burst = opening(&[(INITIAL_WINDOW_SIZE, 0)]);
+        for (stream, nth) in streams().zip(0..TRIES) {
+            let body = try_body(door, &format!("unread-{nth}"));
+            burst.extend(frame(HEADERS, END_HEADERS, stream, &try_headers(door)));
+            burst.extend(frame(DATA, END_STREAM, stream, &body));
+        }
+        assert!(send(&mut *wire, &burst).await);
+        siege.bystander.is_served(20).await;
+        drop(wire);
+        let give_up = Instant::now() + Duration::from_secs(10);
+        for nth in 0..TRIES {
+            while !is_free(&siege, &format!("unread-{nth}")).await {
+                assert!(Instant::now() < give_up, "{door:?}: unread-{nth} is still held");
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+        siege.lift().await;
+    }
+}
+
+/// Whether a try on a connection of its own is granted.
+async fn is_free(siege: &Siege, resource: &str) -> bool {
+    let door = siege.target.door;
+    let mut wire = siege.connect().await;
+    let attempt = [
+        opening(&[]),
+        frame(HEADERS, END_HEADERS, 1, &try_headers(door)),
+        frame(DATA, END_STREAM, 1, &try_body(door, resource)),
+    ];
+    assert!(send(&mut *wire, &attempt.concat()).await);
+    // A grant is a frame of data; a refusal has none.
+    let seen = timeout(PATIENCE, async {
+        loop {
+            let mut head = [0; 9];
+            wire.read_exact(&mut head).await.unwrap();
+            let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+            let mut payload = vec![0; length];
+            wire.read_exact(&mut payload).await.unwrap();
+            match (head[3], head[4] & END_STREAM != 0) {
+                (DATA, _) if length > 0 => return true,
+                (HEADERS | DATA, true) => return false,
+                _ => {}
+            }
+        }
+    });
+    seen.await.expect("no answer to a try")
+}

@@ -1,0 +1,73 @@
+//! More calls than are taken.
+
+use std::{process::Command, time::Duration};
+
+use leasehold_proto::components::{
+    LockRequest, LockStoreInitRequest, MetadataRequest, PingRequest,
+    lock_store_client::LockStoreClient,
+};
+use tokio::{task::JoinSet, time::timeout};
+use tonic::{Code, Status, transport::Endpoint};
+use tonic_types::StatusExt as _;
+
+use crate::{
+    door::PATIENCE,
+    support::{leasehold::Leasehold, redis::RedisServer},
+};
+
+/// As the component has it.
+const SHORT_CALLS_MAX: usize = 10_000;
+
+#[tokio::test]
+async fn a_try_too_many_is_told_to_come_back_and_the_others_are_answered() {
+    let redis = RedisServer::start();
+    let leasehold = Leasehold::serve("redis", &[]);
+    let address = format!("unix://{}", leasehold.socket("redis").display());
+    let channel = Endpoint::from_shared(address).unwrap().connect().await.unwrap();
+    let mut client = LockStoreClient::new(channel);
+    let items = [("redisHost", redis.address()), ("operationTimeout", "60s".to_owned())];
+    let properties = items.map(|(key, value)| (key.to_owned(), value)).into();
+    let metadata = Some(MetadataRequest { properties });
+    client.init(LockStoreInitRequest { metadata }).await.unwrap();
+
+    let pid = process_id(&redis);
+    signal("STOP", &pid);
+    let mut tries = JoinSet::new();
+    for nth in 0..SHORT_CALLS_MAX + 100 {
+        let mut client = client.clone();
+        let request = LockRequest { resource_id: format!("r{nth}"), ..Default::default() };
+        tries.spawn(async move { client.try_lock(request).await.map(drop) });
+    }
+    // As many as are too many are answered, while the others are under way.
+    for _ in 0..100 {
+        let refused = timeout(PATIENCE, tries.join_next()).await.expect("a refusal");
+        assert_overloaded(&refused.unwrap().unwrap().unwrap_err());
+    }
+    client.ping(PingRequest {}).await.unwrap();
+    signal("CONT", &pid);
+    let answers = timeout(2 * PATIENCE, tries.join_all()).await.expect("answers to all");
+    assert_eq!(answers.len(), SHORT_CALLS_MAX);
+    // They would wait no longer than for an outage to end.
+    let refused: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+    assert!(refused.iter().all(|status| status.code() != Code::ResourceExhausted));
+    let after = LockRequest { resource_id: "after".to_owned(), ..Default::default() };
+    client.try_lock(after).await.unwrap();
+    assert!(!leasehold.log().contains("panic"), "{}", leasehold.log());
+}
+
+fn process_id(redis: &RedisServer) -> String {
+    let info: String = redis::cmd("INFO").arg("server").query(&mut redis.connect()).unwrap();
+    let pid = info.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap();
+    pid.trim().to_owned()
+}
+
+fn signal(name: &str, pid: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), pid]).status().unwrap().success());
+}
+
+fn assert_overloaded(status: &Status) {
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert_eq!(status.get_details_error_info().unwrap().reason, "OVERLOADED");
+    let retry = status.get_details_retry_info().unwrap().retry_delay.unwrap();
+    assert!(retry > Duration::ZERO);
+}

@@ -1,0 +1,68 @@
+//! An attack, with what must be true of the process that bears it.
+
+use std::{fs, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    bystander::Bystander,
+    door::{Door, PATIENCE, Target, Wire},
+};
+
+/// What the process may have needed at its worst: some five times what it
+/// starts with, in a build without optimisation.
+const MEMORY_MIB_MAX: u64 = 200;
+
+/// A process under attack while a bystander is served.
+pub struct Siege {
+    pub target: Target,
+    pub bystander: Bystander,
+    descriptors: usize,
+}
+
+impl Siege {
+    pub async fn lay(door: Door) -> Self {
+        let target = Target::start(door).await;
+        let bystander = Bystander::start(door, &target.place()).await;
+        bystander.is_served(3).await;
+        let descriptors = descriptors(target.process.pid());
+        Self { target, bystander, descriptors }
+    }
+
+    pub async fn connect(&self) -> Box<dyn Wire> {
+        self.target.connect().await
+    }
+
+    /// How many connections there are besides the bystander's, at least.
+    pub fn attackers(&self) -> usize {
+        descriptors(self.target.process.pid()).saturating_sub(self.descriptors)
+    }
+
+    /// Ends it: the attackers have gone, or must be put out by themselves.
+    pub async fn lift(self) {
+        self.bystander.is_served(10).await;
+        let give_up = Instant::now() + PATIENCE;
+        while self.attackers() > 0 {
+            assert!(Instant::now() < give_up, "{} descriptors are left", self.attackers());
+            sleep(Duration::from_millis(20)).await;
+        }
+        self.bystander.is_served(1).await;
+        self.bystander.stop();
+        let log = self.target.process.log();
+        assert!(!log.contains("panic"), "{log}");
+        let peak = memory_peak_mib(self.target.process.pid());
+        assert!(peak <= MEMORY_MIB_MAX, "it needed {peak} MiB");
+        println!("{:?}: {peak} MiB at most", self.target.door);
+    }
+}
+
+fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// The most that was ever resident.
+fn memory_peak_mib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
+}
