@@ -11,13 +11,13 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
+use tonic::{body::Body, transport::Server};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tower::ServiceBuilder;
 use tracing::{info, warn};
 
 use super::{connections::Places, instances::Instances, service::Service, socket::Socket};
-use crate::edge::delivery::settle;
+use crate::edge::{delivery::settle, intake::Intake};
 
 /// Above every limit of waiters, so that no wait keeps other calls out.
 const STREAMS_MAX: u32 = 250_000;
@@ -81,6 +81,7 @@ impl Component {
         let lock_store = LockStoreServer::new(Service::new(Arc::clone(&instances)))
             .max_decoding_message_size(MESSAGE_BYTES_MAX);
         let (places, stop) = (Places::new(), CancellationToken::new());
+        let intake = Intake::new();
         let server = Server::builder()
             .max_concurrent_streams(STREAMS_MAX)
             .initial_connection_window_size(UNREAD_BYTES_MAX)
@@ -88,7 +89,11 @@ impl Component {
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
-            .layer(ServiceBuilder::new().map_response(settle::<tonic::body::Body>))
+            .layer(
+                ServiceBuilder::new()
+                    .map_request(move |request| counted(&intake, request))
+                    .map_response(settle::<Body>),
+            )
             .add_service(lock_store)
             .add_service(health_service)
             .add_service(reflection().build_v1()?)
@@ -145,6 +150,17 @@ impl Component {
                 (seen, since) = (calls, Instant::now());
             }
         }
+    }
+}
+
+/// Counts what comes for our own service, whose requests are one message each;
+/// the others have streams.
+fn counted(intake: &Intake, request: http::Request<Body>) -> http::Request<Body> {
+    let path = request.uri().path().strip_prefix('/').unwrap_or_default();
+    if path.starts_with(lock_store_server::SERVICE_NAME) {
+        request.map(|body| Body::new(intake.count(body)))
+    } else {
+        request
     }
 }
 

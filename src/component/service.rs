@@ -173,3 +173,29 @@ fn receipted(granted: Granted, writes: Option<Writes>) -> Response<pb::LockRespo
     response.extensions_mut().insert(Delivery::of(granted.receipt).once_written(writes));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+    use tonic_types::StatusExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_internal_error_that_tells_nothing() {
+        let panics = async { panic!("a secret of ours") };
+        let status = answer::<()>("TryLock", panics).await.unwrap_err();
+        assert_eq!(status.code(), Code::Internal);
+        assert_eq!(status.get_details_error_info().unwrap().reason, "INTERNAL");
+        assert!(!format!("{status:?}").contains("secret"), "{status:?}");
+    }
+
+    #[tokio::test]
+    async fn a_panic_frees_the_place_of_its_call() {
+        let service = Service::new(Arc::new(Instances::new(Arc::new(|_| panic!("a defect")))));
+        let permits = service.short_calls.available_permits();
+        let status = service.init(Request::new(pb::LockStoreInitRequest::default())).await;
+        assert_eq!(status.unwrap_err().code(), Code::Internal);
+        assert_eq!(service.short_calls.available_permits(), permits);
+    }
+}

@@ -12,7 +12,8 @@ pub(crate) fn yaml(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let file = Arc::new(PathBuf::from("f.yaml"));
     let (components, problems) = read_file_text(&file, text);
-    let lines = text.matches('\n').count() + 1;
+    // YAML also breaks lines at a lone carriage return.
+    let lines = text.matches(['\n', '\r']).count() + 1;
     for problem in &problems {
         // What is missing at the end is missed on the line after the last.
         assert!(

@@ -11,7 +11,10 @@ use axum::{
 };
 use leasehold_proto::{dapr::dapr_server::DaprServer, locks::locks_server::LocksServer};
 use serde_json::json;
-use tower::{ServiceExt as _, util::MapResponseLayer};
+use tower::{
+    ServiceExt as _,
+    util::{MapRequestLayer, MapResponseLayer},
+};
 
 use super::{
     Fallback,
@@ -22,7 +25,7 @@ use super::{
     metadata::Metadata,
     panics,
 };
-use crate::edge::delivery::settle;
+use crate::edge::{delivery::settle, intake::Intake};
 
 /// What both ports serve.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ pub(super) struct Services {
     pub(super) locks: Locks,
     pub(super) metadata: Metadata,
     pub(super) token: Token,
+    /// What both ports may have taken of requests that have not ended.
+    pub(super) intake: Intake,
 }
 
 /// The gRPC port. Without a `daprd`, the metadata that SDKs ask for at their
@@ -39,10 +44,10 @@ pub(super) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
     let dapr =
         DaprServer::new(DaprService { alpha1: services.alpha1, metadata: services.metadata })
             .max_decoding_message_size(body::BYTES_MAX)
-            .map_request(|request: Request| request.map(tonic::body::Body::new));
+            .map_request(counted(services.intake.clone()));
     let locks = LocksServer::new(services.locks)
         .max_decoding_message_size(body::BYTES_MAX)
-        .map_request(|request: Request| request.map(tonic::body::Body::new));
+        .map_request(counted(services.intake.clone()));
     let mut router = Router::new()
         .route_service("/dapr.proto.runtime.v1.Dapr/TryLockAlpha1", dapr.clone())
         .route_service("/dapr.proto.runtime.v1.Dapr/UnlockAlpha1", dapr.clone())
@@ -57,10 +62,17 @@ pub(super) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
         .layer(from_fn(panics::answer_grpc))
 }
 
+fn counted(intake: Intake) -> impl Fn(Request) -> http::Request<tonic::body::Body> + Clone {
+    move |request| request.map(|body| tonic::body::Body::new(intake.count(body)))
+}
+
 /// The HTTP port. Without a `daprd`, health and metadata are served here.
 pub(super) fn http(services: Services, daprd: Option<Fallback>) -> Router {
     let mut router = alpha1::http::routes(services.alpha1)
         .merge(alpha2::http::routes(services.locks))
+        .layer(MapRequestLayer::new(move |request: Request| {
+            request.map(|body| Body::new(services.intake.count(body)))
+        }))
         .layer(MapResponseLayer::new(settle::<Body>));
     if daprd.is_none() {
         router = router.merge(own_routes(services.metadata));

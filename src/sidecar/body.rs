@@ -1,15 +1,15 @@
 //! Reading the body of a lock call.
 
-use std::time::Duration;
+use std::error::Error;
 
 use axum::body::{Body, Bytes};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use tokio::time::timeout;
+use tonic::{Code, Status};
+
+use crate::edge::intake::WHOLE_WITHIN;
 
 /// The largest body of a lock call, which is some names and durations.
 pub(super) const BYTES_MAX: usize = 64 * 1024;
-/// How long a caller may take to send it.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,19 +18,37 @@ pub(super) enum BodyError {
     #[error("it is larger than {BYTES_MAX} bytes")]
     TooLarge,
     /// It took too long.
-    #[error("it did not arrive within {READ_TIMEOUT:?}")]
+    #[error("it did not arrive within {WHOLE_WITHIN:?}")]
     TooSlow,
+    /// Too much has come of others that have not ended.
+    #[error("too many requests have not ended; try again")]
+    Overloaded,
     /// The caller broke off.
     #[error("it broke off")]
     Broken,
 }
 
-/// Reads a body whole.
+/// Reads a body whole, within the limits of [`crate::edge::intake`].
 pub(super) async fn read(body: Body) -> Result<Bytes, BodyError> {
-    match timeout(READ_TIMEOUT, Limited::new(body, BYTES_MAX).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
-        Ok(Err(_)) => Err(BodyError::Broken),
-        Err(_) => Err(BodyError::TooSlow),
+    match Limited::new(body, BYTES_MAX).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
+        Err(error) => Err(match code(&*error) {
+            Some(Code::DeadlineExceeded) => BodyError::TooSlow,
+            Some(Code::ResourceExhausted) => BodyError::Overloaded,
+            _ => BodyError::Broken,
+        }),
     }
+}
+
+/// The code of the status that is its cause.
+fn code(error: &(dyn Error + 'static)) -> Option<Code> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(status) = error.downcast_ref::<Status>() {
+            return Some(status.code());
+        }
+        cause = error.source();
+    }
+    None
 }

@@ -21,7 +21,10 @@ use super::{
     prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
-use crate::fuzzing::{Input, Told, World, frame};
+use crate::{
+    edge::intake::Intake,
+    fuzzing::{Input, Told, World, frame},
+};
 
 const APP: &str = "app";
 const STORE: &str = "mem";
@@ -156,5 +159,6 @@ fn services(world: &World) -> Services {
         locks: Locks::new(stores.clone(), engine, Arc::clone(&app_id)),
         metadata: Metadata { app_id, stores },
         token: Token::default(),
+        intake: Intake::new(),
     }
 }

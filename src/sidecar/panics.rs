@@ -39,3 +39,38 @@ async fn guarded(request: Request, next: Next) -> Option<Response> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::{Router, http::StatusCode, middleware::from_fn, routing::get};
+    use http_body_util::BodyExt as _;
+    use tonic::Code;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    fn router() -> Router {
+        Router::new().route("/", get(async || -> &'static str { panic!("a secret of ours") }))
+    }
+
+    fn request() -> Request {
+        Request::new(Body::empty())
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_internal_error_over_http_that_tells_nothing() {
+        let answer = router().layer(from_fn(answer_http)).oneshot(request()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let body = std::str::from_utf8(&body).unwrap();
+        assert!(body.contains("\"ERR_INTERNAL\"") && !body.contains("secret"), "{body}");
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_internal_error_over_grpc_that_tells_nothing() {
+        let answer = router().layer(from_fn(answer_grpc)).oneshot(request()).await.unwrap();
+        let status = Status::from_header_map(answer.headers()).unwrap();
+        assert_eq!(status.code(), Code::Internal);
+        assert!(!format!("{status:?}").contains("secret"), "{status:?}");
+    }
+}

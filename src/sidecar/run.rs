@@ -24,6 +24,7 @@ use super::{
     server::{Server, Speaks},
     stores::Stores,
 };
+use crate::edge::intake::Intake;
 
 /// What is left to do after the drain has at least this long.
 const CLOSE_MIN: Duration = Duration::from_secs(1);
@@ -92,6 +93,7 @@ impl Sidecar {
             locks: Locks::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
             metadata: Metadata { app_id, stores: stores.clone() },
             token: options.token,
+            intake: Intake::new(),
         };
         let grpc = Server::new(app::grpc(services.clone(), hooks.grpc), Speaks::Grpc);
         let http = Server::new(app::http(services, hooks.http), Speaks::Http);

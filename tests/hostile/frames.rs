@@ -110,16 +110,17 @@ pub fn try_body(door: Door, resource: &str) -> Vec<u8> {
 /// them, as a client does.
 pub async fn greet(wire: &mut (dyn Wire + '_)) {
     assert!(send(wire, &opening(&[])).await);
-    loop {
-        let mut head = [0; 9];
-        wire.read_exact(&mut head).await.unwrap();
-        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
-        wire.read_exact(&mut payload).await.unwrap();
-        if head[3] == SETTINGS && head[4] & ACK == 0 {
-            break;
-        }
-    }
+    while !matches!(next_frame(wire).await, (SETTINGS, flags, _) if flags & ACK == 0) {}
     assert!(send(wire, &frame(SETTINGS, ACK, 0, b"")).await);
+}
+
+/// The kind, the flags and the stream of the next frame.
+pub async fn next_frame(wire: &mut (dyn Wire + '_)) -> (u8, u8, u32) {
+    let mut head = [0; 9];
+    wire.read_exact(&mut head).await.unwrap();
+    let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+    wire.read_exact(&mut payload).await.unwrap();
+    (head[3], head[4], u32::from_be_bytes([head[5], head[6], head[7], head[8]]))
 }
 
 /// Writes as long as the other side takes it; whether it took all.

@@ -1,6 +1,6 @@
 //! HTTP/2, spoken badly, to every door.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use tokio::{
     io::AsyncReadExt as _,
@@ -11,8 +11,8 @@ use crate::{
     door::{Door, PATIENCE, until_closed},
     frames::{
         CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, PING,
-        PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, field, frame, greet, opening, send,
-        try_body, try_headers,
+        PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, field, frame, greet, next_frame,
+        opening, send, try_body, try_headers,
     },
     siege::Siege,
 };
@@ -69,12 +69,38 @@ async fn a_thousand_half_open_streams_leave_room_for_others() {
     }
 }
 
+#[tokio::test]
+async fn requests_that_do_not_end_are_ended() {
+    const HALF_OPEN: usize = 100;
+    for door in DOORS {
+        let siege = Siege::lay(door).await;
+        let mut wire = siege.connect().await;
+        greet(&mut *wire).await;
+        for stream in streams().take(HALF_OPEN) {
+            let headers = frame(HEADERS, END_HEADERS, stream, &try_headers(door));
+            assert!(send(&mut *wire, &[headers, frame(DATA, 0, stream, &[0])].concat()).await);
+        }
+        let mut ended = BTreeSet::new();
+        let all_ended = timeout(PATIENCE, async {
+            while ended.len() < HALF_OPEN {
+                let (kind, flags, stream) = next_frame(&mut *wire).await;
+                if kind == RST_STREAM || kind <= HEADERS && flags & END_STREAM != 0 {
+                    ended.insert(stream);
+                }
+            }
+        });
+        assert!(all_ended.await.is_ok(), "{door:?}: {} of {HALF_OPEN} are ended", ended.len());
+        drop(wire);
+        siege.lift().await;
+    }
+}
+
 /// What is announced is as large as it may be, and all but its end is sent.
 #[tokio::test]
 async fn messages_that_never_end_do_not_fill_the_memory() {
     for door in DOORS {
         let siege = Siege::lay(door).await;
-        let length: u32 = if door == Door::Component { 1024 * 1024 } else { 64 * 1024 };
+        let length: u32 = if door == Door::Component { 1024 * 1024 } else { 64 * 1024 - 8 };
         let message =
             [&[0][..], &length.to_be_bytes(), &vec![b' '; length as usize - 1]].concat();
         let mut attackers = Vec::new();

@@ -19,7 +19,11 @@ use super::{
 };
 use crate::{
     edge::writes::Writes,
-    sidecar::{body, error::ApiError},
+    lock::LockError,
+    sidecar::{
+        body::{self, BodyError},
+        error::ApiError,
+    },
 };
 
 type Target = Result<Path<(String, String)>, PathRejection>;
@@ -131,9 +135,10 @@ fn named(target: Target) -> Result<(String, String), Fault> {
 }
 
 async fn read(body: Body) -> Result<Fields, Fault> {
-    let body = body::read(body)
-        .await
-        .map_err(|error| Fault::bad_field("body", format!("was not read: {error}")))?;
+    let body = body::read(body).await.map_err(|error| match error {
+        BodyError::Overloaded => ApiError::from(LockError::Overloaded).into(),
+        _ => Fault::bad_field("body", format!("was not read: {error}")),
+    })?;
     Fields::read(&body)
 }
 
