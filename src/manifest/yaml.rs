@@ -11,6 +11,9 @@ use super::{
 
 /// Aliases counted each time, so that a small file cannot become a large one.
 const NODES_MAX: usize = 20_000;
+/// The same of texts: as many times as there are nodes, a long one is more than
+/// there is memory.
+const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const DEPTH_MAX: usize = 64;
 
 /// One value and the line that it starts on.
@@ -85,7 +88,7 @@ pub(super) fn read(text: &str, first_line: usize) -> Result<Node, Fault> {
         events: Parser::new_from_str(text),
         first_line,
         anchors: HashMap::new(),
-        nodes: 0,
+        size: Size::default(),
     };
     loop {
         match reader.next()? {
@@ -102,8 +105,16 @@ pub(super) fn read(text: &str, first_line: usize) -> Result<Node, Fault> {
 struct Reader<'a> {
     events: Parser<'a, saphyr_parser::StrInput<'a>>,
     first_line: usize,
-    anchors: HashMap<usize, (Node, usize)>,
+    anchors: HashMap<usize, (Node, Size)>,
+    size: Size,
+}
+
+/// How much of a document has been read, aliases counted as what they stand
+/// for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
     nodes: usize,
+    text_bytes: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -126,8 +137,9 @@ impl<'a> Reader<'a> {
         if depth > DEPTH_MAX {
             return Err(Fault::at(line, format!("is nested deeper than {DEPTH_MAX} levels")));
         }
-        let before = self.nodes;
-        self.count(1, line)?;
+        let before = self.size;
+        let text_bytes = if let Event::Scalar(text, ..) = &event { text.len() } else { 0 };
+        self.count(Size { nodes: 1, text_bytes }, line)?;
         let (anchor, value) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 (anchor, scalar(&text, style, tag.as_deref(), line)?)
@@ -135,9 +147,10 @@ impl<'a> Reader<'a> {
             Event::SequenceStart(anchor, _) => (anchor, Value::List(self.list(depth)?)),
             Event::MappingStart(anchor, _) => (anchor, Value::Map(self.map(depth)?)),
             Event::Alias(anchor) => {
-                let Some((node, size)) = self.anchors.get(&anchor).cloned() else {
+                let Some((node, size)) = self.anchors.get(&anchor) else {
                     return Err(Fault::at(line, "is not YAML: an alias within its own anchor"));
                 };
+                let (node, size) = (node.clone(), *size);
                 self.count(size, line)?;
                 return Ok(node);
             }
@@ -145,17 +158,28 @@ impl<'a> Reader<'a> {
         };
         let node = Node { line, value };
         if anchor != 0 {
-            self.anchors.insert(anchor, (node.clone(), self.nodes - before));
+            let size = Size {
+                nodes: self.size.nodes - before.nodes,
+                text_bytes: self.size.text_bytes - before.text_bytes,
+            };
+            self.anchors.insert(anchor, (node.clone(), size));
         }
         Ok(node)
     }
 
-    fn count(&mut self, nodes: usize, line: usize) -> Result<(), Fault> {
-        self.nodes = self.nodes.saturating_add(nodes);
-        if self.nodes > NODES_MAX {
+    fn count(&mut self, more: Size, line: usize) -> Result<(), Fault> {
+        self.size.nodes = self.size.nodes.saturating_add(more.nodes);
+        self.size.text_bytes = self.size.text_bytes.saturating_add(more.text_bytes);
+        if self.size.nodes > NODES_MAX {
             return Err(Fault::at(
                 line,
                 format!("has more than {NODES_MAX} values, aliases included"),
+            ));
+        }
+        if self.size.text_bytes > TEXT_BYTES_MAX {
+            return Err(Fault::at(
+                line,
+                format!("has more than {TEXT_BYTES_MAX} bytes of text, aliases included"),
             ));
         }
         Ok(())

@@ -52,6 +52,9 @@ fn a_document_cannot_grow_beyond_its_limits() {
         .collect();
     let fault = read(&format!("a0: &a0 x\n{laughs}"), 1).unwrap_err();
     assert!(fault.text.contains("aliases included"), "{fault:?}");
+    let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1_000_000), "*a,".repeat(100));
+    let fault = read(&long, 1).unwrap_err();
+    assert!(fault.text.contains("bytes of text, aliases included"), "{fault:?}");
     let deep = read(&format!("{}{}", "[".repeat(200), "]".repeat(200)), 1).unwrap_err();
     assert!(deep.text.contains("deeper"), "{deep:?}");
 }

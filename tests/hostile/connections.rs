@@ -1,6 +1,6 @@
 //! Connections that say nothing, little, or nonsense, and too many of them.
 
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
 use fastrand::Rng;
 use tokio::{
@@ -115,10 +115,18 @@ async fn garbage_is_no_request() {
     }
 }
 
+/// Raises what this process, and what it starts from now on, may open.
+fn allow_descriptors(count: usize) {
+    let arguments = [format!("--pid={}", std::process::id()), format!("--nofile={count}:")];
+    let raised = Command::new("prlimit").args(arguments).status();
+    assert!(raised.is_ok_and(|status| status.success()), "ulimit -Hn is below {count}");
+}
+
 /// Left waiting, a caller would never know why.
 #[tokio::test]
 async fn a_connection_too_many_is_closed_and_the_others_stay() {
     const LIMIT: usize = 4096;
+    allow_descriptors(2 * LIMIT);
     let siege = Siege::lay(Door::Component).await;
     let mut all = Vec::new();
     // The bystander has a place, too.
