@@ -18,7 +18,8 @@ use tokio::{
 };
 use tonic::Status;
 
-use crate::{component::status::status, lock::LockError};
+use super::status::status;
+use crate::lock::LockError;
 
 /// What all requests that have not ended yet may have sent together. A
 /// well-behaved one is small and comes whole.
