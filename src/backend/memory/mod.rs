@@ -56,9 +56,17 @@ impl Memory {
     /// An empty store. Must be called within a runtime.
     #[must_use]
     pub fn new(context: &Context) -> Self {
+        Self::with_tables(context, SHARDS)
+    }
+
+    /// The same with as many tables as said, at least one. With one, grants
+    /// that end in the same instant end in the order of their tokens, so that
+    /// a simulated schedule can be repeated.
+    #[must_use]
+    pub fn with_tables(context: &Context, tables: usize) -> Self {
         let shard = |_| Shard::new(context);
         Self {
-            shards: (0..SHARDS).map(shard).collect(),
+            shards: (0..tables.max(1)).map(shard).collect(),
             hasher: RandomState::new(),
             waiters: WaiterBudget::new(context.settings.waiters_max),
         }
@@ -72,7 +80,7 @@ impl Memory {
 
     fn shard(&self, resource: &ResourceId) -> &Shard {
         let hash = self.hasher.hash_one(resource);
-        &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
+        &self.shards[usize::try_from(hash % self.shards.len() as u64).unwrap_or(0)]
     }
 }
 
