@@ -13,6 +13,7 @@ use futures_util::{
     FutureExt as _,
     future::{BoxFuture, Shared},
 };
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::{Attempt, BackendError, Granted, LockError, LockId, Mode, RequestId, ResourceId};
@@ -34,12 +35,14 @@ struct OpenWait {
 impl Joins {
     /// Joins the open wait of this key, or opens one made by `open`, which is
     /// given the token that tells it to stop. Returns when the wait has an
-    /// outcome, or with `deadline`'s error once that is over.
+    /// outcome, or with `deadline`'s error once that is over: by `answer_by` at
+    /// the latest, although the last to go waits until the wait has ended.
     pub(super) async fn wait(
         &self,
         request_id: RequestId,
         attempt: &Attempt,
         deadline: impl Future<Output = LockError>,
+        answer_by: Option<Instant>,
         open: impl FnOnce(CancellationToken) -> BoxFuture<'static, Outcome>,
     ) -> Outcome {
         let place = self.enter((attempt.resource.clone(), request_id), attempt, open)?;
@@ -52,7 +55,15 @@ impl Joins {
                     return Err(passed);
                 }
                 place.wait.stop.cancel();
-                outcome.await
+                let Some(answer_by) = answer_by else { return outcome.await };
+                // Dropped unfinished, the wait settles in the background.
+                timeout_at(answer_by, outcome).await.unwrap_or_else(|_| {
+                    Err(LockError::OutcomeUnknown(
+                        "the wait ended, but the backend did not confirm in time that it left \
+                        the queue"
+                            .into(),
+                    ))
+                })
             }
         }
     }

@@ -103,7 +103,7 @@ impl Store {
                 let shared = Arc::clone(&attempt);
                 self.0
                     .joins
-                    .wait(request_id, &attempt, deadline, move |stop| {
+                    .wait(request_id, &attempt, deadline, request.deadline, move |stop| {
                         async move {
                             let stopped = async move {
                                 stop.cancelled_owned().await;

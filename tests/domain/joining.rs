@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::lock::{AcquireRequest, LockError, Store};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::faulty::{hold, no_record_left, request, store, unlock};
+use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
 
 fn repeated() -> AcquireRequest {
     let mut asked = request("r");
@@ -110,4 +110,21 @@ async fn an_open_wait_is_not_joined_with_another_lock_id() {
         Err(LockError::InvalidRequest(violation)) => assert_eq!(violation.field, "lock_id"),
         other => panic!("{other:?}"),
     }
+}
+
+/// Found by the simulation: the answer waited for the backend beyond the
+/// caller's deadline.
+#[tokio::test(start_paused = true)]
+async fn a_joined_wait_is_answered_by_its_deadline_although_the_backend_is_silent() {
+    let (store, faulty) = store();
+    let held = hold(&store, "r").await;
+    faulty.script.on_unlock(Fault::Silent);
+    let asked_at = Instant::now();
+    let deadline = Some(asked_at + Duration::from_secs(2));
+    let asked = AcquireRequest { deadline, ..repeated() };
+    let error = store.lock(asked).await.unwrap_err();
+    assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
+    assert!(asked_at.elapsed() <= Duration::from_secs(2), "{:?}", asked_at.elapsed());
+    unlock(&store, "r", &held).await.unwrap();
+    no_record_left(&faulty).await;
 }

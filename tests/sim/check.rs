@@ -35,18 +35,20 @@ struct Op {
 
 struct Grant {
     op: OpId,
+    own: u8,
     resource: u8,
     granted_us: u64,
     expires_us: u64,
     ended: Option<EndBy>,
     /// Somebody received it.
     received: bool,
+    /// A replay found it: from then on no clean-up may end it, also if the
+    /// replay's answer reached nobody.
+    claimed: bool,
     /// Until when its bearers believe in it.
     believed_until_us: u64,
     /// An unlock of it was asked for.
     unlocking: bool,
-    /// The last time it was seen to be over.
-    ended_us: u64,
 }
 
 /// Everything that is wrong with a history.
@@ -83,11 +85,13 @@ impl Checker {
                     ..Op::default()
                 };
                 self.ops.insert(*op, called);
-                if let Call::Unlock { token } = call
-                    && let Some(grant) = self.grants.get_mut(token)
-                {
-                    grant.unlocking = true;
-                    grant.believed_until_us = grant.believed_until_us.min(now);
+                if let Call::Unlock { token, own } = call {
+                    for (of, grant) in &mut self.grants {
+                        if of == token || (grant.own == *own && *own > 0) {
+                            grant.unlocking = true;
+                            grant.believed_until_us = grant.believed_until_us.min(now);
+                        }
+                    }
                 }
             }
             What::Told { op, told } => self.told(now, *op, told),
@@ -105,18 +109,23 @@ impl Checker {
                     self.granted.insert(*op, *token);
                     let grant = Grant {
                         op: *op,
+                        own: match self.ops.get(op).and_then(|op| op.call) {
+                            Some(Call::Try { own, .. } | Call::Lock { own, .. }) => own,
+                            _ => 0,
+                        },
                         resource: *resource,
                         granted_us: now,
                         expires_us: *expires_us,
                         ended: None,
                         received: false,
+                        claimed: false,
                         believed_until_us: 0,
                         unlocking: false,
-                        ended_us: u64::MAX,
                     };
                     self.grants.insert(*token, grant);
                 } else if let Some(grant) = self.grants.get_mut(token) {
                     grant.expires_us = *expires_us;
+                    grant.claimed = true;
                 }
             }
             What::Waits { op, .. } => {
@@ -169,13 +178,21 @@ impl Checker {
                     self.wrong(op_id, &format!("renewed until {safe_us}, not {expires:?}"));
                 }
             }
-            (Told::Unlocked, Some(Call::Unlock { token })) => {
-                if self.is_live(token) {
+            (Told::Unlocked, Some(Call::Unlock { token, own })) => {
+                if self.is_live(token) && own == 0 {
                     self.wrong(op_id, "unlocked what is still held");
                 }
             }
-            (Told::Unlocked | Told::Renewed { .. }, Some(Call::Force { .. })) => {}
-            (Told::Failed(error), Some(call)) => self.failed(now, op_id, called_us, call, error),
+            (Told::Unlocked, Some(Call::Force { .. })) => {}
+            (Told::Renewed { .. }, Some(Call::RenewStale { token, own })) => {
+                let expires = self.grants.get(&token).map(|grant| grant.expires_us);
+                if own == 0 && expires.is_none_or(|expires| expires < called_us) {
+                    self.wrong(op_id, "renewed what had run out");
+                }
+            }
+            (Told::Failed(error), Some(call)) => {
+                self.failed(now, op_id, called_us, call, error)
+            }
             other => self.wrong(op_id, &format!("makes no sense: {other:?}")),
         }
     }
@@ -196,7 +213,10 @@ impl Checker {
                     self.wrong(op, &format!("was answered {error:?} and holds or waits on"));
                 }
             }
-            (Call::Renew { token, .. } | Call::Unlock { token }, LockError::NotFound { .. }) => {
+            (
+                Call::Renew { token, .. } | Call::Unlock { token, .. },
+                LockError::NotFound { .. },
+            ) => {
                 // Held all the time, or freed only by this call's own doing.
                 let grant = self.grants.get(&token);
                 if grant.is_some_and(|g| g.ended.is_none() && g.granted_us < called_us) {
@@ -221,9 +241,7 @@ impl Checker {
             .grants
             .iter()
             .filter(|(other, grant)| {
-                **other != token
-                    && grant.resource == resource
-                    && grant.believed_until_us > now
+                **other != token && grant.resource == resource && grant.believed_until_us > now
             })
             .map(|(other, _)| *other)
             .collect();
@@ -235,19 +253,28 @@ impl Checker {
     fn ended(&mut self, now: u64, token: u64, by: EndBy) {
         let Some(grant) = self.grants.get_mut(&token) else { return };
         grant.ended = Some(by);
-        grant.ended_us = now;
         let believed = grant.believed_until_us;
-        let (granted_us, resource, received, unlocking) =
-            (grant.granted_us, grant.resource, grant.received, grant.unlocking);
+        let (granted_us, resource, own) = (grant.granted_us, grant.resource, grant.own);
+        let (received, claimed) = (grant.received, grant.claimed);
         match by {
-            EndBy::Undo if received => {
+            EndBy::Undo if received || claimed => {
                 self.violations.push(format!("{token} was received and undone at {now} us"));
             }
-            EndBy::Owner if !unlocking => {
-                self.violations.push(format!("{token} was unlocked by nobody at {now} us"));
+            EndBy::Owner => {
+                let meant = |op: &Op| match op.call {
+                    Some(Call::Unlock { token: named, .. }) if named == token => true,
+                    Some(Call::Unlock { own: named, .. }) if named == own && own > 0 => {
+                        op.ended_us.is_none_or(|ended| ended >= granted_us)
+                    }
+                    _ => false,
+                };
+                if !self.ops.values().any(meant) {
+                    self.violations.push(format!("{token} was unlocked by nobody at {now} us"));
+                }
             }
             EndBy::Ttl if believed > now => {
-                self.violations.push(format!("{token} ran out at {now}, believed to {believed}"));
+                self.violations
+                    .push(format!("{token} ran out at {now}, believed to {believed}"));
             }
             EndBy::Force => {
                 let meant = self.ops.values().any(|op| {
@@ -256,7 +283,8 @@ impl Checker {
                         && op.ended_us.is_none_or(|ended| ended >= granted_us)
                 });
                 if !meant {
-                    self.violations.push(format!("{token} was forced at {now} by an old force"));
+                    self.violations
+                        .push(format!("{token} was forced at {now} by an old force"));
                 }
             }
             _ => {}
@@ -280,8 +308,9 @@ impl Checker {
         }
         for token in &end.live {
             let Some(grant) = self.grants.get(token) else { continue };
-            let of_killed = self.any_killed || self.ops.get(&grant.op).is_some_and(|op| op.killed);
-            if !grant.received && !of_killed {
+            let of_killed =
+                self.any_killed || self.ops.get(&grant.op).is_some_and(|op| op.killed);
+            if !grant.received && !grant.claimed && !of_killed {
                 self.violations.push(format!("{token} of op {} is left behind", grant.op));
             }
         }

@@ -25,21 +25,32 @@ use super::{
 /// One client and its source of chance.
 pub struct Client {
     pub rng: Rng,
+    pub number: u8,
     pub plan: Plan,
     pub server: Arc<Server>,
     pub processes: Arc<Processes>,
     pub ops: Arc<AtomicU32>,
     /// Lock IDs that are over, to be tried again.
-    pub stale: Vec<(u8, String, u64)>,
+    pub stale: Vec<Name>,
+}
+
+/// A grant, as its client names it.
+#[derive(Clone)]
+pub struct Name {
+    resource: u8,
+    lock_id: String,
+    token: u64,
+    own: u8,
 }
 
 /// A grant that this client believes in.
 struct Holding {
-    resource: u8,
-    lock_id: String,
-    token: u64,
+    name: Name,
     ttl_ms: u64,
     until: Instant,
+    /// Nobody else renews it, and every renewal was answered: only then may
+    /// the TTL change, because what is late on its way could shorten it again.
+    settled: bool,
 }
 
 /// How a call ended for its caller.
@@ -88,21 +99,18 @@ impl Client {
         let process = self.processes.any(&mut self.rng);
         let op = self.op();
         let waits = self.rng.u8(..10) < 6;
-        let ttl_ms = self.ttl_ms();
+        let replayable = !request_id.is_empty();
+        let ttl_ms = if replayable { self.plan.ttl_ms_max } else { self.ttl_ms() };
         let deadline = (waits && self.rng.u8(..10) < 7)
             .then(|| Instant::now() + self.between(1, self.plan.wait_ms_max));
-        let replayable = !request_id.is_empty();
+        let own = if self.rng.u8(..10) < 2 && !replayable { self.number } else { 0 };
         let deadline_us = deadline.map(|at| self.server.history.us(at));
         let call = if waits {
-            Call::Lock { resource, ttl_ms, replayable, deadline_us }
+            Call::Lock { resource, ttl_ms, replayable, own, deadline_us }
         } else {
-            Call::Try { resource, ttl_ms, replayable }
+            Call::Try { resource, ttl_ms, replayable, own }
         };
-        let lock_id = if self.rng.u8(..10) < 2 && !replayable {
-            format!("own-{}", self.rng.u8(..3))
-        } else {
-            String::new()
-        };
+        let lock_id = if own > 0 { format!("own-{own}") } else { String::new() };
         let request = AcquireRequest {
             ttl: Some(Duration::from_millis(ttl_ms)),
             lock_id,
@@ -125,11 +133,18 @@ impl Client {
                 return None;
             }
         };
-        self.received(op, resource, granted)
+        self.received(op, resource, own, granted, replayable)
     }
 
     /// The answer is there: takes it, or has gone meanwhile.
-    fn received(&mut self, op: OpId, resource: u8, granted: Granted) -> Option<Holding> {
+    fn received(
+        &mut self,
+        op: OpId,
+        resource: u8,
+        own: u8,
+        granted: Granted,
+        shared: bool,
+    ) -> Option<Holding> {
         let token = self.server.token(resource, granted.token.map(|token| token.get()));
         let until = safe_deadline(granted.since, granted.ttl);
         let safe_us = self.server.history.us(until);
@@ -142,7 +157,8 @@ impl Client {
         let ttl_ms = u64::try_from(granted.ttl.as_millis()).unwrap();
         let lock_id = granted.lock_id.as_str().to_owned();
         self.believe(token, resource, until);
-        Some(Holding { resource, lock_id, token, ttl_ms, until })
+        let name = Name { resource, lock_id, token, own };
+        Some(Holding { name, ttl_ms, until, settled: !shared })
     }
 
     async fn hold(&mut self, mut holding: Holding) {
@@ -162,55 +178,61 @@ impl Client {
                 self.renew(&mut holding).await;
             }
             2..5 => {
-                self.unlock(holding.resource, &holding.lock_id, holding.token).await;
-                self.unlock(holding.resource, &holding.lock_id, holding.token).await;
+                self.unlock(&holding.name).await;
+                self.unlock(&holding.name).await;
             }
-            _ => self.unlock(holding.resource, &holding.lock_id, holding.token).await,
+            _ => self.unlock(&holding.name).await,
         }
-        self.stale.push((holding.resource, holding.lock_id, holding.token));
+        self.stale.push(holding.name);
     }
 
     /// Whether it is still held, as far as known.
     async fn renew(&mut self, holding: &mut Holding) -> bool {
         let process = self.processes.any(&mut self.rng);
         let op = self.op();
-        let ttl_ms = if self.rng.u8(..4) == 0 { self.ttl_ms() } else { holding.ttl_ms };
+        let changed = self.rng.u8(..4) == 0 && holding.settled;
+        let ttl_ms = if changed { self.ttl_ms() } else { holding.ttl_ms };
+        holding.ttl_ms = ttl_ms;
         let ttl = Duration::from_millis(ttl_ms);
         // It may become shorter at once, whatever is answered.
         let sent_until = safe_deadline(Instant::now(), ttl);
         if sent_until < holding.until {
             holding.until = sent_until;
-            self.believe(holding.token, holding.resource, holding.until);
+            self.believe(holding.name.token, holding.name.resource, holding.until);
         }
         let request = RenewRequest {
-            resource_id: format!("r{}", holding.resource),
-            lock_id: holding.lock_id.clone(),
+            resource_id: format!("r{}", holding.name.resource),
+            lock_id: holding.name.lock_id.clone(),
             ttl: Some(ttl),
         };
         let store = process.store.clone();
-        let call = Call::Renew { token: holding.token, ttl_ms };
+        let call = Call::Renew { token: holding.name.token, ttl_ms };
         let renewing = async move { store.renew(request).await };
         match self.called(op, &process, call, None, renewing).await {
             Outcome::Answered(Ok(Renewed { ttl, since })) => {
                 let until = safe_deadline(since, ttl);
                 self.told(op, Told::Renewed { safe_us: self.server.history.us(until) });
                 holding.until = until;
-                self.believe(holding.token, holding.resource, until);
+                self.believe(holding.name.token, holding.name.resource, until);
                 true
             }
             Outcome::Answered(Err(error)) => {
                 let gone = matches!(error, LockError::NotFound { .. });
                 self.told(op, Told::Failed(error));
+                holding.settled = false;
                 !gone
             }
-            Outcome::Left => true,
+            Outcome::Left => {
+                holding.settled = false;
+                true
+            }
         }
     }
 
-    async fn unlock(&mut self, resource: u8, lock_id: &str, token: u64) {
+    async fn unlock(&mut self, name: &Name) {
         let op = self.op();
-        let call = Call::Unlock { token };
-        self.unlock_as(op, call, resource, lock_id, false).await;
+        let call = Call::Unlock { token: name.token, own: name.own };
+        self.unlock_as(op, call, name.resource, &name.lock_id, false).await;
     }
 
     async fn force(&mut self) {
@@ -243,16 +265,24 @@ impl Client {
 
     /// Uses a lock ID whose grant it has ended, or believes to be over.
     async fn stale(&mut self) {
-        let Some((resource, lock_id, token)) = self.rng.choice(&self.stale).cloned() else {
-            return;
-        };
+        let Some(name) = self.rng.choice(&self.stale).cloned() else { return };
         if self.rng.bool() {
-            return self.unlock(resource, &lock_id, token).await;
+            return self.unlock(&name).await;
         }
-        let ttl_ms = self.ttl_ms();
-        let now = Instant::now();
-        let mut holding = Holding { resource, lock_id, token, ttl_ms, until: now };
-        self.renew(&mut holding).await;
+        let request = RenewRequest {
+            resource_id: format!("r{}", name.resource),
+            lock_id: name.lock_id,
+            ttl: Some(Duration::from_millis(self.plan.ttl_ms_max)),
+        };
+        let process = self.processes.any(&mut self.rng);
+        let (op, store) = (self.op(), process.store.clone());
+        let call = Call::RenewStale { token: name.token, own: name.own };
+        let renewing = async move { store.renew(request).await };
+        match self.called(op, &process, call, None, renewing).await {
+            Outcome::Answered(Ok(_)) => self.told(op, Told::Renewed { safe_us: 0 }),
+            Outcome::Answered(Err(error)) => self.told(op, Told::Failed(error)),
+            Outcome::Left => {}
+        }
     }
 
     async fn unlock_as(

@@ -12,16 +12,46 @@ use tokio::time::Instant;
 pub type OpId = u32;
 
 /// What a client asks for. Resources are numbers, grants are named by tokens.
+/// `own` is the number of a lock ID that its client brings, again and again; 0
+/// where the store makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    Try { resource: u8, ttl_ms: u64, replayable: bool },
-    Lock { resource: u8, ttl_ms: u64, replayable: bool, deadline_us: Option<u64> },
-    Renew { token: u64, ttl_ms: u64 },
-    Unlock { token: u64 },
-    Force { resource: u8 },
+    Try {
+        resource: u8,
+        ttl_ms: u64,
+        replayable: bool,
+        own: u8,
+    },
+    Lock {
+        resource: u8,
+        ttl_ms: u64,
+        replayable: bool,
+        own: u8,
+        deadline_us: Option<u64>,
+    },
+    Renew {
+        token: u64,
+        ttl_ms: u64,
+    },
+    /// By somebody who has given it up, or believes it to be over.
+    RenewStale {
+        token: u64,
+        own: u8,
+    },
+    Unlock {
+        token: u64,
+        own: u8,
+    },
+    Force {
+        resource: u8,
+    },
     /// A renewal and an unlock with a lock ID that was never granted.
-    RenewForeign { resource: u8 },
-    UnlockForeign { resource: u8 },
+    RenewForeign {
+        resource: u8,
+    },
+    UnlockForeign {
+        resource: u8,
+    },
 }
 
 /// What a client was told.
@@ -47,25 +77,65 @@ pub enum End {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    Called { op: OpId, process: u8, call: Call },
-    Told { op: OpId, told: Told },
+    Called {
+        op: OpId,
+        process: u8,
+        call: Call,
+    },
+    Told {
+        op: OpId,
+        told: Told,
+    },
     /// The caller went away.
-    Left { op: OpId },
+    Left {
+        op: OpId,
+    },
     /// The grant was received: its holder believes in it until then.
-    Believed { token: u64, resource: u8, until_us: u64 },
+    Believed {
+        token: u64,
+        resource: u8,
+        until_us: u64,
+    },
     /// The answer reached nobody.
-    NotReceived { op: OpId, token: u64 },
+    NotReceived {
+        op: OpId,
+        token: u64,
+    },
     /// The server granted, or gave a replay its grant again.
-    Granted { op: OpId, token: u64, resource: u8, created: bool, expires_us: u64 },
-    Waits { op: OpId, resource: u8 },
-    LeftQueue { op: OpId },
-    Renewed { token: u64, expires_us: u64 },
-    Ended { token: u64, by: End },
+    Granted {
+        op: OpId,
+        token: u64,
+        resource: u8,
+        created: bool,
+        expires_us: u64,
+    },
+    Waits {
+        op: OpId,
+        resource: u8,
+    },
+    LeftQueue {
+        op: OpId,
+    },
+    Renewed {
+        token: u64,
+        expires_us: u64,
+    },
+    Ended {
+        token: u64,
+        by: End,
+    },
     /// A process was told to end, or was killed.
-    Drained { process: u8 },
-    Killed { process: u8 },
+    Drained {
+        process: u8,
+    },
+    Killed {
+        process: u8,
+    },
     /// What a call met on its way.
-    Fault { process: u8, fault: &'static str },
+    Fault {
+        process: u8,
+        fault: &'static str,
+    },
     /// The server did what a lock store must not.
     Wrong(String),
 }

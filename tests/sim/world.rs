@@ -119,21 +119,20 @@ pub fn run(seed: u64) -> Run {
 
 async fn live(plan: Plan, mut rng: Rng) -> (Vec<Event>, End) {
     let history = History::begin();
-    let backend: Arc<dyn Backend> = if plan.on_memory {
-        Arc::new(memory(rng.fork()))
-    } else {
-        Arc::new(ModelStore::new())
-    };
+    let backend: Arc<dyn Backend> =
+        if plan.on_memory { Arc::new(memory(rng.fork())) } else { Arc::new(ModelStore::new()) };
     let idle = Handle::current().metrics().num_alive_tasks();
     let server = Server::new(backend, history.clone());
-    let mut world = World { plan, server, rng: rng.fork(), incarnations: 0, retired: JoinSet::new() };
+    let mut world =
+        World { plan, server, rng: rng.fork(), incarnations: 0, retired: JoinSet::new() };
     let first = (0..plan.processes).map(|number| world.process(number)).collect();
     let processes = Arc::new(Processes { running: Mutex::new(first) });
     let ops = Arc::<AtomicU32>::default();
     let mut clients = JoinSet::new();
-    for _ in 0..plan.clients {
+    for number in 1..=plan.clients {
         let client = Client {
             rng: rng.fork(),
+            number,
             plan,
             server: Arc::clone(&world.server),
             processes: Arc::clone(&processes),
@@ -179,8 +178,7 @@ impl World {
     fn process(&mut self, number: u8) -> Arc<Process> {
         self.incarnations += 1;
         let plan = &self.plan;
-        let weather =
-            Weather::new(self.rng.fork(), plan.faults_per_mille, plan.delay_ms_max);
+        let weather = Weather::new(self.rng.fork(), plan.faults_per_mille, plan.delay_ms_max);
         let server = Arc::clone(&self.server);
         let link = Arc::new(Link::new(server, number, self.incarnations, weather));
         let store = Store::new(Arc::clone(&link) as Arc<dyn Backend>, Settings::default());
