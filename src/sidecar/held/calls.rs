@@ -4,7 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{Cause, Ended, Engine, HeldKey, record::RecordId, release::join};
+use super::{
+    Cause, Ended, Engine, HeldKey,
+    record::{Record, RecordId},
+    release::join,
+};
 use crate::{
     lock::{LockError, LockId, RenewRequest, Renewed, UnlockRequest},
     sidecar::{error::HeldError, stores::NamedStore},
@@ -152,6 +156,7 @@ impl Engine {
                 return Err(self.why_gone(key, lock_id, LockError::NotFound { held: false }));
             };
             record.run += 1;
+            record.unlocks += 1;
             record.clockwork.stop();
             let taken = (Arc::clone(&record.store), record.renewal.take());
             self.reschedule(&mut table, id);
@@ -160,6 +165,7 @@ impl Engine {
         join(renewal).await;
         let result = store.store().unlock(unlock_request(key, lock_id)).await;
         let mut table = self.table();
+        let others = table.get_mut(id).is_some_and(Record::unlock_has_ended);
         match result {
             Ok(()) => {
                 if let Some(mut record) = table.remove(id) {
@@ -175,6 +181,8 @@ impl Engine {
                 }
                 Ok(())
             }
+            // Another unlock may have ended it, and its answer is on its way.
+            Err(error @ LockError::NotFound { .. }) if others => Err(error.into()),
             Err(error @ LockError::NotFound { .. }) => {
                 if let Some(mut record) = table.remove(id) {
                     table.lost.remember(

@@ -36,7 +36,9 @@ impl Engine {
                     None => std::future::pending().await,
                 }
             };
+            // In this order, so that a simulated schedule can be repeated.
             tokio::select! {
+                biased;
                 () = self.0.closed.cancelled() => return,
                 () = self.0.wake.notified() => {}
                 () = timer => {}

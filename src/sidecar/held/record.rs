@@ -96,6 +96,8 @@ pub(super) struct Record {
     pub(super) timer: Instant,
     /// Its entry in its lane's queue.
     pub(super) queued: Option<Instant>,
+    /// Unlocks under way.
+    pub(super) unlocks: u32,
     /// Whether an earlier unlock may have happened, so that finding nothing
     /// means that it did.
     pub(super) unlock_unsure: bool,
@@ -128,11 +130,18 @@ impl Record {
             run: 0,
             timer: holding.since,
             queued: None,
+            unlocks: 0,
             unlock_unsure: false,
             stream,
             epoch: 0,
             _place: holding.place,
         }
+    }
+
+    /// An unlock has its answer; whether others are under way.
+    pub(super) fn unlock_has_ended(&mut self) -> bool {
+        self.unlocks = self.unlocks.saturating_sub(1);
+        self.unlocks > 0
     }
 
     /// Cancels the renewal of a lock that needs none any more.

@@ -1,5 +1,6 @@
 //! The engine over a backend that fails on demand, in paused time.
 
+mod chance;
 mod loss;
 mod renewal;
 mod scripted;

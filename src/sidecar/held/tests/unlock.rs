@@ -72,6 +72,26 @@ async fn unlocking_twice_at_once_succeeds_once() {
     assert_eq!(second, Err(HeldError::Lock(LockError::NotFound { held: false })));
 }
 
+/// Found by random schedules: the second of two found nothing any more, and the
+/// holder was told that its lock was forced.
+#[tokio::test(start_paused = true)]
+async fn an_unlock_that_another_overtook_tells_no_loss() {
+    let setup = setup();
+    let (guard, told) = setup.stream("r").await;
+    let lock_id = setup.engine.table().get_mut(guard_id(&setup)).unwrap().lock_id.clone();
+    setup.script.on_unlock(Fault::ReplyDelayed(Duration::from_millis(40)));
+    let unlock = || setup.engine.unlock(&setup.store, setup.key("r"), lock_id.clone());
+    let (first, second) = tokio::join!(unlock(), unlock());
+    assert!(first.is_ok());
+    assert_eq!(second, Err(HeldError::Lock(LockError::NotFound { held: false })));
+    assert_eq!(told.await, Ok(Ended::Unlocked));
+    drop(guard);
+}
+
+fn guard_id(setup: &Setup) -> u64 {
+    setup.engine.table().current(&setup.key("r")).unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unlock_finds_a_lock_that_was_forced_elsewhere_lost() {
     let setup = setup();
