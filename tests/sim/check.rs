@@ -28,6 +28,7 @@ pub struct End {
 struct Op {
     process: u8,
     called_us: u64,
+    stalled_us: u64,
     call: Option<Call>,
     ended_us: Option<u64>,
     killed: bool,
@@ -70,6 +71,8 @@ struct Checker {
     queued: BTreeSet<OpId>,
     sent: BTreeSet<OpId>,
     any_killed: bool,
+    /// For how long nothing ran.
+    stalled_us: u64,
     violations: Vec<String>,
 }
 
@@ -81,6 +84,7 @@ impl Checker {
                 let called = Op {
                     process: *process,
                     called_us: now,
+                    stalled_us: self.stalled_us,
                     call: Some(*call),
                     ..Op::default()
                 };
@@ -101,6 +105,7 @@ impl Checker {
             What::Believed { token, resource, until_us } => {
                 self.believed(now, *token, *resource, *until_us);
             }
+            What::Stalls { us } => self.stalled_us += us,
             What::NotReceived { .. } | What::Drained { .. } | What::Fault { .. } => {}
             What::Granted { op, token, resource, created, expires_us } => {
                 self.sent.insert(*op);
@@ -156,13 +161,14 @@ impl Checker {
         let op = self.ops.entry(op_id).or_default();
         op.ended_us = Some(now);
         let (called_us, call) = (op.called_us, op.call);
+        let stalled_us = self.stalled_us - op.stalled_us;
         let limit_us = match call {
             Some(Call::Lock { deadline_us, .. }) => {
                 deadline_us.map(|deadline| deadline.max(called_us) + ANSWER_US_MAX - 5_000_000)
             }
             _ => Some(called_us + ANSWER_US_MAX),
         };
-        if limit_us.is_some_and(|limit| now > limit) {
+        if limit_us.is_some_and(|limit| now > limit + stalled_us) {
             self.wrong(op_id, &format!("was answered at {now} us, {told:?}"));
         }
         match (told, call) {

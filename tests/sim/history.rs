@@ -124,6 +124,8 @@ pub enum What {
         token: u64,
         by: End,
     },
+    /// Everything stands still for so long.
+    Stalls { us: u64 },
     /// A process was told to end, or was killed.
     Drained {
         process: u8,

@@ -14,7 +14,7 @@ use leasehold::{
 use tokio::{
     runtime::Handle,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{advance, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -148,7 +148,7 @@ async fn live(plan: Plan, mut rng: Rng) -> (Vec<Event>, End) {
                 Some(ended) => ended.unwrap(),
                 None => break,
             },
-            () = world.next_upheaval() => world.upheave(&processes),
+            () = world.next_upheaval() => world.upheave(&processes).await,
         }
     }
     let end = world.end(&processes, idle).await;
@@ -192,9 +192,15 @@ impl World {
         sleep(Duration::from_millis(self.rng.u64(100..6_000))).await;
     }
 
-    fn upheave(&mut self, processes: &Processes) {
+    async fn upheave(&mut self, processes: &Processes) {
         let history = self.server.history.clone();
-        match self.rng.u8(..4) {
+        match self.rng.u8(..5) {
+            4 => {
+                // Nothing runs meanwhile, neither processes nor the server.
+                let stall = Duration::from_millis(self.rng.u64(1..3_000));
+                history.note(What::Stalls { us: stall.as_micros().try_into().unwrap() });
+                advance(stall).await;
+            }
             0 => {
                 history.note(What::Fault { process: u8::MAX, fault: "server restarts" });
                 self.server.restart();

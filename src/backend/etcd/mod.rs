@@ -39,6 +39,8 @@ mod record;
 mod release;
 mod renew;
 mod replay;
+#[cfg(test)]
+mod schedules;
 mod session;
 mod wait;
 mod watch;

@@ -215,10 +215,12 @@ impl Lock {
             What::AppRenews => self.app_renewals += 1,
             What::AppRenewed => self.app_renewals -= 1,
             What::Unlocking => self.unlocking = true,
-            What::UnlockSent if self.in_flight > 0 && !self.forced => {
-                return Some("is unlocked while a renewal is under way".into());
+            What::UnlockHappened => {
+                self.freed |= self.unlocking;
+                if self.in_flight > 0 && !self.forced {
+                    return Some("was unlocked while a renewal was under way".into());
+                }
             }
-            What::UnlockHappened => self.freed |= self.unlocking,
             What::Unlocked => self.unlocked = true,
             // Told by the answer to its own call.
             What::NotUnlocked(_) => self.freed = true,
@@ -254,7 +256,8 @@ impl Lock {
             Cause::Forced => self.forced,
             Cause::MaxHold => self.release_at.is_some_and(|at| now >= at),
             Cause::Unhealthy => ever_ill && !early,
-            Cause::Unreachable => self.faulted && !early,
+            // Well again just before the end, and the renewal came too late.
+            Cause::Unreachable => (self.faulted || ever_ill) && !early,
             Cause::Expired => (!self.renewed || self.unlocking) && !early,
         };
         if again {

@@ -1,0 +1,120 @@
+//! etcd's rules, as measured on 3.4 to 3.6: comparisons see the state before
+//! the batch, a key written twice refuses all of it, and so does one dead lease
+//! on a branch that is taken.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use fastrand::Rng;
+
+use super::Refusal;
+
+/// What one nested transaction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Write {
+    /// Puts the holder's key if it is absent.
+    Acquire { resource: u8, lease: i64 },
+    /// Deletes the holder's key if it is there.
+    Release { resource: u8 },
+    /// Puts a queue's entry.
+    Enter { entry: u32, lease: i64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Holder(u8),
+    Entry(u32),
+}
+
+/// A server.
+pub(super) struct Etcd {
+    keys: BTreeMap<Key, i64>,
+    leases: BTreeSet<i64>,
+    leases_made: i64,
+    ops_max: usize,
+    /// How often each operation was applied.
+    pub(super) applied: HashMap<u32, u32>,
+}
+
+impl Etcd {
+    pub(super) fn new(ops_max: usize) -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            leases: BTreeSet::new(),
+            leases_made: 0,
+            ops_max,
+            applied: HashMap::new(),
+        }
+    }
+
+    /// A lease: new, or one that may be dead by now.
+    pub(super) fn some_lease(&mut self, rng: &mut Rng) -> i64 {
+        if self.leases_made == 0 || rng.bool() {
+            self.leases_made += 1;
+            self.leases.insert(self.leases_made);
+            return self.leases_made;
+        }
+        rng.i64(1..=self.leases_made)
+    }
+
+    pub(super) fn kill_a_lease(&mut self, rng: &mut Rng) {
+        if self.leases_made > 0 {
+            let dead = rng.i64(1..=self.leases_made);
+            self.leases.remove(&dead);
+            self.keys.retain(|_, lease| *lease != dead);
+        }
+    }
+
+    /// Whether the lease that a write needs is alive.
+    pub(super) fn lives(&self, write: Write) -> bool {
+        match write {
+            Write::Acquire { lease, .. } | Write::Enter { lease, .. } => {
+                self.leases.contains(&lease)
+            }
+            Write::Release { .. } => true,
+        }
+    }
+
+    /// One transaction of nested ones; which of them took their branch.
+    pub(super) fn transact(&mut self, writes: &[(u32, Write)]) -> Result<Vec<bool>, Refusal> {
+        if writes.len() > self.ops_max {
+            return Err(Refusal::TooManyOps);
+        }
+        let mut written = BTreeSet::new();
+        let mut taken = Vec::new();
+        for (_, write) in writes {
+            let (key, takes) = match *write {
+                Write::Acquire { resource, .. } => {
+                    (Key::Holder(resource), !self.keys.contains_key(&Key::Holder(resource)))
+                }
+                Write::Release { resource } => {
+                    (Key::Holder(resource), self.keys.contains_key(&Key::Holder(resource)))
+                }
+                Write::Enter { entry, .. } => (Key::Entry(entry), true),
+            };
+            // etcd looks at what may be written, whichever branch is taken.
+            if !written.insert(key) {
+                return Err(Refusal::Other);
+            }
+            if takes && !self.lives(*write) {
+                return Err(Refusal::LeaseNotFound);
+            }
+            taken.push(takes);
+        }
+        for ((number, write), takes) in writes.iter().zip(&taken) {
+            *self.applied.entry(*number).or_default() += 1;
+            match *write {
+                _ if !takes => {}
+                Write::Acquire { resource, lease } => {
+                    self.keys.insert(Key::Holder(resource), lease);
+                }
+                Write::Release { resource } => {
+                    self.keys.remove(&Key::Holder(resource));
+                }
+                Write::Enter { entry, lease } => {
+                    self.keys.insert(Key::Entry(entry), lease);
+                }
+            }
+        }
+        Ok(taken)
+    }
+}
