@@ -49,8 +49,8 @@ pub(crate) fn protocol(data: &[u8]) {
 
 fn headers(metadata: &MetadataMap) {
     let now = Instant::now();
-    let deadline = wire::deadline(metadata, now);
-    assert_eq!(deadline, wire::deadline(metadata, now));
+    let deadline = crate::edge::wire::deadline(metadata, now);
+    assert_eq!(deadline, crate::edge::wire::deadline(metadata, now));
     assert!(deadline.is_none_or(|deadline| deadline >= now));
     match wire::instance(metadata) {
         Ok(name) => assert!(name.len() <= 256),

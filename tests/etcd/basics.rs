@@ -33,6 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_grant_that_another_process_rewrote_is_unlocked_by_its_maker,
         odd_names_and_prefixes_do_not_meet,
         many_locks_at_once_are_all_granted,
+        operations_have_the_results_that_the_model_has,
     ]
 }
 
@@ -374,4 +375,15 @@ async fn many_locks_at_once_are_all_granted(version: Version) {
     }
     assert!(granted >= 100);
     assert!(keys(&server, "/t/r/").await.is_empty());
+}
+
+/// The simulation's model is held against the real thing.
+async fn operations_have_the_results_that_the_model_has(version: Version) {
+    let server = EtcdServer::start(version).await;
+    for seed in 0..3 {
+        let prefix = format!("/{seed}");
+        let items = [("endpoints", &*server.url), ("keyPrefixPath", &*prefix)];
+        let handles = vec![try_open(&items).await.unwrap(), try_open(&items).await.unwrap()];
+        crate::differential::Differential::new(handles, seed).run(100).await;
+    }
 }

@@ -12,9 +12,15 @@
 )]
 
 mod basics;
+#[path = "../support/differential.rs"]
+#[allow(unreachable_pub, reason = "shared with other tests")]
+mod differential;
 mod faults;
 mod figures;
 mod fixture;
+#[path = "../sim/model.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]
+mod model;
 mod security;
 mod stale;
 mod waiting;

@@ -11,7 +11,13 @@
 #[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
 mod server;
 
+#[path = "../support/differential.rs"]
+#[allow(unreachable_pub, reason = "shared with other tests")]
+mod differential;
 mod grants;
+#[path = "../sim/model.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]
+mod model;
 mod outages;
 mod port;
 mod proxy;

@@ -149,3 +149,14 @@ async fn the_clean_up_of_an_attempt_spares_another_under_the_same_lock_id() {
     let spared = backend.unlock(&other, in_time()).await;
     assert_eq!(spared, Err(BackendError::NotHeld { held: true }));
 }
+
+/// The simulation's model is held against the real thing.
+#[tokio::test]
+async fn operations_have_the_results_that_the_model_has() {
+    let server = RedisServer::start();
+    for seed in 0..3 {
+        let handles = vec![backend(&server.address()).await, backend(&server.address()).await];
+        crate::differential::Differential::new(handles, seed).run(150).await;
+        ask::<()>(&mut server.connect(), &["FLUSHALL"]);
+    }
+}

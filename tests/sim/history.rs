@@ -125,7 +125,9 @@ pub enum What {
         by: End,
     },
     /// Everything stands still for so long.
-    Stalls { us: u64 },
+    Stalls {
+        us: u64,
+    },
     /// A process was told to end, or was killed.
     Drained {
         process: u8,

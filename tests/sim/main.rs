@@ -18,6 +18,8 @@
 
 mod check;
 mod client;
+#[path = "../support/differential.rs"]
+mod differential;
 mod history;
 mod link;
 mod model;
@@ -71,6 +73,16 @@ fn a_seed_repeats_its_schedule_to_the_byte() {
         let differs = first.lines().zip(second.lines()).find(|(a, b)| a != b);
         assert!(first == second, "seed {seed}: {differs:?}");
         assert!(first.lines().count() > 20, "seed {seed} does nothing: {first}");
+    }
+}
+
+/// The model is what the memory store does: so it is with Redis and etcd, in
+/// their tests.
+#[tokio::test(start_paused = true)]
+async fn the_memory_store_does_what_the_model_does() {
+    for seed in 0..50 {
+        let memory = std::sync::Arc::new(world::memory(fastrand::Rng::with_seed(seed)));
+        differential::Differential::new(vec![memory.clone(), memory], seed).run(200).await;
     }
 }
 

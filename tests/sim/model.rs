@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use leasehold::lock::{
-    Attempt, AttemptId, BackendError, FencingToken, Grant, Release, ReleaseOf, Renewal, Renewed,
+    Attempt, AttemptId, BackendError, FencingToken, Grant, LockId, Release, ReleaseOf, Renewal,
+    Renewed,
 };
 use tokio::time::Instant;
 
@@ -40,6 +41,11 @@ pub struct Held {
 }
 
 impl Held {
+    /// Its name.
+    pub fn lock_id(&self) -> &LockId {
+        &self.by.lock_id
+    }
+
     fn grant(&self, asked: &Attempt, since: Instant, created: bool) -> Grant {
         Grant {
             lock_id: self.by.lock_id.clone(),

@@ -157,11 +157,11 @@ async fn live(plan: Plan, mut rng: Rng) -> (Vec<Event>, End) {
 
 /// One table, so that what ends in one instant does so in one order; and a
 /// clock that stands still and jumps either way.
-fn memory(rng: Rng) -> Memory {
+pub fn memory(rng: Rng) -> Memory {
     let rng = Mutex::new(rng);
     let clock = Clock::from_fn(move || {
         let mut rng = rng.lock().unwrap();
-        if rng.bool() { 1_000_000 } else { rng.u64(1..2_000_000) }
+        if rng.bool() { 1_000_000 } else { rng.u64(1..4) * rng.u64(1..3_600_000_000) }
     });
     Memory::with_tables(&Context { settings: Settings::default(), clock }, 1)
 }

@@ -282,7 +282,10 @@ fn run(of: &str, schedule: impl Fn(u64) -> Vec<String>) {
         std::mem::forget(named);
     }
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
-    println!("{of}: {count} seeds, {steps} steps; {:.0} seeds a minute", count as f64 / minutes);
+    println!(
+        "{of}: {count} seeds, {steps} steps; {:.0} seeds a minute",
+        count as f64 / minutes
+    );
 }
 
 struct Named<'a>(&'a str, u64);

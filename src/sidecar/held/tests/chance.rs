@@ -158,7 +158,8 @@ impl App {
             max_hold,
             place: self.engine.place().unwrap(),
         };
-        let key = HeldKey { store: Arc::clone(&self.store.name), resource: holding.resource.clone() };
+        let key =
+            HeldKey { store: Arc::clone(&self.store.name), resource: holding.resource.clone() };
         if streamed {
             let (guard, told) = self.engine.hold_for_stream(holding);
             self.stream(guard.unwrap(), told, &key, &granted.lock_id).await;

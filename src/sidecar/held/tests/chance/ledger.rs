@@ -51,7 +51,7 @@ struct Lock {
     /// It ended with its holder's knowledge.
     unlocked: bool,
     told: Option<Cause>,
-    stream_ended: bool,
+    stream_ended: Option<Instant>,
 }
 
 pub(super) struct Ledger(Mutex<State>);
@@ -105,7 +105,7 @@ impl Ledger {
                 freed: false,
                 unlocked: false,
                 told: None,
-                stream_ended: false,
+                stream_ended: None,
             },
         );
         let ttl = granted.ttl;
@@ -163,7 +163,7 @@ impl Ledger {
         let untold: Vec<u32> = state
             .locks
             .iter()
-            .filter(|(_, lock)| lock.told.is_none() && !lock.stream_ended)
+            .filter(|(_, lock)| lock.told.is_none() && lock.stream_ended.is_none())
             .filter(|(_, lock)| !lock.unlocked && !lock.freed)
             .map(|(number, _)| *number)
             .collect();
@@ -225,7 +225,7 @@ impl Lock {
             // Told by the answer to its own call.
             What::NotUnlocked(_) => self.freed = true,
             What::Forcing => self.forced = true,
-            What::StreamEnded => self.stream_ended = true,
+            What::StreamEnded => self.stream_ended = Some(now),
             What::Told(cause) => return self.told(cause, now, ever_ill),
             _ => {}
         }
@@ -235,9 +235,11 @@ impl Lock {
     fn renews(&mut self, now: Instant, ill_since: Option<Instant>) -> Option<String> {
         self.in_flight += 1;
         let by_app = self.app_renewals > 0;
+        // What began in the same instant is ended before the release is sent.
+        let stream_ended = self.stream_ended.is_some_and(|at| at < now);
         if self.in_flight > 1 {
             Some("has two renewals under way".into())
-        } else if self.unlocked || self.told.is_some() || self.stream_ended {
+        } else if self.unlocked || self.told.is_some() || stream_ended {
             (!by_app).then(|| "is renewed although it is over".into())
         } else if !self.renewed && !by_app {
             Some("is renewed, which is its app's to do".into())

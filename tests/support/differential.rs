@@ -1,0 +1,265 @@
+//! Holds a backend against the model of the simulation: the same operations,
+//! one after the other, must have the same results.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use fastrand::Rng;
+use leasehold::lock::{
+    Aim, Attempt, AttemptId, Backend, BackendError, Grant, Holder, LockId, Mode, Release,
+    ReleaseOf, Renewal, RequestId, ResourceId, Ttl,
+};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
+
+use super::model::Model;
+
+/// So long that nothing runs out meanwhile.
+const TTL: Duration = Duration::from_secs(600);
+const SOON: Duration = Duration::from_secs(10);
+
+type Result<T> = std::result::Result<T, BackendError>;
+
+struct Waiting {
+    attempt: Arc<Attempt>,
+    handle: Arc<dyn Backend>,
+    wait: JoinHandle<Result<Grant>>,
+}
+
+/// Two handles on one server, and what is known of it.
+pub struct Differential {
+    handles: Vec<Arc<dyn Backend>>,
+    rng: Rng,
+    model: Model,
+    /// Every attempt so far and through which handle it was made: only that
+    /// one promises that its clean-up comes after all that was sent for it.
+    attempts: Vec<(Arc<Attempt>, Arc<dyn Backend>)>,
+    /// At most one a resource, so that its turn is certain.
+    waiting: BTreeMap<String, Waiting>,
+    /// The backend's tokens by the model's, and the newest of each resource.
+    tokens: BTreeMap<u64, u64>,
+    newest: BTreeMap<String, u64>,
+    log: Vec<String>,
+}
+
+impl Differential {
+    /// Handles may be several processes of one backend.
+    pub fn new(handles: Vec<Arc<dyn Backend>>, seed: u64) -> Self {
+        Self {
+            handles,
+            rng: Rng::with_seed(seed),
+            model: Model::default(),
+            attempts: Vec::new(),
+            waiting: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            log: Vec::new(),
+        }
+    }
+
+    /// Does so many things, and compares each result. Panics at the first that
+    /// differs, with all that was done before.
+    pub async fn run(mut self, steps: u32) {
+        for _ in 0..steps {
+            match self.rng.u8(..12) {
+                0..3 => self.try_lock().await,
+                3..5 => self.lock().await,
+                5..7 => self.renew().await,
+                7..10 => self.unlock().await,
+                10 => self.undo().await,
+                _ => self.leave().await,
+            }
+        }
+        let left: Vec<_> = self.waiting.keys().cloned().collect();
+        for resource in left {
+            self.leave_queue(&resource).await;
+        }
+    }
+
+    fn handle(&mut self) -> Arc<dyn Backend> {
+        Arc::clone(&self.handles[self.rng.usize(..self.handles.len())])
+    }
+
+    fn attempt(&mut self) -> (Arc<dyn Backend>, Arc<Attempt>) {
+        let handle = self.handle();
+        let number = self.attempts.len();
+        let lock_id_given = self.rng.u8(..4) == 0;
+        let lock_id = match lock_id_given {
+            true => LockId::new(&format!("own-{}", self.rng.u8(..2))).unwrap(),
+            false => LockId::random(),
+        };
+        let request = if self.rng.bool() { "" } else { ["a", "b"][self.rng.usize(..2)] };
+        let attempt = Arc::new(Attempt {
+            id: AttemptId::random(),
+            resource: self.resource(),
+            lock_id,
+            lock_id_given,
+            request_id: RequestId::new(request).unwrap(),
+            mode: Mode::Exclusive,
+            holder: Holder::new(&format!("holder {number}")).unwrap(),
+            ttl: Ttl::new(TTL, TTL).unwrap(),
+        });
+        self.attempts.push((Arc::clone(&attempt), Arc::clone(&handle)));
+        (handle, attempt)
+    }
+
+    fn resource(&mut self) -> ResourceId {
+        ResourceId::new(["one", "two"][self.rng.usize(..2)]).unwrap()
+    }
+
+    async fn try_lock(&mut self) {
+        let (handle, attempt) = self.attempt();
+        let expected = self.model.try_lock(&attempt, Instant::now());
+        let got = handle.try_lock(&attempt, until()).await;
+        self.compare_grants("try", &attempt, &got, &expected);
+    }
+
+    async fn lock(&mut self) {
+        let (handle, attempt) = self.attempt();
+        let resource = attempt.resource.as_str().to_owned();
+        if self.waiting.contains_key(&resource) {
+            return;
+        }
+        let expected = self.model.enter(&attempt, Instant::now());
+        let (asked, asks) = (Arc::clone(&attempt), Arc::clone(&handle));
+        let wait = tokio::spawn(async move { asks.lock(&asked).await });
+        match expected {
+            Ok(None) => {
+                self.log.push(format!("wait {resource}"));
+                self.waiting.insert(resource, Waiting { attempt, handle, wait });
+            }
+            Ok(Some(grant)) => {
+                let got = timeout(SOON, wait).await.expect("at once").unwrap();
+                self.compare_grants("lock", &attempt, &got, &Ok(grant));
+            }
+            Err(refused) => {
+                let got = timeout(SOON, wait).await.expect("at once").unwrap();
+                self.compare_grants("lock", &attempt, &got, &Err(refused));
+            }
+        }
+    }
+
+    async fn renew(&mut self) {
+        let handle = self.handle();
+        let renewal = Renewal {
+            resource: self.resource(),
+            lock_id: self.some_lock_id(),
+            ttl: Ttl::new(TTL, TTL).unwrap(),
+        };
+        let expected = self.model.renew(&renewal, Instant::now()).map(drop);
+        let got = handle.renew(&renewal, until()).await;
+        let longer = got.as_ref().is_ok_and(|renewed| renewed.ttl >= TTL);
+        assert!(got.is_err() || longer, "{got:?}\n{:#?}", self.log);
+        self.compare(&format!("renew {}", renewal.resource), &got.map(drop), &expected);
+    }
+
+    async fn unlock(&mut self) {
+        let handle = self.handle();
+        let of = match self.rng.u8(..6) {
+            0 => ReleaseOf::Anyone,
+            _ => ReleaseOf::Owner(self.some_lock_id()),
+        };
+        let release = Release { resource: self.resource(), of, aim: Aim::default() };
+        let expected = self.model.unlock(&release, Instant::now()).map(drop);
+        let got = handle.unlock(&release, until()).await;
+        self.compare(&format!("unlock {} {:?}", release.resource, release.of), &got, &expected);
+        self.handed_over().await;
+    }
+
+    /// Undoes an attempt that is not waiting.
+    async fn undo(&mut self) {
+        let Some((attempt, handle)) = self.rng.choice(&self.attempts).cloned() else { return };
+        if self.waiting.values().any(|waiting| waiting.attempt.id == attempt.id) {
+            return;
+        }
+        let (resource, of) = (attempt.resource.clone(), ReleaseOf::Attempt(attempt));
+        let release = Release { resource, of, aim: Aim::default() };
+        let expected = self.model.unlock(&release, Instant::now());
+        let got = handle.unlock(&release, until()).await;
+        self.log.push(format!("undo {}: {got:?}", release.resource));
+        assert!(got.is_ok() || expected.is_err(), "{got:?}, {expected:?}\n{:#?}", self.log);
+        self.handed_over().await;
+    }
+
+    async fn leave(&mut self) {
+        let resource = self.resource().as_str().to_owned();
+        self.leave_queue(&resource).await;
+    }
+
+    async fn leave_queue(&mut self, resource: &str) {
+        let Some(left) = self.waiting.remove(resource) else { return };
+        let Waiting { attempt, handle, wait } = left;
+        wait.abort();
+        let _ = wait.await;
+        let (of, aim) = (ReleaseOf::Attempt(Arc::clone(&attempt)), Aim::default());
+        let release = Release { resource: attempt.resource.clone(), of, aim };
+        // Whether there was an entry to remove is the backend's own affair.
+        let got = handle.unlock(&release, until()).await;
+        self.log.push(format!("leave {resource}: {got:?}"));
+        self.model.leave(&attempt);
+    }
+
+    /// What the model handed over, the backend must have.
+    async fn handed_over(&mut self) {
+        for (id, expected) in std::mem::take(&mut self.model.handed) {
+            let resource = self.waiting.iter().find(|(_, waiting)| waiting.attempt.id == id);
+            let resource = resource.unwrap().0.clone();
+            let Waiting { attempt, wait, .. } = self.waiting.remove(&resource).unwrap();
+            let got = timeout(SOON, wait).await;
+            let got = got.unwrap_or_else(|_| panic!("{resource} waits on\n{:#?}", self.log));
+            self.compare_grants("turn", &attempt, &got.unwrap(), &Ok(expected));
+        }
+    }
+
+    fn some_lock_id(&mut self) -> LockId {
+        let live = ["one", "two"].iter().filter_map(|r| self.model.held(r));
+        let live: Vec<_> = live.map(|held| held.lock_id().clone()).collect();
+        let known = self.rng.choice(&self.attempts).map(|(attempt, _)| attempt.lock_id.clone());
+        match self.rng.u8(..4) {
+            0 => LockId::new("nobody's").unwrap(),
+            1 => known.unwrap_or_else(LockId::random),
+            _ => self.rng.choice(live).unwrap_or_else(LockId::random),
+        }
+    }
+
+    fn compare_grants(
+        &mut self,
+        what: &str,
+        attempt: &Attempt,
+        got: &Result<Grant>,
+        expected: &Result<Grant>,
+    ) {
+        let names = |grant: &Grant| (grant.lock_id.as_str().to_owned(), grant.created);
+        let what = format!("{what} {}", attempt.resource);
+        self.compare(
+            &what,
+            &got.clone().map(|g| names(&g)),
+            &expected.clone().map(|g| names(&g)),
+        );
+        let (Ok(got), Ok(expected)) = (got, expected) else { return };
+        assert!(got.ttl >= attempt.ttl.duration(), "{got:?}\n{:#?}", self.log);
+        let (theirs, ours) = (got.token.unwrap().get(), expected.token.unwrap().get());
+        match self.tokens.insert(ours, theirs) {
+            Some(known) => assert_eq!(known, theirs, "a token changed\n{:#?}", self.log),
+            None => {
+                let newest = self.newest.insert(attempt.resource.as_str().to_owned(), theirs);
+                assert!(newest < Some(theirs), "{newest:?} then {theirs}\n{:#?}", self.log);
+            }
+        }
+    }
+
+    fn compare<T: PartialEq + std::fmt::Debug>(
+        &mut self,
+        what: &str,
+        got: &Result<T>,
+        expected: &Result<T>,
+    ) {
+        self.log.push(format!("{what}: {got:?}"));
+        assert_eq!(got, expected, "{what}, after\n{:#?}", self.log);
+    }
+}
+
+fn until() -> Instant {
+    Instant::now() + Duration::from_secs(5)
+}
