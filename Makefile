@@ -53,6 +53,13 @@ deny: ## Licences, bans and sources of every dependency (installs cargo-deny)
 test: setup ## Run every test, on servers that the tests start themselves
 	$(CARGO) test --workspace
 
+SEEDS ?= 20000
+
+.PHONY: sim
+sim: ## Run the state machines under simulated time, SEEDS schedules each; prints seeds a minute
+	LEASEHOLD_SEEDS=$(SEEDS) $(CARGO) test --package leasehold --test sim -- --nocapture
+	LEASEHOLD_SEEDS=$(SEEDS) $(CARGO) test --package leasehold --lib -- --nocapture held::tests::chance etcd::schedules
+
 .PHONY: planted
 planted: setup ## Plant known defects in a copy of the sources; each must be found by its test
 	@reliability/plant

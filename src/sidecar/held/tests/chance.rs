@@ -261,7 +261,8 @@ impl App {
             Some(Err(HeldError::Lost(cause))) => {
                 self.ledger.note(self.number, What::NotUnlocked(cause));
             }
-            Some(Err(_)) | None => {}
+            Some(Err(_)) => {}
+            None => self.ledger.note(self.number, What::UnlockLeft),
         }
     }
 

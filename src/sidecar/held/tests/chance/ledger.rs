@@ -29,6 +29,8 @@ pub(super) enum What {
     UnlockHappened,
     Unlocked,
     NotUnlocked(Cause),
+    /// Its caller did not wait for the answer, which may have told it all.
+    UnlockLeft,
     Forcing,
     StreamEnded,
     /// The holder was told that it is lost.
@@ -223,7 +225,7 @@ impl Lock {
             }
             What::Unlocked => self.unlocked = true,
             // Told by the answer to its own call.
-            What::NotUnlocked(_) => self.freed = true,
+            What::NotUnlocked(_) | What::UnlockLeft => self.freed = true,
             What::Forcing => self.forced = true,
             What::StreamEnded => self.stream_ended = Some(now),
             What::Told(cause) => return self.told(cause, now, ever_ill),
