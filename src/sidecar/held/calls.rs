@@ -148,7 +148,7 @@ impl Engine {
         key: &HeldKey,
         lock_id: &LockId,
     ) -> Result<(), HeldError> {
-        let (store, renewal) = {
+        let (store, renewal_ended) = {
             let mut table = self.table();
             table.dequeue(id);
             let Some(record) = table.get_mut(id) else {
@@ -158,11 +158,11 @@ impl Engine {
             record.run += 1;
             record.unlocks += 1;
             record.clockwork.stop();
-            let taken = (Arc::clone(&record.store), record.renewal.take());
+            let taken = (Arc::clone(&record.store), record.end_renewal());
             self.reschedule(&mut table, id);
             taken
         };
-        join(renewal).await;
+        renewal_ended.await;
         let result = store.store().unlock(unlock_request(key, lock_id)).await;
         let mut table = self.table();
         let others = table.get_mut(id).is_some_and(Record::unlock_has_ended);

@@ -2,13 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::{
+    FutureExt as _,
+    future::{BoxFuture, Shared, ready},
+};
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
     task::JoinHandle,
     time::Instant,
 };
 
-use super::{Cause, Engine, HeldKey, clockwork::Clockwork};
+use super::{Cause, Engine, HeldKey, clockwork::Clockwork, release::join};
 use crate::{
     lock::{FencingToken, LockId, ResourceId},
     sidecar::stores::NamedStore,
@@ -75,6 +79,9 @@ impl LostLock {
     }
 }
 
+/// Ends when a cancelled renewal has.
+pub(super) type RenewalEnd = Shared<BoxFuture<'static, ()>>;
+
 /// Names a record for as long as it lives; never used again.
 pub(super) type RecordId = u64;
 
@@ -90,6 +97,8 @@ pub(super) struct Record {
     pub(super) renewed: bool,
     /// The renewal under way: at most one (trap 11).
     pub(super) renewal: Option<JoinHandle<()>>,
+    /// The end of a renewal that was cancelled: every unlock waits for it.
+    ending: Option<RenewalEnd>,
     /// Counts renewals, so that the end of one that was given up is ignored.
     pub(super) run: u32,
     /// Its entry in the table's order.
@@ -127,6 +136,7 @@ impl Record {
             clockwork,
             renewed: holding.renewed,
             renewal: None,
+            ending: None,
             run: 0,
             timer: holding.since,
             queued: None,
@@ -136,6 +146,15 @@ impl Record {
             epoch: 0,
             _place: holding.place,
         }
+    }
+
+    /// Cancels the renewal under way; what is returned ends when nothing of it
+    /// is left, also for those that ask later.
+    pub(super) fn end_renewal(&mut self) -> RenewalEnd {
+        if let Some(renewal) = self.renewal.take() {
+            self.ending = Some(join(Some(renewal)).boxed().shared());
+        }
+        self.ending.clone().unwrap_or_else(|| ready(()).boxed().shared())
     }
 
     /// An unlock has its answer; whether others are under way.

@@ -72,6 +72,21 @@ async fn unlocking_twice_at_once_succeeds_once() {
     assert_eq!(second, Err(HeldError::Lock(LockError::NotFound { held: false })));
 }
 
+/// Found by random schedules: only the first of two waited for the renewal.
+#[tokio::test(start_paused = true)]
+async fn of_two_unlocks_at_once_neither_overtakes_the_renewal() {
+    let setup = setup();
+    let granted = setup.hold("r").await;
+    setup.script.on_renewal(Fault::Silent);
+    while setup.script.renewals.load(Ordering::SeqCst) == 0 {
+        settle().await;
+    }
+    let unlock = || setup.engine.unlock(&setup.store, setup.key("r"), granted.lock_id.clone());
+    let (first, second) = tokio::join!(unlock(), unlock());
+    assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+    assert_eq!(setup.script.renewing_at_unlock.load(Ordering::SeqCst), 0);
+}
+
 /// Found by random schedules: the second of two found nothing any more, and the
 /// holder was told that its lock was forced.
 #[tokio::test(start_paused = true)]
