@@ -20,17 +20,13 @@ use tracing::{debug, warn};
 
 use super::{
     config::Config,
+    dial::{CONNECT_TIMEOUT, dial},
     failure::{Failure, Refusal},
     keys::Keys,
 };
 
-/// How long an endpoint may take to connect and answer a read.
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// How long one request may go unanswered before the connection counts as lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Not below etcd's `--grpc-keepalive-min-time` (5 s), or it hangs up.
-const PING_INTERVAL: Duration = Duration::from_secs(6);
-const PING_TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(20);
 const RETRY_DELAY_MAX: Duration = Duration::from_millis(400);
 
@@ -57,6 +53,11 @@ impl Link {
     /// A client of it; clones share the connection.
     pub(super) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// Its number among the process's connections.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Ends when the connection was found lost.
@@ -180,13 +181,18 @@ impl Connection {
         }
     }
 
+    /// The number of the connection that was opened last.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
     fn current(&self) -> Option<Arc<Link>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn install(&self, client: Client) -> Arc<Link> {
         let link = Arc::new(Link {
-            generation: self.generation.fetch_add(1, Ordering::Relaxed),
+            generation: self.generation.fetch_add(1, Ordering::Relaxed) + 1,
             client,
             lost: CancellationToken::new(),
         });
@@ -236,18 +242,12 @@ impl Connection {
     }
 
     async fn log_in(&self, endpoint: &str, with_user: bool) -> Result<Client, Failure> {
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(CONNECT_TIMEOUT)
-            .with_keep_alive(PING_INTERVAL, PING_TIMEOUT)
-            .with_keep_alive_while_idle(true)
-            .with_require_leader(true);
-        if let Some(tls) = &self.config.tls {
-            options = options.with_tls(tls.clone());
-        }
+        let mut options = ConnectOptions::new().with_require_leader(true);
         if let (true, Some((name, password))) = (with_user, &self.config.user) {
             options = options.with_user(name, password).with_auto_token_refresh(true);
         }
-        Ok(Client::connect([endpoint], Some(options)).await?)
+        let channel = dial(endpoint, self.config.tls.as_ref())?;
+        Ok(Client::from_channel(channel, Some(options)).await?)
     }
 }
 

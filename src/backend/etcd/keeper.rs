@@ -147,7 +147,7 @@ async fn stream(
             sender.id = ask.id;
             due.push_back(ask);
             if sender.keep_alive().await.is_err() {
-                break "the keep-alive stream ended".into();
+                break ended(connection, link, "the keep-alive stream ended".into());
             }
         }
         let silent_from = due.front().map(|oldest| oldest.at);
@@ -155,8 +155,12 @@ async fn stream(
             biased;
             answer = answers.message() => match answer {
                 Ok(Some(answer)) => tell(&mut due, &answer),
-                Ok(None) => break "the keep-alive stream ended".into(),
-                Err(error) => break Arc::clone(Failure::from(error).why()),
+                Ok(None) => {
+                    break ended(connection, link, "the keep-alive stream ended".into());
+                }
+                Err(error) => {
+                    break ended(connection, link, Arc::clone(Failure::from(error).why()));
+                }
             },
             () = link.lost() => break "the connection to etcd was lost".into(),
             () = silence(silent_from) => {
@@ -170,6 +174,13 @@ async fn stream(
         }
     };
     fail(due, why)
+}
+
+/// The stream ends with its connection, which would open itself again without
+/// a word: whoever must know that another one is in its place is told here.
+fn ended(connection: &Connection, link: &Link, why: Arc<str>) -> Arc<str> {
+    connection.lose(link, &why);
+    why
 }
 
 /// Answers come in the order of the asks.

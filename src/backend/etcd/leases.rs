@@ -89,6 +89,10 @@ impl Leases {
             let Some(lease) = self.pool().take(asked_s) else {
                 return Box::pin(self.grant(asked_s, until)).await;
             };
+            if self.is_of_before(&lease) {
+                self.revoke_later(lease.id);
+                continue;
+            }
             if lease.is_fresh(Instant::now()) {
                 return Ok(lease);
             }
@@ -103,6 +107,10 @@ impl Leases {
     /// never used, or what it held was deleted by a write known to have
     /// happened.
     pub(super) fn give(&self, lease: Lease) {
+        if self.is_of_before(&lease) {
+            self.revoke_later(lease.id);
+            return;
+        }
         if let Err(surplus) = self.pool().give(lease, Instant::now()) {
             self.revoke_later(surplus.id);
         }
@@ -156,7 +164,9 @@ impl Leases {
             match self.connection.answer(&link, until, client.grant(ttl, None)).await {
                 Ok(granted) => {
                     let ttl_s = u64::try_from(granted.ttl()).unwrap_or(asked_s);
-                    return Ok(Lease { id: granted.id(), asked_s, ttl_s, refreshed: sent });
+                    let generation = link.generation();
+                    let id = granted.id();
+                    return Ok(Lease { id, asked_s, ttl_s, refreshed: sent, generation });
                 }
                 Err(failure) if failure.is_passing() => {
                     let retry = Instant::now() + delays.next().unwrap_or(CHORES_INTERVAL);
@@ -181,6 +191,12 @@ impl Leases {
         let _ = timeout(CLOSE_TIMEOUT, futures_util::future::join_all(revocations)).await;
     }
 
+    /// Whether the lease was granted over an earlier connection: what lies
+    /// behind this one may not be what was there then.
+    fn is_of_before(&self, lease: &Lease) -> bool {
+        lease.generation != self.connection.generation()
+    }
+
     fn pool(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -189,7 +205,7 @@ impl Leases {
         let mut ticks = interval(CHORES_INTERVAL);
         loop {
             ticks.tick().await;
-            let chores = self.pool().chores(Instant::now());
+            let chores = self.pool().chores(Instant::now(), self.connection.generation());
             for id in chores.revoke {
                 self.revoke_later(id);
             }

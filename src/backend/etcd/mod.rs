@@ -24,6 +24,7 @@ mod batcher;
 mod committer;
 mod config;
 mod connection;
+mod dial;
 mod failure;
 #[cfg(any(fuzzing, test))]
 pub(super) mod fuzzing;

@@ -5,6 +5,11 @@
 //! refreshed, it still has the whole TTL of a grant to give; after that it must
 //! be kept alive once more before it is used. Leases are taken last in, first
 //! out, so that a busy store's leases are always fresh and the surplus ages.
+//!
+//! A lease is not reused beyond the connection that it was granted over. Behind
+//! another one the cluster may have been restored from a snapshot, in which an
+//! earlier grant still lives under this lease: to keep it alive would keep that
+//! grant for ever.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -34,6 +39,8 @@ pub(super) struct Lease {
     pub(super) ttl_s: u64,
     /// When the request was sent that last started its TTL.
     pub(super) refreshed: Instant,
+    /// The number of the connection that it was granted over.
+    pub(super) generation: u64,
 }
 
 impl Lease {
@@ -124,9 +131,10 @@ impl Pool {
         self.remove(|idle| idle.lease.id == id);
     }
 
-    /// What is due now.
-    pub(super) fn chores(&mut self, now: Instant) -> Chores {
-        let revoke = self.remove(|idle| now >= idle.used + IDLE_MAX);
+    /// What is due now, on a connection of this number.
+    pub(super) fn chores(&mut self, now: Instant, generation: u64) -> Chores {
+        let revoke = self
+            .remove(|idle| now >= idle.used + IDLE_MAX || idle.lease.generation != generation);
         let mut refresh = Vec::new();
         for idle in self.idle.values_mut().flatten() {
             let age = now.saturating_duration_since(idle.lease.refreshed);
@@ -172,7 +180,7 @@ mod tests {
     use super::*;
 
     fn lease(id: i64, asked_s: u64) -> Lease {
-        Lease { id, asked_s, ttl_s: asked_s, refreshed: Instant::now() }
+        Lease { id, asked_s, ttl_s: asked_s, refreshed: Instant::now(), generation: 1 }
     }
 
     #[tokio::test(start_paused = true)]
@@ -201,15 +209,15 @@ mod tests {
     async fn a_used_lease_is_kept_fresh_and_an_unused_one_alive() {
         let mut pool = Pool::new(9);
         pool.give(lease(1, 31), Instant::now()).unwrap();
-        assert_eq!(pool.chores(Instant::now()), Chores::default());
+        assert_eq!(pool.chores(Instant::now(), 1), Chores::default());
         advance(REFRESH_AGE).await;
-        assert_eq!(pool.chores(Instant::now()).refresh, [1]);
-        assert_eq!(pool.chores(Instant::now()), Chores::default(), "asked for once");
+        assert_eq!(pool.chores(Instant::now(), 1).refresh, [1]);
+        assert_eq!(pool.chores(Instant::now(), 1), Chores::default(), "asked for once");
         pool.refreshed(1, Instant::now());
         advance(HOT).await;
-        assert_eq!(pool.chores(Instant::now()), Chores::default());
+        assert_eq!(pool.chores(Instant::now(), 1), Chores::default());
         advance(Duration::from_secs(9)).await;
-        assert_eq!(pool.chores(Instant::now()).refresh, [1]);
+        assert_eq!(pool.chores(Instant::now(), 1).refresh, [1]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -218,9 +226,18 @@ mod tests {
         pool.give(lease(1, 31), Instant::now()).unwrap();
         assert_eq!(pool.give(lease(2, 31), Instant::now()).unwrap_err().id, 2);
         advance(IDLE_MAX).await;
-        assert_eq!(pool.chores(Instant::now()).revoke, [1]);
+        assert_eq!(pool.chores(Instant::now(), 1).revoke, [1]);
         assert!(pool.take(31).is_none());
         assert!(pool.give(lease(3, 31), Instant::now()).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_from_before_the_connection_is_revoked() {
+        let mut pool = Pool::new(9);
+        pool.give(lease(1, 31), Instant::now()).unwrap();
+        assert_eq!(pool.chores(Instant::now(), 1), Chores::default());
+        assert_eq!(pool.chores(Instant::now(), 2).revoke, [1]);
+        assert!(pool.take(31).is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -243,13 +260,13 @@ mod tests {
                     0 => {
                         let lease = pool.take(ttl).unwrap_or_else(|| {
                             next += 1;
-                            Lease { id: next, asked_s: ttl, ttl_s: ttl, refreshed: now }
+                            Lease { id: next, asked_s: ttl, ttl_s: ttl, refreshed: now, generation: 1 }
                         });
                         out.push(lease);
                     }
                     1 => if let Some(lease) = out.pop() { let _ = pool.give(lease, now); },
                     2 => pool.died(next),
-                    _ => { let _ = pool.chores(now + Duration::from_secs(ttl * 10)); }
+                    _ => { let _ = pool.chores(now + Duration::from_secs(ttl * 10), 1); }
                 }
                 let ids: HashSet<i64> = out.iter().map(|lease| lease.id)
                     .chain(pool.idle.values().flatten().map(|idle| idle.lease.id)).collect();

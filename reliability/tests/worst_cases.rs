@@ -1,0 +1,248 @@
+//! Scripted worst cases: the fault comes at the very moment that hurts.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use leasehold_reliability::{
+    proxy::{Conduct, Flow},
+    world::{
+        Backend, Store, World,
+        etcd::EtcdCluster,
+        probe::{Probe, reason},
+        redis::RedisServer,
+        wait::eventually,
+    },
+};
+use support::start;
+use tokio::task::JoinSet;
+use tonic::Status;
+
+/// Ample for what takes seconds.
+const SOON: Duration = Duration::from_secs(20);
+/// Longer than any wait here ought to take.
+const WAIT: Duration = Duration::from_secs(40);
+/// Whoever is at the lock in the meantime is not in anybody's way.
+const PASSING: Duration = Duration::from_millis(300);
+
+async fn probes(world: &World) -> Vec<Probe> {
+    let mut probes = Vec::new();
+    for socket in world.sockets() {
+        probes.push(Probe::connect(&socket).await.unwrap());
+    }
+    probes
+}
+
+fn etcd(world: &mut World) -> &mut EtcdCluster {
+    let Store::Etcd(etcd) = &mut world.store else { panic!("not on etcd") };
+    etcd
+}
+
+fn redis(world: &mut World) -> &mut RedisServer {
+    let Store::Redis(redis) = &mut world.store else { panic!("not on Redis") };
+    redis
+}
+
+async fn all_down(world: &mut World) {
+    for member in etcd(world).members() {
+        member.kill().await;
+    }
+}
+
+/// Waits of one resource, spread over the processes; each unlocks what it gets
+/// and yields the token.
+fn waiters(
+    probes: &[Probe],
+    resource: &'static str,
+    count: usize,
+) -> JoinSet<Result<i64, Status>> {
+    let mut waits = JoinSet::new();
+    for number in 0..count {
+        let probe = probes[number % probes.len()].clone();
+        waits.spawn(async move {
+            let (lock_id, token) = probe.lock(resource, WAIT).await?;
+            // What is unlocked without an answer is unlocked again, or expires.
+            let _ = probe.unlock(resource, &lock_id).await;
+            Ok(token)
+        });
+    }
+    waits
+}
+
+/// Their tokens, which all differ.
+async fn all_served(waits: JoinSet<Result<i64, Status>>, count: usize) {
+    let ends = waits.join_all().await;
+    let failed: Vec<String> =
+        ends.iter().filter_map(|end| end.as_ref().err().map(reason)).collect();
+    assert!(failed.is_empty(), "{} of {count} failed: {failed:?}", failed.len());
+    let mut tokens: Vec<i64> = ends.into_iter().map(Result::unwrap).collect();
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), count, "a token was given twice");
+}
+
+/// Returns when a short wait of ours has stood in line behind the others.
+async fn queued(probe: &Probe, resource: &str) {
+    let ended = probe.lock(resource, PASSING).await.unwrap_err();
+    assert_eq!(reason(&ended), "WAIT_DEADLINE");
+}
+
+async fn leaves_nothing(mut world: World) {
+    assert_eq!(world.leftovers().await.unwrap(), Vec::<String>::new());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_s_grant_ends_though_its_lease_was_kept_for_reuse() {
+    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let probe = probes(&world).await.remove(0);
+    let (lock_id, _) = probe.try_lock("held-then").await.unwrap();
+    let snapshot = etcd(&mut world).snapshot().await.unwrap();
+    probe.unlock("held-then", &lock_id).await.unwrap();
+    all_down(&mut world).await;
+    etcd(&mut world).restore(&snapshot, false).await.unwrap();
+    world.heal().await.unwrap();
+    eventually(SOON, "the grant of the snapshot has ended", async || {
+        // Busy all the while, so that a lease that was kept is used.
+        probe.cycle().await?;
+        let (lock_id, _) = probe.try_lock("held-then").await?;
+        Ok(probe.unlock("held-then", &lock_id).await?)
+    })
+    .await
+    .unwrap();
+    leaves_nothing(world).await;
+}
+
+#[tokio::test]
+async fn a_snapshot_s_waiter_is_passed_over_though_its_session_lives() {
+    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let [first, second] = probes(&world).await.try_into().unwrap();
+    let (lock_id, _) = first.try_lock("waited-for").await.unwrap();
+    let waiting = tokio::spawn({
+        let second = second.clone();
+        async move { second.lock("waited-for", PASSING * 4).await }
+    });
+    queued(&second, "waited-for").await;
+    let snapshot = etcd(&mut world).snapshot().await.unwrap();
+    assert_eq!(reason(&waiting.await.unwrap().unwrap_err()), "WAIT_DEADLINE");
+    let _ = first.unlock("waited-for", &lock_id).await;
+    all_down(&mut world).await;
+    etcd(&mut world).restore(&snapshot, false).await.unwrap();
+    world.heal().await.unwrap();
+    // The second's session stays alive: it has somebody who waits elsewhere.
+    let mut elsewhere = JoinSet::new();
+    for _ in 0..2 {
+        let second = second.clone();
+        elsewhere.spawn(async move {
+            loop {
+                if let Ok((lock_id, _)) = second.lock("elsewhere", SOON).await {
+                    tokio::time::sleep(PASSING).await;
+                    let _ = second.unlock("elsewhere", &lock_id).await;
+                }
+            }
+        });
+    }
+    let (lock_id, _) = first.lock("waited-for", SOON).await.unwrap();
+    first.unlock("waited-for", &lock_id).await.unwrap();
+    elsewhere.shutdown().await;
+    leaves_nothing(world).await;
+}
+
+#[tokio::test]
+async fn waiters_outlive_an_outage_of_all_members() {
+    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let probes = probes(&world).await;
+    let (lock_id, _) = probes[0].try_lock("r").await.unwrap();
+    let waits = waiters(&probes, "r", 20);
+    queued(&probes[0], "r").await;
+    all_down(&mut world).await;
+    etcd(&mut world).restart().await.unwrap();
+    world.heal().await.unwrap();
+    let _ = probes[0].unlock("r", &lock_id).await;
+    all_served(waits, 20).await;
+    leaves_nothing(world).await;
+}
+
+#[tokio::test]
+async fn hand_overs_go_on_over_the_death_of_the_leader() {
+    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let probes = probes(&world).await;
+    let (lock_id, _) = probes[0].try_lock("r").await.unwrap();
+    let waits = waiters(&probes, "r", 30);
+    queued(&probes[1], "r").await;
+    let leader = etcd(&mut world).leader().await.unwrap();
+    probes[0].unlock("r", &lock_id).await.unwrap();
+    etcd(&mut world).members()[leader].kill().await;
+    all_served(waits, 30).await;
+    world.heal().await.unwrap();
+    leaves_nothing(world).await;
+}
+
+#[tokio::test]
+async fn a_hundred_waiters_outlive_a_restart_of_redis_without_its_data() {
+    let (mut world, _folder) = start(Backend::Redis, 1).await;
+    let probes = probes(&world).await;
+    let (lock_id, _) = probes[0].try_lock("r").await.unwrap();
+    let waits = waiters(&probes, "r", 100);
+    queued(&probes[0], "r").await;
+    redis(&mut world).kill().await;
+    redis(&mut world).lose_data().unwrap();
+    redis(&mut world).restart().await.unwrap();
+    let _ = probes[0].unlock("r", &lock_id).await;
+    all_served(waits, 100).await;
+    world.heal().await.unwrap();
+    leaves_nothing(world).await;
+}
+
+async fn a_swallowed_reply_strands_nothing(backend: Backend) {
+    let (mut world, _folder) = start(backend, 1).await;
+    let [first, second] = probes(&world).await.try_into().unwrap();
+    first.cycle().await.unwrap();
+    for proxy in &world.leaseholds[0].proxies {
+        proxy.set(Conduct { replies: Flow::Swallow, ..Conduct::default() });
+    }
+    let unknown = reason(&first.try_lock("r").await.unwrap_err());
+    assert!(["OUTCOME_UNKNOWN", "STORE_UNAVAILABLE"].contains(&unknown.as_str()), "{unknown}");
+    world.heal().await.unwrap();
+    let (lock_id, _) = second.lock("r", SOON).await.unwrap();
+    second.unlock("r", &lock_id).await.unwrap();
+    leaves_nothing(world).await;
+}
+
+#[tokio::test]
+async fn an_acquisition_on_redis_whose_reply_is_swallowed_strands_nothing() {
+    a_swallowed_reply_strands_nothing(Backend::Redis).await;
+}
+
+#[tokio::test]
+async fn an_acquisition_on_etcd_whose_reply_is_swallowed_strands_nothing() {
+    a_swallowed_reply_strands_nothing(Backend::Etcd).await;
+}
+
+async fn a_partition_is_told_and_harms_nobody_else(backend: Backend) {
+    let (mut world, _folder) = start(backend, 1).await;
+    let [cut_off, other] = probes(&world).await.try_into().unwrap();
+    for proxy in &world.leaseholds[0].proxies {
+        proxy.set(Conduct::partition());
+    }
+    let told = eventually(SOON, "STORE_UNAVAILABLE", async || {
+        let why = reason(&cut_off.try_lock("r").await.unwrap_err());
+        anyhow::ensure!(why == "STORE_UNAVAILABLE", "{why}");
+        other.cycle().await
+    });
+    told.await.unwrap();
+    world.heal().await.unwrap();
+    leaves_nothing(world).await;
+}
+
+#[tokio::test]
+async fn a_process_partitioned_from_redis_says_so_and_the_other_serves() {
+    a_partition_is_told_and_harms_nobody_else(Backend::Redis).await;
+}
+
+#[tokio::test]
+async fn a_process_partitioned_from_etcd_says_so_and_the_other_serves() {
+    a_partition_is_told_and_harms_nobody_else(Backend::Etcd).await;
+}
