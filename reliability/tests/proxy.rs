@@ -1,0 +1,188 @@
+//! The proxy does to bytes and connections what it says.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::time::Duration;
+
+use leasehold_reliability::proxy::{Admission, Conduct, Flow, Proxy};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+const SOON: Duration = Duration::from_secs(10);
+/// Long enough for loopback to have brought what it brings.
+const QUIET: Duration = Duration::from_millis(150);
+
+/// A server that says back what it hears, counts what it heard, and a proxy
+/// before it.
+struct Echo {
+    proxy: Proxy,
+    heard: tokio::sync::watch::Receiver<usize>,
+    _server: AbortOnDropHandle<()>,
+}
+
+impl Echo {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = Proxy::start(listener.local_addr().unwrap()).await.unwrap();
+        let (tell, heard) = tokio::sync::watch::channel(0);
+        let server = tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let tell = tell.clone();
+                tokio::spawn(async move {
+                    let mut buffer = [0; 1024];
+                    while let Ok(length @ 1..) = client.read(&mut buffer).await {
+                        tell.send_modify(|heard| *heard += length);
+                        if client.write_all(&buffer[..length]).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Self { proxy, heard, _server: AbortOnDropHandle::new(server) }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.proxy.address()).await.unwrap()
+    }
+
+    /// A connection over which something has come back already.
+    async fn connected(&self) -> TcpStream {
+        let mut client = self.connect().await;
+        assert_eq!(said_back(&mut client, b"hello").await, b"hello");
+        client
+    }
+
+    async fn hears(&mut self, bytes: usize) {
+        timeout(SOON, self.heard.wait_for(|heard| *heard >= bytes)).await.unwrap().unwrap();
+    }
+}
+
+async fn said_back(client: &mut TcpStream, bytes: &[u8]) -> Vec<u8> {
+    client.write_all(bytes).await.unwrap();
+    let mut back = vec![0; bytes.len()];
+    timeout(SOON, client.read_exact(&mut back)).await.unwrap().unwrap();
+    back
+}
+
+async fn is_silent(client: &mut TcpStream) -> bool {
+    timeout(QUIET, client.read(&mut [0; 16])).await.is_err()
+}
+
+async fn has_ended(client: &mut TcpStream) -> bool {
+    let mut rest = Vec::new();
+    timeout(SOON, client.read_to_end(&mut rest)).await.is_ok_and(|_| rest.is_empty())
+}
+
+#[tokio::test]
+async fn a_partition_keeps_back_what_arrives_once_it_is_over() {
+    let echo = Echo::start().await;
+    let mut client = echo.connected().await;
+    echo.proxy.set(Conduct::partition());
+    client.write_all(b"late").await.unwrap();
+    assert!(is_silent(&mut client).await);
+    let mut newcomer = echo.connect().await;
+    newcomer.write_all(b"new").await.unwrap();
+    assert!(is_silent(&mut newcomer).await);
+    echo.proxy.heal();
+    assert_eq!(said_back(&mut client, b"").await, b"");
+    let mut back = [0; 4];
+    timeout(SOON, client.read_exact(&mut back)).await.unwrap().unwrap();
+    assert_eq!(&back, b"late");
+    timeout(SOON, newcomer.read_exact(&mut back[..3])).await.unwrap().unwrap();
+    assert_eq!(&back[..3], b"new");
+}
+
+#[tokio::test]
+async fn a_swallowed_reply_is_lost_though_its_request_was_heard() {
+    let mut echo = Echo::start().await;
+    let mut client = echo.connected().await;
+    echo.proxy.set(Conduct { replies: Flow::Swallow, ..Conduct::default() });
+    client.write_all(b"heard").await.unwrap();
+    echo.hears(10).await;
+    assert!(is_silent(&mut client).await);
+    echo.proxy.heal();
+    assert!(has_ended(&mut client).await, "with a hole in it the connection may not go on");
+}
+
+#[tokio::test]
+async fn a_swallowed_request_is_never_heard() {
+    let echo = Echo::start().await;
+    let mut client = echo.connected().await;
+    echo.proxy.set(Conduct { requests: Flow::Swallow, ..Conduct::default() });
+    client.write_all(b"lost").await.unwrap();
+    assert!(is_silent(&mut client).await);
+    echo.proxy.heal();
+    assert!(has_ended(&mut client).await);
+    assert_eq!(*echo.heard.borrow(), 5);
+}
+
+#[tokio::test]
+async fn a_connection_is_cut_after_exactly_so_many_bytes() {
+    let mut echo = Echo::start().await;
+    let mut client = echo.connected().await;
+    echo.proxy.set(Conduct { requests: Flow::CutAfter(3), ..Conduct::default() });
+    client.write_all(b"abcdef").await.unwrap();
+    let mut rest = Vec::new();
+    let _ = timeout(SOON, client.read_to_end(&mut rest)).await.unwrap();
+    echo.hears(8).await;
+    assert_eq!(*echo.heard.borrow(), 8);
+}
+
+#[tokio::test]
+async fn a_delay_is_as_long_as_it_was_asked_for() {
+    let echo = Echo::start().await;
+    let mut client = echo.connected().await;
+    let by = Duration::from_millis(200);
+    echo.proxy.set(Conduct { replies: Flow::Delay(by), ..Conduct::default() });
+    let sent = tokio::time::Instant::now();
+    assert_eq!(said_back(&mut client, b"slow").await, b"slow");
+    assert!(sent.elapsed() >= by);
+}
+
+#[tokio::test]
+async fn a_refused_connection_ends_and_one_that_is_half_open_is_mute() {
+    let echo = Echo::start().await;
+    echo.proxy.set(Conduct { admission: Admission::Refuse, ..Conduct::default() });
+    assert!(has_ended(&mut echo.connect().await).await);
+    echo.proxy.set(Conduct { admission: Admission::HalfOpen, ..Conduct::default() });
+    let mut mute = echo.connect().await;
+    mute.write_all(b"anybody?").await.unwrap();
+    assert!(is_silent(&mut mute).await);
+    assert_eq!(*echo.heard.borrow(), 0);
+    echo.proxy.heal();
+    let ended = timeout(SOON, mute.read(&mut [0; 16])).await.unwrap();
+    assert!(!ended.is_ok_and(|length| length > 0));
+}
+
+#[tokio::test]
+async fn a_peer_that_vanished_never_says_so_and_others_get_through() {
+    let echo = Echo::start().await;
+    let mut forsaken = echo.connected().await;
+    echo.proxy.vanish();
+    forsaken.write_all(b"anybody?").await.unwrap();
+    assert!(is_silent(&mut forsaken).await);
+    echo.connected().await;
+    assert!(is_silent(&mut forsaken).await);
+}
+
+#[tokio::test]
+async fn a_cut_ends_the_connections_that_there_are_and_no_later_one() {
+    let echo = Echo::start().await;
+    let mut before = echo.connected().await;
+    echo.proxy.cut();
+    assert!(has_ended(&mut before).await);
+    echo.connected().await;
+}
+
+#[tokio::test]
+async fn connections_end_with_the_proxy() {
+    let mut echo = Echo::start().await;
+    let mut client = echo.connected().await;
+    echo.proxy = Proxy::start(echo.proxy.address()).await.unwrap();
+    assert!(has_ended(&mut client).await);
+}
