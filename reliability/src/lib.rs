@@ -5,8 +5,14 @@
 //! - [`world`]: the servers and the leasehold processes of one run.
 //! - [`faults`]: what is done to them, chosen from a seed.
 //! - [`proxy`]: a network that misbehaves on demand.
+//! - [`client`]: the client processes that use them.
+//! - [`history`]: what was asked and what came of it.
+//! - [`check`]: holds a history to the promises.
 
+pub mod check;
+pub mod client;
 pub mod clock;
 pub mod faults;
 pub mod proxy;
+pub mod history;
 pub mod world;

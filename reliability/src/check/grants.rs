@@ -1,0 +1,148 @@
+//! When a grant was certainly held.
+
+use super::{Surroundings, resource::ResourceHistory};
+use crate::{
+    faults::{Injected, Voids},
+    history::Operation,
+};
+
+/// What a holder holds back from a TTL: a twentieth for clocks that drift
+/// apart, and 20 ms for the telling (the contract's drift allowance).
+pub(crate) fn safe_ns(ttl_ns: u64) -> u64 {
+    ttl_ns.saturating_sub(ttl_ns / 20 + 20_000_000)
+}
+
+/// One grant, with every call that concerns it.
+#[derive(Debug)]
+pub(crate) struct Grant<'a> {
+    pub(crate) lock_id: &'a str,
+    pub(crate) token: i64,
+    /// The calls that were answered with it, by their completion; more than one
+    /// if it was found again by its request ID.
+    pub(crate) acquisitions: Vec<&'a Operation>,
+    /// The calls that renewed it, or tried to, or may have.
+    pub(crate) renewals: Vec<&'a Operation>,
+    pub(crate) unlocks: Vec<&'a Operation>,
+    /// What started its TTL, certainly or perhaps, by the time from which the
+    /// TTL counts at the earliest.
+    pub(crate) terms: Vec<Term<'a>>,
+}
+
+/// One start of a grant's TTL.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Term<'a> {
+    pub(crate) operation: &'a Operation,
+    /// The earliest moment from which the TTL can have counted.
+    pub(crate) counted_from_ns: u64,
+    pub(crate) ttl_ns: u64,
+}
+
+/// From when until when a grant was certainly held: from the completion of a
+/// call that proves it until its safe deadline, or until something was asked
+/// that may have ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) from_ns: u64,
+    pub(crate) until_ns: u64,
+    /// The call that proves it.
+    pub(crate) call: u64,
+}
+
+impl<'a> Grant<'a> {
+    pub(crate) fn new(lock_id: &'a str, token: i64) -> Self {
+        Self {
+            lock_id,
+            token,
+            acquisitions: Vec::new(),
+            renewals: Vec::new(),
+            unlocks: Vec::new(),
+            terms: Vec::new(),
+        }
+    }
+
+    /// The first invocation of the calls that were answered with it.
+    pub(crate) fn invoked_ns(&self) -> u64 {
+        self.acquisitions.iter().map(|op| op.invoked_ns()).min().unwrap_or(0)
+    }
+
+    /// By when it had been made.
+    pub(crate) fn completed_ns(&self) -> u64 {
+        self.acquisitions.first().map_or(u64::MAX, |op| op.completed_ns())
+    }
+
+    /// The call that was first answered with it.
+    pub(crate) fn call(&self) -> u64 {
+        self.acquisitions.first().map_or(0, |op| op.invocation.id)
+    }
+
+    /// The times in which it was certainly held, by their begin.
+    pub(crate) fn held(
+        &self,
+        history: &ResourceHistory<'_>,
+        surroundings: Surroundings<'_>,
+    ) -> Vec<Held> {
+        let mut held: Vec<_> = self
+            .terms
+            .iter()
+            .filter(|term| term.operation.known().is_some())
+            .filter_map(|term| self.held_by_term(term, history, surroundings))
+            .collect();
+        held.sort_by_key(|held| held.from_ns);
+        held
+    }
+
+    fn held_by_term(
+        &self,
+        term: &Term<'_>,
+        history: &ResourceHistory<'_>,
+        surroundings: Surroundings<'_>,
+    ) -> Option<Held> {
+        let from_ns = term.operation.completed_ns();
+        let mut until_ns = term.counted_from_ns + safe_ns(term.ttl_ns);
+        // A renewal may shorten the TTL, whether or not it was answered.
+        for other in &self.terms {
+            if other.operation.completed_ns() > term.counted_from_ns
+                && other.operation.invocation.id != term.operation.invocation.id
+            {
+                let from_ns = other.counted_from_ns.max(term.counted_from_ns);
+                until_ns = until_ns.min(from_ns + safe_ns(other.ttl_ns));
+            }
+        }
+        for unlock in self.unlocks.iter().filter(|unlock| !unlock.did_nothing()) {
+            // One that was answered before this term began ended something
+            // else, or the term is a revival, which is another rule's.
+            if unlock.completed_ns() > term.operation.invoked_ns() {
+                until_ns = until_ns.min(unlock.invoked_ns());
+            }
+        }
+        for force in history.forces() {
+            if force.completed_ns() > term.operation.invoked_ns() {
+                until_ns = until_ns.min(force.invoked_ns());
+            }
+        }
+        for fault in surroundings.faults.iter().filter(|fault| fault.voids_grant_of(history.name))
+        {
+            if term.operation.invoked_ns() < fault.until_ns {
+                until_ns = until_ns.min(fault.from_ns);
+            }
+        }
+        let call = term.operation.invocation.id;
+        (from_ns < until_ns).then_some(Held { from_ns, until_ns, call })
+    }
+}
+
+impl Injected {
+    /// Whether it may have ended the live grant of a resource.
+    pub(crate) fn voids_grant_of(&self, resource: &str) -> bool {
+        match &self.voids {
+            Voids::Nothing => false,
+            Voids::GrantOf(of) => of == resource,
+            Voids::Grants | Voids::GrantsAndTokens => true,
+        }
+    }
+
+    /// Whether grants of before may be back, or gone, after it.
+    pub(crate) fn replaces_data(&self) -> bool {
+        matches!(self.voids, Voids::Grants | Voids::GrantsAndTokens)
+    }
+}

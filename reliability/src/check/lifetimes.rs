@@ -1,0 +1,185 @@
+//! A grant lives as long as it was granted, and never again.
+
+use super::{
+    Rule, Surroundings, Violation, at,
+    grants::{Grant, Held},
+    resource::ResourceHistory,
+};
+use crate::{
+    history::{Call, Operation, Outcome},
+    world::Backend,
+};
+
+/// How much later than its TTL's end a backend with exact expiry may still
+/// have a grant.
+const EXPIRY_SLACK_NS: u64 = 250_000_000;
+
+/// No grant ends early; none comes back; none is shorter than asked for.
+pub(crate) fn check(
+    history: &ResourceHistory<'_>,
+    surroundings: Surroundings<'_>,
+    found: &mut Vec<Violation>,
+) {
+    for operation in &history.operations {
+        lengths(history, operation, found);
+    }
+    for grant in &history.grants {
+        let held = grant.held(history, surroundings);
+        for operation in grant.renewals.iter().chain(&grant.unlocks) {
+            ended_early(history, grant, &held, operation, found);
+            if let Some((end_ns, why)) =
+                ended_before(history, grant, operation, surroundings)
+            {
+                revived(history, grant, operation, end_ns, &why, found);
+            }
+        }
+    }
+}
+
+fn lengths(history: &ResourceHistory<'_>, operation: &Operation, found: &mut Vec<Violation>) {
+    let asked_ms = match &operation.invocation.call {
+        Call::Try(acquisition) | Call::Lock { acquisition, .. } => acquisition.ttl_ms,
+        Call::Renew { ttl_ms, .. } => *ttl_ms,
+        _ => return,
+    };
+    let (ttl_ns, waited_ns) = match operation.known() {
+        Some(Outcome::Granted(granted)) => (granted.ttl_ns, granted.waited_ns),
+        Some(Outcome::Renewed { ttl_ns }) => (*ttl_ns, 0),
+        _ => return,
+    };
+    let mut violated = |what| {
+        found.push(Violation {
+            rule: Rule::WholeTtl,
+            resource: history.name.into(),
+            what,
+            calls: vec![operation.invocation.id],
+        });
+    };
+    if ttl_ns < asked_ms.max(100) * 1_000_000 {
+        violated(format!("a TTL of {asked_ms} ms was asked for, and {ttl_ns} ns granted"));
+    }
+    let elapsed_ns = operation.completed_ns() - operation.invoked_ns();
+    if waited_ns > elapsed_ns {
+        violated(format!("the wait took {elapsed_ns} ns, and {waited_ns} ns were told"));
+    }
+}
+
+/// `LOCK_NOT_FOUND` although the whole call lies in a time in which the grant
+/// was certainly held.
+fn ended_early(
+    history: &ResourceHistory<'_>,
+    grant: &Grant<'_>,
+    held: &[Held],
+    operation: &Operation,
+    found: &mut Vec<Violation>,
+) {
+    if !matches!(operation.known(), Some(Outcome::NotHeld { .. })) {
+        return;
+    }
+    let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());
+    // By its own completion: what was held since before and is to be held
+    // still.
+    if let Some(held) =
+        held.iter().find(|held| held.from_ns <= from_ns && until_ns <= held.until_ns)
+    {
+        found.push(Violation {
+            rule: Rule::WholeTtl,
+            resource: history.name.into(),
+            what: format!(
+                "token {} is granted until {} at least, and its {} at {} was LOCK_NOT_FOUND",
+                grant.token,
+                at(history, held.until_ns),
+                operation.invocation.call.name(),
+                at(history, until_ns),
+            ),
+            calls: vec![held.call, operation.invocation.id],
+        });
+    }
+}
+
+/// By when the grant had certainly ended, if that was before the call, and why.
+fn ended_before(
+    history: &ResourceHistory<'_>,
+    grant: &Grant<'_>,
+    operation: &Operation,
+    surroundings: Surroundings<'_>,
+) -> Option<(u64, String)> {
+    let invoked_ns = operation.invoked_ns();
+    let unlocks = grant
+        .unlocks
+        .iter()
+        .filter(|unlock| unlock.known() == Some(&Outcome::Unlocked))
+        .map(|unlock| (unlock.completed_ns(), "it was unlocked".to_owned()));
+    let forces = history
+        .forces()
+        .filter(|force| force.invoked_ns() > grant.completed_ns())
+        .map(|force| (force.completed_ns(), "it was forced".to_owned()));
+    let successors = history
+        .grants
+        .iter()
+        .filter(|other| other.token > grant.token)
+        .map(|other| (other.completed_ns(), format!("token {} was granted", other.token)));
+    let expiry = expired_by(grant, operation, surroundings)
+        .map(|expired_ns| (expired_ns, "its TTL was over".to_owned()));
+    unlocks.chain(forces).chain(successors).chain(expiry).find(|(end_ns, _)| {
+        *end_ns < invoked_ns
+            // What was brought back from an older data set is not revived by
+            // leasehold.
+            && !surroundings.faults.iter().any(|fault| {
+                fault.replaces_data()
+                    && fault.until_ns >= grant.invoked_ns()
+                    && fault.from_ns <= operation.completed_ns()
+            })
+    })
+}
+
+/// By when it had expired, on a backend that is exact about it; etcd may keep
+/// a lease for longer.
+fn expired_by(
+    grant: &Grant<'_>,
+    operation: &Operation,
+    surroundings: Surroundings<'_>,
+) -> Option<u64> {
+    let is_exact = match surroundings.backend {
+        Backend::Memory => true,
+        // A clock that is set back makes it keep all of them longer.
+        Backend::Redis => !surroundings.faults.iter().any(|fault| fault.name.contains("clock")),
+        Backend::Etcd => false,
+    };
+    let mut before = grant.terms.iter().filter(|term| {
+        term.operation.invocation.id != operation.invocation.id
+            && term.operation.invoked_ns() < operation.completed_ns()
+    });
+    let latest_ns = before.try_fold(0, |latest_ns, term| {
+        let completed_ns = term.operation.completed_ns();
+        (completed_ns < u64::MAX).then(|| latest_ns.max(completed_ns.saturating_add(term.ttl_ns)))
+    })?;
+    is_exact.then_some(latest_ns + EXPIRY_SLACK_NS)
+}
+
+fn revived(
+    history: &ResourceHistory<'_>,
+    grant: &Grant<'_>,
+    operation: &Operation,
+    end_ns: u64,
+    why: &str,
+    found: &mut Vec<Violation>,
+) {
+    let rule = match operation.known() {
+        Some(Outcome::Renewed { .. }) => Rule::NoRevival,
+        Some(Outcome::Unlocked) => Rule::OwnUnlock,
+        _ => return,
+    };
+    found.push(Violation {
+        rule,
+        resource: history.name.into(),
+        what: format!(
+            "token {} had ended by {} ({why}), and its {} at {} succeeded",
+            grant.token,
+            at(history, end_ns),
+            operation.invocation.call.name(),
+            at(history, operation.invoked_ns()),
+        ),
+        calls: vec![grant.call(), operation.invocation.id],
+    });
+}

@@ -1,0 +1,139 @@
+//! Holds a history to what leasehold promises.
+//!
+//! Pure: a history and the faults in it go in, violations come out. Each rule
+//! reports only what no right lock store could have done, given what the faults
+//! void: an unknown outcome may have happened at any time after its invocation,
+//! or never.
+
+mod effects;
+mod exclusion;
+mod grants;
+mod lifetimes;
+mod linear;
+mod queue;
+mod resource;
+mod tokens;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{faults::Injected, history::Operation, world::Backend};
+use resource::ResourceHistory;
+
+/// A promise that a history does not keep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// The promise.
+    pub rule: Rule,
+    /// Of which resource; empty for what is left behind at the end.
+    pub resource: String,
+    /// What shows it.
+    pub what: String,
+    /// The calls that show it.
+    pub calls: Vec<u64>,
+}
+
+/// The promises that are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// At most one holder at any instant.
+    OneHolder,
+    /// Tokens strictly rise in real-time order, and stay below 2^53.
+    TokensRise,
+    /// No grant ends before its TTL, and none is shorter than asked for.
+    WholeTtl,
+    /// A renewal never revives.
+    NoRevival,
+    /// Nobody unlocks what is not theirs, or twice.
+    OwnUnlock,
+    /// Waiters are served in order.
+    InOrder,
+    /// Nobody starves.
+    Served,
+    /// What failed had no effect.
+    NoEffect,
+    /// What does not wait is answered in time.
+    Prompt,
+    /// Nothing else than what is in the contract is answered.
+    Answers,
+    /// Every call takes effect at one instant between call and answer.
+    Linearizable,
+    /// Nothing is left behind at the end.
+    NothingLeft,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Calls that were checked.
+    pub operations: usize,
+    /// Of those, calls whose outcome is not known.
+    pub unknown: usize,
+    /// Grants among them.
+    pub grants: usize,
+    /// Pairs of calls whose order in the queue is certain and was compared.
+    pub ordered_pairs: usize,
+    /// Histories: one a resource.
+    pub histories: usize,
+    /// Histories that were too tangled to be checked for linearizability
+    /// within the limit; all other rules were.
+    pub undecided: usize,
+    /// What was violated.
+    pub violations: Vec<Violation>,
+}
+
+/// What the rules need to know besides the calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) backend: Backend,
+    pub(crate) faults: &'a [Injected],
+}
+
+/// Checks a history of one run.
+#[must_use]
+pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) -> Verdict {
+    let surroundings = Surroundings { backend, faults };
+    let mut of_resource: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    for operation in operations {
+        of_resource.entry(&operation.invocation.resource).or_default().push(operation);
+    }
+    let mut verdict = Verdict {
+        operations: operations.len(),
+        unknown: operations.iter().filter(|operation| operation.known().is_none()).count(),
+        histories: of_resource.len(),
+        ..Verdict::default()
+    };
+    for (name, operations) in of_resource {
+        let history = ResourceHistory::new(name, operations);
+        verdict.grants += history.grants.len();
+        verdict.ordered_pairs += queue::ordered_pairs(&history, surroundings);
+        let found = &mut verdict.violations;
+        exclusion::check(&history, surroundings, found);
+        tokens::check(&history, surroundings, found);
+        lifetimes::check(&history, surroundings, found);
+        queue::check(&history, surroundings, found);
+        effects::check(&history, surroundings, found);
+        match linear::check(&history, surroundings) {
+            linear::Finding::Linearizable => {}
+            linear::Finding::Undecided => verdict.undecided += 1,
+            linear::Finding::Violated(violation) => found.push(violation),
+        }
+    }
+    verdict
+}
+
+impl Surroundings<'_> {
+    /// Whether no fault was under way from `from_ns` to `until_ns`.
+    pub(crate) fn calm(&self, from_ns: u64, until_ns: u64) -> bool {
+        !self.faults.iter().any(|fault| fault.from_ns <= until_ns && fault.until_ns >= from_ns)
+    }
+}
+
+/// A moment for people: milliseconds since the resource's history began.
+pub(crate) fn at(history: &ResourceHistory<'_>, at_ns: u64) -> String {
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    let ms = at_ns.saturating_sub(history.began_ns()) as f64 / 1e6;
+    if at_ns == u64::MAX { "never".into() } else { format!("{ms:.3} ms") }
+}

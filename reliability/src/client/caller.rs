@@ -1,0 +1,190 @@
+//! Carries calls out and records them.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use leasehold_proto::components::{
+    LockRequest, LockResponse, RenewLockRequest, RenewLockResponse, UnlockRequest,
+};
+use tokio::time::{sleep, timeout};
+use tonic::{Request, Status, metadata::MetadataValue};
+use tonic_types::StatusExt;
+
+use super::connection::{LockStore, lock_store};
+use crate::{
+    clock::now_ns,
+    history::{Acquisition, Call, Event, Granted, Invocation, Log, Outcome},
+    world::INSTANCE,
+};
+
+/// How long an answer may stay out after the call's deadline, or after the
+/// operation timeout of what has none, until it is given up.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// What a client waits after an error, so that an outage is not one busy loop.
+const AFTER_ERROR: Duration = Duration::from_millis(20);
+
+/// One client of one leasehold process.
+#[derive(Debug)]
+pub struct Caller {
+    store: LockStore,
+    log: Arc<Log>,
+    process: u32,
+    client: u32,
+    ids: Arc<AtomicU64>,
+}
+
+impl Caller {
+    /// Client number `client` of process `process`, over its connection.
+    #[must_use]
+    pub fn new(store: LockStore, log: Arc<Log>, ids: Arc<AtomicU64>, client: u32) -> Self {
+        let process = u32::try_from(ids.load(Ordering::Relaxed) >> 32).unwrap_or_default();
+        Self { store, log, process, client, ids }
+    }
+
+    /// A source of call numbers that no other process has.
+    #[must_use]
+    pub fn ids(process: u32) -> Arc<AtomicU64> {
+        Arc::new(AtomicU64::new(u64::from(process) << 32))
+    }
+
+    /// A connection to share between callers.
+    #[must_use]
+    pub fn connect(socket: &Path) -> LockStore {
+        lock_store(socket)
+    }
+
+    /// Carries a call out; if it takes longer than `patience`, cancels it.
+    pub async fn call(
+        &self,
+        resource: &str,
+        call: Call,
+        patience: Option<Duration>,
+    ) -> anyhow::Result<Outcome> {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        self.log.record(&Event::Invoke(Invocation {
+            id,
+            at_ns: now_ns(),
+            process: self.process,
+            client: self.client,
+            resource: resource.to_owned(),
+            call: call.clone(),
+        }))?;
+        let limit = match &call {
+            Call::Lock { wait_ms, .. } => ANSWER_MAX + Duration::from_millis(*wait_ms),
+            _ => ANSWER_MAX,
+        };
+        let (limit, told) = match patience {
+            Some(patience) if patience < limit => (patience, "cancelled"),
+            _ => (limit, "no answer"),
+        };
+        let outcome = timeout(limit, self.send(resource, &call))
+            .await
+            .unwrap_or_else(|_| Outcome::Unknown(told.into()));
+        let failed = matches!(outcome, Outcome::Unavailable | Outcome::Refused(_))
+            || matches!(&outcome, Outcome::Unknown(why) if why != "cancelled");
+        self.log.record(&Event::Complete { id, at_ns: now_ns(), outcome: outcome.clone() })?;
+        if failed {
+            sleep(AFTER_ERROR).await;
+        }
+        Ok(outcome)
+    }
+
+    async fn send(&self, resource: &str, call: &Call) -> Outcome {
+        let mut store = self.store.clone();
+        let resource_id = resource.to_owned();
+        let answer = match call {
+            Call::Try(acquisition) => {
+                let request = self.request(resource_id, acquisition);
+                store.try_lock(to_instance(request)).await.map(granted)
+            }
+            Call::Lock { acquisition, wait_ms } => {
+                let mut request = to_instance(self.request(resource_id, acquisition));
+                request.set_timeout(Duration::from_millis(*wait_ms));
+                store.lock(request).await.map(granted)
+            }
+            Call::Renew { lock_id, ttl_ms } => {
+                let request = RenewLockRequest {
+                    resource_id,
+                    lock_id: lock_id.clone(),
+                    ttl: duration(*ttl_ms),
+                    ..RenewLockRequest::default()
+                };
+                store.renew_lock(to_instance(request)).await.map(renewed)
+            }
+            Call::Unlock { lock_id } | Call::UnlockWrong { lock_id } => {
+                let lock_id = lock_id.clone();
+                let request = UnlockRequest { resource_id, lock_id, ..UnlockRequest::default() };
+                store.unlock(to_instance(request)).await.map(|_| Outcome::Unlocked)
+            }
+            Call::Force => {
+                let request =
+                    UnlockRequest { resource_id, force: true, ..UnlockRequest::default() };
+                store.unlock(to_instance(request)).await.map(|_| Outcome::Unlocked)
+            }
+        };
+        answer.unwrap_or_else(|status| refused(&status))
+    }
+
+    fn request(&self, resource_id: String, acquisition: &Acquisition) -> LockRequest {
+        LockRequest {
+            resource_id,
+            ttl: duration(acquisition.ttl_ms),
+            lock_id: acquisition.lock_id.clone().unwrap_or_default(),
+            request_id: acquisition.request_id.clone().unwrap_or_default(),
+            holder: format!("{}-{}", self.process, self.client),
+            ..LockRequest::default()
+        }
+    }
+}
+
+fn to_instance<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let instance = MetadataValue::from_static(INSTANCE);
+    request.metadata_mut().insert("x-component-instance", instance);
+    request
+}
+
+fn granted(response: tonic::Response<LockResponse>) -> Outcome {
+    let LockResponse { lock_id, fencing_token, ttl, waited } = response.into_inner();
+    let (ttl_ns, waited_ns) = (nanos(ttl), nanos(waited));
+    Outcome::Granted(Granted { lock_id, token: fencing_token, ttl_ns, waited_ns })
+}
+
+fn renewed(response: tonic::Response<RenewLockResponse>) -> Outcome {
+    Outcome::Renewed { ttl_ns: nanos(response.into_inner().ttl) }
+}
+
+/// Only what leasehold itself says is taken for known; the transport's own
+/// errors tell nothing of what happened.
+fn refused(status: &Status) -> Outcome {
+    let Some(info) = status.get_details_error_info().filter(|info| info.domain == "dapr.io")
+    else {
+        return Outcome::Unknown(format!("{:?}: {}", status.code(), status.message()));
+    };
+    match info.reason.as_str() {
+        "RESOURCE_LOCKED" => Outcome::Locked,
+        "LOCK_NOT_FOUND" => Outcome::NotHeld {
+            held: info.metadata.get("held").and_then(|held| held.parse().ok()),
+        },
+        "WAIT_DEADLINE" => Outcome::WaitDeadline,
+        "STORE_UNAVAILABLE" | "SHUTTING_DOWN" => Outcome::Unavailable,
+        "OUTCOME_UNKNOWN" => Outcome::Unknown("OUTCOME_UNKNOWN".into()),
+        "INTERNAL" => Outcome::Unknown("INTERNAL".into()),
+        reason => Outcome::Refused(reason.to_owned()),
+    }
+}
+
+fn duration(ms: u64) -> Option<prost_types::Duration> {
+    prost_types::Duration::try_from(Duration::from_millis(ms)).ok()
+}
+
+fn nanos(duration: Option<prost_types::Duration>) -> u64 {
+    let duration = duration.and_then(|duration| Duration::try_from(duration).ok());
+    u64::try_from(duration.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,269 @@
+//! What one client does next.
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use uuid::Builder;
+
+use super::{Caller, names::{Names, Resource}};
+use crate::history::{Acquisition, Call, Outcome};
+
+/// How many locks a client holds at most.
+const HELD_MAX: usize = 2;
+/// How many ended grants it remembers, to use them once more.
+const ENDED_MAX: usize = 8;
+
+/// A client: a random walk over what can be done with locks.
+pub(super) struct Mind {
+    caller: Caller,
+    names: Names,
+    rng: fastrand::Rng,
+    pause_ms_max: u64,
+    held: VecDeque<Held>,
+    ended: VecDeque<Held>,
+    /// The last acquisition with a request ID, to be asked again.
+    repeatable: Option<(Resource, Call)>,
+}
+
+#[derive(Clone)]
+struct Held {
+    resource: Resource,
+    lock_id: String,
+    /// When the TTL may be over.
+    ends: Instant,
+}
+
+impl Mind {
+    pub(super) fn new(
+        caller: Caller,
+        names: Names,
+        rng: fastrand::Rng,
+        pause_ms_max: u64,
+    ) -> Self {
+        let (held, ended) = (VecDeque::new(), VecDeque::new());
+        Self { caller, names, rng, pause_ms_max, held, ended, repeatable: None }
+    }
+
+    /// Goes on until told to stop; then half of what is held is unlocked, and
+    /// the rest is left to expire.
+    pub(super) async fn run(mut self, stop: CancellationToken) -> anyhow::Result<()> {
+        while !stop.is_cancelled() {
+            self.step().await?;
+            let pause = self.rng.u64(..=self.pause_ms_max);
+            tokio::select! {
+                () = sleep(Duration::from_millis(pause)) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+        while let Some(held) = self.held.pop_front() {
+            if self.rng.bool() {
+                self.unlock(held).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self) -> anyhow::Result<()> {
+        let full = self.held.len() >= HELD_MAX;
+        if (full || self.rng.u32(..100) < 75)
+            && let Some(held) = self.held.pop_front()
+        {
+            return self.use_up(held).await;
+        }
+        match self.rng.u32(..100) {
+            0..78 => self.acquire().await,
+            78..84 => self.repeat().await,
+            84..89 => self.unlock_wrong().await,
+            89..92 => self.force().await,
+            _ => self.use_again().await,
+        }
+    }
+
+    /// Does something with a lock that is held.
+    async fn use_up(&mut self, held: Held) -> anyhow::Result<()> {
+        match self.rng.u32(..100) {
+            0..45 => self.unlock(held).await,
+            45..70 => self.renew(held).await,
+            70..82 => {
+                let hold = self.rng.u64(..60);
+                sleep(Duration::from_millis(hold)).await;
+                self.unlock(held).await
+            }
+            82..88 => {
+                // Stalls while it holds, past the TTL.
+                let over = Duration::from_millis(self.rng.u64(..400));
+                sleep(held.ends.saturating_duration_since(Instant::now()) + over).await;
+                if self.rng.bool() { self.renew(held).await } else { self.unlock(held).await }
+            }
+            88..92 if held.resource.is_forced => {
+                let resource = held.resource.clone();
+                self.forget(held);
+                self.caller.call(&resource.name, Call::Force, None).await?;
+                Ok(())
+            }
+            88..94 => {
+                let lock_id = self.random_id();
+                let call = Call::UnlockWrong { lock_id };
+                self.caller.call(&held.resource.name, call, None).await?;
+                self.held.push_back(held);
+                Ok(())
+            }
+            // Walks away, and leaves it to its TTL.
+            94..97 => {
+                self.forget(held);
+                Ok(())
+            }
+            _ => {
+                self.held.push_back(held);
+                self.acquire().await
+            }
+        }
+    }
+
+    async fn acquire(&mut self) -> anyhow::Result<()> {
+        let resource = self.names.pick(&mut self.rng);
+        let ttl_ms = self.ttl_ms();
+        let lock_id = (self.rng.u32(..6) == 0).then(|| self.random_id());
+        let request_id = (self.rng.u32(..6) == 0).then(|| self.random_id());
+        let acquisition = Acquisition { ttl_ms, lock_id, request_id };
+        let call = if resource.is_waited_for && self.rng.u32(..100) < 55 {
+            Call::Lock { acquisition, wait_ms: self.wait_ms() }
+        } else {
+            Call::Try(acquisition)
+        };
+        self.carry_out(resource, call).await
+    }
+
+    /// Asks again with the request ID of before, unchanged.
+    async fn repeat(&mut self) -> anyhow::Result<()> {
+        match self.repeatable.clone() {
+            Some((resource, call)) => self.carry_out(resource, call).await,
+            None => self.acquire().await,
+        }
+    }
+
+    async fn carry_out(&mut self, resource: Resource, call: Call) -> anyhow::Result<()> {
+        let Some(acquisition) = call.acquisition().cloned() else { return Ok(()) };
+        if acquisition.request_id.is_some() {
+            self.repeatable = Some((resource.clone(), call.clone()));
+        }
+        let patience = self.patience(matches!(call, Call::Lock { .. }));
+        let sent = Instant::now();
+        let outcome = self.caller.call(&resource.name, call, patience).await?;
+        match (outcome, acquisition.lock_id) {
+            (Outcome::Granted(granted), _) => {
+                let lasts = granted.waited_ns.saturating_add(granted.ttl_ns);
+                let ends = sent + Duration::from_nanos(lasts);
+                self.held.retain(|held| held.lock_id != granted.lock_id);
+                self.held.push_back(Held { resource, lock_id: granted.lock_id, ends });
+            }
+            // What did not happen, or may have, is asked after with the lock
+            // ID that was brought.
+            (Outcome::Unavailable | Outcome::Unknown(_), Some(lock_id)) => {
+                self.ended.push_back(Held { resource, lock_id, ends: sent });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn renew(&mut self, held: Held) -> anyhow::Result<()> {
+        let Held { resource, lock_id, ends } = held;
+        let ttl_ms = self.ttl_ms();
+        let call = Call::Renew { lock_id: lock_id.clone(), ttl_ms };
+        let patience = self.patience(false);
+        let sent = Instant::now();
+        match self.caller.call(&resource.name, call, patience).await? {
+            Outcome::Renewed { ttl_ns } => {
+                let ends = sent + Duration::from_nanos(ttl_ns);
+                self.held.push_back(Held { resource, lock_id, ends });
+            }
+            Outcome::NotHeld { .. } => self.forget(Held { resource, lock_id, ends }),
+            _ => self.held.push_back(Held { resource, lock_id, ends }),
+        }
+        Ok(())
+    }
+
+    async fn unlock(&mut self, held: Held) -> anyhow::Result<()> {
+        let call = Call::Unlock { lock_id: held.lock_id.clone() };
+        let patience = self.patience(false);
+        match self.caller.call(&held.resource.name, call, patience).await? {
+            // It did not happen, so it is still held.
+            Outcome::Unavailable => self.held.push_back(held),
+            _ => self.forget(held),
+        }
+        Ok(())
+    }
+
+    /// Renews or unlocks what has ended.
+    async fn use_again(&mut self) -> anyhow::Result<()> {
+        if self.ended.is_empty() {
+            return self.acquire().await;
+        }
+        let Held { resource, lock_id, .. } = self.ended[self.rng.usize(..self.ended.len())].clone();
+        let call = if self.rng.u32(..3) > 0 {
+            Call::Renew { lock_id, ttl_ms: self.ttl_ms() }
+        } else {
+            Call::Unlock { lock_id }
+        };
+        self.caller.call(&resource.name, call, None).await?;
+        Ok(())
+    }
+
+    async fn unlock_wrong(&mut self) -> anyhow::Result<()> {
+        let resource = self.names.pick(&mut self.rng);
+        let lock_id = self.random_id();
+        self.caller.call(&resource.name, Call::UnlockWrong { lock_id }, None).await?;
+        Ok(())
+    }
+
+    async fn force(&mut self) -> anyhow::Result<()> {
+        let resource = self.names.pick(&mut self.rng);
+        if !resource.is_forced {
+            return self.acquire().await;
+        }
+        self.caller.call(&resource.name, Call::Force, None).await?;
+        Ok(())
+    }
+
+    fn forget(&mut self, held: Held) {
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(held);
+    }
+
+    /// Mostly short, so that much expires.
+    fn ttl_ms(&mut self) -> u64 {
+        match self.rng.u32(..10) {
+            0..6 => self.rng.u64(200..600),
+            6..9 => self.rng.u64(600..1200),
+            _ => self.rng.u64(1200..2000),
+        }
+    }
+
+    fn wait_ms(&mut self) -> u64 {
+        match self.rng.u32(..100) {
+            0..60 => self.rng.u64(30..300),
+            60..97 => self.rng.u64(300..1500),
+            _ => 8000,
+        }
+    }
+
+    /// Now and then a call is cancelled in flight.
+    fn patience(&mut self, waits: bool) -> Option<Duration> {
+        let us = match self.rng.u32(..100) {
+            0..3 => self.rng.u64(..3_000),
+            3..6 if waits => self.rng.u64(..300_000),
+            _ => return None,
+        };
+        Some(Duration::from_micros(us))
+    }
+
+    fn random_id(&mut self) -> String {
+        let mut bytes = [0; 16];
+        self.rng.fill(&mut bytes);
+        Builder::from_random_bytes(bytes).into_uuid().to_string()
+    }
+}

@@ -1,0 +1,224 @@
+//! What was asked and what came of it, call by call, as it is kept and as it is
+//! checked.
+//!
+//! Every client process writes a file of its own, a JSON line an event: the
+//! invocation before anything is sent, the completion once the answer is there.
+//! A call without a completion (its process was killed) has an unknown outcome
+//! from its invocation on.
+
+mod files;
+
+use serde::{Deserialize, Serialize};
+
+pub use files::{Log, read_folder};
+
+/// A line of a client's file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A call is about to be sent.
+    Invoke(Invocation),
+    /// Its outcome is known, or known to be unknown.
+    Complete {
+        /// The call's.
+        id: u64,
+        /// When, on [`clock`](crate::clock).
+        at_ns: u64,
+        /// What came of it.
+        outcome: Outcome,
+    },
+}
+
+/// Who asks for what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invocation {
+    /// Unique in its run.
+    pub id: u64,
+    /// When, on [`clock`](crate::clock).
+    pub at_ns: u64,
+    /// The number of the client process.
+    pub process: u32,
+    /// The client in it: it has one call in flight at a time.
+    pub client: u32,
+    /// What is locked.
+    pub resource: String,
+    /// What is asked.
+    pub call: Call,
+}
+
+/// What is asked of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Call {
+    /// `TryLock`.
+    Try(Acquisition),
+    /// `Lock`, with the deadline of the call.
+    Lock {
+        /// What is asked for.
+        #[serde(flatten)]
+        acquisition: Acquisition,
+        /// From the call to its deadline.
+        wait_ms: u64,
+    },
+    /// `RenewLock`.
+    Renew {
+        /// Whose.
+        lock_id: String,
+        /// The TTL asked for.
+        ttl_ms: u64,
+    },
+    /// `Unlock` with a lock ID that some grant had or may have.
+    Unlock {
+        /// Whose.
+        lock_id: String,
+    },
+    /// `Unlock` with a lock ID that no grant ever had.
+    UnlockWrong {
+        /// Made up.
+        lock_id: String,
+    },
+    /// `Unlock` with force.
+    Force,
+}
+
+/// What a `TryLock` or a `Lock` asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acquisition {
+    /// The TTL asked for.
+    pub ttl_ms: u64,
+    /// A lock ID of the caller's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_id: Option<String>,
+    /// What finds a live grant again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Acquired.
+    Granted(Granted),
+    /// Renewed.
+    Renewed {
+        /// The TTL granted.
+        ttl_ns: u64,
+    },
+    /// Unlocked.
+    Unlocked,
+    /// `RESOURCE_LOCKED`.
+    Locked,
+    /// `LOCK_NOT_FOUND`.
+    NotHeld {
+        /// Whether somebody else holds the resource, as told.
+        held: Option<bool>,
+    },
+    /// `WAIT_DEADLINE`: nothing is held.
+    WaitDeadline,
+    /// `STORE_UNAVAILABLE`, `SHUTTING_DOWN`: it did not happen.
+    Unavailable,
+    /// Refused for another reason, by its name: it did not happen.
+    Refused(String),
+    /// It may have happened: `OUTCOME_UNKNOWN`, cancelled, or no answer.
+    Unknown(String),
+}
+
+/// What a grant came with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// Its name.
+    pub lock_id: String,
+    /// Its fencing token.
+    pub token: i64,
+    /// The TTL granted.
+    pub ttl_ns: u64,
+    /// From the request's arrival to the sending of what granted it.
+    pub waited_ns: u64,
+}
+
+/// A call with what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Who asked for what.
+    pub invocation: Invocation,
+    /// When the outcome was known; `None` if its process died before.
+    pub completion: Option<(u64, Outcome)>,
+}
+
+impl Call {
+    /// What is asked for, if it acquires.
+    #[must_use]
+    pub fn acquisition(&self) -> Option<&Acquisition> {
+        match self {
+            Self::Try(acquisition) | Self::Lock { acquisition, .. } => Some(acquisition),
+            _ => None,
+        }
+    }
+
+    /// Its name, for people.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Try(_) => "try",
+            Self::Lock { .. } => "lock",
+            Self::Renew { .. } => "renew",
+            Self::Unlock { .. } => "unlock",
+            Self::UnlockWrong { .. } => "unlock with a wrong ID",
+            Self::Force => "force",
+        }
+    }
+}
+
+impl Outcome {
+    /// Whether it certainly did nothing and will do nothing.
+    #[must_use]
+    pub fn did_nothing(&self) -> bool {
+        !matches!(
+            self,
+            Self::Granted(_) | Self::Renewed { .. } | Self::Unlocked | Self::Unknown(_)
+        )
+    }
+}
+
+impl Operation {
+    /// When it was invoked.
+    #[must_use]
+    pub fn invoked_ns(&self) -> u64 {
+        self.invocation.at_ns
+    }
+
+    /// By when it had taken effect, if ever: the end of time when that is not
+    /// known.
+    #[must_use]
+    pub fn completed_ns(&self) -> u64 {
+        match &self.completion {
+            Some((_, Outcome::Unknown(_))) | None => u64::MAX,
+            Some((at_ns, _)) => *at_ns,
+        }
+    }
+
+    /// What came of it, if that is known.
+    #[must_use]
+    pub fn known(&self) -> Option<&Outcome> {
+        match &self.completion {
+            Some((_, Outcome::Unknown(_))) | None => None,
+            Some((_, outcome)) => Some(outcome),
+        }
+    }
+
+    /// Whether it certainly did nothing and will do nothing.
+    #[must_use]
+    pub fn did_nothing(&self) -> bool {
+        self.known().is_some_and(Outcome::did_nothing)
+    }
+
+    /// The grant that it made or found.
+    #[must_use]
+    pub fn granted(&self) -> Option<&Granted> {
+        match self.known() {
+            Some(Outcome::Granted(granted)) => Some(granted),
+            _ => None,
+        }
+    }
+}
