@@ -8,11 +8,15 @@
 //! - [`client`]: the client processes that use them.
 //! - [`history`]: what was asked and what came of it.
 //! - [`check`]: holds a history to the promises.
+//! - [`run`]: all of it together, once or many times.
+//! - [`command`]: the command line.
 
 pub mod check;
 pub mod client;
 pub mod clock;
+pub mod command;
 pub mod faults;
 pub mod proxy;
 pub mod history;
+pub mod run;
 pub mod world;

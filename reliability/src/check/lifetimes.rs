@@ -25,8 +25,15 @@ pub(crate) fn check(
     }
     for grant in &history.grants {
         let held = grant.held(history, surroundings);
+        // Somebody who brings a lock ID may have several grants with it, and a
+        // call can have been meant for any.
+        let is_named_alone =
+            history.grants.iter().filter(|other| other.lock_id == grant.lock_id).count() == 1;
         for operation in grant.renewals.iter().chain(&grant.unlocks) {
             ended_early(history, grant, &held, operation, found);
+            if !is_named_alone {
+                continue;
+            }
             if let Some((end_ns, why)) =
                 ended_before(history, grant, operation, surroundings)
             {
@@ -154,7 +161,7 @@ fn expired_by(
         let completed_ns = term.operation.completed_ns();
         (completed_ns < u64::MAX).then(|| latest_ns.max(completed_ns.saturating_add(term.ttl_ns)))
     })?;
-    is_exact.then_some(latest_ns + EXPIRY_SLACK_NS)
+    (is_exact && latest_ns > 0).then_some(latest_ns.saturating_add(EXPIRY_SLACK_NS))
 }
 
 fn revived(

@@ -14,7 +14,7 @@ mod queue;
 mod resource;
 mod tokens;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
@@ -64,10 +64,16 @@ pub enum Rule {
     NothingLeft,
 }
 
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {}: {}", self.rule, self.resource, self.what)
+    }
+}
+
 /// What a check found.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// Calls that were checked.
+    /// Calls that were checked: all that left their process.
     pub operations: usize,
     /// Of those, calls whose outcome is not known.
     pub unknown: usize,
@@ -80,7 +86,10 @@ pub struct Verdict {
     /// Histories that were too tangled to be checked for linearizability
     /// within the limit; all other rules were.
     pub undecided: usize,
-    /// What was violated.
+    /// By how many operations, in the order of their invocation, the first
+    /// violation had shown.
+    pub found_at: Option<usize>,
+    /// What was violated, as it showed.
     pub violations: Vec<Violation>,
 }
 
@@ -96,7 +105,8 @@ pub(crate) struct Surroundings<'a> {
 pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) -> Verdict {
     let surroundings = Surroundings { backend, faults };
     let mut of_resource: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
-    for operation in operations {
+    let operations: Vec<_> = operations.iter().filter(|operation| operation.was_sent()).collect();
+    for &operation in &operations {
         of_resource.entry(&operation.invocation.resource).or_default().push(operation);
     }
     let mut verdict = Verdict {
@@ -121,7 +131,24 @@ pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) ->
             linear::Finding::Violated(violation) => found.push(violation),
         }
     }
+    let mut shown: Vec<_> = verdict
+        .violations
+        .drain(..)
+        .map(|violation| (shown_at(&violation, &operations), violation))
+        .collect();
+    shown.sort_by_key(|(at, _)| *at);
+    verdict.found_at = shown.first().map(|(at, _)| *at);
+    verdict.violations.extend(shown.into_iter().map(|(_, violation)| violation));
     verdict
+}
+
+/// How many operations had been invoked when the last call that shows a
+/// violation had been.
+fn shown_at(violation: &Violation, operations: &[&Operation]) -> usize {
+    operations
+        .iter()
+        .rposition(|operation| violation.calls.contains(&operation.invocation.id))
+        .map_or(operations.len(), |place| place + 1)
 }
 
 impl Surroundings<'_> {

@@ -25,11 +25,6 @@ impl<'a> ResourceHistory<'a> {
         self.operations.first().map_or(0, |operation| operation.invoked_ns())
     }
 
-    /// The call with this number.
-    pub(crate) fn operation(&self, index: usize) -> &'a Operation {
-        self.operations[index]
-    }
-
     /// The calls that force an unlock, unless they certainly did nothing.
     pub(crate) fn forces(&self) -> impl Iterator<Item = &'a Operation> {
         self.operations

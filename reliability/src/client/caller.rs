@@ -1,6 +1,7 @@
 //! Carries calls out and records them.
 
 use std::{
+    error::Error as _,
     path::Path,
     sync::{
         Arc,
@@ -9,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use hyper_util::client::legacy::Error;
 use leasehold_proto::components::{
     LockRequest, LockResponse, RenewLockRequest, RenewLockResponse, UnlockRequest,
 };
@@ -19,7 +21,7 @@ use tonic_types::StatusExt;
 use super::connection::{LockStore, lock_store};
 use crate::{
     clock::now_ns,
-    history::{Acquisition, Call, Event, Granted, Invocation, Log, Outcome},
+    history::{Acquisition, Call, Event, Granted, Invocation, Log, NOT_SENT, Outcome},
     world::INSTANCE,
 };
 
@@ -27,7 +29,7 @@ use crate::{
 /// operation timeout of what has none, until it is given up.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// What a client waits after an error, so that an outage is not one busy loop.
-const AFTER_ERROR: Duration = Duration::from_millis(20);
+const AFTER_ERROR: Duration = Duration::from_millis(50);
 
 /// One client of one leasehold process.
 #[derive(Debug)]
@@ -163,6 +165,10 @@ fn renewed(response: tonic::Response<RenewLockResponse>) -> Outcome {
 /// Only what leasehold itself says is taken for known; the transport's own
 /// errors tell nothing of what happened.
 fn refused(status: &Status) -> Outcome {
+    let transport = status.source().and_then(|error| error.downcast_ref::<Error>());
+    if transport.is_some_and(Error::is_connect) {
+        return Outcome::Refused(NOT_SENT.into());
+    }
     let Some(info) = status.get_details_error_info().filter(|info| info.domain == "dapr.io")
     else {
         return Outcome::Unknown(format!("{:?}: {}", status.code(), status.message()));

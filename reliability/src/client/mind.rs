@@ -125,7 +125,11 @@ impl Mind {
         let resource = self.names.pick(&mut self.rng);
         let ttl_ms = self.ttl_ms();
         let lock_id = (self.rng.u32(..6) == 0).then(|| self.random_id());
-        let request_id = (self.rng.u32(..6) == 0).then(|| self.random_id());
+        // Seldom both: asked again after its end, such a request makes another
+        // grant of the same name, of which less can be said.
+        let with_both = self.rng.u32(..12) == 0;
+        let request_id = (self.rng.u32(..6) == 0 && (lock_id.is_none() || with_both))
+            .then(|| self.random_id());
         let acquisition = Acquisition { ttl_ms, lock_id, request_id };
         let call = if resource.is_waited_for && self.rng.u32(..100) < 55 {
             Call::Lock { acquisition, wait_ms: self.wait_ms() }

@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 
 pub use files::{Log, read_folder};
 
+/// What [`Outcome::Refused`] names a call that never left its process, because
+/// nobody listened.
+pub const NOT_SENT: &str = "NOT_SENT";
+
 /// A line of a client's file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -211,6 +215,12 @@ impl Operation {
     #[must_use]
     pub fn did_nothing(&self) -> bool {
         self.known().is_some_and(Outcome::did_nothing)
+    }
+
+    /// Whether it left its process.
+    #[must_use]
+    pub fn was_sent(&self) -> bool {
+        !matches!(self.known(), Some(Outcome::Refused(why)) if why == NOT_SENT)
     }
 
     /// The grant that it made or found.

@@ -1,0 +1,195 @@
+//! The command line.
+#![allow(clippy::print_stdout, reason = "its output is the product")]
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+use crate::{
+    client,
+    run::{Settings, Summary, check_folder},
+    world::Backend,
+};
+
+/// Checked histories of leasehold under faults, on real servers.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold-reliability", version)]
+pub struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Carry runs out, each from a seed of its own, and check them.
+    Run {
+        #[command(flatten)]
+        workload: Workload,
+        /// How many.
+        #[arg(long, default_value_t = 1)]
+        runs: u64,
+        /// The seed of the first; the next ones count up. At random if absent.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Keep the folders of runs without violations too.
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Check what a run left in its folder once more.
+    Check {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Carry runs out until one violates something, and say how many
+    /// operations that took. Exits 0 if something was found.
+    Hunt {
+        #[command(flatten)]
+        workload: Workload,
+        /// How many runs at most.
+        #[arg(long, default_value_t = 20)]
+        runs: u64,
+        /// The seed of the first; the next ones count up.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// One client process of a run; ends when its standard input does.
+    #[command(hide = true)]
+    Client(client::Settings),
+}
+
+/// What is run.
+#[derive(Clone, Debug, clap::Args)]
+struct Workload {
+    /// What keeps the locks.
+    #[arg(long, value_parser = backend)]
+    backend: Backend,
+    /// The leasehold binary.
+    #[arg(long, default_value = "target/debug/leasehold")]
+    leasehold: PathBuf,
+    /// The etcd binary.
+    #[arg(long, default_value = "etcd")]
+    etcd: PathBuf,
+    /// leasehold processes (memory always has one).
+    #[arg(long, default_value_t = 3)]
+    processes: usize,
+    /// Client processes.
+    #[arg(long, default_value_t = 3)]
+    client_processes: u32,
+    /// Clients in each.
+    #[arg(long, default_value_t = 16)]
+    clients: u32,
+    /// The longest pause between two calls of a client.
+    #[arg(long, default_value_t = 12)]
+    pause_ms_max: u64,
+    /// For how long faults are injected in each run.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// For how long the clients go on after the last fault.
+    #[arg(long, default_value_t = 1.5)]
+    calm_seconds: f64,
+    /// Where the runs' folders are made.
+    #[arg(long, default_value = "target/reliability")]
+    folder: PathBuf,
+}
+
+impl Workload {
+    fn settings(self) -> anyhow::Result<Settings> {
+        anyhow::ensure!(
+            self.leasehold.exists(),
+            "{} is missing; build it first: cargo build --bin leasehold",
+            self.leasehold.display()
+        );
+        Ok(Settings {
+            backend: self.backend,
+            leasehold: self.leasehold,
+            etcd: self.etcd,
+            program: std::env::current_exe().context("this program's own path")?,
+            processes: self.processes,
+            client_processes: self.client_processes,
+            clients: self.clients,
+            pause_ms_max: self.pause_ms_max,
+            faults_for: Duration::try_from_secs_f64(self.seconds)?,
+            calm_for: Duration::try_from_secs_f64(self.calm_seconds)?,
+            folder: self.folder,
+        })
+    }
+}
+
+impl Command {
+    /// Does what it says; the exit code.
+    pub async fn carry_out(self) -> anyhow::Result<i32> {
+        match self.verb {
+            Verb::Run { workload, runs, seed, keep } => {
+                let seed = seed.unwrap_or_else(|| fastrand::u64(1..1_000_000_000));
+                run(&workload.settings()?, runs, seed, keep).await
+            }
+            Verb::Check { folder } => {
+                let (record, faults, verdict) = check_folder(&folder)?;
+                println!("seed {}: {verdict}; {} faults", record.seed, faults.len());
+                for violation in &verdict.violations {
+                    println!("  {violation}");
+                }
+                Ok(i32::from(!verdict.violations.is_empty()))
+            }
+            Verb::Hunt { workload, runs, seed } => {
+                hunt(&workload.settings()?, runs, seed).await
+            }
+            Verb::Client(settings) => {
+                client::run(settings).await?;
+                Ok(0)
+            }
+        }
+    }
+}
+
+fn backend(name: &str) -> Result<Backend, String> {
+    [Backend::Memory, Backend::Redis, Backend::Etcd]
+        .into_iter()
+        .find(|backend| backend.name() == name)
+        .ok_or_else(|| "is memory, redis or etcd".into())
+}
+
+async fn run(settings: &Settings, runs: u64, seed: u64, keep: bool) -> anyhow::Result<i32> {
+    let mut summary = Summary::default();
+    let mut broken = 0;
+    for seed in seed..seed.saturating_add(runs) {
+        match settings.run(seed, keep).await {
+            Ok(report) => {
+                println!("{} {report}", settings.backend.name());
+                for violation in &report.verdict.violations {
+                    println!("  {violation}");
+                }
+                if !report.verdict.violations.is_empty() {
+                    println!("  see {}", settings.folder_of(seed).display());
+                }
+                summary.add(report);
+            }
+            Err(error) => {
+                broken += 1;
+                println!("{} seed {seed} could not be carried out: {error:#}", settings.backend.name());
+            }
+        }
+    }
+    println!("{} {summary}", settings.backend.name());
+    if broken > 0 {
+        println!("{broken} runs could not be carried out");
+    }
+    Ok(i32::from(!summary.verdict.violations.is_empty() || broken > 0))
+}
+
+async fn hunt(settings: &Settings, runs: u64, seed: u64) -> anyhow::Result<i32> {
+    let mut operations = 0;
+    for seed in seed..seed.saturating_add(runs) {
+        let report = settings.run(seed, false).await?;
+        if let Some(violation) = report.verdict.violations.first() {
+            let found_at = report.verdict.found_at.unwrap_or(report.verdict.operations);
+            println!("found after {} operations (seed {seed}): {violation}", operations + found_at);
+            return Ok(0);
+        }
+        operations += report.verdict.operations;
+        println!("{} {report}", settings.backend.name());
+    }
+    println!("not found in {operations} operations");
+    Ok(1)
+}

@@ -1,0 +1,17 @@
+//! `leasehold-reliability`: checked histories under faults.
+
+use clap::Parser as _;
+use leasehold_reliability::command::Command;
+
+#[tokio::main]
+async fn main() {
+    let code = match Command::parse().carry_out().await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error:?}");
+            2
+        }
+    };
+    // Not by returning: standard input may still be read from.
+    std::process::exit(code);
+}

@@ -1,0 +1,79 @@
+//! What a run leaves in its folder, besides the histories and logs.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::Write as _,
+    path::Path,
+};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    check::{Rule, Verdict, Violation, check},
+    faults::Injected,
+    history::read_folder,
+    world::Backend,
+};
+
+const RECORD: &str = "run.json";
+const FAULTS: &str = "faults.jsonl";
+const VIOLATIONS: &str = "violations.json";
+
+/// What a run was, so that its history can be checked again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// The backend.
+    pub backend: Backend,
+    /// What its choices followed from.
+    pub seed: u64,
+    /// What the backend still had at the end.
+    pub left: Vec<String>,
+}
+
+impl Record {
+    pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        Ok(std::fs::write(folder.join(RECORD), serde_json::to_vec_pretty(self)?)?)
+    }
+}
+
+/// Where faults are written down as they end.
+#[derive(Debug)]
+pub(super) struct FaultLog(File);
+
+impl FaultLog {
+    pub(super) fn create(folder: &Path) -> anyhow::Result<Self> {
+        let path = folder.join(FAULTS);
+        Ok(Self(OpenOptions::new().create(true).append(true).open(path)?))
+    }
+
+    pub(super) fn record(&mut self, fault: &Injected) -> anyhow::Result<()> {
+        let mut line = serde_json::to_vec(fault)?;
+        line.push(b'\n');
+        Ok(self.0.write_all(&line)?)
+    }
+}
+
+/// Checks what a run left in its folder, and writes down what it violates.
+pub fn check_folder(folder: &Path) -> anyhow::Result<(Record, Vec<Injected>, Verdict)> {
+    let record = std::fs::read(folder.join(RECORD))
+        .with_context(|| format!("{} is not the folder of a run", folder.display()))?;
+    let record: Record = serde_json::from_slice(&record)?;
+    let faults = std::fs::read_to_string(folder.join(FAULTS))?
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<Vec<Injected>, _>>()?;
+    let operations = read_folder(folder)?;
+    let mut verdict = check(record.backend, &operations, &faults);
+    if !record.left.is_empty() {
+        verdict.violations.push(Violation {
+            rule: Rule::NothingLeft,
+            resource: String::new(),
+            what: record.left.join("; "),
+            calls: Vec::new(),
+        });
+    }
+    let violations = folder.join(VIOLATIONS);
+    std::fs::write(violations, serde_json::to_vec_pretty(&verdict.violations)?)?;
+    Ok((record, faults, verdict))
+}

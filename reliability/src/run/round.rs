@@ -1,0 +1,137 @@
+//! A round: clients on a world for a while, faults, a calm end, the check.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use futures_util::{StreamExt as _, stream};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    Report, Settings,
+    clients::{self, Clients},
+    record::{FaultLog, Record, check_folder},
+};
+use crate::{
+    client::{Caller, lock_store},
+    faults::{self, Injected},
+    history::{Acquisition, Call, Log, Outcome, read_folder},
+    world::World,
+};
+
+/// Within what time a fault is over, and a world healed: else the run itself
+/// is broken.
+const FAULT_MAX: Duration = Duration::from_secs(90);
+/// How long a waiter that is left alone with a resource may wait for it.
+const LAST_WAIT_MS: u64 = 15_000;
+/// How many resources are waited for at once at the end.
+const LAST_WAITS_AT_ONCE: usize = 32;
+
+/// What a round does.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What all choices follow from.
+    pub seed: u64,
+    /// The names of what may be injected.
+    pub faults: Vec<&'static str>,
+    /// For how long.
+    pub faults_for: Duration,
+    /// For how long the clients go on afterwards.
+    pub calm_for: Duration,
+}
+
+impl Plan {
+    /// A plan with every fault there is.
+    #[must_use]
+    pub fn of(settings: &Settings, seed: u64) -> Self {
+        let mut faults = faults::catalogue(settings.backend);
+        faults.extend(clients::FAULTS);
+        let (faults_for, calm_for) = (settings.faults_for, settings.calm_for);
+        Self { seed, faults, faults_for, calm_for }
+    }
+}
+
+/// Carries a round out and checks it; everything is recorded in `folder`.
+pub(super) async fn carry_out(
+    settings: &Settings,
+    world: &mut World,
+    plan: &Plan,
+    folder: &Path,
+) -> anyhow::Result<Report> {
+    std::fs::create_dir_all(folder)?;
+    let mut rng = fastrand::Rng::with_seed(plan.seed);
+    let sockets = world.sockets();
+    let mut clients = Clients::start(settings, &sockets, folder, rng.fork())?;
+    inject_all(world, &mut clients, plan, folder, &mut rng).await?;
+    timeout(FAULT_MAX, world.heal()).await.context("the world does not heal")??;
+    sleep(plan.calm_for).await;
+    clients.end().await?;
+    wait_for_everything(&sockets, folder).await?;
+    let left = world.leftovers().await?;
+    let weights = world.weights();
+    Record { backend: settings.backend, seed: plan.seed, left }.write(folder)?;
+    let folder = folder.to_owned();
+    let checked = tokio::task::spawn_blocking(move || check_folder(&folder));
+    let (_, faults, verdict) = checked.await??;
+    Ok(Report { seed: plan.seed, faults, verdict, weights })
+}
+
+async fn inject_all(
+    world: &mut World,
+    clients: &mut Clients,
+    plan: &Plan,
+    folder: &Path,
+    rng: &mut fastrand::Rng,
+) -> anyhow::Result<()> {
+    let mut log = FaultLog::create(folder)?;
+    let until = Instant::now() + plan.faults_for;
+    loop {
+        sleep(Duration::from_millis(rng.u64(300..1_000))).await;
+        if Instant::now() >= until || plan.faults.is_empty() {
+            tokio::time::sleep_until(until).await;
+            return Ok(());
+        }
+        let name = plan.faults[rng.usize(..plan.faults.len())];
+        let fault: Injected = if clients::FAULTS.contains(&name) {
+            clients.inject(name, rng).await?
+        } else {
+            timeout(FAULT_MAX, faults::inject(world, name, rng))
+                .await
+                .with_context(|| format!("the fault {name} does not end"))??
+        };
+        log.record(&fault)?;
+    }
+}
+
+/// Waits for every resource once more: whatever was left on it must end, and
+/// nobody else wants it. Recorded as process 0.
+async fn wait_for_everything(sockets: &[PathBuf], folder: &Path) -> anyhow::Result<()> {
+    let mut names: Vec<_> =
+        read_folder(folder)?.into_iter().map(|op| op.invocation.resource).collect();
+    names.sort_unstable();
+    names.dedup();
+    let log = Arc::new(Log::append(&folder.join("history-0.jsonl"))?);
+    let ids = Caller::ids(0);
+    let stores: Vec<_> = sockets.iter().map(|socket| lock_store(socket)).collect();
+    let waits = names.into_iter().zip(0..).map(|(name, client)| {
+        let store = stores[client as usize % stores.len()].clone();
+        let caller = Caller::new(store, Arc::clone(&log), Arc::clone(&ids), client);
+        async move {
+            let acquisition = Acquisition { ttl_ms: 2_000, ..Acquisition::default() };
+            let call = Call::Lock { acquisition, wait_ms: LAST_WAIT_MS };
+            if let Outcome::Granted(granted) = caller.call(&name, call, None).await? {
+                let call = Call::Unlock { lock_id: granted.lock_id };
+                caller.call(&name, call, None).await?;
+            }
+            anyhow::Ok(())
+        }
+    });
+    let mut waits = stream::iter(waits).buffer_unordered(LAST_WAITS_AT_ONCE);
+    while let Some(waited) = waits.next().await {
+        waited?;
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! What runs came to, for people.
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::{check::Verdict, faults::Injected, world::Weight};
+
+/// What one round came to.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What it followed from.
+    pub seed: u64,
+    /// What was injected.
+    pub faults: Vec<Injected>,
+    /// What the check found.
+    pub verdict: Verdict,
+    /// What each leasehold process took of the machine at its end.
+    pub weights: Vec<Weight>,
+}
+
+/// What many rounds came to.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Rounds.
+    pub runs: usize,
+    /// Their verdicts, added up.
+    pub verdict: Verdict,
+    /// Faults by name.
+    pub faults: BTreeMap<String, usize>,
+}
+
+impl Summary {
+    /// Adds a round.
+    pub fn add(&mut self, report: Report) {
+        self.runs += 1;
+        for fault in report.faults {
+            *self.faults.entry(fault.name).or_default() += 1;
+        }
+        let (sum, verdict) = (&mut self.verdict, report.verdict);
+        sum.operations += verdict.operations;
+        sum.unknown += verdict.unknown;
+        sum.grants += verdict.grants;
+        sum.ordered_pairs += verdict.ordered_pairs;
+        sum.histories += verdict.histories;
+        sum.undecided += verdict.undecided;
+        sum.violations.extend(verdict.violations);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, faults, verdict, .. } = self;
+        write!(f, "seed {seed}: {verdict}; {} faults", faults.len())
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} operations ({} unknown), {} grants, {} ordered pairs, {} histories",
+            self.operations, self.unknown, self.grants, self.ordered_pairs, self.histories
+        )?;
+        if self.undecided > 0 {
+            write!(f, " ({} not decided as to linearizability)", self.undecided)?;
+        }
+        write!(f, ", {} violations", self.violations.len())
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} runs: {}", self.runs, self.verdict)?;
+        write!(f, "{} faults:", self.faults.values().sum::<usize>())?;
+        for (name, count) in &self.faults {
+            write!(f, " {name} {count},")?;
+        }
+        Ok(())
+    }
+}
