@@ -77,13 +77,13 @@ struct Workload {
     #[arg(long, default_value_t = 3)]
     client_processes: u32,
     /// Clients in each.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 32)]
     clients: u32,
     /// The longest pause between two calls of a client.
     #[arg(long, default_value_t = 12)]
     pause_ms_max: u64,
     /// For how long faults are injected in each run.
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 4.0)]
     seconds: f64,
     /// For how long the clients go on after the last fault.
     #[arg(long, default_value_t = 1.5)]

@@ -23,6 +23,9 @@ pub(crate) struct Grant<'a> {
     /// The calls that renewed it, or tried to, or may have.
     pub(crate) renewals: Vec<&'a Operation>,
     pub(crate) unlocks: Vec<&'a Operation>,
+    /// Whether no other grant has its lock ID. Somebody who brings a lock ID may
+    /// have several with it, and what is done with it can be meant for any.
+    pub(crate) is_named_alone: bool,
     /// What started its TTL, certainly or perhaps, by the time from which the
     /// TTL counts at the earliest.
     pub(crate) terms: Vec<Term<'a>>,
@@ -56,6 +59,7 @@ impl<'a> Grant<'a> {
             acquisitions: Vec::new(),
             renewals: Vec::new(),
             unlocks: Vec::new(),
+            is_named_alone: true,
             terms: Vec::new(),
         }
     }
@@ -85,6 +89,7 @@ impl<'a> Grant<'a> {
             .terms
             .iter()
             .filter(|term| term.operation.known().is_some())
+            .filter(|term| self.is_named_alone || term.operation.granted().is_some())
             .filter_map(|term| self.held_by_term(term, history, surroundings))
             .collect();
         held.sort_by_key(|held| held.from_ns);

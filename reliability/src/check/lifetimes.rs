@@ -25,13 +25,9 @@ pub(crate) fn check(
     }
     for grant in &history.grants {
         let held = grant.held(history, surroundings);
-        // Somebody who brings a lock ID may have several grants with it, and a
-        // call can have been meant for any.
-        let is_named_alone =
-            history.grants.iter().filter(|other| other.lock_id == grant.lock_id).count() == 1;
         for operation in grant.renewals.iter().chain(&grant.unlocks) {
             ended_early(history, grant, &held, operation, found);
-            if !is_named_alone {
+            if !grant.is_named_alone {
                 continue;
             }
             if let Some((end_ns, why)) =

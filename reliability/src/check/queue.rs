@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// How long after its invocation a wait is certainly in the queue.
-const QUEUED_AFTER_NS: u64 = 500_000_000;
+const QUEUED_AFTER_NS: u64 = 400_000_000;
 /// The same on etcd, with a disk and a cluster in the way.
 const QUEUED_AFTER_ETCD_NS: u64 = 1_000_000_000;
 /// How long before its end a wait may already be leaving the queue.

@@ -100,6 +100,7 @@ fn collect<'a>(operations: &[&'a Operation]) -> Vec<Grant<'a>> {
         }
     }
     for grant in &mut grants {
+        grant.is_named_alone = of_id.get(grant.lock_id).is_none_or(|places| places.len() == 1);
         grant.terms = terms(grant);
     }
     grants

@@ -131,8 +131,10 @@ impl Mind {
         let request_id = (self.rng.u32(..6) == 0 && (lock_id.is_none() || with_both))
             .then(|| self.random_id());
         let acquisition = Acquisition { ttl_ms, lock_id, request_id };
-        let call = if resource.is_waited_for && self.rng.u32(..100) < 55 {
-            Call::Lock { acquisition, wait_ms: self.wait_ms() }
+        let call = if resource.is_crowded || (resource.is_waited_for && self.rng.u32(..100) < 55) {
+            let wait_ms =
+                if resource.is_crowded { self.rng.u64(1_000..3_000) } else { self.wait_ms() };
+            Call::Lock { acquisition, wait_ms }
         } else {
             Call::Try(acquisition)
         };
@@ -251,7 +253,7 @@ impl Mind {
         match self.rng.u32(..100) {
             0..60 => self.rng.u64(30..300),
             60..97 => self.rng.u64(300..1500),
-            _ => 8000,
+            _ => 3000,
         }
     }
 

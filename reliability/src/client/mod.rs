@@ -45,7 +45,7 @@ pub struct Settings {
     #[arg(long)]
     pub began_ns: u64,
     /// How many resources of each kind are in use at a time.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 8)]
     pub resources: u32,
     /// The longest pause between two calls of a client.
     #[arg(long, default_value_t = 20)]

@@ -11,6 +11,9 @@ use crate::clock::now_ns;
 /// For how long a name is in use.
 const PERIOD: Duration = Duration::from_millis(600);
 
+/// The same of what many wait for, in periods.
+const CROWDED_PERIODS: u128 = 3;
+
 /// A resource and what may be done to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resource {
@@ -18,6 +21,9 @@ pub(super) struct Resource {
     /// Whether it is waited for. A try on one that never is must be granted
     /// whenever nobody holds it.
     pub(super) is_waited_for: bool,
+    /// Whether it is only waited for, and by many: the order of waits shows
+    /// where they last.
+    pub(super) is_crowded: bool,
     /// Whether it is unlocked by force. A force whose outcome is unknown says
     /// little of the grants after it, so only some resources have any.
     pub(super) is_forced: bool,
@@ -39,21 +45,26 @@ impl Names {
         let period = since / PERIOD.as_nanos();
         let number = rng.u32(..self.of_each_kind);
         let is_forced = number % 3 == 0;
+        let queued = |name| Resource {
+            name,
+            is_waited_for: true,
+            is_crowded: false,
+            is_forced,
+        };
         match rng.u32(..100) {
-            0..50 => Resource {
-                name: format!("queued/{period}/{number}"),
-                is_waited_for: true,
-                is_forced,
-            },
-            50..85 => Resource {
-                name: format!("tried/{period}/{number}"),
+            0..45 => queued(format!("queued/{period}/{number}")),
+            45..85 => Resource {
                 is_waited_for: false,
-                is_forced,
+                ..queued(format!("tried/{period}/{number}"))
+            },
+            85..92 => Resource {
+                is_crowded: true,
+                is_forced: false,
+                ..queued(format!("crowded/{}", period / CROWDED_PERIODS))
             },
             _ => Resource {
-                name: format!("kept/{}", number % 2),
-                is_waited_for: true,
                 is_forced: number % 2 == 0 && rng.u32(..4) == 0,
+                ..queued(format!("kept/{}", number % 2))
             },
         }
     }
