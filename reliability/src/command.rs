@@ -167,7 +167,10 @@ async fn run(settings: &Settings, runs: u64, seed: u64, keep: bool) -> anyhow::R
             }
             Err(error) => {
                 broken += 1;
-                println!("{} seed {seed} could not be carried out: {error:#}", settings.backend.name());
+                println!(
+                    "{} seed {seed} could not be carried out: {error:#}",
+                    settings.backend.name()
+                );
             }
         }
     }
@@ -184,7 +187,10 @@ async fn hunt(settings: &Settings, runs: u64, seed: u64) -> anyhow::Result<i32> 
         let report = settings.run(seed, false).await?;
         if let Some(violation) = report.verdict.violations.first() {
             let found_at = report.verdict.found_at.unwrap_or(report.verdict.operations);
-            println!("found after {} operations (seed {seed}): {violation}", operations + found_at);
+            println!(
+                "found after {} operations (seed {seed}): {violation}",
+                operations + found_at
+            );
             return Ok(0);
         }
         operations += report.verdict.operations;

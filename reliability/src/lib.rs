@@ -16,7 +16,7 @@ pub mod client;
 pub mod clock;
 pub mod command;
 pub mod faults;
-pub mod proxy;
 pub mod history;
+pub mod proxy;
 pub mod run;
 pub mod world;

@@ -92,7 +92,8 @@ fn not_in_the_contract(operation: &Operation) -> Option<String> {
 fn gave_up_early(history: &ResourceHistory<'_>, operation: &Operation) -> Option<String> {
     let Call::Lock { wait_ms, .. } = &operation.invocation.call else { return None };
     // The answer leaves a tenth of the time early, at most 50 ms.
-    let earliest_ns = operation.invoked_ns() + (wait_ms - (wait_ms / 10 + 2).min(52)) * 1_000_000;
+    let earliest_ns =
+        operation.invoked_ns() + (wait_ms - (wait_ms / 10 + 2).min(52)) * 1_000_000;
     (operation.known() == Some(&Outcome::WaitDeadline)
         && operation.completed_ns() < earliest_ns)
         .then(|| {

@@ -125,7 +125,8 @@ impl<'a> Grant<'a> {
                 until_ns = until_ns.min(force.invoked_ns());
             }
         }
-        for fault in surroundings.faults.iter().filter(|fault| fault.voids_grant_of(history.name))
+        for fault in
+            surroundings.faults.iter().filter(|fault| fault.voids_grant_of(history.name))
         {
             if term.operation.invoked_ns() < fault.until_ns {
                 until_ns = until_ns.min(fault.from_ns);

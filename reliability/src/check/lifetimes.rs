@@ -30,9 +30,7 @@ pub(crate) fn check(
             if !grant.is_named_alone {
                 continue;
             }
-            if let Some((end_ns, why)) =
-                ended_before(history, grant, operation, surroundings)
-            {
+            if let Some((end_ns, why)) = ended_before(history, grant, operation, surroundings) {
                 revived(history, grant, operation, end_ns, &why, found);
             }
         }
@@ -155,7 +153,8 @@ fn expired_by(
     });
     let latest_ns = before.try_fold(0, |latest_ns, term| {
         let completed_ns = term.operation.completed_ns();
-        (completed_ns < u64::MAX).then(|| latest_ns.max(completed_ns.saturating_add(term.ttl_ns)))
+        (completed_ns < u64::MAX)
+            .then(|| latest_ns.max(completed_ns.saturating_add(term.ttl_ns)))
     })?;
     (is_exact && latest_ns > 0).then_some(latest_ns.saturating_add(EXPIRY_SLACK_NS))
 }

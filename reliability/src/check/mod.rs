@@ -105,7 +105,8 @@ pub(crate) struct Surroundings<'a> {
 pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) -> Verdict {
     let surroundings = Surroundings { backend, faults };
     let mut of_resource: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
-    let operations: Vec<_> = operations.iter().filter(|operation| operation.was_sent()).collect();
+    let operations: Vec<_> =
+        operations.iter().filter(|operation| operation.was_sent()).collect();
     for &operation in &operations {
         of_resource.entry(&operation.invocation.resource).or_default().push(operation);
     }

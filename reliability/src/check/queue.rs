@@ -168,7 +168,8 @@ fn perhaps_held(history: &ResourceHistory<'_>, backend: Backend) -> Vec<(u64, u6
             .terms
             .iter()
             .map(|term| {
-                let asked_ns = term.operation.completion.as_ref().map_or(u64::MAX, |(at, _)| *at);
+                let asked_ns =
+                    term.operation.completion.as_ref().map_or(u64::MAX, |(at, _)| *at);
                 asked_ns.saturating_add(term.ttl_ns).saturating_add(late_ns)
             })
             .max()

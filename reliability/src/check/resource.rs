@@ -57,9 +57,8 @@ fn collect<'a>(operations: &[&'a Operation]) -> Vec<Grant<'a>> {
     let mut places: HashMap<(i64, &str), usize> = HashMap::new();
     for operation in operations {
         let Some(granted) = operation.granted() else { continue };
-        let place = *places
-            .entry((granted.token, granted.lock_id.as_str()))
-            .or_insert_with(|| {
+        let place =
+            *places.entry((granted.token, granted.lock_id.as_str())).or_insert_with(|| {
                 grants.push(Grant::new(&granted.lock_id, granted.token));
                 grants.len() - 1
             });
@@ -90,8 +89,10 @@ fn collect<'a>(operations: &[&'a Operation]) -> Vec<Grant<'a>> {
             }
             Call::Try(_) | Call::Lock { .. } if operation.known().is_none() => {
                 // It may have found the grant, and started its TTL again.
-                for &place in
-                    request_id(operation).and_then(|id| of_request.get(id)).into_iter().flatten()
+                for &place in request_id(operation)
+                    .and_then(|id| of_request.get(id))
+                    .into_iter()
+                    .flatten()
                 {
                     grants[place].renewals.push(operation);
                 }

@@ -121,7 +121,8 @@ impl Caller {
             }
             Call::Unlock { lock_id } | Call::UnlockWrong { lock_id } => {
                 let lock_id = lock_id.clone();
-                let request = UnlockRequest { resource_id, lock_id, ..UnlockRequest::default() };
+                let request =
+                    UnlockRequest { resource_id, lock_id, ..UnlockRequest::default() };
                 store.unlock(to_instance(request)).await.map(|_| Outcome::Unlocked)
             }
             Call::Force => {

@@ -6,7 +6,10 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Builder;
 
-use super::{Caller, names::{Names, Resource}};
+use super::{
+    Caller,
+    names::{Names, Resource},
+};
 use crate::history::{Acquisition, Call, Outcome};
 
 /// How many locks a client holds at most.
@@ -131,7 +134,9 @@ impl Mind {
         let request_id = (self.rng.u32(..6) == 0 && (lock_id.is_none() || with_both))
             .then(|| self.random_id());
         let acquisition = Acquisition { ttl_ms, lock_id, request_id };
-        let call = if resource.is_crowded || (resource.is_waited_for && self.rng.u32(..100) < 55) {
+        let call = if resource.is_crowded
+            || (resource.is_waited_for && self.rng.u32(..100) < 55)
+        {
             let wait_ms =
                 if resource.is_crowded { self.rng.u64(1_000..3_000) } else { self.wait_ms() };
             Call::Lock { acquisition, wait_ms }
@@ -207,7 +212,8 @@ impl Mind {
         if self.ended.is_empty() {
             return self.acquire().await;
         }
-        let Held { resource, lock_id, .. } = self.ended[self.rng.usize(..self.ended.len())].clone();
+        let Held { resource, lock_id, .. } =
+            self.ended[self.rng.usize(..self.ended.len())].clone();
         let call = if self.rng.u32(..3) > 0 {
             Call::Renew { lock_id, ttl_ms: self.ttl_ms() }
         } else {

@@ -45,18 +45,13 @@ impl Names {
         let period = since / PERIOD.as_nanos();
         let number = rng.u32(..self.of_each_kind);
         let is_forced = number % 3 == 0;
-        let queued = |name| Resource {
-            name,
-            is_waited_for: true,
-            is_crowded: false,
-            is_forced,
-        };
+        let queued =
+            |name| Resource { name, is_waited_for: true, is_crowded: false, is_forced };
         match rng.u32(..100) {
             0..45 => queued(format!("queued/{period}/{number}")),
-            45..85 => Resource {
-                is_waited_for: false,
-                ..queued(format!("tried/{period}/{number}"))
-            },
+            45..85 => {
+                Resource { is_waited_for: false, ..queued(format!("tried/{period}/{number}")) }
+            }
             85..92 => Resource {
                 is_crowded: true,
                 is_forced: false,

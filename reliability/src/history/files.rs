@@ -101,7 +101,12 @@ mod tests {
         log.record(&invoke(1)).unwrap();
         log.record(&Event::Complete { id: 1, at_ns: 5, outcome: Outcome::Unlocked }).unwrap();
         log.record(&invoke(2)).unwrap();
-        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"event\":\"comp").unwrap();
+        OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .write_all(b"{\"event\":\"comp")
+            .unwrap();
 
         let operations = read_folder(folder.path()).unwrap();
 

@@ -120,7 +120,10 @@ impl Clients {
             let status = timeout(END_MAX, child.wait())
                 .await
                 .context("a client process does not end")??;
-            anyhow::ensure!(status.success(), "a client process ended with {status}; see its log");
+            anyhow::ensure!(
+                status.success(),
+                "a client process ended with {status}; see its log"
+            );
         }
         Ok(())
     }

@@ -71,6 +71,10 @@ pub(super) enum Kind {
 impl Object for State {
     type Kind = Kind;
 
+    fn only_looks(kind: &Kind) -> bool {
+        matches!(kind, Kind::NotHeld { .. } | Kind::Locked | Kind::ForceNotHeld)
+    }
+
     fn step(&self, kind: &Kind) -> Option<Self> {
         use Holder::{Anything, Free, Held};
         let to = |holder| Some(Self { holder, last_token: self.last_token });
@@ -102,7 +106,9 @@ impl Object for State {
                 _ => None,
             },
             Kind::Renew { lock_id, term } => match self.holder {
-                Held { grant, .. } if grant.lock_id == Some(lock_id) => to(Held { grant, term }),
+                Held { grant, .. } if grant.lock_id == Some(lock_id) => {
+                    to(Held { grant, term })
+                }
                 Anything => to(Anything),
                 _ => None,
             },
@@ -123,9 +129,7 @@ impl Object for State {
             }
             Kind::Locked => (self.holder != Free).then(|| self.clone()),
             Kind::Force => (self.holder != Free).then_some(()).and_then(|()| to(Free)),
-            Kind::ForceNotHeld => {
-                matches!(self.holder, Free | Anything).then(|| self.clone())
-            }
+            Kind::ForceNotHeld => matches!(self.holder, Free | Anything).then(|| self.clone()),
             Kind::Expire { term: over } => match self.holder {
                 Held { term, .. } if term == over => to(Free),
                 _ => None,
@@ -224,11 +228,14 @@ fn of_call<'a>(
                 Some(_) => None,
                 None => {
                     let lock_id = asked.lock_id.as_deref().map(|id| numbers.of(id));
-                    let grant = history.grants.len() + place;
+                    // Those without a name are all alike.
+                    let number = if lock_id.or(request_id).is_some() { place + 1 } else { 0 };
+                    let grant = usize::MAX - number;
                     let named = Named { grant, lock_id, request_id };
-                    push(Kind::AcquireUntold { named, term: place });
+                    let term = if number > 0 { place } else { grant };
+                    push(Kind::AcquireUntold { named, term });
                     push(Kind::Undo { grant });
-                    Some(safe_ns(asked.ttl_ms.max(100) * 1_000_000))
+                    request_id.map(|_| safe_ns(asked.ttl_ms.max(100) * 1_000_000))
                 }
             }
         }

@@ -1,9 +1,12 @@
 //! The search for an order.
 
-use std::{collections::HashSet, fmt::Debug, hash::Hash};
+use std::{cmp::Reverse, collections::HashSet, fmt::Debug, hash::Hash};
 
 /// How many partial orders are looked at until the history is given up.
-const LOOKS_MAX: usize = 400_000;
+const LOOKS_MAX: usize = 200_000;
+/// How many optional steps may come between two required ones: a renewal that
+/// nobody was told of, its expiry, a grant that nobody was told of, its end.
+const FREE_STEPS_MAX: usize = 4;
 
 /// Something that happened, or may have, at one instant.
 #[derive(Clone, Debug)]
@@ -25,7 +28,12 @@ pub(super) trait Object: Clone + Eq + Hash + Debug {
     type Kind;
 
     /// The state after the step, unless it cannot have happened in this one.
+    /// Where a required step can happen and changes something, the state after
+    /// it must not depend on the one before.
     fn step(&self, kind: &Self::Kind) -> Option<Self>;
+
+    /// Whether the step changes nothing in whatever state it can happen.
+    fn only_looks(kind: &Self::Kind) -> bool;
 }
 
 /// What came of it.
@@ -46,42 +54,51 @@ struct Place<S> {
     done: Vec<u64>,
 }
 
+/// A place on the way, and what may come next in it.
 struct Frame<S> {
     place: Place<S>,
+    /// How many of the required steps are in order.
+    count: usize,
     /// The latest begin among what was put in order: nothing that was over
     /// before it can follow.
     latest_from_ns: u64,
-    /// The steps that may come next, the most pressing last.
-    next: Vec<usize>,
+    /// What may come next, the most pressing last.
+    next: Vec<Vec<usize>>,
 }
 
 /// Looks for an order of `steps` (by their `from_ns`) that keeps every step
 /// within its time and starts from `initial`.
+///
+/// An optional step without an end is put in order only right before a required
+/// one that could not come without it. That loses nothing: it can be moved to
+/// there from wherever it is in an order, and dropped if there is none.
 pub(super) fn search<S: Object>(initial: &S, steps: &[Step<S::Kind>]) -> Result {
     let required = steps.iter().filter(|step| !step.is_optional).count();
     let begin = Place { state: initial.clone(), done: vec![0; steps.len().div_ceil(64)] };
     let mut seen = HashSet::new();
-    let (mut farthest, mut stuck_at) = (0, 0);
-    let mut stack = vec![frame(steps, begin, 0)];
-    let mut looks = 0;
-    loop {
-        let Some(top) = stack.last_mut() else { return Result::None { stuck_at } };
-        let count = required_done(steps, &top.place.done);
-        if count == required {
+    let (mut farthest, mut stuck_at, mut looks) = (0, 0, 0);
+    let mut stack = vec![frame(steps, begin, 0, 0)];
+    while let Some(top) = stack.last_mut() {
+        if top.count == required {
             return Result::Found;
         }
-        if count >= farthest {
-            farthest = count;
+        if top.count >= farthest {
+            farthest = top.count;
             stuck_at = most_pressing(steps, &top.place.done).unwrap_or(stuck_at);
         }
-        let Some(index) = top.next.pop() else {
+        let Some(indices) = top.next.pop() else {
             stack.pop();
             continue;
         };
-        let Some(state) = top.place.state.step(&steps[index].kind) else { continue };
-        let mut place = Place { state, done: top.place.done.clone() };
-        set(&mut place.done, index);
-        let latest_from_ns = top.latest_from_ns.max(steps[index].from_ns);
+        let (mut place, mut count) = (top.place.clone(), top.count);
+        let mut latest_from_ns = top.latest_from_ns;
+        for index in indices {
+            let Some(state) = place.state.step(&steps[index].kind) else { break };
+            place.state = state;
+            set(&mut place.done, index);
+            count += usize::from(!steps[index].is_optional);
+            latest_from_ns = latest_from_ns.max(steps[index].from_ns);
+        }
         if !seen.insert(place.clone()) {
             continue;
         }
@@ -89,65 +106,127 @@ pub(super) fn search<S: Object>(initial: &S, steps: &[Step<S::Kind>]) -> Result 
         if looks > LOOKS_MAX {
             return Result::LimitReached;
         }
-        let next = frame(steps, place, latest_from_ns);
+        let next = frame(steps, place, count, latest_from_ns);
         stack.push(next);
     }
+    Result::None { stuck_at }
 }
 
 /// Puts in order what needs no choice, and lists the choices after it.
 fn frame<S: Object>(
     steps: &[Step<S::Kind>],
     mut place: Place<S>,
+    mut count: usize,
     mut latest_from_ns: u64,
 ) -> Frame<S> {
     loop {
-        let mut next = candidates(steps, &place.done, latest_from_ns);
-        // A required step that may come now and changes nothing may as well
-        // come at once: whatever order there is, it can be moved to here, if
-        // that makes none of the optional ones too late.
-        let idle = next.iter().copied().find(|&index| {
-            let makes_late = |&other: &usize| {
-                steps[other].is_optional && steps[other].until_ns < steps[index].from_ns
-            };
-            !steps[index].is_optional
-                && !next.iter().any(makes_late)
-                && place.state.step(&steps[index].kind).as_ref() == Some(&place.state)
+        let candidates = candidates(steps, &place.done, latest_from_ns);
+        let idle = candidates.iter().copied().find(|&index| {
+            changes_nothing(steps, &place.state, index)
+                && !makes_late(steps, &candidates, index)
         });
         let Some(index) = idle else {
-            next.retain(|&index| {
-                place
-                    .state
-                    .step(&steps[index].kind)
-                    .is_some_and(|state| !steps[index].is_optional || state != place.state)
-            });
-            next.sort_by_key(|&index| {
-                std::cmp::Reverse((steps[index].is_optional, steps[index].until_ns))
-            });
-            return Frame { place, latest_from_ns, next };
+            let next = choices(steps, &place.state, &candidates);
+            return Frame { place, count, latest_from_ns, next };
         };
         set(&mut place.done, index);
+        count += 1;
         latest_from_ns = latest_from_ns.max(steps[index].from_ns);
     }
+}
+
+/// A required step that may come now and never changes anything may as well come
+/// at once: whatever order there is, it can be moved to here, if that makes none
+/// of the optional ones too late.
+fn changes_nothing<S: Object>(steps: &[Step<S::Kind>], state: &S, index: usize) -> bool {
+    let step = &steps[index];
+    !step.is_optional && S::only_looks(&step.kind) && state.step(&step.kind).is_some()
+}
+
+fn makes_late<K>(steps: &[Step<K>], candidates: &[usize], index: usize) -> bool {
+    candidates
+        .iter()
+        .any(|&other| steps[other].is_optional && steps[other].until_ns < steps[index].from_ns)
+}
+
+fn choices<S: Object>(
+    steps: &[Step<S::Kind>],
+    state: &S,
+    candidates: &[usize],
+) -> Vec<Vec<usize>> {
+    let is_free = |index: usize| steps[index].is_optional && steps[index].until_ns == u64::MAX;
+    let (free, bound): (Vec<_>, Vec<_>) =
+        candidates.iter().copied().partition(|&index| is_free(index));
+    let mut choices = Vec::new();
+    for &index in &bound {
+        let changes = |after: &S| !steps[index].is_optional || after != state;
+        if state.step(&steps[index].kind).filter(changes).is_some() {
+            choices.push(vec![index]);
+        } else if !steps[index].is_optional {
+            choices.extend(made_possible(steps, state, &free, index));
+        }
+    }
+    // The last is tried first: what is needed, soon over, with little besides.
+    choices.sort_by_key(|choice| {
+        let last = choice.last().map_or(0, |&index| index);
+        Reverse((steps[last].is_optional, choice.len(), steps[last].until_ns))
+    });
+    choices
+}
+
+/// The ways to come to a state in which the step can be, by optional steps.
+fn made_possible<S: Object>(
+    steps: &[Step<S::Kind>],
+    state: &S,
+    free: &[usize],
+    index: usize,
+) -> Vec<Vec<usize>> {
+    let mut ways = Vec::new();
+    let mut seen = HashSet::from([state.clone()]);
+    let mut reached: Vec<(S, Vec<usize>)> = vec![(state.clone(), Vec::new())];
+    for _ in 0..FREE_STEPS_MAX {
+        let mut further = Vec::new();
+        for (state, way) in &reached {
+            for &step in free.iter().filter(|step| !way.contains(step)) {
+                let Some(after) = state.step(&steps[step].kind) else { continue };
+                if !seen.insert(after.clone()) {
+                    continue;
+                }
+                let mut way = way.clone();
+                way.push(step);
+                if after.step(&steps[index].kind).is_some() {
+                    let mut whole = way.clone();
+                    whole.push(index);
+                    ways.push(whole);
+                }
+                further.push((after, way));
+            }
+        }
+        reached = further;
+    }
+    ways
 }
 
 /// The steps that nothing has to come before.
 fn candidates<K>(steps: &[Step<K>], done: &[u64], latest_from_ns: u64) -> Vec<usize> {
     let mut first_end_ns = u64::MAX;
+    let mut candidates = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         if step.from_ns > first_end_ns {
             break;
         }
-        if !step.is_optional && !is_set(done, index) {
+        if is_set(done, index) {
+            continue;
+        }
+        if !step.is_optional {
             first_end_ns = first_end_ns.min(step.until_ns);
         }
+        if step.until_ns >= latest_from_ns {
+            candidates.push(index);
+        }
     }
-    steps
-        .iter()
-        .enumerate()
-        .take_while(|(_, step)| step.from_ns <= first_end_ns)
-        .filter(|(index, step)| !is_set(done, *index) && step.until_ns >= latest_from_ns)
-        .map(|(index, _)| index)
-        .collect()
+    candidates.retain(|&index| steps[index].from_ns <= first_end_ns);
+    candidates
 }
 
 fn most_pressing<K>(steps: &[Step<K>], done: &[u64]) -> Option<usize> {
@@ -157,14 +236,6 @@ fn most_pressing<K>(steps: &[Step<K>], done: &[u64]) -> Option<usize> {
         .filter(|(index, step)| !step.is_optional && !is_set(done, *index))
         .min_by_key(|(_, step)| step.until_ns)
         .map(|(index, _)| index)
-}
-
-fn required_done<K>(steps: &[Step<K>], done: &[u64]) -> usize {
-    steps
-        .iter()
-        .enumerate()
-        .filter(|(index, step)| !step.is_optional && is_set(done, *index))
-        .count()
 }
 
 fn is_set(done: &[u64], index: usize) -> bool {
@@ -200,23 +271,42 @@ mod tests {
                 Kind::Add(value) => (self.0 < 3).then_some(Self(self.0 + value)),
             }
         }
+
+        fn only_looks(kind: &Kind) -> bool {
+            matches!(kind, Kind::Read(_))
+        }
     }
 
     fn step(kind: Kind, from_ns: u64, until_ns: u64, is_optional: bool) -> Step<Kind> {
         Step { kind, from_ns, until_ns, is_optional, call: None }
     }
 
+    fn any_step(rng: &mut fastrand::Rng) -> Step<Kind> {
+        let from_ns = rng.u64(..12);
+        let is_optional = rng.u8(..3) == 0;
+        let kind = match rng.u8(..5) {
+            0 => Kind::Write(rng.u8(..3)),
+            1 if is_optional => Kind::Add(rng.u8(..2)),
+            _ => Kind::Read(rng.u8(..3)),
+        };
+        let has_no_end = is_optional && rng.bool();
+        let until_ns = if has_no_end { u64::MAX } else { from_ns + rng.u64(..8) };
+        step(kind, from_ns, until_ns, is_optional)
+    }
+
     /// Every order, tried.
     fn by_hand(state: Register, steps: &[Step<Kind>], done: &mut Vec<usize>) -> bool {
-        let rest = |done: &[usize]| (0..steps.len()).filter(|i| !done.contains(i)).collect::<Vec<_>>();
+        let rest =
+            |done: &[usize]| (0..steps.len()).filter(|i| !done.contains(i)).collect::<Vec<_>>();
         if rest(done).iter().all(|&i| steps[i].is_optional) {
             return true;
         }
         for index in rest(done) {
-            let must_wait = rest(done)
-                .iter()
-                .any(|&other| !steps[other].is_optional && steps[other].until_ns < steps[index].from_ns);
-            let too_late = done.iter().any(|&other| steps[index].until_ns < steps[other].from_ns);
+            let must_wait = rest(done).iter().any(|&other| {
+                !steps[other].is_optional && steps[other].until_ns < steps[index].from_ns
+            });
+            let too_late =
+                done.iter().any(|&other| steps[index].until_ns < steps[other].from_ns);
             if must_wait || too_late {
                 continue;
             }
@@ -236,17 +326,7 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(7);
         let (mut found, mut none) = (0, 0);
         for _ in 0..3000 {
-            let mut steps: Vec<_> = (0..rng.usize(1..8))
-                .map(|_| {
-                    let from_ns = rng.u64(..12);
-                    let kind = match rng.u8(..5) {
-                        0 => Kind::Write(rng.u8(..3)),
-                        1 => Kind::Add(rng.u8(..2)),
-                        _ => Kind::Read(rng.u8(..3)),
-                    };
-                    step(kind, from_ns, from_ns + rng.u64(..8), rng.u8(..4) == 0)
-                })
-                .collect();
+            let mut steps: Vec<_> = (0..rng.usize(1..8)).map(|_| any_step(&mut rng)).collect();
             steps.sort_by_key(|step| step.from_ns);
             let expected = by_hand(Register(0), &steps, &mut Vec::new());
             let result = search(&Register(0), &steps);
@@ -258,8 +338,9 @@ mod tests {
 
     #[test]
     fn many_calls_at_once_are_decided() {
-        let mut steps: Vec<_> =
-            (0..200).map(|i| step(Kind::Write(u8::try_from(i % 3).unwrap()), i, i + 30, false)).collect();
+        let mut steps: Vec<_> = (0..200)
+            .map(|i| step(Kind::Write(u8::try_from(i % 3).unwrap()), i, i + 30, false))
+            .collect();
         steps.push(step(Kind::Read(1), 240, 241, false));
         assert_eq!(search(&Register(0), &steps), Result::Found);
     }
