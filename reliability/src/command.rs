@@ -88,6 +88,9 @@ struct Workload {
     /// For how long the clients go on after the last fault.
     #[arg(long, default_value_t = 1.5)]
     calm_seconds: f64,
+    /// A fault that is left out, by its name; may be repeated.
+    #[arg(long)]
+    without: Vec<String>,
     /// Where the runs' folders are made.
     #[arg(long, default_value = "target/reliability")]
     folder: PathBuf,
@@ -111,6 +114,7 @@ impl Workload {
             pause_ms_max: self.pause_ms_max,
             faults_for: Duration::try_from_secs_f64(self.seconds)?,
             calm_for: Duration::try_from_secs_f64(self.calm_seconds)?,
+            without: self.without,
             folder: self.folder,
         })
     }

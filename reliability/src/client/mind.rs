@@ -138,7 +138,7 @@ impl Mind {
             || (resource.is_waited_for && self.rng.u32(..100) < 55)
         {
             let wait_ms =
-                if resource.is_crowded { self.rng.u64(1_000..3_000) } else { self.wait_ms() };
+                if resource.is_crowded { self.rng.u64(1_000..2_000) } else { self.wait_ms() };
             Call::Lock { acquisition, wait_ms }
         } else {
             Call::Try(acquisition)
@@ -259,7 +259,7 @@ impl Mind {
         match self.rng.u32(..100) {
             0..60 => self.rng.u64(30..300),
             60..97 => self.rng.u64(300..1500),
-            _ => 3000,
+            _ => 2_000,
         }
     }
 

@@ -39,6 +39,8 @@ pub struct Settings {
     pub faults_for: Duration,
     /// For how long the clients go on after the last.
     pub calm_for: Duration,
+    /// The names of faults that are left out.
+    pub without: Vec<String>,
     /// Where the runs' folders are made.
     pub folder: PathBuf,
 }

@@ -44,11 +44,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan with every fault there is.
+    /// A plan with every fault that is not left out.
     #[must_use]
     pub fn of(settings: &Settings, seed: u64) -> Self {
         let mut faults = faults::catalogue(settings.backend);
         faults.extend(clients::FAULTS);
+        faults.retain(|name| !settings.without.iter().any(|without| without == name));
         let (faults_for, calm_for) = (settings.faults_for, settings.calm_for);
         Self { seed, faults, faults_for, calm_for }
     }

@@ -163,7 +163,7 @@ pub(super) fn steps(
     }
     let mut steps = Vec::new();
     for (place, operation) in history.operations.iter().enumerate() {
-        of_call(history, operation, place, &mut numbers, &mut steps);
+        of_call(history, surroundings, operation, place, &mut numbers, &mut steps);
     }
     for fault in surroundings.faults {
         let kind = match &fault.voids {
@@ -197,6 +197,7 @@ impl<'a> Numbers<'a> {
 
 fn of_call<'a>(
     history: &ResourceHistory<'_>,
+    surroundings: Surroundings<'_>,
     operation: &'a Operation,
     place: usize,
     numbers: &mut Numbers<'a>,
@@ -208,6 +209,7 @@ fn of_call<'a>(
         let call = Some(operation.invocation.id);
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });
     };
+    let mut is_retried = false;
     let started_ttl_ns = match (&operation.invocation.call, operation.known()) {
         (Call::Try(asked) | Call::Lock { acquisition: asked, .. }, outcome) => {
             let request_id = asked.request_id.as_deref().map(|id| numbers.of(id));
@@ -217,6 +219,8 @@ fn of_call<'a>(
                     let grant = numbers.grants[&operation.invocation.id];
                     let named = Named { grant, lock_id, request_id };
                     push(Kind::Acquire { named, token: granted.token, term: place });
+                    is_retried = granted.waited_ns >= granted.ttl_ns
+                        && !surroundings.calm(from_ns, until_ns);
                     Some(granted.waited_ns + safe_ns(granted.ttl_ns))
                 }
                 Some(Outcome::Locked) => {
@@ -277,14 +281,20 @@ fn of_call<'a>(
             None
         }
     };
+    let mut perhaps = |kind, from_ns| {
+        let (until_ns, is_optional, call) = (u64::MAX, true, None);
+        steps.push(Step { kind, from_ns, until_ns, is_optional, call });
+    };
+    if is_retried {
+        // The reply to its first try may have been lost, and the grant of that
+        // been over before the second.
+        let grant = usize::MAX;
+        let named = Named { grant, lock_id: None, request_id: None };
+        perhaps(Kind::AcquireUntold { named, term: grant }, from_ns);
+        perhaps(Kind::Undo { grant }, from_ns);
+    }
     if let Some(ttl_ns) = started_ttl_ns {
-        steps.push(Step {
-            kind: Kind::Expire { term: place },
-            from_ns: from_ns.saturating_add(ttl_ns),
-            until_ns: u64::MAX,
-            is_optional: true,
-            call: None,
-        });
+        perhaps(Kind::Expire { term: place }, from_ns.saturating_add(ttl_ns));
     }
 }
 
