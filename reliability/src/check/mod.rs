@@ -14,6 +14,11 @@ mod queue;
 mod resource;
 mod tokens;
 
+#[cfg(test)]
+mod story;
+#[cfg(test)]
+mod tests;
+
 use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;

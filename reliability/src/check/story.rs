@@ -1,0 +1,124 @@
+//! Histories as tests write them: times in milliseconds.
+
+use crate::{
+    check::{Rule, check},
+    faults::{Injected, Voids},
+    history::{Acquisition, Call, Granted, Invocation, Operation, Outcome},
+    world::Backend,
+};
+
+/// A history of one resource, `r`.
+pub(super) struct Story {
+    backend: Backend,
+    operations: Vec<Operation>,
+    faults: Vec<Injected>,
+}
+
+/// A TTL of which 930 ms are safe.
+pub(super) const TTL_MS: u64 = 1_000;
+
+pub(super) fn on(backend: Backend) -> Story {
+    Story { backend, operations: Vec::new(), faults: Vec::new() }
+}
+
+pub(super) fn story() -> Story {
+    on(Backend::Memory)
+}
+
+pub(super) fn granted(lock_id: &str, token: i64) -> Outcome {
+    let (lock_id, ttl_ns) = (lock_id.to_owned(), ns(TTL_MS));
+    Outcome::Granted(Granted { lock_id, token, ttl_ns, waited_ns: 0 })
+}
+
+pub(super) fn not_held() -> Outcome {
+    Outcome::NotHeld { held: None }
+}
+
+pub(super) fn renewed() -> Outcome {
+    Outcome::Renewed { ttl_ns: ns(TTL_MS) }
+}
+
+pub(super) fn unknown() -> Outcome {
+    Outcome::Unknown("no answer".into())
+}
+
+pub(super) fn tries() -> Call {
+    Call::Try(Acquisition { ttl_ms: TTL_MS, ..Acquisition::default() })
+}
+
+pub(super) fn tries_with(lock_id: &str) -> Call {
+    let lock_id = Some(lock_id.into());
+    Call::Try(Acquisition { ttl_ms: TTL_MS, lock_id, ..Acquisition::default() })
+}
+
+pub(super) fn repeats(request_id: &str) -> Call {
+    let request_id = Some(request_id.into());
+    Call::Try(Acquisition { ttl_ms: TTL_MS, request_id, ..Acquisition::default() })
+}
+
+pub(super) fn waits(wait_ms: u64) -> Call {
+    let acquisition = Acquisition { ttl_ms: TTL_MS, ..Acquisition::default() };
+    Call::Lock { acquisition, wait_ms }
+}
+
+pub(super) fn renews(lock_id: &str) -> Call {
+    Call::Renew { lock_id: lock_id.into(), ttl_ms: TTL_MS }
+}
+
+pub(super) fn unlocks(lock_id: &str) -> Call {
+    Call::Unlock { lock_id: lock_id.into() }
+}
+
+impl Story {
+    /// A call from one moment to another.
+    pub(super) fn call(self, from_ms: u64, to_ms: u64, call: Call, outcome: Outcome) -> Self {
+        self.push(from_ms, call, Some((ns(to_ms), outcome)))
+    }
+
+    /// A call whose process died.
+    pub(super) fn died(self, from_ms: u64, call: Call) -> Self {
+        self.push(from_ms, call, None)
+    }
+
+    fn push(mut self, at_ms: u64, call: Call, completion: Option<(u64, Outcome)>) -> Self {
+        let invocation = Invocation {
+            id: self.operations.len() as u64,
+            at_ns: ns(at_ms),
+            process: 1,
+            client: 1,
+            resource: "r".into(),
+            call,
+        };
+        self.operations.push(Operation { invocation, completion });
+        self
+    }
+
+    pub(super) fn fault(mut self, from_ms: u64, to_ms: u64, voids: Voids) -> Self {
+        let (from_ns, until_ns) = (ns(from_ms), ns(to_ms));
+        let (name, detail) = ("some-fault".into(), String::new());
+        self.faults.push(Injected { name, detail, from_ns, until_ns, voids });
+        self
+    }
+
+    /// The rules that it violates, linearizability aside.
+    pub(super) fn rules(&self) -> Vec<Rule> {
+        let mut rules = self.all_rules();
+        rules.retain(|rule| *rule != Rule::Linearizable);
+        rules
+    }
+
+    /// The rules that it violates.
+    pub(super) fn all_rules(&self) -> Vec<Rule> {
+        let mut operations = self.operations.clone();
+        operations.sort_by_key(Operation::invoked_ns);
+        let verdict = check(self.backend, &operations, &self.faults);
+        let mut rules: Vec<_> = verdict.violations.iter().map(|found| found.rule).collect();
+        rules.sort_unstable();
+        rules.dedup();
+        rules
+    }
+}
+
+fn ns(ms: u64) -> u64 {
+    ms * 1_000_000
+}

@@ -1,0 +1,239 @@
+//! One holder, whole TTLs, no revival.
+
+use crate::{
+    check::{
+        Rule::{NoRevival, OneHolder, OwnUnlock, WholeTtl},
+        story::{
+            granted, not_held, on, renewed, renews, repeats, story, tries, unknown, unlocks,
+            waits,
+        },
+    },
+    faults::Voids,
+    history::{Acquisition, Call, Granted, Outcome},
+    world::Backend,
+};
+
+#[test]
+fn two_holders_before_a_safe_deadline_are_found() {
+    let story =
+        story().call(0, 1, tries(), granted("a", 1)).call(900, 929, tries(), granted("b", 2));
+    assert_eq!(story.rules(), [OneHolder]);
+}
+
+#[test]
+fn a_holder_after_the_safe_deadline_of_another_is_fine() {
+    let story =
+        story().call(0, 1, tries(), granted("a", 1)).call(900, 931, tries(), granted("b", 2));
+    assert!(story.rules().is_empty());
+}
+
+#[test]
+fn a_renewal_moves_the_safe_deadline() {
+    let story = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(500, 501, renews("a"), renewed())
+        .call(1400, 1429, tries(), granted("b", 2));
+    assert_eq!(story.rules(), [OneHolder]);
+}
+
+#[test]
+fn a_renewal_that_shortens_the_ttl_moves_it_too_even_unanswered() {
+    let shorter = Call::Renew { lock_id: "a".into(), ttl_ms: 200 };
+    let story = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(100, 101, shorter, unknown())
+        .call(400, 401, tries(), granted("b", 2));
+    assert!(story.rules().is_empty());
+}
+
+#[test]
+fn an_unlock_ends_the_grant_from_its_invocation_on_even_unanswered() {
+    for outcome in [unknown(), Outcome::Unlocked] {
+        let story = story()
+            .call(0, 1, tries(), granted("a", 1))
+            .call(100, 300, unlocks("a"), outcome)
+            .call(110, 120, tries(), granted("b", 2));
+        assert!(story.rules().is_empty());
+    }
+}
+
+#[test]
+fn an_unlock_that_did_not_happen_ends_nothing() {
+    let story = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(100, 101, unlocks("a"), Outcome::Unavailable)
+        .call(110, 120, tries(), granted("b", 2));
+    assert_eq!(story.rules(), [OneHolder]);
+}
+
+#[test]
+fn a_force_may_have_ended_whatever_was_held() {
+    let story = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(100, 300, Call::Force, unknown())
+        .call(110, 120, tries(), granted("b", 2));
+    assert!(story.rules().is_empty());
+}
+
+#[test]
+fn a_force_that_was_over_before_a_grant_did_not_end_it() {
+    let story = story()
+        .call(0, 1, Call::Force, Outcome::Unlocked)
+        .call(2, 3, tries(), granted("a", 1))
+        .call(100, 120, tries(), granted("b", 2));
+    assert_eq!(story.rules(), [OneHolder]);
+}
+
+#[test]
+fn lost_data_excuses_only_grants_that_were_made_before_the_loss_was_over() {
+    let before = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .fault(50, 60, Voids::Grants)
+        .call(110, 120, tries(), granted("b", 2));
+    assert!(before.rules().is_empty());
+    let after = story()
+        .fault(50, 60, Voids::Grants)
+        .call(70, 71, tries(), granted("a", 1))
+        .call(110, 120, tries(), granted("b", 2));
+    assert_eq!(after.rules(), [OneHolder]);
+    let elsewhere = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .fault(50, 60, Voids::GrantOf("other".into()))
+        .call(110, 120, tries(), granted("b", 2));
+    assert_eq!(elsewhere.rules(), [OneHolder]);
+}
+
+#[test]
+fn the_time_waited_counts_to_the_safe_deadline() {
+    let waited = |waited_ms: u64| {
+        Outcome::Granted(Granted {
+            lock_id: "a".into(),
+            token: 1,
+            ttl_ns: 1_000_000_000,
+            waited_ns: waited_ms * 1_000_000,
+        })
+    };
+    let story_of = |waited_ms| {
+        story().call(0, 600, waits(2_000), waited(waited_ms)).call(
+            1_200,
+            1_210,
+            tries(),
+            granted("b", 2),
+        )
+    };
+    assert_eq!(story_of(500).rules(), [OneHolder]);
+    assert!(story_of(200).rules().is_empty());
+}
+
+#[test]
+fn a_grant_that_is_not_found_before_its_safe_deadline_is_found() {
+    for call in [renews("a"), unlocks("a")] {
+        let early = story().call(0, 1, tries(), granted("a", 1)).call(
+            900,
+            929,
+            call.clone(),
+            not_held(),
+        );
+        assert_eq!(early.rules(), [WholeTtl]);
+        let late =
+            story().call(0, 1, tries(), granted("a", 1)).call(900, 931, call, not_held());
+        assert!(late.rules().is_empty());
+    }
+}
+
+#[test]
+fn a_ttl_shorter_than_asked_for_is_found() {
+    let asks = |ttl_ms| Call::Try(Acquisition { ttl_ms, ..Acquisition::default() });
+    assert_eq!(story().call(0, 1, asks(1_001), granted("a", 1)).rules(), [WholeTtl]);
+    assert!(story().call(0, 1, asks(1_000), granted("a", 1)).rules().is_empty());
+}
+
+#[test]
+fn a_wait_told_longer_than_it_took_is_found() {
+    let told = |waited_ns| {
+        Outcome::Granted(Granted {
+            lock_id: "a".into(),
+            token: 1,
+            ttl_ns: 2_000_000_000,
+            waited_ns,
+        })
+    };
+    assert_eq!(story().call(0, 100, waits(1_000), told(100_000_001)).rules(), [WholeTtl]);
+    assert!(story().call(0, 100, waits(1_000), told(100_000_000)).rules().is_empty());
+}
+
+#[test]
+fn a_renewal_after_an_unlock_is_found() {
+    let story_of = |renewed_at| {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .call(100, 110, unlocks("a"), Outcome::Unlocked)
+            .call(renewed_at, 120, renews("a"), renewed())
+    };
+    assert_eq!(story_of(111).rules(), [NoRevival]);
+    assert!(story_of(109).rules().is_empty(), "they overlap: it may have come first");
+}
+
+#[test]
+fn a_renewal_after_anothers_grant_is_found() {
+    let story = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(1_100, 1_101, tries(), granted("b", 2))
+        .call(1_102, 1_103, renews("a"), renewed());
+    assert!(story.rules().contains(&NoRevival));
+}
+
+#[test]
+fn a_renewal_after_a_force_is_found() {
+    let story = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(100, 110, Call::Force, Outcome::Unlocked)
+        .call(111, 120, renews("a"), renewed());
+    assert_eq!(story.rules(), [NoRevival]);
+}
+
+#[test]
+fn a_renewal_well_after_the_ttl_is_found_where_expiry_is_exact() {
+    let story_on = |backend, at| {
+        on(backend)
+            .call(0, 1, tries(), granted("a", 1))
+            .call(at, at + 1, renews("a"), renewed())
+            .rules()
+    };
+    assert_eq!(story_on(Backend::Memory, 1_300), [NoRevival]);
+    assert_eq!(story_on(Backend::Redis, 1_300), [NoRevival]);
+    assert!(story_on(Backend::Memory, 1_200).is_empty());
+    assert!(story_on(Backend::Etcd, 5_000).is_empty(), "an election prolongs leases");
+}
+
+#[test]
+fn a_second_unlock_that_succeeds_is_found() {
+    let story_of =
+        |first| {
+            story()
+                .call(0, 1, tries(), granted("a", 1))
+                .call(100, 110, unlocks("a"), first)
+                .call(111, 120, unlocks("a"), Outcome::Unlocked)
+        };
+    assert_eq!(story_of(Outcome::Unlocked).rules(), [OwnUnlock]);
+    assert!(story_of(unknown()).rules().is_empty());
+}
+
+#[test]
+fn what_an_older_data_set_brought_back_is_not_revived() {
+    let story = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(100, 110, unlocks("a"), Outcome::Unlocked)
+        .fault(120, 130, Voids::GrantsAndTokens)
+        .call(140, 141, renews("a"), renewed());
+    assert!(story.rules().is_empty());
+}
+
+#[test]
+fn a_grant_that_was_found_again_is_one_grant() {
+    let story = story()
+        .call(0, 1, repeats("q"), granted("a", 1))
+        .call(100, 101, repeats("q"), granted("a", 1))
+        .call(1_020, 1_021, renews("a"), not_held());
+    assert_eq!(story.rules(), [WholeTtl], "its TTL was started again");
+}

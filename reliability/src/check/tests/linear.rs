@@ -1,0 +1,118 @@
+//! Linearizability, where no other rule sees what is wrong.
+
+use crate::{
+    check::{
+        Rule::Linearizable,
+        story::{
+            Story, granted, not_held, renewed, renews, repeats, story, tries, tries_with,
+            unknown, unlocks, waits,
+        },
+    },
+    faults::Voids,
+    history::{Call, Outcome},
+};
+
+fn is_linearizable(story: &Story) -> bool {
+    !story.all_rules().contains(&Linearizable)
+}
+
+#[test]
+fn a_try_that_is_refused_while_nobody_can_hold_is_found() {
+    assert!(!is_linearizable(&story().call(0, 1, tries(), Outcome::Locked)));
+    let unlocked = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(2, 3, unlocks("a"), Outcome::Unlocked)
+        .call(4, 5, tries(), Outcome::Locked);
+    assert!(!is_linearizable(&unlocked));
+}
+
+#[test]
+fn a_try_may_be_refused_while_somebody_waits() {
+    let story = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(2, 3, unlocks("a"), Outcome::Unlocked)
+        .call(1, 9, waits(1_000), unknown())
+        .call(4, 5, tries(), Outcome::Locked);
+    assert!(is_linearizable(&story));
+}
+
+#[test]
+fn a_try_may_be_refused_by_a_grant_that_nobody_was_told_of() {
+    for outcome in [unknown(), Outcome::Unlocked] {
+        let is_unknown = outcome == unknown();
+        let call = if is_unknown { tries() } else { unlocks("x") };
+        let story = story().call(0, 1, call, outcome).call(2, 3, tries(), Outcome::Locked);
+        assert_eq!(is_linearizable(&story), is_unknown);
+    }
+    assert!(is_linearizable(&story().died(0, tries()).call(2, 3, tries(), Outcome::Locked)));
+}
+
+#[test]
+fn a_grant_may_end_at_its_ttl_or_later() {
+    let refused_at = |at| {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .call(at, at + 1, tries(), Outcome::Locked)
+            .call(at + 2, at + 3, renews("a"), not_held())
+    };
+    assert!(is_linearizable(&refused_at(940)));
+    assert!(!is_linearizable(&refused_at(500)), "nothing ended it before its TTL");
+}
+
+#[test]
+fn a_force_that_found_nothing_while_somebody_held_is_found() {
+    let story = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(10, 11, Call::Force, not_held())
+        .call(20, 21, renews("a"), renewed());
+    assert!(!is_linearizable(&story));
+}
+
+#[test]
+fn what_is_told_of_other_holders_must_be_true() {
+    let told = |held| {
+        let outcome = Outcome::NotHeld { held: Some(held) };
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .call(10, 11, Call::UnlockWrong { lock_id: "z".into() }, outcome)
+            .call(20, 21, renews("a"), renewed())
+    };
+    assert!(is_linearizable(&told(true)));
+    assert!(!is_linearizable(&told(false)));
+}
+
+#[test]
+fn a_lock_id_whose_acquisition_is_unknown_may_work() {
+    let story = story()
+        .call(0, 1, tries_with("a"), unknown())
+        .call(2, 3, renews("a"), renewed())
+        .call(4, 5, unlocks("a"), Outcome::Unlocked)
+        .call(6, 7, tries(), granted("b", 2));
+    assert!(is_linearizable(&story));
+}
+
+#[test]
+fn a_request_id_finds_the_grant_of_an_unknown_acquisition() {
+    let story = story()
+        .call(0, 1, repeats("q"), unknown())
+        .call(2, 3, tries(), Outcome::Locked)
+        .call(4, 5, repeats("q"), granted("a", 1))
+        .call(6, 7, tries(), Outcome::Locked);
+    assert!(is_linearizable(&story));
+}
+
+#[test]
+fn lost_data_leaves_nobody_knows_what() {
+    let story = |voids| {
+        story().call(0, 1, tries(), granted("a", 1)).fault(10, 20, voids).call(
+            30,
+            31,
+            renews("a"),
+            not_held(),
+        )
+    };
+    assert!(is_linearizable(&story(Voids::Grants)));
+    assert!(is_linearizable(&story(Voids::GrantOf("r".into()))));
+    assert!(!is_linearizable(&story(Voids::GrantOf("other".into()))));
+    assert!(!is_linearizable(&story(Voids::Nothing)));
+}

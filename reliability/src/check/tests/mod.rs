@@ -1,0 +1,6 @@
+//! For every rule, a small history that violates it, and a near miss.
+
+mod effects;
+mod holding;
+mod linear;
+mod order;

@@ -1,0 +1,162 @@
+//! Tokens and queues.
+
+use crate::{
+    check::{
+        Rule::{InOrder, Served, TokensRise},
+        story::{Story, granted, on, repeats, story, tries, unknown, unlocks, waits},
+    },
+    faults::Voids,
+    history::Outcome,
+    world::Backend,
+};
+
+fn one_after_the_other(first: i64, second: i64) -> Story {
+    story()
+        .call(0, 1, tries(), granted("a", first))
+        .call(2, 3, unlocks("a"), Outcome::Unlocked)
+        .call(4, 5, tries(), granted("b", second))
+}
+
+#[test]
+fn a_token_that_does_not_rise_is_found() {
+    assert_eq!(one_after_the_other(7, 6).rules(), [TokensRise]);
+    assert_eq!(one_after_the_other(7, 7).rules(), [TokensRise]);
+    assert!(one_after_the_other(7, 8).rules().is_empty());
+}
+
+#[test]
+fn tokens_of_calls_that_overlap_may_have_either_order() {
+    let story = story()
+        .call(0, 10, tries(), granted("a", 8))
+        .call(1, 9, waits(1_000), granted("b", 7))
+        .call(9, 10, unlocks("b"), Outcome::Unlocked);
+    assert!(story.rules().is_empty());
+}
+
+#[test]
+fn tokens_rise_in_the_order_of_holding_also_when_the_calls_overlap() {
+    let story = story()
+        .call(0, 10, tries(), granted("a", 8))
+        .call(5, 40, waits(1_000), granted("b", 7))
+        .call(20, 30, unlocks("a"), Outcome::Unlocked);
+    assert_eq!(story.rules(), [TokensRise]);
+}
+
+#[test]
+fn a_token_of_two_grants_is_found() {
+    let story = story()
+        .call(0, 10, tries(), granted("a", 7))
+        .call(5, 40, waits(1_000), granted("b", 7))
+        .call(20, 30, unlocks("a"), Outcome::Unlocked);
+    assert_eq!(story.rules(), [TokensRise]);
+}
+
+#[test]
+fn a_grant_that_another_call_finds_without_its_request_id_is_found() {
+    let twice = |second| {
+        story().call(0, 1, repeats("q"), granted("a", 7)).call(2, 3, second, granted("a", 7))
+    };
+    assert_eq!(twice(tries()).rules(), [TokensRise]);
+    assert_eq!(twice(repeats("p")).rules(), [TokensRise]);
+    assert!(twice(repeats("q")).rules().is_empty());
+}
+
+#[test]
+fn a_token_out_of_range_is_found() {
+    for token in [0, -1, 1 << 53] {
+        assert_eq!(story().call(0, 1, tries(), granted("a", token)).rules(), [TokensRise]);
+    }
+    assert!(story().call(0, 1, tries(), granted("a", (1 << 53) - 1)).rules().is_empty());
+}
+
+#[test]
+fn only_a_fault_that_voids_tokens_excuses_a_lower_one() {
+    let across = |voids| {
+        story()
+            .call(0, 1, tries(), granted("a", 7))
+            .fault(2, 3, voids)
+            .call(4, 5, tries(), granted("b", 6))
+            .rules()
+    };
+    assert!(across(Voids::GrantsAndTokens).is_empty());
+    assert_eq!(across(Voids::Grants), [TokensRise]);
+}
+
+/// A holds; a wait, then another well after it; the second is served first.
+fn overtaken() -> Story {
+    story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(890, 900, unlocks("a"), Outcome::Unlocked)
+        .call(100, 990, waits(5_000), granted("b", 3))
+        .call(600, 905, waits(5_000), granted("c", 2))
+        .call(910, 920, unlocks("c"), Outcome::Unlocked)
+}
+
+#[test]
+fn a_wait_that_overtakes_an_older_one_is_found() {
+    assert_eq!(overtaken().rules(), [InOrder]);
+}
+
+#[test]
+fn waits_that_began_close_together_may_be_served_in_either_order() {
+    let story = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(890, 900, unlocks("a"), Outcome::Unlocked)
+        .call(100, 990, waits(5_000), granted("b", 3))
+        .call(400, 905, waits(5_000), granted("c", 2))
+        .call(910, 920, unlocks("c"), Outcome::Unlocked);
+    assert!(story.rules().is_empty());
+}
+
+#[test]
+fn the_order_of_waits_is_not_known_when_something_was_wrong() {
+    assert!(overtaken().fault(300, 310, Voids::Nothing).rules().is_empty());
+}
+
+#[test]
+fn a_try_that_overtakes_a_wait_is_found() {
+    let story_of = |wait_ended, outcome: Outcome| {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .call(100, wait_ended, waits(5_000), outcome)
+            .call(890, 900, unlocks("a"), Outcome::Unlocked)
+            .call(901, 902, tries(), granted("b", 2))
+    };
+    assert_eq!(story_of(5_060, Outcome::WaitDeadline).rules(), [InOrder]);
+    assert!(story_of(910, unknown()).rules().is_empty(), "it was being cancelled");
+}
+
+#[test]
+fn a_wait_that_is_not_served_although_the_resource_is_free_is_found() {
+    let story_of = |unlocked_at| {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .call(unlocked_at, unlocked_at + 1, unlocks("a"), Outcome::Unlocked)
+            .call(10, 6_460, waits(6_500), Outcome::WaitDeadline)
+    };
+    assert_eq!(story_of(500).rules(), [Served]);
+    assert!(story_of(1_000).rules().is_empty(), "it was free for less than 5.5 s");
+}
+
+#[test]
+fn a_wait_during_an_outage_may_go_unserved() {
+    let story = story().call(10, 6_460, waits(6_500), Outcome::WaitDeadline).fault(
+        3_000,
+        3_001,
+        Voids::Nothing,
+    );
+    assert!(story.rules().is_empty());
+}
+
+#[test]
+fn a_grant_that_nobody_was_told_of_may_keep_a_wait_waiting() {
+    let story =
+        on(Backend::Etcd).died(0, tries()).call(10, 6_460, waits(6_500), Outcome::WaitDeadline);
+    assert!(story.rules().is_empty());
+}
+
+#[test]
+fn a_wait_that_ends_long_before_its_deadline_is_found() {
+    assert_eq!(story().call(0, 940, waits(1_000), Outcome::WaitDeadline).rules(), [Served]);
+    assert!(story().call(0, 951, waits(1_000), Outcome::WaitDeadline).rules().is_empty());
+}
