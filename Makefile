@@ -5,6 +5,12 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 FUZZ_SECONDS ?= 600
+# What `reliability` and `soak` do: how often, on what, from which seed (at
+# random if empty), for how long.
+RUNS ?= 200
+BACKENDS ?= memory redis etcd
+SEED ?=
+MINUTES ?= 10
 SOCKETS ?= $(CURDIR)/target/run/sockets
 
 .PHONY: help
@@ -71,6 +77,19 @@ fuzz: setup ## Fuzz every parser at an edge, FUZZ_SECONDS each (default 600)
 .PHONY: fuzz-smoke
 fuzz-smoke: setup ## The same for 15 s each, as CI does
 	@scripts/fuzz 15
+
+.PHONY: reliability
+reliability: setup ## 200 checked runs under faults on each backend (RUNS, SEED, BACKENDS)
+	$(CARGO) build --release --bin leasehold --bin leasehold-reliability --package leasehold --package leasehold-reliability
+	@for backend in $(BACKENDS); do \
+		target/release/leasehold-reliability run --backend $$backend --runs $(RUNS) \
+			--leasehold target/release/leasehold $(if $(SEED),--seed $(SEED)) || exit; \
+	done
+
+.PHONY: soak
+soak: setup ## Checked rounds under faults over long-lived processes (MINUTES)
+	$(CARGO) build --release --bin leasehold --bin leasehold-reliability --package leasehold --package leasehold-reliability
+	target/release/leasehold-reliability soak --minutes $(MINUTES) --leasehold target/release/leasehold
 
 .PHONY: daprd
 daprd: ## Build a daprd that loads pluggable lock stores (needs Go; minutes the first time)

@@ -1,14 +1,14 @@
 //! The command line.
 #![allow(clippy::print_stdout, reason = "its output is the product")]
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    client,
-    run::{Settings, Summary, check_folder},
+    client, register,
+    run::{Settings, Soaked, Summary, check_folder, soak as go_on},
     world::Backend,
 };
 
@@ -24,6 +24,9 @@ pub struct Command {
 enum Verb {
     /// Carry runs out, each from a seed of its own, and check them.
     Run {
+        /// What keeps the locks.
+        #[arg(long, value_parser = backend)]
+        backend: Backend,
         #[command(flatten)]
         workload: Workload,
         /// How many.
@@ -44,6 +47,9 @@ enum Verb {
     /// Carry runs out until one violates something, and say how many
     /// operations that took. Exits 0 if something was found.
     Hunt {
+        /// What keeps the locks.
+        #[arg(long, value_parser = backend)]
+        backend: Backend,
         #[command(flatten)]
         workload: Workload,
         /// How many runs at most.
@@ -53,6 +59,37 @@ enum Verb {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Go on with runs for a while over the same leasehold processes, on all
+    /// backends in turn, and say how those have grown.
+    Soak {
+        /// For how long.
+        #[arg(long)]
+        minutes: f64,
+        /// What keeps the locks; may be repeated. All if absent.
+        #[arg(long = "backend", value_parser = backend)]
+        backends: Vec<Backend>,
+        /// What all choices follow from. At random if absent.
+        #[arg(long)]
+        seed: Option<u64>,
+        #[command(flatten)]
+        workload: Workload,
+    },
+    /// Increment a register in many processes that are suspended and killed:
+    /// with tokens checked no update is lost.
+    Register {
+        /// What keeps the locks.
+        #[arg(long, value_parser = backend)]
+        backend: Backend,
+        /// Show step by step the update that is lost without the check when a
+        /// holder is suspended past its TTL.
+        #[arg(long)]
+        demonstrate: bool,
+        #[command(flatten)]
+        workload: Workload,
+    },
+    /// One process that increments a register.
+    #[command(hide = true)]
+    Worker(register::WorkerSettings),
     /// One client process of a run; ends when its standard input does.
     #[command(hide = true)]
     Client(client::Settings),
@@ -61,9 +98,6 @@ enum Verb {
 /// What is run.
 #[derive(Clone, Debug, clap::Args)]
 struct Workload {
-    /// What keeps the locks.
-    #[arg(long, value_parser = backend)]
-    backend: Backend,
     /// The leasehold binary.
     #[arg(long, default_value = "target/debug/leasehold")]
     leasehold: PathBuf,
@@ -97,16 +131,16 @@ struct Workload {
 }
 
 impl Workload {
-    fn settings(self) -> anyhow::Result<Settings> {
+    fn settings(&self, backend: Backend) -> anyhow::Result<Settings> {
         anyhow::ensure!(
             self.leasehold.exists(),
             "{} is missing; build it first: cargo build --bin leasehold",
             self.leasehold.display()
         );
         Ok(Settings {
-            backend: self.backend,
-            leasehold: self.leasehold,
-            etcd: self.etcd,
+            backend,
+            leasehold: self.leasehold.clone(),
+            etcd: self.etcd.clone(),
             program: std::env::current_exe().context("this program's own path")?,
             processes: self.processes,
             client_processes: self.client_processes,
@@ -114,8 +148,8 @@ impl Workload {
             pause_ms_max: self.pause_ms_max,
             faults_for: Duration::try_from_secs_f64(self.seconds)?,
             calm_for: Duration::try_from_secs_f64(self.calm_seconds)?,
-            without: self.without,
-            folder: self.folder,
+            without: self.without.clone(),
+            folder: self.folder.clone(),
         })
     }
 }
@@ -124,9 +158,9 @@ impl Command {
     /// Does what it says; the exit code.
     pub async fn carry_out(self) -> anyhow::Result<i32> {
         match self.verb {
-            Verb::Run { workload, runs, seed, keep } => {
-                let seed = seed.unwrap_or_else(|| fastrand::u64(1..1_000_000_000));
-                run(&workload.settings()?, runs, seed, keep).await
+            Verb::Run { backend, workload, runs, seed, keep } => {
+                let seed = seed.unwrap_or_else(random_seed);
+                run(&workload.settings(backend)?, runs, seed, keep).await
             }
             Verb::Check { folder } => {
                 let (record, faults, verdict) = check_folder(&folder)?;
@@ -136,8 +170,19 @@ impl Command {
                 }
                 Ok(i32::from(!verdict.violations.is_empty()))
             }
-            Verb::Hunt { workload, runs, seed } => {
-                hunt(&workload.settings()?, runs, seed).await
+            Verb::Hunt { backend, workload, runs, seed } => {
+                hunt(&workload.settings(backend)?, runs, seed).await
+            }
+            Verb::Soak { minutes, backends, seed, workload } => {
+                let during = Duration::try_from_secs_f64(minutes * 60.0)?;
+                soak(&workload, backends, seed.unwrap_or_else(random_seed), during).await
+            }
+            Verb::Register { backend, demonstrate, workload } => {
+                count(&workload.settings(backend)?, demonstrate).await
+            }
+            Verb::Worker(settings) => {
+                register::work(settings).await?;
+                Ok(0)
             }
             Verb::Client(settings) => {
                 client::run(settings).await?;
@@ -202,4 +247,59 @@ async fn hunt(settings: &Settings, runs: u64, seed: u64) -> anyhow::Result<i32> 
     }
     println!("not found in {operations} operations");
     Ok(1)
+}
+
+async fn soak(
+    workload: &Workload,
+    mut backends: Vec<Backend>,
+    seed: u64,
+    during: Duration,
+) -> anyhow::Result<i32> {
+    if backends.is_empty() {
+        backends = vec![Backend::Memory, Backend::Redis, Backend::Etcd];
+    }
+    let mut worlds = Vec::new();
+    for backend in backends {
+        worlds.push(Soaked::start(workload.settings(backend)?, seed).await?);
+    }
+    let mut summaries: BTreeMap<&str, Summary> = BTreeMap::new();
+    let mut broken = 0;
+    go_on(&mut worlds, during, |world, report| match report {
+        Ok(report) => {
+            println!("{} {report}", world.name());
+            for violation in &report.verdict.violations {
+                println!("  {violation}");
+            }
+            summaries.entry(world.name()).or_default().add(report);
+        }
+        Err(error) => {
+            broken += 1;
+            println!("{} round could not be carried out: {error:#}", world.name());
+        }
+    })
+    .await;
+    for world in worlds {
+        let name = world.name();
+        let growth = world.stop().await;
+        println!("{name} {}\n{growth}", summaries.entry(name).or_default());
+    }
+    let violated = summaries.values().any(|summary| !summary.verdict.violations.is_empty());
+    Ok(i32::from(violated || broken > 0))
+}
+
+async fn count(settings: &Settings, demonstrate: bool) -> anyhow::Result<i32> {
+    if demonstrate {
+        let as_it_must = register::demonstrate(settings, |line| println!("{line}")).await?;
+        return Ok(i32::from(!as_it_must));
+    }
+    let seed = random_seed();
+    let during = settings.faults_for;
+    let counts = register::increment_under_faults(settings, seed, true, during).await?;
+    let register::Counts { writes, lost, refused, is_exact } = counts;
+    println!("seed {seed}: {writes} writes, {lost} lost; {refused} refused for a stale token");
+    Ok(i32::from(lost > 0 || !is_exact))
+}
+
+fn random_seed() -> u64 {
+    fastrand::u64(1..1_000_000_000)
 }

@@ -8,6 +8,7 @@
 //! - [`client`]: the client processes that use them.
 //! - [`history`]: what was asked and what came of it.
 //! - [`check`]: holds a history to the promises.
+//! - [`register`]: what fencing tokens are for, in numbers.
 //! - [`run`]: all of it together, once or many times.
 //! - [`command`]: the command line.
 
@@ -18,5 +19,6 @@ pub mod command;
 pub mod faults;
 pub mod history;
 pub mod proxy;
+pub mod register;
 pub mod run;
 pub mod world;

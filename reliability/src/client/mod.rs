@@ -44,6 +44,9 @@ pub struct Settings {
     /// whole periods since.
     #[arg(long)]
     pub began_ns: u64,
+    /// What every resource's name begins with.
+    #[arg(long, default_value = "")]
+    pub names: String,
     /// How many resources of each kind are in use at a time.
     #[arg(long, default_value_t = 8)]
     pub resources: u32,
@@ -65,7 +68,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         let store = stores.get(socket).cloned().context("no socket")?;
         let caller = Caller::new(store, Arc::clone(&log), Arc::clone(&ids), client);
         let rng = fastrand::Rng::with_seed(settings.seed ^ u64::from(client) << 48);
-        let names = Names::new(settings.began_ns, settings.resources);
+        let names = Names::new(settings.names.clone(), settings.began_ns, settings.resources);
         let mind = Mind::new(caller, names, rng, settings.pause_ms_max);
         minds.spawn(mind.run(stop.clone()));
     }
@@ -81,7 +84,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// Standard input ends when the runner says so, and when the runner dies.
-async fn wait_for_the_end() {
+pub(crate) async fn wait_for_the_end() {
     let mut input = tokio::io::stdin();
     let mut byte = [0];
     while matches!(input.read(&mut byte).await, Ok(read) if read > 0) {}

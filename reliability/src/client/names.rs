@@ -31,13 +31,14 @@ pub(super) struct Resource {
 
 #[derive(Clone, Debug)]
 pub(super) struct Names {
+    prefix: String,
     began_ns: u64,
     of_each_kind: u32,
 }
 
 impl Names {
-    pub(super) fn new(began_ns: u64, of_each_kind: u32) -> Self {
-        Self { began_ns, of_each_kind: of_each_kind.max(1) }
+    pub(super) fn new(prefix: String, began_ns: u64, of_each_kind: u32) -> Self {
+        Self { prefix, began_ns, of_each_kind: of_each_kind.max(1) }
     }
 
     pub(super) fn pick(&self, rng: &mut fastrand::Rng) -> Resource {

@@ -41,6 +41,7 @@ impl Clients {
     /// Starts them over these sockets.
     pub(super) fn start(
         settings: &Settings,
+        names: &str,
         sockets: &[PathBuf],
         folder: &Path,
         rng: fastrand::Rng,
@@ -51,6 +52,7 @@ impl Clients {
         }
         arguments.push(format!("--clients={}", settings.clients));
         arguments.push(format!("--pause-ms-max={}", settings.pause_ms_max));
+        arguments.push(format!("--names={names}"));
         arguments.push(format!("--began-ns={}", now_ns()));
         let mut clients = Self {
             program: settings.program.clone(),

@@ -4,6 +4,7 @@
 mod clients;
 mod record;
 mod round;
+mod soak;
 mod summary;
 
 use std::{path::PathBuf, time::Duration};
@@ -12,6 +13,7 @@ use anyhow::Context as _;
 
 pub use record::{Record, check_folder};
 pub use round::Plan;
+pub use soak::{Growth, Soaked, soak};
 pub use summary::{Report, Summary};
 
 use crate::world::{Backend, Settings as WorldSettings, World};

@@ -35,6 +35,8 @@ const LAST_WAITS_AT_ONCE: usize = 32;
 pub struct Plan {
     /// What all choices follow from.
     pub seed: u64,
+    /// What every resource's name begins with.
+    pub name: String,
     /// The names of what may be injected.
     pub faults: Vec<&'static str>,
     /// For how long.
@@ -51,7 +53,7 @@ impl Plan {
         faults.extend(clients::FAULTS);
         faults.retain(|name| !settings.without.iter().any(|without| without == name));
         let (faults_for, calm_for) = (settings.faults_for, settings.calm_for);
-        Self { seed, faults, faults_for, calm_for }
+        Self { seed, name: String::new(), faults, faults_for, calm_for }
     }
 }
 
@@ -65,7 +67,7 @@ pub(super) async fn carry_out(
     std::fs::create_dir_all(folder)?;
     let mut rng = fastrand::Rng::with_seed(plan.seed);
     let sockets = world.sockets();
-    let mut clients = Clients::start(settings, &sockets, folder, rng.fork())?;
+    let mut clients = Clients::start(settings, &plan.name, &sockets, folder, rng.fork())?;
     inject_all(world, &mut clients, plan, folder, &mut rng).await?;
     timeout(FAULT_MAX, world.heal()).await.context("the world does not heal")??;
     sleep(plan.calm_for).await;

@@ -1,0 +1,106 @@
+//! Rounds without end over worlds that live for the whole time.
+
+use std::{fmt, time::Duration};
+
+use anyhow::Context as _;
+use tokio::time::Instant;
+
+use super::{Plan, Report, Settings, round};
+use crate::world::{Weight, World};
+
+/// A world that many rounds are carried out on.
+#[derive(Debug)]
+pub struct Soaked {
+    settings: Settings,
+    world: World,
+    seed: u64,
+    rounds: u64,
+    weights: Vec<Weight>,
+}
+
+/// What the leasehold processes of a world took at first and at last. After
+/// the first round, for the first, when everything has been used once.
+#[derive(Clone, Debug)]
+pub struct Growth {
+    first: Vec<Weight>,
+    last: Vec<Weight>,
+}
+
+impl Soaked {
+    /// Starts the world of this seed. Its leasehold processes are to live for
+    /// as long as it does, so faults that end one are left out.
+    pub async fn start(mut settings: Settings, seed: u64) -> anyhow::Result<Self> {
+        settings.without.extend(["leasehold-killed", "leasehold-restarted"].map(String::from));
+        let world = settings.start(seed).await?;
+        Ok(Self { settings, world, seed, rounds: 0, weights: Vec::new() })
+    }
+
+    /// The backend's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.settings.backend.name()
+    }
+
+    /// Carries one more round out. Its folder stays if it violates anything.
+    pub async fn round(&mut self) -> anyhow::Result<Report> {
+        self.rounds += 1;
+        let mut plan = Plan::of(&self.settings, self.seed.wrapping_add(self.rounds));
+        // Each round has resources of its own.
+        plan.name = format!("{}/", self.rounds);
+        let folder = self.settings.folder_of(self.seed).join(format!("round-{}", self.rounds));
+        let report = round::carry_out(&self.settings, &mut self.world, &plan, &folder)
+            .await
+            .with_context(|| folder.display().to_string())?;
+        if report.verdict.violations.is_empty() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        if self.weights.is_empty() {
+            self.weights.clone_from(&report.weights);
+        }
+        Ok(report)
+    }
+
+    /// Ends it; how its leasehold processes have grown.
+    pub async fn stop(self) -> Growth {
+        let last = self.world.weights();
+        self.world.stop().await;
+        Growth { first: self.weights, last }
+    }
+}
+
+/// Goes on with rounds on one world after the other until the time is over.
+/// What each comes to is told to `tell`.
+pub async fn soak(
+    worlds: &mut [Soaked],
+    during: Duration,
+    mut tell: impl FnMut(&Soaked, anyhow::Result<Report>),
+) {
+    let until = Instant::now() + during;
+    while Instant::now() < until {
+        for world in &mut *worlds {
+            let report = world.round().await;
+            tell(world, report);
+        }
+    }
+}
+
+impl fmt::Display for Growth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for first in &self.first {
+            let Some(last) = self.last.iter().find(|last| last.name == first.name) else {
+                writeln!(f, "  {}: gone", first.name)?;
+                continue;
+            };
+            writeln!(
+                f,
+                "  {}: RSS {} KiB after the first round, {} KiB at the end; {} and {} descriptors",
+                first.name,
+                first.rss_bytes / 1024,
+                last.rss_bytes / 1024,
+                first.descriptors,
+                last.descriptors
+            )?;
+        }
+        Ok(())
+    }
+}
