@@ -19,23 +19,23 @@ pub(crate) fn check(
     held.sort_by_key(|(held, _)| held.from_ns);
     let mut longest: Option<(Held, usize)> = None;
     for (held, place) in held {
-        if let Some((before, other)) = longest.filter(|(_, other)| *other != place) {
-            if held.from_ns < before.until_ns {
-                found.push(Violation {
-                    rule: Rule::OneHolder,
-                    resource: history.name.into(),
-                    what: format!(
-                        "token {} is held from {} until {} at least, and token {} from {} until {}",
-                        history.grants[other].token,
-                        at(history, before.from_ns),
-                        at(history, before.until_ns),
-                        history.grants[place].token,
-                        at(history, held.from_ns),
-                        at(history, held.until_ns),
-                    ),
-                    calls: vec![before.call, held.call],
-                });
-            }
+        if let Some((before, other)) = longest.filter(|(_, other)| *other != place)
+            && held.from_ns < before.until_ns
+        {
+            found.push(Violation {
+                rule: Rule::OneHolder,
+                resource: history.name.into(),
+                what: format!(
+                    "token {} is held from {} until {} at least, and token {} from {} until {}",
+                    history.grants[other].token,
+                    at(history, before.from_ns),
+                    at(history, before.until_ns),
+                    history.grants[place].token,
+                    at(history, held.from_ns),
+                    at(history, held.until_ns),
+                ),
+                calls: vec![before.call, held.call],
+            });
         }
         if longest.is_none_or(|(longest, _)| longest.until_ns < held.until_ns) {
             longest = Some((held, place));

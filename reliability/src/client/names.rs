@@ -45,9 +45,13 @@ impl Names {
         let since = u128::from(now_ns().saturating_sub(self.began_ns));
         let period = since / PERIOD.as_nanos();
         let number = rng.u32(..self.of_each_kind);
-        let is_forced = number % 3 == 0;
-        let queued =
-            |name| Resource { name, is_waited_for: true, is_crowded: false, is_forced };
+        let is_forced = number.is_multiple_of(3);
+        let queued = |name: String| Resource {
+            name: format!("{}{name}", self.prefix),
+            is_waited_for: true,
+            is_crowded: false,
+            is_forced,
+        };
         match rng.u32(..100) {
             0..45 => queued(format!("queued/{period}/{number}")),
             45..85 => {
@@ -59,7 +63,7 @@ impl Names {
                 ..queued(format!("crowded/{}", period / CROWDED_PERIODS))
             },
             _ => Resource {
-                is_forced: number % 2 == 0 && rng.u32(..4) == 0,
+                is_forced: number.is_multiple_of(2) && rng.u32(..4) == 0,
                 ..queued(format!("kept/{}", number % 2))
             },
         }

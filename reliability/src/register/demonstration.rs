@@ -83,7 +83,11 @@ async fn once(
         register.content()?.value
     ));
     signal(&first, Signal::CONT)?;
-    tell("  A goes on, and writes 1");
+    tell(if checks_tokens {
+        "  A goes on, is refused, and begins again with a new grant"
+    } else {
+        "  A goes on, and writes 1 too"
+    });
     anyhow::ensure!(first.wait().await?.success(), "the first holder failed");
     register.content()
 }

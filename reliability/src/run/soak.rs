@@ -15,14 +15,16 @@ pub struct Soaked {
     world: World,
     seed: u64,
     rounds: u64,
-    weights: Vec<Weight>,
+    started: Vec<Weight>,
+    used: Vec<Weight>,
 }
 
-/// What the leasehold processes of a world took at first and at last. After
-/// the first round, for the first, when everything has been used once.
+/// What the leasehold processes of a world took: at the start, after the first
+/// round, when everything had been used once, and at the end.
 #[derive(Clone, Debug)]
 pub struct Growth {
-    first: Vec<Weight>,
+    started: Vec<Weight>,
+    used: Vec<Weight>,
     last: Vec<Weight>,
 }
 
@@ -32,7 +34,8 @@ impl Soaked {
     pub async fn start(mut settings: Settings, seed: u64) -> anyhow::Result<Self> {
         settings.without.extend(["leasehold-killed", "leasehold-restarted"].map(String::from));
         let world = settings.start(seed).await?;
-        Ok(Self { settings, world, seed, rounds: 0, weights: Vec::new() })
+        let started = world.weights();
+        Ok(Self { settings, world, seed, rounds: 0, started, used: Vec::new() })
     }
 
     /// The backend's name.
@@ -54,8 +57,8 @@ impl Soaked {
         if report.verdict.violations.is_empty() {
             std::fs::remove_dir_all(&folder)?;
         }
-        if self.weights.is_empty() {
-            self.weights.clone_from(&report.weights);
+        if self.used.is_empty() {
+            self.used.clone_from(&report.weights);
         }
         Ok(report)
     }
@@ -64,7 +67,7 @@ impl Soaked {
     pub async fn stop(self) -> Growth {
         let last = self.world.weights();
         self.world.stop().await;
-        Growth { first: self.weights, last }
+        Growth { started: self.started, used: self.used, last }
     }
 }
 
@@ -86,20 +89,15 @@ pub async fn soak(
 
 impl fmt::Display for Growth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for first in &self.first {
-            let Some(last) = self.last.iter().find(|last| last.name == first.name) else {
-                writeln!(f, "  {}: gone", first.name)?;
-                continue;
-            };
-            writeln!(
-                f,
-                "  {}: RSS {} KiB after the first round, {} KiB at the end; {} and {} descriptors",
-                first.name,
-                first.rss_bytes / 1024,
-                last.rss_bytes / 1024,
-                first.descriptors,
-                last.descriptors
-            )?;
+        for (when, weights) in [
+            ("at the start", &self.started),
+            ("after the first round", &self.used),
+            ("at the end", &self.last),
+        ] {
+            for Weight { name, rss_bytes, descriptors } in weights {
+                let kib = rss_bytes / 1024;
+                writeln!(f, "  {name} {when}: RSS {kib} KiB, {descriptors} descriptors")?;
+            }
         }
         Ok(())
     }
