@@ -12,7 +12,7 @@ use crate::{
 
 /// How much later than its TTL's end a backend with exact expiry may still
 /// have a grant.
-const EXPIRY_SLACK_NS: u64 = 250_000_000;
+const EXPIRY_SLACK_NS: u64 = 50_000_000;
 
 /// No grant ends early; none comes back; none is shorter than asked for.
 pub(crate) fn check(

@@ -149,12 +149,16 @@ pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) ->
 }
 
 /// How many operations had been invoked when the last call that shows a
-/// violation had been.
+/// violation was over.
 fn shown_at(violation: &Violation, operations: &[&Operation]) -> usize {
-    operations
+    let shows = |operation: &&&Operation| violation.calls.contains(&operation.invocation.id);
+    let over_ns = operations
         .iter()
-        .rposition(|operation| violation.calls.contains(&operation.invocation.id))
-        .map_or(operations.len(), |place| place + 1)
+        .filter(shows)
+        .map(|operation| operation.completion.as_ref().map_or(u64::MAX, |(at_ns, _)| *at_ns))
+        .max()
+        .unwrap_or(u64::MAX);
+    operations.partition_point(|operation| operation.invoked_ns() <= over_ns)
 }
 
 impl Surroundings<'_> {

@@ -200,9 +200,9 @@ fn a_renewal_well_after_the_ttl_is_found_where_expiry_is_exact() {
             .call(at, at + 1, renews("a"), renewed())
             .rules()
     };
-    assert_eq!(story_on(Backend::Memory, 1_300), [NoRevival]);
-    assert_eq!(story_on(Backend::Redis, 1_300), [NoRevival]);
-    assert!(story_on(Backend::Memory, 1_200).is_empty());
+    assert_eq!(story_on(Backend::Memory, 1_060), [NoRevival]);
+    assert_eq!(story_on(Backend::Redis, 1_060), [NoRevival]);
+    assert!(story_on(Backend::Memory, 1_050).is_empty());
     assert!(story_on(Backend::Etcd, 5_000).is_empty(), "an election prolongs leases");
 }
 
