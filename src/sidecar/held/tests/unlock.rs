@@ -93,7 +93,7 @@ async fn of_two_unlocks_at_once_neither_overtakes_the_renewal() {
 async fn an_unlock_that_another_overtook_tells_no_loss() {
     let setup = setup();
     let (guard, told) = setup.stream("r").await;
-    let lock_id = setup.engine.table().get_mut(guard_id(&setup)).unwrap().lock_id.clone();
+    let lock_id = setup.engine.table().get_mut(guard.id).unwrap().lock_id.clone();
     setup.script.on_unlock(Fault::ReplyDelayed(Duration::from_millis(40)));
     let unlock = || setup.engine.unlock(&setup.store, setup.key("r"), lock_id.clone());
     let (first, second) = tokio::join!(unlock(), unlock());
@@ -101,10 +101,6 @@ async fn an_unlock_that_another_overtook_tells_no_loss() {
     assert_eq!(second, Err(HeldError::Lock(LockError::NotFound { held: false })));
     assert_eq!(told.await, Ok(Ended::Unlocked));
     drop(guard);
-}
-
-fn guard_id(setup: &Setup) -> u64 {
-    setup.engine.table().current(&setup.key("r")).unwrap()
 }
 
 #[tokio::test(start_paused = true)]

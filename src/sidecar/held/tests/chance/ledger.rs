@@ -219,7 +219,8 @@ impl Lock {
             What::Unlocking => self.unlocking = true,
             What::UnlockHappened => {
                 self.freed |= self.unlocking;
-                if self.in_flight > 0 && !self.forced {
+                // What its app asked for meanwhile is the app's own.
+                if self.in_flight > 0 && !self.forced && self.app_renewals == 0 {
                     return Some("was unlocked while a renewal was under way".into());
                 }
             }
