@@ -93,7 +93,11 @@ async fn of_two_unlocks_at_once_neither_overtakes_the_renewal() {
 async fn an_unlock_that_another_overtook_tells_no_loss() {
     let setup = setup();
     let (guard, told) = setup.stream("r").await;
-    let lock_id = setup.engine.table().get_mut(guard.id).unwrap().lock_id.clone();
+    let lock_id = {
+        let mut table = setup.engine.table();
+        let id = table.current(&setup.key("r")).unwrap();
+        table.get_mut(id).unwrap().lock_id.clone()
+    };
     setup.script.on_unlock(Fault::ReplyDelayed(Duration::from_millis(40)));
     let unlock = || setup.engine.unlock(&setup.store, setup.key("r"), lock_id.clone());
     let (first, second) = tokio::join!(unlock(), unlock());
