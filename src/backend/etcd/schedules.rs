@@ -215,7 +215,7 @@ fn lend(seed: u64, begun: Instant) -> Vec<String> {
                 let lease = pool.take(3).unwrap_or_else(|| {
                     next += 1;
                     ends.insert(next, now + Duration::from_secs(3));
-                    Lease { id: next, asked_s: 3, ttl_s: 3, refreshed: now }
+                    Lease { id: next, asked_s: 3, ttl_s: 3, refreshed: now, generation: 0 }
                 });
                 assert!(out.iter().all(|held| held.id != lease.id), "{} twice", lease.id);
                 if lease.is_fresh(now) {
@@ -233,7 +233,7 @@ fn lend(seed: u64, begun: Instant) -> Vec<String> {
                 log.push(format!("give {} {kept}", lease.id));
             }
             2 => {
-                let chores = pool.chores(now);
+                let chores = pool.chores(now, 0);
                 for id in &chores.revoke {
                     assert!(out.iter().all(|held| held.id != *id), "{id} is in use");
                     ends.remove(id);

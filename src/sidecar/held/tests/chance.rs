@@ -164,7 +164,9 @@ impl App {
             let (guard, told) = self.engine.hold_for_stream(holding);
             self.stream(guard.unwrap(), told, &key, &granted.lock_id).await;
         } else {
-            self.engine.hold(holding);
+            if let Some(guard) = self.engine.hold(holding) {
+                guard.keep();
+            }
             for _ in 0..self.rng.u8(1..4) {
                 self.pause(self.plan.ttl_ms_max * 2).await;
                 self.act(&key, &granted.lock_id).await;
