@@ -11,8 +11,8 @@ use tokio::{
 
 use crate::support::leasehold::Leasehold;
 
-/// Longer than any of the limits on slow peers.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any of the limits on slow peers, on a machine that is busy.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
