@@ -12,6 +12,7 @@ use tower::ServiceExt as _;
 
 use super::{instances::Instances, service::Service, wire};
 use crate::{
+    edge::wire::deadline,
     fuzzing::{Input, Told, World, frame},
     lock::Violation,
 };
@@ -49,9 +50,9 @@ pub(crate) fn protocol(data: &[u8]) {
 
 fn headers(metadata: &MetadataMap) {
     let now = Instant::now();
-    let deadline = crate::edge::wire::deadline(metadata, now);
-    assert_eq!(deadline, crate::edge::wire::deadline(metadata, now));
-    assert!(deadline.is_none_or(|deadline| deadline >= now));
+    let due = deadline(metadata, now);
+    assert_eq!(due, deadline(metadata, now));
+    assert!(due.is_none_or(|due| due >= now));
     match wire::instance(metadata) {
         Ok(name) => assert!(name.len() <= 256),
         Err(violation) => assert_eq!(violation.field, wire::INSTANCE),
