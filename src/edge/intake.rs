@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -85,7 +85,7 @@ where
             return Poll::Ready(Some(Err(Status::deadline_exceeded(why))));
         };
         let bytes = match &frame {
-            Some(Ok(frame)) => frame.data_ref().map_or(0, |data| data.remaining()),
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
             Some(Err(_)) | None => 0,
         };
         if frame.is_none() || self.body.is_end_stream() {
