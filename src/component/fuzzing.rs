@@ -1,5 +1,6 @@
 //! What must hold of the component protocol's messages; see
 //! [`crate::fuzzing`].
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
 use std::{fmt::Debug, sync::Arc};
 

@@ -54,8 +54,11 @@ pub fn pluggable_answers(data: &[u8]) {
     crate::backend::fuzzing::pluggable(data);
 }
 
+/// Takes an input; panics where a property is broken.
+pub type Target = fn(&[u8]);
+
 /// Every target by its name.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Target)] = &[
     ("component_protocol", component_protocol),
     ("sidecar_grpc", sidecar_grpc),
     ("sidecar_http", sidecar_http),

@@ -1,4 +1,5 @@
 //! What must hold of component YAML; see [`crate::fuzzing`].
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
 use std::{path::PathBuf, sync::Arc};
 

@@ -1,4 +1,5 @@
 //! What must hold of the sidecar's ports; see [`crate::fuzzing`].
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
 use std::{sync::Arc, time::Duration};
 

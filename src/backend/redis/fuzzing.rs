@@ -1,4 +1,5 @@
 //! What must hold of what Redis answers; see [`crate::fuzzing`].
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
 use ::redis::{Value, parse_redis_value};
 
