@@ -254,7 +254,11 @@ impl App {
                 if first.is_ok() && second.is_ok() {
                     self.ledger.wrong(self.number, "was unlocked twice");
                 }
-                Some(first.or(second))
+                // One of the two may be told why, and the other nothing.
+                Some(match (first, second) {
+                    (Err(told @ HeldError::Lost(_)), Err(_)) => Err(told),
+                    (first, second) => first.or(second),
+                })
             }
             _ => Some(unlock().await),
         };
