@@ -114,7 +114,7 @@ impl Committer {
         let (answer, mut answered) = oneshot::channel();
         let sent = Arc::new(AtomicBool::new(false));
         let pending = Pending { op, answer, sent: Arc::clone(&sent) };
-        if self.push(pending).is_err() {
+        if !self.push(pending) {
             return Err(OpError::NotSent("too many writes are waiting for etcd".into()));
         }
         tokio::select! {
@@ -150,18 +150,21 @@ impl Committer {
         self.batcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets an item wait, and sees to it that a task is at it.
-    fn push(self: &Arc<Self>, pending: Pending) -> Result<(), Pending> {
+    /// Lets an item wait, and sees to it that a task is at it; `false` if too
+    /// many wait.
+    fn push(self: &Arc<Self>, pending: Pending) -> bool {
         let start = {
             let mut batcher = self.batcher();
-            batcher.push(pending)?;
+            if batcher.push(pending).is_err() {
+                return false;
+            }
             !self.sending.swap(true, Ordering::Relaxed)
         };
         if start {
             let committer = Arc::clone(self);
             self.background.spawn(async move { committer.send_all().await });
         }
-        Ok(())
+        true
     }
 
     /// Sends what waits, batch after batch, until nothing does.

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    Cause, Engine, calls::renew_request, clockwork::Due, lane::Place, record::RecordId,
+    Cause, Ended, Engine, calls::renew_request, clockwork::Due, lane::Place, record::RecordId,
     table::Table,
 };
 use crate::lock::{LockError, Renewed};
@@ -124,6 +124,15 @@ impl Engine {
         record.renewal = None;
         match result {
             Ok(renewed) => record.clockwork.renewed(*renewed, record.renewed, fastrand::f64()),
+            // An unlock under way has taken place; its answer ends the record.
+            Err(LockError::NotFound { .. }) if record.unlocks > 0 => {}
+            // So has one whose outcome nobody learnt.
+            Err(LockError::NotFound { .. }) if record.unlock_unsure => {
+                if let Some(mut record) = table.remove(id) {
+                    record.tell_stream(Ended::Unlocked);
+                }
+                return;
+            }
             Err(LockError::NotFound { .. }) => {
                 let cause = match record.clockwork.due(now) {
                     Some(Due::Lose(cause)) => cause,

@@ -107,6 +107,22 @@ async fn an_unlock_that_another_overtook_tells_no_loss() {
     drop(guard);
 }
 
+/// Found by random schedules: the app renewed by itself after an unlock whose
+/// answer was lost, and its holder was told that its lock was forced.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_after_an_unlock_without_an_answer_tells_no_loss() {
+    let mut setup = setup();
+    let granted = setup.hold("r").await;
+    setup.script.on_unlock(Fault::ReplyLost);
+    let unknown =
+        setup.engine.unlock(&setup.store, setup.key("r"), granted.lock_id.clone()).await;
+    assert!(matches!(unknown, Err(HeldError::Lock(LockError::OutcomeUnknown(_)))));
+    let renewed = setup.engine.renew(&setup.store, setup.key("r"), granted.lock_id, None).await;
+    assert_eq!(renewed.err(), Some(HeldError::Lock(LockError::NotFound { held: false })));
+    assert_eq!(setup.engine.held(), 0);
+    assert!(setup.notices.try_recv().is_err(), "nothing was lost");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unlock_finds_a_lock_that_was_forced_elsewhere_lost() {
     let setup = setup();
