@@ -56,6 +56,8 @@ pub(super) enum Kind {
     Locked,
     /// Whoever held no longer does.
     Force,
+    /// The lock ID does not hold: somebody saw to it. Of a force it says nothing.
+    Over { lock_id: Option<usize> },
     /// Nobody held.
     ForceNotHeld,
     /// The TTL that this started is over.
@@ -72,7 +74,10 @@ impl Object for State {
     type Kind = Kind;
 
     fn only_looks(kind: &Kind) -> bool {
-        matches!(kind, Kind::NotHeld { .. } | Kind::Locked | Kind::ForceNotHeld)
+        matches!(
+            kind,
+            Kind::NotHeld { .. } | Kind::Locked | Kind::ForceNotHeld | Kind::Over { .. }
+        )
     }
 
     fn step(&self, kind: &Kind) -> Option<Self> {
@@ -129,6 +134,13 @@ impl Object for State {
             }
             Kind::Locked => (self.holder != Free).then(|| self.clone()),
             Kind::Force => (self.holder != Free).then_some(()).and_then(|()| to(Free)),
+            Kind::Over { lock_id } => {
+                let holds = match self.holder {
+                    Held { grant, .. } => lock_id.is_some() && grant.lock_id == lock_id,
+                    Free | Anything => false,
+                };
+                (!holds).then(|| self.clone())
+            }
             Kind::ForceNotHeld => matches!(self.holder, Free | Anything).then(|| self.clone()),
             Kind::Expire { term: over } => match self.holder {
                 Held { term, .. } if term == over => to(Free),
@@ -210,6 +222,10 @@ fn of_call<'a>(
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });
     };
     let mut is_retried = false;
+    // An unlock whose first reply was lost is answered with success once the
+    // grant is over, whoever ended it meanwhile.
+    let is_troubled = !surroundings.calm(from_ns, until_ns);
+    let mut also = None;
     let started_ttl_ns = match (&operation.invocation.call, operation.known()) {
         (Call::Try(asked) | Call::Lock { acquisition: asked, .. }, outcome) => {
             let request_id = asked.request_id.as_deref().map(|id| numbers.of(id));
@@ -267,6 +283,10 @@ fn of_call<'a>(
                 Some(Outcome::NotHeld { held }) => {
                     push(Kind::NotHeld { lock_id, other_holds: *held });
                 }
+                Some(Outcome::Unlocked) if is_troubled => {
+                    push(Kind::Over { lock_id: Some(lock_id) });
+                    also = Some(Kind::Unlock { lock_id });
+                }
                 Some(Outcome::Unlocked) | None => push(Kind::Unlock { lock_id }),
                 Some(_) => {}
             }
@@ -275,12 +295,20 @@ fn of_call<'a>(
         (Call::Force, outcome) => {
             match outcome {
                 Some(Outcome::NotHeld { .. }) => push(Kind::ForceNotHeld),
+                Some(Outcome::Unlocked) if is_troubled => {
+                    push(Kind::Over { lock_id: None });
+                    also = Some(Kind::Force);
+                }
                 Some(Outcome::Unlocked) | None => push(Kind::Force),
                 Some(_) => {}
             }
             None
         }
     };
+    if let Some(kind) = also {
+        let call = Some(operation.invocation.id);
+        steps.push(Step { kind, from_ns, until_ns, is_optional: true, call });
+    }
     let mut perhaps = |kind, from_ns| {
         let (until_ns, is_optional, call) = (u64::MAX, true, None);
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });

@@ -116,3 +116,15 @@ fn lost_data_leaves_nobody_knows_what() {
     assert!(!is_linearizable(&story(Voids::GrantOf("other".into()))));
     assert!(!is_linearizable(&story(Voids::Nothing)));
 }
+
+#[test]
+fn two_calls_that_each_ended_the_one_grant_are_found_unless_a_reply_was_lost() {
+    let both = || {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .call(10, 20, unlocks("a"), Outcome::Unlocked)
+            .call(11, 21, Call::Force, Outcome::Unlocked)
+    };
+    assert!(!is_linearizable(&both()));
+    assert!(is_linearizable(&both().fault(5, 15, Voids::Nothing)));
+}
