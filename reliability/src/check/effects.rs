@@ -25,7 +25,7 @@ pub(crate) fn check(
         if let Some(what) = never_granted(history, operation) {
             violated(Rule::NoEffect, what);
         }
-        if let Some(what) = not_in_the_contract(operation) {
+        if let Some(what) = not_in_the_contract(history, operation, surroundings) {
             violated(Rule::Answers, what);
         }
         if let Some(what) = gave_up_early(history, operation) {
@@ -66,8 +66,12 @@ fn never_granted(history: &ResourceHistory<'_>, operation: &Operation) -> Option
     })
 }
 
-fn not_in_the_contract(operation: &Operation) -> Option<String> {
-    let (_, outcome) = operation.completion.as_ref()?;
+fn not_in_the_contract(
+    history: &ResourceHistory<'_>,
+    operation: &Operation,
+    surroundings: Surroundings<'_>,
+) -> Option<String> {
+    let (at_ns, outcome) = operation.completion.as_ref()?;
     let call = &operation.invocation.call;
     let acquires = call.acquisition().is_some();
     let fits = match outcome {
@@ -81,6 +85,14 @@ fn not_in_the_contract(operation: &Operation) -> Option<String> {
         Outcome::Locked => matches!(call, Call::Try(_)),
         Outcome::WaitDeadline => matches!(call, Call::Lock { .. }),
         Outcome::Unavailable => true,
+        // Somebody put what is no lock in the lock's place.
+        Outcome::Refused(reason) if reason == "INVALID_REQUEST" => {
+            surroundings.faults.iter().any(|fault| {
+                fault.voids_grant_of(history.name)
+                    && fault.from_ns <= *at_ns
+                    && fault.until_ns >= operation.invoked_ns()
+            })
+        }
         Outcome::Refused(reason) => {
             ["TOO_MANY_WAITERS", "OVERLOADED", "NOT_INITIALIZED"].contains(&reason.as_str())
         }
