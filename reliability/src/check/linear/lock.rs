@@ -237,6 +237,11 @@ fn of_call<'a>(
                     push(Kind::Acquire { named, token: granted.token, term: place });
                     is_retried = granted.waited_ns >= granted.ttl_ns
                         && !surroundings.calm(from_ns, until_ns);
+                    // What was handed over to a waiter may be forced away
+                    // before it is told; it then waits on.
+                    is_retried |= history.forces().any(|force| {
+                        force.invoked_ns() <= until_ns && force.completed_ns() >= from_ns
+                    });
                     Some(granted.waited_ns + safe_ns(granted.ttl_ns))
                 }
                 Some(Outcome::Locked) => {
