@@ -197,7 +197,7 @@ impl Checker {
                 }
             }
             (Told::Failed(error), Some(call)) => {
-                self.failed(now, op_id, called_us, call, error)
+                self.failed(now, op_id, called_us, call, error);
             }
             other => self.wrong(op_id, &format!("makes no sense: {other:?}")),
         }

@@ -12,7 +12,8 @@ use std::{
 
 use fastrand::Rng;
 use leasehold::lock::{
-    AcquireRequest, Granted, LockError, RenewRequest, Renewed, UnlockRequest, safe_deadline,
+    AcquireRequest, FencingToken, Granted, LockError, RenewRequest, Renewed, UnlockRequest,
+    safe_deadline,
 };
 use tokio::time::{Instant, sleep};
 
@@ -137,6 +138,7 @@ impl Client {
     }
 
     /// The answer is there: takes it, or has gone meanwhile.
+    #[allow(clippy::needless_pass_by_value, reason = "to drop it is not to receive it")]
     fn received(
         &mut self,
         op: OpId,
@@ -145,7 +147,7 @@ impl Client {
         granted: Granted,
         shared: bool,
     ) -> Option<Holding> {
-        let token = self.server.token(resource, granted.token.map(|token| token.get()));
+        let token = self.server.token(resource, granted.token.map(FencingToken::get));
         let until = safe_deadline(granted.since, granted.ttl);
         let safe_us = self.server.history.us(until);
         self.told(op, Told::Granted { token, safe_us });

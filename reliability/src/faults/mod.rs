@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A fault that was injected, as the history records it. Times are of
-/// [`clock`](crate::clock).
+/// [`clock`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injected {
     /// Its name in the catalogue.

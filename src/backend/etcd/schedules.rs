@@ -268,7 +268,12 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 /// Runs all seeds, each twice; a failing one is named.
-#[allow(clippy::print_stdout, clippy::disallowed_methods, reason = "tells what was done")]
+#[allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tells what was done"
+)]
 fn run(of: &str, schedule: impl Fn(u64) -> Vec<String>) {
     let (begun, seeds) = (std::time::Instant::now(), seeds());
     let (count, mut steps) = (seeds.end - seeds.start, 0);

@@ -287,7 +287,12 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-#[allow(clippy::print_stdout, clippy::disallowed_methods, reason = "tells what was done")]
+#[allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tells what was done"
+)]
 fn every_schedule_tells_the_truth_in_time() {
     let seeds = number("LEASEHOLD_SEEDS").unwrap_or(SEEDS);
     let first = number("LEASEHOLD_FIRST_SEED").unwrap_or(0);

@@ -111,14 +111,14 @@ impl Ledger {
             },
         );
         let ttl = granted.ttl;
-        state.line(format!("r{number} Held {ttl:?} {renewed} {max_hold:?} {streamed}"));
+        state.line(&format!("r{number} Held {ttl:?} {renewed} {max_hold:?} {streamed}"));
     }
 
     pub(super) fn health(&self, well: bool) {
         let mut state = self.state();
         state.ill_since = (!well).then(Instant::now);
         state.ever_ill |= !well;
-        state.line(format!("healthy {well}"));
+        state.line(&format!("healthy {well}"));
     }
 
     /// The answer of a renewal is handed to the engine.
@@ -135,7 +135,7 @@ impl Ledger {
 
     pub(super) fn note(&self, number: u32, what: What) {
         let mut state = self.state();
-        state.line(format!("r{number} {what:?}"));
+        state.line(&format!("r{number} {what:?}"));
         let (now, ill_since, ever_ill) = (Instant::now(), state.ill_since, state.ever_ill);
         if state.few_places && matches!(what, What::Fault(_) | What::Takes(_)) {
             // What takes long holds up the others.
@@ -185,7 +185,7 @@ impl Ledger {
 }
 
 impl State {
-    fn line(&mut self, what: String) {
+    fn line(&mut self, what: &str) {
         let at_us = self.begun.elapsed().as_micros();
         let _ = writeln!(self.log, "{at_us:>10} us  {what}");
     }
