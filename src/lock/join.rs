@@ -6,7 +6,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use futures_util::{
@@ -30,6 +33,9 @@ struct OpenWait {
     stop: CancellationToken,
     lock_id: LockId,
     mode: Mode,
+    /// How many callers have not left. Changed only while the list is locked,
+    /// so that of several that leave at once one is the last.
+    shares: AtomicUsize,
 }
 
 impl Joins {
@@ -45,13 +51,13 @@ impl Joins {
         answer_by: Option<Instant>,
         open: impl FnOnce(CancellationToken) -> BoxFuture<'static, Outcome>,
     ) -> Outcome {
-        let place = self.enter((attempt.resource.clone(), request_id), attempt, open)?;
+        let mut place = self.enter((attempt.resource.clone(), request_id), attempt, open)?;
         let outcome = place.wait.outcome.clone();
         tokio::select! {
             biased;
             outcome = outcome.clone() => outcome,
             passed = deadline => {
-                if !place.leave_last() {
+                if !place.leave() {
                     return Err(passed);
                 }
                 place.wait.stop.cancel();
@@ -87,13 +93,15 @@ impl Joins {
                     stop,
                     lock_id: attempt.lock_id.clone(),
                     mode: attempt.mode,
+                    shares: AtomicUsize::new(0),
                 });
                 waits.insert(key.clone(), Arc::downgrade(&wait));
                 wait
             }
         };
+        wait.shares.fetch_add(1, Ordering::Relaxed);
         drop(waits);
-        Ok(Place { joins: self, key, wait })
+        Ok(Place { joins: self, key, wait, left: false })
     }
 
     fn waits(&self) -> MutexGuard<'_, HashMap<Key, Weak<OpenWait>>> {
@@ -119,14 +127,18 @@ struct Place<'a> {
     joins: &'a Joins,
     key: Key,
     wait: Arc<OpenWait>,
+    left: bool,
 }
 
 impl Place<'_> {
-    /// Takes the wait off the list if nobody else has a share in it; whether
-    /// that was so. Later repetitions then open a wait of their own.
-    fn leave_last(&self) -> bool {
+    /// Gives the share up, and takes the wait off the list if it was the last;
+    /// whether it was. Later repetitions then open a wait of their own.
+    fn leave(&mut self) -> bool {
+        if std::mem::replace(&mut self.left, true) {
+            return false;
+        }
         let mut waits = self.joins.waits();
-        let last = Arc::strong_count(&self.wait) == 1;
+        let last = self.wait.shares.fetch_sub(1, Ordering::Relaxed) == 1;
         let listed = waits
             .get(&self.key)
             .is_some_and(|listed| std::ptr::eq(listed.as_ptr(), Arc::as_ptr(&self.wait)));
@@ -139,6 +151,56 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.leave_last();
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, time::Duration};
+
+    use super::*;
+    use crate::lock::{AttemptId, Ttl};
+
+    fn attempt() -> Attempt {
+        Attempt {
+            id: AttemptId::random(),
+            resource: ResourceId::new("r").unwrap(),
+            lock_id: LockId::random(),
+            lock_id_given: false,
+            request_id: RequestId::new("secret").unwrap(),
+            mode: Mode::Exclusive,
+            holder: None,
+            ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(1)).unwrap(),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn those_who_leave_at_once_leave_nothing_behind() {
+        let joins = Arc::new(Joins::default());
+        for _ in 0..3_000 {
+            let gate = CancellationToken::new();
+            let callers = [(); 4].map(|()| {
+                let (joins, gate) = (Arc::clone(&joins), gate.clone());
+                tokio::spawn(async move {
+                    let attempt = attempt();
+                    let open = move |_| {
+                        async move {
+                            gate.cancelled().await;
+                            Err(LockError::WaitDeadline)
+                        }
+                        .boxed()
+                    };
+                    let id = attempt.request_id.clone().unwrap();
+                    joins.wait(id, &attempt, pending(), None, open).await
+                })
+            });
+            tokio::task::yield_now().await;
+            gate.cancel();
+            for caller in callers {
+                assert!(caller.await.unwrap().is_err());
+            }
+            assert!(joins.waits().is_empty());
+        }
     }
 }
