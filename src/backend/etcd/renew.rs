@@ -20,22 +20,23 @@ impl Core {
         until: Instant,
     ) -> Result<Renewed, BackendError> {
         let asked_s = lease_ttl_s(renewal.ttl);
-        let mut unknown: Option<(i64, Instant, LocalGrant, Arc<str>)> = None;
+        let mut unknown: Option<(i64, Instant, LocalGrant)> = None;
+        // A rewrite whose answer was lost may be applied for as long as the key
+        // is unchanged, whatever is read meanwhile.
+        let mut may_have_happened: Option<Arc<str>> = None;
+        let known = |error: BackendError, lost: &Option<Arc<str>>| match (error, lost) {
+            (BackendError::Unavailable(_), Some(why)) => BackendError::Unknown(Arc::clone(why)),
+            (error, _) => error,
+        };
         loop {
-            let pair = match self.holder(&renewal.resource, until).await {
-                Ok(pair) => pair,
-                Err(failure) => {
-                    return Err(match unknown {
-                        Some((.., why)) => BackendError::Unknown(why),
-                        None => failure.unavailable(),
-                    });
-                }
-            };
+            let pair = self.holder(&renewal.resource, until).await;
+            let pair =
+                pair.map_err(|failure| known(failure.unavailable(), &may_have_happened))?;
             let Some((pair, record)) = owned(pair.as_ref(), renewal)? else {
                 return Err(BackendError::NotHeld { held: pair.is_some() });
             };
-            if let Some((lease_before, asked, grant, _)) =
-                unknown.take().filter(|(.., grant, _)| grant.lease.id == pair.lease())
+            if let Some((lease_before, asked, grant)) =
+                unknown.take().filter(|(.., grant)| grant.lease.id == pair.lease())
             {
                 let renewed = Renewed { ttl: grant.lease.grant_ttl(), since: asked };
                 let written = Some(revision(pair.mod_revision()));
@@ -62,7 +63,9 @@ impl Core {
                     Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
                 }
             }
-            let lease = self.leases.take(asked_s, until).await.map_err(Failure::unavailable)?;
+            let lease = self.leases.take(asked_s, until).await;
+            let lease =
+                lease.map_err(|failure| known(failure.unavailable(), &may_have_happened))?;
             let asked = Instant::now();
             let lock_id = renewal.lock_id.clone();
             let grant = LocalGrant { lock_id, token, written: None, lease, attempt: None };
@@ -79,9 +82,12 @@ impl Core {
                     if Instant::now() >= until {
                         return Err(BackendError::Unknown(why));
                     }
-                    unknown = Some((pair.lease(), asked, grant, why));
+                    unknown = Some((pair.lease(), asked, grant));
+                    may_have_happened = Some(why);
                 }
-                Err(error) => self.not_written(lease, &error, until)?,
+                Err(error) => self
+                    .not_written(lease, &error, until)
+                    .map_err(|error| known(error, &may_have_happened))?,
             }
         }
     }
