@@ -175,6 +175,12 @@ impl<T: Item> Batcher<T> {
         Vec::new()
     }
 
+    /// Forgets the batches in flight: whoever had them is gone.
+    pub(super) fn forget_in_flight(&mut self) {
+        self.in_flight = 0;
+        self.claimed.clear();
+    }
+
     /// How many items a batch may have now.
     #[cfg(test)]
     fn items_max(&self) -> usize {

@@ -1,6 +1,7 @@
 //! Carries out what the [`Batcher`] decides: every write goes through here.
 
 use std::{
+    panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -9,11 +10,13 @@ use std::{
 };
 
 use etcd_client::{Txn, TxnOp, TxnResponse, proto::PbTxnOpResponse};
+use futures_util::FutureExt as _;
 use tokio::{
     sync::oneshot,
     task::yield_now,
     time::{Instant, sleep, sleep_until},
 };
+use tracing::error;
 
 use super::{
     background::Background,
@@ -120,7 +123,7 @@ impl Committer {
         tokio::select! {
             biased;
             answer = &mut answered => {
-                answer.unwrap_or_else(|_| Err(OpError::Unknown("the store is closed".into())))
+                answer.unwrap_or_else(|_| Err(OpError::Unknown("the write was given up".into())))
             }
             () = sleep_until(until + LATE_GRACE) => {
                 let batcher = self.batcher();
@@ -162,9 +165,18 @@ impl Committer {
         };
         if start {
             let committer = Arc::clone(self);
-            self.background.spawn(async move { committer.send_all().await });
+            self.background.spawn(async move { committer.run().await });
         }
         true
+    }
+
+    /// Sends what waits. A panic costs the batch that it befell, whose outcome
+    /// is then unknown, and no other: nobody else would send them.
+    async fn run(&self) {
+        while AssertUnwindSafe(self.send_all()).catch_unwind().await.is_err() {
+            error!("sending a batch panicked; this is a defect");
+            self.batcher().forget_in_flight();
+        }
     }
 
     /// Sends what waits, batch after batch, until nothing does.

@@ -195,3 +195,14 @@ proptest! {
         prop_assert_eq!(all, (0..claims.len() as u32).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn batches_whose_sender_is_gone_hold_up_nothing() {
+    let mut batcher = batcher(9, 1);
+    batcher.push(fake(1, Some(7))).unwrap();
+    drop(next(&mut batcher).unwrap());
+    batcher.push(fake(2, Some(7))).unwrap();
+    assert!(next(&mut batcher).is_none());
+    batcher.forget_in_flight();
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [2]);
+}
