@@ -48,15 +48,21 @@ impl Engine {
     }
 
     /// Ends whoever's grant it is. If it is held here, that holder is told at
-    /// once.
+    /// once, also if the caller goes away.
     pub async fn force_unlock(
         &self,
         store: &Arc<NamedStore>,
         key: HeldKey,
     ) -> Result<(), HeldError> {
+        let (engine, store) = (self.clone(), Arc::clone(store));
+        let task = self.0.tasks.spawn(async move { engine.force(&store, &key).await });
+        task.await.unwrap_or(Err(HeldError::Lock(LockError::Internal)))
+    }
+
+    async fn force(&self, store: &NamedStore, key: &HeldKey) -> Result<(), HeldError> {
         // Looked up beforehand: what is granted to the next waiter meanwhile
         // is not what was forced.
-        let aimed_at = self.table().current(&key);
+        let aimed_at = self.table().current(key);
         let request = UnlockRequest {
             resource_id: key.resource.as_str().to_owned(),
             lock_id: String::new(),
@@ -135,11 +141,25 @@ impl Engine {
         let engine = self.clone();
         record.renewal = Some(self.0.runtime.spawn(async move {
             join(before).await;
+            let sent = Instant::now();
+            let asked = ttl.unwrap_or(store.store().settings().ttl_default);
             let result = store.store().renew(request).await;
+            if matches!(result, Err(LockError::OutcomeUnknown(_) | LockError::Internal)) {
+                engine.may_be_renewed(id, run, sent, asked);
+            }
             engine.renewed(id, run, &result);
             let _ = answer.send(result);
         }));
         self.reschedule(&mut table, id);
+    }
+
+    /// Nobody knows whether the app's renewal happened, which may have cut the
+    /// grant short.
+    fn may_be_renewed(&self, id: RecordId, run: u32, sent: Instant, asked: Duration) {
+        let mut table = self.table();
+        if let Some(record) = table.get_mut(id).filter(|record| record.run == run) {
+            record.clockwork.may_be_renewed(sent, asked);
+        }
     }
 
     async fn unlock_held(

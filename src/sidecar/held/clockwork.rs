@@ -142,6 +142,15 @@ impl Clockwork {
             if keep_on { self.next_renewal(renewed.since, jitter) } else { Renewal::Off };
     }
 
+    /// A renewal sent at `sent` may have granted `asked` anew: from now on no
+    /// more than the shorter of both TTLs is believed in, and asked for.
+    pub(super) fn may_be_renewed(&mut self, sent: Instant, asked: Duration) {
+        if asked < self.ttl {
+            self.ttl = asked;
+            self.safe_deadline = self.safe_deadline.min(safe_deadline(sent, asked));
+        }
+    }
+
     /// A renewal failed, or nobody knows: tried again until the safe deadline.
     pub(super) fn failed(&mut self, now: Instant, keep_on: bool, jitter: f64) {
         if !keep_on {

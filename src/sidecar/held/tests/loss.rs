@@ -145,3 +145,51 @@ async fn a_thousand_lost_at_once_are_told_while_the_others_are_renewed() {
     sleep(TTL * 2).await;
     assert_eq!(setup.engine.held(), 1000);
 }
+
+/// Forced here is told at once, also if whoever forced it does not wait.
+#[tokio::test(start_paused = true)]
+async fn a_force_whose_caller_went_away_is_told_at_once() {
+    let mut setup = setup();
+    setup.hold("r").await;
+    setup.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
+    {
+        let force = setup.engine.force_unlock(&setup.store, setup.key("r"));
+        assert!(tokio::time::timeout(Duration::from_millis(10), force).await.is_err());
+    }
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(setup.notices.try_recv().unwrap().cause, Cause::Forced);
+    assert_eq!(setup.engine.held(), 0);
+}
+
+/// The grant may end as early as the renewal asked for.
+#[tokio::test(start_paused = true)]
+async fn a_shorter_ttl_that_may_have_been_granted_is_believed_in_no_longer() {
+    const SHORT: Duration = Duration::from_secs(2);
+    let mut setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
+    setup.script.on_renewal(Fault::ReplyLost);
+    let sent = Instant::now();
+    let (key, id) = (setup.key("r"), granted.lock_id.clone());
+    let unknown = setup.engine.renew(&setup.store, key, id, Some(SHORT)).await;
+    assert!(matches!(
+        unknown,
+        Err(crate::sidecar::HeldError::Lock(LockError::OutcomeUnknown(_)))
+    ));
+    assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Expired);
+    assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
+    assert!(!setup.is_free("r").await, "told before the backend expires it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_shorter_ttl_is_unknown_is_renewed_in_time() {
+    let mut setup = setup();
+    let granted = setup.hold("r").await;
+    setup.script.on_renewal(Fault::ReplyLost);
+    let short = Some(Duration::from_millis(200));
+    let renewed = setup.engine.renew(&setup.store, setup.key("r"), granted.lock_id, short);
+    assert!(renewed.await.is_err());
+    sleep(TTL).await;
+    assert!(setup.notices.try_recv().is_err());
+    assert!(!setup.is_free("r").await);
+}
