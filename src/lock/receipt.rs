@@ -17,6 +17,12 @@ impl Receipt {
         Self(Arc::new(Mutex::new(pending)))
     }
 
+    /// Whether dropping it would release the grant: not that of a replay, nor
+    /// one that was received.
+    pub(crate) fn undoes(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// The caller has the grant; from now on its TTL ends it.
     pub fn accept(&self) {
         let pending = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     edge::{delivery::Delivery, writes::Writes},
-    lock::{AcquireRequest, Granted, LockId, Mode, Renewed, ResourceId},
+    lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, ResourceId},
     sidecar::{
         error::ApiError,
         held::{Engine, HeldKey, Holding},
@@ -73,6 +73,16 @@ impl Locks {
     /// Acquires a lock, waiting for it unless `immediate`. May be dropped at
     /// any await, and so may what it returns: the grant is then released.
     pub async fn acquire(&self, call: LockCall) -> Result<Acquired, ApiError> {
+        loop {
+            if let Some(acquired) = self.acquire_once(call.clone()).await? {
+                return Ok(acquired);
+            }
+        }
+    }
+
+    /// `None` if a replay found what an earlier request was giving back, which
+    /// has now happened.
+    async fn acquire_once(&self, call: LockCall) -> Result<Option<Acquired>, ApiError> {
         let (store, key) = self.locate(&call.store_name, &call.resource_id)?;
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
@@ -92,6 +102,18 @@ impl Locks {
         } else {
             store.store().lock(request).await?
         };
+        if let Some(released) = self.engine.release_of(&key, &granted.lock_id) {
+            drop(granted);
+            let until = Instant::now() + store.store().settings().operation_timeout;
+            let until = call.deadline.map_or(until, |deadline| deadline.min(until));
+            timeout_at(until, released).await.map_err(|_| {
+                LockError::OutcomeUnknown(
+                    "the grant of this request_id is being released, and that is not confirmed"
+                        .into(),
+                )
+            })?;
+            return Ok(None);
+        }
         // Dropping the grant here releases it.
         let place = self.engine.place().ok_or(ApiError::TooManyHeld)?;
         let holding = Holding {
@@ -106,7 +128,7 @@ impl Locks {
             max_hold: call.max_hold,
             place,
         };
-        Ok(Acquired { granted, engine: self.engine.clone(), holding })
+        Ok(Some(Acquired { granted, engine: self.engine.clone(), holding }))
     }
 
     /// Starts a grant's TTL again.
@@ -167,12 +189,15 @@ impl Locks {
 impl Acquired {
     /// Hands the grant to an answer: held from when the transport takes it, and
     /// released if the answer is not written (`writes`), a try's too, because a
-    /// grant that nobody received would be renewed for ever.
+    /// grant that nobody received would be renewed for ever. One that a replay
+    /// found is not: it stays with who received it first.
     #[must_use]
     pub(crate) fn deliver(self, writes: Option<Writes>) -> Delivery {
         let Self { granted, engine, holding } = self;
         Delivery::new(move || {
+            let found = !granted.receipt.undoes();
             let held = engine.hold(holding);
+            let held = held.map(|held| if found { held.found() } else { held });
             granted.receipt.accept();
             move || {
                 if let Some(held) = held {

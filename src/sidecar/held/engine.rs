@@ -161,12 +161,18 @@ impl Engine {
         let mut record = Record::new(holding, stream);
         let key = record.key();
         table.lost.forget(&key, &record.lock_id);
+        if table.release_of(&key, &record.lock_id).is_some() {
+            self.tell(&mut table, record, Cause::Forced);
+            return None;
+        }
         if let Some(id) = table.current(&key) {
             let held = table.get_mut(id)?;
             if held.lock_id == record.lock_id {
                 held.tell_stream(Ended::Superseded);
                 held.epoch += 1;
                 held.stream = record.stream.take();
+                held.received &= held.stream.is_none();
+                held.found &= held.stream.is_none();
                 held.clockwork = record.clockwork;
                 held.renewed = record.renewed;
                 held.give_up();

@@ -114,6 +114,12 @@ pub(super) struct Record {
     pub(super) stream: Option<oneshot::Sender<Ended>>,
     /// Counts the streams that it has been the life of.
     pub(super) epoch: u32,
+    /// Whether a caller without a stream received it: no later answer that is
+    /// not written ends it.
+    pub(super) received: bool,
+    /// Whether it was found, not made, by the request that brought it here: then
+    /// it is not for this process to release.
+    pub(super) found: bool,
     pub(super) _place: OwnedSemaphorePermit,
 }
 
@@ -144,6 +150,8 @@ impl Record {
             unlock_unsure: false,
             stream,
             epoch: 0,
+            received: false,
+            found: false,
             _place: holding.place,
         }
     }
@@ -201,9 +209,24 @@ pub struct HeldGuard {
 }
 
 impl HeldGuard {
+    /// The same, of a grant that an earlier request made. If it is dropped, the
+    /// lock stays with who received it, and is left to its TTL if that is not
+    /// known here.
+    #[must_use]
+    pub fn found(self) -> Self {
+        if let Some((id, 0)) = self.share
+            && let Some(record) = self.engine.table().get_mut(id)
+        {
+            record.found = true;
+        }
+        self
+    }
+
     /// Leaves the lock held.
     pub fn keep(mut self) {
-        self.share = None;
+        if let Some((id, _)) = self.share.take() {
+            self.engine.received(id);
+        }
     }
 }
 

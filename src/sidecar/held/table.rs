@@ -6,6 +6,7 @@ use std::{
 };
 
 use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     HeldKey,
@@ -15,6 +16,12 @@ use super::{
     record::{Record, RecordId},
 };
 use crate::lock::LockId;
+
+/// A grant's full name.
+pub(super) type Name = (HeldKey, LockId);
+
+/// Releases of one grant that are under way, and what ends with the last.
+type Releases = (usize, CancellationToken);
 
 /// The records and their indexes, kept in step by its methods.
 pub(super) struct Table {
@@ -28,6 +35,7 @@ pub(super) struct Table {
     pub(super) driver_wakes_at: Option<Instant>,
     /// What was lost of late.
     pub(super) lost: Lost,
+    releases: HashMap<Name, Releases>,
 }
 
 impl Table {
@@ -41,7 +49,36 @@ impl Table {
             next_id: 0,
             driver_wakes_at: None,
             lost: Lost::default(),
+            releases: HashMap::new(),
         }
+    }
+
+    /// Notes that a grant is being released.
+    pub(super) fn begin_release(&mut self, name: Name) {
+        self.releases.entry(name).or_default().0 += 1;
+    }
+
+    /// Notes that a release has ended.
+    pub(super) fn end_release(&mut self, name: &Name) {
+        let Some((under_way, ended)) = self.releases.get_mut(name) else { return };
+        *under_way -= 1;
+        if *under_way == 0 {
+            ended.cancel();
+            self.releases.remove(name);
+        }
+    }
+
+    /// Cancelled when the grant's release has ended, if one is under way.
+    pub(super) fn release_of(
+        &self,
+        key: &HeldKey,
+        lock_id: &LockId,
+    ) -> Option<CancellationToken> {
+        if self.releases.is_empty() {
+            return None;
+        }
+        let name = (key.clone(), lock_id.clone());
+        self.releases.get(&name).map(|(_, ended)| ended.clone())
     }
 
     pub(super) fn len(&self) -> usize {

@@ -3,6 +3,7 @@
 mod chance;
 mod loss;
 mod renewal;
+mod replay;
 mod scripted;
 mod unlock;
 
