@@ -2,7 +2,7 @@
 //!
 //! The order that is promised is the one in which the backend applied the
 //! waiters' entries, which no client sees. Two waits are taken for ordered only
-//! if the second was invoked well after the first, with no fault under way from
+//! if the second was invoked well after the first had arrived, with no fault under way from
 //! before the first until the second was served. A try that was invoked so late
 //! must not be granted before the wait either.
 
@@ -12,7 +12,7 @@ use crate::{
     world::Backend,
 };
 
-/// How long after its invocation a wait is certainly in the queue.
+/// How long after its arrival a wait is certainly in the queue.
 const QUEUED_AFTER_NS: u64 = 400_000_000;
 /// The same on etcd, with a disk and a cluster in the way.
 const QUEUED_AFTER_ETCD_NS: u64 = 1_000_000_000;
@@ -89,7 +89,7 @@ fn ordered<'h>(
         })
     };
     history.waits().filter(|wait| !is_repeatable(wait)).flat_map(move |wait| {
-        granted(wait.invoked_ns() + queued_after_ns)
+        granted(arrived_ns(wait) + queued_after_ns)
             .filter(move |later| {
                 later.invoked_ns() < ended_ns(wait)
                     && surroundings.calm(
@@ -98,6 +98,15 @@ fn ordered<'h>(
                     )
             })
             .map(move |later| (wait, later))
+    })
+}
+
+/// By when a wait had arrived. What it was told to have waited says so, however
+/// long its process or leasehold's stood still; of one that was not granted only
+/// its invocation is known.
+fn arrived_ns(wait: &Operation) -> u64 {
+    wait.granted().map_or(wait.invoked_ns(), |granted| {
+        wait.completed_ns().saturating_sub(granted.waited_ns).max(wait.invoked_ns())
     })
 }
 

@@ -30,6 +30,12 @@ pub(super) fn granted(lock_id: &str, token: i64) -> Outcome {
     Outcome::Granted(Granted { lock_id, token, ttl_ns, waited_ns: 0 })
 }
 
+/// The same after a wait.
+pub(super) fn granted_after(waited_ms: u64, lock_id: &str, token: i64) -> Outcome {
+    let (lock_id, ttl_ns) = (lock_id.to_owned(), ns(TTL_MS));
+    Outcome::Granted(Granted { lock_id, token, ttl_ns, waited_ns: ns(waited_ms) })
+}
+
 pub(super) fn not_held() -> Outcome {
     Outcome::NotHeld { held: None }
 }

@@ -3,7 +3,9 @@
 use crate::{
     check::{
         Rule::{InOrder, Served, TokensRise},
-        story::{Story, granted, on, repeats, story, tries, unknown, unlocks, waits},
+        story::{
+            Story, granted, granted_after, on, repeats, story, tries, unknown, unlocks, waits,
+        },
     },
     faults::Voids,
     history::Outcome,
@@ -87,7 +89,7 @@ fn overtaken() -> Story {
     story()
         .call(0, 1, tries(), granted("a", 1))
         .call(890, 900, unlocks("a"), Outcome::Unlocked)
-        .call(100, 990, waits(5_000), granted("b", 3))
+        .call(100, 990, waits(5_000), granted_after(885, "b", 3))
         .call(600, 905, waits(5_000), granted("c", 2))
         .call(910, 920, unlocks("c"), Outcome::Unlocked)
 }
@@ -98,11 +100,26 @@ fn a_wait_that_overtakes_an_older_one_is_found() {
 }
 
 #[test]
+fn a_wait_that_arrived_late_was_not_overtaken() {
+    let story_of = |waited_ms| {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .call(890, 900, unlocks("a"), Outcome::Unlocked)
+            .call(100, 990, waits(5_000), granted_after(waited_ms, "b", 3))
+            .call(600, 905, waits(5_000), granted("c", 2))
+            .call(910, 920, unlocks("c"), Outcome::Unlocked)
+            .rules()
+    };
+    assert_eq!(story_of(800), [InOrder]);
+    assert!(story_of(700).is_empty(), "it may have been on its way until 290 ms");
+}
+
+#[test]
 fn waits_that_began_close_together_may_be_served_in_either_order() {
     let story = story()
         .call(0, 1, tries(), granted("a", 1))
         .call(890, 900, unlocks("a"), Outcome::Unlocked)
-        .call(100, 990, waits(5_000), granted("b", 3))
+        .call(100, 990, waits(5_000), granted_after(885, "b", 3))
         .call(400, 905, waits(5_000), granted("c", 2))
         .call(910, 920, unlocks("c"), Outcome::Unlocked);
     assert!(story.rules().is_empty());
