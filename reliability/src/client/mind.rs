@@ -138,7 +138,7 @@ impl Mind {
             || (resource.is_waited_for && self.rng.u32(..100) < 55)
         {
             let wait_ms =
-                if resource.is_crowded { self.rng.u64(1_000..2_000) } else { self.wait_ms() };
+                if resource.is_crowded { self.rng.u64(1_000..4_000) } else { self.wait_ms() };
             Call::Lock { acquisition, wait_ms }
         } else {
             Call::Try(acquisition)

@@ -12,7 +12,7 @@ use crate::clock::now_ns;
 const PERIOD: Duration = Duration::from_millis(600);
 
 /// The same of what many wait for, in periods.
-const CROWDED_PERIODS: u128 = 3;
+const CROWDED_PERIODS: u128 = 6;
 
 /// A resource and what may be done to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
