@@ -113,6 +113,8 @@ fn arrived_ns(wait: &Operation) -> u64 {
 fn overtaken(first: &Operation, second: &Operation) -> bool {
     match (first.granted(), second.granted()) {
         (Some(first), Some(second)) => second.token < first.token,
+        // One whose outcome is not known may never have stood in the queue.
+        (None, Some(_)) if first.known().is_none() => false,
         (None, Some(_)) => ended_ns(first).saturating_sub(LEAVING_NS) > second.completed_ns(),
         _ => false,
     }

@@ -141,6 +141,7 @@ fn a_try_that_overtakes_a_wait_is_found() {
     };
     assert_eq!(story_of(5_060, Outcome::WaitDeadline).rules(), [InOrder]);
     assert!(story_of(910, unknown()).rules().is_empty(), "it was being cancelled");
+    assert!(story_of(5_060, unknown()).rules().is_empty(), "it may never have been queued");
 }
 
 #[test]
