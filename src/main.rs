@@ -54,7 +54,7 @@ fn runtime() -> io::Result<Runtime> {
 }
 
 async fn run(command: Command) -> ExitCode {
-    let stop = match StopSignals::listen() {
+    let mut stop = match StopSignals::listen() {
         Ok(stop) => stop,
         Err(error) => {
             error!(%error, "cannot listen for signals");
@@ -73,15 +73,25 @@ async fn run(command: Command) -> ExitCode {
             Err(error @ StartError::Configuration(_)) => wrong_configuration(&error),
             Err(error) => cannot_serve(&error),
         },
-        Command::Sidecar(args) => match sidecar::command::start(&args).await {
-            Ok(serving) => {
-                until_drained(stop, async move |stopping| serving.run(stopping).await).await
+        Command::Sidecar(args) => {
+            let started = tokio::select! {
+                started = sidecar::command::start(&args) => started,
+                // Until it listens there is nothing to drain.
+                () = stop.next() => {
+                    info!("stopped before it began to serve");
+                    return ExitCode::SUCCESS;
+                }
+            };
+            match started {
+                Ok(serving) => {
+                    until_drained(stop, async move |stopping| serving.run(stopping).await).await
+                }
+                Err(error @ sidecar::command::StartError::Configuration(_)) => {
+                    wrong_configuration(&error)
+                }
+                Err(error) => cannot_serve(&error),
             }
-            Err(error @ sidecar::command::StartError::Configuration(_)) => {
-                wrong_configuration(&error)
-            }
-            Err(error) => cannot_serve(&error),
-        },
+        }
     }
 }
 

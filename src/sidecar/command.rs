@@ -14,6 +14,7 @@ use super::{
     app_health::AppHealthChecks,
     app_probe::{AppProbeError, GrpcProbe, HttpProbe},
     loader::{LoadStoreError, Loader},
+    options::Listen,
     passthrough::{Endpoint, EndpointError, GrpcPassthrough, HttpPassthrough},
     secrets::DaprdSecrets,
     stores::Stores,
@@ -114,6 +115,9 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
         return Err(StartError::Configuration(problem));
     }
     let daprd = Daprd::of(args)?;
+    if let Some(problem) = daprd.problem(&options.listen) {
+        return Err(StartError::Configuration(problem));
+    }
     let healthy = healthy(args, &options)?;
     let surroundings = Surroundings::of_process(Some(&args.app_id));
     let resources =
@@ -178,6 +182,21 @@ impl Daprd {
         Ok(Self {
             grpc: parse("--daprd-grpc-endpoint", &args.daprd_grpc_endpoint)?,
             http: parse("--daprd-http-endpoint", &args.daprd_http_endpoint)?,
+        })
+    }
+
+    /// A sidecar behind itself would pass one call on to itself until it has no
+    /// descriptor left.
+    fn problem(&self, listen: &Listen) -> Option<String> {
+        let Listen::Ports { addresses, grpc, http } = listen else { return None };
+        let own = [("--dapr-grpc-port", *grpc), ("--dapr-http-port", *http)];
+        self.grpc.iter().chain(&self.http).find_map(|endpoint| {
+            let (flag, port) = own.into_iter().find(|(_, port)| {
+                addresses.iter().any(|address| endpoint.is_at(*address, *port))
+            })?;
+            Some(format!(
+                "daprd at {endpoint} is the sidecar itself; give {flag} another port than {port}"
+            ))
         })
     }
 

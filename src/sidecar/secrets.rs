@@ -9,9 +9,10 @@ use http::{HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::info;
 
-use super::passthrough::{Endpoint, EndpointError, PassingClient, http1_client};
+use super::passthrough::{Endpoint, EndpointError, PassingClient, chain, http1_client};
 use crate::manifest::{SecretError, Secrets};
 
 /// What a URL's path and query may have as it is.
@@ -20,6 +21,11 @@ const ENCODED: &AsciiSet =
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 /// Within what time daprd must have answered.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a daprd may take to listen: in a pod it starts beside the sidecar,
+/// often after it.
+const LISTENS_WITHIN: Duration = Duration::from_secs(30);
+/// The pause before it is looked for again.
+const PAUSE: Duration = Duration::from_millis(250);
 /// As much of an error as is told.
 const MESSAGE_CHARS_MAX: usize = 300;
 
@@ -28,6 +34,14 @@ pub struct DaprdSecrets {
     endpoint: Endpoint,
     client: PassingClient,
     token: Option<HeaderValue>,
+    listens_within: Duration,
+}
+
+/// Why there is no answer.
+enum NoAnswer {
+    /// Nothing was sent.
+    NotListening(String),
+    Other(String),
 }
 
 impl DaprdSecrets {
@@ -43,19 +57,47 @@ impl DaprdSecrets {
             token.set_sensitive(true);
             token
         });
-        Ok(Self { endpoint, client, token })
+        Ok(Self { endpoint, client, token, listens_within: LISTENS_WITHIN })
     }
 
-    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), String> {
+    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), NoAnswer> {
+        let url = self.endpoint.url(path);
         let mut request = Request::new(Body::empty());
-        *request.uri_mut() = self.endpoint.url(path).map_err(|error| error.to_string())?;
+        *request.uri_mut() = url.map_err(|error| NoAnswer::Other(error.to_string()))?;
         if let Some(token) = &self.token {
             request.headers_mut().insert("dapr-api-token", token.clone());
         }
-        let answer = self.client.request(request).await.map_err(|error| error.to_string())?;
+        let answer = self.client.request(request).await.map_err(|error| {
+            let why = chain(&error);
+            if error.is_connect() { NoAnswer::NotListening(why) } else { NoAnswer::Other(why) }
+        })?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-        Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
+        let body = body.map_err(|error| NoAnswer::Other(error.to_string()))?;
+        Ok((status, body.to_bytes()))
+    }
+
+    /// Asks, and waits for a daprd that does not listen yet.
+    async fn ask_once_it_listens(&self, path: &str) -> Result<(StatusCode, Bytes), String> {
+        let give_up = Instant::now() + self.listens_within;
+        let mut is_told = false;
+        loop {
+            match timeout(TIMEOUT, self.ask(path)).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(NoAnswer::NotListening(_))) if Instant::now() < give_up => {}
+                Ok(Err(NoAnswer::NotListening(why))) => {
+                    return Err(format!("{why}; start it, or mend the flag"));
+                }
+                Ok(Err(NoAnswer::Other(why))) => return Err(why),
+                Err(_) => return Err(format!("no answer within {TIMEOUT:?}")),
+            }
+            if !is_told {
+                let within = self.listens_within;
+                info!(daprd = %self.endpoint, ?within, "waiting for daprd to ask it for secrets");
+                is_told = true;
+            }
+            sleep(PAUSE).await;
+        }
     }
 }
 
@@ -73,10 +115,7 @@ impl Secrets for DaprdSecrets {
             path += &format!("?metadata.namespace={}", encode(namespace));
         }
         let fail = |why: &str| SecretError(format!("daprd at {}: {why}", self.endpoint));
-        let (status, body) = timeout(TIMEOUT, self.ask(&path))
-            .await
-            .map_err(|_| fail(&format!("no answer within {TIMEOUT:?}")))?
-            .map_err(|why| fail(&why))?;
+        let (status, body) = self.ask_once_it_listens(&path).await.map_err(|why| fail(&why))?;
         match status {
             StatusCode::OK => serde_json::from_slice(&body)
                 .map_err(|_| fail("the answer is no JSON object of texts")),
@@ -123,6 +162,10 @@ mod tests {
 
     /// A daprd that knows one secret, `s/1` of the store `my vault`.
     async fn daprd() -> String {
+        serve(TcpListener::bind("127.0.0.1:0").await.unwrap())
+    }
+
+    fn serve(listener: TcpListener) -> String {
         let router = Router::new().fallback(
             |OriginalUri(uri): OriginalUri, request: Request| async move {
                 if request.headers().get("dapr-api-token").is_none_or(|token| token != "t") {
@@ -141,7 +184,6 @@ mod tests {
                 }
             },
         );
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         tokio::spawn(async { axum::serve(listener, router).await.unwrap() });
         address
@@ -175,9 +217,24 @@ mod tests {
     #[tokio::test]
     async fn a_daprd_that_is_down_is_told_and_no_token_is_shown() {
         let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let secrets = secrets(&nobody.to_string(), "hidden-token");
+        let mut secrets = secrets(&nobody.to_string(), "hidden-token");
+        secrets.listens_within = Duration::ZERO;
         let error = secrets.secret("v", "x", "").await.unwrap_err();
         assert!(error.0.contains(&nobody.to_string()), "{error}");
+        assert!(error.0.contains("Connection refused"), "{error}");
         assert!(!format!("{secrets:?}{error}").contains("hidden-token"));
+    }
+
+    #[tokio::test]
+    async fn a_daprd_that_listens_later_is_waited_for() {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        // Bound, so that nobody else takes the port, but not listening yet.
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap().to_string();
+        let secrets = secrets(&address, "t");
+        let mut asked = tokio::spawn(async move { secrets.secret("v", "empty", "").await });
+        assert!(timeout(PAUSE * 2, &mut asked).await.is_err(), "it did not wait");
+        serve(socket.listen(16).unwrap());
+        assert!(asked.await.unwrap().unwrap().is_empty());
     }
 }

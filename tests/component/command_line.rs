@@ -79,6 +79,19 @@ fn both_apis_on_one_port_are_refused() {
 }
 
 #[test]
+fn a_sidecar_behind_itself_is_refused_with_the_flag_to_change() {
+    for (behind, endpoint, port) in [
+        ("--daprd-http-endpoint", "127.0.0.1:3998", "--dapr-http-port"),
+        ("--daprd-grpc-endpoint", "http://localhost:3999", "--dapr-grpc-port"),
+        ("--daprd-http-endpoint", "[::1]:3999", "--dapr-grpc-port"),
+    ] {
+        let ports = ["sidecar", "--dapr-http-port", "3998", "--dapr-grpc-port", "3999"];
+        let arguments = [&ports[..], &[behind, endpoint]].concat();
+        ended(&arguments, 64, &[behind, endpoint, "is the sidecar itself", port]);
+    }
+}
+
+#[test]
 fn sockets_need_a_folder_and_an_app_id() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().to_str().unwrap();

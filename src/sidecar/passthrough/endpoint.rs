@@ -1,6 +1,6 @@
 //! Where the daprd behind the sidecar listens.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 
@@ -59,6 +59,24 @@ impl Endpoint {
         self.scheme == Scheme::HTTPS
     }
 
+    /// Whether who listens at `address` is it, as far as its host tells without
+    /// a look-up.
+    pub(in crate::sidecar) fn is_at(&self, address: IpAddr, port: u16) -> bool {
+        let host = self.authority.host();
+        let is_local = address.is_loopback() || address.is_unspecified();
+        let is_there = if host.eq_ignore_ascii_case("localhost") {
+            is_local
+        } else {
+            let host = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+            host.is_ok_and(|host| {
+                host == address
+                    || (host.is_unspecified() && is_local)
+                    || (host.is_loopback() && address.is_unspecified())
+            })
+        };
+        is_there && self.authority.port_u16() == Some(port)
+    }
+
     /// Why it cannot be used.
     pub(in crate::sidecar) fn refuse(&self, problem: String) -> EndpointError {
         EndpointError { flag: self.flag, problem }
@@ -105,6 +123,27 @@ mod tests {
     fn a_url_says_its_scheme_and_may_end_in_a_slash() {
         let endpoint = Endpoint::parse(FLAG, "https://daprd:50002/").unwrap();
         assert_eq!(endpoint.uri(None), "https://daprd:50002/");
+    }
+
+    #[test]
+    fn an_endpoint_is_known_at_the_address_that_it_names() {
+        for (endpoint, address, is_it) in [
+            ("localhost:7", "127.0.0.1", true),
+            ("LOCALHOST:7", "0.0.0.0", true),
+            ("127.0.0.1:7", "127.0.0.1", true),
+            ("http://127.0.0.1:7", "::", true),
+            ("[::1]:7", "::1", true),
+            ("0.0.0.0:7", "127.0.0.1", true),
+            ("10.0.0.1:7", "10.0.0.1", true),
+            ("localhost:8", "127.0.0.1", false),
+            ("localhost:7", "10.0.0.1", false),
+            ("127.0.0.1:7", "10.0.0.1", false),
+            ("daprd:7", "127.0.0.1", false),
+        ] {
+            let found =
+                Endpoint::parse(FLAG, endpoint).unwrap().is_at(address.parse().unwrap(), 7);
+            assert_eq!(found, is_it, "{endpoint} at {address}");
+        }
     }
 
     #[test]
