@@ -1,7 +1,7 @@
 # A daprd that loads pluggable lock stores (conformance/daprd), in the layout
 # of Dapr's own image, for the annotation dapr.io/sidecar-image.
 #
-#   docker build --file deploy/daprd.Dockerfile --tag daprd-locks .
+#   docker build --file deploy/daprd.Dockerfile --tag example/daprd-locks:1.18.2 .
 
 FROM golang:1.26 AS build
 WORKDIR /src

@@ -38,7 +38,7 @@ pub enum LockError {
         holder: Option<Holder>,
     },
     /// The lock ID holds nothing there, or a force found the resource free.
-    #[error("the lock ID holds nothing there{}", if *.held { "; somebody else holds the resource" } else { "" })]
+    #[error("{}", not_found(*.held))]
     NotFound {
         /// Whether somebody else holds the resource.
         held: bool,
@@ -106,6 +106,14 @@ impl From<BackendError> for LockError {
             BackendError::Unavailable(why) => Self::StoreUnavailable(why),
             BackendError::Unknown(why) => Self::OutcomeUnknown(why),
         }
+    }
+}
+
+fn not_found(held: bool) -> &'static str {
+    if held {
+        "the lock ID holds nothing there; somebody else holds the resource"
+    } else {
+        "nothing is held there: it was never locked, was unlocked or forced, or has expired"
     }
 }
 

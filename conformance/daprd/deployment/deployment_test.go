@@ -156,6 +156,20 @@ func TestSidecarStandsBetweenAppAndDaprd(t *testing.T) {
 	}
 }
 
+// The app can still unlock while it stops, and leasehold has time to drain.
+func TestSidecarOutlivesTheAppThatStops(t *testing.T) {
+	pod := injected(t, load[apps.Deployment](t, "sidecar.yaml"))
+	lifecycle := container(t, pod, "leasehold").Lifecycle
+	if lifecycle == nil || lifecycle.PreStop == nil || lifecycle.PreStop.Sleep == nil {
+		t.Fatal("leasehold stops together with the app")
+	}
+	const drainSeconds = 10
+	asleep := lifecycle.PreStop.Sleep.Seconds
+	if asleep < 1 || asleep+drainSeconds > *pod.Spec.TerminationGracePeriodSeconds {
+		t.Errorf("after %d s it has no %d s left to drain", asleep, drainSeconds)
+	}
+}
+
 // Whether daprd is a native sidecar itself or not, leasehold starts before it
 // and stays, and both see the same folder, where daprd looks for sockets.
 func TestPluggableStartsBeforeDaprdAndSharesTheSockets(t *testing.T) {

@@ -162,7 +162,9 @@ impl Core {
                     format!("is missing; etcd asks for a user ({why})"),
                 )])
             }
-            other => OpenError::Unavailable(Arc::clone(other.why())),
+            other => OpenError::Unavailable(
+                format!("{}; start etcd, or mend endpoints", other.why()).into(),
+            ),
         }
     }
 
