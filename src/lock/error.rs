@@ -136,4 +136,10 @@ mod tests {
         let told = LockError::Locked { holder }.to_string();
         assert!(!told.contains(char::is_control), "{told:?}");
     }
+
+    #[test]
+    fn a_force_on_a_free_resource_is_not_told_of_a_lock_id() {
+        let told = LockError::NotFound { held: false }.to_string();
+        assert!(!told.contains("lock ID") && told.contains("nothing is held"), "{told}");
+    }
 }

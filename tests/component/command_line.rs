@@ -131,6 +131,13 @@ fn a_wrong_property_is_told_with_its_file_and_an_unknown_one_beside_it() {
 }
 
 #[test]
+fn an_etcd_that_is_not_reached_is_told_with_the_property_to_mend() {
+    // Port 1 of the loopback has no listener.
+    let yaml = component("lock.etcd", "{name: endpoints, value: \"127.0.0.1:1\"}");
+    sidecar_ended(&yaml, 1, &["http://127.0.0.1:1", "start etcd, or mend endpoints"]);
+}
+
+#[test]
 fn a_secret_without_a_store_is_told_with_what_to_write() {
     let yaml = component("lock.memory", "{name: ttl, secretKeyRef: {name: s}}");
     sidecar_ended(&yaml, 64, &["locks.yaml", "auth: {secretStore: NAME}"]);
