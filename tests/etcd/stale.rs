@@ -28,6 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_late_holder_finds_nothing_and_ends_nothing,
         a_hundred_renewals_leave_the_token_as_it_was,
         failed_tries_hand_their_lease_on,
+        a_renewal_whose_caller_left_leaves_no_lease,
         a_deadline_that_races_the_hand_over_never_loses_it,
         a_restart_every_half_ttl_ends_no_grant_early,
         a_stepped_clock_changes_no_expiry,
@@ -97,6 +98,23 @@ fn asked(ttl: Duration) -> AcquireRequest {
 
 fn unlocking(lock_id: &str) -> UnlockRequest {
     UnlockRequest { resource_id: "r".into(), lock_id: lock_id.into(), force: false }
+}
+
+/// A renewal with another TTL takes a lease of that TTL; whenever its caller
+/// leaves, the lease is used or given back.
+async fn a_renewal_whose_caller_left_leaves_no_lease(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let grant = try_lock(&backend, "r").await.unwrap();
+    for round in 0..40u64 {
+        let longer = TTL + Duration::from_secs(1 + round);
+        let renewal = renew(&backend, "r", &grant.lock_id, longer);
+        let _ = tokio::time::timeout(Duration::from_micros(50 * round), renewal).await;
+    }
+    unlock(&backend, "r", &grant).await.unwrap();
+    drop(grant);
+    backend.close().await;
+    eventually("no lease outlives the store", async || server.leases().await == 0).await;
 }
 
 /// Trap 9: an error means that nothing is held, and a grant is one, wherever

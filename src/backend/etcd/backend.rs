@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, TxnOp};
 use tokio::{
     sync::oneshot,
-    time::{Instant, interval},
+    time::{Instant, interval, timeout},
 };
+use tokio_util::task::TaskTracker;
 
 use super::{
     background::Background,
@@ -36,7 +37,11 @@ const OPEN_TIMEOUT: Duration = Duration::from_millis(3_500);
 const PURGE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The etcd backend.
-pub(super) struct EtcdBackend(Arc<Core>);
+pub(super) struct EtcdBackend {
+    core: Arc<Core>,
+    /// Renewals under way, also those whose callers have left.
+    renewals: TaskTracker,
+}
 
 /// What the verbs share.
 pub(super) struct Core {
@@ -115,7 +120,7 @@ impl EtcdBackend {
             return Err(core.open_error(failure, with_user));
         }
         core.background.spawn(Arc::clone(&core).purge());
-        Ok(Self(core))
+        Ok(Self { core, renewals: TaskTracker::new() })
     }
 }
 
@@ -259,7 +264,7 @@ impl Core {
 impl Drop for EtcdBackend {
     /// A backend that nobody closed leaves no task behind.
     fn drop(&mut self) {
-        self.0.background.stop();
+        self.core.background.stop();
     }
 }
 
@@ -288,13 +293,13 @@ impl Backend for EtcdBackend {
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
-        self.0
+        self.core
             .fly(attempt, |core, attempt, _| async move { core.acquire(&attempt, until).await })
             .await
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
-        self.0
+        self.core
             .fly(
                 attempt,
                 |core, attempt, flight| async move { core.wait(&attempt, &flight).await },
@@ -303,22 +308,31 @@ impl Backend for EtcdBackend {
     }
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
-        self.0.renew(renewal, until).await
+        // In a task of its own: whoever leaves must not leave a lease between
+        // its taking and its use. Late or lone, it can only prolong what is
+        // still held.
+        let (core, renewal) = (Arc::clone(&self.core), renewal.clone());
+        let renewing = self.renewals.spawn(async move { core.renew(&renewal, until).await });
+        renewing
+            .await
+            .unwrap_or_else(|_| Err(BackendError::Unknown("the renewal was aborted".into())))
     }
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
-        self.0.release(release, until).await
+        self.core.release(release, until).await
     }
 
     async fn ping(&self, until: Instant) -> Result<(), BackendError> {
-        let get = TxnOp::get(self.0.keys.session("access"), None);
-        self.0.connection.read(vec![get], until).await.map_err(Failure::unavailable)?;
+        let get = TxnOp::get(self.core.keys.session("access"), None);
+        self.core.connection.read(vec![get], until).await.map_err(Failure::unavailable)?;
         Ok(())
     }
 
     async fn close(&self) {
-        self.0.sessions.close().await;
-        self.0.leases.close().await;
-        self.0.background.close().await;
+        self.renewals.close();
+        let _ = timeout(self.core.settings.operation_timeout, self.renewals.wait()).await;
+        self.core.sessions.close().await;
+        self.core.leases.close().await;
+        self.core.background.close().await;
     }
 }

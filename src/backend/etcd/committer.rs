@@ -254,6 +254,15 @@ impl Committer {
         Ok(batch)
     }
 
+    /// Marks all items as certainly not applied: if they wait on, and too long,
+    /// that is what their callers are told.
+    fn mark_unsent(&self, batch: &Batch<Pending>) {
+        let _batcher = self.batcher();
+        for item in &batch.items {
+            item.sent.store(false, Ordering::Relaxed);
+        }
+    }
+
     fn committed(&self, batch: Batch<Pending>, response: TxnResponse, sent: Instant) {
         let replies = replies(response, batch.items.len(), sent);
         let items = self.batcher().done(batch, Verdict::Answered);
@@ -267,14 +276,13 @@ impl Committer {
             Failure::NotSent(why) => {
                 *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) =
                     Some(Arc::clone(why));
-                for item in &batch.items {
-                    item.sent.store(false, Ordering::Relaxed);
-                }
+                self.mark_unsent(&batch);
                 // The slot stays taken meanwhile, so that nothing spins.
                 sleep(RESEND_DELAY).await;
                 (Verdict::NotSent, OpError::NotSent(Arc::clone(why)))
             }
             Failure::Refused(refusal, why) => {
+                self.mark_unsent(&batch);
                 (Verdict::Refused(*refusal), OpError::Refused(*refusal, Arc::clone(why)))
             }
             Failure::Unknown(why) => (Verdict::Answered, OpError::Unknown(Arc::clone(why))),

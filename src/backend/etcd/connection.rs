@@ -16,7 +16,7 @@ use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp, TxnResponse};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{info, warn};
 
 use super::{
     config::Config,
@@ -118,7 +118,7 @@ impl Connection {
         if link.lost.is_cancelled() {
             return;
         }
-        debug!(generation = link.generation, why, "the connection to etcd is given up");
+        warn!(generation = link.generation, why, "the connection to etcd was lost");
         link.lost.cancel();
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|now| now.generation == link.generation) {
@@ -197,6 +197,9 @@ impl Connection {
             lost: CancellationToken::new(),
         });
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&link));
+        if link.generation > 1 {
+            info!(generation = link.generation, "connected to etcd again");
+        }
         link
     }
 

@@ -73,17 +73,30 @@ impl Core {
     }
 
     /// Remembers that a grant lives under a lease of this process's now, and
-    /// takes back the one before, if that was this process's too.
+    /// takes back the one before, if that was this process's too. Of two writes
+    /// that are told in the other order the later one counts.
     pub(super) fn rehouse(
         &self,
         resource: &crate::lock::ResourceId,
         lease_before: i64,
         grant: LocalGrant,
     ) {
-        if let Some(before) = self.grants.remove(resource, grant.token)
-            && before.lease.id == lease_before
-        {
-            self.leases.give(before.lease);
+        match self.grants.remove(resource, grant.token) {
+            Some(before) if before.lease.id == lease_before => self.leases.give(before.lease),
+            Some(before) => match (before.written, grant.written) {
+                // The key has left this write's lease already.
+                (Some(later), Some(written)) if later > written => {
+                    self.leases.revoke_later(grant.lease.id);
+                    return self.remember(resource, before);
+                }
+                // A write in between, which is yet to be told, has left this one.
+                (Some(earlier), Some(written)) if earlier < written => {
+                    self.leases.revoke_later(before.lease.id);
+                }
+                // Which came first is not known: that lease is left to its TTL.
+                _ => {}
+            },
+            None => {}
         }
         self.remember(resource, grant);
     }
