@@ -119,9 +119,10 @@ struct Workload {
     /// For how long faults are injected in each run.
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
-    /// For how long the clients go on after the last fault.
-    #[arg(long, default_value_t = 1.5)]
-    calm_seconds: f64,
+    /// For how long the clients go on after the last fault. 1.5 if absent; 4 on
+    /// etcd, where less would show the order of hardly any two waits.
+    #[arg(long)]
+    calm_seconds: Option<f64>,
     /// A fault that is left out, by its name; may be repeated.
     #[arg(long)]
     without: Vec<String>,
@@ -137,6 +138,11 @@ impl Workload {
             "{} is missing; build it first: cargo build --bin leasehold",
             self.leasehold.display()
         );
+        let calm = match (self.calm_seconds, backend) {
+            (Some(named), _) => named,
+            (None, Backend::Etcd) => 4.0,
+            (None, Backend::Memory | Backend::Redis) => 1.5,
+        };
         Ok(Settings {
             backend,
             leasehold: self.leasehold.clone(),
@@ -147,7 +153,7 @@ impl Workload {
             clients: self.clients,
             pause_ms_max: self.pause_ms_max,
             faults_for: Duration::try_from_secs_f64(self.seconds)?,
-            calm_for: Duration::try_from_secs_f64(self.calm_seconds)?,
+            calm_for: Duration::try_from_secs_f64(calm)?,
             without: self.without.clone(),
             folder: self.folder.clone(),
         })

@@ -4,10 +4,13 @@
 
 mod support;
 
+use std::time::Duration;
+
 use leasehold_reliability::{
     faults,
     world::{Backend, World, probe::Probe},
 };
+use rustix::process::{Pid, Signal, kill_process};
 use support::start;
 
 async fn all_serve(world: &World) {
@@ -46,4 +49,21 @@ async fn a_fault_of_another_backend_is_refused_by_name() {
     let mut rng = fastrand::Rng::with_seed(1);
     let refused = faults::inject(&mut world, "redis-flushed", &mut rng).await.unwrap_err();
     assert!(format!("{refused:#}").contains("redis-flushed"), "{refused:#}");
+}
+
+#[tokio::test]
+async fn a_process_that_ends_by_itself_is_no_recovery() {
+    let (mut world, _folder) = start(Backend::Memory, 1).await;
+    let id = i32::try_from(world.leaseholds[0].id().unwrap()).unwrap();
+    kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
+    while world.leaseholds[0].runs() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut rng = fastrand::Rng::with_seed(1);
+    for error in [
+        faults::inject(&mut world, "leasehold-killed", &mut rng).await.unwrap_err(),
+        world.heal().await.unwrap_err(),
+    ] {
+        assert!(format!("{error:#}").contains("ended by itself"), "{error:#}");
+    }
 }

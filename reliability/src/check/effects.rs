@@ -1,11 +1,26 @@
 //! What failed had no effect, and every answer is one of the contract's.
 
-use super::{Rule, Surroundings, Violation, at, resource::ResourceHistory};
+use super::{Rule, Surroundings, Violation, at, grants::Grant, resource::ResourceHistory};
 use crate::history::{Call, Operation, Outcome};
 
 /// What a call that does not wait may take: the operation timeout, and what a
 /// loaded machine adds.
 const ANSWER_NS_MAX: u64 = 8_000_000_000;
+
+/// What leaves an outcome unknown: leasehold's own word, the client's giving up,
+/// and the codes that a transport makes up when a connection ends. Any other
+/// code without a reason is no answer of the contract's.
+const UNKNOWN: &[&str] = &[
+    "OUTCOME_UNKNOWN",
+    "cancelled",
+    "no answer",
+    "Cancelled",
+    "Unknown",
+    "Unavailable",
+    "Internal",
+    "DeadlineExceeded",
+    "ResourceExhausted",
+];
 
 /// Checks every call by itself, and every lock ID that was used without having
 /// been granted.
@@ -24,6 +39,9 @@ pub(crate) fn check(
         }
         if let Some(what) = never_granted(history, operation) {
             violated(Rule::NoEffect, what);
+        }
+        if let Some(what) = named_otherwise(history, operation) {
+            violated(Rule::Answers, what);
         }
         if let Some(what) = not_in_the_contract(history, operation, surroundings) {
             violated(Rule::Answers, what);
@@ -66,6 +84,21 @@ fn never_granted(history: &ResourceHistory<'_>, operation: &Operation) -> Option
     })
 }
 
+/// A grant has the lock ID that was brought, or else one that no other has.
+fn named_otherwise(history: &ResourceHistory<'_>, operation: &Operation) -> Option<String> {
+    let granted = operation.granted()?;
+    let brought = operation.invocation.call.acquisition()?.lock_id.as_ref();
+    if let Some(brought) = brought {
+        return (*brought != granted.lock_id)
+            .then(|| "the lock ID is another than the one that was brought".into());
+    }
+    let others =
+        |other: &&Grant<'_>| other.lock_id == granted.lock_id && other.token != granted.token;
+    history.grants.iter().find(others).map(|other| {
+        format!("a lock ID that leasehold made is also that of token {}", other.token)
+    })
+}
+
 fn not_in_the_contract(
     history: &ResourceHistory<'_>,
     operation: &Operation,
@@ -96,7 +129,9 @@ fn not_in_the_contract(
         Outcome::Refused(reason) => {
             ["TOO_MANY_WAITERS", "OVERLOADED", "NOT_INITIALIZED"].contains(&reason.as_str())
         }
-        Outcome::Unknown(why) => why != "INTERNAL",
+        Outcome::Unknown(why) => {
+            UNKNOWN.iter().any(|known| why.split(':').next() == Some(known))
+        }
     };
     (!fits).then(|| format!("a {} was answered {outcome:?}", call.name()))
 }

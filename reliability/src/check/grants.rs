@@ -3,13 +3,28 @@
 use super::{Surroundings, resource::ResourceHistory};
 use crate::{
     faults::{Injected, Voids},
-    history::Operation,
+    history::{Call, Operation, Outcome},
 };
 
 /// What a holder holds back from a TTL: a twentieth for clocks that drift
 /// apart, and 20 ms for the telling (the contract's drift allowance).
 pub(crate) fn safe_ns(ttl_ns: u64) -> u64 {
     ttl_ns.saturating_sub(ttl_ns / 20 + 20_000_000)
+}
+
+/// When a grant ended that was not found by a renewal, if the renewal itself may
+/// have set that: its first try shortened the TTL, the reply was lost, and the
+/// second came after the end.
+pub(crate) fn shortened_by(
+    operation: &Operation,
+    surroundings: Surroundings<'_>,
+) -> Option<u64> {
+    let Call::Renew { ttl_ms, .. } = &operation.invocation.call else { return None };
+    let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());
+    let ended_ns = from_ns + safe_ns(ttl_ms.max(&100) * 1_000_000);
+    let not_found = matches!(operation.known(), Some(Outcome::NotHeld { .. }));
+    (not_found && ended_ns <= until_ns && !surroundings.calm(from_ns, until_ns))
+        .then_some(ended_ns)
 }
 
 /// One grant, with every call that concerns it.
@@ -147,8 +162,32 @@ impl Injected {
         }
     }
 
-    /// Whether grants of before may be back, or gone, after it.
-    pub(crate) fn replaces_data(&self) -> bool {
-        matches!(self.voids, Voids::Grants | Voids::GrantsAndTokens)
+    /// Whether grants that had ended may be back after it: only an older data
+    /// set has them. What is flushed, or lost with its process, stays gone.
+    pub(crate) fn brings_back(&self) -> bool {
+        self.name.starts_with("etcd-restored")
+    }
+
+    /// Whether it puts something of its own in a grant's place for a while.
+    pub(crate) fn puts_its_own(&self) -> bool {
+        self.name.ends_with("-holder-replaced") || self.name.ends_with("-of-wrong-type")
+    }
+
+    /// Whether a reply of the backend to leasehold may be lost by it, or come too
+    /// late: something between them, or either process, stood still or ended.
+    pub(crate) fn loses_replies(&self) -> bool {
+        ["network-", "leasehold-", "etcd-leader-", "etcd-member-", "etcd-restored"]
+            .iter()
+            .any(|begin| self.name.starts_with(begin))
+            || ["etcd-restarted-in-turn", "etcd-all-down"].contains(&self.name.as_str())
+    }
+
+    /// Whether a grant may live on beyond its TTL by it: a clock that is set back
+    /// makes Redis keep all of them longer, and of one somebody took the expiry
+    /// away.
+    pub(crate) fn prolongs(&self, resource: &str) -> bool {
+        let of = || self.detail.rsplit_once(", taken back").map(|(of, _)| of);
+        self.name == "redis-clock-back"
+            || (self.name == "redis-holder-without-expiry" && of() == Some(resource))
     }
 }

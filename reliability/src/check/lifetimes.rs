@@ -2,7 +2,7 @@
 
 use super::{
     Rule, Surroundings, Violation, at,
-    grants::{Grant, Held},
+    grants::{Grant, Held, shortened_by},
     resource::ResourceHistory,
 };
 use crate::{
@@ -26,7 +26,7 @@ pub(crate) fn check(
     for grant in &history.grants {
         let held = grant.held(history, surroundings);
         for operation in grant.renewals.iter().chain(&grant.unlocks) {
-            ended_early(history, grant, &held, operation, found);
+            ended_early(history, grant, &held, operation, surroundings, found);
             if !grant.is_named_alone {
                 continue;
             }
@@ -72,9 +72,13 @@ fn ended_early(
     grant: &Grant<'_>,
     held: &[Held],
     operation: &Operation,
+    surroundings: Surroundings<'_>,
     found: &mut Vec<Violation>,
 ) {
     if !matches!(operation.known(), Some(Outcome::NotHeld { .. })) {
+        return;
+    }
+    if shortened_by(operation, surroundings).is_some() {
         return;
     }
     let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());
@@ -127,7 +131,7 @@ fn ended_before(
             // What was brought back from an older data set is not revived by
             // leasehold.
             && !surroundings.faults.iter().any(|fault| {
-                fault.replaces_data()
+                fault.brings_back()
                     && fault.until_ns >= grant.invoked_ns()
                     && fault.from_ns <= operation.completed_ns()
             })
@@ -144,12 +148,10 @@ fn expired_by(
 ) -> Option<u64> {
     let is_exact = match surroundings.backend {
         Backend::Memory => true,
-        // A clock that is set back makes it keep all of them longer, and by
-        // hand the expiry of one was taken away.
         Backend::Redis => !surroundings.faults.iter().any(|fault| {
-            fault.name.contains("clock")
-                || (fault.name.contains("without-expiry")
-                    && fault.detail.split(',').next() == Some(history.name))
+            fault.prolongs(history.name)
+                && fault.until_ns >= grant.invoked_ns()
+                && fault.from_ns <= operation.completed_ns()
         }),
         Backend::Etcd => false,
     };

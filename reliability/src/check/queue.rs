@@ -8,7 +8,7 @@
 
 use super::{Rule, Surroundings, Violation, at, resource::ResourceHistory};
 use crate::{
-    history::{Call, Operation, Outcome},
+    history::{Call, LAST_WAITS, Operation, Outcome},
     world::Backend,
 };
 
@@ -41,6 +41,20 @@ pub(crate) fn check(
                     at(history, second.completed_ns()),
                 ),
                 calls: vec![first.invocation.id, second.invocation.id],
+            });
+        }
+    }
+    for wait in history.waits().filter(|wait| wait.invocation.process == LAST_WAITS) {
+        // What it may still have to wait for is looked at below.
+        let came_to_an_end = wait.granted().is_some()
+            || wait.known() == Some(&Outcome::WaitDeadline)
+            || !surroundings.calm(wait.invoked_ns(), ended_ns(wait));
+        if !came_to_an_end {
+            found.push(Violation {
+                rule: Rule::Served,
+                resource: history.name.into(),
+                what: format!("once all was well again a wait came to {:?}", wait.completion),
+                calls: vec![wait.invocation.id],
             });
         }
     }

@@ -3,7 +3,7 @@
 use crate::{
     check::{Rule, check},
     faults::{Injected, Voids},
-    history::{Acquisition, Call, Granted, Invocation, Operation, Outcome},
+    history::{Acquisition, Call, Granted, Invocation, LAST_WAITS, Operation, Outcome},
     world::Backend,
 };
 
@@ -99,9 +99,35 @@ impl Story {
         self
     }
 
-    pub(super) fn fault(mut self, from_ms: u64, to_ms: u64, voids: Voids) -> Self {
+    /// A call of the process that waits for every resource once more.
+    pub(super) fn last(
+        mut self,
+        from_ms: u64,
+        to_ms: u64,
+        call: Call,
+        outcome: Outcome,
+    ) -> Self {
+        self = self.call(from_ms, to_ms, call, outcome);
+        if let Some(last) = self.operations.last_mut() {
+            last.invocation.process = LAST_WAITS;
+        }
+        self
+    }
+
+    pub(super) fn fault(self, from_ms: u64, to_ms: u64, voids: Voids) -> Self {
+        self.fault_called("some-fault", from_ms, to_ms, voids)
+    }
+
+    /// A fault of the catalogue, on `r` if it is on a resource.
+    pub(super) fn fault_called(
+        mut self,
+        name: &str,
+        from_ms: u64,
+        to_ms: u64,
+        voids: Voids,
+    ) -> Self {
         let (from_ns, until_ns) = (ns(from_ms), ns(to_ms));
-        let (name, detail) = ("some-fault".into(), String::new());
+        let (name, detail) = (name.into(), "r, taken back".into());
         self.faults.push(Injected { name, detail, from_ns, until_ns, voids });
         self
     }

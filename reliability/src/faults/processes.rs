@@ -21,6 +21,8 @@ pub(super) async fn inject(
         if world.backend() == Backend::Memory { Voids::Grants } else { Voids::Nothing };
     let number = rng.usize(0..world.leaseholds.len());
     let leasehold = &mut world.leaseholds[number];
+    // What crashed is not to pass for what this is about to end.
+    leasehold.has_not_crashed()?;
     match name {
         "leasehold-killed" => {
             let down = duration_ms(rng, 0..=1_500);

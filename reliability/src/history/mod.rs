@@ -16,6 +16,10 @@ pub use files::{Log, read_folder};
 /// nobody listened.
 pub const NOT_SENT: &str = "NOT_SENT";
 
+/// The number of the process that waits for every resource once more when all
+/// faults are over.
+pub const LAST_WAITS: u32 = 0;
+
 /// A line of a client's file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     client::{Caller, lock_store},
     faults::{self, Injected},
-    history::{Acquisition, Call, Log, Outcome, read_folder},
+    history::{Acquisition, Call, LAST_WAITS, Log, Outcome, read_folder},
     world::World,
 };
 
@@ -98,10 +98,12 @@ async fn inject_all(
             return Ok(());
         }
         let name = plan.faults[rng.usize(..plan.faults.len())];
+        // How much a fault draws hangs on what it finds: the next ones do not.
+        let mut of_fault = rng.fork();
         let fault: Injected = if clients::FAULTS.contains(&name) {
-            clients.inject(name, rng).await?
+            clients.inject(name, &mut of_fault).await?
         } else {
-            timeout(FAULT_MAX, faults::inject(world, name, rng))
+            timeout(FAULT_MAX, faults::inject(world, name, &mut of_fault))
                 .await
                 .with_context(|| format!("the fault {name} does not end"))??
         };
@@ -110,14 +112,15 @@ async fn inject_all(
 }
 
 /// Waits for every resource once more: whatever was left on it must end, and
-/// nobody else wants it. Recorded as process 0.
+/// nobody else wants it. Recorded as
+/// process [`LAST_WAITS`].
 async fn wait_for_everything(sockets: &[PathBuf], folder: &Path) -> anyhow::Result<()> {
     let mut names: Vec<_> =
         read_folder(folder)?.into_iter().map(|op| op.invocation.resource).collect();
     names.sort_unstable();
     names.dedup();
-    let log = Arc::new(Log::append(&folder.join("history-0.jsonl"))?);
-    let ids = Caller::ids(0);
+    let log = Arc::new(Log::append(&folder.join(format!("history-{LAST_WAITS}.jsonl")))?);
+    let ids = Caller::ids(LAST_WAITS);
     let stores: Vec<_> = sockets.iter().map(|socket| lock_store(socket)).collect();
     let waits = names.into_iter().zip(0..).map(|(name, client)| {
         let store = stores[client as usize % stores.len()].clone();

@@ -72,9 +72,21 @@ impl Leasehold {
         self.process.id()
     }
 
-    /// Starts it, if it does not run.
+    /// Starts it, if it does not run. That it ended by itself is an error.
     pub fn start(&mut self) -> anyhow::Result<()> {
+        self.has_not_crashed()?;
         self.process.start()
+    }
+
+    /// Fails if it ended although nobody ended it.
+    pub fn has_not_crashed(&mut self) -> anyhow::Result<()> {
+        let log = self.process.log().display().to_string();
+        match self.process.ended_by_itself() {
+            Some(status) => {
+                anyhow::bail!("{} ended by itself with {status}; its log is {log}", self.name)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether it has not ended.

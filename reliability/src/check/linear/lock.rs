@@ -3,12 +3,17 @@
 use std::collections::HashMap;
 
 use super::{
-    super::{Surroundings, grants::safe_ns, resource::ResourceHistory},
+    super::{
+        Surroundings,
+        grants::{safe_ns, shortened_by},
+        resource::ResourceHistory,
+    },
     search::{Object, Step},
 };
 use crate::{
     faults::Voids,
     history::{Call, Operation, Outcome},
+    world::Backend,
 };
 
 /// What the lock object is at an instant.
@@ -27,6 +32,8 @@ enum Holder {
         /// What started its TTL last.
         term: usize,
     },
+    /// A fault put something there that is nobody's grant.
+    Foreign,
     /// A fault left nobody knows what.
     Anything,
 }
@@ -56,16 +63,22 @@ pub(super) enum Kind {
     Locked,
     /// Whoever held no longer does.
     Force,
-    /// The lock ID does not hold: somebody saw to it. Of a force it says nothing.
-    Over { lock_id: Option<usize> },
+    /// Somebody held, which a force was aimed at; who ended it is open.
+    Aimed,
+    /// The lock ID did not hold; who ended its grant is open.
+    Over { lock_id: usize },
     /// Nobody held.
     ForceNotHeld,
     /// The TTL that this started is over.
     Expire { term: usize },
     /// leasehold undid what nobody was told of.
     Undo { grant: usize },
-    /// A fault may have ended the grant.
-    Lose,
+    /// A fault may have ended the grant, and the order of tokens.
+    Lose { tokens: bool },
+    /// A fault may have put something of its own in the grant's place.
+    Replace,
+    /// What a fault put there may have gone again.
+    TakeBack,
     /// A fault may have changed everything, tokens too.
     Void { tokens: bool },
 }
@@ -76,12 +89,16 @@ impl Object for State {
     fn only_looks(kind: &Kind) -> bool {
         matches!(
             kind,
-            Kind::NotHeld { .. } | Kind::Locked | Kind::ForceNotHeld | Kind::Over { .. }
+            Kind::NotHeld { .. }
+                | Kind::Locked
+                | Kind::ForceNotHeld
+                | Kind::Aimed
+                | Kind::Over { .. }
         )
     }
 
     fn step(&self, kind: &Kind) -> Option<Self> {
-        use Holder::{Anything, Free, Held};
+        use Holder::{Anything, Foreign, Free, Held};
         let to = |holder| Some(Self { holder, last_token: self.last_token });
         match (*kind).clone() {
             Kind::Acquire { named, token, term } => {
@@ -93,6 +110,7 @@ impl Object for State {
                         return to(Held { grant, term });
                     }
                     Held { grant, .. } if !finds(grant) => return None,
+                    Foreign => return None,
                     Anything if named.request_id.is_some() && token <= self.last_token => {
                         return to(Held { grant: named, term });
                     }
@@ -125,6 +143,7 @@ impl Object for State {
             Kind::NotHeld { lock_id, other_holds } => {
                 let fits = match self.holder {
                     Free => other_holds != Some(true),
+                    Foreign => other_holds != Some(false),
                     Held { grant, .. } => {
                         grant.lock_id != Some(lock_id) && other_holds != Some(false)
                     }
@@ -132,13 +151,11 @@ impl Object for State {
                 };
                 fits.then(|| self.clone())
             }
-            Kind::Locked => (self.holder != Free).then(|| self.clone()),
+            Kind::Locked | Kind::Aimed => (self.holder != Free).then(|| self.clone()),
             Kind::Force => (self.holder != Free).then_some(()).and_then(|()| to(Free)),
             Kind::Over { lock_id } => {
-                let holds = match self.holder {
-                    Held { grant, .. } => lock_id.is_some() && grant.lock_id == lock_id,
-                    Free | Anything => false,
-                };
+                let holds = matches!(self.holder, Held { grant, .. }
+                    if grant.lock_id == Some(lock_id));
                 (!holds).then(|| self.clone())
             }
             Kind::ForceNotHeld => matches!(self.holder, Free | Anything).then(|| self.clone()),
@@ -150,8 +167,17 @@ impl Object for State {
                 Held { grant, .. } if grant.grant == undone => to(Free),
                 _ => None,
             },
-            Kind::Lose => match self.holder {
+            Kind::Lose { tokens } => match self.holder {
+                _ if tokens => Some(Self { holder: Free, last_token: 0 }),
                 Held { .. } => to(Free),
+                _ => None,
+            },
+            Kind::Replace => match self.holder {
+                Held { .. } => to(Foreign),
+                _ => None,
+            },
+            Kind::TakeBack => match self.holder {
+                Foreign => to(Free),
                 _ => None,
             },
             Kind::Void { tokens } => {
@@ -178,15 +204,25 @@ pub(super) fn steps(
         of_call(history, surroundings, operation, place, &mut numbers, &mut steps);
     }
     for fault in surroundings.faults {
-        let kind = match &fault.voids {
-            Voids::Nothing => continue,
-            Voids::GrantOf(resource) if resource == history.name => Kind::Lose,
-            Voids::GrantOf(_) => continue,
-            Voids::Grants => Kind::Void { tokens: false },
-            Voids::GrantsAndTokens => Kind::Void { tokens: true },
-        };
         let (from_ns, until_ns) = (fault.from_ns, fault.until_ns);
-        steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
+        let mut push = |kind, until_ns| {
+            steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
+        };
+        let tokens = fault.voids == Voids::GrantsAndTokens;
+        match &fault.voids {
+            Voids::Nothing => {}
+            Voids::GrantOf(resource) if resource == history.name => {
+                push(Kind::Lose { tokens }, until_ns);
+                if fault.puts_its_own() {
+                    push(Kind::Replace, until_ns);
+                    // By force too, or by its own expiry.
+                    push(Kind::TakeBack, u64::MAX);
+                }
+            }
+            Voids::GrantOf(_) => {}
+            _ if fault.brings_back() => push(Kind::Void { tokens }, until_ns),
+            Voids::Grants | Voids::GrantsAndTokens => push(Kind::Lose { tokens }, until_ns),
+        }
     }
     steps.sort_by_key(|step| step.from_ns);
     steps
@@ -221,10 +257,9 @@ fn of_call<'a>(
         let call = Some(operation.invocation.id);
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });
     };
-    let mut is_retried = false;
-    // An unlock whose first reply was lost is answered with success once the
-    // grant is over, whoever ended it meanwhile.
-    let is_troubled = !surroundings.calm(from_ns, until_ns);
+    let mut is_retried = given_back(surroundings, operation);
+    let mut handed_over = false;
+    let is_repeated = perhaps_repeated(surroundings, operation);
     let mut also = None;
     let started_ttl_ns = match (&operation.invocation.call, operation.known()) {
         (Call::Try(asked) | Call::Lock { acquisition: asked, .. }, outcome) => {
@@ -235,13 +270,9 @@ fn of_call<'a>(
                     let grant = numbers.grants[&operation.invocation.id];
                     let named = Named { grant, lock_id, request_id };
                     push(Kind::Acquire { named, token: granted.token, term: place });
-                    is_retried = granted.waited_ns >= granted.ttl_ns
+                    handed_over = perhaps_forced_from(history, surroundings, operation);
+                    is_retried |= granted.waited_ns >= granted.ttl_ns
                         && !surroundings.calm(from_ns, until_ns);
-                    // What was handed over to a waiter may be forced away
-                    // before it is told; it then waits on.
-                    is_retried |= history.forces().any(|force| {
-                        force.invoked_ns() <= until_ns && force.completed_ns() >= from_ns
-                    });
                     Some(granted.waited_ns + safe_ns(granted.ttl_ns))
                 }
                 Some(Outcome::Locked) => {
@@ -288,8 +319,8 @@ fn of_call<'a>(
                 Some(Outcome::NotHeld { held }) => {
                     push(Kind::NotHeld { lock_id, other_holds: *held });
                 }
-                Some(Outcome::Unlocked) if is_troubled => {
-                    push(Kind::Over { lock_id: Some(lock_id) });
+                Some(Outcome::Unlocked) if is_repeated => {
+                    push(Kind::Over { lock_id });
                     also = Some(Kind::Unlock { lock_id });
                 }
                 Some(Outcome::Unlocked) | None => push(Kind::Unlock { lock_id }),
@@ -300,8 +331,8 @@ fn of_call<'a>(
         (Call::Force, outcome) => {
             match outcome {
                 Some(Outcome::NotHeld { .. }) => push(Kind::ForceNotHeld),
-                Some(Outcome::Unlocked) if is_troubled => {
-                    push(Kind::Over { lock_id: None });
+                Some(Outcome::Unlocked) if is_repeated => {
+                    push(Kind::Aimed);
                     also = Some(Kind::Force);
                 }
                 Some(Outcome::Unlocked) | None => push(Kind::Force),
@@ -314,21 +345,75 @@ fn of_call<'a>(
         let call = Some(operation.invocation.id);
         steps.push(Step { kind, from_ns, until_ns, is_optional: true, call });
     }
+    if handed_over {
+        // Only a force ends it.
+        let grant = usize::MAX;
+        let named = Named { grant, lock_id: None, request_id: None };
+        let kind = Kind::AcquireUntold { named, term: grant };
+        steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
+    }
     let mut perhaps = |kind, from_ns| {
         let (until_ns, is_optional, call) = (u64::MAX, true, None);
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });
     };
     if is_retried {
         // The reply to its first try may have been lost, and the grant of that
-        // been over before the second.
+        // been over before the second; or it was granted and gave it back.
         let grant = usize::MAX;
         let named = Named { grant, lock_id: None, request_id: None };
         perhaps(Kind::AcquireUntold { named, term: grant }, from_ns);
         perhaps(Kind::Undo { grant }, from_ns);
     }
+    if let (Call::Renew { lock_id, .. }, Some(ended_ns)) =
+        (&operation.invocation.call, shortened_by(operation, surroundings))
+    {
+        perhaps(Kind::Renew { lock_id: numbers.of(lock_id), term: place }, from_ns);
+        perhaps(Kind::Expire { term: place }, ended_ns);
+    }
     if let Some(ttl_ns) = started_ttl_ns {
         perhaps(Kind::Expire { term: place }, from_ns.saturating_add(ttl_ns));
     }
+}
+
+/// Whether the first reply to an unlock may have been lost: on etcd it is then
+/// answered with success once the grant is over, whoever ended it meanwhile. On
+/// Redis that outcome is unknown, and in memory there is no reply to lose.
+fn perhaps_repeated(surroundings: Surroundings<'_>, operation: &Operation) -> bool {
+    surroundings.backend == Backend::Etcd
+        && surroundings.faults.iter().any(|fault| {
+            fault.loses_replies()
+                && fault.from_ns <= operation.completed_ns()
+                && fault.until_ns >= operation.invoked_ns()
+        })
+}
+
+/// Whether a wait may have been handed the lock before it was granted it: Redis
+/// hands over before the waiter has confirmed, and if that is forced from it, it
+/// waits on.
+fn perhaps_forced_from(
+    history: &ResourceHistory<'_>,
+    surroundings: Surroundings<'_>,
+    operation: &Operation,
+) -> bool {
+    surroundings.backend == Backend::Redis
+        && matches!(operation.invocation.call, Call::Lock { .. })
+        && history.forces().any(|force| {
+            force.invoked_ns() <= operation.completed_ns()
+                && force.completed_ns() >= operation.invoked_ns()
+        })
+}
+
+/// Whether a wait during a fault may have been granted the lock and have given
+/// it back before it was answered, or have lost it before it knew.
+fn given_back(surroundings: Surroundings<'_>, operation: &Operation) -> bool {
+    let may_have = match operation.known() {
+        Some(Outcome::WaitDeadline | Outcome::Unavailable) => true,
+        Some(Outcome::Granted(_)) => surroundings.backend == Backend::Redis,
+        _ => false,
+    };
+    may_have
+        && matches!(operation.invocation.call, Call::Lock { .. })
+        && !surroundings.calm(operation.invoked_ns(), operation.completed_ns())
 }
 
 /// Whether a waiter can have been in the queue while the try was under way.

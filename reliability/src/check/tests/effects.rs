@@ -51,3 +51,33 @@ fn an_answer_that_is_late_is_found() {
     );
     assert!(story().call(0, 7_999, tries(), unknown()).rules().is_empty());
 }
+
+#[test]
+fn a_grant_under_another_name_than_was_brought_is_found() {
+    assert_eq!(story().call(0, 1, tries_with("x"), granted("y", 1)).rules(), [Answers]);
+    assert!(story().call(0, 1, tries_with("x"), granted("x", 1)).rules().is_empty());
+}
+
+#[test]
+fn a_lock_id_that_leasehold_made_twice_is_found() {
+    let story_of = |call: fn() -> Call| {
+        story()
+            .call(0, 1, call(), granted("a", 1))
+            .call(2, 3, unlocks("a"), Outcome::Unlocked)
+            .call(4, 5, call(), granted("a", 2))
+    };
+    assert_eq!(story_of(tries).rules(), [Answers]);
+    assert!(story_of(|| tries_with("a")).rules().is_empty(), "who brings it may repeat it");
+}
+
+#[test]
+fn a_code_without_a_reason_is_found_unless_a_transport_gives_it() {
+    let answered =
+        |why: &str| story().call(0, 1, tries(), Outcome::Unknown(why.into())).rules();
+    for why in ["Unimplemented: no", "InvalidArgument: x", "INTERNAL"] {
+        assert_eq!(answered(why), [Answers], "{why}");
+    }
+    for why in ["Unavailable: gone", "Cancelled: ", "Unknown: h2", "no answer", "cancelled"] {
+        assert!(answered(why).is_empty(), "{why}");
+    }
+}

@@ -224,7 +224,7 @@ fn what_an_older_data_set_brought_back_is_not_revived() {
     let story = story()
         .call(0, 1, tries(), granted("a", 1))
         .call(100, 110, unlocks("a"), Outcome::Unlocked)
-        .fault(120, 130, Voids::GrantsAndTokens)
+        .fault_called("etcd-restored", 120, 130, Voids::GrantsAndTokens)
         .call(140, 141, renews("a"), renewed());
     assert!(story.rules().is_empty());
 }
@@ -236,4 +236,48 @@ fn a_grant_that_was_found_again_is_one_grant() {
         .call(100, 101, repeats("q"), granted("a", 1))
         .call(1_020, 1_021, renews("a"), not_held());
     assert_eq!(story.rules(), [WholeTtl], "its TTL was started again");
+}
+
+#[test]
+fn what_was_flushed_stays_gone() {
+    let story_of = |voids| {
+        on(Backend::Redis)
+            .call(0, 1, tries(), granted("a", 1))
+            .call(100, 110, unlocks("a"), Outcome::Unlocked)
+            .fault_called("redis-flushed", 120, 130, voids)
+            .call(140, 141, renews("a"), renewed())
+    };
+    assert_eq!(story_of(Voids::Grants).rules(), [NoRevival]);
+    assert_eq!(story_of(Voids::GrantsAndTokens).rules(), [NoRevival]);
+}
+
+#[test]
+fn only_a_fault_of_its_own_time_prolongs_a_grant() {
+    for name in ["redis-clock-back", "redis-holder-without-expiry"] {
+        let story_of = |from, to| {
+            on(Backend::Redis)
+                .fault_called(name, from, to, Voids::Nothing)
+                .call(100, 101, tries(), granted("a", 1))
+                .call(1_500, 1_501, renews("a"), renewed())
+                .rules()
+        };
+        assert!(story_of(200, 1_900).is_empty(), "{name}");
+        assert_eq!(story_of(10, 20), [NoRevival], "{name}");
+        assert_eq!(story_of(1_600, 1_700), [NoRevival], "{name}");
+    }
+}
+
+#[test]
+fn a_renewal_that_was_tried_twice_may_itself_have_ended_the_grant() {
+    let shorter = Call::Renew { lock_id: "a".into(), ttl_ms: 300 };
+    let story_of = |fault_at, over| {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .fault(fault_at, fault_at + 10, Voids::Nothing)
+            .call(100, over, shorter.clone(), not_held())
+            .all_rules()
+    };
+    assert!(story_of(150, 800).is_empty());
+    assert!(story_of(900, 800).contains(&WholeTtl), "no reply was lost");
+    assert!(story_of(150, 300).contains(&WholeTtl), "it was too quick for a second try");
 }

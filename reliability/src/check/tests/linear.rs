@@ -4,12 +4,13 @@ use crate::{
     check::{
         Rule::Linearizable,
         story::{
-            Story, granted, not_held, renewed, renews, repeats, story, tries, tries_with,
+            Story, granted, not_held, on, renewed, renews, repeats, story, tries, tries_with,
             unknown, unlocks, waits,
         },
     },
     faults::Voids,
     history::{Call, Outcome},
+    world::Backend,
 };
 
 fn is_linearizable(story: &Story) -> bool {
@@ -119,12 +120,91 @@ fn lost_data_leaves_nobody_knows_what() {
 
 #[test]
 fn two_calls_that_each_ended_the_one_grant_are_found_unless_a_reply_was_lost() {
-    let both = || {
-        story()
+    let both = |backend, fault, at| {
+        on(backend)
             .call(0, 1, tries(), granted("a", 1))
             .call(10, 20, unlocks("a"), Outcome::Unlocked)
             .call(11, 21, Call::Force, Outcome::Unlocked)
+            .fault_called(fault, at, at + 10, Voids::Nothing)
     };
-    assert!(!is_linearizable(&both()));
-    assert!(is_linearizable(&both().fault(5, 15, Voids::Nothing)));
+    for fault in ["network-replies-lost", "etcd-leader-killed", "leasehold-suspended"] {
+        assert!(is_linearizable(&both(Backend::Etcd, fault, 5)), "{fault}");
+        assert!(!is_linearizable(&both(Backend::Etcd, fault, 30)), "{fault} came after them");
+        assert!(!is_linearizable(&both(Backend::Redis, fault, 5)), "Redis says unknown");
+        assert!(!is_linearizable(&both(Backend::Memory, fault, 5)), "there is none to lose");
+    }
+    for fault in ["client-suspended", "etcd-compacted"] {
+        assert!(!is_linearizable(&both(Backend::Etcd, fault, 5)), "{fault} loses none");
+    }
+}
+
+#[test]
+fn what_is_put_in_a_grants_place_holds_until_it_is_taken_back() {
+    let story = |name, late| {
+        let told = Outcome::NotHeld { held: Some(true) };
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .fault_called(name, 10, 300, Voids::GrantOf("r".into()))
+            .call(100, 101, renews("a"), told)
+            .call(late, late + 1, tries(), Outcome::Locked)
+            .call(400, 401, tries(), granted("b", 2))
+            .call(402, 403, renews("a"), not_held())
+    };
+    assert!(is_linearizable(&story("redis-holder-replaced", 200)));
+    assert!(is_linearizable(&story("redis-holder-of-wrong-type", 200)));
+    assert!(!is_linearizable(&story("redis-holder-deleted", 200)));
+}
+
+#[test]
+fn what_is_put_in_a_grants_place_is_not_unlocked_by_its_holder() {
+    let story = story()
+        .call(0, 1, tries(), granted("a", 1))
+        .fault_called("redis-holder-replaced", 10, 300, Voids::GrantOf("r".into()))
+        .call(100, 101, renews("a"), Outcome::NotHeld { held: Some(true) })
+        .call(200, 201, unlocks("a"), Outcome::Unlocked);
+    assert!(!is_linearizable(&story));
+}
+
+#[test]
+fn what_a_flush_took_is_not_renewed_after_it_was_missed() {
+    let story = |name| {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .fault_called(name, 10, 20, Voids::Grants)
+            .call(30, 31, renews("a"), not_held())
+            .call(40, 41, renews("a"), renewed())
+    };
+    assert!(!is_linearizable(&story("redis-flushed")));
+    assert!(is_linearizable(&story("etcd-restored-bumped")), "nobody knows what is back");
+}
+
+#[test]
+fn what_is_handed_over_may_be_forced_before_its_waiter_knows() {
+    let story_of = |backend, force_at| {
+        on(backend)
+            .call(0, 1, tries(), granted("a", 1))
+            .call(10, 90, waits(1_000), granted("b", 3))
+            .call(20, 22, unlocks("a"), Outcome::Unlocked)
+            .call(force_at, force_at + 1, Call::Force, Outcome::Unlocked)
+            .call(100, 101, renews("b"), renewed())
+    };
+    assert!(is_linearizable(&story_of(Backend::Redis, 30)));
+    assert!(!is_linearizable(&story_of(Backend::Memory, 30)), "it grants in one step");
+    assert!(!is_linearizable(&story_of(Backend::Redis, 95)), "it ended the grant itself");
+}
+
+#[test]
+fn a_wait_may_have_given_a_grant_back_where_something_was_wrong() {
+    let story_of = |outcome: Outcome, fault_at| {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .fault(fault_at, fault_at + 10, Voids::Nothing)
+            .call(10, 500, waits(540), outcome)
+            .call(20, 22, unlocks("a"), Outcome::Unlocked)
+            .call(100, 101, unlocks("a"), Outcome::NotHeld { held: Some(true) })
+    };
+    for outcome in [Outcome::WaitDeadline, Outcome::Unavailable] {
+        assert!(is_linearizable(&story_of(outcome.clone(), 30)));
+        assert!(!is_linearizable(&story_of(outcome, 600)), "nothing was wrong");
+    }
 }

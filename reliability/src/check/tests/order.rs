@@ -178,3 +178,19 @@ fn a_wait_that_ends_long_before_its_deadline_is_found() {
     assert_eq!(story().call(0, 940, waits(1_000), Outcome::WaitDeadline).rules(), [Served]);
     assert!(story().call(0, 951, waits(1_000), Outcome::WaitDeadline).rules().is_empty());
 }
+
+#[test]
+fn a_wait_that_fails_once_all_is_well_again_is_found() {
+    let failed = [Outcome::Unavailable, unknown(), Outcome::Refused("OVERLOADED".into())];
+    for outcome in failed {
+        let story = story().last(10, 20, waits(15_000), outcome.clone());
+        assert_eq!(story.rules(), [Served], "{outcome:?}");
+        let earlier = story_of_one(outcome);
+        assert!(earlier.rules().is_empty(), "the backend may have been gone");
+    }
+    assert!(story().last(10, 20, waits(15_000), granted("a", 1)).rules().is_empty());
+}
+
+fn story_of_one(outcome: Outcome) -> Story {
+    story().call(10, 20, waits(15_000), outcome)
+}
