@@ -251,8 +251,8 @@ fn of_call<'a>(
     numbers: &mut Numbers<'a>,
     steps: &mut Vec<Step<Kind>>,
 ) {
-    let is_optional = operation.known().is_none();
     let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());
+    let is_optional = operation.known().is_none();
     let mut push = |kind| {
         let call = Some(operation.invocation.id);
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });

@@ -208,3 +208,19 @@ fn a_wait_may_have_given_a_grant_back_where_something_was_wrong() {
         assert!(!is_linearizable(&story_of(outcome, 600)), "nothing was wrong");
     }
 }
+
+#[test]
+fn a_force_whose_reply_was_lost_may_find_its_aim_gone() {
+    let story_of = |backend, force_from, fault_at| {
+        on(backend)
+            .call(0, 1, tries(), granted("a", 1))
+            .fault_called("network-replies-lost", fault_at, fault_at + 10, Voids::Nothing)
+            .call(10, 30, unlocks("a"), Outcome::Unlocked)
+            .call(force_from, 500, Call::Force, Outcome::Unlocked)
+    };
+    assert!(is_linearizable(&story_of(Backend::Etcd, 20, 100)));
+    assert!(!is_linearizable(&story_of(Backend::Etcd, 20, 600)), "no reply was lost");
+    assert!(!is_linearizable(&story_of(Backend::Etcd, 40, 100)), "it was aimed at nothing");
+    assert!(!is_linearizable(&story_of(Backend::Redis, 20, 100)), "Redis says unknown");
+    assert!(!is_linearizable(&story_of(Backend::Memory, 20, 100)), "there is none to lose");
+}
