@@ -118,10 +118,11 @@ fn not_in_the_contract(
         Outcome::Locked => matches!(call, Call::Try(_)),
         Outcome::WaitDeadline => matches!(call, Call::Lock { .. }),
         Outcome::Unavailable => true,
-        // Somebody put what is no lock in the lock's place.
+        // What somebody put there is no lock, which the caller is told.
         Outcome::Refused(reason) if reason == "INVALID_REQUEST" => {
             surroundings.faults.iter().any(|fault| {
-                fault.voids_grant_of(history.name)
+                fault.name == "redis-holder-of-wrong-type"
+                    && fault.voids_grant_of(history.name)
                     && fault.from_ns <= *at_ns
                     && fault.until_ns >= operation.invoked_ns()
             })

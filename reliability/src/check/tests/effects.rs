@@ -81,3 +81,16 @@ fn a_code_without_a_reason_is_found_unless_a_transport_gives_it() {
         assert!(answered(why).is_empty(), "{why}");
     }
 }
+
+#[test]
+fn a_key_of_another_type_is_no_valid_name_while_it_is_there() {
+    let story_of = |name, at| {
+        story()
+            .fault_called(name, 10, 20, Voids::GrantOf("r".into()))
+            .call(at, at + 5, tries(), Outcome::Refused("INVALID_REQUEST".into()))
+            .rules()
+    };
+    assert!(story_of("redis-holder-of-wrong-type", 12).is_empty());
+    assert_eq!(story_of("redis-holder-of-wrong-type", 22), [Answers]);
+    assert_eq!(story_of("redis-holder-replaced", 12), [Answers]);
+}
