@@ -128,6 +128,14 @@ impl<'a> Grant<'a> {
                 until_ns = until_ns.min(from_ns + safe_ns(other.ttl_ns));
             }
         }
+        for renewal in &self.renewals {
+            if let Some(ended_ns) = shortened_by(renewal, surroundings)
+                && renewal.completed_ns() > term.counted_from_ns
+            {
+                let later_ns = term.counted_from_ns.saturating_sub(renewal.invoked_ns());
+                until_ns = until_ns.min(ended_ns + later_ns);
+            }
+        }
         for unlock in self.unlocks.iter().filter(|unlock| !unlock.did_nothing()) {
             // One that was answered before this term began ended something
             // else, or the term is a revival, which is another rule's.

@@ -2,7 +2,7 @@
 
 use super::{
     Rule, Surroundings, Violation, at,
-    grants::{Grant, Held, shortened_by},
+    grants::{Grant, Held},
     resource::ResourceHistory,
 };
 use crate::{
@@ -26,7 +26,7 @@ pub(crate) fn check(
     for grant in &history.grants {
         let held = grant.held(history, surroundings);
         for operation in grant.renewals.iter().chain(&grant.unlocks) {
-            ended_early(history, grant, &held, operation, surroundings, found);
+            ended_early(history, grant, &held, operation, found);
             if !grant.is_named_alone {
                 continue;
             }
@@ -72,13 +72,9 @@ fn ended_early(
     grant: &Grant<'_>,
     held: &[Held],
     operation: &Operation,
-    surroundings: Surroundings<'_>,
     found: &mut Vec<Violation>,
 ) {
     if !matches!(operation.known(), Some(Outcome::NotHeld { .. })) {
-        return;
-    }
-    if shortened_by(operation, surroundings).is_some() {
         return;
     }
     let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());

@@ -281,3 +281,20 @@ fn a_renewal_that_was_tried_twice_may_itself_have_ended_the_grant() {
     assert!(story_of(900, 800).contains(&WholeTtl), "no reply was lost");
     assert!(story_of(150, 300).contains(&WholeTtl), "it was too quick for a second try");
 }
+
+#[test]
+fn what_follows_a_renewal_that_ended_the_grant_is_right_too() {
+    let shorter = Call::Renew { lock_id: "a".into(), ttl_ms: 300 };
+    let story_of = |next_at, fault_at| {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .fault(fault_at, fault_at + 10, Voids::Nothing)
+            .call(100, 800, shorter.clone(), not_held())
+            .call(next_at, next_at + 10, tries(), granted("b", 2))
+            .call(810, 820, unlocks("a"), not_held())
+            .all_rules()
+    };
+    assert!(story_of(500, 150).is_empty());
+    assert!(story_of(200, 150).contains(&OneHolder), "that was before it ended");
+    assert!(story_of(500, 900).contains(&OneHolder), "no reply was lost");
+}
