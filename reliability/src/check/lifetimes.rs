@@ -118,7 +118,8 @@ fn ended_before(
     let successors = history
         .grants
         .iter()
-        .filter(|other| other.token > grant.token)
+        // One that was there before is none, whatever its token.
+        .filter(|other| other.token > grant.token && other.completed_ns() >= grant.invoked_ns())
         .map(|other| (other.completed_ns(), format!("token {} was granted", other.token)));
     let expiry = expired_by(history, grant, operation, surroundings)
         .map(|expired_ns| (expired_ns, "its TTL was over".to_owned()));

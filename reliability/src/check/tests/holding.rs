@@ -2,7 +2,7 @@
 
 use crate::{
     check::{
-        Rule::{NoRevival, OneHolder, OwnUnlock, WholeTtl},
+        Rule::{NoRevival, OneHolder, OwnUnlock, TokensRise, WholeTtl},
         story::{
             granted, not_held, on, renewed, renews, repeats, story, tries, unknown, unlocks,
             waits,
@@ -297,4 +297,19 @@ fn what_follows_a_renewal_that_ended_the_grant_is_right_too() {
     assert!(story_of(500, 150).is_empty());
     assert!(story_of(200, 150).contains(&OneHolder), "that was before it ended");
     assert!(story_of(500, 900).contains(&OneHolder), "no reply was lost");
+}
+
+#[test]
+fn a_grant_with_a_higher_token_that_was_there_before_is_no_successor() {
+    let story_of = |fault_at| {
+        on(Backend::Etcd)
+            .call(0, 1, tries(), granted("b", 9))
+            .fault_called("etcd-restored", fault_at, fault_at + 10, Voids::GrantsAndTokens)
+            .call(100, 110, tries(), granted("a", 4))
+            .call(120, 121, renews("a"), renewed())
+            .call(130, 140, unlocks("a"), Outcome::Unlocked)
+            .all_rules()
+    };
+    assert!(story_of(50).is_empty());
+    assert!(story_of(150).contains(&TokensRise), "nothing took the tokens back");
 }
