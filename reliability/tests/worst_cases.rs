@@ -4,20 +4,22 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
+use etcd_client::GetOptions;
 use leasehold_reliability::{
     proxy::{Conduct, Flow},
     world::{
         Backend, Store, World,
         etcd::EtcdCluster,
+        member::PREFIX,
         probe::{Probe, reason},
         redis::RedisServer,
         wait::eventually,
     },
 };
 use support::start;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 use tonic::Status;
 
 /// Ample for what takes seconds.
@@ -121,8 +123,7 @@ async fn a_snapshot_s_grant_ends_though_its_lease_was_kept_for_reuse() {
     leaves_nothing(world).await;
 }
 
-#[tokio::test]
-async fn a_snapshot_s_waiter_is_passed_over_though_its_session_lives() {
+async fn a_snapshot_s_waiter_is_passed_over(after: Duration) {
     let (mut world, _folder) = start(Backend::Etcd, 1).await;
     let [first, second] = probes(&world).await.try_into().unwrap();
     let (lock_id, _) = first.try_lock("waited-for").await.unwrap();
@@ -134,9 +135,6 @@ async fn a_snapshot_s_waiter_is_passed_over_though_its_session_lives() {
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
     assert!(waiting.await.unwrap().is_err(), "it was held all the while");
     let _ = first.unlock("waited-for", &lock_id).await;
-    all_down(&mut world).await;
-    etcd(&mut world).restore(&snapshot, false).await.unwrap();
-    world.heal().await.unwrap();
     // The second's session stays alive: it has somebody who waits elsewhere.
     let mut elsewhere = JoinSet::new();
     for _ in 0..2 {
@@ -150,10 +148,93 @@ async fn a_snapshot_s_waiter_is_passed_over_though_its_session_lives() {
             }
         });
     }
+    tokio::time::sleep(after).await;
+    restored(&mut world, &snapshot).await;
     let (lock_id, _) = first.lock("waited-for", SOON).await.unwrap();
     first.unlock("waited-for", &lock_id).await.unwrap();
     elsewhere.shutdown().await;
     leaves_nothing(world).await;
+}
+
+#[tokio::test]
+async fn a_snapshot_s_waiter_is_passed_over_though_its_session_lives() {
+    a_snapshot_s_waiter_is_passed_over(Duration::ZERO).await;
+}
+
+/// Its process watches the queue no more, which it did for 5 s.
+#[tokio::test]
+async fn a_snapshot_s_waiter_in_a_queue_that_is_forgotten_is_passed_over() {
+    a_snapshot_s_waiter_is_passed_over(Duration::from_secs(7)).await;
+}
+
+/// The keys below the store's prefix that begin so, with how often each was
+/// written.
+async fn keys(world: &mut World, begin: &str) -> anyhow::Result<Vec<(String, i64)>> {
+    let mut client = etcd(world).client().await?;
+    let options = GetOptions::new().with_prefix();
+    let found = client.get(format!("{PREFIX}/{begin}"), Some(options)).await?;
+    let keys = found.kvs().iter().map(|pair| Ok((pair.key_str()?.to_owned(), pair.version())));
+    keys.collect()
+}
+
+async fn restored(world: &mut World, snapshot: &Path) {
+    all_down(world).await;
+    etcd(world).restore(snapshot, false).await.unwrap();
+    world.heal().await.unwrap();
+}
+
+/// What every wait of a process compared had a higher revision than the data
+/// set that was restored: all of them were unavailable from then on.
+#[tokio::test]
+async fn a_process_waits_again_after_a_snapshot_from_before_its_session_was_fenced() {
+    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let [first, second] = probes(&world).await.try_into().unwrap();
+    first.try_lock("held").await.unwrap();
+    queued(&second, "held").await;
+    let snapshot = etcd(&mut world).snapshot().await.unwrap();
+    // A wait whose entry nobody knows of: whatever comes of it is fenced off.
+    first.lock("held", SOON).await.unwrap();
+    for proxy in &world.leaseholds[1].proxies {
+        proxy.set(Conduct { replies: Flow::Swallow, ..Conduct::default() });
+    }
+    second.lock("held", PASSING).await.unwrap_err();
+    world.heal().await.unwrap();
+    eventually(SOON, "the session is fenced", async || {
+        let sessions = keys(&mut world, "s/").await?;
+        anyhow::ensure!(sessions.iter().any(|(_, written)| *written > 1), "{sessions:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    restored(&mut world, &snapshot).await;
+    first.try_lock("held-now").await.unwrap();
+    let (lock_id, _) = second.lock("held-now", SOON).await.unwrap();
+    second.unlock("held-now", &lock_id).await.unwrap();
+    leaves_nothing(world).await;
+}
+
+/// It took the list that it read anew for one from before its entry.
+#[tokio::test]
+async fn a_waiter_that_a_snapshot_does_not_have_queues_again() {
+    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let [first, second] = probes(&world).await.try_into().unwrap();
+    let snapshot = etcd(&mut world).snapshot().await.unwrap();
+    for _ in 0..200 {
+        first.cycle().await.unwrap();
+    }
+    first.try_lock("later").await.unwrap();
+    let waits = tokio::spawn(async move { second.lock("later", WAIT).await });
+    eventually(SOON, "the entry is put", async || {
+        let keys = keys(&mut world, "r/later/").await?;
+        anyhow::ensure!(keys.len() == 2, "{keys:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    restored(&mut world, &snapshot).await;
+    let served = timeout(SOON, waits).await.expect("it is served soon").unwrap();
+    served.unwrap();
+    world.stop().await;
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ use super::{
     op::{Op, OpError},
     queue::Queues,
     session::{Session, Sessions},
+    sweep,
 };
 use crate::{
     backend::OpenError,
@@ -120,6 +121,7 @@ impl EtcdBackend {
             return Err(core.open_error(failure, with_user));
         }
         core.background.spawn(Arc::clone(&core).purge());
+        core.background.spawn(sweep::keep(Arc::clone(&core)));
         Ok(Self { core, renewals: TaskTracker::new() })
     }
 }
@@ -309,8 +311,8 @@ impl Backend for EtcdBackend {
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
         // In a task of its own: whoever leaves must not leave a lease between
-        // its taking and its use. Late or lone, it can only prolong what is
-        // still held.
+        // its taking and its use. It ends by `until`, and compares the key, so
+        // that late it changes no other grant.
         let (core, renewal) = (Arc::clone(&self.core), renewal.clone());
         let renewing = self.renewals.spawn(async move { core.renew(&renewal, until).await });
         renewing

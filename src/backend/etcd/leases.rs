@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use etcd_client::LeaseTimeToLiveOptions;
 use tokio::{
     sync::{Semaphore, mpsc},
     time::{Instant, interval, sleep, sleep_until, timeout, timeout_at},
@@ -147,6 +148,21 @@ impl Leases {
                 Err(refused) => return Err(refused),
             }
         }
+    }
+
+    /// What lies under a lease.
+    pub(super) async fn keys_under(
+        &self,
+        id: i64,
+        until: Instant,
+    ) -> Result<Vec<String>, Failure> {
+        let link = self.connection.link(until).await?;
+        let options = LeaseTimeToLiveOptions::new().with_keys();
+        let mut client = link.client().lease_client();
+        let asked = client.time_to_live(id, Some(options));
+        let answer = self.connection.answer(&link, until, asked).await?;
+        let utf8 = |key: &Vec<u8>| String::from_utf8(key.clone()).ok();
+        Ok(answer.keys().iter().filter_map(utf8).collect())
     }
 
     /// Grants a lease. One whose answer is lost is left to its TTL: nothing

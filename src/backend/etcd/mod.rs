@@ -10,7 +10,8 @@
 //!    │            │        │
 //!    │         queue ── mirror      who waits, and whose turn it is
 //!    │            │        │
-//!    ├── session  │      grants     what this process itself made
+//!    ├── session ── sweep           its entries that nobody waits with
+//!    │            │      grants     what this process itself made
 //!    ├── leases ──┴── keeper        leases for reuse, one keep-alive stream
 //!    └── committer ── batcher       group commit
 //!             │
@@ -43,6 +44,7 @@ mod replay;
 #[cfg(test)]
 mod schedules;
 mod session;
+mod sweep;
 mod wait;
 mod watch;
 

@@ -1,5 +1,7 @@
 //! The waiters of this process for one resource, and whose turn it is.
 
+mod place;
+
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,6 +16,7 @@ use super::{
     watch,
 };
 use crate::lock::{BackendError, ResourceId};
+pub(super) use place::{Place, Turn};
 
 /// Which limit a full queue has reached.
 pub(super) const FULL: &str = "the resource's limit (maxWaiters) is reached";
@@ -36,6 +39,10 @@ struct State {
     mirror: Mirror,
     /// Whether the mirror is kept up to date.
     live: bool,
+    /// How many lists were begun, and the number of the one that the mirror was
+    /// last filled from.
+    lists_begun: u64,
+    listed: u64,
     /// How often it has not been for too long, and why last: each outage ends
     /// the waits that it met.
     outages: u64,
@@ -50,29 +57,6 @@ struct State {
     /// Entries that may be nobody's. Noted as they come up, so that no event
     /// costs a look at the whole queue.
     suspects: Vec<EntryId>,
-}
-
-/// A waiter's place, given up when dropped. Its entry is then removed by the
-/// watch, unless [`Place::leave`] says that the waiter does so.
-#[derive(Debug)]
-pub(super) struct Place {
-    queue: Arc<Queue>,
-    number: u64,
-    woken: Arc<Notify>,
-    entry: Option<EntryId>,
-    /// How many outages there had been when it was taken.
-    outages: u64,
-}
-
-/// Why a waiter was woken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// It is the first, and nobody holds the resource.
-    Mine,
-    /// Its entry is gone: deleted by somebody, or with its session.
-    Lost,
-    /// etcd has been out of reach for too long.
-    Outage(Arc<str>),
 }
 
 impl Queues {
@@ -107,6 +91,16 @@ impl Queues {
             let state = queue.state();
             state.live && (state.mirror.is_held() || state.mirror.len() > 0)
         })
+    }
+
+    /// The entries that somebody of this process waits with, or puts just now.
+    pub(super) fn entries(&self) -> Vec<(ResourceId, EntryId)> {
+        let queues: Vec<_> = self.queues().values().cloned().collect();
+        let of = |queue: &Arc<Queue>| -> Vec<_> {
+            let state = queue.state();
+            state.entries.keys().map(|entry| (queue.resource.clone(), entry.clone())).collect()
+        };
+        queues.iter().flat_map(of).collect()
     }
 
     /// Forgets a queue nobody waits in; `false` if somebody does.
@@ -150,15 +144,24 @@ impl Queue {
         Ok(Some(Place { queue: Arc::clone(self), number, woken, entry: None, outages }))
     }
 
-    /// Takes over a list; the mirror is live from now on.
+    /// A list is about to be asked for; what had been put by now is in it.
+    pub(super) fn lists(&self) -> u64 {
+        let mut state = self.state();
+        state.lists_begun += 1;
+        state.lists_begun
+    }
+
+    /// Takes over a list, by its number; the mirror is live from now on.
     pub(super) fn listed(
         &self,
+        number: u64,
         revision: u64,
         holder: Option<u64>,
         entries: Vec<(EntryId, u64)>,
     ) {
         let mut state = self.state();
         state.mirror.list(revision, holder, entries);
+        state.listed = number;
         state.live = true;
         let State { leaving, mirror, .. } = &mut *state;
         leaving.retain(|entry| mirror.entered(entry).is_some());
@@ -243,6 +246,8 @@ impl State {
         Self {
             mirror: Mirror::default(),
             live: false,
+            lists_begun: 0,
+            listed: 0,
             outages: 0,
             outage: "etcd is out of reach".into(),
             closed: false,
@@ -267,95 +272,5 @@ impl State {
         {
             self.wake(head);
         }
-    }
-}
-
-impl Place {
-    /// Waits until the mirror is live, so that an entry put from now on will be
-    /// seen in it.
-    pub(super) async fn ready(&self) -> Result<(), Arc<str>> {
-        loop {
-            {
-                let state = self.queue.state();
-                if state.outages > self.outages {
-                    return Err(Arc::clone(&state.outage));
-                }
-                if state.live {
-                    return Ok(());
-                }
-            }
-            self.woken.notified().await;
-        }
-    }
-
-    /// Whether as many wait already, in all processes, as may.
-    pub(super) fn is_full(&self, waiters_max: usize) -> bool {
-        self.queue.state().mirror.len() >= waiters_max
-    }
-
-    /// Names the entry that is about to be put.
-    pub(super) fn enter(&mut self, entry: EntryId) {
-        self.forget_entry(false);
-        self.queue.state().entries.insert(entry.clone(), self.number);
-        self.entry = Some(entry);
-    }
-
-    /// Waits for the turn of the entry, which was put at `entered`.
-    pub(super) async fn turn(&self, entered: u64) -> Turn {
-        loop {
-            if let Some(turn) = self.turn_now(entered) {
-                return turn;
-            }
-            self.woken.notified().await;
-        }
-    }
-
-    /// The holder's key was seen, written at `revision`.
-    pub(super) fn saw_holder(&self, revision: u64) {
-        self.queue.state().mirror.saw_holder(revision);
-    }
-
-    /// Gives the place up; the waiter itself removes its entry, or has.
-    pub(super) fn leave(mut self) {
-        self.forget_entry(true);
-    }
-
-    fn turn_now(&self, entered: u64) -> Option<Turn> {
-        let state = self.queue.state();
-        if state.outages > self.outages {
-            return Some(Turn::Outage(Arc::clone(&state.outage)));
-        }
-        let entry = self.entry.as_ref()?;
-        if !state.live || state.mirror.revision() < entered {
-            return None;
-        }
-        if state.mirror.entered(entry).is_none() {
-            return Some(Turn::Lost);
-        }
-        (state.mirror.head() == Some(entry) && !state.mirror.is_held()).then_some(Turn::Mine)
-    }
-
-    fn forget_entry(&mut self, leaving: bool) {
-        if let Some(entry) = self.entry.take() {
-            let mut state = self.queue.state();
-            state.entries.remove(&entry);
-            // One that the mirror has not seen yet is suspected when it is.
-            if state.mirror.entered(&entry).is_none() {
-                return;
-            }
-            if leaving {
-                state.leaving.insert(entry);
-            } else {
-                state.suspects.push(entry);
-            }
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.forget_entry(false);
-        self.queue.state().places.remove(&self.number);
-        self.queue.stirred.notify_one();
     }
 }

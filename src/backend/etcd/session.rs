@@ -56,6 +56,16 @@ impl Session {
         let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
         EntryId { session: self.id.clone(), seq }
     }
+
+    /// The lease that its entries stand under.
+    pub(super) fn lease_id(&self) -> i64 {
+        self.lease.id
+    }
+
+    /// The key that its entries compare.
+    pub(super) fn key(&self, keys: &Keys) -> String {
+        keys.session(&self.id)
+    }
 }
 
 /// What became of an entry.
@@ -120,6 +130,11 @@ impl Sessions {
         Ok(session)
     }
 
+    /// The session, if there is one.
+    pub(super) async fn kept(&self) -> Option<Arc<Session>> {
+        self.current.lock().await.clone()
+    }
+
     /// Puts an entry unless the session is gone. An answer that is lost is
     /// found out: the entry is fenced off, then looked for.
     pub(super) async fn enter(
@@ -153,9 +168,16 @@ impl Sessions {
                         self.lose(session).await;
                         return Ok(Entered::SessionLost);
                     }
-                    // Fenced meanwhile, for another entry's sake.
                     Some(pair) => {
                         let now = super::acquire::revision(pair.mod_revision());
+                        if now < epoch {
+                            // An older data set was restored: no entry would
+                            // ever be put with what is known of the session.
+                            self.leases.revoke_later(session.lease.id);
+                            self.lose(session).await;
+                            return Ok(Entered::SessionLost);
+                        }
+                        // Fenced meanwhile, for another entry's sake.
                         session.epoch.fetch_max(now, Ordering::AcqRel);
                     }
                 },

@@ -34,6 +34,8 @@ struct Entry {
     key: String,
     /// Since when it stands in the queue.
     entered: u64,
+    /// How many lists of the queue had been begun when that was known.
+    lists_begun: u64,
 }
 
 impl Entry {
@@ -112,7 +114,10 @@ impl Core {
         let key = self.keys.entry(&attempt.resource, &id);
         place.enter(id);
         match self.sessions.enter(&session, &key, attempt.id.to_string(), until).await {
-            Ok(Entered::At(entered)) => Ok(Some(Entry { session, key, entered })),
+            Ok(Entered::At(entered)) => {
+                let lists_begun = place.lists_begun();
+                Ok(Some(Entry { session, key, entered, lists_begun }))
+            }
             Ok(Entered::SessionLost) => Ok(None),
             Err(OpError::Unknown(why)) => Err(Ended {
                 error: BackendError::Unknown(why),
@@ -134,7 +139,7 @@ impl Core {
             let turn = tokio::select! {
                 biased;
                 () = flight.unwanted.cancelled() => return Err(abandoned()),
-                turn = place.turn(entry.entered) => turn,
+                turn = place.turn(entry.entered, entry.lists_begun) => turn,
             };
             match turn {
                 Turn::Mine => match self.promote(attempt, flight, entry).await? {

@@ -4,10 +4,12 @@
 //! for up to 100 ms) and is created before the list is read, so nothing falls
 //! between them. When it is lost or compacted it is opened and listed again.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use etcd_client::{EventType, GetOptions, TxnOp, TxnOpResponse, WatchOptions, WatchResponse};
-use tokio::time::{Instant, sleep_until, timeout};
+use futures_util::FutureExt as _;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::error;
 
 use super::{
     acquire::{as_etcd, revision},
@@ -42,15 +44,25 @@ enum Ended {
     Failed(Arc<str>),
 }
 
-/// Keeps the queue's mirror until nobody waits.
+/// Keeps the queue's mirror until nobody waits. A panic ends the waits that it
+/// befell; nobody else would ever wake them.
 pub(super) async fn keep(core: Arc<Core>, queue: Arc<Queue>) {
+    while AssertUnwindSafe(keep_up(&core, &queue)).catch_unwind().await.is_err() {
+        error!("the watch of a queue panicked; this is a defect");
+        queue.down();
+        queue.fail(&"the watch of the queue failed".into());
+        sleep(RETRY_DELAY).await;
+    }
+}
+
+async fn keep_up(core: &Arc<Core>, queue: &Arc<Queue>) {
     let outage_max = core.settings.operation_timeout;
     let mut down_since = Instant::now();
     let mut delays_left = delays();
     loop {
         let mut was_live = false;
         let ended = match core.connection.link(down_since + outage_max).await {
-            Ok(link) => follow(&core, &queue, &link, &mut was_live).await,
+            Ok(link) => follow(core, queue, &link, &mut was_live).await,
             Err(failure) => Ended::Failed(Arc::clone(failure.why())),
         };
         queue.down();
@@ -60,7 +72,7 @@ pub(super) async fn keep(core: Arc<Core>, queue: Arc<Queue>) {
         }
         match ended {
             Ended::Deserted => {
-                if core.queues.close(&queue) {
+                if core.queues.close(queue) {
                     return;
                 }
             }
@@ -68,15 +80,15 @@ pub(super) async fn keep(core: Arc<Core>, queue: Arc<Queue>) {
             Ended::Failed(why) => {
                 if Instant::now() >= down_since + outage_max {
                     queue.fail(&why);
-                    if core.queues.close(&queue) {
+                    if core.queues.close(queue) {
                         return;
                     }
                     // What waits now is told; who comes later gets another try.
-                    tokio::time::sleep(RETRY_DELAY).await;
+                    sleep(RETRY_DELAY).await;
                     down_since = Instant::now().checked_sub(outage_max).unwrap_or(down_since)
                         + RETRY_DELAY;
                 } else {
-                    tokio::time::sleep(delays_left.next().unwrap_or(RETRY_DELAY)).await;
+                    sleep(delays_left.next().unwrap_or(RETRY_DELAY)).await;
                 }
             }
         }
@@ -156,6 +168,7 @@ async fn follow(
 /// Lists the resource's keys at one revision, page by page.
 async fn list(core: &Core, queue: &Queue, range: &str) -> Result<(), Failure> {
     let until = Instant::now() + core.settings.operation_timeout;
+    let number = queue.lists();
     let (mut holder, mut entries) = (None, Vec::new());
     let (mut from, mut at) = (range.as_bytes().to_vec(), 0_u64);
     loop {
@@ -187,7 +200,7 @@ async fn list(core: &Core, queue: &Queue, range: &str) -> Result<(), Failure> {
             _ => break,
         }
     }
-    queue.listed(at, holder, entries);
+    queue.listed(number, at, holder, entries);
     Ok(())
 }
 
@@ -207,7 +220,7 @@ fn remove(core: &Arc<Core>, queue: &Arc<Queue>, ghost: EntryId) {
     core.clone().background.spawn(async move {
         let key = core.keys.entry(&queue.resource, &ghost);
         if core.sessions.delete_entry(&key, core.step_until()).await.is_err() {
-            tokio::time::sleep(RETRY_DELAY).await;
+            sleep(RETRY_DELAY).await;
             queue.still_there(&ghost);
             queue.stirred.notify_one();
         }
