@@ -112,7 +112,6 @@ async fn a_renewal_whose_caller_left_leaves_no_lease(version: Version) {
         let _ = tokio::time::timeout(Duration::from_micros(50 * round), renewal).await;
     }
     unlock(&backend, "r", &grant).await.unwrap();
-    drop(grant);
     backend.close().await;
     eventually("no lease outlives the store", async || server.leases().await == 0).await;
 }

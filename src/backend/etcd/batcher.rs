@@ -1,8 +1,8 @@
 //! Group commit, as a state machine without a clock, a server or a task.
 //!
 //! What waits is sent together: nothing is ever held back to make a batch
-//! larger, so a lone caller pays nothing. While as many batches as allowed are
-//! in flight, what arrives waits, and that is what fills the next one.
+//! larger, so a lone caller pays nothing. One batch is in flight at a time; what
+//! arrives meanwhile waits, and that is what fills the next one.
 //!
 //! Rules, all measured on etcd 3.4 to 3.6: comparisons see the state before the
 //! batch, and a key written twice refuses all of it, so a resource is in one
@@ -20,7 +20,7 @@ use super::failure::Refusal;
 
 /// What the batcher must know of an item.
 pub(super) trait Item {
-    /// What no two items in flight may both claim.
+    /// What no two items of a batch may both claim.
     type Claim: Clone + Eq + Hash;
     /// What it claims, if anything.
     fn claim(&self) -> Option<&Self::Claim>;
@@ -48,8 +48,6 @@ pub(super) struct Limits {
     pub(super) items_max: usize,
     /// Bytes a batch.
     pub(super) bytes_max: usize,
-    /// Batches in flight.
-    pub(super) batches_max: usize,
     /// Items waiting.
     pub(super) waiting_max: usize,
 }
@@ -77,8 +75,6 @@ pub(super) enum Verdict {
 pub(super) struct Batcher<T: Item> {
     limits: Limits,
     waiting: VecDeque<Waiting<T>>,
-    claimed: HashSet<T::Claim>,
-    in_flight: usize,
 }
 
 #[derive(Debug)]
@@ -90,7 +86,7 @@ struct Waiting<T> {
 
 impl<T: Item> Batcher<T> {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, waiting: VecDeque::new(), claimed: HashSet::new(), in_flight: 0 }
+        Self { limits, waiting: VecDeque::new() }
     }
 
     /// Takes an item; gives it back if too many wait.
@@ -107,19 +103,16 @@ impl<T: Item> Batcher<T> {
         self.waiting.len()
     }
 
-    /// The next batch, if one may be sent now, and what will not be sent any
-    /// more.
+    /// The next batch, if anything waits, and what will not be sent any more.
+    /// The batch before must have ended: nothing is compared with it.
     pub(super) fn next(&mut self, now: Instant) -> (Option<Batch<T>>, Vec<(T, Obsolete)>) {
         let mut obsolete = Vec::new();
-        if self.in_flight >= self.limits.batches_max {
-            return (None, obsolete);
-        }
         let mut items = Vec::new();
         let mut bytes = 0;
         let mut kept = VecDeque::new();
-        // What was passed over claims its resource too, so that items of one
+        // What is passed over claims its resource too, so that items of one
         // resource stay in order.
-        let mut passed: HashSet<T::Claim> = HashSet::new();
+        let mut claimed: HashSet<T::Claim> = HashSet::new();
         while let Some(waiting) = self.waiting.pop_front() {
             if let Some(why) = waiting.item.obsolete(now) {
                 obsolete.push((waiting.item, why));
@@ -127,15 +120,13 @@ impl<T: Item> Batcher<T> {
             }
             let size = waiting.item.size_bytes();
             let claim = waiting.item.claim();
-            let blocked = claim
-                .is_some_and(|claim| self.claimed.contains(claim) || passed.contains(claim));
+            let blocked = claim.is_some_and(|claim| claimed.contains(claim));
+            claimed.extend(claim.cloned());
             let full = !items.is_empty() && bytes + size > self.limits.bytes_max;
             if blocked || full || (waiting.alone && !items.is_empty()) {
-                passed.extend(claim.cloned());
                 kept.push_back(waiting);
                 continue;
             }
-            self.claimed.extend(claim.cloned());
             bytes += size;
             items.push(waiting.item);
             if waiting.alone || items.len() >= self.limits.items_max {
@@ -144,20 +135,12 @@ impl<T: Item> Batcher<T> {
         }
         kept.append(&mut self.waiting);
         self.waiting = kept;
-        if items.is_empty() {
-            return (None, obsolete);
-        }
-        self.in_flight += 1;
-        (Some(Batch { items }), obsolete)
+        ((!items.is_empty()).then_some(Batch { items }), obsolete)
     }
 
     /// Ends a batch. What is returned must be answered; all else waits again,
     /// before what came later.
     pub(super) fn done(&mut self, batch: Batch<T>, verdict: Verdict) -> Vec<T> {
-        self.in_flight -= 1;
-        for claim in batch.items.iter().filter_map(Item::claim) {
-            self.claimed.remove(claim);
-        }
         let several = batch.items.len() > 1;
         let alone = match verdict {
             Verdict::Answered => return batch.items,
@@ -173,12 +156,6 @@ impl<T: Item> Batcher<T> {
             self.waiting.push_front(Waiting { item, alone });
         }
         Vec::new()
-    }
-
-    /// Forgets the batches in flight: whoever had them is gone.
-    pub(super) fn forget_in_flight(&mut self) {
-        self.in_flight = 0;
-        self.claimed.clear();
     }
 
     /// How many items a batch may have now.

@@ -29,9 +29,6 @@ use crate::lock::ResourceId;
 
 /// Half of what etcd takes in one request by default (1.5 MiB).
 const BATCH_BYTES_MAX: usize = 768 * 1024;
-/// One, so that everything that arrives meanwhile is one write: with two or
-/// four the batches are smaller, and 16 and 64 callers got less through.
-const BATCHES_MAX: usize = 1;
 /// How often those who are about to commit something are let first.
 const GATHER_ROUNDS_MAX: usize = 16;
 /// As many as there may be callers and waiters.
@@ -50,7 +47,9 @@ pub(super) struct Committer {
     connection: Arc<Connection>,
     batcher: Mutex<Batcher<Pending>>,
     /// Whether a task is at it. Changed only while the batcher is locked, so
-    /// that nothing waits without one.
+    /// that nothing waits without one, and there are never two: what arrives
+    /// while a batch is in flight is the next one. With two or four in flight
+    /// the batches were smaller, and 16 and 64 callers got less through.
     sending: AtomicBool,
     background: Background,
     /// Why the last batch could not be sent: told to those whose time passes.
@@ -101,7 +100,6 @@ impl Committer {
             batcher: Mutex::new(Batcher::new(Limits {
                 items_max: txn_ops_max.saturating_sub(NESTED_OPS).max(1),
                 bytes_max: BATCH_BYTES_MAX,
-                batches_max: BATCHES_MAX,
                 waiting_max: WAITING_MAX,
             })),
             sending: AtomicBool::new(false),
@@ -175,7 +173,6 @@ impl Committer {
     async fn run(&self) {
         while AssertUnwindSafe(self.send_all()).catch_unwind().await.is_err() {
             error!("sending a batch panicked; this is a defect");
-            self.batcher().forget_in_flight();
         }
     }
 
@@ -277,7 +274,7 @@ impl Committer {
                 *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) =
                     Some(Arc::clone(why));
                 self.mark_unsent(&batch);
-                // The slot stays taken meanwhile, so that nothing spins.
+                // Nothing else is sent meanwhile, so that nothing spins.
                 sleep(RESEND_DELAY).await;
                 (Verdict::NotSent, OpError::NotSent(Arc::clone(why)))
             }

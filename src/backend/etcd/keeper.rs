@@ -176,8 +176,8 @@ async fn stream(
     fail(due, why)
 }
 
-/// The stream ends with its connection, which would open itself again without
-/// a word: whoever must know that another one is in its place is told here.
+/// The stream ends with its connection, mostly before any request notices: the
+/// loss is told at once, so that what was granted over it is not reused.
 fn ended(connection: &Connection, link: &Link, why: Arc<str>) -> Arc<str> {
     connection.lose(link, &why);
     why

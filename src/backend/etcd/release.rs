@@ -32,6 +32,14 @@ impl Expected {
             None => Self::Grant(grant.token),
         }
     }
+
+    /// The lease of the key that was deleted as expected; 0 for none.
+    fn lease(self, reply: &Reply) -> i64 {
+        match self {
+            Self::Written { lease, .. } => lease,
+            Self::Grant(_) | Self::Unchanged(_) => reply.pair(0).map_or(0, KeyValue::lease),
+        }
+    }
 }
 
 impl Core {
@@ -95,14 +103,7 @@ impl Core {
             }
             match self.commit(self.delete_op(resource, expected, until)).await {
                 Ok(reply) if reply.succeeded => {
-                    self.deleted(
-                        resource,
-                        target,
-                        match expected {
-                            Expected::Written { lease, .. } => lease,
-                            _ => lease(&reply),
-                        },
-                    );
+                    self.deleted(resource, target, expected.lease(&reply));
                     return Ok(());
                 }
                 // Written or ended by another process; reading tells.
@@ -191,7 +192,7 @@ impl Core {
             };
             match self.commit(self.delete_op(resource, expected, until)).await {
                 Ok(reply) if reply.succeeded => {
-                    self.deleted(resource, token, lease(&reply));
+                    self.deleted(resource, token, expected.lease(&reply));
                     return Ok(());
                 }
                 Err(error) if !matches!(error, OpError::Unknown(_)) => {
@@ -274,11 +275,6 @@ impl Core {
             fresh_until: None,
         }
     }
-}
-
-/// The lease of the key that a delete found; 0 for none.
-fn lease(reply: &Reply) -> i64 {
-    reply.pair(0).map_or(0, KeyValue::lease)
 }
 
 /// The token of the grant to end, if there is one that may be ended so.

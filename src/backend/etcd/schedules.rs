@@ -6,10 +6,7 @@
 
 mod model;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use fastrand::Rng;
 use tokio::time::Instant;
@@ -75,13 +72,12 @@ fn commit(seed: u64) -> Vec<String> {
     let limits = Limits {
         items_max: rng.usize(1..20),
         bytes_max: 1_000,
-        batches_max: rng.usize(1..4),
         waiting_max: rng.usize(20..100),
     };
     let mut etcd = Etcd::new(rng.usize(1..20));
     let mut batcher = Batcher::<Op>::new(limits);
     let mut callers = Callers::default();
-    let mut flying: VecDeque<Batch<Op>> = VecDeque::new();
+    let mut flying: Option<Batch<Op>> = None;
     let (mut pushed, ops) = (0, rng.u32(1..80));
     let mut steps = 0;
     while pushed < ops || callers.answers.len() < pushed as usize {
@@ -98,20 +94,18 @@ fn commit(seed: u64) -> Vec<String> {
                 }
             }
             1 => etcd.kill_a_lease(&mut rng),
-            2 => {
+            2 if flying.is_none() => {
                 let (batch, obsolete) = batcher.next(Instant::now());
                 for (op, why) in obsolete {
                     callers.tell(op.number, Answer::Obsolete(why));
                 }
-                flying.extend(batch);
-                assert!(flying.len() <= limits.batches_max);
+                flying = batch;
             }
-            _ if !flying.is_empty() => {
-                let at = rng.usize(..flying.len());
-                let Some(batch) = flying.remove(at) else { continue };
-                land(&mut rng, &mut etcd, &mut batcher, batch, &mut callers);
+            _ => {
+                if let Some(batch) = flying.take() {
+                    land(&mut rng, &mut etcd, &mut batcher, batch, &mut callers);
+                }
             }
-            _ => {}
         }
     }
     assert_eq!(callers.answers.len(), ops as usize);

@@ -124,9 +124,9 @@ impl Engine {
         record.renewal = None;
         match result {
             Ok(renewed) => record.clockwork.renewed(*renewed, record.renewed, fastrand::f64()),
-            // An unlock under way has taken place; its answer ends the record.
+            // Perhaps the unlock under way has taken place: its answer tells.
             Err(LockError::NotFound { .. }) if record.unlocks > 0 => {}
-            // So has one whose outcome nobody learnt.
+            // One whose outcome nobody learnt has.
             Err(LockError::NotFound { .. }) if record.unlock_unsure => {
                 if let Some(mut record) = table.remove(id) {
                     record.tell_stream(Ended::Unlocked);

@@ -27,8 +27,8 @@ fn fake(number: u32, claim: Option<u8>) -> Fake {
     Fake { number, claim, bytes: 10, obsolete: None }
 }
 
-fn batcher(items_max: usize, batches_max: usize) -> Batcher<Fake> {
-    Batcher::new(Limits { items_max, bytes_max: 1_000, batches_max, waiting_max: 1_000 })
+fn batcher(items_max: usize) -> Batcher<Fake> {
+    Batcher::new(Limits { items_max, bytes_max: 1_000, waiting_max: 1_000 })
 }
 
 fn numbers(batch: &Batch<Fake>) -> Vec<u32> {
@@ -41,33 +41,34 @@ fn next(batcher: &mut Batcher<Fake>) -> Option<Batch<Fake>> {
 
 #[test]
 fn a_lone_item_is_sent_at_once_and_what_waits_goes_together() {
-    let mut batcher = batcher(126, 1);
+    let mut batcher = batcher(126);
     batcher.push(fake(0, Some(0))).unwrap();
     let first = next(&mut batcher).unwrap();
     for n in 1..=3 {
         batcher.push(fake(n, Some(n as u8))).unwrap();
     }
-    assert!(next(&mut batcher).is_none(), "one batch may be in flight");
     assert_eq!(batcher.done(first, Verdict::Answered).len(), 1);
     assert_eq!(numbers(&next(&mut batcher).unwrap()), [1, 2, 3]);
 }
 
 #[test]
-fn a_resource_is_in_one_batch_at_a_time_and_its_items_stay_in_order() {
-    let mut batcher = batcher(126, 4);
+fn a_resource_is_in_a_batch_once_and_its_items_stay_in_order() {
+    let mut batcher = batcher(126);
     for (n, claim) in [(0, 7), (1, 7), (2, 8), (3, 7)] {
         batcher.push(fake(n, Some(claim))).unwrap();
     }
     let first = next(&mut batcher).unwrap();
     assert_eq!(numbers(&first), [0, 2]);
-    assert!(next(&mut batcher).is_none());
     batcher.done(first, Verdict::Answered);
-    assert_eq!(numbers(&next(&mut batcher).unwrap()), [1]);
+    let second = next(&mut batcher).unwrap();
+    assert_eq!(numbers(&second), [1]);
+    batcher.done(second, Verdict::Answered);
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [3]);
 }
 
 #[test]
 fn queue_entries_claim_nothing_and_go_together() {
-    let mut batcher = batcher(126, 1);
+    let mut batcher = batcher(126);
     for n in 0..5 {
         batcher.push(fake(n, None)).unwrap();
     }
@@ -76,7 +77,7 @@ fn queue_entries_claim_nothing_and_go_together() {
 
 #[test]
 fn a_refused_batch_is_retried_one_by_one_before_what_came_later() {
-    let mut batcher = batcher(126, 1);
+    let mut batcher = batcher(126);
     for n in 0..3 {
         batcher.push(fake(n, None)).unwrap();
     }
@@ -94,7 +95,7 @@ fn a_refused_batch_is_retried_one_by_one_before_what_came_later() {
 
 #[test]
 fn the_servers_limit_is_learnt_from_its_refusal() {
-    let mut batcher = batcher(126, 1);
+    let mut batcher = batcher(126);
     for n in 0..100 {
         batcher.push(fake(n, None)).unwrap();
     }
@@ -112,7 +113,7 @@ fn the_servers_limit_is_learnt_from_its_refusal() {
 
 #[test]
 fn a_batch_stays_below_its_size_and_an_item_beyond_it_goes_alone() {
-    let mut batcher = batcher(126, 9);
+    let mut batcher = batcher(126);
     for (n, bytes) in [(0, 600), (1, 600), (2, 300), (3, 5_000)] {
         batcher.push(Fake { bytes, ..fake(n, None) }).unwrap();
     }
@@ -123,7 +124,7 @@ fn a_batch_stays_below_its_size_and_an_item_beyond_it_goes_alone() {
 
 #[test]
 fn what_nobody_waits_for_is_not_sent() {
-    let mut batcher = batcher(126, 1);
+    let mut batcher = batcher(126);
     batcher.push(Fake { obsolete: Some(Obsolete::Abandoned), ..fake(0, Some(1)) }).unwrap();
     batcher.push(fake(1, Some(1))).unwrap();
     let (batch, obsolete) = batcher.next(Instant::now());
@@ -133,7 +134,7 @@ fn what_nobody_waits_for_is_not_sent() {
 
 #[test]
 fn a_batch_that_was_not_sent_waits_again_in_its_old_place() {
-    let mut batcher = batcher(2, 1);
+    let mut batcher = batcher(2);
     for n in 0..3 {
         batcher.push(fake(n, Some(n as u8))).unwrap();
     }
@@ -144,39 +145,32 @@ fn a_batch_that_was_not_sent_waits_again_in_its_old_place() {
 
 #[test]
 fn too_many_waiting_is_a_refusal() {
-    let mut batcher =
-        Batcher::new(Limits { items_max: 1, bytes_max: 1, batches_max: 1, waiting_max: 1 });
+    let mut batcher = Batcher::new(Limits { items_max: 1, bytes_max: 1, waiting_max: 1 });
     assert!(batcher.push(fake(0, None)).is_ok());
     assert!(batcher.push(fake(1, None)).is_err());
 }
 
 proptest! {
     /// Whatever ends how: every item is answered once, items of a resource in
-    /// their order, and no two in flight share a resource.
+    /// their order, and no two of a batch share a resource.
     #[test]
     fn nothing_is_lost_repeated_or_reordered(
         claims in prop::collection::vec(prop::option::of(0u8..4), 1..60),
         verdicts in prop::collection::vec(0u8..5, 1..40),
         items_max in 1usize..8,
-        batches_max in 1usize..4,
     ) {
-        let mut batcher = batcher(items_max, batches_max);
+        let mut batcher = batcher(items_max);
         for (n, claim) in claims.iter().enumerate() {
             batcher.push(fake(n as u32, *claim)).unwrap();
         }
-        let mut flying: VecDeque<Batch<Fake>> = VecDeque::new();
         let mut answered: Vec<Fake> = Vec::new();
         let mut verdicts = verdicts.into_iter();
-        loop {
-            while let Some(batch) = next(&mut batcher) {
-                prop_assert!(batch.items.len() <= items_max);
-                flying.push_back(batch);
-            }
+        while let Some(batch) = next(&mut batcher) {
+            prop_assert!(batch.items.len() <= items_max);
             let mut seen = HashSet::new();
-            for claim in flying.iter().flat_map(|b| &b.items).filter_map(|i| i.claim) {
-                prop_assert!(seen.insert(claim), "resource {claim} is in flight twice");
+            for claim in batch.items.iter().filter_map(|item| item.claim) {
+                prop_assert!(seen.insert(claim), "resource {claim} is in a batch twice");
             }
-            let Some(batch) = flying.pop_front() else { break };
             let verdict = match verdicts.next() {
                 Some(0) => Verdict::NotSent,
                 Some(1) => Verdict::Refused(Refusal::LeaseNotFound),
@@ -194,15 +188,4 @@ proptest! {
         all.sort_unstable();
         prop_assert_eq!(all, (0..claims.len() as u32).collect::<Vec<_>>());
     }
-}
-
-#[test]
-fn batches_whose_sender_is_gone_hold_up_nothing() {
-    let mut batcher = batcher(9, 1);
-    batcher.push(fake(1, Some(7))).unwrap();
-    drop(next(&mut batcher).unwrap());
-    batcher.push(fake(2, Some(7))).unwrap();
-    assert!(next(&mut batcher).is_none());
-    batcher.forget_in_flight();
-    assert_eq!(numbers(&next(&mut batcher).unwrap()), [2]);
 }

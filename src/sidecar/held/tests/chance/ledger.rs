@@ -92,6 +92,9 @@ impl Ledger {
         streamed: bool,
     ) {
         let mut state = self.state();
+        // What takes long already holds this one up too.
+        let faulted = state.few_places
+            && state.locks.values().any(|lock| lock.faulted && lock.in_flight > 0);
         state.locks.insert(
             number,
             Lock {
@@ -101,7 +104,7 @@ impl Ledger {
                 release_at: max_hold.map(|max_hold| granted.since + max_hold),
                 in_flight: 0,
                 app_renewals: 0,
-                faulted: false,
+                faulted,
                 forced: false,
                 unlocking: false,
                 freed: false,
