@@ -12,27 +12,47 @@ use crate::{
     servers::{Component, Redis},
 };
 
-/// Each caller takes and gives back a lock of its own, over one connection.
-pub(crate) async fn measure(
-    socket: &Path,
-    properties: &[(&str, &str)],
+/// A way to lock and unlock; clones share one connection.
+pub(crate) trait Api: Clone + Send + 'static {
+    /// Takes a lock that must be free. Returns what unlocks it.
+    fn lock(&mut self, resource: &str) -> impl Future<Output = Result<String>> + Send;
+    /// Gives it back.
+    fn unlock(
+        &mut self,
+        resource: &str,
+        proof: String,
+    ) -> impl Future<Output = Result<()>> + Send;
+}
+
+impl Api for Client {
+    async fn lock(&mut self, resource: &str) -> Result<String> {
+        Ok(self.try_lock(resource).await?.lock_id)
+    }
+
+    async fn unlock(&mut self, resource: &str, proof: String) -> Result<()> {
+        Client::unlock(self, resource, proof).await
+    }
+}
+
+/// Each caller takes and gives back a lock of its own.
+pub(crate) async fn measure<A: Api>(
+    api: &A,
     callers: usize,
     duration: Duration,
 ) -> Result<Figures> {
-    let client = Client::connect(socket, properties).await?;
     let started = Instant::now();
     let end = started + duration;
     let mut tasks = JoinSet::new();
     for caller in 0..callers {
-        let mut client = client.clone();
+        let mut api = api.clone();
         tasks.spawn(async move {
             let resource = format!("bench-{caller}");
             let mut latency_us = histogram();
             while Instant::now() < end {
                 let asked = Instant::now();
-                let granted = client.try_lock(&resource).await?;
+                let proof = api.lock(&resource).await?;
                 latency_us.saturating_record(asked.elapsed().as_micros().try_into()?);
-                client.unlock(&resource, granted.lock_id).await?;
+                api.unlock(&resource, proof).await?;
             }
             anyhow::Ok(latency_us)
         });
@@ -43,6 +63,16 @@ pub(crate) async fn measure(
     }
     let cycles = f64::from(u32::try_from(latency_us.len())?);
     Ok(Figures { rate: cycles / started.elapsed().as_secs_f64(), latency_us })
+}
+
+/// The same through a component's socket, over one connection.
+pub(crate) async fn through(
+    socket: &Path,
+    properties: &[(&str, &str)],
+    callers: usize,
+    duration: Duration,
+) -> Result<Figures> {
+    measure(&Client::connect(socket, properties).await?, callers, duration).await
 }
 
 /// leasehold on Redis beside the two smallest scripts and the no-op service.
@@ -68,9 +98,9 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
         let (mut ours, mut theirs, mut nothing) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.rounds {
             let time = options.duration();
-            ours.push(measure(&leasehold.socket, &properties, callers, time).await?);
-            theirs.push(measure(&bare.socket, &[], callers, time).await?);
-            nothing.push(measure(&noop.socket, &[], callers, time).await?);
+            ours.push(through(&leasehold.socket, &properties, callers, time).await?);
+            theirs.push(through(&bare.socket, &[], callers, time).await?);
+            nothing.push(through(&noop.socket, &[], callers, time).await?);
         }
         let ratios = ours.iter().zip(&theirs).map(|(a, b)| a.rate / b.rate).collect();
         row(&[

@@ -14,8 +14,9 @@ use crate::{
     Options,
     client::Client,
     cycles, handover,
+    process::cpu_seconds,
     report::{median, median_of, row, table},
-    servers::{self, Component, Etcd},
+    servers::{Component, Etcd},
 };
 
 const WAITERS: [usize; 3] = [1, 10, 100];
@@ -72,7 +73,7 @@ async fn cycles_table(
         for _ in 0..options.rounds {
             let time = options.duration();
             let before = Cost::so_far(etcd, leasehold).await?;
-            let run = cycles::measure(&leasehold.socket, properties, callers, time).await?;
+            let run = cycles::through(&leasehold.socket, properties, callers, time).await?;
             costs.push(Cost::so_far(etcd, leasehold).await?.since(&before, run.cycles()));
             ours.push(run);
             shared.push(run_peer(peer, etcd, "shared", callers, time).await?.rate);
@@ -114,11 +115,14 @@ struct Cost {
 
 impl Cost {
     async fn so_far(etcd: &Etcd, leasehold: &Component) -> Result<Self> {
-        let cpu =
-            [servers::cpu(std::process::id())?, leasehold.server.cpu()?, etcd.server.cpu()?];
+        let cpu_us = |pid| cpu_seconds(pid).map(|seconds| seconds * 1e6);
         Ok(Self {
             raft_writes: etcd.raft_writes().await?,
-            cpu_us: cpu.map(|cpu| cpu.as_secs_f64() * 1e6),
+            cpu_us: [
+                cpu_us(std::process::id())?,
+                cpu_us(leasehold.server.pid())?,
+                cpu_us(etcd.server.pid())?,
+            ],
         })
     }
 

@@ -1,7 +1,6 @@
 //! Servers of a run: child processes that end with it.
 
 use std::{
-    fs,
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -37,22 +36,6 @@ impl Server {
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
-
-    /// The processor time that it has used so far.
-    pub(crate) fn cpu(&self) -> Result<Duration> {
-        cpu(self.pid())
-    }
-}
-
-/// The processor time that a process has used so far.
-pub(crate) fn cpu(pid: u32) -> Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name, in brackets, may hold spaces; user and system time are the 14th
-    // and 15th field, in hundredths of a second on every Linux.
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: u64 =
-        fields.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
-    Ok(Duration::from_millis(ticks * 10))
 }
 
 impl Drop for Server {

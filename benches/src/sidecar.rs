@@ -1,34 +1,28 @@
 //! Lock and unlock through the sidecar's gRPC, beside the component's socket
 //! alone, on one Redis server.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use leasehold_proto::{
     dapr::{self, dapr_client::DaprClient},
     locks::{self, locks_client::LocksClient},
 };
-use tokio::{task::JoinSet, time::Instant};
 use tonic::transport::Channel;
 
 use crate::{
     Options, cycles,
     process::cpu_seconds,
-    report::{Figures, histogram, median, row, table},
+    report::{Figures, median, row, table},
     servers::{Component, Redis, STORE, Sidecar},
 };
 
-const CALLERS: [usize; 2] = [1, 64];
-
 /// How a cycle is called.
 #[derive(Clone)]
-enum Api {
+enum Dapr {
     Alpha1(DaprClient<Channel>),
     Alpha2(LocksClient<Channel>),
 }
 
-impl Api {
-    /// Takes a lock that must be free. Returns what unlocks it.
+impl cycles::Api for Dapr {
     async fn lock(&mut self, resource: &str) -> Result<String> {
         match self {
             Self::Alpha1(client) => {
@@ -90,35 +84,8 @@ struct Round {
 async fn round(pid: u32, work: impl Future<Output = Result<Figures>>) -> Result<Round> {
     let before = cpu_seconds(pid)?;
     let figures = work.await?;
-    let cycles = figures.latency_us.len() as f64;
+    let cycles = figures.cycles();
     Ok(Round { figures, cpu_us: (cpu_seconds(pid)? - before) * 1e6 / cycles })
-}
-
-/// Each caller takes and gives back a lock of its own, over one connection.
-async fn measure(api: &Api, callers: usize, duration: Duration) -> Result<Figures> {
-    let started = Instant::now();
-    let end = started + duration;
-    let mut tasks = JoinSet::new();
-    for caller in 0..callers {
-        let mut api = api.clone();
-        tasks.spawn(async move {
-            let resource = format!("bench-{caller}");
-            let mut latency_us = histogram();
-            while Instant::now() < end {
-                let asked = Instant::now();
-                let proof = api.lock(&resource).await?;
-                latency_us.saturating_record(asked.elapsed().as_micros().try_into()?);
-                api.unlock(&resource, proof).await?;
-            }
-            anyhow::Ok(latency_us)
-        });
-    }
-    let mut latency_us = histogram();
-    while let Some(done) = tasks.join_next().await {
-        latency_us.add(done??)?;
-    }
-    let cycles = f64::from(u32::try_from(latency_us.len())?);
-    Ok(Figures { rate: cycles / started.elapsed().as_secs_f64(), latency_us })
 }
 
 /// The sidecar beside the component alone, in turn.
@@ -141,21 +108,21 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
     let sidecar = Sidecar::on_ports(&options.leasehold, &redis, &[]).await?;
     let by_socket = Sidecar::on_sockets(&options.leasehold, &redis).await?;
     let apis = [
-        (Api::Alpha2(LocksClient::new(sidecar.channel().await?)), sidecar.server.pid()),
-        (Api::Alpha2(LocksClient::new(by_socket.channel().await?)), by_socket.server.pid()),
-        (Api::Alpha1(DaprClient::new(sidecar.channel().await?)), sidecar.server.pid()),
+        (Dapr::Alpha2(LocksClient::new(sidecar.channel().await?)), sidecar.server.pid()),
+        (Dapr::Alpha2(LocksClient::new(by_socket.channel().await?)), by_socket.server.pid()),
+        (Dapr::Alpha1(DaprClient::new(sidecar.channel().await?)), sidecar.server.pid()),
     ];
     let host = redis.host();
     let properties = [("redisHost", host.as_str())];
-    for callers in CALLERS {
+    for &callers in &options.callers {
         let mut alone = Vec::new();
         let mut through = [const { Vec::new() }; 3];
         for _ in 0..options.rounds {
             let time = options.duration();
-            let work = cycles::measure(&component.socket, &properties, callers, time);
+            let work = cycles::through(&component.socket, &properties, callers, time);
             alone.push(round(component.server.pid(), work).await?);
             for ((api, pid), rounds) in apis.iter().zip(&mut through) {
-                rounds.push(round(*pid, measure(api, callers, time)).await?);
+                rounds.push(round(*pid, cycles::measure(api, callers, time)).await?);
             }
         }
         let ratio = |rounds: &[Round]| {
