@@ -92,7 +92,7 @@ struct Control {
     origin: Option<Origin>,
     conduct: watch::Sender<Conduct>,
     cuts: watch::Sender<u64>,
-    vanished: watch::Sender<u64>,
+    connections: watch::Sender<Connections>,
     ended: watch::Sender<bool>,
 }
 
@@ -122,7 +122,7 @@ impl Proxy {
             origin,
             conduct: watch::Sender::default(),
             cuts: watch::Sender::default(),
-            vanished: watch::Sender::default(),
+            connections: watch::Sender::default(),
             ended: watch::Sender::default(),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&control)));
@@ -152,7 +152,63 @@ impl Proxy {
     /// The connections that there are fall silent for ever, as if the peer had
     /// lost its power: no end is ever told to either side.
     pub fn vanish(&self) {
-        self.control.vanished.send_modify(|vanished| *vanished += 1);
+        self.control.connections.send_modify(|connections| {
+            connections.silent += std::mem::take(&mut connections.open);
+            connections.vanished += 1;
+        });
+    }
+
+    /// Waits until the clients have given up every connection that vanished.
+    pub async fn given_up(&self) {
+        let mut connections = self.control.connections.subscribe();
+        // It can only fail once there is no proxy.
+        let _ = connections.wait_for(|connections| connections.silent == 0).await;
+    }
+}
+
+/// The connections to the server.
+#[derive(Debug, Default)]
+struct Connections {
+    open: usize,
+    /// Those that vanished, and that the client has not given up yet.
+    silent: usize,
+    /// How often those that there were have vanished.
+    vanished: u64,
+}
+
+/// A connection, counted until it is dropped.
+struct Counted<'a> {
+    connections: &'a watch::Sender<Connections>,
+    /// How often others had vanished when it was opened.
+    opened_after: u64,
+}
+
+impl<'a> Counted<'a> {
+    fn new(connections: &'a watch::Sender<Connections>) -> Self {
+        let mut opened_after = 0;
+        connections.send_modify(|connections| {
+            connections.open += 1;
+            opened_after = connections.vanished;
+        });
+        Self { connections, opened_after }
+    }
+
+    async fn vanishes(&self) {
+        let mut connections = self.connections.subscribe();
+        let gone = |connections: &Connections| connections.vanished > self.opened_after;
+        let _ = connections.wait_for(gone).await;
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.connections.send_modify(|connections| {
+            if connections.vanished > self.opened_after {
+                connections.silent -= 1;
+            } else {
+                connections.open -= 1;
+            }
+        });
     }
 }
 
@@ -186,7 +242,6 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
 async fn serve(mut client: TcpStream, control: &Control) {
     let mut conduct = control.conduct.subscribe();
     let mut cuts = control.cuts.subscribe();
-    let mut vanished = control.vanished.subscribe();
     let admission = conduct.borrow_and_update().admission;
     match admission {
         Admission::Pass => {}
@@ -212,6 +267,7 @@ async fn serve(mut client: TcpStream, control: &Control) {
         }
     };
     let Ok(server) = TcpStream::connect(control.server).await else { return };
+    let counted = Counted::new(&control.connections);
     let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
@@ -221,7 +277,7 @@ async fn serve(mut client: TcpStream, control: &Control) {
         () = requests.run(first, &mut from_client, &mut to_server, conduct.clone()) => false,
         () = replies.run(Vec::new(), &mut from_server, &mut to_client, conduct) => false,
         _ = cuts.changed() => false,
-        _ = vanished.changed() => true,
+        () = counted.vanishes() => true,
     };
     if vanishes {
         // Both ends stay open until the client gives up by itself.

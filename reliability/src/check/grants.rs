@@ -117,6 +117,9 @@ impl<'a> Grant<'a> {
         history: &ResourceHistory<'_>,
         surroundings: Surroundings<'_>,
     ) -> Option<Held> {
+        if self.came_back_released(term, surroundings) {
+            return None;
+        }
         let from_ns = term.operation.completed_ns();
         let mut until_ns = term.counted_from_ns + safe_ns(term.ttl_ns);
         // A renewal may shorten the TTL, whether or not it was answered.
@@ -157,6 +160,23 @@ impl<'a> Grant<'a> {
         }
         let call = term.operation.invocation.id;
         (from_ns < until_ns).then_some(Held { from_ns, until_ns, call })
+    }
+
+    /// Whether an older data set may have brought the grant back for this term
+    /// after it was released: whoever renews it then has no claim to it, because
+    /// the process that released it revokes its lease, as it must so that nobody
+    /// is kept out for long.
+    fn came_back_released(&self, term: &Term<'_>, surroundings: Surroundings<'_>) -> bool {
+        let asked_by_ns = term.operation.completed_ns();
+        let is_released = |unlock: &&Operation| {
+            !unlock.did_nothing() && unlock.invoked_ns() < term.operation.invoked_ns()
+        };
+        self.unlocks.iter().any(is_released)
+            && surroundings.faults.iter().any(|fault| {
+                fault.brings_back()
+                    && fault.until_ns >= self.invoked_ns()
+                    && fault.from_ns <= asked_by_ns
+            })
     }
 }
 

@@ -69,6 +69,15 @@ pub enum Rule {
     NothingLeft,
 }
 
+impl Rule {
+    /// Whether leasehold promises it on this backend. Linearizability is not
+    /// declared on Redis (docs/guarantees.md): there it is looked at and told.
+    #[must_use]
+    pub fn is_promised(self, backend: Backend) -> bool {
+        !(backend == Backend::Redis && self == Self::Linearizable)
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {}: {}", self.rule, self.resource, self.what)

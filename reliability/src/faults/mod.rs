@@ -85,9 +85,11 @@ pub async fn catalogue_of(world: &mut World) -> Vec<&'static str> {
     names
 }
 
-/// Carries a fault out and ends it again, typically within 0.1 to 3 s. What it
-/// is done to and for how long is chosen by `rng`; that nothing is left of it
-/// but what it takes away is seen to by [`World::heal`].
+/// Carries a fault out, ends it again, typically within 0.1 to 3 s, and waits
+/// until it is felt no more: an election it caused is over, a connection it
+/// broke is there again. What it is done to and for how long is chosen by `rng`;
+/// that nothing is left of it but what it takes away is seen to by
+/// [`World::heal`].
 pub async fn inject(
     world: &mut World,
     name: &str,
@@ -95,6 +97,7 @@ pub async fn inject(
 ) -> anyhow::Result<Injected> {
     let from_ns = clock::now_ns();
     let done = carry_out(world, name, rng).await.with_context(|| format!("fault {name}"))?;
+    world.settle().await.with_context(|| format!("after the fault {name}"))?;
     let until_ns = clock::now_ns();
     Ok(Injected {
         name: name.to_owned(),

@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use futures_util::future::join_all;
+use tokio::time::timeout;
 
 use super::{
     Done,
@@ -29,6 +31,10 @@ pub(super) const NAMES: &[&str] = &[
 
 /// How long a connection that lost bytes is kept open.
 const LOSS_MS: std::ops::RangeInclusive<u64> = 50..=2_500;
+
+/// By when each connection that says nothing must have been given up: requests
+/// find out within 5 s, and pings where there are none.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
 
 pub(super) async fn inject(
     world: &World,
@@ -83,6 +89,13 @@ pub(super) async fn inject(
         }
     }
     last(during).await;
+    if name == "network-peer-vanished" {
+        // Until then whatever is sent is lost.
+        let given_up = join_all(proxies.iter().map(|proxy| proxy.given_up()));
+        if timeout(GIVEN_UP_AFTER, given_up).await.is_err() {
+            bail!("{whose} kept a connection that was silent for {GIVEN_UP_AFTER:?}");
+        }
+    }
     for proxy in &proxies {
         proxy.heal();
     }

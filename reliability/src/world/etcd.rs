@@ -100,6 +100,22 @@ impl EtcdCluster {
         .await
     }
 
+    /// Returns once all members follow one leader in one term. A member that was
+    /// cut off comes back with a term of its own, higher than the others', and
+    /// overturns their leader then (etcd 3.4 does not ask the others first).
+    pub async fn agree(&self) -> anyhow::Result<()> {
+        eventually(READY_WITHIN, "the etcd members agree", async || {
+            let mut views = Vec::new();
+            for member in &self.members {
+                let status = member.client().await?.status().await?;
+                views.push((status.leader(), status.raft_term()));
+            }
+            views.dedup();
+            if views.len() == 1 && views[0].0 != 0 { Ok(()) } else { bail!("{views:?}") }
+        })
+        .await
+    }
+
     /// Cuts a member off from the others; clients still reach it.
     pub fn isolate(&self, number: usize) {
         let shunned = vec![self.members[number].id.clone()];

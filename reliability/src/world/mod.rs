@@ -154,11 +154,24 @@ impl World {
         self.serve().await
     }
 
+    /// Returns once a fault that was ended is felt no more: etcd's members agree,
+    /// and every process has a way to its backend again.
+    pub async fn settle(&self) -> anyhow::Result<()> {
+        if let Store::Etcd(etcd) = &self.store {
+            etcd.agree().await?;
+        }
+        self.ready().await
+    }
+
     /// Starts the processes that do not run; returns once all serve.
     async fn serve(&mut self) -> anyhow::Result<()> {
         for leasehold in &mut self.leaseholds {
             leasehold.start()?;
         }
+        self.ready().await
+    }
+
+    async fn ready(&self) -> anyhow::Result<()> {
         let all = join_all(self.leaseholds.iter().map(Leasehold::ready)).await;
         all.into_iter().collect()
     }

@@ -12,6 +12,7 @@
 
 mod lock;
 mod search;
+mod steps;
 
 use super::{Rule, Surroundings, Violation, resource::ResourceHistory};
 
@@ -28,7 +29,7 @@ pub(crate) enum Finding {
 
 /// Looks for an order of the calls that explains every answer.
 pub(crate) fn check(history: &ResourceHistory<'_>, surroundings: Surroundings<'_>) -> Finding {
-    let steps = lock::steps(history, surroundings);
+    let steps = steps::steps(history, surroundings);
     match search::search(&lock::State::default(), &steps) {
         search::Result::Found => Finding::Linearizable,
         search::Result::LimitReached => Finding::Undecided,

@@ -313,3 +313,27 @@ fn a_grant_with_a_higher_token_that_was_there_before_is_no_successor() {
     assert!(story_of(50).is_empty());
     assert!(story_of(150).contains(&TokensRise), "nothing took the tokens back");
 }
+
+#[test]
+fn what_a_restore_brought_back_after_its_release_may_end_at_any_time() {
+    let story = |fault: &str| {
+        on(Backend::Etcd)
+            .call(0, 10, tries(), granted("a", 1))
+            .call(50, 60, unlocks("a"), Outcome::Unlocked)
+            .fault_called(fault, 100, 200, Voids::GrantsAndTokens)
+            .call(300, 310, renews("a"), renewed())
+            .call(400, 410, renews("a"), not_held())
+    };
+    assert!(story("etcd-restored").rules().is_empty());
+    assert!(story("some-fault").rules().contains(&WholeTtl));
+}
+
+#[test]
+fn what_a_restore_brought_back_that_was_never_released_lasts_once_it_is_renewed() {
+    let story = on(Backend::Etcd)
+        .call(0, 10, tries(), granted("a", 1))
+        .fault_called("etcd-restored", 100, 200, Voids::GrantsAndTokens)
+        .call(300, 310, renews("a"), renewed())
+        .call(400, 410, renews("a"), not_held());
+    assert_eq!(story.rules(), [WholeTtl]);
+}

@@ -1,0 +1,255 @@
+//! The history of a resource as steps on the lock object, with what may have
+//! happened besides what was told.
+
+use std::collections::HashMap;
+
+use super::{
+    super::{
+        Surroundings,
+        grants::{safe_ns, shortened_by},
+        resource::ResourceHistory,
+    },
+    lock::{Kind, Named},
+    search::Step,
+};
+use crate::{
+    faults::Voids,
+    history::{Call, Operation, Outcome},
+    world::Backend,
+};
+
+/// The history of a resource as steps, by their begin.
+pub(super) fn steps(
+    history: &ResourceHistory<'_>,
+    surroundings: Surroundings<'_>,
+) -> Vec<Step<Kind>> {
+    let mut numbers = Numbers::default();
+    for (number, grant) in history.grants.iter().enumerate() {
+        for acquisition in &grant.acquisitions {
+            numbers.grants.insert(acquisition.invocation.id, number);
+        }
+    }
+    let mut steps = Vec::new();
+    for (place, operation) in history.operations.iter().enumerate() {
+        of_call(history, surroundings, operation, place, &mut numbers, &mut steps);
+    }
+    for fault in surroundings.faults {
+        let (from_ns, until_ns) = (fault.from_ns, fault.until_ns);
+        let mut push = |kind, until_ns| {
+            steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
+        };
+        let tokens = fault.voids == Voids::GrantsAndTokens;
+        match &fault.voids {
+            Voids::Nothing => {}
+            Voids::GrantOf(resource) if resource == history.name => {
+                push(Kind::Lose { tokens }, until_ns);
+                if fault.puts_its_own() {
+                    push(Kind::Replace, until_ns);
+                    // By force too, or by its own expiry.
+                    push(Kind::TakeBack, u64::MAX);
+                }
+            }
+            Voids::GrantOf(_) => {}
+            _ if fault.brings_back() => push(Kind::Void { tokens }, until_ns),
+            Voids::Grants | Voids::GrantsAndTokens => push(Kind::Lose { tokens }, until_ns),
+        }
+    }
+    steps.sort_by_key(|step| step.from_ns);
+    steps
+}
+
+/// Names as numbers, which are quick to compare and to remember.
+#[derive(Default)]
+struct Numbers<'a> {
+    strings: HashMap<&'a str, usize>,
+    /// The grant that a call was answered with.
+    grants: HashMap<u64, usize>,
+}
+
+impl<'a> Numbers<'a> {
+    fn of(&mut self, name: &'a str) -> usize {
+        let next = self.strings.len();
+        *self.strings.entry(name).or_insert(next)
+    }
+}
+
+fn of_call<'a>(
+    history: &ResourceHistory<'_>,
+    surroundings: Surroundings<'_>,
+    operation: &'a Operation,
+    place: usize,
+    numbers: &mut Numbers<'a>,
+    steps: &mut Vec<Step<Kind>>,
+) {
+    let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());
+    let is_optional = operation.known().is_none();
+    let mut push = |kind| {
+        let call = Some(operation.invocation.id);
+        steps.push(Step { kind, from_ns, until_ns, is_optional, call });
+    };
+    let mut is_retried = given_back(surroundings, operation);
+    let mut handed_over = false;
+    let is_repeated = perhaps_repeated(surroundings, operation);
+    let mut also = None;
+    let started_ttl_ns = match (&operation.invocation.call, operation.known()) {
+        (Call::Try(asked) | Call::Lock { acquisition: asked, .. }, outcome) => {
+            let request_id = asked.request_id.as_deref().map(|id| numbers.of(id));
+            match outcome {
+                Some(Outcome::Granted(granted)) => {
+                    let lock_id = Some(numbers.of(&granted.lock_id));
+                    let grant = numbers.grants[&operation.invocation.id];
+                    let named = Named { grant, lock_id, request_id };
+                    push(Kind::Acquire { named, token: granted.token, term: place });
+                    handed_over = perhaps_forced_from(history, surroundings, operation);
+                    is_retried |= granted.waited_ns >= granted.ttl_ns
+                        && !surroundings.calm(from_ns, until_ns);
+                    Some(granted.waited_ns + safe_ns(granted.ttl_ns))
+                }
+                Some(Outcome::Locked) => {
+                    if !perhaps_waited_for(history, operation) {
+                        push(Kind::Locked);
+                    }
+                    None
+                }
+                Some(_) => None,
+                None => {
+                    let lock_id = asked.lock_id.as_deref().map(|id| numbers.of(id));
+                    // Those without a name are all alike.
+                    let number = if lock_id.or(request_id).is_some() { place + 1 } else { 0 };
+                    let grant = usize::MAX - number;
+                    let named = Named { grant, lock_id, request_id };
+                    let term = if number > 0 { place } else { grant };
+                    push(Kind::AcquireUntold { named, term });
+                    push(Kind::Undo { grant });
+                    request_id.map(|_| safe_ns(asked.ttl_ms.max(100) * 1_000_000))
+                }
+            }
+        }
+        (Call::Renew { lock_id, ttl_ms }, outcome) => {
+            let lock_id = numbers.of(lock_id);
+            match outcome {
+                Some(Outcome::Renewed { ttl_ns }) => {
+                    push(Kind::Renew { lock_id, term: place });
+                    Some(safe_ns(*ttl_ns))
+                }
+                Some(Outcome::NotHeld { held }) => {
+                    push(Kind::NotHeld { lock_id, other_holds: *held });
+                    None
+                }
+                Some(_) => None,
+                None => {
+                    push(Kind::Renew { lock_id, term: place });
+                    Some(safe_ns(ttl_ms.max(&100) * 1_000_000))
+                }
+            }
+        }
+        (Call::Unlock { lock_id } | Call::UnlockWrong { lock_id }, outcome) => {
+            let lock_id = numbers.of(lock_id);
+            match outcome {
+                Some(Outcome::NotHeld { held }) => {
+                    push(Kind::NotHeld { lock_id, other_holds: *held });
+                }
+                Some(Outcome::Unlocked) if is_repeated => {
+                    push(Kind::Over { lock_id });
+                    also = Some(Kind::Unlock { lock_id });
+                }
+                Some(Outcome::Unlocked) | None => push(Kind::Unlock { lock_id }),
+                Some(_) => {}
+            }
+            None
+        }
+        (Call::Force, outcome) => {
+            match outcome {
+                Some(Outcome::NotHeld { .. }) => push(Kind::ForceNotHeld),
+                Some(Outcome::Unlocked) if is_repeated => {
+                    push(Kind::Aimed);
+                    also = Some(Kind::Force);
+                }
+                Some(Outcome::Unlocked) | None => push(Kind::Force),
+                Some(_) => {}
+            }
+            None
+        }
+    };
+    if let Some(kind) = also {
+        let call = Some(operation.invocation.id);
+        steps.push(Step { kind, from_ns, until_ns, is_optional: true, call });
+    }
+    if handed_over {
+        // Only a force ends it.
+        let grant = usize::MAX;
+        let named = Named { grant, lock_id: None, request_id: None };
+        let kind = Kind::AcquireUntold { named, term: grant };
+        steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
+    }
+    let mut perhaps = |kind, from_ns| {
+        let (until_ns, is_optional, call) = (u64::MAX, true, None);
+        steps.push(Step { kind, from_ns, until_ns, is_optional, call });
+    };
+    if is_retried {
+        // The reply to its first try may have been lost, and the grant of that
+        // been over before the second; or it was granted and gave it back.
+        let grant = usize::MAX;
+        let named = Named { grant, lock_id: None, request_id: None };
+        perhaps(Kind::AcquireUntold { named, term: grant }, from_ns);
+        perhaps(Kind::Undo { grant }, from_ns);
+    }
+    if let (Call::Renew { lock_id, .. }, Some(ended_ns)) =
+        (&operation.invocation.call, shortened_by(operation, surroundings))
+    {
+        perhaps(Kind::Renew { lock_id: numbers.of(lock_id), term: place }, from_ns);
+        perhaps(Kind::Expire { term: place }, ended_ns);
+    }
+    if let Some(ttl_ns) = started_ttl_ns {
+        perhaps(Kind::Expire { term: place }, from_ns.saturating_add(ttl_ns));
+    }
+}
+
+/// Whether the first reply to an unlock may have been lost: on etcd it is then
+/// answered with success once the grant is over, whoever ended it meanwhile. On
+/// Redis that outcome is unknown, and in memory there is no reply to lose.
+fn perhaps_repeated(surroundings: Surroundings<'_>, operation: &Operation) -> bool {
+    surroundings.backend == Backend::Etcd
+        && surroundings.faults.iter().any(|fault| {
+            fault.loses_replies()
+                && fault.from_ns <= operation.completed_ns()
+                && fault.until_ns >= operation.invoked_ns()
+        })
+}
+
+/// Whether a wait may have been handed the lock before it was granted it: Redis
+/// hands over before the waiter has confirmed, and if that is forced from it, it
+/// waits on.
+fn perhaps_forced_from(
+    history: &ResourceHistory<'_>,
+    surroundings: Surroundings<'_>,
+    operation: &Operation,
+) -> bool {
+    surroundings.backend == Backend::Redis
+        && matches!(operation.invocation.call, Call::Lock { .. })
+        && history.forces().any(|force| {
+            force.invoked_ns() <= operation.completed_ns()
+                && force.completed_ns() >= operation.invoked_ns()
+        })
+}
+
+/// Whether a wait during a fault may have been granted the lock and have given
+/// it back before it was answered, or have lost it before it knew.
+fn given_back(surroundings: Surroundings<'_>, operation: &Operation) -> bool {
+    let may_have = match operation.known() {
+        Some(Outcome::WaitDeadline | Outcome::Unavailable) => true,
+        Some(Outcome::Granted(_)) => surroundings.backend == Backend::Redis,
+        _ => false,
+    };
+    may_have
+        && matches!(operation.invocation.call, Call::Lock { .. })
+        && !surroundings.calm(operation.invoked_ns(), operation.completed_ns())
+}
+
+/// Whether a waiter can have been in the queue while the try was under way.
+fn perhaps_waited_for(history: &ResourceHistory<'_>, operation: &Operation) -> bool {
+    history.waits().any(|wait| {
+        wait.invoked_ns() <= operation.completed_ns()
+            && wait.completed_ns() >= operation.invoked_ns()
+    })
+}
