@@ -171,7 +171,7 @@ impl Command {
             Verb::Check { folder } => {
                 let (record, faults, verdict) = check_folder(&folder)?;
                 println!("seed {}: {verdict}; {} faults", record.seed, faults.len());
-                for violation in &verdict.violations {
+                for violation in verdict.findings() {
                     println!("  {violation}");
                 }
                 Ok(i32::from(!verdict.violations.is_empty()))
@@ -212,10 +212,10 @@ async fn run(settings: &Settings, runs: u64, seed: u64, keep: bool) -> anyhow::R
         match settings.run(seed, keep).await {
             Ok(report) => {
                 println!("{} {report}", settings.backend.name());
-                for violation in &report.verdict.violations {
+                for violation in report.verdict.findings() {
                     println!("  {violation}");
                 }
-                if !report.verdict.violations.is_empty() {
+                if report.verdict.findings().next().is_some() {
                     println!("  see {}", settings.folder_of(seed).display());
                 }
                 summary.add(report);
@@ -273,7 +273,7 @@ async fn soak(
     go_on(&mut worlds, during, |world, report| match report {
         Ok(report) => {
             println!("{} {report}", world.name());
-            for violation in &report.verdict.violations {
+            for violation in report.verdict.findings() {
                 println!("  {violation}");
             }
             summaries.entry(world.name()).or_default().add(report);

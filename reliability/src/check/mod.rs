@@ -72,9 +72,15 @@ pub enum Rule {
 impl Rule {
     /// Whether leasehold promises it on this backend. Linearizability is not
     /// declared on Redis (docs/guarantees.md): there it is looked at and told.
-    #[must_use]
-    pub fn is_promised(self, backend: Backend) -> bool {
+    fn is_promised(self, backend: Backend) -> bool {
         !(backend == Backend::Redis && self == Self::Linearizable)
+    }
+}
+
+impl Verdict {
+    /// All that did not hold, promised or not.
+    pub fn findings(&self) -> impl Iterator<Item = &Violation> {
+        self.violations.iter().chain(&self.unpromised)
     }
 }
 
@@ -105,6 +111,8 @@ pub struct Verdict {
     pub found_at: Option<usize>,
     /// What was violated, as it showed.
     pub violations: Vec<Violation>,
+    /// What did not hold, and is not promised on this backend.
+    pub unpromised: Vec<Violation>,
 }
 
 /// What the rules need to know besides the calls.
@@ -152,8 +160,11 @@ pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) ->
         .map(|violation| (shown_at(&violation, &operations), violation))
         .collect();
     shown.sort_by_key(|(at, _)| *at);
-    verdict.found_at = shown.first().map(|(at, _)| *at);
-    verdict.violations.extend(shown.into_iter().map(|(_, violation)| violation));
+    let (promised, unpromised): (Vec<_>, Vec<_>) =
+        shown.into_iter().partition(|(_, violation)| violation.rule.is_promised(backend));
+    verdict.found_at = promised.first().map(|(at, _)| *at);
+    verdict.violations = promised.into_iter().map(|(_, violation)| violation).collect();
+    verdict.unpromised = unpromised.into_iter().map(|(_, violation)| violation).collect();
     verdict
 }
 

@@ -144,7 +144,7 @@ impl Story {
         let mut operations = self.operations.clone();
         operations.sort_by_key(Operation::invoked_ns);
         let verdict = check(self.backend, &operations, &self.faults);
-        let mut rules: Vec<_> = verdict.violations.iter().map(|found| found.rule).collect();
+        let mut rules: Vec<_> = verdict.findings().map(|found| found.rule).collect();
         rules.sort_unstable();
         rules.dedup();
         rules

@@ -85,7 +85,7 @@ impl Settings {
         let report = carried_out.with_context(|| {
             format!("seed {seed}; what was recorded is in {}", folder.display())
         })?;
-        if report.verdict.violations.is_empty() && !keep {
+        if report.verdict.findings().next().is_none() && !keep {
             std::fs::remove_dir_all(&folder)?;
         }
         Ok(report)

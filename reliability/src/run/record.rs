@@ -74,6 +74,7 @@ pub fn check_folder(folder: &Path) -> anyhow::Result<(Record, Vec<Injected>, Ver
         });
     }
     let violations = folder.join(VIOLATIONS);
-    std::fs::write(violations, serde_json::to_vec_pretty(&verdict.violations)?)?;
+    let findings: Vec<_> = verdict.findings().collect();
+    std::fs::write(violations, serde_json::to_vec_pretty(&findings)?)?;
     Ok((record, faults, verdict))
 }

@@ -54,7 +54,7 @@ impl Soaked {
         let report = round::carry_out(&self.settings, &mut self.world, &plan, &folder)
             .await
             .with_context(|| folder.display().to_string())?;
-        if report.verdict.violations.is_empty() {
+        if report.verdict.findings().next().is_none() {
             std::fs::remove_dir_all(&folder)?;
         }
         if self.used.is_empty() {

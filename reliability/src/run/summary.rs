@@ -43,6 +43,7 @@ impl Summary {
         sum.histories += verdict.histories;
         sum.undecided += verdict.undecided;
         sum.violations.extend(verdict.violations);
+        sum.unpromised.extend(verdict.unpromised);
     }
 }
 
@@ -63,7 +64,11 @@ impl fmt::Display for Verdict {
         if self.undecided > 0 {
             write!(f, " ({} not decided as to linearizability)", self.undecided)?;
         }
-        write!(f, ", {} violations", self.violations.len())
+        write!(f, ", {} violations", self.violations.len())?;
+        match self.unpromised.len() {
+            0 => Ok(()),
+            count => write!(f, " (and {count} of what is not promised here)"),
+        }
     }
 }
 
