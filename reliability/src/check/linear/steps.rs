@@ -109,6 +109,8 @@ fn of_call<'a>(
                     if !perhaps_waited_for(history, operation) {
                         push(Kind::Locked);
                     }
+                    is_retried |= surroundings.backend == Backend::Redis
+                        && !surroundings.calm(from_ns, until_ns);
                     None
                 }
                 Some(_) => None,

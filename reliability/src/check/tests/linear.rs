@@ -224,3 +224,17 @@ fn a_force_whose_reply_was_lost_may_find_its_aim_gone() {
     assert!(!is_linearizable(&story_of(Backend::Redis, 20, 100)), "Redis says unknown");
     assert!(!is_linearizable(&story_of(Backend::Memory, 20, 100)), "there is none to lose");
 }
+
+#[test]
+fn on_redis_a_refused_try_may_have_held_until_its_reply_was_found_lost() {
+    let story = |backend, fault_until| {
+        on(backend)
+            .fault_called("network-replies-lost", 1, fault_until, Voids::Nothing)
+            .call(5, 900, tries(), Outcome::Locked)
+            .call(100, 101, tries(), Outcome::Locked)
+            .call(800, 801, tries(), granted("b", 2))
+    };
+    assert!(is_linearizable(&story(Backend::Redis, 850)));
+    assert!(!is_linearizable(&story(Backend::Redis, 3)), "no reply was lost");
+    assert!(!is_linearizable(&story(Backend::Etcd, 850)), "it is read back there");
+}
