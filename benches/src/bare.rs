@@ -1,9 +1,12 @@
-//! The baseline: a tonic service with the two smallest Redis lock scripts and
-//! nothing else. No token, no waiting, no clean-up, no validation.
+//! The baseline: a tonic service with the two smallest lock scripts of Redis, or
+//! the two smallest transactions of etcd, and nothing else. No token, no lease of
+//! one's own, no waiting, no clean-up, no validation.
 
 use std::path::Path;
 
 use anyhow::Result;
+use clap::Args;
+use etcd_client::{Compare, CompareOp, KvClient, PutOptions, Txn, TxnOp};
 use leasehold_proto::components::{
     FeaturesRequest, FeaturesResponse, LockRequest, LockResponse, LockStoreInitRequest,
     LockStoreInitResponse, PingRequest, PingResponse, RenewLockRequest, RenewLockResponse,
@@ -16,19 +19,39 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
 use uuid::Uuid;
 
-/// Serves the baseline until killed.
-pub(crate) async fn serve(socket: &Path, redis: Option<&str>) -> Result<()> {
-    let connection = match redis {
-        Some(url) => Some(redis::Client::open(url)?.get_multiplexed_async_connection().await?),
-        None => None,
-    };
-    let bare = Bare {
-        connection,
-        lock: Script::new("return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])"),
-        unlock: Script::new(
-            "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) \
-             else return 0 end",
-        ),
+/// The lease that all locks on etcd share.
+const LEASE_S: i64 = 600;
+
+#[derive(Args)]
+pub(crate) struct Over {
+    /// A Redis.
+    #[arg(long)]
+    redis: Option<String>,
+    /// An etcd.
+    #[arg(long)]
+    etcd: Option<String>,
+}
+
+/// Serves the baseline until killed; over nothing, it does nothing.
+pub(crate) async fn serve(socket: &Path, over: &Over) -> Result<()> {
+    let bare = if let Some(url) = &over.redis {
+        let client = redis::Client::open(url.as_str())?;
+        Bare::Redis {
+            connection: client.get_multiplexed_async_connection().await?,
+            lock: Script::new(
+                "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])",
+            ),
+            unlock: Script::new(
+                "if redis.call('GET', KEYS[1]) == ARGV[1] then \
+                 return redis.call('DEL', KEYS[1]) else return 0 end",
+            ),
+        }
+    } else if let Some(endpoint) = &over.etcd {
+        let mut client = etcd_client::Client::connect([endpoint], None).await?;
+        let lease = client.lease_grant(LEASE_S, None).await?.id();
+        Bare::Etcd { client: Box::new(client.kv_client()), lease }
+    } else {
+        Bare::Nothing
     };
     let listener = UnixListenerStream::new(UnixListener::bind(socket)?);
     Server::builder()
@@ -38,10 +61,55 @@ pub(crate) async fn serve(socket: &Path, redis: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-struct Bare {
-    connection: Option<MultiplexedConnection>,
-    lock: Script,
-    unlock: Script,
+enum Bare {
+    Nothing,
+    Redis { connection: MultiplexedConnection, lock: Script, unlock: Script },
+    Etcd { client: Box<KvClient>, lease: i64 },
+}
+
+impl Bare {
+    async fn take(&self, key: &str, lock_id: &str, ttl_ms: i64) -> Result<bool> {
+        Ok(match self {
+            Self::Nothing => true,
+            Self::Redis { connection, lock, .. } => {
+                let taken: Option<String> = lock
+                    .key(key)
+                    .arg(lock_id)
+                    .arg(ttl_ms)
+                    .invoke_async(&mut connection.clone())
+                    .await?;
+                taken.is_some()
+            }
+            Self::Etcd { client, lease } => {
+                let options = PutOptions::new().with_lease(*lease);
+                let txn = Txn::new()
+                    .when([Compare::create_revision(key, CompareOp::Equal, 0)])
+                    .and_then([TxnOp::put(key, lock_id, Some(options))]);
+                KvClient::clone(client).txn(txn).await?.succeeded()
+            }
+        })
+    }
+
+    async fn release(&self, key: &str, lock_id: &str) -> Result<bool> {
+        Ok(match self {
+            Self::Nothing => true,
+            Self::Redis { connection, unlock, .. } => {
+                let deleted: i64 =
+                    unlock.key(key).arg(lock_id).invoke_async(&mut connection.clone()).await?;
+                deleted > 0
+            }
+            Self::Etcd { client, .. } => {
+                let txn = Txn::new()
+                    .when([Compare::value(key, CompareOp::Equal, lock_id)])
+                    .and_then([TxnOp::delete(key, None)]);
+                KvClient::clone(client).txn(txn).await?.succeeded()
+            }
+        })
+    }
+}
+
+fn unavailable(error: &anyhow::Error) -> Status {
+    Status::unavailable(error.to_string())
 }
 
 #[tonic::async_trait]
@@ -70,19 +138,13 @@ impl LockStore for Bare {
     ) -> Result<Response<LockResponse>, Status> {
         let request = request.into_inner();
         let lock_id = Uuid::new_v4().to_string();
-        if let Some(connection) = &self.connection {
-            let ttl_ms = request.ttl.map_or(30_000, |ttl| ttl.seconds * 1000);
-            let taken: Option<String> = self
-                .lock
-                .key(&request.resource_id)
-                .arg(&lock_id)
-                .arg(ttl_ms)
-                .invoke_async(&mut connection.clone())
-                .await
-                .map_err(|error| Status::unavailable(error.to_string()))?;
-            if taken.is_none() {
-                return Err(Status::aborted("locked"));
-            }
+        let ttl_ms = request.ttl.map_or(30_000, |ttl| ttl.seconds * 1000);
+        if !self
+            .take(&request.resource_id, &lock_id, ttl_ms)
+            .await
+            .map_err(|error| unavailable(&error))?
+        {
+            return Err(Status::aborted("locked"));
         }
         Ok(Response::new(LockResponse { lock_id, ttl: request.ttl, ..Default::default() }))
     }
@@ -103,17 +165,12 @@ impl LockStore for Bare {
         request: Request<UnlockRequest>,
     ) -> Result<Response<UnlockResponse>, Status> {
         let request = request.into_inner();
-        if let Some(connection) = &self.connection {
-            let deleted: i64 = self
-                .unlock
-                .key(&request.resource_id)
-                .arg(&request.lock_id)
-                .invoke_async(&mut connection.clone())
-                .await
-                .map_err(|error| Status::unavailable(error.to_string()))?;
-            if deleted == 0 {
-                return Err(Status::not_found("not held"));
-            }
+        if !self
+            .release(&request.resource_id, &request.lock_id)
+            .await
+            .map_err(|error| unavailable(&error))?
+        {
+            return Err(Status::not_found("not held"));
         }
         Ok(Response::new(UnlockResponse {}))
     }

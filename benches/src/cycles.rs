@@ -90,8 +90,8 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
     );
     let redis = Redis::start().await?;
     let leasehold = Component::leasehold(&options.leasehold, "redis").await?;
-    let bare = Component::bare(Some(&redis)).await?;
-    let noop = Component::bare(None).await?;
+    let bare = Component::bare(&["--redis", &redis.url()]).await?;
+    let noop = Component::bare(&[]).await?;
     let host = redis.host();
     let properties = [("redisHost", host.as_str())];
     for &callers in &options.callers {

@@ -59,15 +59,19 @@ async fn cycles_table(
             "callers",
             "leasehold, through the socket",
             "acquire p50/p99 ms",
+            "bare transactions, through a socket",
             "Go mutex, one session",
             "Go mutex, a session a lock",
+            "leasehold/bare",
             "leasehold/one session",
             "leasehold/a session a lock",
             "raft writes a cycle",
             "CPU µs a cycle: client/leasehold/etcd",
         ],
     );
+    let bare = Component::bare(&["--etcd", &etcd.endpoint()]).await?;
     for &callers in &options.callers {
+        let mut simple = Vec::new();
         let (mut ours, mut shared, mut own) = (Vec::new(), Vec::new(), Vec::new());
         let mut costs = Vec::new();
         for _ in 0..options.rounds {
@@ -76,6 +80,7 @@ async fn cycles_table(
             let run = cycles::through(&leasehold.socket, properties, callers, time).await?;
             costs.push(Cost::so_far(etcd, leasehold).await?.since(&before, run.cycles()));
             ours.push(run);
+            simple.push(cycles::through(&bare.socket, &[], callers, time).await?.rate);
             shared.push(run_peer(peer, etcd, "shared", callers, time).await?.rate);
             own.push(run_peer(peer, etcd, "own", callers, time).await?.rate);
         }
@@ -90,9 +95,11 @@ async fn cycles_table(
                 median_of(&ours, |f| f.ms(0.5)),
                 median_of(&ours, |f| f.ms(0.99))
             ),
+            format!("{:.0}", median(simple.clone())),
             format!("{:.0}", median(shared.clone())),
             format!("{:.0}", median(own.clone())),
-            format!("{:.1}", ratio(&shared)),
+            format!("{:.2}", ratio(&simple)),
+            format!("{:.2}", ratio(&shared)),
             format!("{:.1}", ratio(&own)),
             format!("{:.2}", median_of(&costs, |cost| cost.raft_writes)),
             format!(

@@ -47,15 +47,14 @@ enum Command {
     Losses(Options),
     /// Start-up, a million held locks, and what is left of them.
     Weight(Options),
-    /// The baseline, as a server: SET NX PX, and compare and delete.
+    /// The baseline, as a server: put if absent, and compare and delete.
     #[command(hide = true)]
     Bare {
         /// Where to listen.
         #[arg(long)]
         socket: PathBuf,
-        /// The Redis server; without one, a service that does nothing.
-        #[arg(long)]
-        redis: Option<String>,
+        #[command(flatten)]
+        over: bare::Over,
     },
 }
 
@@ -90,7 +89,7 @@ impl Options {
 #[tokio::main]
 async fn main() -> Result<()> {
     match Cli::parse().command {
-        Command::Bare { socket, redis } => bare::serve(&socket, redis.as_deref()).await,
+        Command::Bare { socket, over } => bare::serve(&socket, &over).await,
         Command::Redis(options) => cycles::redis(&options).await,
         Command::Handover(options) => handover::redis(&options).await,
         Command::Etcd(options) => etcd::compare(&options).await,

@@ -173,15 +173,12 @@ impl Component {
         Self::started(Server::start(command.stderr(Stdio::null()))?, dir, socket).await
     }
 
-    /// The baseline over Redis, or the service that does nothing.
-    pub(crate) async fn bare(redis: Option<&Redis>) -> Result<Self> {
+    /// The baseline, as its flags say.
+    pub(crate) async fn bare(over: &[&str]) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let socket = dir.path().join("bare.sock");
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["bare", "--socket"]).arg(&socket);
-        if let Some(redis) = redis {
-            command.args(["--redis", &redis.url()]);
-        }
+        command.args(["bare", "--socket"]).arg(&socket).args(over);
         Self::started(Server::start(&mut command)?, dir, socket).await
     }
 

@@ -135,7 +135,7 @@ impl Core {
         let txn = etcd_client::Txn::new()
             .when([Compare::create_revision(key.clone(), CompareOp::Less, 0)])
             .and_then([TxnOp::put(key, "", None)]);
-        let mut client = link.client();
+        let mut client = link.client().kv_client();
         self.connection.answer(&link, until, client.txn(txn)).await.map(|_| ())
     }
 

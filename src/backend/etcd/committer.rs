@@ -226,7 +226,7 @@ impl Committer {
                 return;
             }
         };
-        let mut client = link.client();
+        let mut client = link.client().kv_client();
         let request = client.txn(transaction(&batch.items));
         let result = self.connection.answer(&link, until, request).await;
         match result {

@@ -50,9 +50,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// A client of it; clones share the connection.
-    pub(super) fn client(&self) -> Client {
-        self.client.clone()
+    /// The clients of it. Only the one that is wanted is to be cloned: all of them
+    /// are several kilobytes, on the way of every write.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Its number among the process's connections.
@@ -166,7 +167,7 @@ impl Connection {
         let mut delays = delays();
         loop {
             let link = self.link(until).await?;
-            let mut client = link.client();
+            let mut client = link.client().kv_client();
             let request = client.txn(Txn::new().and_then(gets.clone()));
             match self.answer(&link, until, request).await {
                 Err(failure) if failure.is_passing() => {
