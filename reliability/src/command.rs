@@ -240,7 +240,7 @@ async fn hunt(settings: &Settings, runs: u64, seed: u64) -> anyhow::Result<i32> 
     let mut operations = 0;
     for seed in seed..seed.saturating_add(runs) {
         let report = settings.run(seed, false).await?;
-        if let Some(violation) = report.verdict.violations.first() {
+        if let Some(violation) = report.verdict.findings().next() {
             let found_at = report.verdict.found_at.unwrap_or(report.verdict.operations);
             println!(
                 "found after {} operations (seed {seed}): {violation}",

@@ -162,7 +162,7 @@ fn late(operation: &Operation, surroundings: Surroundings<'_>) -> Option<String>
     let took_ns = at_ns - operation.invoked_ns();
     // A process that stands still answers nobody, and one may be stopped.
     let was_stopped = surroundings.faults.iter().any(|fault| {
-        (fault.name.contains("leasehold") || fault.name.contains("client"))
+        (fault.name.starts_with("leasehold-") || fault.name.starts_with("client-"))
             && fault.from_ns <= *at_ns
             && fault.until_ns >= operation.invoked_ns()
     });

@@ -4,6 +4,7 @@ use super::{Surroundings, resource::ResourceHistory};
 use crate::{
     faults::{Injected, Voids},
     history::{Call, Operation, Outcome},
+    world::Backend,
 };
 
 /// What a holder holds back from a TTL: a twentieth for clocks that drift
@@ -11,6 +12,9 @@ use crate::{
 pub(crate) fn safe_ns(ttl_ns: u64) -> u64 {
     ttl_ns.saturating_sub(ttl_ns / 20 + 20_000_000)
 }
+
+/// How far behind the others a member can be whose data set is saved.
+pub(super) const SAVED_LATE_NS: u64 = 500_000_000;
 
 /// When a grant ended that was not found by a renewal, if the renewal itself may
 /// have set that: its first try shortened the TTL, the reply was lost, and the
@@ -23,8 +27,9 @@ pub(crate) fn shortened_by(
     let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());
     let ended_ns = from_ns + safe_ns(ttl_ms.max(&100) * 1_000_000);
     let not_found = matches!(operation.known(), Some(Outcome::NotHeld { .. }));
-    (not_found && ended_ns <= until_ns && !surroundings.calm(from_ns, until_ns))
-        .then_some(ended_ns)
+    let may_be_repeated = surroundings.backend != Backend::Memory
+        && surroundings.loses_replies(from_ns, until_ns);
+    (not_found && ended_ns <= until_ns && may_be_repeated).then_some(ended_ns)
 }
 
 /// One grant, with every call that concerns it.
@@ -154,7 +159,7 @@ impl<'a> Grant<'a> {
         for fault in
             surroundings.faults.iter().filter(|fault| fault.voids_grant_of(history.name))
         {
-            if term.operation.invoked_ns() < fault.until_ns {
+            if term.operation.invoked_ns() < fault.over_ns {
                 until_ns = until_ns.min(fault.from_ns);
             }
         }
@@ -165,18 +170,22 @@ impl<'a> Grant<'a> {
     /// Whether an older data set may have brought the grant back for this term
     /// after it was released: whoever renews it then has no claim to it, because
     /// the process that released it revokes its lease, as it must so that nobody
-    /// is kept out for long.
+    /// is kept out for long. What was released before that data set was saved
+    /// cannot come back.
     fn came_back_released(&self, term: &Term<'_>, surroundings: Surroundings<'_>) -> bool {
         let asked_by_ns = term.operation.completed_ns();
-        let is_released = |unlock: &&Operation| {
-            !unlock.did_nothing() && unlock.invoked_ns() < term.operation.invoked_ns()
+        let brings_back = |fault: &Injected| {
+            fault.brings_back()
+                && fault.over_ns >= self.invoked_ns()
+                && fault.from_ns <= asked_by_ns
         };
-        self.unlocks.iter().any(is_released)
-            && surroundings.faults.iter().any(|fault| {
-                fault.brings_back()
-                    && fault.until_ns >= self.invoked_ns()
-                    && fault.from_ns <= asked_by_ns
+        surroundings.faults.iter().filter(|fault| brings_back(fault)).any(|fault| {
+            self.unlocks.iter().any(|unlock| {
+                !unlock.did_nothing()
+                    && unlock.invoked_ns() < term.operation.invoked_ns().min(fault.over_ns)
+                    && unlock.completed_ns().saturating_add(SAVED_LATE_NS) >= fault.from_ns
             })
+        })
     }
 }
 
@@ -204,10 +213,20 @@ impl Injected {
     /// Whether a reply of the backend to leasehold may be lost by it, or come too
     /// late: something between them, or either process, stood still or ended.
     pub(crate) fn loses_replies(&self) -> bool {
-        ["network-", "leasehold-", "etcd-leader-", "etcd-member-", "etcd-restored"]
-            .iter()
-            .any(|begin| self.name.starts_with(begin))
-            || ["etcd-restarted-in-turn", "etcd-all-down"].contains(&self.name.as_str())
+        [
+            "network-",
+            "leasehold-",
+            "etcd-leader-",
+            "etcd-member-",
+            "etcd-restored",
+            "etcd-restarted-in-turn",
+            "etcd-all-down",
+            "redis-restarted",
+            "redis-suspended",
+            "redis-client",
+        ]
+        .iter()
+        .any(|begin| self.name.starts_with(begin))
     }
 
     /// Whether a grant may live on beyond its TTL by it: a clock that is set back

@@ -2,7 +2,7 @@
 
 use super::{
     Rule, Surroundings, Violation, at,
-    grants::{Grant, Held},
+    grants::{Grant, Held, SAVED_LATE_NS},
     resource::ResourceHistory,
 };
 use crate::{
@@ -129,7 +129,8 @@ fn ended_before(
             // leasehold.
             && !surroundings.faults.iter().any(|fault| {
                 fault.brings_back()
-                    && fault.until_ns >= grant.invoked_ns()
+                    && fault.over_ns >= grant.invoked_ns()
+                    && end_ns.saturating_add(SAVED_LATE_NS) >= fault.from_ns
                     && fault.from_ns <= operation.completed_ns()
             })
     })

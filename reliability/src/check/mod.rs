@@ -186,6 +186,13 @@ impl Surroundings<'_> {
     pub(crate) fn calm(&self, from_ns: u64, until_ns: u64) -> bool {
         !self.faults.iter().any(|fault| fault.from_ns <= until_ns && fault.until_ns >= from_ns)
     }
+
+    /// Whether a reply to what was asked in this time may have been lost.
+    pub(crate) fn loses_replies(&self, from_ns: u64, until_ns: u64) -> bool {
+        self.faults.iter().any(|fault| {
+            fault.loses_replies() && fault.from_ns <= until_ns && fault.until_ns >= from_ns
+        })
+    }
 }
 
 /// A moment for people: milliseconds since the resource's history began.

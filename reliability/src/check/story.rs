@@ -128,7 +128,14 @@ impl Story {
     ) -> Self {
         let (from_ns, until_ns) = (ns(from_ms), ns(to_ms));
         let (name, detail) = (name.into(), "r, taken back".into());
-        self.faults.push(Injected { name, detail, from_ns, until_ns, voids });
+        self.faults.push(Injected {
+            name,
+            detail,
+            from_ns,
+            over_ns: until_ns,
+            until_ns,
+            voids,
+        });
         self
     }
 

@@ -110,6 +110,6 @@ fn excused(earlier: &Grant<'_>, later: &Grant<'_>, surroundings: Surroundings<'_
     surroundings.faults.iter().any(|fault| {
         fault.voids == Voids::GrantsAndTokens
             && fault.from_ns <= later.completed_ns()
-            && fault.until_ns >= earlier.invoked_ns()
+            && fault.over_ns >= earlier.invoked_ns()
     })
 }

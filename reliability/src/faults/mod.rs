@@ -26,14 +26,17 @@ pub struct Injected {
     pub detail: String,
     /// When its injection began.
     pub from_ns: u64,
-    /// When everything was as before again.
+    /// When what was done to it was over: what that takes away is gone by then,
+    /// and nothing that is granted later.
+    pub over_ns: u64,
+    /// When it was felt no more: no election, no connection to be made anew.
     pub until_ns: u64,
     /// What it takes away.
     pub voids: Voids,
 }
 
 /// What a fault takes away by itself, however right the lock store is: only
-/// this is excused, and only for grants that were made before `until_ns` of the
+/// this is excused, and only for grants that were made before `over_ns` of the
 /// fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -85,11 +88,10 @@ pub async fn catalogue_of(world: &mut World) -> Vec<&'static str> {
     names
 }
 
-/// Carries a fault out, ends it again, typically within 0.1 to 3 s, and waits
-/// until it is felt no more: an election it caused is over, a connection it
-/// broke is there again. What it is done to and for how long is chosen by `rng`;
-/// that nothing is left of it but what it takes away is seen to by
-/// [`World::heal`].
+/// Carries a fault out and ends it again, typically within 0.1 to 3 s. What it
+/// is done to and for how long is chosen by `rng`; that nothing is left of it
+/// but what it takes away is seen to by [`World::heal`], and until when it is
+/// felt by [`World::settle`].
 pub async fn inject(
     world: &mut World,
     name: &str,
@@ -97,13 +99,13 @@ pub async fn inject(
 ) -> anyhow::Result<Injected> {
     let from_ns = clock::now_ns();
     let done = carry_out(world, name, rng).await.with_context(|| format!("fault {name}"))?;
-    world.settle().await.with_context(|| format!("after the fault {name}"))?;
-    let until_ns = clock::now_ns();
+    let over_ns = clock::now_ns();
     Ok(Injected {
         name: name.to_owned(),
         detail: done.detail,
         from_ns,
-        until_ns,
+        over_ns,
+        until_ns: over_ns,
         voids: done.voids,
     })
 }

@@ -109,8 +109,15 @@ impl Clients {
             kill_process(process, Signal::CONT)?;
             format!("client process in place {place} suspended for {during:?}")
         };
-        let (name, until_ns) = (name.to_owned(), now_ns());
-        Ok(Injected { name, detail, from_ns, until_ns, voids: Voids::Nothing })
+        let (name, over_ns) = (name.to_owned(), now_ns());
+        Ok(Injected {
+            name,
+            detail,
+            from_ns,
+            over_ns,
+            until_ns: over_ns,
+            voids: Voids::Nothing,
+        })
     }
 
     /// Has all of them end their last calls.

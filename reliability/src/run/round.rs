@@ -17,14 +17,18 @@ use super::{
 };
 use crate::{
     client::{Caller, lock_store},
+    clock::now_ns,
     faults::{self, Injected},
     history::{Acquisition, Call, LAST_WAITS, Log, Outcome, read_folder},
-    world::World,
+    world::{World, leasehold::Leasehold},
 };
 
 /// Within what time a fault is over, and a world healed: else the run itself
 /// is broken.
 const FAULT_MAX: Duration = Duration::from_secs(90);
+/// Within what time everything serves again when a fault is over: elections and
+/// new connections take seconds on a machine that is busy.
+const SETTLED_WITHIN: Duration = Duration::from_secs(20);
 /// How long a waiter that is left alone with a resource may wait for it.
 const LAST_WAIT_MS: u64 = 15_000;
 /// How many resources are waited for at once at the end.
@@ -73,6 +77,7 @@ pub(super) async fn carry_out(
     sleep(plan.calm_for).await;
     clients.end().await?;
     wait_for_everything(&sockets, folder).await?;
+    world.leaseholds.iter_mut().try_for_each(Leasehold::is_sound)?;
     let left = world.leftovers().await?;
     let weights = world.weights();
     Record { backend: settings.backend, seed: plan.seed, left }.write(folder)?;
@@ -90,25 +95,44 @@ async fn inject_all(
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<()> {
     let mut log = FaultLog::create(folder)?;
+    let mut felt = Vec::new();
     let until = Instant::now() + plan.faults_for;
     loop {
         sleep(Duration::from_millis(rng.u64(300..1_000))).await;
         if Instant::now() >= until || plan.faults.is_empty() {
             tokio::time::sleep_until(until).await;
-            return Ok(());
+            return settle(world, &mut felt, &mut log).await;
         }
         let name = plan.faults[rng.usize(..plan.faults.len())];
         // How much a fault draws hangs on what it finds: the next ones do not.
         let mut of_fault = rng.fork();
-        let fault: Injected = if clients::FAULTS.contains(&name) {
+        felt.push(if clients::FAULTS.contains(&name) {
             clients.inject(name, &mut of_fault).await?
         } else {
             timeout(FAULT_MAX, faults::inject(world, name, &mut of_fault))
                 .await
                 .with_context(|| format!("the fault {name} does not end"))??
-        };
+        });
+        // Now and then the next one meets what is not well again.
+        if rng.u8(0..3) > 0 {
+            settle(world, &mut felt, &mut log).await?;
+        }
+    }
+}
+
+/// Waits until everything is as before the faults, and records them.
+async fn settle(
+    world: &World,
+    felt: &mut Vec<Injected>,
+    log: &mut FaultLog,
+) -> anyhow::Result<()> {
+    let settled = timeout(SETTLED_WITHIN, world.settle()).await;
+    let until_ns = now_ns();
+    for mut fault in felt.drain(..) {
+        fault.until_ns = until_ns;
         log.record(&fault)?;
     }
+    settled.context("not everything serves again though no fault is left")?
 }
 
 /// Waits for every resource once more: whatever was left on it must end, and

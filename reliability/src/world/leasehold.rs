@@ -89,6 +89,22 @@ impl Leasehold {
         }
     }
 
+    /// Fails if it ended by itself, or if its log tells of a defect that it
+    /// survived: a task that panicked.
+    pub fn is_sound(&mut self) -> anyhow::Result<()> {
+        self.has_not_crashed()?;
+        let log = self.process.log();
+        let text = std::fs::read(log).with_context(|| log.display().to_string())?;
+        let told = String::from_utf8_lossy(&text);
+        for defect in ["panicked", "this is a defect"] {
+            let line = told.lines().find(|line| line.contains(defect));
+            if let Some(line) = line {
+                anyhow::bail!("{}: {line}; its log is {}", self.name, log.display());
+            }
+        }
+        Ok(())
+    }
+
     /// Whether it has not ended.
     pub fn runs(&mut self) -> bool {
         self.process.runs()

@@ -150,7 +150,8 @@ impl Leases {
         }
     }
 
-    /// What lies under a lease.
+    /// What lies under a lease. That it fails says nothing of the connection: an
+    /// answer of more than 4 MiB, some 40,000 keys, is not taken.
     pub(super) async fn keys_under(
         &self,
         id: i64,
@@ -159,8 +160,11 @@ impl Leases {
         let link = self.connection.link(until).await?;
         let options = LeaseTimeToLiveOptions::new().with_keys();
         let mut client = link.client().lease_client();
-        let asked = client.time_to_live(id, Some(options));
-        let answer = self.connection.answer(&link, until, asked).await?;
+        let asked = timeout_at(until, client.time_to_live(id, Some(options)));
+        let answer = asked
+            .await
+            .map_err(|_| Failure::Unknown("etcd did not answer in time".into()))?
+            .map_err(Failure::from)?;
         let utf8 = |key: &Vec<u8>| String::from_utf8(key.clone()).ok();
         Ok(answer.keys().iter().filter_map(utf8).collect())
     }

@@ -173,8 +173,9 @@ impl Sessions {
                         if now < epoch {
                             // An older data set was restored: no entry would
                             // ever be put with what is known of the session.
-                            self.leases.revoke_later(session.lease.id);
-                            self.lose(session).await;
+                            if self.lose(session).await {
+                                self.leases.revoke_later(session.lease.id);
+                            }
                             return Ok(Entered::SessionLost);
                         }
                         // Fenced meanwhile, for another entry's sake.
@@ -308,12 +309,15 @@ impl Sessions {
         })
     }
 
-    async fn lose(&self, lost: &Session) {
+    /// Forgets a session; `false` if somebody else did before.
+    async fn lose(&self, lost: &Session) -> bool {
         let mut current = self.current.lock().await;
-        if current.as_ref().is_some_and(|session| session.id == lost.id) {
+        let is_current = current.as_ref().is_some_and(|session| session.id == lost.id);
+        if is_current {
             warn!("the session with etcd was lost; waiters queue again");
             *current = None;
         }
+        is_current
     }
 
     async fn keep(self: Arc<Self>) {

@@ -7,18 +7,20 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, interval};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{backend::Core, failure::Failure};
 
 const INTERVAL: Duration = Duration::from_secs(1);
+/// How often one is tried again.
+const RETRIES_MAX: u32 = 5;
 /// How long one look may take.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Looks once for each connection that was opened anew: etcd is not restored
-/// under one that lives.
+/// Looks once for each connection that was opened anew, and a few times if it
+/// cannot: etcd is not restored under one that lives.
 pub(super) async fn keep(core: Arc<Core>) {
-    let mut swept = core.connection.generation();
+    let (mut swept, mut failed) = (core.connection.generation(), 0);
     let mut ticks = interval(INTERVAL);
     loop {
         ticks.tick().await;
@@ -27,8 +29,16 @@ pub(super) async fn keep(core: Arc<Core>) {
             continue;
         }
         match sweep(&core, Instant::now() + LOOK_TIMEOUT).await {
-            Ok(()) => swept = generation,
-            Err(failure) => debug!(why = %failure.why(), "old entries could not be looked for"),
+            Err(failure) if failed < RETRIES_MAX => {
+                failed += 1;
+                debug!(why = %failure.why(), "old entries could not be looked for yet");
+            }
+            looked => {
+                if let Err(failure) = looked {
+                    warn!(why = %failure.why(), "old entries could not be looked for");
+                }
+                (swept, failed) = (generation, 0);
+            }
         }
     }
 }

@@ -32,6 +32,8 @@ const RELIST_INTERVAL: Duration = Duration::from_secs(60);
 const PAGE_KEYS: i64 = 1_000;
 /// A watch's answer may tell the end of every waiter at once.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// A watch that etcd ends so soon may be ended each time.
+const BRIEF: Duration = Duration::from_secs(1);
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Why a watch ended.
@@ -52,6 +54,9 @@ pub(super) async fn keep(core: Arc<Core>, queue: Arc<Queue>) {
         queue.down();
         queue.fail(&"the watch of the queue failed".into());
         sleep(RETRY_DELAY).await;
+        if core.queues.close(&queue) {
+            return;
+        }
     }
 }
 
@@ -60,7 +65,7 @@ async fn keep_up(core: &Arc<Core>, queue: &Arc<Queue>) {
     let mut down_since = Instant::now();
     let mut delays_left = delays();
     loop {
-        let mut was_live = false;
+        let (mut was_live, opened) = (false, Instant::now());
         let ended = match core.connection.link(down_since + outage_max).await {
             Ok(link) => follow(core, queue, &link, &mut was_live).await,
             Err(failure) => Ended::Failed(Arc::clone(failure.why())),
@@ -76,6 +81,7 @@ async fn keep_up(core: &Arc<Core>, queue: &Arc<Queue>) {
                     return;
                 }
             }
+            Ended::Again if opened.elapsed() < BRIEF => sleep(RETRY_DELAY).await,
             Ended::Again => {}
             Ended::Failed(why) => {
                 if Instant::now() >= down_since + outage_max {

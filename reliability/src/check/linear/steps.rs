@@ -34,7 +34,7 @@ pub(super) fn steps(
         of_call(history, surroundings, operation, place, &mut numbers, &mut steps);
     }
     for fault in surroundings.faults {
-        let (from_ns, until_ns) = (fault.from_ns, fault.until_ns);
+        let (from_ns, until_ns) = (fault.from_ns, fault.over_ns);
         let mut push = |kind, until_ns| {
             steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
         };
@@ -110,7 +110,7 @@ fn of_call<'a>(
                         push(Kind::Locked);
                     }
                     is_retried |= surroundings.backend == Backend::Redis
-                        && !surroundings.calm(from_ns, until_ns);
+                        && surroundings.loses_replies(from_ns, until_ns);
                     None
                 }
                 Some(_) => None,
@@ -184,18 +184,20 @@ fn of_call<'a>(
         let kind = Kind::AcquireUntold { named, term: grant };
         steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
     }
+    if is_retried {
+        // The reply to its first try may have been lost, and the grant of that
+        // been over before the second; or it was granted and gave it back. Either
+        // before it was answered.
+        let grant = usize::MAX - 1 - place;
+        let named = Named { grant, lock_id: None, request_id: None };
+        for kind in [Kind::AcquireUntold { named, term: grant }, Kind::Undo { grant }] {
+            steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
+        }
+    }
     let mut perhaps = |kind, from_ns| {
         let (until_ns, is_optional, call) = (u64::MAX, true, None);
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });
     };
-    if is_retried {
-        // The reply to its first try may have been lost, and the grant of that
-        // been over before the second; or it was granted and gave it back.
-        let grant = usize::MAX;
-        let named = Named { grant, lock_id: None, request_id: None };
-        perhaps(Kind::AcquireUntold { named, term: grant }, from_ns);
-        perhaps(Kind::Undo { grant }, from_ns);
-    }
     if let (Call::Renew { lock_id, .. }, Some(ended_ns)) =
         (&operation.invocation.call, shortened_by(operation, surroundings))
     {
@@ -212,11 +214,7 @@ fn of_call<'a>(
 /// Redis that outcome is unknown, and in memory there is no reply to lose.
 fn perhaps_repeated(surroundings: Surroundings<'_>, operation: &Operation) -> bool {
     surroundings.backend == Backend::Etcd
-        && surroundings.faults.iter().any(|fault| {
-            fault.loses_replies()
-                && fault.from_ns <= operation.completed_ns()
-                && fault.until_ns >= operation.invoked_ns()
-        })
+        && surroundings.loses_replies(operation.invoked_ns(), operation.completed_ns())
 }
 
 /// Whether a wait may have been handed the lock before it was granted it: Redis

@@ -271,9 +271,9 @@ fn only_a_fault_of_its_own_time_prolongs_a_grant() {
 fn a_renewal_that_was_tried_twice_may_itself_have_ended_the_grant() {
     let shorter = Call::Renew { lock_id: "a".into(), ttl_ms: 300 };
     let story_of = |fault_at, over| {
-        story()
+        on(Backend::Etcd)
             .call(0, 1, tries(), granted("a", 1))
-            .fault(fault_at, fault_at + 10, Voids::Nothing)
+            .fault_called("network-replies-lost", fault_at, fault_at + 10, Voids::Nothing)
             .call(100, over, shorter.clone(), not_held())
             .all_rules()
     };
@@ -286,9 +286,9 @@ fn a_renewal_that_was_tried_twice_may_itself_have_ended_the_grant() {
 fn what_follows_a_renewal_that_ended_the_grant_is_right_too() {
     let shorter = Call::Renew { lock_id: "a".into(), ttl_ms: 300 };
     let story_of = |next_at, fault_at| {
-        story()
+        on(Backend::Etcd)
             .call(0, 1, tries(), granted("a", 1))
-            .fault(fault_at, fault_at + 10, Voids::Nothing)
+            .fault_called("network-replies-lost", fault_at, fault_at + 10, Voids::Nothing)
             .call(100, 800, shorter.clone(), not_held())
             .call(next_at, next_at + 10, tries(), granted("b", 2))
             .call(810, 820, unlocks("a"), not_held())
@@ -316,16 +316,17 @@ fn a_grant_with_a_higher_token_that_was_there_before_is_no_successor() {
 
 #[test]
 fn what_a_restore_brought_back_after_its_release_may_end_at_any_time() {
-    let story = |fault: &str| {
+    let story = |fault: &str, unlocked_at| {
         on(Backend::Etcd)
             .call(0, 10, tries(), granted("a", 1))
-            .call(50, 60, unlocks("a"), Outcome::Unlocked)
-            .fault_called(fault, 100, 200, Voids::GrantsAndTokens)
-            .call(300, 310, renews("a"), renewed())
-            .call(400, 410, renews("a"), not_held())
+            .fault_called(fault, 600, 700, Voids::GrantsAndTokens)
+            .call(unlocked_at, unlocked_at + 10, unlocks("a"), Outcome::Unlocked)
+            .call(750, 760, renews("a"), renewed())
+            .call(800, 810, renews("a"), not_held())
     };
-    assert!(story("etcd-restored").rules().is_empty());
-    assert!(story("some-fault").rules().contains(&WholeTtl));
+    assert!(story("etcd-restored", 610).rules().is_empty());
+    assert!(story("some-fault", 610).rules().contains(&WholeTtl));
+    assert!(!story("etcd-restored", 20).rules().is_empty(), "it was not in what was saved");
 }
 
 #[test]
