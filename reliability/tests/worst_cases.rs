@@ -237,6 +237,32 @@ async fn a_waiter_that_a_snapshot_does_not_have_queues_again() {
     world.stop().await;
 }
 
+/// A lease that was kept for reuse went to a grant that had waited for etcd to
+/// come back, and was revoked with the grant that the snapshot had under it.
+#[tokio::test]
+async fn a_grant_that_waited_for_a_restore_is_not_under_an_older_one_s_lease() {
+    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let [first, second] = probes(&world).await.try_into().unwrap();
+    let (older, _) = first.try_lock("older").await.unwrap();
+    let snapshot = etcd(&mut world).snapshot().await.unwrap();
+    first.unlock("older", &older).await.unwrap();
+    all_down(&mut world).await;
+    let asked = tokio::spawn({
+        let first = first.clone();
+        async move { first.try_lock("newer").await }
+    });
+    restored(&mut world, &snapshot).await;
+    let Ok((newer, _)) = asked.await.unwrap() else {
+        // It took too long for the call; then nothing was granted.
+        return leaves_nothing(world).await;
+    };
+    let _ = second.unlock("older", &older).await;
+    // What that revokes is revoked at once.
+    second.cycle().await.unwrap();
+    first.unlock("newer", &newer).await.unwrap();
+    leaves_nothing(world).await;
+}
+
 #[tokio::test]
 async fn waiters_outlive_an_outage_of_all_members() {
     let (mut world, _folder) = start(Backend::Etcd, 1).await;

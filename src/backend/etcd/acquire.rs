@@ -270,7 +270,7 @@ impl Core {
             otherwise: Vec::new(),
             bytes: 2 * bytes,
             until,
-            fresh_until: Some(lease.fresh_until()),
+            lease: Some(*lease),
         }
     }
 

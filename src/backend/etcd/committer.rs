@@ -58,6 +58,7 @@ pub(super) struct Committer {
 
 struct Pending {
     op: Op,
+    connection: Arc<Connection>,
     answer: oneshot::Sender<Answer>,
     /// Whether it is on its way. Changed only while the batcher is locked, so
     /// that giving up on an item that was not sent is certain.
@@ -80,7 +81,9 @@ impl Item for Pending {
             Some(Obsolete::Abandoned)
         } else if now >= self.op.until {
             Some(Obsolete::Late)
-        } else if self.op.fresh_until.is_some_and(|fresh_until| now >= fresh_until) {
+        } else if self.op.lease.is_some_and(|lease| {
+            now >= lease.fresh_until() || lease.generation != self.connection.generation()
+        }) {
             Some(Obsolete::Stale)
         } else {
             None
@@ -114,7 +117,8 @@ impl Committer {
         let until = op.until;
         let (answer, mut answered) = oneshot::channel();
         let sent = Arc::new(AtomicBool::new(false));
-        let pending = Pending { op, answer, sent: Arc::clone(&sent) };
+        let connection = Arc::clone(&self.connection);
+        let pending = Pending { op, connection, answer, sent: Arc::clone(&sent) };
         if !self.push(pending) {
             return Err(OpError::NotSent("too many writes are waiting for etcd".into()));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use etcd_client::{Compare, Txn, TxnOp, TxnOpResponse};
 use tokio::time::Instant;
 
-use super::failure::Refusal;
+use super::{failure::Refusal, pool::Lease};
 use crate::lock::ResourceId;
 
 /// Bytes that an operation costs besides its keys and values.
@@ -25,9 +25,11 @@ pub(super) struct Op {
     pub(super) bytes: usize,
     /// Not sent after this.
     pub(super) until: Instant,
-    /// Not sent after this either, because its lease would then have too
-    /// little left.
-    pub(super) fresh_until: Option<Instant>,
+    /// The lease of a grant that it makes or moves. Not sent once that has too
+    /// little left, nor over another connection than it was granted over: what
+    /// is behind that one may be a restored data set, in which an earlier grant
+    /// lies under it, and takes it along when it ends.
+    pub(super) lease: Option<Lease>,
 }
 
 impl Op {

@@ -272,7 +272,7 @@ impl Core {
             then: vec![delete],
             otherwise,
             until,
-            fresh_until: None,
+            lease: None,
         }
     }
 }

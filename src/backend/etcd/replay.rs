@@ -142,7 +142,7 @@ impl Core {
             then: vec![TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease.id)))],
             otherwise: Vec::new(),
             until,
-            fresh_until: Some(lease.fresh_until()),
+            lease: Some(*lease),
         }
     }
 }

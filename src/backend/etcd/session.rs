@@ -159,7 +159,7 @@ impl Sessions {
                 then: vec![TxnOp::put(key, value.clone(), Some(put))],
                 otherwise: vec![TxnOp::get(session_key, None)],
                 until,
-                fresh_until: None,
+                lease: None,
             };
             match self.committer.commit(op).await {
                 Ok(reply) if reply.succeeded => return Ok(Entered::At(reply.revision)),
@@ -210,7 +210,7 @@ impl Sessions {
             then: vec![TxnOp::delete(key, None)],
             otherwise: Vec::new(),
             until,
-            fresh_until: None,
+            lease: None,
         };
         self.committer.commit(op).await.map(|_| ())
     }
@@ -252,7 +252,7 @@ impl Sessions {
             then: vec![TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease.id)))],
             otherwise: Vec::new(),
             until,
-            fresh_until: None,
+            lease: None,
         };
         match self.committer.commit(op).await {
             Ok(reply) => Ok(Session {
@@ -283,7 +283,7 @@ impl Sessions {
                 then: vec![TxnOp::put(key.clone(), "", Some(put))],
                 otherwise: Vec::new(),
                 until,
-                fresh_until: None,
+                lease: None,
             };
             match self.committer.commit(op).await {
                 Ok(reply) if reply.succeeded => {

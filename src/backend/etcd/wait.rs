@@ -244,7 +244,7 @@ impl Core {
             then: vec![put, TxnOp::delete(entry.key.clone(), None)],
             otherwise: vec![TxnOp::get(key, Some(GetOptions::new().with_keys_only()))],
             until,
-            fresh_until: Some(lease.fresh_until()),
+            lease: Some(*lease),
         }
     }
 }
