@@ -31,7 +31,8 @@ pub(crate) fn check(
                 continue;
             }
             if let Some((end_ns, why)) = ended_before(history, grant, operation, surroundings) {
-                revived(history, grant, operation, end_ns, &why, found);
+                let is_own = !surroundings.may_be_told_of_others(operation);
+                revived(history, grant, operation, is_own, end_ns, &why, found);
             }
         }
     }
@@ -169,13 +170,14 @@ fn revived(
     history: &ResourceHistory<'_>,
     grant: &Grant<'_>,
     operation: &Operation,
+    is_own: bool,
     end_ns: u64,
     why: &str,
     found: &mut Vec<Violation>,
 ) {
     let rule = match operation.known() {
         Some(Outcome::Renewed { .. }) => Rule::NoRevival,
-        Some(Outcome::Unlocked) => Rule::OwnUnlock,
+        Some(Outcome::Unlocked) if is_own => Rule::OwnUnlock,
         _ => return,
     };
     found.push(Violation {

@@ -187,6 +187,15 @@ impl Surroundings<'_> {
         !self.faults.iter().any(|fault| fault.from_ns <= until_ns && fault.until_ns >= from_ns)
     }
 
+    /// Whether the first reply to an unlock may have been lost: on etcd it is then
+    /// answered with success once the grant is over, whoever ended it meanwhile
+    /// (docs/guarantees.md). On Redis that outcome is unknown, and in memory there
+    /// is no reply to lose.
+    pub(crate) fn may_be_told_of_others(&self, unlock: &Operation) -> bool {
+        self.backend == Backend::Etcd
+            && self.loses_replies(unlock.invoked_ns(), unlock.completed_ns())
+    }
+
     /// Whether a reply to what was asked in this time may have been lost.
     pub(crate) fn loses_replies(&self, from_ns: u64, until_ns: u64) -> bool {
         self.faults.iter().any(|fault| {

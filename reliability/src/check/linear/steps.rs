@@ -89,7 +89,7 @@ fn of_call<'a>(
     };
     let mut is_retried = given_back(surroundings, operation);
     let mut handed_over = false;
-    let is_repeated = perhaps_repeated(surroundings, operation);
+    let is_repeated = surroundings.may_be_told_of_others(operation);
     let mut also = None;
     let started_ttl_ns = match (&operation.invocation.call, operation.known()) {
         (Call::Try(asked) | Call::Lock { acquisition: asked, .. }, outcome) => {
@@ -101,8 +101,7 @@ fn of_call<'a>(
                     let named = Named { grant, lock_id, request_id };
                     push(Kind::Acquire { named, token: granted.token, term: place });
                     handed_over = perhaps_forced_from(history, surroundings, operation);
-                    is_retried |= granted.waited_ns >= granted.ttl_ns
-                        && !surroundings.calm(from_ns, until_ns);
+                    is_retried |= surroundings.loses_replies(from_ns, until_ns);
                     Some(granted.waited_ns + safe_ns(granted.ttl_ns))
                 }
                 Some(Outcome::Locked) => {
@@ -186,8 +185,8 @@ fn of_call<'a>(
     }
     if is_retried {
         // The reply to its first try may have been lost, and the grant of that
-        // been over before the second; or it was granted and gave it back. Either
-        // before it was answered.
+        // been over, or forced, before the second; or it was granted and gave it
+        // back. All of it before it was answered.
         let grant = usize::MAX - 1 - place;
         let named = Named { grant, lock_id: None, request_id: None };
         for kind in [Kind::AcquireUntold { named, term: grant }, Kind::Undo { grant }] {
@@ -207,14 +206,6 @@ fn of_call<'a>(
     if let Some(ttl_ns) = started_ttl_ns {
         perhaps(Kind::Expire { term: place }, from_ns.saturating_add(ttl_ns));
     }
-}
-
-/// Whether the first reply to an unlock may have been lost: on etcd it is then
-/// answered with success once the grant is over, whoever ended it meanwhile. On
-/// Redis that outcome is unknown, and in memory there is no reply to lose.
-fn perhaps_repeated(surroundings: Surroundings<'_>, operation: &Operation) -> bool {
-    surroundings.backend == Backend::Etcd
-        && surroundings.loses_replies(operation.invoked_ns(), operation.completed_ns())
 }
 
 /// Whether a wait may have been handed the lock before it was granted it: Redis

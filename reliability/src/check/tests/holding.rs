@@ -338,3 +338,16 @@ fn what_a_restore_brought_back_that_was_never_released_lasts_once_it_is_renewed(
         .call(400, 410, renews("a"), not_held());
     assert_eq!(story.rules(), [WholeTtl]);
 }
+
+#[test]
+fn an_unlock_on_etcd_whose_reply_was_lost_may_be_told_that_others_ended_it() {
+    let story = |fault_at| {
+        on(Backend::Etcd)
+            .call(0, 10, tries(), granted("a", 1))
+            .fault_called("network-replies-lost", fault_at, fault_at + 50, Voids::Nothing)
+            .call(100, 110, Call::Force, Outcome::Unlocked)
+            .call(200, 300, unlocks("a"), Outcome::Unlocked)
+    };
+    assert!(story(180).rules().is_empty());
+    assert_eq!(story(400).rules(), [OwnUnlock]);
+}
