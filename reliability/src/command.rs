@@ -284,13 +284,18 @@ async fn soak(
         }
     })
     .await;
+    let mut failed = broken > 0;
     for world in worlds {
         let name = world.name();
         let growth = world.stop().await;
         println!("{name} {}\n{growth}", summaries.entry(name).or_default());
+        if !growth.is_flat() {
+            println!("{name} has grown");
+            failed = true;
+        }
     }
-    let violated = summaries.values().any(|summary| !summary.verdict.violations.is_empty());
-    Ok(i32::from(violated || broken > 0))
+    failed |= summaries.values().any(|summary| !summary.verdict.violations.is_empty());
+    Ok(i32::from(failed))
 }
 
 async fn count(settings: &Settings, demonstrate: bool) -> anyhow::Result<i32> {

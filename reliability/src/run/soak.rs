@@ -8,6 +8,10 @@ use tokio::time::Instant;
 use super::{Plan, Report, Settings, round};
 use crate::world::{Weight, World};
 
+/// What a process may take more at the end, besides twice what it took.
+const RSS_SLACK_BYTES: u64 = 8 * 1024 * 1024;
+const DESCRIPTORS_SLACK: u64 = 8;
+
 /// A world that many rounds are carried out on.
 #[derive(Debug)]
 pub struct Soaked {
@@ -26,6 +30,19 @@ pub struct Growth {
     started: Vec<Weight>,
     used: Vec<Weight>,
     last: Vec<Weight>,
+}
+
+impl Growth {
+    /// Whether no process has grown by more since the first round than what an
+    /// allocator keeps and a few connections are.
+    #[must_use]
+    pub fn is_flat(&self) -> bool {
+        self.used.len() == self.last.len()
+            && self.used.iter().zip(&self.last).all(|(used, last)| {
+                last.rss_bytes <= 2 * used.rss_bytes + RSS_SLACK_BYTES
+                    && last.descriptors <= used.descriptors + DESCRIPTORS_SLACK
+            })
+    }
 }
 
 impl Soaked {
@@ -47,6 +64,8 @@ impl Soaked {
     /// Carries one more round out. Its folder stays if it violates anything.
     pub async fn round(&mut self) -> anyhow::Result<Report> {
         self.rounds += 1;
+        // A round that was broken off may have left its fault.
+        self.world.heal().await?;
         let mut plan = Plan::of(&self.settings, self.seed.wrapping_add(self.rounds));
         // Each round has resources of its own.
         plan.name = format!("{}/", self.rounds);
@@ -100,5 +119,24 @@ impl fmt::Display for Growth {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_keeps_taking_more_is_told() {
+        let weights = |rss_mib: u64, descriptors| {
+            let rss_bytes = rss_mib * 1024 * 1024;
+            vec![Weight { name: "leasehold-0".into(), rss_bytes, descriptors }]
+        };
+        let is_flat =
+            |last| Growth { started: weights(12, 12), used: weights(14, 13), last }.is_flat();
+        assert!(is_flat(weights(19, 15)));
+        assert!(!is_flat(weights(90, 15)));
+        assert!(!is_flat(weights(14, 60)));
+        assert!(!is_flat(Vec::new()), "it has ended");
     }
 }
