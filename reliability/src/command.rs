@@ -4,11 +4,11 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, value_parser};
 
 use crate::{
-    client, register,
-    run::{Settings, Soaked, Summary, check_folder, soak as go_on},
+    client, faults, register,
+    run::{CLIENT_FAULTS, Settings, Soaked, Summary, check_folder, soak as go_on},
     world::Backend,
 };
 
@@ -23,14 +23,19 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Carry runs out, each from a seed of its own, and check them.
+    ///
+    /// A run that finds something leaves its folder, BACKEND-SEED: the calls
+    /// (history-*.jsonl, times of the monotonic clock), the faults, what was
+    /// violated and by which calls, and all logs. Exits with 1 if a promise was
+    /// broken, or a run could not be carried out.
     Run {
         /// What keeps the locks.
-        #[arg(long, value_parser = backend)]
+        #[arg(long)]
         backend: Backend,
         #[command(flatten)]
         workload: Workload,
-        /// How many.
-        #[arg(long, default_value_t = 1)]
+        /// How many runs, of some 12 s each.
+        #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
         runs: u64,
         /// The seed of the first; the next ones count up. At random if absent.
         #[arg(long)]
@@ -39,21 +44,23 @@ enum Verb {
         #[arg(long)]
         keep: bool,
     },
-    /// Check what a run left in its folder once more.
+    /// Check once more what a run left in its folder.
     Check {
-        /// The folder.
+        /// The folder, BACKEND-SEED: of a run that found something, or with
+        /// `run --keep`.
         folder: PathBuf,
     },
-    /// Carry runs out until one violates something, and say how many
-    /// operations that took. Exits 0 if something was found.
+    /// Carry runs out until one finds something, and say how many operations
+    /// that took. Meant for a leasehold with a planted defect: exits with 0 if
+    /// something was found.
     Hunt {
         /// What keeps the locks.
-        #[arg(long, value_parser = backend)]
+        #[arg(long)]
         backend: Backend,
         #[command(flatten)]
         workload: Workload,
         /// How many runs at most.
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 20, value_parser = value_parser!(u64).range(1..))]
         runs: u64,
         /// The seed of the first; the next ones count up.
         #[arg(long, default_value_t = 1)]
@@ -61,12 +68,17 @@ enum Verb {
     },
     /// Go on with runs for a while over the same leasehold processes, on all
     /// backends in turn, and say how those have grown.
+    ///
+    /// Exits with 1 if a promise was broken, or if a process takes more than
+    /// twice the memory that it took after the first round and 8 MiB, or 8
+    /// descriptors more. Faults that end leasehold are left out. A round cannot
+    /// be repeated alone: it hangs on those before it.
     Soak {
-        /// For how long.
+        /// For how many minutes.
         #[arg(long)]
         minutes: f64,
         /// What keeps the locks; may be repeated. All if absent.
-        #[arg(long = "backend", value_parser = backend)]
+        #[arg(long = "backend")]
         backends: Vec<Backend>,
         /// What all choices follow from. At random if absent.
         #[arg(long)]
@@ -78,8 +90,11 @@ enum Verb {
     /// with tokens checked no update is lost.
     Register {
         /// What keeps the locks.
-        #[arg(long, value_parser = backend)]
+        #[arg(long, default_value = "memory")]
         backend: Backend,
+        /// What all choices follow from. At random if absent.
+        #[arg(long)]
+        seed: Option<u64>,
         /// Show step by step the update that is lost without the check when a
         /// holder is suspended past its TTL.
         #[arg(long)]
@@ -98,20 +113,20 @@ enum Verb {
 /// What is run.
 #[derive(Clone, Debug, clap::Args)]
 struct Workload {
-    /// The leasehold binary.
-    #[arg(long, default_value = "target/debug/leasehold")]
-    leasehold: PathBuf,
+    /// The leasehold binary; the one beside this program if absent.
+    #[arg(long)]
+    leasehold: Option<PathBuf>,
     /// The etcd binary.
     #[arg(long, default_value = "etcd")]
     etcd: PathBuf,
     /// leasehold processes (memory always has one).
-    #[arg(long, default_value_t = 3)]
-    processes: usize,
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u8).range(1..=16))]
+    processes: u8,
     /// Client processes.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u32).range(1..=16))]
     client_processes: u32,
     /// Clients in each.
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = value_parser!(u32).range(1..=1_000))]
     clients: u32,
     /// The longest pause between two calls of a client.
     #[arg(long, default_value_t = 12)]
@@ -133,11 +148,29 @@ struct Workload {
 
 impl Workload {
     fn settings(&self, backend: Backend) -> anyhow::Result<Settings> {
+        let program = std::env::current_exe().context("this program's own path")?;
+        let beside = || program.with_file_name("leasehold");
+        let leasehold = self.leasehold.clone().unwrap_or_else(beside);
         anyhow::ensure!(
-            self.leasehold.exists(),
-            "{} is missing; build it first: cargo build --bin leasehold",
-            self.leasehold.display()
+            leasehold.is_file(),
+            "{} is missing; build it first: cargo build --bin leasehold (and --release, as \
+             this program), or name one with --leasehold",
+            leasehold.display()
         );
+        let faults: Vec<_> = faults::catalogue(backend)
+            .into_iter()
+            .chain(CLIENT_FAULTS.iter().copied())
+            .collect();
+        for name in &self.without {
+            // Of another backend in a soak of several.
+            let known = Backend::ALL.iter().any(|of| faults::catalogue(*of).contains(&&**name));
+            anyhow::ensure!(
+                known || faults.contains(&&**name),
+                "--without {name}: there is no such fault; on {} there are {}",
+                backend.name(),
+                faults.join(", ")
+            );
+        }
         let calm = match (self.calm_seconds, backend) {
             (Some(named), _) => named,
             (None, Backend::Etcd) => 4.0,
@@ -145,15 +178,15 @@ impl Workload {
         };
         Ok(Settings {
             backend,
-            leasehold: self.leasehold.clone(),
+            leasehold,
             etcd: self.etcd.clone(),
-            program: std::env::current_exe().context("this program's own path")?,
-            processes: self.processes,
+            program,
+            processes: self.processes.into(),
             client_processes: self.client_processes,
             clients: self.clients,
             pause_ms_max: self.pause_ms_max,
-            faults_for: Duration::try_from_secs_f64(self.seconds)?,
-            calm_for: Duration::try_from_secs_f64(calm)?,
+            faults_for: Duration::try_from_secs_f64(self.seconds).context("--seconds")?,
+            calm_for: Duration::try_from_secs_f64(calm).context("--calm-seconds")?,
             without: self.without.clone(),
             folder: self.folder.clone(),
         })
@@ -183,8 +216,9 @@ impl Command {
                 let during = Duration::try_from_secs_f64(minutes * 60.0)?;
                 soak(&workload, backends, seed.unwrap_or_else(random_seed), during).await
             }
-            Verb::Register { backend, demonstrate, workload } => {
-                count(&workload.settings(backend)?, demonstrate).await
+            Verb::Register { backend, seed, demonstrate, workload } => {
+                let seed = seed.unwrap_or_else(random_seed);
+                count(&workload.settings(backend)?, seed, demonstrate).await
             }
             Verb::Worker(settings) => {
                 register::work(settings).await?;
@@ -196,13 +230,6 @@ impl Command {
             }
         }
     }
-}
-
-fn backend(name: &str) -> Result<Backend, String> {
-    [Backend::Memory, Backend::Redis, Backend::Etcd]
-        .into_iter()
-        .find(|backend| backend.name() == name)
-        .ok_or_else(|| "is memory, redis or etcd".into())
 }
 
 async fn run(settings: &Settings, runs: u64, seed: u64, keep: bool) -> anyhow::Result<i32> {
@@ -262,7 +289,7 @@ async fn soak(
     during: Duration,
 ) -> anyhow::Result<i32> {
     if backends.is_empty() {
-        backends = vec![Backend::Memory, Backend::Redis, Backend::Etcd];
+        backends = Backend::ALL.to_vec();
     }
     let mut worlds = Vec::new();
     for backend in backends {
@@ -298,12 +325,11 @@ async fn soak(
     Ok(i32::from(failed))
 }
 
-async fn count(settings: &Settings, demonstrate: bool) -> anyhow::Result<i32> {
+async fn count(settings: &Settings, seed: u64, demonstrate: bool) -> anyhow::Result<i32> {
     if demonstrate {
         let as_it_must = register::demonstrate(settings, |line| println!("{line}")).await?;
         return Ok(i32::from(!as_it_must));
     }
-    let seed = random_seed();
     let during = settings.faults_for;
     let counts = register::increment_under_faults(settings, seed, true, during).await?;
     let register::Counts { writes, lost, refused, is_exact } = counts;

@@ -8,7 +8,7 @@ async fn main() {
     let code = match Command::parse().carry_out().await {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{error:?}");
+            eprintln!("{error:#}");
             2
         }
     };

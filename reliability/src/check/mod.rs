@@ -86,7 +86,8 @@ impl Verdict {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {}: {}", self.rule, self.resource, self.what)
+        write!(f, "{:?} {}: {}", self.rule, self.resource, self.what)?;
+        if self.calls.is_empty() { Ok(()) } else { write!(f, " (calls {:?})", self.calls) }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What is done to client processes. Nothing of it excuses leasehold.
-pub(super) const FAULTS: &[&str] = &["client-killed", "client-suspended"];
+pub(crate) const FAULTS: &[&str] = &["client-killed", "client-suspended"];
 /// How long a client process may take to end once told to.
 const END_MAX: Duration = Duration::from_secs(30);
 

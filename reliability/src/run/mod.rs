@@ -7,10 +7,14 @@ mod round;
 mod soak;
 mod summary;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 
+pub(crate) use clients::FAULTS as CLIENT_FAULTS;
 pub use record::{Record, check_folder};
 pub use round::Plan;
 pub use soak::{Growth, Soaked, soak};
@@ -47,6 +51,21 @@ pub struct Settings {
     pub folder: PathBuf,
 }
 
+/// Makes place for a run. What found something is kept under another name: a
+/// race need not come again.
+fn clear(folder: &Path) -> std::io::Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    if !record::found_something(folder) {
+        return std::fs::remove_dir_all(folder);
+    }
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let other = |number: u32| folder.with_file_name(format!("{name}-before-{number}"));
+    let free = (1..).map(other).find(|other| !other.exists());
+    free.map_or(Ok(()), |free| std::fs::rename(folder, free))
+}
+
 impl Settings {
     /// The folder of one run.
     #[must_use]
@@ -67,9 +86,7 @@ impl Settings {
     /// Starts a world in the folder of this seed, which is made anew.
     pub async fn start(&self, seed: u64) -> anyhow::Result<World> {
         let folder = self.folder_of(seed);
-        if folder.exists() {
-            std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        }
+        clear(&folder).with_context(|| folder.display().to_string())?;
         std::fs::create_dir_all(&folder)?;
         World::start(&self.world(seed), seed).await
     }

@@ -37,6 +37,13 @@ impl Record {
     }
 }
 
+/// Whether a folder is of a run that found something, or was broken off.
+pub(super) fn found_something(folder: &Path) -> bool {
+    let violations = std::fs::read(folder.join(VIOLATIONS)).unwrap_or_default();
+    serde_json::from_slice::<Vec<serde_json::Value>>(&violations)
+        .map_or(true, |violations| !violations.is_empty())
+}
+
 /// Where faults are written down as they end.
 #[derive(Debug)]
 pub(super) struct FaultLog(File);
@@ -59,7 +66,9 @@ pub fn check_folder(folder: &Path) -> anyhow::Result<(Record, Vec<Injected>, Ver
     let record = std::fs::read(folder.join(RECORD))
         .with_context(|| format!("{} is not the folder of a run", folder.display()))?;
     let record: Record = serde_json::from_slice(&record)?;
-    let faults = std::fs::read_to_string(folder.join(FAULTS))?
+    let path = folder.join(FAULTS);
+    let faults = std::fs::read_to_string(&path)
+        .with_context(|| path.display().to_string())?
         .lines()
         .map(serde_json::from_str)
         .collect::<Result<Vec<Injected>, _>>()?;

@@ -13,6 +13,7 @@ pub mod wait;
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,7 @@ use redis::RedisServer;
 pub const INSTANCE: &str = "locks";
 
 /// Which backend keeps the locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
     /// One process; its locks end with it.
@@ -38,6 +39,9 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Memory, Self::Redis, Self::Etcd];
+
     /// As in `lock.NAME`.
     pub fn name(self) -> &'static str {
         match self {
