@@ -18,6 +18,9 @@ use crate::{
     world::Backend,
 };
 
+/// More forces than this seldom meet one wait, and each doubles the search.
+const FORCED_MAX: usize = 3;
+
 /// The history of a resource as steps, by their begin.
 pub(super) fn steps(
     history: &ResourceHistory<'_>,
@@ -88,7 +91,6 @@ fn of_call<'a>(
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });
     };
     let mut is_retried = given_back(surroundings, operation);
-    let mut handed_over = false;
     let is_repeated = surroundings.may_be_told_of_others(operation);
     let mut also = None;
     let started_ttl_ns = match (&operation.invocation.call, operation.known()) {
@@ -100,7 +102,6 @@ fn of_call<'a>(
                     let grant = numbers.grants[&operation.invocation.id];
                     let named = Named { grant, lock_id, request_id };
                     push(Kind::Acquire { named, token: granted.token, term: place });
-                    handed_over = perhaps_forced_from(history, surroundings, operation);
                     is_retried |= surroundings.loses_replies(from_ns, until_ns);
                     Some(granted.waited_ns + safe_ns(granted.ttl_ns))
                 }
@@ -176,7 +177,7 @@ fn of_call<'a>(
         let call = Some(operation.invocation.id);
         steps.push(Step { kind, from_ns, until_ns, is_optional: true, call });
     }
-    if handed_over {
+    for _ in 0..perhaps_forced_from(history, surroundings, operation) {
         // Only a force ends it.
         let grant = usize::MAX;
         let named = Named { grant, lock_id: None, request_id: None };
@@ -208,20 +209,21 @@ fn of_call<'a>(
     }
 }
 
-/// Whether a wait may have been handed the lock before it was granted it: Redis
+/// How often a wait may have been handed the lock without being granted it: Redis
 /// hands over before the waiter has confirmed, and if that is forced from it, it
 /// waits on.
 fn perhaps_forced_from(
     history: &ResourceHistory<'_>,
     surroundings: Surroundings<'_>,
     operation: &Operation,
-) -> bool {
-    surroundings.backend == Backend::Redis
-        && matches!(operation.invocation.call, Call::Lock { .. })
-        && history.forces().any(|force| {
-            force.invoked_ns() <= operation.completed_ns()
-                && force.completed_ns() >= operation.invoked_ns()
-        })
+) -> usize {
+    let is_handed_over = surroundings.backend == Backend::Redis
+        && matches!(operation.invocation.call, Call::Lock { .. });
+    let forces = history.forces().filter(|force| {
+        force.invoked_ns() <= operation.completed_ns()
+            && force.completed_ns() >= operation.invoked_ns()
+    });
+    if is_handed_over { forces.take(FORCED_MAX).count() } else { 0 }
 }
 
 /// Whether a wait during a fault may have been granted the lock and have given

@@ -238,3 +238,17 @@ fn on_redis_a_refused_try_may_have_held_until_its_reply_was_found_lost() {
     assert!(!is_linearizable(&story(Backend::Redis, 3)), "no reply was lost");
     assert!(!is_linearizable(&story(Backend::Etcd, 850)), "it is read back there");
 }
+
+#[test]
+fn what_is_handed_over_may_be_forced_though_its_waiter_is_never_served() {
+    let story_of = |backend, waited_until| {
+        on(backend)
+            .call(0, 1, tries(), granted("a", 1))
+            .call(10, waited_until, waits(100), Outcome::WaitDeadline)
+            .call(30, 45, unlocks("a"), Outcome::Unlocked)
+            .call(31, 46, Call::Force, Outcome::Unlocked)
+    };
+    assert!(is_linearizable(&story_of(Backend::Redis, 110)));
+    assert!(!is_linearizable(&story_of(Backend::Memory, 110)), "it grants in one step");
+    assert!(!is_linearizable(&story_of(Backend::Redis, 20)), "it had gone");
+}
