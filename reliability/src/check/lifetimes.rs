@@ -4,6 +4,7 @@ use super::{
     Rule, Surroundings, Violation, at,
     grants::{Grant, Held, SAVED_LATE_NS},
     resource::ResourceHistory,
+    tokens,
 };
 use crate::{
     history::{Call, Operation, Outcome},
@@ -121,6 +122,8 @@ fn ended_before(
         .iter()
         // One that was there before is none, whatever its token.
         .filter(|other| other.token > grant.token && other.completed_ns() >= grant.invoked_ns())
+        // Where the order of tokens was lost, the greater one may be the older.
+        .filter(|other| !tokens::excused(other, grant, surroundings))
         .map(|other| (other.completed_ns(), format!("token {} was granted", other.token)));
     let expiry = expired_by(history, grant, operation, surroundings)
         .map(|expired_ns| (expired_ns, "its TTL was over".to_owned()));

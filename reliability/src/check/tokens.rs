@@ -106,7 +106,12 @@ fn by_holding(
     }
 }
 
-fn excused(earlier: &Grant<'_>, later: &Grant<'_>, surroundings: Surroundings<'_>) -> bool {
+/// Whether a fault between two grants may have lost the order of tokens.
+pub(crate) fn excused(
+    earlier: &Grant<'_>,
+    later: &Grant<'_>,
+    surroundings: Surroundings<'_>,
+) -> bool {
     surroundings.faults.iter().any(|fault| {
         fault.voids == Voids::GrantsAndTokens
             && fault.from_ns <= later.completed_ns()

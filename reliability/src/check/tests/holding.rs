@@ -351,3 +351,17 @@ fn an_unlock_on_etcd_whose_reply_was_lost_may_be_told_that_others_ended_it() {
     assert!(story(180).rules().is_empty());
     assert_eq!(story(400).rules(), [OwnUnlock]);
 }
+
+#[test]
+fn where_the_order_of_tokens_was_lost_a_greater_one_is_no_successor() {
+    let story = |voids| {
+        on(Backend::Redis)
+            .call(0, 60, tries(), granted("b", 9))
+            .fault_called("redis-flushed", 40, 41, voids)
+            .call(50, 70, tries(), granted("a", 4))
+            .call(80, 81, renews("a"), renewed())
+            .rules()
+    };
+    assert!(!story(Voids::GrantsAndTokens).contains(&NoRevival));
+    assert!(story(Voids::Grants).contains(&NoRevival));
+}
