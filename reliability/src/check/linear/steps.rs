@@ -109,7 +109,7 @@ fn of_call<'a>(
                     if !perhaps_waited_for(history, operation) {
                         push(Kind::Locked);
                     }
-                    is_retried |= surroundings.backend == Backend::Redis
+                    is_retried |= surroundings.backend != Backend::Memory
                         && surroundings.loses_replies(from_ns, until_ns);
                     None
                 }
