@@ -26,6 +26,8 @@ use tonic::Status;
 const SOON: Duration = Duration::from_secs(20);
 /// Longer than any wait here ought to take.
 const WAIT: Duration = Duration::from_secs(40);
+/// How long the lease of a probe's lock lasts.
+const LEASE: Duration = Duration::from_secs(3);
 /// Whoever is at the lock in the meantime is not in anybody's way.
 const PASSING: Duration = Duration::from_millis(300);
 
@@ -261,6 +263,41 @@ async fn a_grant_that_waited_for_a_restore_is_not_under_an_older_one_s_lease() {
     second.cycle().await.unwrap();
     first.unlock("newer", &newer).await.unwrap();
     leaves_nothing(world).await;
+}
+
+/// A leader that stood still revokes what has expired by its own count once it is
+/// back, though its successor has prolonged it (etcd-io/etcd#15247).
+#[tokio::test]
+async fn a_leader_that_comes_back_ends_no_grant_that_was_renewed_since() {
+    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let [probe, _] = probes(&world).await.try_into().unwrap();
+    let mut held = Vec::new();
+    for number in 0..20 {
+        let resource = format!("held-{number}");
+        let (lock_id, _) = probe.try_lock(&resource).await.unwrap();
+        held.push((resource, lock_id));
+    }
+    let leader = etcd(&mut world).leader().await.unwrap();
+    etcd(&mut world).members()[leader].suspend().unwrap();
+    // Longer than a lease lasts, so that it takes them all for expired.
+    let until = tokio::time::Instant::now() + LEASE * 2;
+    while tokio::time::Instant::now() < until {
+        for (resource, lock_id) in &held {
+            let _ = probe.renew(resource, lock_id).await;
+        }
+    }
+    for (resource, lock_id) in &held {
+        probe.renew(resource, lock_id).await.unwrap();
+    }
+    etcd(&mut world).members()[leader].resume().unwrap();
+    let until = tokio::time::Instant::now() + LEASE;
+    while tokio::time::Instant::now() < until {
+        for (resource, lock_id) in &held {
+            probe.renew(resource, lock_id).await.unwrap();
+        }
+    }
+    world.heal().await.unwrap();
+    world.stop().await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context as _, anyhow};
 use hyper_util::rt::TokioIo;
 use leasehold_proto::components::{
-    LockRequest, UnlockRequest, lock_store_client::LockStoreClient,
+    LockRequest, RenewLockRequest, UnlockRequest, lock_store_client::LockStoreClient,
 };
 use tokio::net::UnixStream;
 use tonic::{
@@ -60,6 +60,17 @@ impl Probe {
         let request = request(lock_request(resource), within);
         let answer = self.client.clone().lock(request).await?.into_inner();
         Ok((answer.lock_id, answer.fencing_token))
+    }
+
+    /// Starts the TTL again.
+    pub async fn renew(&self, resource: &str, lock_id: &str) -> Result<(), Status> {
+        let message = RenewLockRequest {
+            resource_id: resource.to_owned(),
+            lock_id: lock_id.to_owned(),
+            ttl: Some(prost_types::Duration { seconds: TTL_S, nanos: 0 }),
+            ..RenewLockRequest::default()
+        };
+        self.client.clone().renew_lock(request(message, CALL_TIMEOUT)).await.map(drop)
     }
 
     /// Unlocks.

@@ -82,7 +82,7 @@ impl Item for Pending {
         } else if now >= self.op.until {
             Some(Obsolete::Late)
         } else if self.op.lease.is_some_and(|lease| {
-            now >= lease.fresh_until() || lease.generation != self.connection.generation()
+            now >= lease.fresh_until() || lease.era != self.connection.era()
         }) {
             Some(Obsolete::Stale)
         } else {
@@ -234,7 +234,10 @@ impl Committer {
         let request = client.txn(transaction(&batch.items));
         let result = self.connection.answer(&link, until, request).await;
         match result {
-            Ok(response) => self.committed(batch, response, sent),
+            Ok(response) => {
+                link.note(response.header());
+                self.committed(batch, response, sent);
+            }
             Err(failure) => self.failed(batch, &failure).await,
         }
     }

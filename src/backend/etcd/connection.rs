@@ -12,7 +12,9 @@ use std::{
 };
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp, TxnResponse};
+use etcd_client::{
+    Client, ConnectOptions, GetOptions, ResponseHeader, Txn, TxnOp, TxnResponse,
+};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -39,11 +41,15 @@ pub(super) struct Connection {
     /// Held by the one who connects; the others wait for its result.
     connecting: tokio::sync::Mutex<()>,
     generation: AtomicU64,
+    era: Arc<AtomicU64>,
 }
 
 /// One connection that was up.
 pub(super) struct Link {
     generation: u64,
+    /// The greatest raft term that an answer named; 0 before the first.
+    term: AtomicU64,
+    era: Arc<AtomicU64>,
     client: Client,
     /// Cancelled when the connection was found lost.
     lost: CancellationToken,
@@ -56,9 +62,14 @@ impl Link {
         &self.client
     }
 
-    /// Its number among the process's connections.
-    pub(super) fn generation(&self) -> u64 {
-        self.generation
+    /// Notes which term an answer is of: with a new one a new era begins.
+    pub(super) fn note(&self, header: Option<&ResponseHeader>) {
+        let term = header.map_or(0, ResponseHeader::raft_term);
+        let before = self.term.fetch_max(term, Ordering::AcqRel);
+        if before != 0 && term > before {
+            info!(term, "etcd has elected a leader");
+            self.era.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Ends when the connection was found lost.
@@ -76,6 +87,7 @@ impl Connection {
             current: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             generation: AtomicU64::new(0),
+            era: Arc::default(),
         }
     }
 
@@ -177,9 +189,23 @@ impl Connection {
                     }
                     sleep_until(retry).await;
                 }
-                result => return result,
+                Ok(read) => {
+                    link.note(read.header());
+                    return Ok(read);
+                }
+                Err(refused) => return Err(refused),
             }
         }
+    }
+
+    /// The number of the present era: of a connection, and of a leader's term.
+    /// No lease is used beyond its own. Behind another connection may be a
+    /// restored data set, in which an earlier grant lies under the lease; and a
+    /// leader that stood still and came back revokes what has expired by its own
+    /// count, though its successor has prolonged it (etcd-io/etcd#15247). It knows
+    /// of no lease that was granted since.
+    pub(super) fn era(&self) -> u64 {
+        self.era.load(Ordering::Acquire)
     }
 
     /// The number of the connection that was opened last.
@@ -194,9 +220,12 @@ impl Connection {
     fn install(&self, client: Client) -> Arc<Link> {
         let link = Arc::new(Link {
             generation: self.generation.fetch_add(1, Ordering::Relaxed) + 1,
+            term: AtomicU64::new(0),
+            era: Arc::clone(&self.era),
             client,
             lost: CancellationToken::new(),
         });
+        self.era.fetch_add(1, Ordering::AcqRel);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&link));
         if link.generation > 1 {
             info!(generation = link.generation, "connected to etcd again");

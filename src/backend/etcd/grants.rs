@@ -222,13 +222,7 @@ mod tests {
             lock_id: LockId::new("me").unwrap(),
             token,
             written: Some(token),
-            lease: Lease {
-                id: 1,
-                asked_s: 3,
-                ttl_s: 3,
-                refreshed: Instant::now(),
-                generation: 1,
-            },
+            lease: Lease { id: 1, asked_s: 3, ttl_s: 3, refreshed: Instant::now(), era: 1 },
             attempt: Some(AttemptId::random()),
         }
     }

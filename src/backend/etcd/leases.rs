@@ -180,13 +180,14 @@ impl Leases {
         loop {
             let link = self.connection.link(until).await?;
             let mut client = link.client().lease_client();
-            let sent = Instant::now();
+            // Before the request: one of an older era is only used too little.
+            let (sent, era) = (Instant::now(), self.connection.era());
             match self.connection.answer(&link, until, client.grant(ttl, None)).await {
                 Ok(granted) => {
+                    link.note(granted.header());
                     let ttl_s = u64::try_from(granted.ttl()).unwrap_or(asked_s);
-                    let generation = link.generation();
                     let id = granted.id();
-                    return Ok(Lease { id, asked_s, ttl_s, refreshed: sent, generation });
+                    return Ok(Lease { id, asked_s, ttl_s, refreshed: sent, era });
                 }
                 Err(failure) if failure.is_passing() => {
                     let retry = Instant::now() + delays.next().unwrap_or(CHORES_INTERVAL);
@@ -211,10 +212,10 @@ impl Leases {
         let _ = timeout(CLOSE_TIMEOUT, futures_util::future::join_all(revocations)).await;
     }
 
-    /// Whether the lease was granted over an earlier connection: what lies
-    /// behind this one may not be what was there then.
-    fn is_of_before(&self, lease: &Lease) -> bool {
-        lease.generation != self.connection.generation()
+    /// Whether the lease was granted in an earlier era, beyond which it is not to
+    /// be used.
+    pub(super) fn is_of_before(&self, lease: &Lease) -> bool {
+        lease.era != self.connection.era()
     }
 
     fn pool(&self) -> MutexGuard<'_, Pool> {
@@ -225,7 +226,7 @@ impl Leases {
         let mut ticks = interval(CHORES_INTERVAL);
         loop {
             ticks.tick().await;
-            let chores = self.pool().chores(Instant::now(), self.connection.generation());
+            let chores = self.pool().chores(Instant::now(), self.connection.era());
             for id in chores.revoke {
                 self.revoke_later(id);
             }

@@ -26,9 +26,7 @@ pub(super) struct Op {
     /// Not sent after this.
     pub(super) until: Instant,
     /// The lease of a grant that it makes or moves. Not sent once that has too
-    /// little left, nor over another connection than it was granted over: what
-    /// is behind that one may be a restored data set, in which an earlier grant
-    /// lies under it, and takes it along when it ends.
+    /// little left, nor in another era than its own (`Connection::era`).
     pub(super) lease: Option<Lease>,
 }
 

@@ -39,8 +39,8 @@ pub(super) struct Lease {
     pub(super) ttl_s: u64,
     /// When the request was sent that last started its TTL.
     pub(super) refreshed: Instant,
-    /// The number of the connection that it was granted over.
-    pub(super) generation: u64,
+    /// The era that it was granted in (`Connection::era`).
+    pub(super) era: u64,
 }
 
 impl Lease {
@@ -131,10 +131,9 @@ impl Pool {
         self.remove(|idle| idle.lease.id == id);
     }
 
-    /// What is due now, on a connection of this number.
-    pub(super) fn chores(&mut self, now: Instant, generation: u64) -> Chores {
-        let revoke = self
-            .remove(|idle| now >= idle.used + IDLE_MAX || idle.lease.generation != generation);
+    /// What is due now, in this era.
+    pub(super) fn chores(&mut self, now: Instant, era: u64) -> Chores {
+        let revoke = self.remove(|idle| now >= idle.used + IDLE_MAX || idle.lease.era != era);
         let mut refresh = Vec::new();
         for idle in self.idle.values_mut().flatten() {
             let age = now.saturating_duration_since(idle.lease.refreshed);
@@ -180,7 +179,7 @@ mod tests {
     use super::*;
 
     fn lease(id: i64, asked_s: u64) -> Lease {
-        Lease { id, asked_s, ttl_s: asked_s, refreshed: Instant::now(), generation: 1 }
+        Lease { id, asked_s, ttl_s: asked_s, refreshed: Instant::now(), era: 1 }
     }
 
     #[tokio::test(start_paused = true)]
@@ -260,7 +259,7 @@ mod tests {
                     0 => {
                         let lease = pool.take(ttl).unwrap_or_else(|| {
                             next += 1;
-                            Lease { id: next, asked_s: ttl, ttl_s: ttl, refreshed: now, generation: 1 }
+                            Lease { id: next, asked_s: ttl, ttl_s: ttl, refreshed: now, era: 1 }
                         });
                         out.push(lease);
                     }

@@ -1,4 +1,5 @@
-//! RENEW: reads the key, then keeps its lease alive, or moves it to another.
+//! RENEW: reads the key, then keeps its lease alive, or moves it to another: for
+//! another TTL, or because its lease is of an earlier era.
 
 use std::sync::Arc;
 
@@ -44,7 +45,11 @@ impl Core {
                 return Ok(renewed);
             }
             let token = revision(pair.create_revision());
-            if record.lease_ttl_s == asked_s && pair.lease() != 0 {
+            let is_of_before =
+                self.grants.named(&renewal.resource, &renewal.lock_id).is_some_and(|grant| {
+                    grant.token == token && self.leases.is_of_before(&grant.lease)
+                });
+            if record.lease_ttl_s == asked_s && pair.lease() != 0 && !is_of_before {
                 match self.keeper.keep_alive(pair.lease(), until).await {
                     Ok(kept) => {
                         self.grants.refreshed(&renewal.resource, token, kept.sent);

@@ -209,7 +209,7 @@ fn lend(seed: u64, begun: Instant) -> Vec<String> {
                 let lease = pool.take(3).unwrap_or_else(|| {
                     next += 1;
                     ends.insert(next, now + Duration::from_secs(3));
-                    Lease { id: next, asked_s: 3, ttl_s: 3, refreshed: now, generation: 0 }
+                    Lease { id: next, asked_s: 3, ttl_s: 3, refreshed: now, era: 0 }
                 });
                 assert!(out.iter().all(|held| held.id != lease.id), "{} twice", lease.id);
                 if lease.is_fresh(now) {
