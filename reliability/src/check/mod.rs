@@ -26,6 +26,10 @@ use serde::Serialize;
 use crate::{faults::Injected, history::Operation, world::Backend};
 use resource::ResourceHistory;
 
+/// For how long after its return a leader that stood still may revoke leases: it
+/// was seen to 3 s later.
+const REVOKES_ON_NS: u64 = 5_000_000_000;
+
 /// A promise that a history does not keep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
@@ -195,6 +199,17 @@ impl Surroundings<'_> {
     pub(crate) fn may_be_told_of_others(&self, unlock: &Operation) -> bool {
         self.backend == Backend::Etcd
             && self.loses_replies(unlock.invoked_ns(), unlock.completed_ns())
+    }
+
+    /// Whether waiters may lose their places in this time: a leader of etcd that
+    /// stood still revokes their sessions for a while after its return, and they
+    /// queue again (docs/guarantees.md).
+    pub(crate) fn loses_places(&self, from_ns: u64, until_ns: u64) -> bool {
+        self.faults.iter().any(|fault| {
+            ["etcd-leader-suspended", "etcd-member-suspended"].contains(&&*fault.name)
+                && fault.from_ns <= until_ns
+                && fault.until_ns.saturating_add(REVOKES_ON_NS) >= from_ns
+        })
     }
 
     /// Whether a reply to what was asked in this time may have been lost.

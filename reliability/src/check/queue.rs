@@ -105,11 +105,10 @@ fn ordered<'h>(
     history.waits().filter(|wait| !is_repeatable(wait)).flat_map(move |wait| {
         granted(arrived_ns(wait) + queued_after_ns)
             .filter(move |later| {
+                let from_ns = wait.invoked_ns().saturating_sub(LEAVING_NS);
                 later.invoked_ns() < ended_ns(wait)
-                    && surroundings.calm(
-                        wait.invoked_ns().saturating_sub(LEAVING_NS),
-                        later.completed_ns(),
-                    )
+                    && surroundings.calm(from_ns, later.completed_ns())
+                    && !surroundings.loses_places(from_ns, later.completed_ns())
             })
             .map(move |later| (wait, later))
     })

@@ -18,6 +18,17 @@ use crate::{
     world::Backend,
 };
 
+/// A grant between two moments that nobody was told of.
+fn untold(from_ns: u64, until_ns: u64, place: usize, steps: &mut Vec<Step<Kind>>) {
+    let grant = usize::MAX - 1 - place;
+    let named = Named { grant, lock_id: None, request_id: None };
+    for kind in [Kind::AcquireUntold { named, term: grant }, Kind::Undo { grant }] {
+        steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
+    }
+}
+
+/// How long before its answer a wait may already be leaving.
+const LEAVING_NS: u64 = 300_000_000;
 /// More forces than this seldom meet one wait, and each doubles the search.
 const FORCED_MAX: usize = 3;
 
@@ -188,11 +199,12 @@ fn of_call<'a>(
         // The reply to its first try may have been lost, and the grant of that
         // been over, or forced, before the second; or it was granted and gave it
         // back. All of it before it was answered.
-        let grant = usize::MAX - 1 - place;
-        let named = Named { grant, lock_id: None, request_id: None };
-        for kind in [Kind::AcquireUntold { named, term: grant }, Kind::Undo { grant }] {
-            steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
-        }
+        untold(from_ns, until_ns, place, steps);
+    } else if matches!(operation.invocation.call, Call::Lock { .. })
+        && operation.known() == Some(&Outcome::WaitDeadline)
+    {
+        // Its deadline met the grant, which was given back.
+        untold(from_ns.max(until_ns.saturating_sub(LEAVING_NS)), until_ns, place, steps);
     }
     let mut perhaps = |kind, from_ns| {
         let (until_ns, is_optional, call) = (u64::MAX, true, None);

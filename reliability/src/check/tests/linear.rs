@@ -245,11 +245,24 @@ fn what_is_handed_over_may_be_forced_though_its_waiter_is_never_served() {
     let story_of = |backend, waited_until| {
         on(backend)
             .call(0, 1, tries(), granted("a", 1))
-            .call(10, waited_until, waits(100), Outcome::WaitDeadline)
+            .call(10, waited_until, waits(940), Outcome::WaitDeadline)
             .call(30, 45, unlocks("a"), Outcome::Unlocked)
             .call(31, 46, Call::Force, Outcome::Unlocked)
     };
-    assert!(is_linearizable(&story_of(Backend::Redis, 110)));
-    assert!(!is_linearizable(&story_of(Backend::Memory, 110)), "it grants in one step");
+    assert!(is_linearizable(&story_of(Backend::Redis, 900)));
+    assert!(!is_linearizable(&story_of(Backend::Memory, 900)), "it grants in one step");
     assert!(!is_linearizable(&story_of(Backend::Redis, 20)), "it had gone");
+}
+
+#[test]
+fn a_deadline_may_meet_a_grant_that_is_given_back() {
+    let story_of = |seen_at| {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .call(10, 900, waits(940), Outcome::WaitDeadline)
+            .call(20, 22, unlocks("a"), Outcome::Unlocked)
+            .call(seen_at, seen_at + 1, unlocks("a"), Outcome::NotHeld { held: Some(true) })
+    };
+    assert!(is_linearizable(&story_of(880)));
+    assert!(!is_linearizable(&story_of(100)), "its deadline was far");
 }

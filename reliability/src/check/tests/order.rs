@@ -194,3 +194,21 @@ fn a_wait_that_fails_once_all_is_well_again_is_found() {
 fn story_of_one(outcome: Outcome) -> Story {
     story().call(10, 20, waits(15_000), outcome)
 }
+
+#[test]
+fn a_leader_of_etcd_that_stood_still_may_cost_waiters_their_places() {
+    let rules_after = |fault: &str, ago_ms| {
+        let begin = 10_000;
+        on(Backend::Etcd)
+            .fault_called(fault, begin - ago_ms - 100, begin - ago_ms, Voids::Nothing)
+            .call(begin, begin + 1, tries(), granted("a", 1))
+            .call(begin + 10, begin + 3_000, waits(4_000), granted_after(2_990, "c", 3))
+            .call(begin + 1_500, begin + 2_000, waits(4_000), granted_after(500, "b", 2))
+            .call(begin + 1_600, begin + 1_601, unlocks("a"), Outcome::Unlocked)
+            .call(begin + 2_100, begin + 2_101, unlocks("b"), Outcome::Unlocked)
+            .rules()
+    };
+    assert!(!rules_after("etcd-leader-suspended", 3_000).contains(&InOrder));
+    assert!(rules_after("etcd-leader-suspended", 8_000).contains(&InOrder));
+    assert!(rules_after("etcd-leader-killed", 3_000).contains(&InOrder));
+}
