@@ -1,5 +1,5 @@
 //! RENEW: reads the key, then keeps its lease alive, or moves it to another: for
-//! another TTL, or because its lease is of an earlier era.
+//! another TTL, or because its lease is not known to be of this era.
 
 use std::sync::Arc;
 
@@ -45,11 +45,13 @@ impl Core {
                 return Ok(renewed);
             }
             let token = revision(pair.create_revision());
-            let is_of_before =
+            // Of another process's lease, or of one that etcd kept for longer
+            // than its TTL, it is not known of which era it is.
+            let is_of_this_era =
                 self.grants.named(&renewal.resource, &renewal.lock_id).is_some_and(|grant| {
-                    grant.token == token && self.leases.is_of_before(&grant.lease)
+                    grant.token == token && !self.leases.is_of_before(&grant.lease)
                 });
-            if record.lease_ttl_s == asked_s && pair.lease() != 0 && !is_of_before {
+            if record.lease_ttl_s == asked_s && pair.lease() != 0 && is_of_this_era {
                 match self.keeper.keep_alive(pair.lease(), until).await {
                     Ok(kept) => {
                         self.grants.refreshed(&renewal.resource, token, kept.sent);
