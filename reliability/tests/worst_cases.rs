@@ -1,6 +1,7 @@
 //! Scripted worst cases: the fault comes at the very moment that hurts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::print_stdout, reason = "what could not be looked at is told")]
 
 mod support;
 
@@ -111,9 +112,7 @@ async fn a_snapshot_s_grant_ends_though_its_lease_was_kept_for_reuse() {
     let (lock_id, _) = probe.try_lock("held-then").await.unwrap();
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
     probe.unlock("held-then", &lock_id).await.unwrap();
-    all_down(&mut world).await;
-    etcd(&mut world).restore(&snapshot, false).await.unwrap();
-    world.heal().await.unwrap();
+    restored(&mut world, &snapshot).await;
     eventually(SOON, "the grant of the snapshot has ended", async || {
         // Busy all the while, so that a lease that was kept is used.
         probe.cycle().await?;
@@ -255,7 +254,9 @@ async fn a_grant_that_waited_for_a_restore_is_not_under_an_older_one_s_lease() {
     });
     restored(&mut world, &snapshot).await;
     let Ok((newer, _)) = asked.await.unwrap() else {
-        // It took too long for the call; then nothing was granted.
+        println!(
+            "etcd took too long to come back for the call: nothing was granted to look at"
+        );
         return leaves_nothing(world).await;
     };
     let _ = second.unlock("older", &older).await;
