@@ -6,12 +6,14 @@
 //! - [`component`]: the pluggable component, on Unix sockets.
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //! - `edge`: what both edges know of their transport.
+//! - [`cork`]: connections that write together what comes together.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 
 pub mod backend;
 pub mod cli;
 pub mod component;
+pub mod cork;
 mod edge;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]

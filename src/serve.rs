@@ -11,7 +11,9 @@ use tracing::{info, warn};
 use crate::{
     backend::Kind,
     cli::{ServeOptions, StoreOption},
-    component::{Component, Instances, ServeError, Socket, SocketError, socket_folder},
+    component::{
+        Answers, Component, Instances, ServeError, Socket, SocketError, socket_folder,
+    },
     lock::{Clock, LockError},
     manifest::{self, LoadError, NoSecrets, PropertyError, Resources, Surroundings},
 };
@@ -82,7 +84,8 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
             let task = initialise(Arc::clone(&instances), name, items);
             initialising.push(AbortOnDropHandle::new(tokio::spawn(task)));
         }
-        components.push(Component::start(socket, instances).await?);
+        let answers = if kind.commits_groups { Answers::Together } else { Answers::AsTheyCome };
+        components.push(Component::start(socket, instances, answers).await?);
     }
     Ok(Serving { components, _initialising: initialising })
 }

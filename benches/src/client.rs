@@ -1,27 +1,60 @@
 //! A client of the component protocol over a Unix socket.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 use hyper_util::rt::TokioIo;
+use leasehold::cork::Corked;
 use leasehold_proto::components::{
     LockRequest, LockResponse, LockStoreInitRequest, MetadataRequest, UnlockRequest,
     lock_store_client::LockStoreClient,
 };
-use tokio::net::UnixStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpStream, UnixStream},
+};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
+
+/// What a connection holds back. Go's gRPC, daprd's, writes a request in one piece
+/// too; tonic by itself writes its head first.
+const REQUEST_BYTES_HELD_MAX: usize = 8 * 1024;
 
 /// A connection over a Unix socket.
 pub(crate) async fn over_socket(socket: &Path) -> Result<Channel> {
     let path = PathBuf::from(socket);
-    Endpoint::from_static("http://localhost")
-        .connect_with_connector(service_fn(move |_| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        }))
+    over(move || UnixStream::connect(path.clone()))
         .await
         .with_context(|| format!("connecting to {}", socket.display()))
+}
+
+/// A connection over TCP.
+pub(crate) async fn over_tcp(port: u16) -> Result<Channel> {
+    let connect = move || async move {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    };
+    over(connect).await.with_context(|| format!("connecting to port {port}"))
+}
+
+async fn over<S, F>(connect: impl Fn() -> F + Send + 'static) -> Result<Channel>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+{
+    let corked = service_fn(move |_| {
+        let connecting = connect();
+        async move {
+            let stream = connecting.await?;
+            io::Result::Ok(TokioIo::new(Corked::new(stream, REQUEST_BYTES_HELD_MAX)))
+        }
+    });
+    Ok(Endpoint::from_static("http://localhost").connect_with_connector(corked).await?)
 }
 
 /// A lock client; clones share one connection.

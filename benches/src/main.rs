@@ -18,10 +18,11 @@ mod servers;
 mod sidecar;
 mod weight;
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, thread::available_parallelism, time::Duration};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
+use tokio::runtime::Builder;
 
 /// Measures leasehold against its peers.
 #[derive(Parser)]
@@ -86,9 +87,17 @@ impl Options {
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
-    match Cli::parse().command {
+fn main() -> Result<()> {
+    // As many workers as leasehold has itself (docs/decisions/0007): the load and
+    // the baselines share the machine with what they are compared with.
+    let cores = available_parallelism().map_or(1, usize::from);
+    let runtime =
+        Builder::new_multi_thread().worker_threads((cores / 2).max(1)).enable_all().build()?;
+    runtime.block_on(run(Cli::parse().command))
+}
+
+async fn run(command: Command) -> Result<()> {
+    match command {
         Command::Bare { socket, over } => bare::serve(&socket, &over).await,
         Command::Redis(options) => cycles::redis(&options).await,
         Command::Handover(options) => handover::redis(&options).await,

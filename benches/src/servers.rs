@@ -14,9 +14,9 @@ use tokio::{
     net::UnixStream,
     time::Instant,
 };
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
-use crate::client::over_socket;
+use crate::client::{over_socket, over_tcp};
 
 /// The name of the sidecar's store.
 pub(crate) const STORE: &str = "locks";
@@ -253,9 +253,7 @@ impl Sidecar {
     /// A connection to its gRPC API.
     pub(crate) async fn channel(&self) -> Result<Channel> {
         Ok(match &self.listens {
-            Listens::Port(port) => {
-                Endpoint::from_shared(format!("http://127.0.0.1:{port}"))?.connect().await?
-            }
+            Listens::Port(port) => over_tcp(*port).await?,
             Listens::Socket(socket) => over_socket(socket).await?,
         })
     }

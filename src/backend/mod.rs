@@ -30,6 +30,9 @@ pub struct Kind {
     /// Reads its own properties, noting every mistake, and says how to connect
     /// with them. Nothing is connected if any property was bad.
     pub read: fn(&mut Properties) -> Connect,
+    /// Whether it commits what many callers want as a group, and so answers them
+    /// all at once.
+    pub commits_groups: bool,
 }
 
 /// Connects a backend whose properties have been read.

@@ -18,9 +18,12 @@ use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 use tracing::warn;
 
-use crate::edge::{
-    opening::Opening,
-    writes::{Noted, Writes},
+use crate::{
+    cork::Corked,
+    edge::{
+        opening::Opening,
+        writes::{Noted, Writes},
+    },
 };
 
 /// How many connections a socket serves at a time. One too many is closed at
@@ -29,8 +32,21 @@ const CONNECTIONS_MAX: usize = 4096;
 /// Within what time a peer must have begun to speak HTTP/2; later silence is
 /// noticed by its pings.
 const PREFACE_WITHIN: Duration = Duration::from_secs(10);
+/// Room for the answers to some fifty calls.
+const ANSWER_BYTES_HELD_MAX: usize = 8 * 1024;
 /// How long to pause when the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How answers are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Answers {
+    /// Each as it comes: while callers are answered one by one, the first are to
+    /// come back before the last are answered.
+    #[default]
+    AsTheyCome,
+    /// Those that come at once together, for a backend that answers whole groups.
+    Together,
+}
 
 /// The places for the connections of one socket. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -50,18 +66,19 @@ impl Places {
     pub(super) fn incoming(
         self,
         listener: UnixListener,
+        answers: Answers,
     ) -> impl Stream<Item = io::Result<Connection>> + Send {
-        futures_util::stream::unfold((self, listener), |(places, listener)| async move {
-            let connection = places.accept(&listener).await;
+        futures_util::stream::unfold((self, listener), move |(places, listener)| async move {
+            let connection = places.accept(&listener, answers).await;
             Some((Ok(connection), (places, listener)))
         })
     }
 
-    async fn accept(&self, listener: &UnixListener) -> Connection {
+    async fn accept(&self, listener: &UnixListener, answers: Answers) -> Connection {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => match Arc::clone(&self.0).try_acquire_owned() {
-                    Ok(place) => return Connection::new(stream, place),
+                    Ok(place) => return Connection::new(stream, answers, place),
                     Err(_) => warn!(limit = CONNECTIONS_MAX, "one connection too many, closed"),
                 },
                 Err(error) => {
@@ -75,12 +92,17 @@ impl Places {
 
 /// One connection; its place is free again when it ends.
 pub(super) struct Connection {
-    stream: Opening<Noted<UnixStream>>,
+    stream: Opening<Noted<Corked<UnixStream>>>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Connection {
-    fn new(stream: UnixStream, place: OwnedSemaphorePermit) -> Self {
+    fn new(stream: UnixStream, answers: Answers, place: OwnedSemaphorePermit) -> Self {
+        let held_bytes_max = match answers {
+            Answers::AsTheyCome => 0,
+            Answers::Together => ANSWER_BYTES_HELD_MAX,
+        };
+        let stream = Corked::new(stream, held_bytes_max);
         Self { stream: Opening::new(Noted::new(stream), PREFACE_WITHIN), _place: place }
     }
 }

@@ -15,6 +15,7 @@ mod service;
 mod socket;
 mod wire;
 
+pub use connections::Answers;
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
 pub use instances::{Instances, Metadata, OpenInstance};
 pub use server::{Component, ServeError};

@@ -16,7 +16,12 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use tower::ServiceBuilder;
 use tracing::{info, warn};
 
-use super::{connections::Places, instances::Instances, service::Service, socket::Socket};
+use super::{
+    connections::{Answers, Places},
+    instances::Instances,
+    service::Service,
+    socket::Socket,
+};
 use crate::edge::{delivery::settle, intake::Intake};
 
 /// Above every limit of waiters, so that no wait keeps other calls out.
@@ -74,6 +79,7 @@ impl Component {
     pub async fn start(
         mut socket: Socket,
         instances: Arc<Instances>,
+        answers: Answers,
     ) -> Result<Self, ServeError> {
         let listener = socket.take_listener().ok_or(ServeError::NoListener)?;
         let (health, health_service) = tonic_health::server::health_reporter();
@@ -99,7 +105,7 @@ impl Component {
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)
             .serve_with_incoming_shutdown(
-                places.clone().incoming(listener),
+                places.clone().incoming(listener, answers),
                 stop.clone().cancelled_owned(),
             );
         let server = tokio::spawn(server);

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 use defect::{Broken, Defect};
 use leasehold::{
     backend::{Context, memory::Memory},
-    component::{Component, Instances, Socket, SocketMode},
+    component::{Answers, Component, Instances, Socket, SocketMode},
     lock::{Clock, Settings, Store},
 };
 use leasehold_conformance::{Component as Manifest, Options, Outcome, run_collect};
@@ -88,5 +88,5 @@ async fn serve(path: &Path, defect: Defect) -> Component {
             Ok(Store::new(Arc::new(broken), settings))
         })
     }));
-    Component::start(socket, Arc::new(instances)).await.unwrap()
+    Component::start(socket, Arc::new(instances), Answers::default()).await.unwrap()
 }

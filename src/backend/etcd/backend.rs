@@ -136,7 +136,7 @@ impl Core {
             .when([Compare::create_revision(key.clone(), CompareOp::Less, 0)])
             .and_then([TxnOp::put(key, "", None)]);
         let mut client = link.client().kv_client();
-        self.connection.answer(&link, until, client.txn(txn)).await.map(|_| ())
+        self.connection.answer(&link, until, Box::pin(client.txn(txn))).await.map(|_| ())
     }
 
     fn open_error(&self, failure: Failure, with_user: bool) -> OpenError {

@@ -31,6 +31,9 @@ use crate::lock::ResourceId;
 const BATCH_BYTES_MAX: usize = 768 * 1024;
 /// How often those who are about to commit something are let first.
 const GATHER_ROUNDS_MAX: usize = 16;
+/// How many callers are told before these may run: with a hundred and more, the
+/// first are back before the last are told.
+const TOLD_AT_ONCE_MAX: usize = 32;
 /// As many as there may be callers and waiters.
 const WAITING_MAX: usize = 200_000;
 /// A nested transaction has up to two operations a branch, which count too.
@@ -231,12 +234,12 @@ impl Committer {
             }
         };
         let mut client = link.client().kv_client();
-        let request = client.txn(transaction(&batch.items));
+        let request = Box::pin(client.txn(transaction(&batch.items)));
         let result = self.connection.answer(&link, until, request).await;
         match result {
             Ok(response) => {
                 link.note(response.header());
-                self.committed(batch, response, sent);
+                self.committed(batch, response, sent).await;
             }
             Err(failure) => self.failed(batch, &failure).await,
         }
@@ -267,10 +270,13 @@ impl Committer {
         }
     }
 
-    fn committed(&self, batch: Batch<Pending>, response: TxnResponse, sent: Instant) {
+    async fn committed(&self, batch: Batch<Pending>, response: TxnResponse, sent: Instant) {
         let replies = replies(response, batch.items.len(), sent);
         let items = self.batcher().done(batch, Verdict::Answered);
-        for (item, reply) in items.into_iter().zip(replies) {
+        for (told, (item, reply)) in items.into_iter().zip(replies).enumerate() {
+            if told > 0 && told % TOLD_AT_ONCE_MAX == 0 {
+                yield_now().await;
+            }
             let _ = item.answer.send(reply);
         }
     }

@@ -4,6 +4,7 @@
 //! clean-up keep their order, and a loss is seen once, by all.
 
 use std::{
+    pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -141,12 +142,13 @@ impl Connection {
 
     /// Waits for the answer to a request, but not beyond `until`, nor longer
     /// than a connection that is up would take, nor on a connection that was
-    /// found lost.
+    /// found lost. The request is boxed, for it is several kilobytes, which every
+    /// operation that may come to make one would carry along.
     pub(super) async fn answer<T>(
         &self,
         link: &Link,
         until: Instant,
-        request: impl Future<Output = Result<T, etcd_client::Error>>,
+        request: Pin<Box<impl Future<Output = Result<T, etcd_client::Error>>>>,
     ) -> Result<T, Failure> {
         let silent = Instant::now() + ANSWER_TIMEOUT;
         let result = tokio::select! {
@@ -180,7 +182,7 @@ impl Connection {
         loop {
             let link = self.link(until).await?;
             let mut client = link.client().kv_client();
-            let request = client.txn(Txn::new().and_then(gets.clone()));
+            let request = Box::pin(client.txn(Txn::new().and_then(gets.clone())));
             match self.answer(&link, until, request).await {
                 Err(failure) if failure.is_passing() => {
                     let retry = Instant::now() + delays.next().unwrap_or(RETRY_DELAY_MAX);

@@ -15,15 +15,19 @@ use std::{
 };
 
 use etcd_client::{Channel, Error, TlsOptions};
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
 use tonic::transport::Endpoint;
 use tower::{BoxError, ServiceExt as _, service_fn};
+
+use crate::cork::Corked;
 
 /// How long an endpoint may take to connect.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Not below etcd's `--grpc-keepalive-min-time` (5 s), or it hangs up.
 const PING_INTERVAL: Duration = Duration::from_secs(6);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// Room for a batch of a few hundred writes.
+const REQUEST_BYTES_HELD_MAX: usize = 64 * 1024;
 
 /// A channel that connects with its first request, once.
 pub(super) fn dial(url: &str, tls: Option<&TlsOptions>) -> Result<Channel, Error> {
@@ -48,7 +52,8 @@ pub(super) fn dial(url: &str, tls: Option<&TlsOptions>) -> Result<Channel, Error
                     io::Error::new(io::ErrorKind::NotConnected, "the connection was lost");
                 return Err(BoxError::from(lost));
             }
-            http.oneshot(uri).await.map_err(BoxError::from)
+            let stream = http.oneshot(uri).await.map_err(BoxError::from)?;
+            Ok(TokioIo::new(Corked::new(stream.into_inner(), REQUEST_BYTES_HELD_MAX)))
         }
     });
     Ok(Channel::Tonic(endpoint.connect_with_connector_lazy(once)))

@@ -136,7 +136,7 @@ impl Leases {
         loop {
             let link = self.connection.link(until).await?;
             let mut client = link.client().lease_client();
-            match self.connection.answer(&link, until, client.revoke(id)).await {
+            match self.connection.answer(&link, until, Box::pin(client.revoke(id))).await {
                 Ok(_) | Err(Failure::Refused(Refusal::LeaseNotFound, _)) => return Ok(()),
                 Err(failure) if failure.is_passing() => {
                     let retry = Instant::now() + delays.next().unwrap_or(CHORES_INTERVAL);
@@ -182,7 +182,8 @@ impl Leases {
             let mut client = link.client().lease_client();
             // Before the request: one of an older era is only used too little.
             let (sent, era) = (Instant::now(), self.connection.era());
-            match self.connection.answer(&link, until, client.grant(ttl, None)).await {
+            match self.connection.answer(&link, until, Box::pin(client.grant(ttl, None))).await
+            {
                 Ok(granted) => {
                     link.note(granted.header());
                     let ttl_s = u64::try_from(granted.ttl()).unwrap_or(asked_s);

@@ -57,6 +57,7 @@ use config::Config;
 /// The kind.
 pub(super) const KIND: Kind = Kind {
     name: "etcd",
+    commits_groups: true,
     read: |properties| {
         let config = Config::read(properties);
         Box::new(move |context| {

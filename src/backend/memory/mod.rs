@@ -30,7 +30,7 @@ use crate::{
 use shard::Shard;
 
 /// Opens a store of its own for every instance.
-pub const KIND: Kind = Kind { name: "memory", read };
+pub const KIND: Kind = Kind { name: "memory", commits_groups: false, read };
 
 /// Enough that a table of a million locks grows in short steps.
 const SHARDS: usize = 16;

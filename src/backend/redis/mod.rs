@@ -36,6 +36,7 @@ use crate::lock::{Backend, Violation};
 /// The kind.
 pub(super) const KIND: Kind = Kind {
     name: "redis",
+    commits_groups: false,
     read: |properties| {
         let client = config::read(properties);
         Box::new(move |context| {
