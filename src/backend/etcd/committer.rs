@@ -33,7 +33,7 @@ const BATCH_BYTES_MAX: usize = 768 * 1024;
 const GATHER_ROUNDS_MAX: usize = 16;
 /// How many callers are told before these may run: with a hundred and more, the
 /// first are back before the last are told.
-const TOLD_AT_ONCE_MAX: usize = 32;
+const TOLD_AT_ONCE_MAX: usize = 64;
 /// As many as there may be callers and waiters.
 const WAITING_MAX: usize = 200_000;
 /// A nested transaction has up to two operations a branch, which count too.
