@@ -14,11 +14,13 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 
-/// A stream whose flushes let the tasks that are ready to run come first, once,
-/// and then write what those have added too. No time is waited: with no such task
-/// the flush goes on at once.
+/// A stream whose flushes give way once, so that tasks that are ready may run, and
+/// then write what those have added too. No time is waited: with no such task the
+/// flush goes on at once. Whoever polls a second time before they have run (HTTP/2
+/// does, when a request is there to be read) has it written then.
 ///
-/// As ever, a flush is done only when all of it is written, and a shutdown flushes.
+/// As ever, a flush is done only when all of it is written, and a shutdown flushes;
+/// what is held when the stream is dropped is lost.
 #[derive(Debug)]
 pub struct Corked<S> {
     stream: BufWriter<S>,
@@ -27,8 +29,9 @@ pub struct Corked<S> {
 }
 
 impl<S: AsyncWrite> Corked<S> {
-    /// Lays itself over a stream. Holds at most `held_bytes_max` bytes: what does
-    /// not fit is written as it comes, with 0 everything.
+    /// Lays itself over a stream. Holds at most `held_bytes_max` bytes: for what does
+    /// not fit beside it, what was held is written first. With 0 everything is
+    /// written as it comes.
     pub fn new(stream: S, held_bytes_max: usize) -> Self {
         Self { stream: BufWriter::with_capacity(held_bytes_max, stream), has_yielded: false }
     }
@@ -86,9 +89,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
+    use std::{
+        future::poll_fn,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::{Wake, Waker},
+    };
 
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
@@ -153,11 +163,42 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_than_may_be_held_is_written_as_it_comes() {
+    async fn no_more_is_held_than_may_be() {
         let mut stream = Corked::new(Pieces::default(), 8);
         stream.write_all(b"12345").await.unwrap();
         stream.write_all(b"67890").await.unwrap();
         assert_eq!(written(&stream), [b"12345"]);
+        stream.write_all(b"longer than that").await.unwrap();
+        assert_eq!(written(&stream), [&b"12345"[..], b"67890", b"longer than that"]);
+    }
+
+    #[tokio::test]
+    async fn a_flush_that_the_peer_holds_up_waits_for_the_peer() {
+        let (ours, mut theirs) = tokio::io::duplex(4);
+        let mut stream = Corked::new(ours, 100);
+        stream.write_all(b"12345678").await.unwrap();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let mut flush = |count: usize| {
+            let flushed = Pin::new(&mut stream).poll_flush(&mut context);
+            assert_eq!(woken.0.load(Ordering::Relaxed), count);
+            flushed.is_ready()
+        };
+        assert!(!flush(1), "it gives way, and goes on by itself");
+        assert!(!flush(1), "the peer's buffer is full");
+        let mut read = [0; 4];
+        theirs.read_exact(&mut read).await.unwrap();
+        assert!(flush(2), "the peer has read");
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     #[tokio::test]

@@ -200,6 +200,7 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
+    use crate::cork::Corked;
 
     #[tokio::test]
     async fn a_flush_wakes_who_waits_for_it_and_a_write_alone_does_not() {
@@ -214,6 +215,18 @@ mod tests {
         assert!(!waiting.is_finished());
         stream.flush().await.unwrap();
         waiting.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_flush_that_gives_way_to_others_counts_when_it_has_written() {
+        let mut stream = Noted::new(Corked::new(tokio::io::sink(), 100));
+        stream.write_all(b"answer").await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(stream.writes().flushes(), 0);
+            let _ =
+                poll_fn(|context| Poll::Ready(Pin::new(&mut stream).poll_flush(context))).await;
+        }
+        assert_eq!(stream.writes().flushes(), 1);
     }
 
     #[tokio::test]

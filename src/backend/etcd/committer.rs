@@ -31,8 +31,9 @@ use crate::lock::ResourceId;
 const BATCH_BYTES_MAX: usize = 768 * 1024;
 /// How often those who are about to commit something are let first.
 const GATHER_ROUNDS_MAX: usize = 16;
-/// How many callers are told before these may run: with a hundred and more, the
-/// first are back before the last are told.
+/// After how many callers that are told others are let run. With a hundred and more
+/// the first are back while the last are told; 32 would split the next batch of 64
+/// callers in two, for a tenth more processor time.
 const TOLD_AT_ONCE_MAX: usize = 64;
 /// As many as there may be callers and waiters.
 const WAITING_MAX: usize = 200_000;

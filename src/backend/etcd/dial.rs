@@ -26,8 +26,9 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Not below etcd's `--grpc-keepalive-min-time` (5 s), or it hangs up.
 const PING_INTERVAL: Duration = Duration::from_secs(6);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
-/// Room for a batch of a few hundred writes.
-const REQUEST_BYTES_HELD_MAX: usize = 64 * 1024;
+/// Room for a batch of some hundred writes: one frame of HTTP/2, which are 16 KiB,
+/// and its head. Of a longer one every second frame is written as it comes.
+const REQUEST_BYTES_HELD_MAX: usize = 32 * 1024;
 
 /// A channel that connects with its first request, once.
 pub(super) fn dial(url: &str, tls: Option<&TlsOptions>) -> Result<Channel, Error> {
@@ -40,7 +41,8 @@ pub(super) fn dial(url: &str, tls: Option<&TlsOptions>) -> Result<Channel, Error
         endpoint = endpoint.tls_config(tls.clone())?;
     }
     let mut http = HttpConnector::new();
-    // TLS is laid over it by the endpoint.
+    // TLS is laid over it by the endpoint. Why we end a handshake etcd is not told:
+    // rustls writes that without a flush. Our own error says it.
     http.enforce_http(false);
     http.set_nodelay(true);
     let dialled = Arc::new(AtomicBool::new(false));
