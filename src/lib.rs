@@ -21,6 +21,7 @@ pub mod fuzzing;
 pub mod lock;
 pub mod manifest;
 pub mod properties;
+pub mod runtime;
 pub mod serve;
 pub mod sidecar;
 pub mod signals;

@@ -1,16 +1,16 @@
 //! leasehold: distributed locks that people can trust.
 
-use std::{env, fmt::Display, io, process::ExitCode, thread::available_parallelism};
+use std::{fmt::Display, process::ExitCode};
 
 use clap::Parser as _;
 use leasehold::{
     cli::{Cli, Command},
+    runtime,
     serve::{self, StartError},
     sidecar,
     signals::StopSignals,
     telemetry,
 };
-use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         }
     };
     telemetry::init(cli.log_level, cli.log_as_json);
-    let runtime = match runtime() {
+    let runtime = match runtime::on_half_of_the_cores() {
         Ok(runtime) => runtime,
         Err(error) => {
             error!(%error, "no runtime");
@@ -39,18 +39,6 @@ fn main() -> ExitCode {
         }
     };
     runtime.block_on(run(cli.command))
-}
-
-/// Half of the machine's cores: the callers, and often the backend, need the
-/// others, and one worker that is busy beats two that wake each other
-/// (docs/decisions/0007). `TOKIO_WORKER_THREADS` sets another number.
-fn runtime() -> io::Result<Runtime> {
-    let mut builder = Builder::new_multi_thread();
-    if env::var_os("TOKIO_WORKER_THREADS").is_none() {
-        let cores = available_parallelism().map_or(1, usize::from);
-        builder.worker_threads((cores / 2).max(1));
-    }
-    builder.enable_all().build()
 }
 
 async fn run(command: Command) -> ExitCode {

@@ -18,11 +18,11 @@ mod servers;
 mod sidecar;
 mod weight;
 
-use std::{path::PathBuf, thread::available_parallelism, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use tokio::runtime::Builder;
+use leasehold::runtime::on_half_of_the_cores;
 
 /// Measures leasehold against its peers.
 #[derive(Parser)]
@@ -88,12 +88,9 @@ impl Options {
 }
 
 fn main() -> Result<()> {
-    // As many workers as leasehold has itself (docs/decisions/0007): the load and
-    // the baselines share the machine with what they are compared with.
-    let cores = available_parallelism().map_or(1, usize::from);
-    let runtime =
-        Builder::new_multi_thread().worker_threads((cores / 2).max(1)).enable_all().build()?;
-    runtime.block_on(run(Cli::parse().command))
+    // As leasehold itself: the load and the baselines share the machine with what
+    // they are compared with.
+    on_half_of_the_cores()?.block_on(run(Cli::parse().command))
 }
 
 async fn run(command: Command) -> Result<()> {

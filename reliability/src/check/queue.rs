@@ -17,7 +17,7 @@ const QUEUED_AFTER_NS: u64 = 400_000_000;
 /// The same on etcd, with a disk and a cluster in the way.
 const QUEUED_AFTER_ETCD_NS: u64 = 1_000_000_000;
 /// How long before its end a wait may already be leaving the queue.
-const LEAVING_NS: u64 = 300_000_000;
+pub(super) const LEAVING_NS: u64 = 300_000_000;
 /// For how long a resource may be free although somebody waits: a waiter whose
 /// process died is passed over within 4 s.
 const FREE_NS_MAX: u64 = 5_500_000_000;

@@ -31,10 +31,6 @@ use crate::lock::ResourceId;
 const BATCH_BYTES_MAX: usize = 768 * 1024;
 /// How often those who are about to commit something are let first.
 const GATHER_ROUNDS_MAX: usize = 16;
-/// After how many callers that are told others are let run. With a hundred and more
-/// the first are back while the last are told; 32 would split the next batch of 64
-/// callers in two, for a tenth more processor time.
-const TOLD_AT_ONCE_MAX: usize = 64;
 /// As many as there may be callers and waiters.
 const WAITING_MAX: usize = 200_000;
 /// A nested transaction has up to two operations a branch, which count too.
@@ -240,7 +236,7 @@ impl Committer {
         match result {
             Ok(response) => {
                 link.note(response.header());
-                self.committed(batch, response, sent).await;
+                self.committed(batch, response, sent);
             }
             Err(failure) => self.failed(batch, &failure).await,
         }
@@ -271,13 +267,10 @@ impl Committer {
         }
     }
 
-    async fn committed(&self, batch: Batch<Pending>, response: TxnResponse, sent: Instant) {
+    fn committed(&self, batch: Batch<Pending>, response: TxnResponse, sent: Instant) {
         let replies = replies(response, batch.items.len(), sent);
         let items = self.batcher().done(batch, Verdict::Answered);
-        for (told, (item, reply)) in items.into_iter().zip(replies).enumerate() {
-            if told > 0 && told % TOLD_AT_ONCE_MAX == 0 {
-                yield_now().await;
-            }
+        for (item, reply) in items.into_iter().zip(replies) {
             let _ = item.answer.send(reply);
         }
     }

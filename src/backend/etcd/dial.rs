@@ -26,8 +26,8 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Not below etcd's `--grpc-keepalive-min-time` (5 s), or it hangs up.
 const PING_INTERVAL: Duration = Duration::from_secs(6);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
-/// Room for a batch of some hundred writes: one frame of HTTP/2, which are 16 KiB,
-/// and its head. Of a longer one every second frame is written as it comes.
+/// Room for a batch of some hundred writes, which is one frame of HTTP/2, of 16 KiB
+/// at most, with its head. A longer one is written two frames at a time.
 const REQUEST_BYTES_HELD_MAX: usize = 32 * 1024;
 
 /// A channel that connects with its first request, once.

@@ -7,6 +7,7 @@ use super::{
     super::{
         Surroundings,
         grants::{safe_ns, shortened_by},
+        queue::LEAVING_NS,
         resource::ResourceHistory,
     },
     lock::{Kind, Named},
@@ -18,17 +19,6 @@ use crate::{
     world::Backend,
 };
 
-/// A grant between two moments that nobody was told of.
-fn untold(from_ns: u64, until_ns: u64, place: usize, steps: &mut Vec<Step<Kind>>) {
-    let grant = usize::MAX - 1 - place;
-    let named = Named { grant, lock_id: None, request_id: None };
-    for kind in [Kind::AcquireUntold { named, term: grant }, Kind::Undo { grant }] {
-        steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
-    }
-}
-
-/// How long before its answer a wait may already be leaving.
-const LEAVING_NS: u64 = 300_000_000;
 /// More forces than this seldom meet one wait, and each doubles the search.
 const FORCED_MAX: usize = 3;
 
@@ -257,4 +247,13 @@ fn perhaps_waited_for(history: &ResourceHistory<'_>, operation: &Operation) -> b
         wait.invoked_ns() <= operation.completed_ns()
             && wait.completed_ns() >= operation.invoked_ns()
     })
+}
+
+/// A grant between two moments that nobody was told of.
+fn untold(from_ns: u64, until_ns: u64, place: usize, steps: &mut Vec<Step<Kind>>) {
+    let grant = usize::MAX - 1 - place;
+    let named = Named { grant, lock_id: None, request_id: None };
+    for kind in [Kind::AcquireUntold { named, term: grant }, Kind::Undo { grant }] {
+        steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
+    }
 }
