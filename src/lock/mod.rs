@@ -34,7 +34,7 @@ pub use ids::{AttemptId, Holder, LockId, RequestId, ResourceId};
 pub use receipt::Receipt;
 pub use request::{AcquireRequest, Mode, RenewRequest, UnlockRequest};
 pub use settings::Settings;
-pub use store::{Granted, Store};
+pub use store::{Granted, Store, answer_margin};
 pub use token::FencingToken;
 pub use ttl::{Ttl, drift_allowance, safe_deadline};
 pub use waiters::{WaiterBudget, WaiterSlot};

@@ -14,9 +14,12 @@ use super::{
     settle::{Pending, Settler, bounded},
 };
 
-/// A wait is answered this long before its deadline, or a tenth of the time
-/// that it had if that is less, so that the answer arrives in time.
-const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(50);
+/// A wait is answered before its deadline, so that the answer arrives in time:
+/// this long and a hundredth of the time that it had, because clients on gRPC's C
+/// core round `grpc-timeout` up to fewer digits.
+const ANSWER_MARGIN: Duration = Duration::from_millis(50);
+/// The longest such margin. It is never more than a tenth of the time either.
+const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 
 /// One initialised store: a backend behind what all backends share, which is
 /// validation, bounds on time, joining repeated waits, and settling what is
@@ -268,10 +271,16 @@ async fn wait_deadline(arrived: Instant, deadline: Option<Instant>) -> LockError
         None => std::future::pending().await,
         Some(deadline) => {
             let whole = deadline.saturating_duration_since(arrived);
-            sleep_until(deadline - (whole / 10).min(ANSWER_MARGIN_MAX)).await;
+            sleep_until(deadline - answer_margin(whole)).await;
             LockError::WaitDeadline
         }
     }
+}
+
+/// How long before its deadline a call that had `whole` is answered.
+#[must_use]
+pub fn answer_margin(whole: Duration) -> Duration {
+    (whole / 10).min(ANSWER_MARGIN + whole / 100).min(ANSWER_MARGIN_MAX)
 }
 
 /// Keeps the clean-up armed for what was created (until it is received) and

@@ -49,14 +49,25 @@ async fn waited_is_the_time_until_the_hand_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_is_answered_fifty_milliseconds_before_a_distant_deadline() {
+async fn a_wait_is_answered_fifty_milliseconds_and_a_hundredth_before_a_distant_deadline() {
     let (store, _) = store();
     hold(&store, "r").await;
     let mut asked = request("r");
     asked.deadline = Some(Instant::now() + Duration::from_secs(10));
     let asked_at = Instant::now();
     assert_eq!(store.lock(asked).await.unwrap_err(), LockError::WaitDeadline);
-    assert_eq!(asked_at.elapsed().as_millis() / 10, 995);
+    assert_eq!(asked_at.elapsed().as_millis() / 10, 985);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_is_answered_a_quarter_of_a_second_before_a_deadline_far_away() {
+    let (store, _) = store();
+    hold(&store, "r").await;
+    let mut asked = request("r");
+    asked.deadline = Some(Instant::now() + Duration::from_secs(25));
+    let asked_at = Instant::now();
+    assert_eq!(store.lock(asked).await.unwrap_err(), LockError::WaitDeadline);
+    assert_eq!(asked_at.elapsed().as_millis() / 10, 2_475);
 }
 
 #[tokio::test(start_paused = true)]
