@@ -12,7 +12,8 @@ use crate::{
     backend::Kind,
     cli::{ServeOptions, StoreOption},
     component::{
-        Answers, Component, Instances, ServeError, Socket, SocketError, socket_folder,
+        Answers, Component, Instances, OpenInstance, ServeError, Socket, SocketError,
+        socket_folder,
     },
     lock::{Clock, LockError},
     manifest::{self, LoadError, NoSecrets, PropertyError, Resources, Surroundings},
@@ -64,7 +65,11 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         folders: options.resources_path.clone(),
         surroundings: Surroundings::of_process(None),
     };
-    let manifests = readable(&resources)?;
+    let loaded = resources.load()?;
+    if let Some(problem) = loaded.problem() {
+        return Err(StartError::Configuration(problem));
+    }
+    let manifests = loaded.components;
     for manifest in &manifests {
         warn_unless_served(manifest, &stores);
     }
@@ -77,11 +82,17 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         let socket =
             Socket::open(&folder.join(format!("{socket}.sock")), options.socket_mode).await?;
         info!(store = kind.name, socket = %socket.path().display(), "listening");
-        let instances = Arc::new(Instances::new(Arc::new(move |metadata| {
-            Box::pin(kind.open(metadata, Clock::system()))
-        })));
-        for (name, items) in to_initialise {
-            let task = initialise(Arc::clone(&instances), name, items);
+        let open: OpenInstance =
+            Arc::new(move |metadata| Box::pin(kind.open(metadata, Clock::system())));
+        let instances = Arc::new(Instances::new(open, kind.features));
+        for own in to_initialise {
+            // Before anything is served, so that no call is told NOT_INITIALIZED.
+            instances.opening(
+                &own.name,
+                own.operation_timeout,
+                "its backend is being connected",
+            );
+            let task = initialise(Arc::clone(&instances), own);
             initialising.push(AbortOnDropHandle::new(tokio::spawn(task)));
         }
         let answers = if kind.commits_groups { Answers::Together } else { Answers::AsTheyCome };
@@ -99,15 +110,11 @@ impl Serving {
 
 type Items = Vec<(String, String)>;
 
-/// The components of all folders. A document that cannot be read ends the
-/// start, because it may be one of ours.
-fn readable(resources: &Resources) -> Result<Vec<manifest::Component>, StartError> {
-    let loaded = resources.load()?;
-    if loaded.problems.is_empty() {
-        return Ok(loaded.components);
-    }
-    let problems: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
-    Err(StartError::Configuration(problems.join("; ")))
+/// An instance that the process initialises by itself.
+struct OwnInstance {
+    name: String,
+    items: Items,
+    operation_timeout: Duration,
 }
 
 fn is_served_at(manifest: &manifest::Component, socket: &str) -> bool {
@@ -134,31 +141,36 @@ async fn resolve(
     kind: Kind,
     manifests: &[&manifest::Component],
     around: &Surroundings,
-) -> Result<Vec<(String, Items)>, StartError> {
+) -> Result<Vec<OwnInstance>, StartError> {
     let mut resolved = Vec::new();
     for manifest in manifests {
-        let instance = manifest.name.clone();
+        let name = manifest.name.clone();
         if manifest.waits_for_daprd(around) {
-            info!(instance, "waits for Init: its YAML needs daprd to resolve it");
+            info!(instance = name, "waits for Init: its YAML needs daprd to resolve it");
             continue;
         }
         let items: Items = manifest.properties(around, &NoSecrets).await?.into_iter().collect();
-        if let Err(LockError::InvalidMetadata(violations)) = kind.check(items.clone()) {
-            let problems: Vec<_> = violations.iter().map(ToString::to_string).collect();
-            return Err(StartError::Configuration(format!(
-                "{}, component {instance:?}: {}",
-                manifest.origin,
-                problems.join("; ")
-            )));
-        }
-        resolved.push((instance, items));
+        let wrong = |why: String| {
+            let origin = &manifest.origin;
+            StartError::Configuration(format!("{origin}, component {name:?}: {why}"))
+        };
+        let settings = kind.check(items.clone()).map_err(|error| match error {
+            LockError::InvalidMetadata(violations) => {
+                let problems: Vec<_> = violations.iter().map(ToString::to_string).collect();
+                wrong(problems.join("; "))
+            }
+            other => wrong(other.to_string()),
+        })?;
+        let operation_timeout = settings.operation_timeout;
+        resolved.push(OwnInstance { name, items, operation_timeout });
     }
     Ok(resolved)
 }
 
 /// Initialises one instance, for as long as it takes: its backend may come up
 /// after this process, and daprd does not repeat Init.
-async fn initialise(instances: Arc<Instances>, name: String, items: Items) {
+async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
+    let OwnInstance { name, items, operation_timeout } = own;
     let mut delays = ExponentialBuilder::new()
         .with_min_delay(RETRY_DELAY_MIN)
         .with_max_delay(RETRY_DELAY_MAX)
@@ -173,7 +185,7 @@ async fn initialise(instances: Arc<Instances>, name: String, items: Items) {
             Ok(()) => return,
             Err(error) => {
                 warn!(instance = name, %error, "not initialised yet; trying again");
-                instances.opening(&name, &error);
+                instances.opening(&name, operation_timeout, &error.to_string());
             }
         }
         sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await;

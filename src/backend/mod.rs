@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use tracing::warn;
 
 use crate::{
-    lock::{Backend, Clock, LockError, Settings, Store, Violation},
+    lock::{Backend, Clock, Feature, LockError, Settings, Store, Violation},
     properties::{Properties, nearest},
 };
 
@@ -33,6 +33,9 @@ pub struct Kind {
     /// Whether it commits what many callers want as a group, and so answers them
     /// all at once.
     pub commits_groups: bool,
+    /// What every store of this kind can do: what its [`Backend::features`]
+    /// returns.
+    pub features: &'static [Feature],
 }
 
 /// Connects a backend whose properties have been read.
@@ -86,13 +89,14 @@ impl Kind {
         KINDS.iter().copied().find(|kind| kind.name == name)
     }
 
-    /// Reads a component's metadata items without connecting: every mistake is
-    /// told, as [`LockError::InvalidMetadata`].
+    /// Reads a component's metadata items without connecting, for the limits that
+    /// its store would have. Every mistake is told, as
+    /// [`LockError::InvalidMetadata`].
     pub fn check(
         self,
         items: impl IntoIterator<Item = (String, String)>,
-    ) -> Result<(), LockError> {
-        self.read(items).map(drop)
+    ) -> Result<Settings, LockError> {
+        self.read(items).map(|(settings, _)| settings)
     }
 
     /// Opens a store with a component's metadata items. A bad property is

@@ -84,9 +84,10 @@ fn call(method: &str, metadata: &MetadataMap, message: &[u8]) -> Told {
     let store = world.store.clone();
     let open = move |items: super::Metadata| {
         let store = store.clone();
-        async move { crate::backend::memory::KIND.check(items).map(|()| store) }.boxed()
+        async move { crate::backend::memory::KIND.check(items).map(|_| store) }.boxed()
     };
-    let instances = Arc::new(Instances::new(Arc::new(open)));
+    let instances =
+        Arc::new(Instances::new(Arc::new(open), crate::backend::memory::KIND.features));
     let service = LockStoreServer::new(Service::new(Arc::clone(&instances)));
     let path = format!("/dapr.proto.components.v1.LockStore/{method}");
     let body = tonic::body::Body::new(http_body_util::Full::new(frame(message)));

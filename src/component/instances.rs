@@ -10,10 +10,14 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, join_all};
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::{
+    sync::Notify,
+    task::JoinHandle,
+    time::{Instant, sleep_until, timeout},
+};
 use tracing::{debug, info};
 
-use crate::lock::{LockError, Store};
+use crate::lock::{Feature, LockError, Store, answer_margin};
 
 /// An Init has ended by then, so that its answer arrives within the 4 s that it
 /// may take; daprd waits 5 s.
@@ -35,6 +39,7 @@ pub type OpenInstance =
 /// Instances by name, each with a store of its own.
 pub struct Instances {
     open: OpenInstance,
+    features: &'static [Feature],
     slots: Mutex<Slots>,
     calls: AtomicU64,
 }
@@ -57,6 +62,8 @@ struct Slot {
     /// Lets one Init at a time connect.
     init: tokio::sync::Mutex<()>,
     state: Mutex<State>,
+    /// Notified when the instance becomes live, or when a drain begins.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -64,19 +71,28 @@ enum State {
     /// Nobody has initialised it.
     #[default]
     Absent,
-    /// The process itself is trying to, and why it has not succeeded yet.
-    Opening(Arc<str>),
+    /// The process itself is initialising it.
+    Opening(Opening),
     Live {
         metadata: Metadata,
         store: Store,
     },
 }
 
+#[derive(Clone)]
+struct Opening {
+    /// How long a call waits for it: the instance's own `operationTimeout`.
+    operation_timeout: Duration,
+    /// Why it has not succeeded yet.
+    why: Arc<str>,
+}
+
 impl Instances {
-    /// No instances; `open` makes their stores.
+    /// No instances yet. `open` makes their stores, all of which have these
+    /// features.
     #[must_use]
-    pub fn new(open: OpenInstance) -> Self {
-        Self { open, slots: Mutex::default(), calls: AtomicU64::new(0) }
+    pub fn new(open: OpenInstance, features: &'static [Feature]) -> Self {
+        Self { open, features, slots: Mutex::default(), calls: AtomicU64::new(0) }
     }
 
     /// Makes the instance, or replaces it if the metadata differ; if that
@@ -95,20 +111,49 @@ impl Instances {
         }
     }
 
-    /// The store of an instance.
-    pub fn store(&self, name: &str) -> Result<Store, LockError> {
+    /// The store of an instance, for a call that arrived at `arrived`. If the
+    /// process is initialising the instance by itself, the call waits for that,
+    /// within the instance's `operationTimeout` and its own deadline.
+    pub async fn store(
+        &self,
+        name: &str,
+        arrived: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Store, LockError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.find(name)
+        let not_initialized = || LockError::NotInitialized { instance: name.to_owned() };
+        loop {
+            let (slot, draining) = {
+                let slots = self.slots();
+                (slots.by_name.get(name).cloned(), slots.draining)
+            };
+            let slot = slot.ok_or_else(not_initialized)?;
+            // Before the state is read, so that no change is missed.
+            let changed = slot.changed.notified();
+            let Opening { operation_timeout, why } = match &*slot.state() {
+                State::Absent => return Err(not_initialized()),
+                State::Live { store, .. } => return Ok(store.clone()),
+                State::Opening(_) if draining => return Err(LockError::ShuttingDown),
+                State::Opening(opening) => opening.clone(),
+            };
+            let until = arrived + operation_timeout - answer_margin(operation_timeout);
+            let before_deadline = deadline.map(|deadline| {
+                deadline - answer_margin(deadline.saturating_duration_since(arrived))
+            });
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = sleep_until(before_deadline.map_or(until, |at| at.min(until))) => {
+                    return Err(LockError::StoreUnavailable(why));
+                }
+            }
+        }
     }
 
-    fn find(&self, name: &str) -> Result<Store, LockError> {
-        let slot = self.slots().by_name.get(name).cloned();
-        let not_initialized = || LockError::NotInitialized { instance: name.to_owned() };
-        match &*slot.ok_or_else(not_initialized)?.state() {
-            State::Absent => Err(not_initialized()),
-            State::Opening(why) => Err(LockError::StoreUnavailable(Arc::clone(why))),
-            State::Live { store, .. } => Ok(store.clone()),
-        }
+    /// What the stores of all instances can do, initialised or not.
+    #[must_use]
+    pub fn features(&self) -> &'static [Feature] {
+        self.features
     }
 
     /// How many calls have asked for a store so far.
@@ -117,25 +162,30 @@ impl Instances {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Notes why an instance that the process initialises by itself is not
-    /// ready yet: until then its calls are told so.
-    pub fn opening(&self, name: &str, why: &LockError) {
+    /// Notes that the process is initialising an instance by itself, and `why`
+    /// it has not succeeded yet. Its calls wait meanwhile.
+    pub fn opening(&self, name: &str, operation_timeout: Duration, why: &str) {
         let Ok(slot) = self.slot(name) else { return };
         let mut state = slot.state();
         if !matches!(*state, State::Live { .. }) {
-            *state = State::Opening(why.to_string().into());
+            *state = State::Opening(Opening { operation_timeout, why: why.into() });
         }
     }
 
     /// Whether an instance is ready.
     #[must_use]
     pub fn is_live(&self, name: &str) -> bool {
-        self.find(name).is_ok()
+        let slot = self.slots().by_name.get(name).cloned();
+        slot.is_some_and(|slot| slot.store().is_some())
     }
 
     /// From now on refuses Init, new locks and tries, and ends every wait.
     pub fn drain(&self) {
-        self.slots().draining = true;
+        {
+            let mut slots = self.slots();
+            slots.draining = true;
+            slots.by_name.values().for_each(|slot| slot.changed.notify_waiters());
+        }
         for store in self.stores() {
             store.drain();
         }
@@ -171,6 +221,7 @@ impl Instances {
             return Err(LockError::Overloaded);
         }
         let replaced = std::mem::replace(&mut *slot.state(), State::Live { metadata, store });
+        slot.changed.notify_waiters();
         if let State::Live { store, .. } = replaced {
             debug!(instance = name, "initialised anew, with other metadata");
             slots.replaced.push(Replaced::retire(store));
@@ -236,5 +287,85 @@ impl Slot {
 impl std::fmt::Debug for Instances {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.slots().by_name.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::{
+        backend::{Context, memory},
+        lock::{Clock, Settings},
+    };
+
+    const OPENING: Duration = Duration::from_secs(2);
+    const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// Instances whose stores take two seconds to open.
+    fn slow() -> Arc<Instances> {
+        let open: OpenInstance = Arc::new(|_| {
+            Box::pin(async {
+                sleep(OPENING).await;
+                let settings = Settings::default();
+                let context = Context { settings: settings.clone(), clock: Clock::system() };
+                Ok(Store::new(Arc::new(memory::Memory::new(&context)), settings))
+            })
+        });
+        Arc::new(Instances::new(open, memory::KIND.features))
+    }
+
+    async fn call(instances: &Instances, deadline: Option<Duration>) -> Result<(), LockError> {
+        let arrived = Instant::now();
+        let deadline = deadline.map(|within| arrived + within);
+        instances.store("i", arrived, deadline).await.map(drop)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_waits_while_the_process_initialises_the_instance() {
+        let instances = slow();
+        instances.opening("i", OPERATION_TIMEOUT, "connecting");
+        let calling = call(&instances, None);
+        let (called, opened) = tokio::join!(calling, instances.init("i", Metadata::new()));
+        assert_eq!((called, opened), (Ok(()), Ok(())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_told_why_the_instance_is_not_ready_within_operation_timeout() {
+        let instances = slow();
+        instances.opening("i", OPERATION_TIMEOUT, "nobody listens there");
+        let started = Instant::now();
+        let told = call(&instances, None).await;
+        assert_eq!(told, Err(LockError::StoreUnavailable("nobody listens there".into())));
+        assert!(started.elapsed() < OPERATION_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_answered_before_its_own_deadline() {
+        let instances = slow();
+        instances.opening("i", OPERATION_TIMEOUT, "connecting");
+        let (started, within) = (Instant::now(), Duration::from_secs(1));
+        let told = call(&instances, Some(within)).await;
+        assert_eq!(told, Err(LockError::StoreUnavailable("connecting".into())));
+        assert!(started.elapsed() < within);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_waits_for_its_instance_ends_with_a_drain() {
+        let instances = slow();
+        instances.opening("i", OPERATION_TIMEOUT, "connecting");
+        let calling = call(&instances, None);
+        let draining = async {
+            sleep(Duration::from_millis(10)).await;
+            instances.drain();
+        };
+        assert_eq!(tokio::join!(calling, draining).0, Err(LockError::ShuttingDown));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_to_an_instance_that_nobody_initialises_does_not_wait() {
+        let not_initialized = LockError::NotInitialized { instance: "i".to_owned() };
+        assert_eq!(call(&slow(), None).await, Err(not_initialized));
     }
 }

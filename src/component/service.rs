@@ -19,7 +19,7 @@ use crate::{
         wire::{deadline, duration},
         writes::Writes,
     },
-    lock::{Granted, LockError},
+    lock::{Granted, LockError, Store},
 };
 
 /// How many TryLocks and Inits may be under way at a time. Waits hold no permit, and
@@ -37,6 +37,17 @@ pub(super) struct Service {
 impl Service {
     pub(super) fn new(instances: Arc<Instances>) -> Self {
         Self { instances, short_calls: Arc::new(Semaphore::new(SHORT_CALLS_MAX)) }
+    }
+
+    /// The store of the instance that a call names.
+    async fn store<T>(
+        &self,
+        request: &Request<T>,
+        arrived: Instant,
+    ) -> Result<Store, LockError> {
+        let instance = wire::instance(request.metadata())?;
+        let deadline = deadline(request.metadata(), arrived);
+        self.instances.store(instance, arrived, deadline).await
     }
 
     fn admit(&self) -> Result<SemaphorePermit<'_>, LockError> {
@@ -65,12 +76,9 @@ impl LockStore for Service {
         request: Request<pb::FeaturesRequest>,
     ) -> Result<Response<pb::FeaturesResponse>, Status> {
         answer("Features", async {
-            let instance = wire::instance(request.metadata())?;
-            let features = match self.instances.store(instance) {
-                Ok(store) => store.features().iter().map(|f| f.name().to_owned()).collect(),
-                // Answered before Init too, when there is nothing to name.
-                Err(_) => Vec::new(),
-            };
+            wire::instance(request.metadata())?;
+            let features = self.instances.features();
+            let features = features.iter().map(|feature| feature.name().to_owned()).collect();
             Ok(Response::new(pb::FeaturesResponse { features }))
         })
         .await
@@ -90,7 +98,7 @@ impl LockStore for Service {
         let arrived = Instant::now();
         answer("TryLock", async {
             let _permit = self.admit()?;
-            let store = self.instances.store(wire::instance(request.metadata())?)?;
+            let store = self.store(&request, arrived).await?;
             let request = wire::acquire(request.into_inner(), arrived, None)?;
             // Answered in one piece: its caller is there, and that is a write less.
             Ok(receipted(store.try_lock(request).await?, None))
@@ -104,7 +112,7 @@ impl LockStore for Service {
     ) -> Result<Response<pb::LockResponse>, Status> {
         let arrived = Instant::now();
         answer("Lock", async {
-            let store = self.instances.store(wire::instance(request.metadata())?)?;
+            let store = self.store(&request, arrived).await?;
             let deadline = deadline(request.metadata(), arrived);
             let writes = request.extensions().get().cloned();
             let request = wire::acquire(request.into_inner(), arrived, deadline)?;
@@ -117,8 +125,9 @@ impl LockStore for Service {
         &self,
         request: Request<pb::RenewLockRequest>,
     ) -> Result<Response<pb::RenewLockResponse>, Status> {
+        let arrived = Instant::now();
         answer("RenewLock", async {
-            let store = self.instances.store(wire::instance(request.metadata())?)?;
+            let store = self.store(&request, arrived).await?;
             let renewed = store.renew(wire::renew(request.into_inner())?).await?;
             let ttl = Some(duration(renewed.ttl));
             Ok(Response::new(pb::RenewLockResponse { ttl }))
@@ -130,8 +139,9 @@ impl LockStore for Service {
         &self,
         request: Request<pb::UnlockRequest>,
     ) -> Result<Response<pb::UnlockResponse>, Status> {
+        let arrived = Instant::now();
         answer("Unlock", async {
-            let store = self.instances.store(wire::instance(request.metadata())?)?;
+            let store = self.store(&request, arrived).await?;
             store.unlock(wire::unlock(request.into_inner())).await?;
             Ok(Response::new(pb::UnlockResponse {}))
         })
@@ -192,7 +202,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_frees_the_place_of_its_call() {
-        let service = Service::new(Arc::new(Instances::new(Arc::new(|_| panic!("a defect")))));
+        let service =
+            Service::new(Arc::new(Instances::new(Arc::new(|_| panic!("a defect")), &[])));
         let permits = service.short_calls.available_permits();
         let status = service.init(Request::new(pb::LockStoreInitRequest::default())).await;
         assert_eq!(status.unwrap_err().code(), Code::Internal);

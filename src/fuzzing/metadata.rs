@@ -28,7 +28,7 @@ pub fn component_metadata(data: &[u8]) {
     let checked = kind.check(items.clone());
     assert_eq!(checked, kind.check(items.clone()), "the same items, another answer");
     match &checked {
-        Ok(()) => {}
+        Ok(_) => {}
         Err(LockError::InvalidMetadata(violations)) => named(violations),
         Err(other) => panic!("bad metadata are told as {other:?}"),
     }

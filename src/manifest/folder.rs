@@ -57,6 +57,15 @@ pub enum LoadError {
     Duplicates(Vec<String>),
 }
 
+impl Loaded {
+    /// Every problem in one line, `None` without any. At a start they are a wrong
+    /// configuration, because the document may be one that is needed.
+    pub fn problem(&self) -> Option<String> {
+        let texts: Vec<_> = self.problems.iter().map(ToString::to_string).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+}
+
 impl Resources {
     /// Reads all folders. Blocks on the file system.
     pub fn load(&self) -> Result<Loaded, LoadError> {

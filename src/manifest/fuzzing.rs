@@ -60,7 +60,7 @@ fn properties(component: &Component, around: &Surroundings) {
     assert!(properties.len() <= component.items.len());
     let kind = component.lock_type().and_then(|name| Kind::named(&name));
     match kind.map(|kind| kind.check(properties)) {
-        None | Some(Ok(()) | Err(LockError::InvalidMetadata(_))) => {}
+        None | Some(Ok(_) | Err(LockError::InvalidMetadata(_))) => {}
         Some(Err(other)) => panic!("bad metadata are told as {other:?}"),
     }
 }

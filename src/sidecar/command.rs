@@ -123,8 +123,8 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     let resources =
         Resources { folders: args.resources_path.clone(), surroundings: surroundings.clone() };
     let loaded = resources.load()?;
-    for problem in &loaded.problems {
-        warn!("component YAML is skipped: {problem}");
+    if let Some(problem) = loaded.problem() {
+        return Err(StartError::Configuration(problem));
     }
     let stores = Stores::default();
     let loader = Loader {

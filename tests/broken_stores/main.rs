@@ -8,8 +8,11 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
 use defect::{Broken, Defect};
 use leasehold::{
-    backend::{Context, memory::Memory},
-    component::{Answers, Component, Instances, Socket, SocketMode},
+    backend::{
+        Context,
+        memory::{self, Memory},
+    },
+    component::{Answers, Component, Instances, OpenInstance, Socket, SocketMode},
     lock::{Clock, Settings, Store},
 };
 use leasehold_conformance::{Component as Manifest, Options, Outcome, run_collect};
@@ -80,13 +83,14 @@ fn outcome(defect: Defect, cases: &[&str]) -> Result<BTreeMap<String, Outcome>, 
 
 async fn serve(path: &Path, defect: Defect) -> Component {
     let socket = Socket::open(path, SocketMode::default()).await.unwrap();
-    let instances = Instances::new(Arc::new(move |_| {
+    let open: OpenInstance = Arc::new(move |_| {
         Box::pin(async move {
             let settings = Settings::default();
             let context = Context { settings: settings.clone(), clock: Clock::system() };
             let broken = Broken::new(Memory::new(&context), defect);
             Ok(Store::new(Arc::new(broken), settings))
         })
-    }));
+    });
+    let instances = Instances::new(open, memory::KIND.features);
     Component::start(socket, Arc::new(instances), Answers::default()).await.unwrap()
 }

@@ -37,6 +37,15 @@ use crate::{
 const OPEN_TIMEOUT: Duration = Duration::from_millis(3_500);
 const PURGE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// What it can do beyond the core.
+pub(super) const FEATURES: &[Feature] = &[
+    Feature::Fencing,
+    Feature::ForceUnlock,
+    Feature::Fair,
+    Feature::Replay,
+    Feature::Linearizable,
+];
+
 /// The etcd backend.
 pub(super) struct EtcdBackend {
     core: Arc<Core>,
@@ -285,13 +294,7 @@ impl Drop for EndOnDrop<'_> {
 #[async_trait]
 impl Backend for EtcdBackend {
     fn features(&self) -> &'static [Feature] {
-        &[
-            Feature::Fencing,
-            Feature::ForceUnlock,
-            Feature::Fair,
-            Feature::Replay,
-            Feature::Linearizable,
-        ]
+        FEATURES
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {

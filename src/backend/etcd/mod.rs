@@ -58,6 +58,7 @@ use config::Config;
 pub(super) const KIND: Kind = Kind {
     name: "etcd",
     commits_groups: true,
+    features: backend::FEATURES,
     read: |properties| {
         let config = Config::read(properties);
         Box::new(move |context| {

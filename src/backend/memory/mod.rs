@@ -30,7 +30,15 @@ use crate::{
 use shard::Shard;
 
 /// Opens a store of its own for every instance.
-pub const KIND: Kind = Kind { name: "memory", commits_groups: false, read };
+pub const KIND: Kind = Kind { name: "memory", commits_groups: false, features: FEATURES, read };
+
+const FEATURES: &[Feature] = &[
+    Feature::Fencing,
+    Feature::ForceUnlock,
+    Feature::Fair,
+    Feature::Replay,
+    Feature::Linearizable,
+];
 
 /// Enough that a table of a million locks grows in short steps.
 const SHARDS: usize = 16;
@@ -87,13 +95,7 @@ impl Memory {
 #[async_trait]
 impl Backend for Memory {
     fn features(&self) -> &[Feature] {
-        &[
-            Feature::Fencing,
-            Feature::ForceUnlock,
-            Feature::Fair,
-            Feature::Replay,
-            Feature::Linearizable,
-        ]
+        FEATURES
     }
 
     async fn try_lock(&self, attempt: &Attempt, _: Instant) -> Result<Grant, BackendError> {

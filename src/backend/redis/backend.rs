@@ -32,6 +32,10 @@ use crate::lock::{
 /// How soon a new waiter looks whether a known way of locking is before it.
 pub(super) const FIRST_LOOK: Duration = Duration::from_secs(1);
 
+/// What it can do beyond the core.
+pub(super) const FEATURES: &[Feature] =
+    &[Feature::Fencing, Feature::ForceUnlock, Feature::Fair, Feature::Replay];
+
 /// Locks in Redis.
 pub(super) struct RedisBackend {
     core: Arc<Core>,
@@ -87,7 +91,7 @@ impl RedisBackend {
 #[async_trait]
 impl Backend for RedisBackend {
     fn features(&self) -> &'static [Feature] {
-        &[Feature::Fencing, Feature::ForceUnlock, Feature::Fair, Feature::Replay]
+        FEATURES
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {

@@ -37,6 +37,7 @@ use crate::lock::{Backend, Violation};
 pub(super) const KIND: Kind = Kind {
     name: "redis",
     commits_groups: false,
+    features: backend::FEATURES,
     read: |properties| {
         let client = config::read(properties);
         Box::new(move |context| {
