@@ -1,8 +1,8 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::{env, ffi::OsString, path::PathBuf};
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand, builder::BoolishValueParser};
 
 use crate::{
     backend::{KINDS, Kind},
@@ -14,20 +14,50 @@ use crate::{
 /// Distributed locks that people can trust: a lock store for Dapr over etcd,
 /// Redis or memory.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
+#[command(version, propagate_version = true, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 
     /// The least severity to log
-    #[arg(long, global = true, value_enum, default_value = "info")]
+    #[arg(long, global = true, value_enum, ignore_case = true, default_value = "info")]
     pub log_level: LogLevel,
 
     /// Log JSON lines instead of text
     #[arg(long, global = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
-          default_value_t = false, default_missing_value = "true")]
+          default_value = "false", default_missing_value = "true",
+          value_parser = BoolishValueParser::new())]
     pub log_as_json: bool,
+}
+
+impl Cli {
+    /// Reads the process's command line.
+    ///
+    /// # Errors
+    ///
+    /// What is to be printed instead: help, the version, or what is wrong.
+    pub fn of_process() -> Result<Self, clap::Error> {
+        Self::try_parse_from(with_double_dashes(env::args_os()))
+    }
+}
+
+/// daprd takes its flags with one dash, too; so does `sidecar`.
+fn with_double_dashes(
+    arguments: impl IntoIterator<Item = OsString>,
+) -> impl Iterator<Item = OsString> {
+    let mut in_sidecar = false;
+    arguments.into_iter().map(move |argument| {
+        let bytes = argument.as_encoded_bytes();
+        let is_long = matches!(bytes, [b'-', letter, _, ..] if letter.is_ascii_lowercase());
+        if in_sidecar && is_long {
+            let mut long = OsString::from("-");
+            long.push(&argument);
+            return long;
+        }
+        in_sidecar |= argument == "sidecar";
+        argument
+    })
 }
 
 /// What to do.
@@ -115,5 +145,29 @@ impl StoreOption {
             ));
         }
         Ok(Self { kind, socket: socket.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sidecar_takes_flags_with_one_dash_as_daprd_does() {
+        let given =
+            ["leasehold", "sidecar", "-app-id", "a", "-app-max-concurrency", "-1", "-h"];
+        let taken = with_double_dashes(given.map(OsString::from)).collect::<Vec<_>>();
+        let read =
+            ["leasehold", "sidecar", "--app-id", "a", "--app-max-concurrency", "-1", "-h"];
+        assert_eq!(taken, read.map(OsString::from));
+    }
+
+    #[test]
+    fn the_log_level_of_daprd_is_taken() {
+        for (text, level) in [("fatal", LogLevel::Error), ("DEBUG", LogLevel::Debug)] {
+            let cli =
+                Cli::try_parse_from(["leasehold", "sidecar", "--log-level", text]).unwrap();
+            assert_eq!(cli.log_level, level);
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{fmt::Display, process::ExitCode};
 
-use clap::Parser as _;
 use leasehold::{
     cli::{Cli, Command},
     runtime,
@@ -23,7 +22,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const EXIT_CONFIGURATION: u8 = 64;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::of_process() {
         Ok(cli) => cli,
         Err(told) => {
             let _ = told.print();

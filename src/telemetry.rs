@@ -15,6 +15,7 @@ pub enum LogLevel {
     /// What may need attention.
     Warn,
     /// What has failed.
+    #[value(alias = "fatal")]
     Error,
 }
 

@@ -63,6 +63,9 @@ const FLAGS: [(&str, Takes, Why); 35] = [
     ("sentry-request-jwt-audiences", Value, Daprds),
 ];
 
+/// What daprd reads as false.
+const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
+
 /// Which of daprd's flags were given in vain.
 #[derive(Clone, Debug, Default)]
 pub struct DaprdFlags {
@@ -98,7 +101,8 @@ impl Args for DaprdFlags {
         command.args(FLAGS.map(|(flag, takes, _)| {
             let arg = Arg::new(flag).long(flag).hide(true).action(ArgAction::Append);
             match takes {
-                Value => arg,
+                // Dapr's CLI always passes `--app-max-concurrency -1`.
+                Value => arg.allow_hyphen_values(true),
                 Truth => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
             }
         }))
@@ -114,7 +118,7 @@ impl FromArgMatches for DaprdFlags {
         let given = FLAGS.iter().filter_map(|(flag, takes, why)| {
             let value = matches.get_many::<String>(flag)?.next_back()?;
             // What is turned off is not missed.
-            let off = *takes == Truth && value == "false";
+            let off = *takes == Truth && FALSE.contains(&value.as_str());
             let why = why.of(value).filter(|_| !off)?;
             Some(((*flag).to_owned(), why))
         });
@@ -129,19 +133,23 @@ impl FromArgMatches for DaprdFlags {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{Args as _, Parser as _};
 
-    use crate::sidecar::SidecarArgs;
+    use crate::{
+        cli::{Cli, Command},
+        sidecar::SidecarArgs,
+    };
 
-    #[derive(Parser)]
-    struct CommandLine {
-        #[command(flatten)]
-        sidecar: SidecarArgs,
+    fn parse(arguments: &[&str]) -> Result<SidecarArgs, clap::Error> {
+        let arguments = ["leasehold", "sidecar"].iter().chain(arguments);
+        match Cli::try_parse_from(arguments)?.command {
+            Command::Sidecar(args) => Ok(args),
+            Command::Serve(options) => panic!("{options:?}"),
+        }
     }
 
     fn warnings(arguments: &[&str]) -> Vec<String> {
-        let arguments = std::iter::once("sidecar").chain(arguments.iter().copied());
-        CommandLine::try_parse_from(arguments).unwrap().sidecar.daprd_flags.warnings().collect()
+        parse(arguments).unwrap().daprd_flags.warnings().collect()
     }
 
     #[test]
@@ -174,6 +182,81 @@ mod tests {
         assert!(given.iter().all(|line| line.contains("has no effect here: ")), "{given:?}");
     }
 
+    /// As the CLI's `getArgs` makes them of `dapr run` without options: `-1` is its
+    /// default, and it stands in an argument of its own. It was refused.
+    #[test]
+    fn the_flags_that_the_cli_always_passes_are_taken() {
+        let given = warnings(&[
+            "--app-id",
+            "orders",
+            "--app-port",
+            "0",
+            "--dapr-http-port",
+            "37001",
+            "--dapr-grpc-port",
+            "37002",
+            "--profile-port",
+            "-1",
+            "--metrics-port",
+            "37003",
+            "--dapr-internal-grpc-port",
+            "37004",
+            "--config",
+            "/root/.dapr/config.yaml",
+            "--app-protocol",
+            "http",
+            "--log-level",
+            "info",
+            "--app-max-concurrency",
+            "-1",
+            "--placement-host-address",
+            "localhost:50005",
+            "--resources-path",
+            "/root/.dapr/components",
+            "--app-ssl",
+            "--max-body-size",
+            "-1",
+            "--read-buffer-size",
+            "4Ki",
+            "--scheduler-host-address",
+            "localhost:50006",
+            "--enable-mtls",
+            "--sentry-address",
+            "localhost:50001",
+        ]);
+        assert_eq!(given.len(), 11, "{given:?}");
+    }
+
+    /// Every flag of daprd 1.18, but those that print something or wait for another
+    /// daprd and then exit: `version`, `build-info` and `wait`.
+    #[test]
+    fn every_flag_of_daprd_is_taken() {
+        let command = SidecarArgs::augment_args(clap::Command::new("sidecar"));
+        let known = |flag: &str| {
+            command.get_arguments().any(|arg| {
+                arg.get_long() == Some(flag)
+                    || arg.get_all_aliases().unwrap_or_default().contains(&flag)
+            })
+        };
+        let of_daprd = "actors-disseminate-timeout actors-service allowed-origins \
+            app-binding-options-timeout app-channel-address app-health-check-path \
+            app-health-probe-interval app-health-probe-timeout app-health-threshold app-id \
+            app-max-concurrency app-port app-protocol app-ssl components-path config \
+            control-plane-address control-plane-namespace control-plane-trust-domain \
+            dapr-block-shutdown-duration dapr-graceful-shutdown-seconds dapr-grpc-port \
+            dapr-http-max-request-size dapr-http-port dapr-http-read-buffer-size \
+            dapr-internal-grpc-listen-address dapr-internal-grpc-port dapr-listen-addresses \
+            dapr-public-listen-address dapr-public-port disable-builtin-k8s-secret-store \
+            disable-init-endpoints enable-api-logging enable-app-health-check enable-metrics \
+            enable-mtls enable-profiling hot-reload-reconcile-interval max-body-size \
+            metrics-listen-address metrics-port mode placement-host-address profile-port \
+            read-buffer-size reminders-service resources-path scheduler-host-address \
+            scheduler-job-streams sentry-address sentry-request-jwt-audiences \
+            unix-domain-socket";
+        let missing: Vec<_> = of_daprd.split_whitespace().filter(|flag| !known(flag)).collect();
+        assert_eq!(missing, [""; 0], "log-level and log-as-json are for all commands");
+    }
+
     #[test]
     fn what_happens_anyway_is_not_warned_of() {
         assert_eq!(warnings(&["--mode", "standalone", "--enable-metrics=false"]), [""; 0]);
@@ -182,6 +265,6 @@ mod tests {
 
     #[test]
     fn a_flag_that_daprd_does_not_have_is_refused() {
-        assert!(CommandLine::try_parse_from(["sidecar", "--moed", "standalone"]).is_err());
+        assert!(parse(&["--moed", "standalone"]).is_err());
     }
 }

@@ -1,8 +1,12 @@
 //! The sidecar's command line, with daprd's names.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::PathBuf,
+    time::Duration,
+};
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum, builder::BoolishValueParser};
 
 use super::{app_client::AppChannel, auth::Token, daprd_flags::DaprdFlags};
 
@@ -39,8 +43,13 @@ pub struct SidecarArgs {
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = port)]
     pub app_port: u16,
     /// What the app speaks there.
-    #[arg(long, value_enum, default_value_t = AppProtocol::Http)]
+    #[arg(long, value_enum, ignore_case = true, default_value_t = AppProtocol::Http)]
     pub app_protocol: AppProtocol,
+    /// The app speaks TLS; use --app-protocol https or grpcs instead.
+    #[arg(long, hide = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_value = "false", default_missing_value = "true",
+          value_parser = BoolishValueParser::new())]
+    pub app_ssl: bool,
     /// The address that the app listens on.
     #[arg(long, default_value = "127.0.0.1")]
     pub app_channel_address: String,
@@ -56,9 +65,10 @@ pub struct SidecarArgs {
     /// The port of the gRPC API.
     #[arg(long, default_value_t = 50001, value_parser = port)]
     pub dapr_grpc_port: u16,
-    /// The addresses to listen on, separated by commas.
-    #[arg(long, value_delimiter = ',', default_value = "127.0.0.1,::1")]
-    pub dapr_listen_addresses: Vec<IpAddr>,
+    /// The addresses to listen on, separated by commas; localhost is 127.0.0.1 and ::1.
+    #[arg(long, value_delimiter = ',', default_value = "127.0.0.1,::1",
+          value_parser = ListenAddress::parse)]
+    pub dapr_listen_addresses: Vec<ListenAddress>,
     /// A folder for Unix sockets to listen on instead of ports:
     /// dapr-APPID-grpc.socket and dapr-APPID-http.socket.
     #[arg(long)]
@@ -71,7 +81,8 @@ pub struct SidecarArgs {
     pub daprd_http_endpoint: Option<String>,
     /// Renew only while the app is healthy.
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
-          default_value_t = false, default_missing_value = "true")]
+          default_value = "false", default_missing_value = "true",
+          value_parser = BoolishValueParser::new())]
     pub enable_app_health_check: bool,
     /// The path of the app's health, for HTTP.
     #[arg(long, default_value = "/healthz")]
@@ -100,6 +111,26 @@ fn port(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| "it is no port; use a number from 0 to 65535".to_owned())
 }
 
+/// One entry of `--dapr-listen-addresses`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenAddress(Vec<IpAddr>);
+
+impl ListenAddress {
+    /// Reads an IP address, also in the brackets that Go's libraries want around
+    /// an IPv6 address, or `localhost`.
+    fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.eq_ignore_ascii_case("localhost") {
+            return Ok(Self(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]));
+        }
+        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let address = bare.unwrap_or(text).parse().map_err(|_| {
+            "it is neither an IP address nor localhost; host names are not resolved".to_owned()
+        })?;
+        Ok(Self(vec![address]))
+    }
+}
+
 /// What the app speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AppProtocol {
@@ -116,6 +147,15 @@ pub enum AppProtocol {
 }
 
 impl AppProtocol {
+    /// The same protocol over TLS, where it has such a form.
+    fn with_tls(self) -> Self {
+        match self {
+            Self::Http => Self::Https,
+            Self::Grpc => Self::Grpcs,
+            other => other,
+        }
+    }
+
     /// Whether the app is called by gRPC, or else by HTTP.
     pub(super) fn is_grpc(self) -> bool {
         matches!(self, Self::Grpc | Self::Grpcs)
@@ -189,13 +229,28 @@ impl SidecarArgs {
         None
     }
 
+    /// Each address once, in the order given.
+    fn listen_addresses(&self) -> Vec<IpAddr> {
+        let mut addresses = Vec::new();
+        for address in self.dapr_listen_addresses.iter().flat_map(|entry| &entry.0) {
+            if !addresses.contains(address) {
+                addresses.push(*address);
+            }
+        }
+        addresses
+    }
+
     /// The sidecar's own settings. `env` looks up an environment variable.
     #[must_use]
     pub fn options(&self, env: impl Fn(&str) -> Option<String>) -> Options {
         let token = |name| Token::new(env(name).as_deref());
         let app = (self.app_port != 0).then(|| {
             let token = token("APP_API_TOKEN");
-            AppChannel::new(&self.app_channel_address, self.app_port, self.app_protocol, token)
+            let protocol = match self.app_ssl {
+                true => self.app_protocol.with_tls(),
+                false => self.app_protocol,
+            };
+            AppChannel::new(&self.app_channel_address, self.app_port, protocol, token)
         });
         Options {
             app_id: self.app_id.clone(),
@@ -203,7 +258,7 @@ impl SidecarArgs {
             listen: match &self.unix_domain_socket {
                 Some(folder) => Listen::Sockets(folder.clone()),
                 None => Listen::Ports {
-                    addresses: self.dapr_listen_addresses.clone(),
+                    addresses: self.listen_addresses(),
                     grpc: self.dapr_grpc_port,
                     http: self.dapr_http_port,
                 },
@@ -211,6 +266,58 @@ impl SidecarArgs {
             token: token("DAPR_API_TOKEN"),
             drain_max: Duration::from_secs(self.dapr_graceful_shutdown_seconds.into()),
             held_max: self.max_held_locks as usize,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        sidecar: SidecarArgs,
+    }
+
+    fn options(arguments: &[&str]) -> Options {
+        let arguments = std::iter::once("sidecar").chain(arguments.iter().copied());
+        CommandLine::try_parse_from(arguments).unwrap().sidecar.options(|_| None)
+    }
+
+    fn addresses(text: &str) -> Vec<IpAddr> {
+        match options(&["--dapr-listen-addresses", text]).listen {
+            Listen::Ports { addresses, .. } => addresses,
+            Listen::Sockets(folder) => panic!("{folder:?}"),
+        }
+    }
+
+    #[test]
+    fn listen_addresses_are_taken_as_daprd_takes_them() {
+        let (v4, v6) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST));
+        assert_eq!(addresses("[::1],127.0.0.1"), [v6, v4]);
+        assert_eq!(addresses("::1"), [v6]);
+        assert_eq!(addresses("localhost"), [v4, v6]);
+        assert_eq!(addresses("127.0.0.1, localhost"), [v4, v6]);
+    }
+
+    #[test]
+    fn the_app_s_protocol_is_taken_in_any_case() {
+        let app = options(&["--app-port", "1", "--app-protocol", "GRPC"]).app.unwrap();
+        assert_eq!(app.protocol, AppProtocol::Grpc);
+    }
+
+    #[test]
+    fn app_ssl_is_the_app_s_protocol_over_tls() {
+        for (protocol, over_tls) in [
+            ("http", AppProtocol::Https),
+            ("grpc", AppProtocol::Grpcs),
+            ("h2c", AppProtocol::H2c),
+        ] {
+            let arguments = ["--app-port", "1", "--app-protocol", protocol, "--app-ssl"];
+            assert_eq!(options(&arguments).app.unwrap().protocol, over_tls);
         }
     }
 }
