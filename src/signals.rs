@@ -1,4 +1,4 @@
-//! The signals that ask the process to stop.
+//! The signals that the process handles.
 
 use std::io;
 
@@ -11,6 +11,28 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
+    /// Keeps SIGHUP from ending the process.
+    _hangup: Hangup,
+}
+
+/// SIGHUP, which asks to read component YAML again, and ends nothing.
+#[derive(Debug)]
+pub struct Hangup(Signal);
+
+impl Hangup {
+    /// Starts to listen. Must be called within a runtime.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses another signal handler.
+    pub fn listen() -> io::Result<Self> {
+        signal(SignalKind::hangup()).map(Self)
+    }
+
+    /// Ends when one comes, or has come since the last time.
+    pub async fn next(&mut self) {
+        self.0.recv().await;
+    }
 }
 
 impl StopSignals {
@@ -19,6 +41,7 @@ impl StopSignals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            _hangup: Hangup::listen()?,
         })
     }
 

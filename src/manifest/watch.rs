@@ -1,6 +1,6 @@
 //! Reading again when files change.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
 use notify::{
     Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _,
@@ -14,6 +14,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{Component, Loaded, Problem, Resources};
+use crate::signals::Hangup;
 
 /// Files are read when nothing has happened to them for so long, because an
 /// editor or a deployment writes in several steps…
@@ -37,16 +38,25 @@ pub enum Change {
     Added(Component),
 }
 
-/// Why folders cannot be watched.
+/// Why component YAML cannot be followed.
 #[derive(Debug, thiserror::Error)]
-#[error("the resources path {} cannot be watched for changes: {error}", folder.display())]
-pub struct WatchError {
-    folder: PathBuf,
-    error: notify::Error,
+pub enum WatchError {
+    /// A folder cannot be watched.
+    #[error("the resources path {} cannot be watched for changes: {error}", folder.display())]
+    Folder {
+        /// Which.
+        folder: PathBuf,
+        /// Why.
+        error: notify::Error,
+    },
+    /// SIGHUP cannot be listened for.
+    #[error("cannot listen for SIGHUP: {0}")]
+    Signal(#[from] io::Error),
 }
 
 /// Watches the folders of `resources`, of which `loaded` was the last reading,
-/// and sends what changes, until the receiver is dropped.
+/// and sends what changes, until the receiver is dropped. SIGHUP makes it read
+/// them at once.
 ///
 /// What a broken file had before stays; a reading that fails as a whole
 /// changes nothing. Both are logged, with file, document and field. Must be
@@ -57,6 +67,7 @@ pub fn watch(
 ) -> Result<mpsc::Receiver<Change>, WatchError> {
     let touched = Arc::new(Notify::new());
     let watcher = watch_folders(&resources.folders, Arc::clone(&touched))?;
+    let mut hangup = Hangup::listen()?;
     let mut current = Current::default();
     current.replace(loaded.components.clone());
     let mut reported = texts(&loaded.problems);
@@ -66,6 +77,11 @@ pub fn watch(
         loop {
             tokio::select! {
                 () = changes.closed() => return,
+                () = hangup.next() => {
+                    info!("SIGHUP: reading component YAML again");
+                    // What is still wrong is logged once more.
+                    reported.clear();
+                }
                 _ = timeout(INTERVAL, touched.notified()) => {}
             }
             settle(&touched).await;
@@ -103,11 +119,11 @@ fn watch_folders(
             touched.notify_one();
         }
     })
-    .map_err(|error| WatchError { folder: first.clone(), error })?;
+    .map_err(|error| WatchError::Folder { folder: first.clone(), error })?;
     for folder in folders {
         watcher
             .watch(folder, RecursiveMode::NonRecursive)
-            .map_err(|error| WatchError { folder: folder.clone(), error })?;
+            .map_err(|error| WatchError::Folder { folder: folder.clone(), error })?;
     }
     Ok(Some(watcher))
 }

@@ -107,3 +107,16 @@ async fn a_second_signal_ends_it_at_once() {
     leasehold.signal("TERM");
     assert_eq!(leasehold.exited().code(), Some(1));
 }
+
+/// SIGHUP ended the process without a drain.
+#[tokio::test]
+async fn sighup_ends_nothing() {
+    let leasehold = Leasehold::serve("memory", &[]);
+    let client = Client::initialised(&leasehold.socket("memory")).await;
+    let grant = client.try_lock("r").await.unwrap();
+    leasehold.signal("HUP");
+    // A signal that ends the process does so before all of these are answered.
+    for _ in 0..100 {
+        client.renew("r", &grant.lock_id).await.unwrap();
+    }
+}

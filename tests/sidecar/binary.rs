@@ -74,6 +74,12 @@ impl Binary {
         Self { child, folder, grpc, http, client }
     }
 
+    /// Sends it a signal by its name, such as `HUP`.
+    pub fn signal(&self, name: &str) {
+        let arguments = [format!("-{name}"), self.child.id().to_string()];
+        assert!(Command::new("kill").args(arguments).status().unwrap().success());
+    }
+
     /// What it has logged so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()

@@ -164,7 +164,6 @@ async fn a_pluggable_store_is_reached_through_its_socket() {
 #[tokio::test]
 async fn without_a_store_it_is_said_what_was_skipped_and_why() {
     let yaml = tempfile::tempdir().unwrap();
-    component(yaml.path(), "locks", "lock.memory", "[]\nscopes: [other]\nx: [");
     component(yaml.path(), "state", "state.redis", "[]");
     let scoped = yaml.path().join("scoped.yaml");
     let text = fs::read_to_string(yaml.path().join("state.yaml")).unwrap();
@@ -173,7 +172,6 @@ async fn without_a_store_it_is_said_what_was_skipped_and_why() {
     let sidecar = Binary::start(yaml.path(), &[]).await;
     let log = sidecar.log();
     for part in [
-        "locks.yaml, document 1",
         "scoped.yaml, document 1) has the scopes [\"other\"], and --app-id is \"app\"",
         "state.yaml, document 1) is of no type lock.NAME",
     ] {
@@ -201,4 +199,43 @@ async fn stores_follow_their_yaml() {
     assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.json()["ttl"], "55s");
     fs::remove_file(yaml.path().join("locks.yaml")).unwrap();
     until(&sidecar, |answer| answer.error() == (400, "ERR_STORES_NOT_CONFIGURED".into())).await;
+}
+
+/// SIGHUP ended the sidecar without a drain. daprd survives it, and reads its
+/// component YAML again.
+#[tokio::test]
+async fn sighup_makes_it_read_component_yaml_again() {
+    let yaml = yaml_of_memory();
+    let sidecar = Binary::start(yaml.path(), &[]).await;
+    sidecar.signal("HUP");
+    let give_up = Instant::now() + PATIENCE;
+    while !sidecar.log().contains("SIGHUP: reading component YAML again") {
+        assert!(Instant::now() < give_up, "{}", sidecar.log());
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 200);
+}
+
+/// The flags as the CLI's `getArgs` makes them of `dapr run` without options.
+/// `--app-max-concurrency -1` was refused.
+#[tokio::test]
+async fn it_starts_with_the_flags_that_the_cli_passes() {
+    let yaml = yaml_of_memory();
+    let flags = "--app-port 0 --profile-port -1 --metrics-port 37003 \
+        --dapr-internal-grpc-port 37004 --config /nowhere/config.yaml --app-protocol http \
+        --log-level info --app-max-concurrency -1 --placement-host-address localhost:50005 \
+        --max-body-size 4Mi --read-buffer-size 4Ki --scheduler-host-address localhost:50006";
+    let flags: Vec<_> = flags.split_whitespace().collect();
+    let sidecar = Binary::start(yaml.path(), &flags).await;
+    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 200);
+}
+
+#[test]
+fn broken_component_yaml_is_a_wrong_configuration() {
+    let yaml = yaml_of_memory();
+    fs::write(yaml.path().join("broken.yaml"), "kind: [").unwrap();
+    let path = yaml.path().to_str().unwrap();
+    let mut leasehold = Leasehold::spawn(&["sidecar", "--resources-path", path]);
+    assert_eq!(leasehold.exited().code(), Some(64));
+    assert!(leasehold.log().contains("broken.yaml"), "{}", leasehold.log());
 }
