@@ -6,7 +6,7 @@
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY conformance/daprd .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o /daprd .
+RUN CGO_ENABLED=0 ./build /daprd
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/

@@ -22,8 +22,11 @@ func main() {
 		log.Fatalf("Wrong command line: %v", err)
 	}
 	switch {
-	case opts.RuntimeVersion, opts.BuildInfo:
+	case opts.RuntimeVersion:
 		fmt.Println(buildinfo.Version())
+		return
+	case opts.BuildInfo:
+		fmt.Printf("Version: %s\nGit Commit: %s\nGit Version: %s\n", buildinfo.Version(), buildinfo.Commit(), buildinfo.GitVersion())
 		return
 	case opts.WaitCommand:
 		runtime.WaitUntilDaprOutboundReady(opts.DaprHTTPPort)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -70,4 +71,22 @@ func (d *sidecar) reload() {
 // lives counts how often daprd has finished starting.
 func (d *sidecar) lives() int {
 	return strings.Count(d.logText(), "dapr initialized. Status: Running")
+}
+
+// The build said "edge", and each log line ver=unknown.
+func TestDaprdTellsItsVersion(t *testing.T) {
+	daprd := binary(t, "DAPRD_BIN", "../../../target/daprd/daprd")
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "github.com/dapr/dapr").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := strings.TrimPrefix(strings.TrimSpace(string(module)), "v")
+	told, err := exec.Command(daprd, "--version").Output()
+	if err != nil || strings.TrimSpace(string(told)) != version {
+		t.Errorf("--version printed %q (%v), want %s", told, err, version)
+	}
+	told, err = exec.Command(daprd, "--build-info").Output()
+	if err != nil || !strings.Contains(string(told), "Version: "+version+"\nGit Commit: ") {
+		t.Errorf("--build-info printed %q (%v)", told, err)
+	}
 }

@@ -30,6 +30,8 @@ type fakeComponent struct {
 	inits       []map[string]string
 	tries       []*lockpb.LockRequest
 	unlocks     []*lockpb.UnlockRequest
+	// featuresError, if set, is what Features answers.
+	featuresError error
 	// answer decides calls once initialised; nil grants everything.
 	answer func(ctx context.Context) error
 }
@@ -43,6 +45,9 @@ func (f *fakeComponent) Init(_ context.Context, req *lockpb.LockStoreInitRequest
 }
 
 func (f *fakeComponent) Features(context.Context, *components.FeaturesRequest) (*components.FeaturesResponse, error) {
+	if f.featuresError != nil {
+		return nil, f.featuresError
+	}
 	return &components.FeaturesResponse{Features: []string{"FENCING"}}, nil
 }
 

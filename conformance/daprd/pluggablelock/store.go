@@ -59,7 +59,8 @@ func (s *store) InitLockStore(ctx context.Context, metadata lock.Metadata) error
 	}
 	features, err := instance.client.Features(ctx, &components.FeaturesRequest{})
 	if err != nil {
-		return errors.Join(explain(err), conn.Close())
+		// They are for people: no call depends on them.
+		s.log.Warnf("the features of lock store %s are not known: %v", metadata.Name, explain(err))
 	}
 	s.name, s.conn, s.instance, s.features, s.timeout = metadata.Name, conn, instance, features.GetFeatures(), timeout
 	s.log.Infof("lock store %s is ready, with features %v", metadata.Name, s.features)

@@ -28,6 +28,18 @@ func TestInitSendsThePropertiesUnchanged(t *testing.T) {
 	}
 }
 
+// A component whose Features failed was not loaded.
+func TestInitSucceedsWithoutFeatures(t *testing.T) {
+	fake := &fakeComponent{featuresError: status.Error(codes.Unimplemented, "unknown method Features")}
+	s := startStore(t, fake, nil)
+	if len(s.features) != 0 {
+		t.Errorf("features are %v", s.features)
+	}
+	if response, err := s.TryLock(t.Context(), tryRequest); err != nil || !response.Success {
+		t.Errorf("TryLock answered %v, %v", response, err)
+	}
+}
+
 func TestTryLockPassesOwnerAndExpiry(t *testing.T) {
 	fake := &fakeComponent{}
 	s := startStore(t, fake, nil)
