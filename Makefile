@@ -21,12 +21,16 @@ help: ## Show the targets
 setup: ## Install what the build and the tests need (protoc, redis-server, etcd)
 	@scripts/setup
 
+.PHONY: setup-build
+setup-build: ## Install only what the build needs (protoc)
+	@scripts/setup build
+
 .PHONY: build
 build: setup ## Build everything
 	$(CARGO) build --workspace --all-targets
 
 .PHONY: run
-run: setup ## Build, show a lock's life over the socket, then serve the Dapr API on the memory store
+run: setup-build ## Build, show a lock's life over the socket, then serve the Dapr API on the memory store
 	@echo "building (the first time takes two to four minutes on two cores) ..."
 	@$(CARGO) build --quiet --bin leasehold --example tour
 	@target/debug/examples/tour --leasehold target/debug/leasehold --socket-folder $(SOCKETS) --no-wait
@@ -40,7 +44,7 @@ run: setup ## Build, show a lock's life over the socket, then serve the Dapr API
 	@exec target/debug/leasehold sidecar --app-id demo --resources-path target/run/components
 
 .PHONY: tour
-tour: setup ## Show a lock's life over the socket, then serve the socket until Ctrl-C
+tour: setup-build ## Show a lock's life over the socket, then serve the socket until Ctrl-C
 	@$(CARGO) build --quiet --bin leasehold --example tour
 	@exec target/debug/examples/tour --leasehold target/debug/leasehold --socket-folder $(SOCKETS)
 
