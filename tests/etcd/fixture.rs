@@ -129,10 +129,7 @@ pub(crate) async fn soon(wait: JoinHandle<Result<Grant, BackendError>>) -> Grant
 }
 
 /// Waits until something holds.
-pub(crate) async fn eventually<F: Future<Output = bool>>(
-    what: &str,
-    mut holds: impl FnMut() -> F,
-) {
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let give_up = Instant::now() + SOON;
     while !holds().await {
         assert!(Instant::now() < give_up, "never came true: {what}");

@@ -80,7 +80,7 @@ pub(crate) struct EtcdServer {
     /// Its client URL.
     pub(crate) url: String,
     child: Option<Child>,
-    _folder: TempDir,
+    folder: TempDir,
     tls: Option<TlsOptions>,
 }
 
@@ -144,7 +144,7 @@ impl EtcdServer {
         }
         let program = version.program().unwrap();
         let tls = tls.map(Tls::options);
-        Self { program, args, url, child: None, _folder: folder, tls }
+        Self { program, args, url, child: None, folder, tls }
     }
 
     /// Starts it, again with the same data.
@@ -165,6 +165,45 @@ impl EtcdServer {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// Stops the process in its place, as a machine that is suspended.
+    #[allow(dead_code, reason = "not every test that includes this needs it")]
+    pub(crate) fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets a paused process go on.
+    #[allow(dead_code, reason = "not every test that includes this needs it")]
+    pub(crate) fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Stops the server and copies its data; it is not started again.
+    #[allow(dead_code, reason = "not every test that includes this needs it")]
+    pub(crate) fn back_up(&mut self) {
+        self.kill();
+        self.copy("data", "backup");
+    }
+
+    /// Stops the server and puts the copied data in place of its own; it is not
+    /// started again.
+    #[allow(dead_code, reason = "not every test that includes this needs it")]
+    pub(crate) fn restore(&mut self) {
+        self.kill();
+        self.copy("backup", "data");
+    }
+
+    fn copy(&self, from: &str, to: &str) {
+        let (from, to) = (self.folder.path().join(from), self.folder.path().join(to));
+        let _ = std::fs::remove_dir_all(&to);
+        let copied = Command::new("cp").arg("-a").args([&from, &to]).status().unwrap();
+        assert!(copied.success());
     }
 
     /// Waits until it answers.

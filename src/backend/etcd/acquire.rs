@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     backend::{Core, Ended, Loose},
+    connection::Era,
     failure::{Failure, Refusal},
     grants::LocalGrant,
     keys::range_end,
@@ -222,12 +223,11 @@ impl Core {
                 loose: vec![Loose::Lease(lease.id)],
             });
         };
+        let term = self.connection.era().term;
         let grant = LocalGrant {
-            lock_id: attempt.lock_id.clone(),
-            token,
             written: Some(token),
-            lease,
             attempt: Some(attempt.id),
+            ..LocalGrant::new(attempt.lock_id.clone(), token, lease, term)
         };
         self.remember(&attempt.resource, grant);
         self.grants.saw(&attempt.resource, true);
@@ -240,11 +240,21 @@ impl Core {
         })
     }
 
-    /// Remembers a grant of this process's. The one before, if there still was
+    /// Remembers a grant that this process made. The one before, if there still was
     /// one, has ended without this process, so its lease is not for reuse.
-    pub(super) fn remember(&self, resource: &ResourceId, grant: LocalGrant) {
+    fn remember(&self, resource: &ResourceId, grant: LocalGrant) {
+        let era = grant.lease.era;
         if let Some(before) = self.grants.insert(resource, grant) {
             self.leases.revoke_later(before.lease.id);
+        }
+        self.see_to_term(era);
+    }
+
+    /// Has a grant moved if the term of its lease was over when it was remembered.
+    pub(super) fn see_to_term(&self, era: Era) {
+        let terms = self.connection.terms();
+        if era.term != terms.current() {
+            terms.nudge();
         }
     }
 

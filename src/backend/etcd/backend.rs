@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, TxnOp};
 use tokio::{
-    sync::oneshot,
+    sync::{Semaphore, oneshot},
     time::{Instant, interval, timeout},
 };
 use tokio_util::task::TaskTracker;
@@ -20,10 +20,13 @@ use super::{
     keeper::Keeper,
     keys::Keys,
     leases::Leases,
+    looks::Looks,
+    moves,
     op::{Op, OpError},
     queue::Queues,
     session::{Session, Sessions},
     sweep,
+    turns::Turns,
 };
 use crate::{
     backend::OpenError,
@@ -58,10 +61,15 @@ pub(super) struct Core {
     pub(super) keys: Keys,
     pub(super) connection: Arc<Connection>,
     pub(super) committer: Arc<Committer>,
+    pub(super) looks: Arc<Looks>,
     pub(super) keeper: Keeper,
     pub(super) leases: Arc<Leases>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) grants: Grants,
+    /// Of whatever moves a grant to another lease.
+    pub(super) turns: Turns,
+    /// Places for moves to other leases.
+    pub(super) moving: Semaphore,
     pub(super) flights: Flights,
     pub(super) queues: Queues,
     pub(super) waiters: WaiterBudget,
@@ -102,7 +110,8 @@ impl EtcdBackend {
         let with_user = config.user.is_some();
         let connection = Arc::new(Connection::new(config, &keys));
         let committer = Committer::new(Arc::clone(&connection), txn_ops_max, &background);
-        let keeper = Keeper::start(Arc::clone(&connection), &background);
+        let looks = Looks::new(Arc::clone(&connection), txn_ops_max, &background);
+        let keeper = Keeper::start(&connection, &background);
         let leases = Leases::start(Arc::clone(&connection), keeper.clone(), &background);
         let sessions = Sessions::start(
             keys.clone(),
@@ -115,10 +124,13 @@ impl EtcdBackend {
             keys,
             connection,
             committer,
+            looks,
             keeper,
             leases,
             sessions,
             grants: Grants::default(),
+            turns: Turns::default(),
+            moving: moves::places(),
             flights: Flights::default(),
             queues: Queues::default(),
             waiters: WaiterBudget::new(settings.waiters_max),
@@ -131,6 +143,7 @@ impl EtcdBackend {
         }
         core.background.spawn(Arc::clone(&core).purge());
         core.background.spawn(sweep::keep(Arc::clone(&core)));
+        core.background.spawn(moves::keep(Arc::clone(&core)));
         Ok(Self { core, renewals: TaskTracker::new() })
     }
 }

@@ -234,10 +234,7 @@ impl Committer {
         let request = Box::pin(client.txn(transaction(&batch.items)));
         let result = self.connection.answer(&link, until, request).await;
         match result {
-            Ok(response) => {
-                link.note(response.header());
-                self.committed(batch, response, sent);
-            }
+            Ok(response) => self.committed(batch, response, sent),
             Err(failure) => self.failed(batch, &failure).await,
         }
     }

@@ -13,9 +13,7 @@ use std::{
 };
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use etcd_client::{
-    Client, ConnectOptions, GetOptions, ResponseHeader, Txn, TxnOp, TxnResponse,
-};
+use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp, TxnResponse};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +24,7 @@ use super::{
     dial::{CONNECT_TIMEOUT, dial},
     failure::{Failure, Refusal},
     keys::Keys,
+    terms::{Headed, Terms},
 };
 
 /// How long one request may go unanswered before the connection counts as lost.
@@ -42,15 +41,28 @@ pub(super) struct Connection {
     /// Held by the one who connects; the others wait for its result.
     connecting: tokio::sync::Mutex<()>,
     generation: AtomicU64,
-    era: Arc<AtomicU64>,
+    terms: Arc<Terms>,
+}
+
+/// When a lease was granted.
+///
+/// An idle lease is reused only within its era: over another connection the
+/// cluster may be one that was restored from a snapshot, in which an earlier
+/// grant still lies under the lease. A live grant outlives its connection, since
+/// its unchanged key shows that the data set is the same, but not the term: see
+/// [`Terms`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Era {
+    /// The number of the connection.
+    pub(super) connection: u64,
+    /// The number of the leader's term, as [`Terms`] counts them.
+    pub(super) term: u64,
 }
 
 /// One connection that was up.
 pub(super) struct Link {
     generation: u64,
-    /// The greatest raft term that an answer named; 0 before the first.
-    term: AtomicU64,
-    era: Arc<AtomicU64>,
+    terms: Arc<Terms>,
     client: Client,
     /// Cancelled when the connection was found lost.
     lost: CancellationToken,
@@ -63,14 +75,17 @@ impl Link {
         &self.client
     }
 
-    /// Notes which term an answer is of: with a new one a new era begins.
-    pub(super) fn note(&self, header: Option<&ResponseHeader>) {
-        let term = header.map_or(0, ResponseHeader::raft_term);
-        let before = self.term.fetch_max(term, Ordering::AcqRel);
-        if before != 0 && term > before {
-            info!(term, "etcd has elected a leader");
-            self.era.fetch_add(1, Ordering::AcqRel);
+    /// Notes the raft term that an answer names.
+    pub(super) fn note(&self, answer: &impl Headed) {
+        // After the loss another data set may have begun to count anew.
+        if !self.lost.is_cancelled() {
+            self.terms.note(answer.raft_term());
         }
+    }
+
+    /// The era of a lease that is asked for now, over this connection.
+    pub(super) fn era(&self) -> Era {
+        Era { connection: self.generation, term: self.terms.current() }
     }
 
     /// Ends when the connection was found lost.
@@ -88,7 +103,7 @@ impl Connection {
             current: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             generation: AtomicU64::new(0),
-            era: Arc::default(),
+            terms: Arc::default(),
         }
     }
 
@@ -105,7 +120,7 @@ impl Connection {
                     return Ok(link);
                 }
                 match self.connect_any().await {
-                    Ok(client) => return Ok(self.install(client)),
+                    Ok((client, raft_term)) => return Ok(self.install(client, raft_term)),
                     Err(failure) if !failure.is_passing() => return Err(failure),
                     Err(failure) => {
                         let retry = Instant::now() + delays.next().unwrap_or(RETRY_DELAY_MAX);
@@ -140,11 +155,11 @@ impl Connection {
         }
     }
 
-    /// Waits for the answer to a request, but not beyond `until`, nor longer
+    /// Waits for the answer to a request, and notes the raft term that it names, but not beyond `until`, nor longer
     /// than a connection that is up would take, nor on a connection that was
     /// found lost. The request is boxed, for it is several kilobytes, which every
     /// operation that may come to make one would carry along.
-    pub(super) async fn answer<T>(
+    pub(super) async fn answer<T: Headed>(
         &self,
         link: &Link,
         until: Instant,
@@ -162,14 +177,20 @@ impl Connection {
                 return Err(Failure::Unknown("etcd did not answer in time".into()));
             }
         };
-        if let Err(failure) = &result {
-            let by_etcd = failure.why().contains("etcdserver:");
-            // A member that lacks a leader may be cut off from the others.
-            if failure.is_passing() && (!by_etcd || self.config.endpoints.len() > 1) {
-                self.lose(link, failure.why());
-            }
+        match &result {
+            Ok(answer) => link.note(answer),
+            Err(failure) => self.failed(link, failure),
         }
         result
+    }
+
+    /// Declares a connection lost if that is what a failure over it means.
+    pub(super) fn failed(&self, link: &Link, failure: &Failure) {
+        let by_etcd = failure.why().contains("etcdserver:");
+        // A member that lacks a leader may be cut off from the others.
+        if failure.is_passing() && (!by_etcd || self.config.endpoints.len() > 1) {
+            self.lose(link, failure.why());
+        }
     }
 
     /// Reads at one revision, linearizably, as often as it takes until `until`.
@@ -191,43 +212,38 @@ impl Connection {
                     }
                     sleep_until(retry).await;
                 }
-                Ok(read) => {
-                    link.note(read.header());
-                    return Ok(read);
-                }
-                Err(refused) => return Err(refused),
+                done => return done,
             }
         }
     }
 
-    /// The number of the present era: of a connection, and of a leader's term.
-    /// No lease is used beyond its own. Behind another connection may be a
-    /// restored data set, in which an earlier grant lies under the lease; and a
-    /// leader that stood still and came back revokes what has expired by its own
-    /// count, though its successor has prolonged it (etcd-io/etcd#15247). It knows
-    /// of no lease that was granted since.
-    pub(super) fn era(&self) -> u64 {
-        self.era.load(Ordering::Acquire)
+    /// The present era. It is of the newest connection, also if that is lost.
+    pub(super) fn era(&self) -> Era {
+        Era { connection: self.generation(), term: self.terms.current() }
+    }
+
+    /// The raft terms seen.
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     /// The number of the connection that was opened last.
     pub(super) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Relaxed)
+        self.generation.load(Ordering::Acquire)
     }
 
     fn current(&self) -> Option<Arc<Link>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn install(&self, client: Client) -> Arc<Link> {
+    fn install(&self, client: Client, raft_term: u64) -> Arc<Link> {
+        self.terms.begin(raft_term);
         let link = Arc::new(Link {
-            generation: self.generation.fetch_add(1, Ordering::Relaxed) + 1,
-            term: AtomicU64::new(0),
-            era: Arc::clone(&self.era),
+            generation: self.generation.fetch_add(1, Ordering::AcqRel) + 1,
+            terms: Arc::clone(&self.terms),
             client,
             lost: CancellationToken::new(),
         });
-        self.era.fetch_add(1, Ordering::AcqRel);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&link));
         if link.generation > 1 {
             info!(generation = link.generation, "connected to etcd again");
@@ -235,14 +251,15 @@ impl Connection {
         link
     }
 
-    /// Tries all endpoints at once: the first that answers a read is taken.
-    async fn connect_any(&self) -> Result<Client, Failure> {
+    /// Tries all endpoints at once: the first that answers a read is taken. Returns
+    /// its raft term too.
+    async fn connect_any(&self) -> Result<(Client, u64), Failure> {
         let mut tries: FuturesUnordered<_> =
             self.config.endpoints.iter().map(|endpoint| self.connect(endpoint)).collect();
         let mut failure = None;
         while let Some(result) = tries.next().await {
             match result {
-                Ok(client) => return Ok(client),
+                Ok(connected) => return Ok(connected),
                 // What etcd itself says is worth more than a missing answer.
                 Err(refused @ Failure::Refused(..)) => failure = Some(refused),
                 Err(other) => failure = failure.or(Some(other)),
@@ -251,7 +268,7 @@ impl Connection {
         Err(failure.unwrap_or_else(|| Failure::NotSent("there is no endpoint".into())))
     }
 
-    async fn connect(&self, endpoint: &str) -> Result<Client, Failure> {
+    async fn connect(&self, endpoint: &str) -> Result<(Client, u64), Failure> {
         let work = async {
             let client = match self.log_in(endpoint, self.config.user.is_some()).await {
                 Err(Failure::Refused(Refusal::AuthNotEnabled, _)) => {
@@ -264,8 +281,8 @@ impl Connection {
                 result => result?,
             };
             let probe = GetOptions::new().with_prefix().with_limit(1).with_keys_only();
-            client.kv_client().get(self.probe.clone(), Some(probe)).await?;
-            Ok(client)
+            let read = client.kv_client().get(self.probe.clone(), Some(probe)).await?;
+            Ok((client, read.raft_term()))
         };
         let result = timeout(CONNECT_TIMEOUT, work)
             .await

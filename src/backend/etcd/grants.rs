@@ -27,15 +27,36 @@ pub(super) struct LocalGrant {
     /// The revision of this process's last write of its key, if known.
     pub(super) written: Option<u64>,
     pub(super) lease: Lease,
+    /// Until when it lives also if the leader of the term in which its lease was
+    /// granted comes back: counted from what that leader knows to have been sent.
+    pub(super) sure_until: Instant,
     /// Who made it, until a replay claims it.
     pub(super) attempt: Option<AttemptId>,
 }
 
 impl LocalGrant {
-    /// Until when it certainly lives, unless somebody ends it.
-    fn ends(&self) -> Instant {
-        self.lease.refreshed + std::time::Duration::from_secs(self.lease.ttl_s)
+    /// A grant that was just written under this lease. `term` is the present one, known
+    /// since the answer.
+    pub(super) fn new(lock_id: LockId, token: u64, lease: Lease, term: u64) -> Self {
+        // If the term has changed, it may be that only the new leader knows of the
+        // lease's last keep-alive.
+        let sure_until = if lease.era.term == term { lease.ends() } else { lease.refreshed };
+        Self { lock_id, token, written: None, lease, sure_until, attempt: None }
     }
+
+    /// Until when it certainly lives, unless somebody ends it.
+    pub(super) fn ends(&self) -> Instant {
+        self.lease.ends()
+    }
+}
+
+/// A grant that is to be moved to another lease.
+#[derive(Clone, Debug)]
+pub(super) struct ToMove {
+    pub(super) resource: ResourceId,
+    pub(super) lock_id: LockId,
+    /// Until when there is no hurry.
+    pub(super) sure_until: Instant,
 }
 
 /// The grants made here and not known to have ended.
@@ -83,6 +104,17 @@ impl Grants {
         self.made().insert(resource.clone(), grant)
     }
 
+    /// Remembers a grant that this process moved to a lease of its own, and returns what
+    /// it knew of it, or of an earlier one. A later one is left as it is: this grant
+    /// has ended meanwhile.
+    pub(super) fn moved(&self, resource: &ResourceId, grant: LocalGrant) -> Option<LocalGrant> {
+        let mut made = self.made();
+        if made.get(resource).is_some_and(|known| known.token > grant.token) {
+            return None;
+        }
+        made.insert(resource.clone(), grant)
+    }
+
     /// Forgets a grant older than the one with this token: it has ended without
     /// this process.
     pub(super) fn remove_older(&self, resource: &ResourceId, token: u64) -> Option<LocalGrant> {
@@ -100,12 +132,68 @@ impl Grants {
             .then(|| made.remove(resource))?
     }
 
-    /// Notes that the lease of the grant with this token was kept alive.
-    pub(super) fn refreshed(&self, resource: &ResourceId, token: u64, sent: Instant) {
-        if let Some(grant) = self.made().get_mut(resource).filter(|grant| grant.token == token)
-        {
-            grant.lease.refreshed = grant.lease.refreshed.max(sent);
+    /// What this process knows of the grant that a look has found, with this token and
+    /// under this lease. What it knew of any other one before it, or of this one under
+    /// another lease, has ended without this process: it is forgotten, and returned.
+    pub(super) fn found(
+        &self,
+        resource: &ResourceId,
+        token: u64,
+        lease: i64,
+    ) -> (Option<LocalGrant>, Option<LocalGrant>) {
+        let mut made = self.made();
+        match made.get(resource) {
+            Some(grant) if grant.token == token && grant.lease.id == lease => {
+                (Some(grant.clone()), None)
+            }
+            Some(grant) if grant.token <= token => (None, made.remove(resource)),
+            _ => (None, None),
         }
+    }
+
+    /// Notes that the lease of a grant was kept alive by what was sent at `sent`, and
+    /// that afterwards the term was still `term`.
+    pub(super) fn refreshed(
+        &self,
+        resource: &ResourceId,
+        lease: i64,
+        sent: Instant,
+        term: u64,
+    ) {
+        let mut made = self.made();
+        if let Some(grant) = made.get_mut(resource).filter(|grant| grant.lease.id == lease) {
+            grant.lease.refreshed = grant.lease.refreshed.max(sent);
+            if grant.lease.era.term == term {
+                grant.sure_until = grant.ends();
+            }
+        }
+    }
+
+    /// Up to `count` of the grants whose lease is of another term, the most urgent ones
+    /// first.
+    pub(super) fn to_move(&self, term: u64, count: usize) -> Vec<ToMove> {
+        let now = Instant::now();
+        let mut found: Vec<_> = {
+            let made = self.made();
+            let of_before = made
+                .iter()
+                .filter(|(_, grant)| grant.lease.era.term != term && now < grant.ends());
+            let mut urgent: Vec<_> =
+                of_before.map(|(resource, grant)| (grant.sure_until, resource)).collect();
+            if urgent.len() > count {
+                urgent.select_nth_unstable_by_key(count, |(sure_until, _)| *sure_until);
+                urgent.truncate(count);
+            }
+            urgent
+                .into_iter()
+                .filter_map(|(sure_until, resource)| {
+                    let lock_id = made.get(resource)?.lock_id.clone();
+                    Some(ToMove { resource: resource.clone(), lock_id, sure_until })
+                })
+                .collect()
+        };
+        found.sort_unstable_by_key(|grant| grant.sure_until);
+        found
     }
 
     /// Forgets what has expired; its leases have ended with it.
@@ -216,15 +304,22 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::backend::etcd::connection::Era;
 
     fn grant(token: u64) -> LocalGrant {
         LocalGrant {
             lock_id: LockId::new("me").unwrap(),
             token,
             written: Some(token),
-            lease: Lease { id: 1, asked_s: 3, ttl_s: 3, refreshed: Instant::now(), era: 1 },
+            lease: lease(1, 1),
+            sure_until: Instant::now() + Duration::from_secs(3),
             attempt: Some(AttemptId::random()),
         }
+    }
+
+    fn lease(id: i64, term: u64) -> Lease {
+        let era = Era { connection: 1, term };
+        Lease { id, asked_s: 3, ttl_s: 3, refreshed: Instant::now(), era }
     }
 
     #[tokio::test(start_paused = true)]
@@ -235,7 +330,7 @@ mod tests {
         assert_eq!(grants.named(&resource, &me).unwrap().token, 5);
         assert!(grants.named(&resource, &LockId::new("you").unwrap()).is_none());
         advance(Duration::from_secs(2)).await;
-        grants.refreshed(&resource, 5, Instant::now());
+        grants.refreshed(&resource, 1, Instant::now(), 1);
         advance(Duration::from_secs(2)).await;
         assert!(grants.named(&resource, &me).is_some(), "renewed");
         advance(Duration::from_secs(1)).await;
@@ -250,5 +345,58 @@ mod tests {
         grants.insert(&resource, grant(5));
         assert!(grants.remove(&resource, 4).is_none());
         assert!(grants.remove(&resource, 5).is_some());
+    }
+
+    #[test]
+    fn a_grant_under_another_lease_is_no_longer_this_processs() {
+        let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
+        grants.insert(&resource, grant(5));
+        assert_eq!(grants.found(&resource, 5, 1).0.unwrap().lease.id, 1);
+        let (known, ended) = grants.found(&resource, 5, 2);
+        assert!(known.is_none());
+        assert_eq!(ended.unwrap().lease.id, 1, "it is to be revoked");
+        assert!(grants.made().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_keep_alive_of_another_lease_refreshes_nothing() {
+        let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
+        grants.insert(&resource, grant(5));
+        let before = Instant::now();
+        advance(Duration::from_secs(1)).await;
+        grants.refreshed(&resource, 2, Instant::now(), 1);
+        assert_eq!(grants.made()[&resource].lease.refreshed, before);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_keep_alive_in_a_later_term_makes_nothing_surer() {
+        let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
+        grants.insert(&resource, grant(5));
+        let sure_until = grants.made()[&resource].sure_until;
+        advance(Duration::from_secs(1)).await;
+        grants.refreshed(&resource, 1, Instant::now(), 2);
+        assert_eq!(grants.made()[&resource].sure_until, sure_until);
+        grants.refreshed(&resource, 1, Instant::now(), 1);
+        assert!(grants.made()[&resource].sure_until > sure_until);
+        let me = LockId::new("me").unwrap();
+        let made_since_an_election = LocalGrant::new(me, 6, lease(2, 1), 2);
+        assert!(made_since_an_election.sure_until <= Instant::now());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_most_urgent_grants_of_an_earlier_term_are_moved_first() {
+        let grants = Grants::default();
+        for n in [3, 1, 4, 2_u64] {
+            let sure_until = Instant::now() + Duration::from_secs(n);
+            let lease = lease(1, n % 4);
+            let resource = ResourceId::new(&format!("r{n}")).unwrap();
+            grants.insert(&resource, LocalGrant { sure_until, lease, ..grant(n) });
+        }
+        let named = |found: Vec<ToMove>| {
+            found.iter().map(|grant| grant.resource.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(named(grants.to_move(2, 9)), ["r1", "r3", "r4"]);
+        assert_eq!(named(grants.to_move(2, 2)), ["r1", "r3"]);
+        assert!(grants.to_move(3, 0).is_empty());
     }
 }

@@ -1,26 +1,37 @@
-//! Keep-alives of all leases, over one stream.
+//! Keep-alives of all leases, over a few streams.
+//!
+//! etcd answers the keep-alives of one stream one after the other, and a follower
+//! asks its leader about each. So there are several streams, each with few
+//! keep-alives in flight. What waits is sent in the order in which it is needed,
+//! by the first stream that has room: a process with little to do uses one.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{BinaryHeap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use etcd_client::{Error, LeaseKeepAliveResponse};
+use etcd_client::{Error, LeaseKeepAliveResponse, LeaseKeeper};
 use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, sleep_until, timeout},
+    sync::{Notify, oneshot},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
     background::Background,
     connection::{Connection, Link, delays},
-    failure::Failure,
+    failure::{Failure, Refusal},
 };
 
-/// Keep-alives that wait to be sent.
-const ASKED_MAX: usize = 10_000;
-/// Keep-alives sent and not answered.
-const SENT_MAX: usize = 1_000;
+/// Keep-alives that wait to be sent: more than a process may hold grants.
+const WAITING_MAX: usize = 200_000;
+/// Streams. More would not get more through over a follower.
+const STREAMS: usize = 8;
+/// Keep-alives of a stream that are sent and not answered.
+const IN_FLIGHT_MAX: usize = 32;
 /// How long a stream may be silent while answers are due.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
-/// How long to try for a connection before those who wait are told.
+/// How long to try for a connection before the reason is noted.
 const LINK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A lease that was kept alive.
@@ -28,7 +39,7 @@ const LINK_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct KeptAlive {
     /// Its TTL, starting again.
     pub(super) ttl_s: u64,
-    /// When the keep-alive was sent, or earlier.
+    /// When the keep-alive was sent.
     pub(super) sent: Instant,
 }
 
@@ -43,172 +54,334 @@ pub(super) enum KeepError {
 
 struct Ask {
     id: i64,
-    at: Instant,
+    needed_by: Instant,
     answer: oneshot::Sender<Result<KeptAlive, KeepError>>,
 }
 
-/// A handle on the stream.
+impl Ord for Ask {
+    /// The greatest is sent first: what is needed earliest.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.needed_by.cmp(&self.needed_by)
+    }
+}
+
+impl PartialOrd for Ask {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ask {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ask {}
+
+/// A handle on the streams.
 #[derive(Clone)]
-pub(super) struct Keeper {
-    asks: mpsc::Sender<Ask>,
+pub(super) struct Keeper(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    /// Tells each stream that there is something for it to send.
+    woken: [Notify; STREAMS],
+    /// Why nothing could be sent last: told to those whose time passes.
+    hindrance: Mutex<Option<Arc<str>>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    asks: BinaryHeap<Ask>,
+    /// How many more keep-alives each stream would send now.
+    room: [usize; STREAMS],
 }
 
 impl Keeper {
-    /// Starts it; its task ends with `background`.
-    pub(super) fn start(connection: Arc<Connection>, background: &Background) -> Self {
-        let (asks, asked) = mpsc::channel(ASKED_MAX);
-        background.spawn(run(connection, asked));
-        Self { asks }
+    /// Starts the streams; their tasks end with `background`.
+    pub(super) fn start(connection: &Arc<Connection>, background: &Background) -> Self {
+        let shared = Arc::new(Shared::default());
+        for number in 0..STREAMS {
+            let stream = Stream { shared: Arc::clone(&shared), number };
+            background.spawn(stream.run(Arc::clone(connection)));
+        }
+        Self(shared)
     }
 
-    /// Keeps a lease alive. An answer that is lost is asked for again until
-    /// `until`: a keep-alive may be repeated.
+    /// Keeps a lease alive. If the answer is lost, the keep-alive is sent again, until
+    /// `until`. Of those that wait, the one that is needed earliest is sent first.
     pub(super) async fn keep_alive(
         &self,
         id: i64,
+        needed_by: Instant,
         until: Instant,
     ) -> Result<KeptAlive, KeepError> {
-        let mut delays = delays();
-        loop {
-            let result = tokio::select! {
-                biased;
-                result = self.ask(id) => result,
-                () = sleep_until(until) => {
-                    return Err(KeepError::Failed("etcd did not answer a keep-alive in time".into()));
-                }
-            };
-            let Err(KeepError::Failed(why)) = result else { return result };
-            let retry = Instant::now() + delays.next().unwrap_or(LINK_TIMEOUT);
-            if retry >= until {
-                return Err(KeepError::Failed(why));
-            }
-            sleep_until(retry).await;
-        }
-    }
-
-    async fn ask(&self, id: i64) -> Result<KeptAlive, KeepError> {
         let (answer, answered) = oneshot::channel();
-        let closed = || KeepError::Failed("the store is closed".into());
-        self.asks.send(Ask { id, at: Instant::now(), answer }).await.map_err(|_| closed())?;
-        answered.await.unwrap_or_else(|_| Err(closed()))
-    }
-}
-
-async fn run(connection: Arc<Connection>, mut asked: mpsc::Receiver<Ask>) {
-    while let Some(first) = asked.recv().await {
-        let why = match connection.link(Instant::now() + LINK_TIMEOUT).await {
-            Ok(link) => stream(&connection, &link, first, &mut asked).await,
-            Err(failure) => {
-                let why = Arc::clone(failure.why());
-                let _ = first.answer.send(Err(KeepError::Failed(Arc::clone(&why))));
-                why
-            }
-        };
-        // Those who asked meanwhile would only wait for the same.
-        while let Ok(ask) = asked.try_recv() {
-            let _ = ask.answer.send(Err(KeepError::Failed(Arc::clone(&why))));
+        if !self.0.push(Ask { id, needed_by, answer }) {
+            return Err(KeepError::Failed("too many leases are to be kept alive".into()));
         }
-    }
-}
-
-/// Serves over one stream until that ends; returns why.
-async fn stream(
-    connection: &Connection,
-    link: &Link,
-    first: Ask,
-    asked: &mut mpsc::Receiver<Ask>,
-) -> Arc<str> {
-    let mut leases = link.client().lease_client();
-    let opened = tokio::select! {
-        opened = timeout(SILENCE_MAX, leases.keep_alive(first.id)) => opened,
-        () = link.lost() => return fail([first], "the connection to etcd was lost".into()),
-    };
-    let (mut sender, mut answers) = match opened {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(Error::LeaseKeepAliveError(_))) => {
-            let _ = first.answer.send(Err(KeepError::Dead));
-            return "a lease is dead".into();
-        }
-        Ok(Err(error)) => {
-            let why = Arc::clone(Failure::from(error).why());
-            connection.lose(link, &why);
-            return fail([first], why);
-        }
-        Err(_) => {
-            connection.lose(link, "no answer to a keep-alive");
-            return fail([first], "etcd did not answer a keep-alive".into());
-        }
-    };
-    // The opening's own answer does not say the TTL, so it is asked once more.
-    let mut due: VecDeque<Ask> = VecDeque::new();
-    let mut next = Some(first);
-    let why: Arc<str> = loop {
-        if let Some(ask) = next.take() {
-            sender.id = ask.id;
-            due.push_back(ask);
-            if sender.keep_alive().await.is_err() {
-                break ended(connection, link, "the keep-alive stream ended".into());
-            }
-        }
-        let silent_from = due.front().map(|oldest| oldest.at);
         tokio::select! {
             biased;
-            answer = answers.message() => match answer {
-                Ok(Some(answer)) => tell(&mut due, &answer),
-                Ok(None) => {
-                    break ended(connection, link, "the keep-alive stream ended".into());
-                }
-                Err(error) => {
-                    break ended(connection, link, Arc::clone(Failure::from(error).why()));
-                }
-            },
-            () = link.lost() => break "the connection to etcd was lost".into(),
-            () = silence(silent_from) => {
-                connection.lose(link, "keep-alives are not answered");
-                break "etcd did not answer a keep-alive".into();
+            result = answered => {
+                result.unwrap_or_else(|_| Err(KeepError::Failed("the store is closed".into())))
             }
-            ask = asked.recv(), if due.len() < SENT_MAX => match ask {
-                Some(ask) => next = Some(ask),
-                None => break "the store is closed".into(),
-            },
+            () = sleep_until(until) => Err(KeepError::Failed(self.0.hindrance())),
         }
-    };
-    fail(due, why)
+    }
 }
 
-/// The stream ends with its connection, mostly before any request notices: the
-/// loss is told at once, so that what was granted over it is not reused.
-fn ended(connection: &Connection, link: &Link, why: Arc<str>) -> Arc<str> {
-    connection.lose(link, &why);
-    why
+impl Shared {
+    /// Lets an ask wait, and wakes the stream that is to send it; `false` if too many
+    /// wait.
+    fn push(&self, ask: Ask) -> bool {
+        let mut waiting = self.waiting();
+        if waiting.asks.len() >= WAITING_MAX {
+            waiting.asks.retain(|ask| !ask.answer.is_closed());
+            if waiting.asks.len() >= WAITING_MAX {
+                return false;
+            }
+        }
+        waiting.asks.push(ask);
+        let first = waiting.room.iter().position(|room| *room > 0);
+        drop(waiting);
+        if let Some(woken) = first.and_then(|stream| self.woken.get(stream)) {
+            woken.notify_one();
+        }
+        true
+    }
+
+    fn hindrance(&self) -> Arc<str> {
+        let hindrance = self.hindrance.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        hindrance.unwrap_or_else(|| "etcd did not answer a keep-alive in time".into())
+    }
+
+    fn hindered(&self, why: Option<Arc<str>>) {
+        *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Answers come in the order of the asks.
-fn tell(due: &mut VecDeque<Ask>, answer: &LeaseKeepAliveResponse) {
-    while let Some(ask) = due.pop_front() {
-        if ask.id != answer.id() {
-            let _ = ask.answer.send(Err(KeepError::Failed("the answer was left out".into())));
-            continue;
+/// How a stream ended.
+enum Ended {
+    /// It can be opened again at once.
+    Well,
+    /// Something failed.
+    Failed(Arc<str>),
+}
+
+/// One stream, opened again whenever it ends.
+struct Stream {
+    shared: Arc<Shared>,
+    /// The streams with a lower number send first.
+    number: usize,
+}
+
+impl Stream {
+    async fn run(self, connection: Arc<Connection>) {
+        let mut delays = delays();
+        loop {
+            let first = self.next().await;
+            let ended = match connection.link(Instant::now() + LINK_TIMEOUT).await {
+                Ok(link) => self.serve(&connection, &link, first).await,
+                Err(failure) => {
+                    self.shared.push(first);
+                    Ended::Failed(Arc::clone(failure.why()))
+                }
+            };
+            match ended {
+                Ended::Well => delays = super::connection::delays(),
+                Ended::Failed(why) => {
+                    self.shared.hindered(Some(why));
+                    // The other streams send meanwhile.
+                    self.take(0);
+                    sleep(delays.next().unwrap_or(LINK_TIMEOUT)).await;
+                }
+            }
         }
-        let result = match u64::try_from(answer.ttl()) {
-            Ok(ttl_s) if ttl_s > 0 => Ok(KeptAlive { ttl_s, sent: ask.at }),
-            _ => Err(KeepError::Dead),
+    }
+
+    /// The next ask, if the streams before this one have no room for it and this one
+    /// would send so many more.
+    fn take(&self, room: usize) -> Option<Ask> {
+        let mut waiting = self.shared.waiting();
+        let before_have_room = waiting.room.iter().take(self.number).any(|room| *room > 0);
+        let ask = loop {
+            if room == 0 || before_have_room {
+                break None;
+            }
+            match waiting.asks.pop() {
+                Some(ask) if ask.answer.is_closed() => {}
+                popped => break popped,
+            }
         };
-        let _ = ask.answer.send(result);
-        return;
+        if let Some(own) = waiting.room.get_mut(self.number) {
+            *own = room - usize::from(ask.is_some());
+        }
+        ask
+    }
+
+    /// Waits for something to send. Until the stream is open it sends nothing else.
+    async fn next(&self) -> Ask {
+        loop {
+            if let Some(ask) = self.take(1) {
+                return ask;
+            }
+            if let Some(woken) = self.shared.woken.get(self.number) {
+                woken.notified().await;
+            }
+        }
+    }
+
+    /// Sends keep-alives over one stream until that ends.
+    async fn serve(&self, connection: &Connection, link: &Link, first: Ask) -> Ended {
+        let mut leases = link.client().lease_client();
+        let opened = tokio::select! {
+            opened = timeout(SILENCE_MAX, leases.keep_alive(first.id)) => opened,
+            () = link.lost() => Ok(Err(lost())),
+        };
+        let (sender, mut answers) = match opened {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(Error::LeaseKeepAliveError(_))) => {
+                let _ = first.answer.send(Err(KeepError::Dead));
+                return Ended::Well;
+            }
+            Ok(Err(error)) => {
+                let mut sent = Sent::new(&self.shared, None);
+                sent.due.push_back((first, Instant::now()));
+                return sent.fail(connection, link, &Failure::from(error));
+            }
+            Err(_) => {
+                connection.lose(link, "no answer to a keep-alive");
+                self.shared.push(first);
+                return Ended::Failed("etcd did not answer a keep-alive".into());
+            }
+        };
+        self.shared.hindered(None);
+        // The opening's own answer does not say the TTL, so it is asked once more.
+        let mut sent = Sent::new(&self.shared, Some(sender));
+        let mut next = Some(first);
+        let ended = loop {
+            if let Some(ask) = next.take().or_else(|| self.take(sent.room())) {
+                if sent.send(ask).await {
+                    continue;
+                }
+                break sent.fail(connection, link, &Failure::from(lost()));
+            }
+            tokio::select! {
+                biased;
+                answer = answers.message() => match answer {
+                    Ok(Some(answer)) => {
+                        link.note(&answer);
+                        sent.answered(&answer);
+                    }
+                    Ok(None) => break sent.fail(connection, link, &Failure::from(lost())),
+                    Err(error) => break sent.fail(connection, link, &Failure::from(error)),
+                },
+                () = link.lost() => break Ended::Failed("the connection to etcd was lost".into()),
+                () = sent.silence() => {
+                    connection.lose(link, "keep-alives are not answered");
+                    break Ended::Failed("etcd did not answer a keep-alive".into());
+                }
+                () = self.woken(), if sent.room() > 0 => {}
+            }
+        };
+        sent.send_again();
+        ended
+    }
+
+    async fn woken(&self) {
+        match self.shared.woken.get(self.number) {
+            Some(woken) => woken.notified().await,
+            None => std::future::pending().await,
+        }
     }
 }
 
-fn fail(asks: impl IntoIterator<Item = Ask>, why: Arc<str>) -> Arc<str> {
-    for ask in asks {
-        let _ = ask.answer.send(Err(KeepError::Failed(Arc::clone(&why))));
-    }
-    why
+/// What was sent over a stream and is not answered, in order.
+struct Sent<'a> {
+    shared: &'a Shared,
+    sender: Option<LeaseKeeper>,
+    due: VecDeque<(Ask, Instant)>,
+    /// When the last answer came, or the oldest of these was sent if that was later.
+    progress: Instant,
 }
 
-async fn silence(from: Option<Instant>) {
-    match from {
-        Some(from) => sleep_until(from + SILENCE_MAX).await,
-        None => std::future::pending().await,
+impl<'a> Sent<'a> {
+    fn new(shared: &'a Shared, sender: Option<LeaseKeeper>) -> Self {
+        Self { shared, sender, due: VecDeque::new(), progress: Instant::now() }
     }
+
+    /// How many more may be sent.
+    fn room(&self) -> usize {
+        IN_FLIGHT_MAX - self.due.len().min(IN_FLIGHT_MAX)
+    }
+
+    /// Sends one; `false` if the stream has ended.
+    async fn send(&mut self, ask: Ask) -> bool {
+        let (id, now) = (ask.id, Instant::now());
+        if self.due.is_empty() {
+            self.progress = now;
+        }
+        self.due.push_back((ask, now));
+        let Some(sender) = &mut self.sender else { return false };
+        sender.id = id;
+        sender.keep_alive().await.is_ok()
+    }
+
+    /// Answers come in the order of the asks.
+    fn answered(&mut self, answer: &LeaseKeepAliveResponse) {
+        self.progress = Instant::now();
+        while let Some((ask, sent)) = self.due.pop_front() {
+            if ask.id != answer.id() {
+                // It was left out.
+                self.shared.push(ask);
+                continue;
+            }
+            let result = match u64::try_from(answer.ttl()) {
+                Ok(ttl_s) if ttl_s > 0 => Ok(KeptAlive { ttl_s, sent }),
+                _ => Err(KeepError::Dead),
+            };
+            let _ = ask.answer.send(result);
+            return;
+        }
+    }
+
+    /// Ends when the stream has been silent for too long.
+    async fn silence(&self) {
+        if self.due.is_empty() {
+            std::future::pending().await
+        }
+        sleep_until(self.progress + SILENCE_MAX).await;
+    }
+
+    /// The stream has failed. A loss of the connection is told at once, mostly before
+    /// any request notices it, so that what was granted over it is not reused. A
+    /// refusal is of the oldest keep-alive alone, since etcd carries them out one after
+    /// the other; but a token that has expired is renewed when the stream is opened.
+    fn fail(&mut self, connection: &Connection, link: &Link, failure: &Failure) -> Ended {
+        connection.failed(link, failure);
+        if matches!(failure, Failure::Refused(refusal, _) if *refusal != Refusal::Credentials)
+            && let Some((ask, _)) = self.due.pop_front()
+        {
+            let _ = ask.answer.send(Err(KeepError::Failed(Arc::clone(failure.why()))));
+        }
+        self.send_again();
+        Ended::Failed(Arc::clone(failure.why()))
+    }
+
+    /// Lets what was sent wait again.
+    fn send_again(&mut self) {
+        for (ask, _) in self.due.drain(..) {
+            self.shared.push(ask);
+        }
+    }
+}
+
+fn lost() -> Error {
+    Error::GRpcStatus(tonic::Status::unavailable("the keep-alive stream ended"))
 }

@@ -98,8 +98,11 @@ impl Leases {
                 return Ok(lease);
             }
             let lent = Lent { leases: self, lease: Some(lease) };
-            if let Some(lease) = Box::pin(lent.refresh(until)).await? {
-                return Ok(lease);
+            match Box::pin(lent.refresh(until)).await? {
+                // The answer may be the first that names another term.
+                Some(lease) if self.is_of_before(&lease) => self.revoke_later(lease.id),
+                Some(lease) => return Ok(lease),
+                None => {}
             }
         }
     }
@@ -180,12 +183,12 @@ impl Leases {
         loop {
             let link = self.connection.link(until).await?;
             let mut client = link.client().lease_client();
-            // Before the request: one of an older era is only used too little.
-            let (sent, era) = (Instant::now(), self.connection.era());
+            // Before the request: a lease whose era is taken to be older than it is
+            // is only used too little.
+            let (sent, era) = (Instant::now(), link.era());
             match self.connection.answer(&link, until, Box::pin(client.grant(ttl, None))).await
             {
                 Ok(granted) => {
-                    link.note(granted.header());
                     let ttl_s = u64::try_from(granted.ttl()).unwrap_or(asked_s);
                     let id = granted.id();
                     return Ok(Lease { id, asked_s, ttl_s, refreshed: sent, era });
@@ -213,8 +216,8 @@ impl Leases {
         let _ = timeout(CLOSE_TIMEOUT, futures_util::future::join_all(revocations)).await;
     }
 
-    /// Whether the lease was granted in an earlier era, beyond which it is not to
-    /// be used.
+    /// Whether the lease was granted in an earlier era, beyond which an idle one is
+    /// not to be used.
     pub(super) fn is_of_before(&self, lease: &Lease) -> bool {
         lease.era != self.connection.era()
     }
@@ -235,7 +238,7 @@ impl Leases {
                 let leases = Arc::clone(&self);
                 background.spawn(async move {
                     let until = Instant::now() + CLOSE_TIMEOUT;
-                    match leases.keeper.keep_alive(id, until).await {
+                    match leases.keeper.keep_alive(id, until, until).await {
                         Ok(kept) => leases.pool().refreshed(id, kept.sent),
                         Err(KeepError::Dead) => leases.pool().died(id),
                         Err(KeepError::Failed(_)) => {}
@@ -265,7 +268,7 @@ impl Lent<'_> {
     /// The lease, fresh; `None` if it is dead.
     async fn refresh(mut self, until: Instant) -> Result<Option<Lease>, Failure> {
         let Some(mut lease) = self.lease else { return Ok(None) };
-        match self.leases.keeper.keep_alive(lease.id, until).await {
+        match self.leases.keeper.keep_alive(lease.id, until, until).await {
             Ok(kept) => {
                 self.lease = None;
                 lease.refreshed = kept.sent;

@@ -12,10 +12,13 @@
 //!    │            │        │
 //!    ├── session ── sweep           its entries that nobody waits with
 //!    │            │      grants     what this process itself made
-//!    ├── leases ──┴── keeper        leases for reuse, one keep-alive stream
+//!    ├── moves    │       turns     to new leases, after an election
+//!    ├── leases ──┴── keeper        leases for reuse, and what keeps them alive
+//!    ├── looks                      reads that travel together
 //!    └── committer ── batcher       group commit
 //!             │
 //!        connection ── failure      one endpoint at a time, the next on a loss
+//!             └─ terms              of the leaders seen
 //! ```
 
 mod acquire;
@@ -33,7 +36,9 @@ mod grants;
 mod keeper;
 mod keys;
 mod leases;
+mod looks;
 mod mirror;
+mod moves;
 mod op;
 mod pool;
 mod queue;
@@ -45,6 +50,8 @@ mod replay;
 mod schedules;
 mod session;
 mod sweep;
+mod terms;
+mod turns;
 mod wait;
 mod watch;
 

@@ -9,11 +9,13 @@
 //! A lease is not reused beyond the connection that it was granted over. Behind
 //! another one the cluster may have been restored from a snapshot, in which an
 //! earlier grant still lives under this lease: to keep it alive would keep that
-//! grant for ever.
+//! grant for ever. Nor is it reused beyond its leader's term (`Terms`).
 
 use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
+
+use super::connection::Era;
 
 /// How much longer a lease lasts than a grant under it.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
@@ -39,8 +41,8 @@ pub(super) struct Lease {
     pub(super) ttl_s: u64,
     /// When the request was sent that last started its TTL.
     pub(super) refreshed: Instant,
-    /// The era that it was granted in (`Connection::era`).
-    pub(super) era: u64,
+    /// When it was granted.
+    pub(super) era: Era,
 }
 
 impl Lease {
@@ -52,6 +54,11 @@ impl Lease {
     /// Whether a write that is sent now may use it.
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
         now + SLACK_MIN <= self.fresh_until()
+    }
+
+    /// Until when it certainly lives, unless somebody revokes it.
+    pub(super) fn ends(&self) -> Instant {
+        self.refreshed + Duration::from_secs(self.ttl_s)
     }
 
     /// The TTL of a grant under it.
@@ -132,7 +139,7 @@ impl Pool {
     }
 
     /// What is due now, in this era.
-    pub(super) fn chores(&mut self, now: Instant, era: u64) -> Chores {
+    pub(super) fn chores(&mut self, now: Instant, era: Era) -> Chores {
         let revoke = self.remove(|idle| now >= idle.used + IDLE_MAX || idle.lease.era != era);
         let mut refresh = Vec::new();
         for idle in self.idle.values_mut().flatten() {
@@ -178,8 +185,10 @@ mod tests {
 
     use super::*;
 
+    const ERA: Era = Era { connection: 1, term: 1 };
+
     fn lease(id: i64, asked_s: u64) -> Lease {
-        Lease { id, asked_s, ttl_s: asked_s, refreshed: Instant::now(), era: 1 }
+        Lease { id, asked_s, ttl_s: asked_s, refreshed: Instant::now(), era: ERA }
     }
 
     #[tokio::test(start_paused = true)]
@@ -208,15 +217,15 @@ mod tests {
     async fn a_used_lease_is_kept_fresh_and_an_unused_one_alive() {
         let mut pool = Pool::new(9);
         pool.give(lease(1, 31), Instant::now()).unwrap();
-        assert_eq!(pool.chores(Instant::now(), 1), Chores::default());
+        assert_eq!(pool.chores(Instant::now(), ERA), Chores::default());
         advance(REFRESH_AGE).await;
-        assert_eq!(pool.chores(Instant::now(), 1).refresh, [1]);
-        assert_eq!(pool.chores(Instant::now(), 1), Chores::default(), "asked for once");
+        assert_eq!(pool.chores(Instant::now(), ERA).refresh, [1]);
+        assert_eq!(pool.chores(Instant::now(), ERA), Chores::default(), "asked for once");
         pool.refreshed(1, Instant::now());
         advance(HOT).await;
-        assert_eq!(pool.chores(Instant::now(), 1), Chores::default());
+        assert_eq!(pool.chores(Instant::now(), ERA), Chores::default());
         advance(Duration::from_secs(9)).await;
-        assert_eq!(pool.chores(Instant::now(), 1).refresh, [1]);
+        assert_eq!(pool.chores(Instant::now(), ERA).refresh, [1]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -225,7 +234,7 @@ mod tests {
         pool.give(lease(1, 31), Instant::now()).unwrap();
         assert_eq!(pool.give(lease(2, 31), Instant::now()).unwrap_err().id, 2);
         advance(IDLE_MAX).await;
-        assert_eq!(pool.chores(Instant::now(), 1).revoke, [1]);
+        assert_eq!(pool.chores(Instant::now(), ERA).revoke, [1]);
         assert!(pool.take(31).is_none());
         assert!(pool.give(lease(3, 31), Instant::now()).is_ok());
     }
@@ -234,9 +243,18 @@ mod tests {
     async fn a_lease_from_before_the_connection_is_revoked() {
         let mut pool = Pool::new(9);
         pool.give(lease(1, 31), Instant::now()).unwrap();
-        assert_eq!(pool.chores(Instant::now(), 1), Chores::default());
-        assert_eq!(pool.chores(Instant::now(), 2).revoke, [1]);
+        assert_eq!(pool.chores(Instant::now(), ERA), Chores::default());
+        let reconnected = Era { connection: 2, ..ERA };
+        assert_eq!(pool.chores(Instant::now(), reconnected).revoke, [1]);
         assert!(pool.take(31).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_from_an_earlier_term_is_revoked() {
+        let mut pool = Pool::new(9);
+        pool.give(lease(1, 31), Instant::now()).unwrap();
+        let elected = Era { term: 2, ..ERA };
+        assert_eq!(pool.chores(Instant::now(), elected).revoke, [1]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -259,13 +277,13 @@ mod tests {
                     0 => {
                         let lease = pool.take(ttl).unwrap_or_else(|| {
                             next += 1;
-                            Lease { id: next, asked_s: ttl, ttl_s: ttl, refreshed: now, era: 1 }
+                            Lease { id: next, asked_s: ttl, ttl_s: ttl, refreshed: now, era: ERA }
                         });
                         out.push(lease);
                     }
                     1 => if let Some(lease) = out.pop() { let _ = pool.give(lease, now); },
                     2 => pool.died(next),
-                    _ => { let _ = pool.chores(now + Duration::from_secs(ttl * 10), 1); }
+                    _ => { let _ = pool.chores(now + Duration::from_secs(ttl * 10), ERA); }
                 }
                 let ids: HashSet<i64> = out.iter().map(|lease| lease.id)
                     .chain(pool.idle.values().flatten().map(|idle| idle.lease.id)).collect();

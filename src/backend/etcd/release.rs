@@ -1,6 +1,8 @@
 //! UNLOCK: by owner, by force, or of an attempt.
 
-use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, TxnOp};
+use std::sync::Arc;
+
+use etcd_client::{Compare, CompareOp, KeyValue, TxnOp};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
@@ -8,38 +10,50 @@ use super::{
     backend::Core,
     failure::Failure,
     grants::LocalGrant,
-    op::{Op, OpError, Reply},
+    op::{Op, OpError},
     record::Record,
 };
 use crate::lock::{Attempt, BackendError, LockId, Release, ReleaseOf, ResourceId};
 
-/// What must be so for the holder's key to be deleted.
-#[derive(Clone, Copy, Debug)]
-enum Expected {
-    /// It is this grant's, renewed or not.
-    Grant(u64),
-    /// It was not written since this revision.
-    Unchanged(u64),
-    /// It was not written since this process did, under this lease: nothing
-    /// need be read to know what is deleted.
-    Written { at: u64, lease: i64 },
+/// The holder's key as it must still be when it is deleted.
+///
+/// The revision alone does not tell a key from that of another grant: a data set that
+/// was restored from a snapshot counts its revisions anew.
+#[derive(Debug)]
+struct Expected {
+    /// The grant's token.
+    token: u64,
+    /// The lease of the key; 0 for none.
+    lease: i64,
+    when: Vec<Compare>,
 }
 
 impl Expected {
-    fn of(grant: &LocalGrant) -> Self {
-        match grant.written {
-            Some(at) => Self::Written { at, lease: grant.lease.id },
-            None => Self::Grant(grant.token),
-        }
+    /// As this process wrote it, so that nothing need be read first.
+    fn written(key: &str, grant: &LocalGrant) -> Option<Self> {
+        let (at, lease) = (as_etcd(grant.written?), grant.lease.id);
+        let when = vec![
+            Compare::mod_revision(key, CompareOp::Equal, at),
+            Compare::lease(key, CompareOp::Equal, lease),
+        ];
+        Some(Self { token: grant.token, lease, when })
     }
 
-    /// The lease of the key that was deleted as expected; 0 for none.
-    fn lease(self, reply: &Reply) -> i64 {
-        match self {
-            Self::Written { lease, .. } => lease,
-            Self::Grant(_) | Self::Unchanged(_) => reply.pair(0).map_or(0, KeyValue::lease),
-        }
+    /// As it was read.
+    fn read(key: &str, pair: &KeyValue) -> Self {
+        let token = revision(pair.create_revision());
+        Self { token, lease: pair.lease(), when: unchanged(key, pair) }
     }
+}
+
+/// That a key is as it was read. Leases have numbers that come only once, also over a
+/// restore; a key without one is somebody else's, and is told by its value.
+pub(super) fn unchanged(key: &str, pair: &KeyValue) -> Vec<Compare> {
+    let same = match pair.lease() {
+        0 => Compare::value(key, CompareOp::Equal, pair.value()),
+        lease => Compare::lease(key, CompareOp::Equal, lease),
+    };
+    vec![Compare::mod_revision(key, CompareOp::Equal, pair.mod_revision()), same]
 }
 
 impl Core {
@@ -66,16 +80,17 @@ impl Core {
         until: Instant,
     ) -> Result<(), BackendError> {
         let resource = &release.resource;
+        let key = self.keys.holder(resource);
         // What a try before this call, or in it, may have done.
         let mut may_have_happened = release.aim.bound().is_some();
-        let mut lost: Option<std::sync::Arc<str>> = None;
+        let mut lost: Option<Arc<str>> = None;
         let first_call = !may_have_happened;
         let mut known = lock_id
             .and_then(|id| self.grants.named(resource, id))
-            .map(|grant| (grant.token, Expected::of(&grant)));
+            .and_then(|grant| Expected::written(&key, &grant));
         let mut changed = None;
         loop {
-            let (target, expected) = match known.take() {
+            let expected = match known.take() {
                 Some(known) => known,
                 None => {
                     let pair = match Box::pin(self.holder(resource, until)).await {
@@ -86,7 +101,7 @@ impl Core {
                     };
                     self.ended_if_replaced(resource, changed.take(), pair.as_ref());
                     match target(pair.as_ref(), lock_id) {
-                        Ok(token) => (token, Expected::Grant(token)),
+                        Ok(pair) => Expected::read(&key, pair),
                         // The delete whose answer was lost was for a grant that
                         // was there: it is over, as was asked for.
                         Err(_) if lost.is_some() => return Ok(()),
@@ -94,33 +109,20 @@ impl Core {
                     }
                 }
             };
-            let bound = release.aim.bound_or(target);
-            if target > bound && (lost.is_some() || !first_call) {
+            let bound = release.aim.bound_or(expected.token);
+            if expected.token > bound && (lost.is_some() || !first_call) {
                 return match lost {
                     Some(_) => Ok(()),
                     None => Err(BackendError::NotHeld { held: true }),
                 };
             }
-            match self.commit(self.delete_op(resource, expected, until)).await {
+            match self.commit(delete_op(resource, &key, &expected, until)).await {
                 Ok(reply) if reply.succeeded => {
-                    self.deleted(resource, target, expected.lease(&reply));
+                    self.deleted(resource, expected.token, expected.lease);
                     return Ok(());
                 }
-                // Written or ended by another process; reading tells.
-                Ok(_) if matches!(expected, Expected::Written { .. }) => {
-                    changed = Some(target);
-                }
-                Ok(reply) => {
-                    self.ended_elsewhere(resource, target);
-                    let there = reply.pair(0);
-                    match self::target(there, lock_id) {
-                        // Another grant has taken its place; without anything
-                        // unknown it is the one to end now.
-                        Ok(_) if lost.is_none() && first_call && Instant::now() < until => {}
-                        _ if lost.is_some() => return Ok(()),
-                        _ => return Err(BackendError::NotHeld { held: there.is_some() }),
-                    }
-                }
+                // Written or ended meanwhile; reading tells.
+                Ok(_) => changed = Some(expected.token),
                 Err(OpError::Unknown(why)) => {
                     may_have_happened = true;
                     if Instant::now() >= until {
@@ -140,7 +142,7 @@ impl Core {
         &self,
         failure: Failure,
         may_have_happened: bool,
-        lost: Option<std::sync::Arc<str>>,
+        lost: Option<Arc<str>>,
     ) -> BackendError {
         match lost {
             Some(why) => BackendError::Unknown(why),
@@ -169,11 +171,15 @@ impl Core {
             }
         }
         let resource = &attempt.resource;
+        let key = self.keys.holder(resource);
         // Never renewed or claimed: its key is as the attempt wrote it.
-        let mut known = self.grants.made_by(resource, attempt.id).map(|grant| grant.token);
+        let mut known = self
+            .grants
+            .made_by(resource, attempt.id)
+            .and_then(|grant| Expected::written(&key, &grant));
         loop {
-            let (token, expected) = match known.take() {
-                Some(token) => (token, Expected::Unchanged(token)),
+            let expected = match known.take() {
+                Some(known) => known,
                 None => {
                     let pair = self.holder(resource, until).await;
                     let pair =
@@ -183,16 +189,13 @@ impl Core {
                             .is_some_and(|record| record.made_by(attempt.id))
                     }) {
                         None => return Ok(()),
-                        Some(pair) => (
-                            revision(pair.create_revision()),
-                            Expected::Unchanged(revision(pair.mod_revision())),
-                        ),
+                        Some(pair) => Expected::read(&key, &pair),
                     }
                 }
             };
-            match self.commit(self.delete_op(resource, expected, until)).await {
+            match self.commit(delete_op(resource, &key, &expected, until)).await {
                 Ok(reply) if reply.succeeded => {
-                    self.deleted(resource, token, expected.lease(&reply));
+                    self.deleted(resource, expected.token, expected.lease);
                     return Ok(());
                 }
                 Err(error) if !matches!(error, OpError::Unknown(_)) => {
@@ -207,21 +210,23 @@ impl Core {
         }
     }
 
-    /// A delete by this process is known to have happened: the leases that were
-    /// its own are free again, and others end with it.
+    /// A delete by this process is known to have happened: the key's lease is free
+    /// again if it was this process's own, and any other lease ends.
     fn deleted(&self, resource: &ResourceId, token: u64, lease_of_key: i64) {
         self.grants.saw(resource, false);
         if let Some(older) = self.grants.remove_older(resource, token) {
             self.leases.revoke_later(older.lease.id);
         }
         match self.grants.remove(resource, token) {
-            Some(LocalGrant { lease, .. }) => {
-                if lease.id != lease_of_key {
-                    self.leases.revoke_later(lease_of_key);
+            Some(grant) if grant.lease.id == lease_of_key => self.leases.give(grant.lease),
+            known => {
+                self.leases.revoke_later(lease_of_key);
+                // The key was moved from it by another process, so that nobody kept it
+                // alive.
+                if let Some(grant) = known {
+                    self.leases.revoke_later(grant.lease.id);
                 }
-                self.leases.give(lease);
             }
-            None => self.leases.revoke_later(lease_of_key),
         }
     }
 
@@ -242,50 +247,33 @@ impl Core {
 
     /// A grant of this process's was ended by somebody else, who may be about
     /// to revoke its lease: it is not for reuse.
-    fn ended_elsewhere(&self, resource: &ResourceId, token: u64) {
+    pub(super) fn ended_elsewhere(&self, resource: &ResourceId, token: u64) {
         if let Some(grant) = self.grants.remove(resource, token) {
             self.leases.revoke_later(grant.lease.id);
         }
     }
+}
 
-    fn delete_op(&self, resource: &ResourceId, expected: Expected, until: Instant) -> Op {
-        let key = self.keys.holder(resource);
-        let compare = match expected {
-            Expected::Grant(token) => {
-                Compare::create_revision(key.clone(), CompareOp::Equal, as_etcd(token))
-            }
-            Expected::Unchanged(at) | Expected::Written { at, .. } => {
-                Compare::mod_revision(key.clone(), CompareOp::Equal, as_etcd(at))
-            }
-        };
-        let (delete, otherwise) = match expected {
-            Expected::Written { .. } => (TxnOp::delete(key.clone(), None), Vec::new()),
-            Expected::Grant(_) | Expected::Unchanged(_) => (
-                TxnOp::delete(key.clone(), Some(DeleteOptions::new().with_prev_key())),
-                vec![TxnOp::get(key.clone(), None)],
-            ),
-        };
-        Op {
-            claims: Some(resource.clone()),
-            bytes: 3 * key.len(),
-            when: vec![compare],
-            then: vec![delete],
-            otherwise,
-            until,
-            lease: None,
-        }
+fn delete_op(resource: &ResourceId, key: &str, expected: &Expected, until: Instant) -> Op {
+    Op {
+        claims: Some(resource.clone()),
+        bytes: 3 * key.len(),
+        when: expected.when.clone(),
+        then: vec![TxnOp::delete(key, None)],
+        otherwise: Vec::new(),
+        until,
+        lease: None,
     }
 }
 
-/// The token of the grant to end, if there is one that may be ended so.
-fn target(pair: Option<&KeyValue>, lock_id: Option<&LockId>) -> Result<u64, BackendError> {
+/// The key of the grant to end, if there is one that may be ended so.
+fn target<'a>(
+    pair: Option<&'a KeyValue>,
+    lock_id: Option<&LockId>,
+) -> Result<&'a KeyValue, BackendError> {
     let Some(pair) = pair else { return Err(BackendError::NotHeld { held: false }) };
     let may_end = lock_id.is_none_or(|lock_id| {
         Record::decode(pair.value()).is_some_and(|record| record.is(lock_id))
     });
-    if may_end {
-        Ok(revision(pair.create_revision()))
-    } else {
-        Err(BackendError::NotHeld { held: true })
-    }
+    if may_end { Ok(pair) } else { Err(BackendError::NotHeld { held: true }) }
 }

@@ -1,100 +1,140 @@
-//! RENEW: reads the key, then keeps its lease alive, or moves it to another: for
-//! another TTL, or because its lease is not known to be of this era.
+//! RENEW: keeps the grant's lease alive and looks at its key, without a raft write; or
+//! moves the key to another lease: for another TTL, or because it cannot be trusted
+//! that the lease lives on (see [`super::moves`]).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use etcd_client::{KeyValue, TxnOp, TxnOpResponse};
-use tokio::time::Instant;
+use etcd_client::KeyValue;
+use tokio::time::{Instant, sleep};
 
 use super::{
-    acquire::revision, backend::Core, failure::Failure, grants::LocalGrant, keeper::KeepError,
-    leases::lease_ttl_s, op::OpError, record::Record,
+    acquire::revision,
+    backend::Core,
+    failure::Failure,
+    keeper::KeepError,
+    leases::lease_ttl_s,
+    moves::{Held, Moved, NotMoved, Unsettled},
+    pool::SLACK,
+    record::Record,
+    replay::BUSY,
 };
-use crate::lock::{BackendError, Renewal, Renewed, ResourceId};
+use crate::lock::{BackendError, LockId, Renewal, Renewed, ResourceId};
+
+/// Between looks at a key whose lease is dead: it is about to go.
+const DEAD_DELAY: Duration = Duration::from_millis(5);
+/// A grant that is sure to live for so much longer is moved in the background.
+const HURRY: Duration = Duration::from_secs(2);
+/// How long a renewal that is in a hurry waits for the move.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// Starts the TTL of a live grant again. The key is compared as well as the
-    /// lease: a lease may outlive a key that somebody deleted.
+    /// Starts the TTL of a live grant again. The key is compared as well as the lease: a
+    /// lease may outlive a key that somebody deleted.
+    ///
+    /// The look comes after the keep-alive, because the header of a keep-alive's answer
+    /// is older than the answer: only an answer to what is sent later shows under which
+    /// leader it was carried out.
     pub(super) async fn renew(
         &self,
         renewal: &Renewal,
         until: Instant,
     ) -> Result<Renewed, BackendError> {
-        let asked_s = lease_ttl_s(renewal.ttl);
-        let mut unknown: Option<(i64, Instant, LocalGrant)> = None;
-        // A rewrite whose answer was lost may be applied for as long as the key
-        // is unchanged, whatever is read meanwhile.
-        let mut may_have_happened: Option<Arc<str>> = None;
-        let known = |error: BackendError, lost: &Option<Arc<str>>| match (error, lost) {
-            (BackendError::Unavailable(_), Some(why)) => BackendError::Unknown(Arc::clone(why)),
-            (error, _) => error,
+        let resource = &renewal.resource;
+        let Some(_turn) = self.turns.take(resource, until).await else {
+            return Err(BackendError::Unavailable(BUSY.into()));
         };
+        let asked_s = lease_ttl_s(renewal.ttl);
+        // A move whose answer was lost may be applied for as long as the key is
+        // unchanged, whatever is read meanwhile.
+        let mut unsettled: Option<Box<Unsettled>> = None;
         loop {
-            let pair = self.holder(&renewal.resource, until).await;
-            let pair =
-                pair.map_err(|failure| known(failure.unavailable(), &may_have_happened))?;
-            let Some((pair, record)) = owned(pair.as_ref(), renewal)? else {
-                return Err(BackendError::NotHeld { held: pair.is_some() });
-            };
-            if let Some((lease_before, asked, grant)) =
-                unknown.take().filter(|(.., grant)| grant.lease.id == pair.lease())
-            {
-                let renewed = Renewed { ttl: grant.lease.grant_ttl(), since: asked };
-                let written = Some(revision(pair.mod_revision()));
-                self.rehouse(&renewal.resource, lease_before, LocalGrant { written, ..grant });
-                return Ok(renewed);
-            }
-            let token = revision(pair.create_revision());
-            // Of another process's lease, or of one that etcd kept for longer
-            // than its TTL, it is not known of which era it is.
-            let is_of_this_era =
-                self.grants.named(&renewal.resource, &renewal.lock_id).is_some_and(|grant| {
-                    grant.token == token && !self.leases.is_of_before(&grant.lease)
-                });
-            if record.lease_ttl_s == asked_s && pair.lease() != 0 && is_of_this_era {
-                match self.keeper.keep_alive(pair.lease(), until).await {
-                    Ok(kept) => {
-                        self.grants.refreshed(&renewal.resource, token, kept.sent);
-                        let ttl = std::time::Duration::from_secs(kept.ttl_s)
-                            .saturating_sub(super::pool::SLACK);
-                        return Ok(Renewed { ttl, since: kept.sent });
-                    }
-                    // The key went with it; reading says what is there now.
-                    Err(KeepError::Dead) if Instant::now() < until => {
-                        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-                        continue;
-                    }
-                    Err(KeepError::Dead) => {
-                        return Err(BackendError::Unknown("the lease is about to end".into()));
-                    }
+            let known = self.grants.named(resource, &renewal.lock_id);
+            let mut kept = None;
+            if let Some(grant) = known.as_ref().filter(|grant| grant.lease.asked_s == asked_s) {
+                match self.keeper.keep_alive(grant.lease.id, grant.ends(), until).await {
+                    Ok(alive) => kept = Some((grant.lease.id, alive)),
+                    Err(KeepError::Dead) => {}
                     Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
                 }
             }
-            let lease = self.leases.take(asked_s, until).await;
-            let lease =
-                lease.map_err(|failure| known(failure.unavailable(), &may_have_happened))?;
-            let asked = Instant::now();
-            let lock_id = renewal.lock_id.clone();
-            let grant = LocalGrant { lock_id, token, written: None, lease, attempt: None };
-            let value = record.with_ttl(asked_s);
-            let op = self.holder_rewrite(&renewal.resource, pair, &value, &lease, until);
-            match self.commit(op).await {
-                Ok(reply) if reply.succeeded => {
-                    let grant = LocalGrant { written: Some(reply.revision), ..grant };
-                    self.rehouse(&renewal.resource, pair.lease(), grant);
-                    return Ok(Renewed { ttl: lease.grant_ttl(), since: reply.sent });
+            let pair = match self.holder(resource, until).await {
+                Ok(pair) => pair,
+                Err(failure) if kept.is_none() => {
+                    return Err(told(failure, unsettled.as_deref()));
                 }
-                Ok(_) => self.leases.give(lease),
-                Err(OpError::Unknown(why)) => {
-                    if Instant::now() >= until {
-                        return Err(BackendError::Unknown(why));
+                Err(failure) => return Err(BackendError::Unknown(Arc::clone(failure.why()))),
+            };
+            let Some(held) = Held::of(resource, pair.as_ref(), &renewal.lock_id) else {
+                if let Some(ended) = known {
+                    self.ended_elsewhere(resource, ended.token);
+                }
+                return Err(BackendError::NotHeld { held: pair.is_some() });
+            };
+            if let Some(unsettled) = &unsettled
+                && let Some(renewed) = self.settled(&held, unsettled)
+            {
+                return Ok(renewed);
+            }
+            let grant = self.known(&held);
+            if held.record.lease_ttl_s != asked_s || held.lease() == 0 || unsettled.is_some() {
+                match self.move_key(&held, asked_s, until).await {
+                    Ok(Moved::To(renewed)) => return Ok(renewed),
+                    Ok(Moved::Changed) => {}
+                    Err(NotMoved::Unknown(lost)) if Instant::now() < until => {
+                        unsettled = Some(lost);
                     }
-                    unknown = Some((pair.lease(), asked, grant));
-                    may_have_happened = Some(why);
+                    Err(NotMoved::Unknown(lost)) => {
+                        self.lose_track(resource, held.token);
+                        return Err(BackendError::Unknown(lost.why));
+                    }
+                    Err(NotMoved::Not(why)) => {
+                        return Err(told(Failure::NotSent(why), unsettled.as_deref()));
+                    }
                 }
-                Err(error) => self
-                    .not_written(lease, &error, until)
-                    .map_err(|error| known(error, &may_have_happened))?,
+                continue;
+            }
+            let alive = match kept.filter(|(lease, _)| *lease == held.lease()) {
+                Some((_, alive)) => Ok(alive),
+                // It is dead, and the key is about to go.
+                None if grant.is_some() => Err(KeepError::Dead),
+                None => self.keeper.keep_alive(held.lease(), until, until).await,
+            };
+            let alive = match alive {
+                Ok(alive) => alive,
+                Err(KeepError::Dead) if Instant::now() + DEAD_DELAY < until => {
+                    sleep(DEAD_DELAY).await;
+                    continue;
+                }
+                Err(KeepError::Dead) => {
+                    return Err(BackendError::Unknown("the lease is about to end".into()));
+                }
+                Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
+            };
+            let ttl = Duration::from_secs(alive.ttl_s).saturating_sub(SLACK);
+            let renewed = Renewed { ttl, since: alive.sent };
+            let hurries = match grant {
+                // When another process's lease was granted is not known.
+                None => true,
+                Some(grant) => {
+                    let term = self.connection.era().term;
+                    self.grants.refreshed(resource, grant.lease.id, alive.sent, term);
+                    grant.lease.era.term != term && grant.sure_until < Instant::now() + HURRY
+                }
+            };
+            if !hurries {
+                return Ok(renewed);
+            }
+            match self.move_soon(&held, until.min(Instant::now() + MOVE_TIMEOUT)).await {
+                Ok(Moved::To(renewed)) => return Ok(renewed),
+                Ok(Moved::Changed) => {}
+                // The lease is alive all the same.
+                Err(NotMoved::Not(_)) => return Ok(renewed),
+                // If the key is moved later, then to a lease that lives for longer than
+                // is told here.
+                Err(NotMoved::Unknown(_)) => {
+                    self.lose_track(resource, held.token);
+                    return Ok(renewed);
+                }
             }
         }
     }
@@ -105,22 +145,27 @@ impl Core {
         resource: &ResourceId,
         until: Instant,
     ) -> Result<Option<KeyValue>, Failure> {
-        let get = TxnOp::get(self.keys.holder(resource), None);
-        let read = self.connection.read(vec![get], until).await?;
-        Ok(match read.op_responses().into_iter().next() {
-            Some(TxnOpResponse::Get(mut get)) => get.take_kvs().into_iter().next(),
-            _ => None,
-        })
+        self.looks.look(self.keys.holder(resource), until).await
     }
 }
 
-/// The pair and its record, if the renewal's lock ID is its grant's.
-fn owned<'a>(
-    pair: Option<&'a KeyValue>,
-    renewal: &Renewal,
-) -> Result<Option<(&'a KeyValue, Record)>, BackendError> {
-    let Some(pair) = pair else { return Err(BackendError::NotHeld { held: false }) };
-    Ok(Record::decode(pair.value())
-        .filter(|record| record.is(&renewal.lock_id))
-        .map(|record| (pair, record)))
+impl<'a> Held<'a> {
+    /// What was read, if the lock ID is its grant's.
+    pub(super) fn of(
+        resource: &'a ResourceId,
+        pair: Option<&'a KeyValue>,
+        lock_id: &'a LockId,
+    ) -> Option<Self> {
+        let pair = pair?;
+        let record = Record::decode(pair.value()).filter(|record| record.is(lock_id))?;
+        Some(Self { resource, lock_id, pair, record, token: revision(pair.create_revision()) })
+    }
+}
+
+/// What is told of a step that changed nothing, after a move whose outcome is unknown.
+fn told(failure: Failure, unsettled: Option<&Unsettled>) -> BackendError {
+    match unsettled {
+        Some(unsettled) => BackendError::Unknown(Arc::clone(&unsettled.why)),
+        None => failure.unavailable(),
+    }
 }

@@ -1,6 +1,6 @@
 //! REPLAY: a repeated request finds its grant again.
 
-use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, TxnOp, TxnOpResponse};
+use etcd_client::{KeyValue, PutOptions, TxnOp, TxnOpResponse};
 use tokio::time::Instant;
 
 use super::{
@@ -11,8 +11,12 @@ use super::{
     op::{Op, OpError},
     pool::Lease,
     record::Record,
+    release::unchanged,
 };
-use crate::lock::{Attempt, BackendError, FencingToken, Grant};
+use crate::lock::{Attempt, BackendError, FencingToken, Grant, ResourceId};
+
+/// Another call changes what this process knows of the grant.
+pub(super) const BUSY: &str = "an earlier call for this grant has not been answered yet";
 
 impl Core {
     /// Claims the live grant for a repeated request: no attempt may undo it any
@@ -33,6 +37,9 @@ impl Core {
             return Err(BackendError::Locked { holder: record.holder() }.into());
         };
         let token = revision(pair.create_revision());
+        let Some(_turn) = self.turns.take(&attempt.resource, until).await else {
+            return Err(BackendError::Unavailable(BUSY.into()).into());
+        };
         loop {
             let lease = self.leases.take(lease_ttl_s(attempt.ttl), until).await;
             let lease = lease.map_err(super::failure::Failure::unavailable)?;
@@ -60,11 +67,10 @@ impl Core {
                     continue;
                 }
             };
-            self.rehouse(
-                &attempt.resource,
-                pair.lease(),
-                LocalGrant { lock_id: lock_id.clone(), token, written, lease, attempt: None },
-            );
+            let term = self.connection.era().term;
+            let grant = LocalGrant::new(lock_id.clone(), token, lease, term);
+            let grant = LocalGrant { written, ..grant };
+            self.rehouse(&attempt.resource, pair.lease(), grant);
             let token = FencingToken::new(token)
                 .ok_or(BackendError::Unknown("etcd's revision is no token".into()))?;
             let ttl = lease.grant_ttl();
@@ -72,33 +78,20 @@ impl Core {
         }
     }
 
-    /// Remembers that a grant lives under a lease of this process's now, and
-    /// takes back the one before, if that was this process's too. Of two writes
-    /// that are told in the other order the later one counts.
-    pub(super) fn rehouse(
-        &self,
-        resource: &crate::lock::ResourceId,
-        lease_before: i64,
-        grant: LocalGrant,
-    ) {
-        match self.grants.remove(resource, grant.token) {
-            Some(before) if before.lease.id == lease_before => self.leases.give(before.lease),
-            Some(before) => match (before.written, grant.written) {
-                // The key has left this write's lease already.
-                (Some(later), Some(written)) if later > written => {
-                    self.leases.revoke_later(grant.lease.id);
-                    return self.remember(resource, before);
-                }
-                // A write in between, which is yet to be told, has left this one.
-                (Some(earlier), Some(written)) if earlier < written => {
-                    self.leases.revoke_later(before.lease.id);
-                }
-                // Which came first is not known: that lease is left to its TTL.
-                _ => {}
-            },
+    /// Remembers that a grant lives under a lease of this process's now, and takes back
+    /// the one that it has left, if that was this process's too. Only whoever has the
+    /// resource's turn may do so.
+    pub(super) fn rehouse(&self, resource: &ResourceId, left: i64, grant: LocalGrant) {
+        let (token, era) = (grant.token, grant.lease.era);
+        match self.grants.moved(resource, grant) {
+            Some(before) if before.token == token && before.lease.id == left => {
+                self.leases.give(before.lease);
+            }
+            // The key was no longer under that one.
+            Some(before) => self.leases.revoke_later(before.lease.id),
             None => {}
         }
-        self.remember(resource, grant);
+        self.see_to_term(era);
     }
 
     async fn is_under(&self, attempt: &Attempt, lease: i64, until: Instant) -> bool {
@@ -123,7 +116,7 @@ impl Core {
     /// read; its creation revision, and so the token, survives it.
     pub(super) fn holder_rewrite(
         &self,
-        resource: &crate::lock::ResourceId,
+        resource: &ResourceId,
         pair: &KeyValue,
         record: &Record,
         lease: &Lease,
@@ -133,12 +126,8 @@ impl Core {
         let value = record.encode();
         Op {
             claims: Some(resource.clone()),
-            bytes: 2 * key.len() + value.len(),
-            when: vec![Compare::mod_revision(
-                key.clone(),
-                CompareOp::Equal,
-                pair.mod_revision(),
-            )],
+            bytes: 3 * key.len() + value.len(),
+            when: unchanged(&key, pair),
             then: vec![TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease.id)))],
             otherwise: Vec::new(),
             until,

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::{
     batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
+    connection::Era,
     failure::Refusal,
     pool::{Lease, Pool},
 };
@@ -209,7 +210,13 @@ fn lend(seed: u64, begun: Instant) -> Vec<String> {
                 let lease = pool.take(3).unwrap_or_else(|| {
                     next += 1;
                     ends.insert(next, now + Duration::from_secs(3));
-                    Lease { id: next, asked_s: 3, ttl_s: 3, refreshed: now, era: 0 }
+                    Lease {
+                        id: next,
+                        asked_s: 3,
+                        ttl_s: 3,
+                        refreshed: now,
+                        era: Era::default(),
+                    }
                 });
                 assert!(out.iter().all(|held| held.id != lease.id), "{} twice", lease.id);
                 if lease.is_fresh(now) {
@@ -227,7 +234,7 @@ fn lend(seed: u64, begun: Instant) -> Vec<String> {
                 log.push(format!("give {} {kept}", lease.id));
             }
             2 => {
-                let chores = pool.chores(now, 0);
+                let chores = pool.chores(now, Era::default());
                 for id in &chores.revoke {
                     assert!(out.iter().all(|held| held.id != *id), "{id} is in use");
                     ends.remove(id);

@@ -344,7 +344,9 @@ impl Sessions {
             };
             let Some(session) = session else { continue };
             let until = Instant::now() + KEEP_ALIVE_TIMEOUT;
-            if self.keeper.keep_alive(session.lease.id, until).await == Err(KeepError::Dead) {
+            if self.keeper.keep_alive(session.lease.id, until, until).await
+                == Err(KeepError::Dead)
+            {
                 self.lose(&session).await;
             }
         }

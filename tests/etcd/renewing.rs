@@ -1,0 +1,363 @@
+//! Renewals, and the leases that grants live under: after a renewal by another
+//! process, after an election, after a restored snapshot, and many at once.
+
+use std::time::Duration;
+
+use etcd_client::KeyValue;
+use futures_util::future::join_all;
+use leasehold::lock::{BackendError, Grant};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::{
+    Case, cases,
+    etcd::{EtcdCluster, EtcdServer, Version},
+    fixture::*,
+    proxy::Proxy,
+};
+
+pub(crate) fn cases() -> Vec<Case> {
+    cases![
+        a_lease_that_another_process_replaced_is_not_reused,
+        an_unlock_after_a_restore_spares_the_grant_at_the_same_revision,
+        an_undo_after_a_restore_spares_the_grant_at_the_same_revision,
+        a_returning_leader_ends_no_grant_under_a_kept_lease,
+        a_returning_leader_ends_no_renewed_grant,
+        an_election_moves_every_grant_to_a_new_lease,
+        a_renewal_after_a_reconnect_writes_nothing,
+        a_renewal_survives_a_reconnect_when_the_quota_is_exceeded,
+        a_grant_of_another_process_is_renewed_when_the_quota_is_exceeded,
+        thousands_of_renewals_at_once_over_a_follower_all_succeed,
+    ]
+}
+
+/// The holder's key of a resource.
+async fn holder(server: &EtcdServer, resource: &str) -> Option<KeyValue> {
+    let found = server.client().await.get(format!("/t/r/{resource}/h"), None).await.unwrap();
+    found.kvs().first().cloned()
+}
+
+/// Acquires many resources at once.
+async fn lock_all(backend: &Shared, names: &[String], ttl: Duration) -> Vec<Grant> {
+    let tries = names.iter().map(|name| async move {
+        backend.try_lock(&attempt(name, ttl), until()).await.unwrap()
+    });
+    join_all(tries).await
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("r{n}")).collect()
+}
+
+/// Trap 32: another process renews with another TTL, which moves the key to a
+/// lease of its own. The first one's lease runs out meanwhile, though that
+/// process renews the grant too.
+async fn a_lease_that_another_process_replaced_is_not_reused(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    let (short, long) = (Duration::from_secs(3), Duration::from_secs(5));
+    let grant = a.try_lock(&attempt("r", short), until()).await.unwrap();
+    renew(&b, "r", &grant.lock_id, long).await.unwrap();
+    sleep(Duration::from_millis(2_500)).await;
+    renew(&a, "r", &grant.lock_id, long).await.unwrap();
+    unlock(&a, "r", &grant).await.unwrap();
+    let next = a.try_lock(&attempt("x", short), until()).await.unwrap();
+    sleep_until(next.since + next.ttl - Duration::from_millis(100)).await;
+    let held = holder(&server, "x").await;
+    if Instant::now() < next.since + next.ttl {
+        assert!(held.is_some(), "the grant ended before its TTL");
+    }
+}
+
+/// A process holds a grant that was made after a backup; after the restore
+/// another process gets the same revision for a grant of its own.
+async fn same_revision_after_a_restore(
+    version: Version,
+) -> (EtcdServer, Shared, leasehold::lock::Attempt, Grant, Shared, Grant) {
+    let mut server = EtcdServer::start(version).await;
+    let a = open(&server.url).await;
+    server.back_up();
+    server.restart();
+    server.ready().await;
+    let first = attempt("r", TTL);
+    let mut before = None;
+    eventually("the first grant", async || {
+        before = a.try_lock(&first, until()).await.ok();
+        before.is_some()
+    })
+    .await;
+    let before = before.unwrap();
+    server.restore();
+    server.restart();
+    server.ready().await;
+    let b = open(&server.url).await;
+    let after = try_lock(&b, "r").await.unwrap();
+    assert_eq!(token(&after), token(&before), "not the case that this test is for");
+    (server, a, first, before, b, after)
+}
+
+/// Trap 34.
+async fn an_unlock_after_a_restore_spares_the_grant_at_the_same_revision(version: Version) {
+    let (server, a, _, before, b, after) = same_revision_after_a_restore(version).await;
+    let mut told = Ok(());
+    eventually("the unlock is answered", async || {
+        told = unlock(&a, "r", &before).await;
+        !matches!(told, Err(BackendError::Unavailable(_) | BackendError::Unknown(_)))
+    })
+    .await;
+    assert_eq!(told, Err(BackendError::NotHeld { held: true }));
+    assert!(holder(&server, "r").await.is_some());
+    unlock(&b, "r", &after).await.unwrap();
+}
+
+/// Trap 34: the same for an attempt that is undone.
+async fn an_undo_after_a_restore_spares_the_grant_at_the_same_revision(version: Version) {
+    let (server, a, first, _, b, after) = same_revision_after_a_restore(version).await;
+    eventually("it is undone", async || undo(&a, &first).await.is_ok()).await;
+    assert!(holder(&server, "r").await.is_some(), "another process's grant was ended");
+    unlock(&b, "r", &after).await.unwrap();
+}
+
+/// A cluster whose leader is paused, and a backend that uses the other members.
+struct Cluster {
+    members: EtcdCluster,
+    leader: usize,
+    leader_id: u64,
+    backend: Shared,
+}
+
+impl Cluster {
+    async fn start(version: Version) -> Self {
+        let members = EtcdCluster::start(version, 3, false).await;
+        let leader = members.leader().await;
+        let status = members.members[leader].client().await.status().await.unwrap();
+        let leader_id = status.leader();
+        let others = members.members.iter().enumerate().filter(|(n, _)| *n != leader);
+        let others: Vec<_> = others.map(|(_, member)| member.url.as_str()).collect();
+        let backend = open(&others.join(",")).await;
+        Self { members, leader, leader_id, backend }
+    }
+
+    fn first_leader(&self) -> &EtcdServer {
+        &self.members.members[self.leader]
+    }
+
+    fn another(&self) -> &EtcdServer {
+        &self.members.members[(self.leader + 1) % 3]
+    }
+
+    /// Waits until the other members have a leader.
+    async fn elected(&self) {
+        let mut client = self.another().client().await;
+        for _ in 0..1_000 {
+            if let Ok(status) = client.status().await
+                && ![0, self.leader_id].contains(&status.leader())
+            {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("no leader was elected");
+    }
+}
+
+async fn assert_held(server: &EtcdServer, names: &[String], by: Instant) {
+    sleep_until(by).await;
+    let found = keys(server, "/t/r/").await;
+    let lost = names.iter().filter(|name| !found.contains(&format!("/t/r/{name}/h"))).count();
+    assert_eq!(lost, 0, "of {} grants, before the end of their TTL", names.len());
+}
+
+/// Trap 33: the leases that a process keeps for reuse were granted by a leader
+/// that stands still, and are kept alive by its successor. The first leader
+/// revokes them when it comes back, so nothing may be granted under them.
+async fn a_returning_leader_ends_no_grant_under_a_kept_lease(version: Version) {
+    let cluster = Cluster::start(version).await;
+    let backend = &cluster.backend;
+    let (names, ttl) = (names(60), Duration::from_secs(8));
+    let grants = lock_all(backend, &names, ttl).await;
+    let ends = names.iter().zip(&grants).map(|(name, grant)| unlock(backend, name, grant));
+    join_all(ends).await.into_iter().for_each(|ended| ended.unwrap());
+    let unlocked = Instant::now();
+    // The leases are kept fresh for 2 s, then alive: again after 5 s.
+    sleep_until(unlocked + Duration::from_millis(2_300)).await;
+    cluster.first_leader().pause();
+    cluster.elected().await;
+    sleep_until(unlocked + Duration::from_millis(6_000)).await;
+    let grants = lock_all(backend, &names, ttl).await;
+    // By the first leader's count the leases end 9 s after it was last asked.
+    sleep_until(unlocked + Duration::from_millis(11_500)).await;
+    cluster.first_leader().resume();
+    let ends = grants.iter().map(|grant| grant.since + grant.ttl).min().unwrap();
+    let by = ends - Duration::from_millis(300);
+    assert_held(cluster.another(), &names, by).await;
+}
+
+/// Trap 33: renewals that meet an election are sent again, and answered by the
+/// successor.
+async fn a_returning_leader_ends_no_renewed_grant(version: Version) {
+    let cluster = Cluster::start(version).await;
+    let (names, ttl) = (names(60), Duration::from_secs(8));
+    let grants = lock_all(&cluster.backend, &names, ttl).await;
+    let (pausing, paused) = tokio::sync::watch::channel(false);
+    let renewals: Vec<_> = names
+        .iter()
+        .zip(&grants)
+        .map(|(name, grant)| {
+            let (backend, paused) = (Shared::clone(&cluster.backend), paused.clone());
+            let (name, lock_id) = (name.clone(), grant.lock_id.clone());
+            tokio::spawn(async move {
+                // The last of them is under way when the leader stops.
+                loop {
+                    let renewed = renew(&backend, &name, &lock_id, ttl).await;
+                    if *paused.borrow()
+                        && let Ok(renewed) = renewed
+                    {
+                        return renewed;
+                    }
+                }
+            })
+        })
+        .collect();
+    sleep(Duration::from_millis(500)).await;
+    cluster.first_leader().pause();
+    let since = Instant::now();
+    pausing.send_replace(true);
+    let renewed = join_all(renewals).await.into_iter().map(Result::unwrap);
+    let ends = renewed.map(|renewed| renewed.since + renewed.ttl);
+    let told: Vec<_> = names.into_iter().zip(ends).collect();
+    // By the first leader's count the leases end 9 s after it was last asked.
+    sleep_until(since + Duration::from_millis(9_300)).await;
+    cluster.first_leader().resume();
+    sleep_until(since + Duration::from_millis(10_500)).await;
+    let found = keys(cluster.another(), "/t/r/").await;
+    let now = Instant::now();
+    let lives = told.iter().filter(|(_, ends)| now < *ends);
+    let lost = lives.clone().filter(|(name, _)| !found.contains(&format!("/t/r/{name}/h")));
+    assert_eq!(lost.count(), 0, "of {} grants, before the end of their TTL", lives.count());
+}
+
+/// Trap 33: grants are moved without waiting for a renewal, and those that are
+/// renewed meanwhile are renewed as ever.
+async fn an_election_moves_every_grant_to_a_new_lease(version: Version) {
+    let mut server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let names = names(200);
+    let grants = lock_all(&backend, &names, TTL).await;
+    let mut before = Vec::new();
+    for name in &names {
+        before.push(holder(&server, name).await.unwrap());
+    }
+    server.kill();
+    server.restart();
+    server.ready().await;
+    for (name, grant) in names.iter().zip(&grants).step_by(10) {
+        eventually("it is renewed", async || {
+            renew(&backend, name, &grant.lock_id, TTL).await.is_ok()
+        })
+        .await;
+    }
+    for (name, before) in names.iter().zip(&before) {
+        eventually("it is moved", async || {
+            let now = holder(&server, name).await.expect("the grant has ended");
+            now.create_revision() == before.create_revision() && now.lease() != before.lease()
+        })
+        .await;
+    }
+    for (name, grant) in names.iter().zip(&grants) {
+        unlock(&backend, name, grant).await.unwrap();
+    }
+    assert!(keys(&server, "/t/r/").await.is_empty());
+}
+
+/// Trap 35: nothing is written for a renewal because the connection is another.
+async fn a_renewal_after_a_reconnect_writes_nothing(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let backend = open(&proxy.address).await;
+    let names = names(50);
+    let grants = lock_all(&backend, &names, TTL).await;
+    let raft = server.raft_index().await;
+    proxy.cut();
+    let renewals = names.iter().zip(&grants).map(|(name, grant)| {
+        let backend = &backend;
+        async move {
+            eventually("it is renewed", async || {
+                renew(backend, name, &grant.lock_id, TTL).await.is_ok()
+            })
+            .await;
+        }
+    });
+    join_all(renewals).await;
+    let writes = server.raft_index().await - raft;
+    assert!(writes <= 3, "{writes} raft entries for 50 renewals");
+}
+
+/// A server whose quota is about to be exceeded.
+async fn small(version: Version) -> EtcdServer {
+    EtcdServer::start_with(version, &["--quota-backend-bytes", "4194304"]).await
+}
+
+/// Writes until etcd takes no more.
+async fn fill(server: &EtcdServer) {
+    let mut client = server.client().await;
+    for n in 0..100 {
+        let filled = client.put(format!("filler{n}"), vec![b'x'; 500_000], None).await;
+        if filled.is_err() {
+            return;
+        }
+    }
+    panic!("the quota was never exceeded");
+}
+
+/// Trap 35: etcd still keeps leases alive, and takes no writes.
+async fn a_renewal_survives_a_reconnect_when_the_quota_is_exceeded(version: Version) {
+    let server = small(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let backend = open(&proxy.address).await;
+    let grant = try_lock(&backend, "r").await.unwrap();
+    fill(&server).await;
+    renew(&backend, "r", &grant.lock_id, TTL).await.unwrap();
+    proxy.cut();
+    eventually("it is renewed", async || {
+        renew(&backend, "r", &grant.lock_id, TTL).await.is_ok()
+    })
+    .await;
+    unlock(&backend, "r", &grant).await.unwrap();
+}
+
+/// Trap 35: a process that did not make the grant renews it all the same.
+async fn a_grant_of_another_process_is_renewed_when_the_quota_is_exceeded(version: Version) {
+    let server = small(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    let grant = try_lock(&a, "r").await.unwrap();
+    fill(&server).await;
+    eventually("it is renewed", async || renew(&b, "r", &grant.lock_id, TTL).await.is_ok())
+        .await;
+    unlock(&b, "r", &grant).await.unwrap();
+}
+
+/// Trap 35: each of these takes a round trip between two members.
+async fn thousands_of_renewals_at_once_over_a_follower_all_succeed(version: Version) {
+    let cluster = EtcdCluster::start(version, 3, false).await;
+    let follower = (cluster.leader().await + 1) % 3;
+    let proxy = Proxy::start(&cluster.members[follower].url).await;
+    let backend = open(&proxy.address).await;
+    let names = names(8_000);
+    let mut grants = Vec::new();
+    for some in names.chunks(1_000) {
+        grants.extend(lock_all(&backend, some, TTL).await);
+    }
+    let connections = proxy.connections();
+    let renewals = names.iter().zip(&grants).map(|(name, grant)| {
+        let renewal = leasehold::lock::Renewal {
+            resource: leasehold::lock::ResourceId::new(name).unwrap(),
+            lock_id: grant.lock_id.clone(),
+            ttl: attempt(name, TTL).ttl,
+        };
+        let backend = &backend;
+        async move { backend.renew(&renewal, Instant::now() + 2 * SOON).await }
+    });
+    let failed = join_all(renewals).await.into_iter().filter(Result::is_err).count();
+    assert_eq!(failed, 0, "of {} renewals", names.len());
+    assert_eq!(proxy.connections(), connections, "the connection was given up");
+}
