@@ -21,6 +21,7 @@ mod fixture;
 #[path = "../sim/model.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]
 mod model;
+mod outages;
 mod security;
 mod stale;
 mod waiting;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
             .into_iter()
             .chain(waiting::cases())
             .chain(faults::cases())
+            .chain(outages::cases())
             .chain(security::cases())
             .chain(stale::cases())
             .chain(figures::cases());

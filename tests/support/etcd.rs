@@ -167,6 +167,41 @@ impl EtcdServer {
         }
     }
 
+    /// Suspends the process: its connections stay open and nothing is answered.
+    pub(crate) fn suspend(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets a suspended process go on.
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        let status = Command::new("kill").args([format!("-{signal}"), pid]).status().unwrap();
+        assert!(status.success(), "kill -{signal}");
+    }
+
+    /// The resident memory of the process, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let pid = self.child.as_ref().unwrap().id();
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
+    }
+
+    /// One of the metrics that it shows at `/metrics`.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let address = self.url.rsplit("://").next().unwrap();
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).await.unwrap();
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("etcd has no metric {name}")).trim().parse().unwrap()
+    }
+
     /// Waits until it answers.
     pub(crate) async fn ready(&self) {
         let give_up = Instant::now() + READY_TIMEOUT;

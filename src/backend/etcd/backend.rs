@@ -24,6 +24,7 @@ use super::{
     queue::Queues,
     session::{Session, Sessions},
     sweep,
+    watch::WatchStreams,
 };
 use crate::{
     backend::OpenError,
@@ -55,6 +56,7 @@ pub(super) struct Core {
     pub(super) grants: Grants,
     pub(super) flights: Flights,
     pub(super) queues: Queues,
+    pub(super) watches: Arc<WatchStreams>,
     pub(super) waiters: WaiterBudget,
     pub(super) settings: Settings,
     pub(super) background: Background,
@@ -99,9 +101,10 @@ impl EtcdBackend {
             keys.clone(),
             Arc::clone(&committer),
             Arc::clone(&leases),
-            keeper.clone(),
+            Arc::clone(&connection),
             &background,
         );
+        let watches = WatchStreams::new(keys.clone(), Arc::clone(&connection), &background);
         let core = Arc::new(Core {
             keys,
             connection,
@@ -112,6 +115,7 @@ impl EtcdBackend {
             grants: Grants::default(),
             flights: Flights::default(),
             queues: Queues::default(),
+            watches,
             waiters: WaiterBudget::new(settings.waiters_max),
             settings,
             background,

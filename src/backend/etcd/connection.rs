@@ -17,7 +17,7 @@ use etcd_client::{
     Client, ConnectOptions, GetOptions, ResponseHeader, Txn, TxnOp, TxnResponse,
 };
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -28,8 +28,11 @@ use super::{
     keys::Keys,
 };
 
-/// How long one request may go unanswered before the connection counts as lost.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a request may go unanswered before the connection counts as lost.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// The same with a single endpoint: a new connection leads to the same server, so it
+/// helps only if the old one is broken, and costs much if the server is merely slow.
+const SILENCE_MAX_ALONE: Duration = Duration::from_secs(3);
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(20);
 const RETRY_DELAY_MAX: Duration = Duration::from_millis(400);
 
@@ -71,6 +74,11 @@ impl Link {
             info!(term, "etcd has elected a leader");
             self.era.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    /// Whether the connection was found lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.is_cancelled()
     }
 
     /// Ends when the connection was found lost.
@@ -150,7 +158,7 @@ impl Connection {
         until: Instant,
         request: Pin<Box<impl Future<Output = Result<T, etcd_client::Error>>>>,
     ) -> Result<T, Failure> {
-        let silent = Instant::now() + ANSWER_TIMEOUT;
+        let silent = Instant::now() + self.silence_max();
         let result = tokio::select! {
             biased;
             result = request => result.map_err(Failure::from),
@@ -163,13 +171,46 @@ impl Connection {
             }
         };
         if let Err(failure) = &result {
-            let by_etcd = failure.why().contains("etcdserver:");
-            // A member that lacks a leader may be cut off from the others.
-            if failure.is_passing() && (!by_etcd || self.config.endpoints.len() > 1) {
-                self.lose(link, failure.why());
-            }
+            self.failed(link, failure);
         }
         result
+    }
+
+    /// A request or a stream failed: the connection is lost, unless etcd itself
+    /// said so over it.
+    pub(super) fn failed(&self, link: &Link, failure: &Failure) {
+        let by_etcd = failure.why().contains("etcdserver:");
+        // A member that lacks a leader may be cut off from the others.
+        if failure.is_passing() && (!by_etcd || self.has_others()) {
+            self.lose(link, failure.why());
+        }
+    }
+
+    /// How long an answer may be due before the connection counts as lost.
+    pub(super) fn silence_max(&self) -> Duration {
+        if self.has_others() { SILENCE_MAX } else { SILENCE_MAX_ALONE }
+    }
+
+    /// Whether there is more than one endpoint.
+    pub(super) fn has_others(&self) -> bool {
+        self.config.endpoints.len() > 1
+    }
+
+    /// Replaces a silent connection by the first one that answers, and gives the
+    /// silent one up only then. Ends when `link` is not in use any more. The caller
+    /// drops the future when `link` answers after all.
+    pub(super) async fn replace(&self, link: &Link) {
+        let _turn = self.connecting.lock().await;
+        let mut delays = delays();
+        while self.current().is_none_or(|current| current.generation == link.generation) {
+            match self.connect_any().await {
+                Ok(client) => {
+                    self.lose(link, "it is silent, and another endpoint answers");
+                    self.install(client);
+                }
+                Err(_) => sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await,
+            }
+        }
     }
 
     /// Reads at one revision, linearizably, as often as it takes until `until`.
@@ -198,6 +239,13 @@ impl Connection {
                 Err(refused) => return Err(refused),
             }
         }
+    }
+
+    /// A read that anybody who may use the store may make. It renews an expired token,
+    /// which a refused watch or keep-alive does not.
+    pub(super) async fn check(&self, until: Instant) -> Result<(), Failure> {
+        let access = TxnOp::get(self.probe.clone() + "access", None);
+        self.read(vec![access], until).await.map(|_| ())
     }
 
     /// The number of the present era: of a connection, and of a leader's term.
