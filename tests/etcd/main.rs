@@ -21,6 +21,7 @@ mod fixture;
 #[path = "../sim/model.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]
 mod model;
+mod outages;
 mod renewing;
 mod security;
 mod stale;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
             .chain(waiting::cases())
             .chain(faults::cases())
             .chain(renewing::cases())
+            .chain(outages::cases())
             .chain(security::cases())
             .chain(stale::cases())
             .chain(figures::cases());

@@ -8,12 +8,14 @@ use crate::{
     Case, cases,
     etcd::{EtcdCluster, EtcdServer, Tls, Version},
     fixture::*,
+    proxy::Proxy,
 };
 
 pub(crate) fn cases() -> Vec<Case> {
     cases![
         a_role_for_the_prefix_suffices,
         an_expired_login_is_renewed,
+        a_watch_whose_token_expired_costs_no_connection,
         what_etcd_refuses_is_named,
         rights_lost_later_are_told,
         wrong_endpoints_are_told_in_time,
@@ -83,6 +85,35 @@ async fn an_expired_login_is_renewed(version: Version) {
 }
 
 /// The properties that opening names, or the reason.
+/// A watch stream keeps the token that it was opened with, and etcd checks it for each
+/// watch that is created over the stream.
+async fn a_watch_whose_token_expired_costs_no_connection(version: Version) {
+    let (server, _root) = with_users(version, &["--auth-token-ttl", "1"]).await;
+    let proxy = Proxy::start(&server.url).await;
+    let items = [
+        ("endpoints", proxy.address.as_str()),
+        ("keyPrefixPath", "/t"),
+        ("username", "locker"),
+        ("password", "pw"),
+    ];
+    let backend = try_open(&items).await.unwrap();
+    let mut held = Vec::new();
+    let mut waits = Vec::new();
+    let connections = proxy.connections();
+    for resource in ["a", "b", "c"] {
+        held.push((resource, try_lock(&backend, resource).await.unwrap()));
+        waits.push(lock(&backend, resource));
+        sleep(Duration::from_millis(2_500)).await;
+    }
+    for (resource, held) in &held {
+        unlock(&backend, resource, held).await.unwrap();
+    }
+    for wait in waits {
+        soon(wait).await;
+    }
+    assert_eq!(proxy.connections(), connections);
+}
+
 async fn refused(items: &[(&str, &str)]) -> Vec<String> {
     match try_open(items).await.err().expect("it opened") {
         OpenError::Refused(violations) => {

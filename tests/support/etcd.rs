@@ -167,13 +167,13 @@ impl EtcdServer {
         }
     }
 
-    /// Stops the process in its place, as a machine that is suspended.
+    /// Suspends the process: its connections stay open and nothing is answered.
     #[allow(dead_code, reason = "not every test that includes this needs it")]
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets a paused process go on.
+    /// Lets a suspended process go on.
     #[allow(dead_code, reason = "not every test that includes this needs it")]
     pub(crate) fn resume(&self) {
         self.signal("-CONT");
@@ -204,6 +204,25 @@ impl EtcdServer {
         let _ = std::fs::remove_dir_all(&to);
         let copied = Command::new("cp").arg("-a").args([&from, &to]).status().unwrap();
         assert!(copied.success());
+    }
+
+    /// The resident memory of the process, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let pid = self.child.as_ref().unwrap().id();
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
+    }
+
+    /// One of the metrics that it shows at `/metrics`.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let address = self.url.rsplit("://").next().unwrap();
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).await.unwrap();
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("etcd has no metric {name}")).trim().parse().unwrap()
     }
 
     /// Waits until it answers.

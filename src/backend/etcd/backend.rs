@@ -27,6 +27,7 @@ use super::{
     session::{Session, Sessions},
     sweep,
     turns::Turns,
+    watch::WatchStreams,
 };
 use crate::{
     backend::OpenError,
@@ -72,6 +73,7 @@ pub(super) struct Core {
     pub(super) moving: Semaphore,
     pub(super) flights: Flights,
     pub(super) queues: Queues,
+    pub(super) watches: Arc<WatchStreams>,
     pub(super) waiters: WaiterBudget,
     pub(super) settings: Settings,
     pub(super) background: Background,
@@ -117,9 +119,10 @@ impl EtcdBackend {
             keys.clone(),
             Arc::clone(&committer),
             Arc::clone(&leases),
-            keeper.clone(),
+            Arc::clone(&connection),
             &background,
         );
+        let watches = WatchStreams::new(keys.clone(), Arc::clone(&connection), &background);
         let core = Arc::new(Core {
             keys,
             connection,
@@ -133,6 +136,7 @@ impl EtcdBackend {
             moving: moves::places(),
             flights: Flights::default(),
             queues: Queues::default(),
+            watches,
             waiters: WaiterBudget::new(settings.waiters_max),
             settings,
             background,

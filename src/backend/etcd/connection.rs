@@ -15,7 +15,7 @@ use std::{
 use backon::{BackoffBuilder, ExponentialBuilder};
 use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp, TxnResponse};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -27,8 +27,11 @@ use super::{
     terms::{Headed, Terms},
 };
 
-/// How long one request may go unanswered before the connection counts as lost.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a request may go unanswered before the connection counts as lost.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// The same with a single endpoint: a new connection leads to the same server, so it
+/// helps only if the old one is broken, and costs much if the server is merely slow.
+const SILENCE_MAX_ALONE: Duration = Duration::from_secs(3);
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(20);
 const RETRY_DELAY_MAX: Duration = Duration::from_millis(400);
 
@@ -86,6 +89,11 @@ impl Link {
     /// The era of a lease that is asked for now, over this connection.
     pub(super) fn era(&self) -> Era {
         Era { connection: self.generation, term: self.terms.current() }
+    }
+
+    /// Whether the connection was found lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.is_cancelled()
     }
 
     /// Ends when the connection was found lost.
@@ -165,7 +173,7 @@ impl Connection {
         until: Instant,
         request: Pin<Box<impl Future<Output = Result<T, etcd_client::Error>>>>,
     ) -> Result<T, Failure> {
-        let silent = Instant::now() + ANSWER_TIMEOUT;
+        let silent = Instant::now() + self.silence_max();
         let result = tokio::select! {
             biased;
             result = request => result.map_err(Failure::from),
@@ -184,12 +192,40 @@ impl Connection {
         result
     }
 
-    /// Declares a connection lost if that is what a failure over it means.
+    /// A request or a stream failed: the connection is lost, unless etcd itself
+    /// said so over it.
     pub(super) fn failed(&self, link: &Link, failure: &Failure) {
         let by_etcd = failure.why().contains("etcdserver:");
         // A member that lacks a leader may be cut off from the others.
-        if failure.is_passing() && (!by_etcd || self.config.endpoints.len() > 1) {
+        if failure.is_passing() && (!by_etcd || self.has_others()) {
             self.lose(link, failure.why());
+        }
+    }
+
+    /// How long an answer may be due before the connection counts as lost.
+    pub(super) fn silence_max(&self) -> Duration {
+        if self.has_others() { SILENCE_MAX } else { SILENCE_MAX_ALONE }
+    }
+
+    /// Whether there is more than one endpoint.
+    pub(super) fn has_others(&self) -> bool {
+        self.config.endpoints.len() > 1
+    }
+
+    /// Replaces a silent connection by the first one that answers, and gives the
+    /// silent one up only then. Ends when `link` is not in use any more. The caller
+    /// drops the future when `link` answers after all.
+    pub(super) async fn replace(&self, link: &Link) {
+        let _turn = self.connecting.lock().await;
+        let mut delays = delays();
+        while self.current().is_none_or(|current| current.generation == link.generation) {
+            match self.connect_any().await {
+                Ok((client, raft_term)) => {
+                    self.lose(link, "it is silent, and another endpoint answers");
+                    self.install(client, raft_term);
+                }
+                Err(_) => sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await,
+            }
         }
     }
 
@@ -215,6 +251,13 @@ impl Connection {
                 done => return done,
             }
         }
+    }
+
+    /// A read that anybody who may use the store may make. It renews an expired token,
+    /// which a refused watch or keep-alive does not.
+    pub(super) async fn check(&self, until: Instant) -> Result<(), Failure> {
+        let access = TxnOp::get(self.probe.clone() + "access", None);
+        self.read(vec![access], until).await.map(|_| ())
     }
 
     /// The present era. It is of the newest connection, also if that is lost.

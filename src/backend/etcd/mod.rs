@@ -9,7 +9,9 @@
 //! backend ── acquire, wait, release, renew ── the verbs
 //!    │            │        │
 //!    │         queue ── mirror      who waits, and whose turn it is
-//!    │            │        │
+//!    │            │
+//!    │         watch ── stream      all queues' watches over one stream
+//!    │            │
 //!    ├── session ── sweep           its entries that nobody waits with
 //!    │            │      grants     what this process itself made
 //!    ├── moves    │       turns     to new leases, after an election

@@ -21,6 +21,29 @@ pub(super) use place::{Place, Turn};
 /// Which limit a full queue has reached.
 pub(super) const FULL: &str = "the resource's limit (maxWaiters) is reached";
 
+/// Events that are kept while a list is read; with more of them it is read again.
+const EVENTS_MAX: usize = 20_000;
+
+/// A change of one of a resource's keys.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    /// Whether it was put, or else deleted.
+    pub(super) put: bool,
+    pub(super) part: Part,
+    /// The revision of the change.
+    pub(super) at: u64,
+}
+
+/// What a list found, and at which revision.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    pub(super) revision: u64,
+    /// The revision at which the holder's key was written, if it is there.
+    pub(super) holder: Option<u64>,
+    /// The waiters, each with the revision at which it was put.
+    pub(super) entries: Vec<(EntryId, u64)>,
+}
+
 /// The queues that somebody of this process waits in, or lately did.
 #[derive(Debug, Default)]
 pub(super) struct Queues(Mutex<HashMap<ResourceId, Arc<Queue>>>);
@@ -29,6 +52,8 @@ pub(super) struct Queues(Mutex<HashMap<ResourceId, Arc<Queue>>>);
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) resource: ResourceId,
+    /// What the sessions of this backend instance begin with.
+    instance: Arc<str>,
     state: Mutex<State>,
     /// Tells the watch that waiters came or went.
     pub(super) stirred: Notify,
@@ -39,6 +64,10 @@ struct State {
     mirror: Mirror,
     /// Whether the mirror is kept up to date.
     live: bool,
+    /// The watch whose events count, by its ID; 0 if there is none.
+    watch: i64,
+    /// The events since a list was begun, which that may not contain.
+    since_list: Option<Vec<Event>>,
     /// How many lists were begun, and the number of the one that the mirror was
     /// last filled from.
     lists_begun: u64,
@@ -54,7 +83,7 @@ struct State {
     entries: HashMap<EntryId, u64>,
     /// Entries whose waiter removes them itself.
     leaving: HashSet<EntryId>,
-    /// Entries that may be nobody's. Noted as they come up, so that no event
+    /// Entries of this backend instance that may be nobody's. Noted as they come up, so that no event
     /// costs a look at the whole queue.
     suspects: Vec<EntryId>,
 }
@@ -74,6 +103,7 @@ impl Queues {
         }
         let queue = Arc::new(Queue {
             resource: resource.clone(),
+            instance: core.sessions.instance(),
             state: Mutex::new(State::new()),
             stirred: Notify::new(),
         });
@@ -144,42 +174,67 @@ impl Queue {
         Ok(Some(Place { queue: Arc::clone(self), number, woken, entry: None, outages }))
     }
 
-    /// A list is about to be asked for; what had been put by now is in it.
+    /// From now on the events of this watch count, and no others: one that was given
+    /// up may still have some under way, of an older data set.
+    pub(super) fn followed_by(&self, watch: i64) {
+        self.state().watch = watch;
+    }
+
+    /// A list is about to be asked for; what had been put by now is in it. Events that
+    /// come meanwhile are kept for [`Queue::listed`].
     pub(super) fn lists(&self) -> u64 {
         let mut state = self.state();
+        state.since_list = Some(Vec::new());
         state.lists_begun += 1;
         state.lists_begun
     }
 
-    /// Takes over a list, by its number; the mirror is live from now on.
-    pub(super) fn listed(
-        &self,
-        number: u64,
-        revision: u64,
-        holder: Option<u64>,
-        entries: Vec<(EntryId, u64)>,
-    ) {
+    /// Takes over a list, by its number; the mirror is live from now on. `false` if too
+    /// much has happened since the list was begun.
+    pub(super) fn listed(&self, number: u64, list: List) -> bool {
         let mut state = self.state();
-        state.mirror.list(revision, holder, entries);
+        let Some(events) = state.since_list.take() else { return false };
+        state.mirror.list(list.revision, list.holder, list.entries);
         state.listed = number;
         state.live = true;
-        let State { leaving, mirror, .. } = &mut *state;
+        let State { leaving, mirror, suspects, .. } = &mut *state;
         leaving.retain(|entry| mirror.entered(entry).is_some());
-        state.suspects = state.mirror.entries().cloned().collect();
+        *suspects = mirror.entries().filter(|entry| self.is_own(entry)).cloned().collect();
+        self.take(&mut state, events);
         for place in state.places.values() {
             place.notify_one();
         }
+        true
     }
 
-    /// Applies the events of one answer, and wakes whose turn it is.
-    pub(super) fn apply(&self, revision: u64, events: Vec<(bool, Part, u64)>) {
+    /// Applies the events of one answer of a watch, and wakes whose turn it is.
+    pub(super) fn apply(&self, watch: i64, events: Vec<Event>) {
         let mut state = self.state();
-        for (put, part, at) in events {
+        if state.watch != watch {
+            return;
+        }
+        if let Some(kept) = &mut state.since_list {
+            if kept.len() + events.len() > EVENTS_MAX {
+                state.since_list = None;
+            } else {
+                kept.extend_from_slice(&events);
+            }
+        }
+        if state.live {
+            self.take(&mut state, events);
+        }
+    }
+
+    fn take(&self, state: &mut State, events: Vec<Event>) {
+        let revision = events.iter().map(|event| event.at).max().unwrap_or_default();
+        for Event { put, part, at } in events {
             if put {
                 if let Part::Entry(entry) = &part
+                    && self.is_own(entry)
                     && !state.entries.contains_key(entry)
                 {
                     state.suspects.push(entry.clone());
+                    self.stirred.notify_one();
                 }
                 state.mirror.put(part, at);
                 continue;
@@ -196,7 +251,10 @@ impl Queue {
 
     /// The mirror is not kept up to date any more.
     pub(super) fn down(&self) {
-        self.state().live = false;
+        let mut state = self.state();
+        state.live = false;
+        state.watch = 0;
+        state.since_list = None;
     }
 
     /// etcd has been out of reach for too long: nobody waits on.
@@ -216,12 +274,11 @@ impl Queue {
 
     /// Entries of this process that nobody waits with: their waiter has gone,
     /// or a write came late.
-    pub(super) fn ghosts(&self, is_own: impl Fn(&EntryId) -> bool) -> Vec<EntryId> {
+    pub(super) fn ghosts(&self) -> Vec<EntryId> {
         let mut state = self.state();
         let mut ghosts = std::mem::take(&mut state.suspects);
         ghosts.retain(|entry| {
-            is_own(entry)
-                && state.mirror.entered(entry).is_some()
+            state.mirror.entered(entry).is_some()
                 && !state.entries.contains_key(entry)
                 && !state.leaving.contains(entry)
         });
@@ -236,6 +293,11 @@ impl Queue {
         state.suspects.push(ghost.clone());
     }
 
+    /// Whether an entry is of this backend instance.
+    fn is_own(&self, entry: &EntryId) -> bool {
+        entry.session.starts_with(&*self.instance)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -246,6 +308,8 @@ impl State {
         Self {
             mirror: Mirror::default(),
             live: false,
+            watch: 0,
+            since_list: None,
             lists_begun: 0,
             listed: 0,
             outages: 0,
@@ -274,3 +338,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,8 @@
 //! entry cannot appear after its session is gone, and writing that key anew
 //! fences off whatever entry is still on its way after a lost answer.
 
+mod keep_alive;
+
 use std::{
     sync::{
         Arc,
@@ -14,7 +16,7 @@ use std::{
 };
 
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::warn;
 use uuid::Uuid;
 
@@ -22,19 +24,22 @@ use super::{
     acquire::as_etcd,
     background::Background,
     committer::Committer,
+    connection::Connection,
     failure::Failure,
-    keeper::{KeepError, Keeper},
     keys::{EntryId, Keys},
     leases::Leases,
     op::{Op, OpError},
     pool::Lease,
 };
+use keep_alive::{KeepAlive, Kept};
 
 /// A dead process's waiters are passed over after this, plus the half second
 /// in which etcd looks for expired leases.
 const SESSION_TTL_S: u64 = 3;
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_millis(2_500);
+/// So the lease outlives a pause of etcd of 2.4 s, or as much time spent on finding
+/// another endpoint.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(600);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a session without waiters is kept.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 /// How long closing waits for the lease to be revoked.
@@ -82,9 +87,9 @@ pub(super) struct Sessions {
     keys: Keys,
     committer: Arc<Committer>,
     leases: Arc<Leases>,
-    keeper: Keeper,
+    connection: Arc<Connection>,
     /// Begins the name of every session of this backend instance.
-    instance: String,
+    instance: Arc<str>,
     made: AtomicU64,
     current: tokio::sync::Mutex<Option<Arc<Session>>>,
     /// One fence at a time.
@@ -97,15 +102,15 @@ impl Sessions {
         keys: Keys,
         committer: Arc<Committer>,
         leases: Arc<Leases>,
-        keeper: Keeper,
+        connection: Arc<Connection>,
         background: &Background,
     ) -> Arc<Self> {
         let sessions = Arc::new(Self {
             keys,
             committer,
             leases,
-            keeper,
-            instance: Uuid::new_v4().simple().to_string(),
+            connection,
+            instance: Uuid::new_v4().simple().to_string().into(),
             made: AtomicU64::new(0),
             current: tokio::sync::Mutex::default(),
             fencing: tokio::sync::Mutex::default(),
@@ -114,9 +119,9 @@ impl Sessions {
         sessions
     }
 
-    /// Whether an entry is of this backend instance.
-    pub(super) fn is_own(&self, entry: &EntryId) -> bool {
-        entry.session.starts_with(&self.instance)
+    /// What the names of this backend instance's sessions begin with, and no others.
+    pub(super) fn instance(&self) -> Arc<str> {
+        Arc::clone(&self.instance)
     }
 
     /// The session, or a new one.
@@ -322,6 +327,8 @@ impl Sessions {
 
     async fn keep(self: Arc<Self>) {
         let mut ticks = interval(KEEP_ALIVE_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut keep_alive = KeepAlive::new(Arc::clone(&self.connection));
         let mut used = Instant::now();
         loop {
             ticks.tick().await;
@@ -344,9 +351,7 @@ impl Sessions {
             };
             let Some(session) = session else { continue };
             let until = Instant::now() + KEEP_ALIVE_TIMEOUT;
-            if self.keeper.keep_alive(session.lease.id, until, until).await
-                == Err(KeepError::Dead)
-            {
+            if keep_alive.keep(session.lease.id, until).await == Kept::Dead {
                 self.lose(&session).await;
             }
         }

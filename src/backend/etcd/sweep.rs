@@ -46,7 +46,7 @@ pub(super) async fn keep(core: Arc<Core>) {
 async fn sweep(core: &Core, until: Instant) -> Result<(), Failure> {
     let Some(session) = core.sessions.kept().await else { return Ok(()) };
     let mut found = core.leases.keys_under(session.lease_id(), until).await?;
-    // Asked after the look: who enters meanwhile is known before his entry is put.
+    // Read the local entries after listing: a waiter registers before its key is written.
     let known: HashSet<String> = core
         .queues
         .entries()

@@ -2,48 +2,54 @@
 //!
 //! The watch starts at the current revision (one that starts in the past stalls
 //! for up to 100 ms) and is created before the list is read, so nothing falls
-//! between them. When it is lost or compacted it is opened and listed again.
+//! between them. When it is lost or compacted it is created and listed again.
+
+mod list;
+mod serve;
+mod stream;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use etcd_client::{EventType, GetOptions, TxnOp, TxnOpResponse, WatchOptions, WatchResponse};
 use futures_util::FutureExt as _;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::error;
 
 use super::{
-    acquire::{as_etcd, revision},
     backend::Core,
     connection::{Link, delays},
     failure::Failure,
-    keys::{EntryId, Part, range_end},
+    keys::EntryId,
     queue::Queue,
 };
+pub(super) use stream::WatchStreams;
+use stream::{End, Watch};
 
 /// How long a queue is watched on when nobody waits any more: in a hand-over
 /// loop the next waiter comes at once.
 const LINGER: Duration = Duration::from_secs(5);
-/// How long a watch may take to be created.
-const CREATE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the mirror is listed anew, in case an event was lost all the same
-/// (trap 6).
+/// (trap 6); up to a quarter later, so that queues that were first listed together,
+/// after a reconnect, are not listed together ever after.
 const RELIST_INTERVAL: Duration = Duration::from_secs(60);
-/// Keys a page of a list.
-const PAGE_KEYS: i64 = 1_000;
-/// A watch's answer may tell the end of every waiter at once.
-const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// A watch that etcd ends so soon may be ended each time.
+/// A watch that ends so soon may end so each time.
 const BRIEF: Duration = Duration::from_secs(1);
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Why a watch ended.
-enum Ended {
+/// Why a queue is not followed any more.
+enum Stop {
     /// Nobody waits.
     Deserted,
-    /// It is to be opened again.
-    Again,
-    /// It failed.
-    Failed(Arc<str>),
+    /// The watch ended.
+    Watch(End),
+}
+
+/// How far following a queue came over one connection.
+#[derive(Default)]
+struct Progress {
+    /// The watch was created: etcd was there.
+    watched: bool,
+    /// The mirror was filled.
+    live: bool,
 }
 
 /// Keeps the queue's mirror until nobody waits. A panic ends the waits that it
@@ -65,25 +71,32 @@ async fn keep_up(core: &Arc<Core>, queue: &Arc<Queue>) {
     let mut down_since = Instant::now();
     let mut delays_left = delays();
     loop {
-        let (mut was_live, opened) = (false, Instant::now());
+        let (mut progress, opened) = (Progress::default(), Instant::now());
         let ended = match core.connection.link(down_since + outage_max).await {
-            Ok(link) => follow(core, queue, &link, &mut was_live).await,
-            Err(failure) => Ended::Failed(Arc::clone(failure.why())),
+            Ok(link) => {
+                let ended = follow(core, queue, &link, &mut progress).await;
+                // Another outage, then, though the mirror was not filled in between.
+                progress.live |= progress.watched && link.is_lost();
+                ended
+            }
+            Err(failure) => failed(&failure),
         };
         queue.down();
-        if was_live {
+        if progress.live {
             down_since = Instant::now();
             delays_left = delays();
         }
         match ended {
-            Ended::Deserted => {
+            Stop::Deserted => {
                 if core.queues.close(queue) {
                     return;
                 }
             }
-            Ended::Again if opened.elapsed() < BRIEF => sleep(RETRY_DELAY).await,
-            Ended::Again => {}
-            Ended::Failed(why) => {
+            Stop::Watch(End::Cancelled) if opened.elapsed() < BRIEF => {
+                sleep(RETRY_DELAY).await;
+            }
+            Stop::Watch(End::Cancelled) => {}
+            Stop::Watch(End::Failed(why)) => {
                 if Instant::now() >= down_since + outage_max {
                     queue.fail(&why);
                     if core.queues.close(queue) {
@@ -105,120 +118,53 @@ async fn follow(
     core: &Arc<Core>,
     queue: &Arc<Queue>,
     link: &Arc<Link>,
-    was_live: &mut bool,
-) -> Ended {
-    let range = core.keys.resource(&queue.resource);
-    let mut client = link.client().watch_client().max_decoding_message_size(ANSWER_BYTES_MAX);
-    let open = async {
-        let options = WatchOptions::new().with_range(range_end(&range));
-        let mut stream =
-            client.watch(range.clone(), Some(options)).await.map_err(Failure::from)?;
-        match stream.message().await.map_err(Failure::from)? {
-            Some(created) if created.created() && !created.canceled() => Ok(stream),
-            Some(refused) => Err(Failure::Unknown(
-                format!("etcd refused a watch: {}", refused.cancel_reason()).into(),
-            )),
-            None => Err(Failure::Unknown("etcd ended a watch".into())),
-        }
-    };
-    let opened = tokio::select! {
-        opened = timeout(CREATE_TIMEOUT, open) => opened,
-        () = link.lost() => return Ended::Failed("the connection to etcd was lost".into()),
-    };
-    let mut stream = match opened {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(failure)) => {
-            core.connection.lose(link, failure.why());
-            return Ended::Failed(Arc::clone(failure.why()));
-        }
-        Err(_) => {
-            core.connection.lose(link, "a watch was not created");
-            return Ended::Failed("etcd did not create a watch".into());
-        }
-    };
-    if let Err(failure) = list(core, queue, &range).await {
-        return Ended::Failed(Arc::clone(failure.why()));
+    progress: &mut Progress,
+) -> Stop {
+    let mut watch = core.watches.watch(link, queue);
+    if let Err(end) = watch.created().await {
+        return Stop::Watch(end);
     }
-    *was_live = true;
-    let relist = Instant::now() + RELIST_INTERVAL;
+    progress.watched = true;
     let mut deserted = None;
     loop {
-        for ghost in queue.ghosts(|entry| core.sessions.is_own(entry)) {
-            remove(core, queue, ghost);
+        if let Err(ended) = list(core, queue, &mut watch).await {
+            return ended;
         }
-        deserted = match queue.is_deserted() {
-            true => deserted.or(Some(Instant::now() + LINGER)),
-            false => None,
-        };
-        tokio::select! {
-            biased;
-            answer = stream.message() => match answer {
-                Ok(Some(answer)) if !answer.canceled() => apply(core, queue, &answer),
-                // Compacted, for one.
-                Ok(_) => return Ended::Again,
-                Err(error) => {
-                    let failure = Failure::from(error);
-                    core.connection.lose(link, failure.why());
-                    return Ended::Failed(Arc::clone(failure.why()));
+        progress.live = true;
+        let jitter = RELIST_INTERVAL.mul_f64(fastrand::f64() / 4.0);
+        let relist = Instant::now() + RELIST_INTERVAL + jitter;
+        while Instant::now() < relist {
+            for ghost in queue.ghosts() {
+                remove(core, queue, ghost);
+            }
+            deserted = match queue.is_deserted() {
+                true => deserted.or(Some(Instant::now() + LINGER)),
+                false => None,
+            };
+            tokio::select! {
+                biased;
+                end = watch.ended() => return Stop::Watch(end),
+                () = queue.stirred.notified() => {}
+                () = sleep_until(deserted.unwrap_or(relist)) => {
+                    if deserted.is_some() {
+                        return Stop::Deserted;
+                    }
                 }
-            },
-            () = link.lost() => return Ended::Failed("the connection to etcd was lost".into()),
-            () = queue.stirred.notified() => {}
-            () = sleep_until(deserted.unwrap_or(relist)) => {
-                return if deserted.is_some() { Ended::Deserted } else { Ended::Again };
             }
         }
     }
 }
 
-/// Lists the resource's keys at one revision, page by page.
-async fn list(core: &Core, queue: &Queue, range: &str) -> Result<(), Failure> {
-    let until = Instant::now() + core.settings.operation_timeout;
-    let number = queue.lists();
-    let (mut holder, mut entries) = (None, Vec::new());
-    let (mut from, mut at) = (range.as_bytes().to_vec(), 0_u64);
-    loop {
-        let options = GetOptions::new()
-            .with_range(range_end(range))
-            .with_keys_only()
-            .with_limit(PAGE_KEYS)
-            .with_revision(as_etcd(at));
-        let read = core.connection.read(vec![TxnOp::get(from, Some(options))], until).await?;
-        if at == 0 {
-            at = read.header().map(|header| revision(header.revision())).unwrap_or_default();
-        }
-        let responses = read.op_responses();
-        let Some(TxnOpResponse::Get(page)) = responses.first() else {
-            return Err(Failure::Unknown("etcd answered something else".into()));
-        };
-        for pair in page.kvs() {
-            match core.keys.part(&queue.resource, pair.key()) {
-                Part::Holder => holder = Some(revision(pair.mod_revision())),
-                Part::Entry(entry) => entries.push((entry, revision(pair.create_revision()))),
-                Part::Other => {}
-            }
-        }
-        match page.kvs().last() {
-            Some(last) if page.more() => {
-                from = last.key().to_vec();
-                from.push(0);
-            }
-            _ => break,
-        }
+async fn list(core: &Core, queue: &Queue, watch: &mut Watch) -> Result<(), Stop> {
+    tokio::select! {
+        biased;
+        end = watch.ended() => Err(Stop::Watch(end)),
+        listed = list::fill(core, queue) => listed.map_err(|failure| failed(&failure)),
     }
-    queue.listed(number, at, holder, entries);
-    Ok(())
 }
 
-fn apply(core: &Core, queue: &Queue, answer: &WatchResponse) {
-    let events = answer.events().iter().filter_map(|event| {
-        let pair = event.kv()?;
-        let part = core.keys.part(&queue.resource, pair.key());
-        Some((event.event_type() == EventType::Put, part, revision(pair.mod_revision())))
-    });
-    let events: Vec<_> = events.collect();
-    let upto = events.iter().map(|(.., at)| *at).max().unwrap_or_default();
-    queue.apply(upto, events);
+fn failed(failure: &Failure) -> Stop {
+    Stop::Watch(End::Failed(Arc::clone(failure.why())))
 }
 
 fn remove(core: &Arc<Core>, queue: &Arc<Queue>, ghost: EntryId) {

@@ -59,8 +59,8 @@ impl Place {
         self.entry = Some(entry);
     }
 
-    /// How many lists were begun. Whoever knows that his entry was put asks it
-    /// then: a later list says whether it is still there.
+    /// How many lists were begun. Note this once the put is acknowledged; any later
+    /// list is authoritative.
     pub(in super::super) fn lists_begun(&self) -> u64 {
         self.queue.state().lists_begun
     }

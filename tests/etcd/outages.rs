@@ -1,0 +1,211 @@
+//! What an outage does to many waits, and to those of one member's clients.
+
+use std::time::Duration;
+
+use etcd_client::{Txn, TxnOp};
+use leasehold::lock::{BackendError, Grant};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    Case, cases,
+    etcd::{EtcdCluster, EtcdServer, Version},
+    fixture::*,
+    proxy::Proxy,
+};
+
+/// So many resources that a watch stream for each costs etcd seconds, unless
+/// `LEASEHOLD_RESOURCES` says otherwise.
+fn many() -> usize {
+    std::env::var("LEASEHOLD_RESOURCES").ok().map_or(6_000, |count| count.parse().unwrap())
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = cases![
+        waits_of_one_process_share_a_watch_stream,
+        waits_on_many_resources_outlive_a_pause_of_etcd,
+        waits_on_many_resources_outlive_a_lost_connection_in_their_places,
+        waits_keep_their_places_when_a_follower_stands_still,
+    ];
+    cases.push(Case {
+        name: "memory_of_a_watched_resource",
+        run: |version| Box::pin(memory_of_a_watched_resource(version)),
+        measures: true,
+    });
+    cases
+}
+
+type Waits = Vec<JoinHandle<Result<Grant, BackendError>>>;
+
+/// Resources that somebody holds, written in a few transactions.
+async fn hold(server: &EtcdServer, count: usize) {
+    let mut client = server.client().await;
+    let keys: Vec<String> = (0..count).map(|n| format!("/t/r/{n}/h")).collect();
+    for part in keys.chunks(100) {
+        let puts: Vec<TxnOp> =
+            part.iter().map(|key| TxnOp::put(key.clone(), "somebody", None)).collect();
+        client.txn(Txn::new().and_then(puts)).await.unwrap();
+    }
+}
+
+/// Lets go of what [`hold`] holds.
+async fn let_go(server: &EtcdServer, count: usize) {
+    let mut client = server.client().await;
+    let keys: Vec<String> = (0..count).map(|n| format!("/t/r/{n}/h")).collect();
+    for part in keys.chunks(100) {
+        let deletes: Vec<TxnOp> =
+            part.iter().map(|key| TxnOp::delete(key.clone(), None)).collect();
+        client.txn(Txn::new().and_then(deletes)).await.unwrap();
+    }
+}
+
+/// The entries of all queues.
+async fn entries(server: &EtcdServer) -> Vec<String> {
+    let all = keys(server, "/t/r/").await;
+    all.into_iter().filter(|key| key.contains("/q/")).collect()
+}
+
+/// A wait for each of `count` held resources, some hundreds at a time, as each begins
+/// with a try; returns when all are in their queues.
+async fn wait_for_each(server: &EtcdServer, backend: &Shared, count: usize) -> Waits {
+    hold(server, count).await;
+    let mut waits = Waits::new();
+    while waits.len() < count {
+        let more = (waits.len()..count).take(300);
+        waits.extend(more.map(|n| lock(backend, &n.to_string())));
+        let give_up = Instant::now() + 3 * SOON;
+        loop {
+            if let Some(ended) = waits.iter_mut().find(|wait| wait.is_finished()) {
+                panic!("a wait ended: {:?}", ended.await);
+            }
+            let waiting = entries(server).await.len();
+            if waiting == waits.len() {
+                break;
+            }
+            assert!(Instant::now() < give_up, "{waiting} of {} wait", waits.len());
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    waits
+}
+
+/// Every wait gets its lock, within a generous time for all of them.
+async fn all_served(waits: Waits) {
+    let count = waits.len();
+    let results = timeout(3 * SOON, futures_util::future::join_all(waits)).await;
+    let results = results.expect("some still wait");
+    let failed: Vec<_> =
+        results.iter().filter_map(|r| r.as_ref().unwrap().as_ref().err()).collect();
+    assert!(failed.is_empty(), "{} of {count} waits failed, so: {:?}", failed.len(), failed[0]);
+}
+
+async fn waits_of_one_process_share_a_watch_stream(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let waits = wait_for_each(&server, &backend, 50).await;
+    let streams = server.metric("etcd_debugging_mvcc_watch_stream_total").await;
+    let watches = server.metric("etcd_debugging_mvcc_watcher_total").await;
+    assert!(watches >= 50.0, "{watches} watches");
+    assert!(streams <= 3.0, "{streams} streams for {watches} watches");
+    let_go(&server, 50).await;
+    all_served(waits).await;
+    eventually("the watches end when nobody waits", || async {
+        server.metric("etcd_debugging_mvcc_watcher_total").await < 3.0
+    })
+    .await;
+}
+
+async fn waits_on_many_resources_outlive_a_pause_of_etcd(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let waits = wait_for_each(&server, &backend, many()).await;
+    server.pause();
+    sleep(Duration::from_millis(2_300)).await;
+    server.resume();
+    let_go(&server, many()).await;
+    all_served(waits).await;
+}
+
+async fn waits_on_many_resources_outlive_a_lost_connection_in_their_places(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let backend = open(&proxy.address).await;
+    let waits = wait_for_each(&server, &backend, many()).await;
+    let before = entries(&server).await;
+    proxy.refuse(true);
+    proxy.cut();
+    sleep(Duration::from_millis(1_000)).await;
+    proxy.refuse(false);
+    // Longer than a session lives that nobody keeps alive.
+    sleep(Duration::from_secs(4)).await;
+    assert!(entries(&server).await == before, "places were lost");
+    let_go(&server, many()).await;
+    all_served(waits).await;
+}
+
+async fn waits_keep_their_places_when_a_follower_stands_still(version: Version) {
+    let cluster = EtcdCluster::start(version, 3, false).await;
+    let leader = cluster.leader().await;
+    let follower = (leader + 1) % 3;
+    let mut proxies = Vec::new();
+    for (n, member) in cluster.members.iter().enumerate() {
+        let proxy = Proxy::start(&member.url).await;
+        proxy.refuse(n != follower);
+        proxies.push(proxy);
+    }
+    let endpoints: Vec<&str> = proxies.iter().map(|proxy| proxy.address.as_str()).collect();
+    let endpoints = endpoints.join(",");
+    let server = &cluster.members[leader];
+    let other = open(&server.url).await;
+    let mut held = try_lock(&other, "r").await.unwrap();
+    let (mut clients, mut waits) = (Vec::new(), Vec::new());
+    for n in 0..4 {
+        // Connected to the follower, with all three to choose from later.
+        let client = open(&endpoints).await;
+        waits.push(lock(&client, "r"));
+        clients.push(client);
+        queued(server, "r", n + 1).await;
+        // Their keep-alives are not sent at the same time.
+        sleep(Duration::from_millis(270)).await;
+    }
+    // Of a process that notices nothing, behind the others.
+    waits.push(lock(&other, "r"));
+    queued(server, "r", 5).await;
+    proxies.iter().for_each(|proxy| proxy.refuse(false));
+    let before = entries(server).await;
+    cluster.members[follower].pause();
+    // Longer than a session lives that nobody keeps alive.
+    sleep(Duration::from_secs(6)).await;
+    let after = entries(server).await;
+    cluster.members[follower].resume();
+    assert_eq!(after, before, "places were lost");
+    for wait in waits {
+        unlock(&other, "r", &held).await.unwrap();
+        let next = soon(wait).await;
+        assert!(token(&next) > token(&held));
+        held = next;
+    }
+}
+
+/// What one more waited-for resource costs etcd; to be read, not asserted.
+async fn memory_of_a_watched_resource(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let first = wait_for_each(&server, &backend, 100).await;
+    first.iter().for_each(JoinHandle::abort);
+    sleep(Duration::from_secs(2)).await;
+    let before = server.memory_bytes();
+    let waits = wait_for_each(&server, &backend, many()).await;
+    sleep(Duration::from_secs(5)).await;
+    let grown = server.memory_bytes().saturating_sub(before);
+    eprintln!(
+        "{}: {} waited-for resources: {} MiB, {} bytes each",
+        version.name(),
+        many(),
+        grown >> 20,
+        grown / many() as u64
+    );
+    waits.iter().for_each(JoinHandle::abort);
+}
