@@ -1,7 +1,13 @@
 //! Renewals, and the leases that grants live under: after a renewal by another
 //! process, after an election, after a restored snapshot, and many at once.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use etcd_client::KeyValue;
 use futures_util::future::join_all;
@@ -16,7 +22,7 @@ use crate::{
 };
 
 pub(crate) fn cases() -> Vec<Case> {
-    cases![
+    let mut cases = cases![
         a_lease_that_another_process_replaced_is_not_reused,
         an_unlock_after_a_restore_spares_the_grant_at_the_same_revision,
         an_undo_after_a_restore_spares_the_grant_at_the_same_revision,
@@ -27,7 +33,26 @@ pub(crate) fn cases() -> Vec<Case> {
         a_renewal_survives_a_reconnect_when_the_quota_is_exceeded,
         a_grant_of_another_process_is_renewed_when_the_quota_is_exceeded,
         thousands_of_renewals_at_once_over_a_follower_all_succeed,
-    ]
+        an_outage_of_half_the_ttl_loses_no_grant,
+    ];
+    cases.extend([
+        Case {
+            name: "renewals_on_one_member",
+            run: |version| Box::pin(renewals(version, 1, 0)),
+            measures: true,
+        },
+        Case {
+            name: "renewals_over_a_follower",
+            run: |version| Box::pin(renewals(version, 3, 0)),
+            measures: true,
+        },
+        Case {
+            name: "renewals_around_an_outage",
+            run: |version| Box::pin(renewals(version, 1, 15)),
+            measures: true,
+        },
+    ]);
+    cases
 }
 
 /// The holder's key of a resource.
@@ -117,12 +142,11 @@ async fn an_undo_after_a_restore_spares_the_grant_at_the_same_revision(version: 
     unlock(&b, "r", &after).await.unwrap();
 }
 
-/// A cluster whose leader is paused, and a backend that uses the other members.
+/// A cluster whose leader is paused.
 struct Cluster {
     members: EtcdCluster,
     leader: usize,
     leader_id: u64,
-    backend: Shared,
 }
 
 impl Cluster {
@@ -131,10 +155,15 @@ impl Cluster {
         let leader = members.leader().await;
         let status = members.members[leader].client().await.status().await.unwrap();
         let leader_id = status.leader();
-        let others = members.members.iter().enumerate().filter(|(n, _)| *n != leader);
+        Self { members, leader, leader_id }
+    }
+
+    /// A backend that does not use the leader.
+    async fn open(&self) -> Shared {
+        let members = self.members.members.iter().enumerate();
+        let others = members.filter(|(n, _)| *n != self.leader);
         let others: Vec<_> = others.map(|(_, member)| member.url.as_str()).collect();
-        let backend = open(&others.join(",")).await;
-        Self { members, leader, leader_id, backend }
+        open(&others.join(",")).await
     }
 
     fn first_leader(&self) -> &EtcdServer {
@@ -172,18 +201,29 @@ async fn assert_held(server: &EtcdServer, names: &[String], by: Instant) {
 /// revokes them when it comes back, so nothing may be granted under them.
 async fn a_returning_leader_ends_no_grant_under_a_kept_lease(version: Version) {
     let cluster = Cluster::start(version).await;
-    let backend = &cluster.backend;
-    let (names, ttl) = (names(60), Duration::from_secs(8));
-    let grants = lock_all(backend, &names, ttl).await;
-    let ends = names.iter().zip(&grants).map(|(name, grant)| unlock(backend, name, grant));
-    join_all(ends).await.into_iter().for_each(|ended| ended.unwrap());
+    let (names, ttl) = (names(30), Duration::from_secs(8));
+    // The first write of a process shows it the term; so each process makes one.
+    let mut backends = Vec::new();
+    for _ in &names {
+        backends.push(cluster.open().await);
+    }
+    let lock_each = async || {
+        join_all(names.iter().zip(&backends).map(|(name, backend)| async move {
+            backend.try_lock(&attempt(name, ttl), until()).await.unwrap()
+        }))
+        .await
+    };
+    let grants = lock_each().await;
+    for ((name, backend), grant) in names.iter().zip(&backends).zip(&grants) {
+        unlock(backend, name, grant).await.unwrap();
+    }
     let unlocked = Instant::now();
     // The leases are kept fresh for 2 s, then alive: again after 5 s.
     sleep_until(unlocked + Duration::from_millis(2_300)).await;
     cluster.first_leader().pause();
     cluster.elected().await;
     sleep_until(unlocked + Duration::from_millis(6_000)).await;
-    let grants = lock_all(backend, &names, ttl).await;
+    let grants = lock_each().await;
     // By the first leader's count the leases end 9 s after it was last asked.
     sleep_until(unlocked + Duration::from_millis(11_500)).await;
     cluster.first_leader().resume();
@@ -196,14 +236,15 @@ async fn a_returning_leader_ends_no_grant_under_a_kept_lease(version: Version) {
 /// successor.
 async fn a_returning_leader_ends_no_renewed_grant(version: Version) {
     let cluster = Cluster::start(version).await;
+    let backend = cluster.open().await;
     let (names, ttl) = (names(60), Duration::from_secs(8));
-    let grants = lock_all(&cluster.backend, &names, ttl).await;
+    let grants = lock_all(&backend, &names, ttl).await;
     let (pausing, paused) = tokio::sync::watch::channel(false);
     let renewals: Vec<_> = names
         .iter()
         .zip(&grants)
         .map(|(name, grant)| {
-            let (backend, paused) = (Shared::clone(&cluster.backend), paused.clone());
+            let (backend, paused) = (Shared::clone(&backend), paused.clone());
             let (name, lock_id) = (name.clone(), grant.lock_id.clone());
             tokio::spawn(async move {
                 // The last of them is under way when the leader stops.
@@ -360,4 +401,137 @@ async fn thousands_of_renewals_at_once_over_a_follower_all_succeed(version: Vers
     let failed = join_all(renewals).await.into_iter().filter(Result::is_err).count();
     assert_eq!(failed, 0, "of {} renewals", names.len());
     assert_eq!(proxy.connections(), connections, "the connection was given up");
+}
+
+/// Trap 35: grants that are held by an app that renews them each third of the TTL, and
+/// once more soon if that fails.
+struct Holders {
+    renewed: AtomicU64,
+    failed: AtomicU64,
+    lost: AtomicU64,
+    /// The shortest time, in ms, for which a grant still lived when it was renewed.
+    left_ms: AtomicU64,
+}
+
+impl Holders {
+    /// Acquires a resource, and renews it until `end`.
+    async fn hold(self: Arc<Self>, backend: Shared, name: String, ttl: Duration, end: Instant) {
+        let grant = loop {
+            if let Ok(grant) = backend.try_lock(&attempt(&name, ttl), until()).await {
+                break grant;
+            }
+        };
+        let mut ends = grant.since + grant.ttl;
+        let mut next = grant.since + ttl / 3;
+        loop {
+            sleep_until(next).await;
+            if Instant::now() >= end {
+                return;
+            }
+            match renew(&backend, &name, &grant.lock_id, ttl).await {
+                Ok(renewed) => {
+                    let left = ends.saturating_duration_since(Instant::now());
+                    self.left_ms.fetch_min(left.as_millis() as u64, Ordering::Relaxed);
+                    self.renewed.fetch_add(1, Ordering::Relaxed);
+                    ends = renewed.since + renewed.ttl;
+                    next = renewed.since + ttl / 3;
+                }
+                Err(error) => {
+                    self.failed.fetch_add(1, Ordering::Relaxed);
+                    if Instant::now() >= ends || matches!(error, BackendError::NotHeld { .. }) {
+                        self.lost.fetch_add(1, Ordering::Relaxed);
+                        return;
+                    }
+                    next = Instant::now() + ttl / 60;
+                }
+            }
+        }
+    }
+
+    fn start(
+        backend: &Shared,
+        names: Vec<String>,
+        ttl: Duration,
+        end: Instant,
+    ) -> (Arc<Self>, Vec<tokio::task::JoinHandle<()>>) {
+        let holders = Arc::new(Self {
+            renewed: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            left_ms: AtomicU64::new(u64::MAX),
+        });
+        let hold =
+            |name| tokio::spawn(Arc::clone(&holders).hold(backend.clone(), name, ttl, end));
+        let tasks = names.into_iter().map(hold).collect();
+        (holders, tasks)
+    }
+
+    fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+async fn an_outage_of_half_the_ttl_loses_no_grant(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let backend = open(&proxy.address).await;
+    let (ttl, start) = (Duration::from_secs(8), Instant::now());
+    let end = start + Duration::from_secs(16);
+    let (holders, tasks) = Holders::start(&backend, names(2_000), ttl, end);
+    sleep_until(start + Duration::from_secs(6)).await;
+    proxy.swallow_replies(true);
+    sleep_until(start + Duration::from_secs(8)).await;
+    proxy.refuse(true);
+    proxy.cut();
+    proxy.swallow_replies(false);
+    sleep_until(start + Duration::from_secs(9)).await;
+    proxy.refuse(false);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(holders.lost(), 0, "of 2,000 grants");
+    assert!(holders.renewed.load(Ordering::Relaxed) >= 4_000);
+}
+
+/// How many grants of 30 s one process can hold: as many as `LEASEHOLD_LOCKS` says,
+/// renewed for 90 s each third of their TTL, with an outage of `outage_s` in between.
+async fn renewals(version: Version, members: usize, outage_s: u64) {
+    let count =
+        std::env::var("LEASEHOLD_LOCKS").map_or(100_000, |count| count.parse().unwrap());
+    let cluster = EtcdCluster::start(version, members, false).await;
+    let used = (cluster.leader().await + members - 1) % members;
+    let proxy = Proxy::start(&cluster.members[used].url).await;
+    let address =
+        if outage_s > 0 { proxy.address.clone() } else { cluster.members[used].url.clone() };
+    let backend = open(&address).await;
+    let start = Instant::now();
+    let end = start + Duration::from_secs(120);
+    let (holders, tasks) = Holders::start(&backend, names(count), TTL, end);
+    let mut before = 0;
+    for second in 1..=12 {
+        sleep_until(start + Duration::from_secs(second * 10)).await;
+        let renewed = holders.renewed.load(Ordering::Relaxed);
+        eprintln!(
+            "{}: {members} members, {count} locks, {} s: {} held, {}/s renewed, {} errors, {} lost, \
+             {} ms left at least",
+            version.name(),
+            second * 10,
+            keys(&cluster.members[used], "/t/r/").await.len(),
+            (renewed - before) / 10,
+            holders.failed.load(Ordering::Relaxed),
+            holders.lost(),
+            holders.left_ms.load(Ordering::Relaxed),
+        );
+        before = renewed;
+        if second == 6 && outage_s > 0 {
+            proxy.refuse(true);
+            proxy.cut();
+            sleep(Duration::from_secs(outage_s)).await;
+            proxy.refuse(false);
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(holders.lost(), 0);
 }

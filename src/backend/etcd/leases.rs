@@ -38,6 +38,8 @@ const CHORES_INTERVAL: Duration = Duration::from_millis(200);
 /// How long closing may take to give leases back.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 const CLOSE_POLL: Duration = Duration::from_millis(10);
+/// Idle leases are kept alive after all that holds something and is needed earlier.
+const UNHURRIED: Duration = Duration::from_secs(60);
 /// How long one lease is tried to be revoked; then its TTL ends it.
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -238,7 +240,7 @@ impl Leases {
                 let leases = Arc::clone(&self);
                 background.spawn(async move {
                     let until = Instant::now() + CLOSE_TIMEOUT;
-                    match leases.keeper.keep_alive(id, until, until).await {
+                    match leases.keeper.keep_alive(id, until + UNHURRIED, until).await {
                         Ok(kept) => leases.pool().refreshed(id, kept.sent),
                         Err(KeepError::Dead) => leases.pool().died(id),
                         Err(KeepError::Failed(_)) => {}

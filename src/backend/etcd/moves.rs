@@ -28,8 +28,10 @@ use crate::lock::{LockId, Renewed, ResourceId};
 pub(super) const MOVING_MAX: usize = 16;
 /// How many grants are chosen at a time.
 const CHOSEN_MAX: usize = 4_096;
+/// Before another try when all grants were in use.
+const IN_USE_DELAY: Duration = Duration::from_millis(50);
 /// Before another try when nothing could be moved.
-const RETRY_DELAY: Duration = Duration::from_millis(200);
+const FAILED_DELAY: Duration = Duration::from_secs(1);
 
 /// A grant's key, as it was read.
 pub(super) struct Held<'a> {
@@ -73,6 +75,16 @@ pub(super) struct Unsettled {
     grant: LocalGrant,
 }
 
+/// What became of a move in the background.
+enum Tried {
+    /// The grant was moved, or has ended, or is not this process's any more.
+    Done,
+    /// Somebody else has its turn, and perhaps moves it.
+    InUse,
+    /// It is still to be moved.
+    Failed,
+}
+
 /// Moves grants whenever the term has changed.
 pub(super) async fn keep(core: Arc<Core>) {
     loop {
@@ -92,52 +104,66 @@ impl Core {
             let mut chosen = chosen.into_iter();
             let mut moving: FuturesUnordered<_> =
                 chosen.by_ref().take(MOVING_MAX).map(|grant| self.move_one(grant)).collect();
-            let mut done = 0;
-            while let Some(moved) = moving.next().await {
-                done += usize::from(moved);
-                moving.extend(chosen.next().map(|grant| self.move_one(grant)));
+            let (mut done, mut failed) = (0, 0);
+            while let Some(tried) = moving.next().await {
+                match tried {
+                    Tried::Done => done += 1,
+                    Tried::Failed => failed += 1,
+                    Tried::InUse => {}
+                }
+                // If nothing can be moved (the quota is exceeded, say), the rest waits.
+                if done > 0 || failed < MOVING_MAX {
+                    moving.extend(chosen.next().map(|grant| self.move_one(grant)));
+                }
             }
             if done == 0 {
-                sleep(RETRY_DELAY).await;
+                sleep(if failed > 0 { FAILED_DELAY } else { IN_USE_DELAY }).await;
             }
         }
     }
 
-    /// Moves one, unless it is in use; `false` if it is still to be moved.
-    async fn move_one(&self, grant: ToMove) -> bool {
-        let Some(_turn) = self.turns.try_take(&grant.resource) else { return false };
+    /// Moves one, unless it is in use.
+    async fn move_one(&self, grant: ToMove) -> Tried {
+        let Some(_turn) = self.turns.try_take(&grant.resource) else { return Tried::InUse };
         let until = self.step_until();
         let mut unsettled: Option<Box<Unsettled>> = None;
         loop {
             let Some(known) = self.grants.named(&grant.resource, &grant.lock_id) else {
-                return true;
+                return Tried::Done;
             };
             let Ok(pair) = self.holder(&grant.resource, until).await else {
-                return unsettled
-                    .is_some_and(|_| self.lose_track(&grant.resource, known.token));
+                if unsettled.is_some() {
+                    self.lose_track(&grant.resource, known.token);
+                }
+                return Tried::Failed;
             };
             let Some(held) = Held::of(&grant.resource, pair.as_ref(), &grant.lock_id) else {
                 self.ended_elsewhere(&grant.resource, known.token);
-                return true;
+                return Tried::Done;
             };
-            if unsettled.is_some_and(|unsettled| self.settled(&held, &unsettled).is_some())
+            if unsettled.as_deref().is_some_and(|lost| self.settled(&held, lost).is_some())
                 || self.known(&held).is_none()
             {
-                return true;
+                return Tried::Done;
             }
             match self.move_soon(&held, until).await {
-                Ok(Moved::To(_)) => return true,
+                Ok(Moved::To(_)) => return Tried::Done,
                 Ok(Moved::Changed) => unsettled = None,
                 Err(NotMoved::Unknown(lost)) => unsettled = Some(lost),
-                Err(NotMoved::Not(_)) => return false,
+                Err(NotMoved::Not(_)) => {
+                    if unsettled.is_some() {
+                        self.lose_track(&grant.resource, known.token);
+                    }
+                    return Tried::Failed;
+                }
             }
         }
     }
 
     /// It is not known under which of two leases a grant is, or will be: the next
     /// renewal finds out.
-    pub(super) fn lose_track(&self, resource: &ResourceId, token: u64) -> bool {
-        self.grants.remove(resource, token).is_some()
+    pub(super) fn lose_track(&self, resource: &ResourceId, token: u64) {
+        self.grants.remove(resource, token);
     }
 
     /// Moves a grant to a lease of the same TTL, when it is its turn among those that

@@ -56,14 +56,14 @@ impl Lease {
         now + SLACK_MIN <= self.fresh_until()
     }
 
-    /// Until when it certainly lives, unless somebody revokes it.
-    pub(super) fn ends(&self) -> Instant {
-        self.refreshed + Duration::from_secs(self.ttl_s)
-    }
-
     /// The TTL of a grant under it.
     pub(super) fn grant_ttl(&self) -> Duration {
         Duration::from_secs(self.ttl_s).saturating_sub(SLACK)
+    }
+
+    /// Until when it certainly lives, unless somebody revokes it.
+    pub(super) fn ends(&self) -> Instant {
+        self.refreshed + Duration::from_secs(self.ttl_s)
     }
 }
 

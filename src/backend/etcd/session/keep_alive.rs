@@ -94,6 +94,7 @@ async fn ask(
             let answer = open.answers.message().await?;
             let answer =
                 answer.ok_or_else(|| Failure::Unknown("the keep-alive stream ended".into()))?;
+            link.note(&answer);
             (open, if answer.ttl() > 0 { Kept::Alive } else { Kept::Dead })
         }
         // Opening sends the first one.
