@@ -39,6 +39,8 @@ pub(super) enum Obsolete {
     Late,
     /// Its lease is no longer fresh enough.
     Stale,
+    /// etcd has no space left for it.
+    OutOfSpace,
 }
 
 /// How much may be sent at a time.

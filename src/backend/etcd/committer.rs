@@ -22,7 +22,7 @@ use super::{
     background::Background,
     batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
     connection::Connection,
-    failure::Failure,
+    failure::{Failure, no_space},
     op::{Op, OpError, Reply},
 };
 use crate::lock::ResourceId;
@@ -85,6 +85,8 @@ impl Item for Pending {
             now >= lease.fresh_until() || lease.era != self.connection.era()
         }) {
             Some(Obsolete::Stale)
+        } else if self.connection.is_out_of_space(now) && self.op.puts() {
+            Some(Obsolete::OutOfSpace)
         } else {
             None
         }
@@ -289,6 +291,10 @@ impl Committer {
                 self.mark_unsent(&batch);
                 (Verdict::Refused(*refusal), OpError::Refused(*refusal, Arc::clone(why)))
             }
+            // Of all its writes, for they are applied together or not at all.
+            Failure::OutOfSpace(why) => {
+                (Verdict::Answered, OpError::OutOfSpace(Arc::clone(why)))
+            }
             Failure::Unknown(why) => (Verdict::Answered, OpError::Unknown(Arc::clone(why))),
         };
         let items = self.batcher().done(batch, verdict);
@@ -302,6 +308,7 @@ impl Committer {
             let error = match why {
                 Obsolete::Stale => OpError::Stale,
                 Obsolete::Late => OpError::NotSent(self.hindrance()),
+                Obsolete::OutOfSpace => OpError::NotSent(no_space()),
                 Obsolete::Abandoned => continue,
             };
             let _ = item.answer.send(Err(error));

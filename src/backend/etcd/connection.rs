@@ -30,6 +30,11 @@ use super::{
 
 /// How long one request may go unanswered before the connection counts as lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long nothing that needs space is sent after etcd had none: each such request
+/// costs it a raft entry, and keeps the deletes of its batch from being carried out.
+const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// It is logged again only after it had space for so long.
+const NO_SPACE_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(20);
 const RETRY_DELAY_MAX: Duration = Duration::from_millis(400);
 
@@ -43,6 +48,8 @@ pub(super) struct Connection {
     connecting: tokio::sync::Mutex<()>,
     generation: AtomicU64,
     era: Arc<AtomicU64>,
+    /// When etcd last had no space left.
+    out_of_space: Mutex<Option<Instant>>,
 }
 
 /// One connection that was up.
@@ -89,6 +96,7 @@ impl Connection {
             connecting: tokio::sync::Mutex::default(),
             generation: AtomicU64::new(0),
             era: Arc::default(),
+            out_of_space: Mutex::default(),
         }
     }
 
@@ -162,6 +170,9 @@ impl Connection {
                 return Err(Failure::Unknown("etcd did not answer in time".into()));
             }
         };
+        if let Err(Failure::OutOfSpace(why)) = &result {
+            self.note_no_space(why);
+        }
         if let Err(failure) = &result {
             let by_etcd = failure.why().contains("etcdserver:");
             // A member that lacks a leader may be cut off from the others.
@@ -170,6 +181,20 @@ impl Connection {
             }
         }
         result
+    }
+
+    /// Whether etcd had no space left a moment ago.
+    pub(super) fn is_out_of_space(&self, now: Instant) -> bool {
+        let since = *self.out_of_space.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| now < since + NO_SPACE_PAUSE)
+    }
+
+    fn note_no_space(&self, why: &str) {
+        let now = Instant::now();
+        let mut since = self.out_of_space.lock().unwrap_or_else(PoisonError::into_inner);
+        if since.replace(now).is_none_or(|before| now >= before + NO_SPACE_WARNING_INTERVAL) {
+            warn!(why, "etcd takes no new locks");
+        }
     }
 
     /// Reads at one revision, linearizably, as often as it takes until `until`.

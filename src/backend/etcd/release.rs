@@ -121,7 +121,7 @@ impl Core {
                         _ => return Err(BackendError::NotHeld { held: there.is_some() }),
                     }
                 }
-                Err(OpError::Unknown(why)) => {
+                Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
                     may_have_happened = true;
                     if Instant::now() >= until {
                         return Err(BackendError::Unknown(why));
@@ -195,7 +195,9 @@ impl Core {
                     self.deleted(resource, token, expected.lease(&reply));
                     return Ok(());
                 }
-                Err(error) if !matches!(error, OpError::Unknown(_)) => {
+                Err(error)
+                    if !matches!(error, OpError::Unknown(_) | OpError::OutOfSpace(_)) =>
+                {
                     return Err(BackendError::Unknown(error.why()));
                 }
                 // Changed, or unknown: look again.

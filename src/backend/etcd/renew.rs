@@ -70,7 +70,7 @@ impl Core {
                     Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
                 }
             }
-            let lease = self.leases.take(asked_s, until).await;
+            let lease = self.leases.take_another(asked_s, until).await;
             let lease =
                 lease.map_err(|failure| known(failure.unavailable(), &may_have_happened))?;
             let asked = Instant::now();
@@ -85,7 +85,7 @@ impl Core {
                     return Ok(Renewed { ttl: lease.grant_ttl(), since: reply.sent });
                 }
                 Ok(_) => self.leases.give(lease),
-                Err(OpError::Unknown(why)) => {
+                Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
                     if Instant::now() >= until {
                         return Err(BackendError::Unknown(why));
                     }
