@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_write_that_exceeds_the_space_leaves_nothing_locked,
         without_space_locks_end_and_tries_name_the_cause,
         locks_of_any_ttl_share_a_bounded_number_of_leases,
+        long_names_fit_into_small_requests,
     ]
 }
 
@@ -207,4 +208,36 @@ async fn locks_of_any_ttl_share_a_bounded_number_of_leases(version: Version) {
     assert!(leases < 500, "{leases} leases after 2,000 locks");
     backend.close().await;
     assert_eq!(server.leases().await, 0);
+}
+
+/// A batch that is too large is split, and a lock that is too large by itself says
+/// so; the connection lives on.
+async fn long_names_fit_into_small_requests(version: Version) {
+    let server = EtcdServer::start_with(version, &["--max-request-bytes", "16384"]).await;
+    let backend = open(&server.url).await;
+    // Three times as long when it is written as a key.
+    let long = |n: usize| format!("{n:04}{}", "/".repeat(1_020));
+    let held = try_lock(&backend, "held").await.unwrap();
+    let wait = lock(&backend, "held");
+    queued(&server, "held", 1).await;
+    let place = keys(&server, "/t/r/held/q/").await;
+    let tries = (0..300).map(|n| {
+        let backend = Arc::clone(&backend);
+        tokio::spawn(async move { try_lock(&backend, &long(n)).await })
+    });
+    for tried in tries.collect::<Vec<_>>() {
+        tried.await.unwrap().unwrap();
+    }
+    assert_eq!(keys(&server, "/t/r/held/q/").await, place, "the waiter kept its place");
+    unlock(&backend, "held", &held).await.unwrap();
+    soon(wait).await;
+
+    let server = EtcdServer::start_with(version, &["--max-request-bytes", "4096"]).await;
+    let backend = open(&server.url).await;
+    let short = try_lock(&backend, "short").await.unwrap();
+    let BackendError::Unavailable(why) = try_lock(&backend, &long(0)).await.unwrap_err() else {
+        panic!("not known to have changed nothing")
+    };
+    assert!(why.contains("--max-request-bytes"), "{why}");
+    unlock(&backend, "short", &short).await.unwrap();
 }

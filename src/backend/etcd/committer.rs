@@ -27,8 +27,9 @@ use super::{
 };
 use crate::lock::ResourceId;
 
-/// Half of what etcd takes in one request by default (1.5 MiB).
-const BATCH_BYTES_MAX: usize = 768 * 1024;
+/// Half of what etcd reads of any request (512 KiB more than its
+/// `--max-request-bytes`), so that it is always etcd that refuses one, and says so.
+const BATCH_BYTES_MAX: usize = 256 * 1024;
 /// How often those who are about to commit something are let first.
 const GATHER_ROUNDS_MAX: usize = 16;
 /// As many as there may be callers and waiters.
