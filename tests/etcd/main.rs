@@ -18,6 +18,7 @@ mod differential;
 mod faults;
 mod figures;
 mod fixture;
+mod limits;
 #[path = "../sim/model.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]
 mod model;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
             .chain(outages::cases())
             .chain(security::cases())
             .chain(stale::cases())
+            .chain(limits::cases())
             .chain(figures::cases());
         for case in cases {
             let name = format!("{}::{}", version.name(), case.name);

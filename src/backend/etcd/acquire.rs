@@ -92,18 +92,21 @@ impl Core {
             let asked = Instant::now();
             let reply = match self.commit(self.try_op(attempt, free, &lease, until)).await {
                 Ok(reply) => reply,
-                Err(OpError::Unknown(why)) => {
+                Err(error @ (OpError::Unknown(_) | OpError::OutOfSpace(_))) => {
                     match Box::pin(self.resolve(attempt, &lease, until)).await {
                         Ok(Resolved::Made(token)) => {
                             return self.granted(attempt, lease, token, asked);
                         }
-                        Ok(Resolved::Undone) if Instant::now() < until => continue,
-                        Ok(Resolved::Undone) => {
-                            return Err(BackendError::Unavailable(why).into());
+                        Ok(Resolved::Undone)
+                            if error.is_passing() && Instant::now() < until =>
+                        {
+                            continue;
                         }
+                        Ok(Resolved::Undone) => return Err(unavailable(error.why())),
                         Err(_) => {
                             let loose = vec![Loose::Lease(lease.id)];
-                            return Err(Ended { error: BackendError::Unknown(why), loose });
+                            let error = BackendError::Unknown(error.why());
+                            return Err(Ended { error, loose });
                         }
                     }
                 }

@@ -162,7 +162,11 @@ impl Core {
             .when([Compare::create_revision(key.clone(), CompareOp::Less, 0)])
             .and_then([TxnOp::put(key, "", None)]);
         let mut client = link.client().kv_client();
-        self.connection.answer(&link, until, Box::pin(client.txn(txn))).await.map(|_| ())
+        match self.connection.answer(&link, until, Box::pin(client.txn(txn))).await {
+            // What is held can still be renewed and released.
+            Ok(_) | Err(Failure::OutOfSpace(_)) => Ok(()),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn open_error(&self, failure: Failure, with_user: bool) -> OpenError {
@@ -177,7 +181,7 @@ impl Core {
                     ),
                 )])
             }
-            Failure::Refused(Refusal::Credentials, why) if with_user => {
+            Failure::Refused(Refusal::Credentials | Refusal::Login, why) if with_user => {
                 OpenError::Refused(vec![
                     Violation::new(
                         "username",

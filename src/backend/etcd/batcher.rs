@@ -39,6 +39,8 @@ pub(super) enum Obsolete {
     Late,
     /// Its lease is no longer fresh enough.
     Stale,
+    /// etcd has no space left for it.
+    OutOfSpace,
 }
 
 /// How much may be sent at a time.
@@ -46,7 +48,7 @@ pub(super) enum Obsolete {
 pub(super) struct Limits {
     /// Items a batch; halved when the server refuses that many.
     pub(super) items_max: usize,
-    /// Bytes a batch.
+    /// Bytes a batch; halved when the server refuses that many.
     pub(super) bytes_max: usize,
     /// Items waiting.
     pub(super) waiting_max: usize,
@@ -147,6 +149,11 @@ impl<T: Item> Batcher<T> {
             Verdict::Refused(_) if !several => return batch.items,
             Verdict::Refused(Refusal::TooManyOps) => {
                 self.limits.items_max = (batch.items.len() / 2).max(1);
+                false
+            }
+            Verdict::Refused(Refusal::TooLarge) => {
+                let bytes: usize = batch.items.iter().map(Item::size_bytes).sum();
+                self.limits.bytes_max = bytes / 2;
                 false
             }
             Verdict::Refused(_) => true,

@@ -22,13 +22,14 @@ use super::{
     background::Background,
     batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
     connection::Connection,
-    failure::Failure,
+    failure::{Failure, no_space},
     op::{Op, OpError, Reply},
 };
 use crate::lock::ResourceId;
 
-/// Half of what etcd takes in one request by default (1.5 MiB).
-const BATCH_BYTES_MAX: usize = 768 * 1024;
+/// Half of what etcd reads of any request (512 KiB more than its
+/// `--max-request-bytes`), so that it is always etcd that refuses one, and says so.
+const BATCH_BYTES_MAX: usize = 256 * 1024;
 /// How often those who are about to commit something are let first.
 const GATHER_ROUNDS_MAX: usize = 16;
 /// As many as there may be callers and waiters.
@@ -85,6 +86,8 @@ impl Item for Pending {
             now >= lease.fresh_until() || lease.era != self.connection.era()
         }) {
             Some(Obsolete::Stale)
+        } else if self.connection.is_out_of_space(now) && self.op.puts() {
+            Some(Obsolete::OutOfSpace)
         } else {
             None
         }
@@ -286,6 +289,10 @@ impl Committer {
                 self.mark_unsent(&batch);
                 (Verdict::Refused(*refusal), OpError::Refused(*refusal, Arc::clone(why)))
             }
+            // Of all its writes, for they are applied together or not at all.
+            Failure::OutOfSpace(why) => {
+                (Verdict::Answered, OpError::OutOfSpace(Arc::clone(why)))
+            }
             Failure::Unknown(why) => (Verdict::Answered, OpError::Unknown(Arc::clone(why))),
         };
         let items = self.batcher().done(batch, verdict);
@@ -299,6 +306,7 @@ impl Committer {
             let error = match why {
                 Obsolete::Stale => OpError::Stale,
                 Obsolete::Late => OpError::NotSent(self.hindrance()),
+                Obsolete::OutOfSpace => OpError::NotSent(no_space()),
                 Obsolete::Abandoned => continue,
             };
             let _ = item.answer.send(Err(error));

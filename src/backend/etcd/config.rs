@@ -4,6 +4,7 @@ use std::fmt;
 
 use etcd_client::{Certificate, Identity, TlsOptions};
 
+use super::keys::is_prefix;
 use crate::properties::Properties;
 
 /// How many operations etcd takes in one transaction unless told otherwise
@@ -30,6 +31,13 @@ impl Config {
     pub(super) fn read(properties: &mut Properties) -> Self {
         let endpoints = properties.required("endpoints");
         let key_prefix = properties.text("keyPrefixPath").unwrap_or_default();
+        if !is_prefix(&key_prefix) {
+            properties.refuse(
+                "keyPrefixPath",
+                "has a part \"r\" between slashes, under which stores with a shorter prefix keep \
+                 their keys; choose another name",
+            );
+        }
         let tls_enabled = properties.flag("tlsEnable", false);
         let (ca, cert, key) =
             (properties.text("ca"), properties.text("cert"), properties.text("key"));
@@ -210,6 +218,17 @@ mod tests {
             let config = Config::read(&mut properties);
             let told = format!("{config:?} {:?}", properties.finish().unwrap_err());
             assert!(!told.contains("hunter2"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_within_the_keys_of_another_is_refused() {
+        let with = |prefix| read(&[("endpoints", "a:1"), ("keyPrefixPath", prefix)]).1;
+        for bad in ["r", "/locks/r", "/locks/r/", "/locks/r/orders/q", "r/x"] {
+            assert_eq!(with(bad), ["keyPrefixPath"], "{bad:?}");
+        }
+        for good in ["", "/", "/locks", "/locks/rr", "/locks/R/x", "/locks/s"] {
+            assert!(with(good).is_empty(), "{good:?}");
         }
     }
 

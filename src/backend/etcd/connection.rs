@@ -32,6 +32,11 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// The same with a single endpoint: a new connection leads to the same server, so it
 /// helps only if the old one is broken, and costs much if the server is merely slow.
 const SILENCE_MAX_ALONE: Duration = Duration::from_secs(3);
+/// How long nothing that needs space is sent after etcd had none: each such request
+/// costs it a raft entry, and keeps the deletes of its batch from being carried out.
+const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// It is logged again only after it had space for so long.
+const NO_SPACE_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(20);
 const RETRY_DELAY_MAX: Duration = Duration::from_millis(400);
 
@@ -45,6 +50,8 @@ pub(super) struct Connection {
     connecting: tokio::sync::Mutex<()>,
     generation: AtomicU64,
     terms: Arc<Terms>,
+    /// When etcd last had no space left.
+    out_of_space: Mutex<Option<Instant>>,
 }
 
 /// When a lease was granted.
@@ -112,6 +119,7 @@ impl Connection {
             connecting: tokio::sync::Mutex::default(),
             generation: AtomicU64::new(0),
             terms: Arc::default(),
+            out_of_space: Mutex::default(),
         }
     }
 
@@ -195,6 +203,9 @@ impl Connection {
     /// A request or a stream failed: the connection is lost, unless etcd itself
     /// said so over it.
     pub(super) fn failed(&self, link: &Link, failure: &Failure) {
+        if let Failure::OutOfSpace(why) = failure {
+            self.note_no_space(why);
+        }
         let by_etcd = failure.why().contains("etcdserver:");
         // A member that lacks a leader may be cut off from the others.
         if failure.is_passing() && (!by_etcd || self.has_others()) {
@@ -226,6 +237,20 @@ impl Connection {
                 }
                 Err(_) => sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await,
             }
+        }
+    }
+
+    /// Whether etcd had no space left a moment ago.
+    pub(super) fn is_out_of_space(&self, now: Instant) -> bool {
+        let since = *self.out_of_space.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| now < since + NO_SPACE_PAUSE)
+    }
+
+    fn note_no_space(&self, why: &str) {
+        let now = Instant::now();
+        let mut since = self.out_of_space.lock().unwrap_or_else(PoisonError::into_inner);
+        if since.replace(now).is_none_or(|before| now >= before + NO_SPACE_WARNING_INTERVAL) {
+            warn!(why, "etcd takes no new locks");
         }
     }
 

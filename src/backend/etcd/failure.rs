@@ -13,8 +13,11 @@ pub(super) enum Failure {
     /// It certainly changed nothing, and never will; another endpoint or a
     /// later moment may do better.
     NotSent(Arc<str>),
-    /// etcd refused it as it is.
+    /// etcd refused it as it is, and nothing has changed.
     Refused(Refusal, Arc<str>),
+    /// etcd has no space left. It may have been applied all the same, but it is
+    /// no longer on its way: what is read now is what it came to.
+    OutOfSpace(Arc<str>),
     /// It may have been applied, or may yet be.
     Unknown(Arc<str>),
 }
@@ -24,6 +27,8 @@ pub(super) enum Failure {
 pub(super) enum Refusal {
     /// A lease is dead.
     LeaseNotFound,
+    /// The ID that was chosen for a lease is taken.
+    LeaseExists,
     /// More operations than the server's `--max-txn-ops`.
     TooManyOps,
     /// More bytes than the server's `--max-request-bytes`.
@@ -32,6 +37,8 @@ pub(super) enum Refusal {
     Permission,
     /// User or password is wrong or missing.
     Credentials,
+    /// The login has expired, or is older than a change of users or roles.
+    Login,
     /// A user was given to a server that asks for none.
     AuthNotEnabled,
     /// Something else.
@@ -42,13 +49,16 @@ impl Failure {
     /// The reason.
     pub(super) fn why(&self) -> &Arc<str> {
         match self {
-            Self::NotSent(why) | Self::Refused(_, why) | Self::Unknown(why) => why,
+            Self::NotSent(why)
+            | Self::Refused(_, why)
+            | Self::OutOfSpace(why)
+            | Self::Unknown(why) => why,
         }
     }
 
     /// Of a request that changes nothing: whether it may be sent again.
     pub(super) fn is_passing(&self) -> bool {
-        !matches!(self, Self::Refused(..))
+        !matches!(self, Self::Refused(..) | Self::OutOfSpace(_))
     }
 
     /// What a caller is told about a request that changes nothing, or that is
@@ -62,7 +72,7 @@ impl From<Failure> for BackendError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::NotSent(why) | Failure::Refused(_, why) => Self::Unavailable(why),
-            Failure::Unknown(why) => Self::Unknown(why),
+            Failure::OutOfSpace(why) | Failure::Unknown(why) => Self::Unknown(why),
         }
     }
 }
@@ -85,49 +95,100 @@ impl From<Status> for Failure {
             let cause = status.source().map(chain).unwrap_or_default();
             return Self::NotSent(format!("cannot connect: {cause}").into());
         }
-        if let Some(refusal) = refusal(status.code(), message) {
-            return Self::Refused(refusal, message.into());
-        }
         match message {
-            "etcdserver: no leader"
-            | "etcdserver: too many requests"
-            | "etcdserver: rpc not supported for learner" => Self::NotSent(message.into()),
-            _ => Self::Unknown(format!("{:?}: {message}", status.code()).into()),
+            NO_SPACE => return Self::OutOfSpace(no_space()),
+            TOO_LARGE => return Self::Refused(Refusal::TooLarge, too_large(message)),
+            _ if is_too_large_for_grpc(&status) => {
+                return Self::Refused(Refusal::TooLarge, too_large(message));
+            }
+            _ => {}
+        }
+        if is_not_sent(message) {
+            return Self::NotSent(message.into());
+        }
+        match refusal(message) {
+            Some(refusal) => Self::Refused(refusal, message.into()),
+            None => Self::Unknown(format!("{:?}: {message}", status.code()).into()),
         }
     }
 }
 
-/// By message, because etcd uses one code for different things, and because
-/// gRPC itself uses the same codes for requests that were sent.
-fn refusal(code: Code, message: &str) -> Option<Refusal> {
-    let known = match message {
+/// Answered before a write is proposed, and also after one was applied that made
+/// the database exceed its quota.
+const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
+/// Answered before a write is proposed.
+const TOO_LARGE: &str = "etcdserver: request is too large";
+
+/// What callers are told while etcd has no space left.
+pub(super) fn no_space() -> Arc<str> {
+    format!(
+        "{NO_SPACE}; compact and defragment etcd, then disarm its alarm (etcdctl alarm disarm)"
+    )
+    .into()
+}
+
+fn too_large(message: &str) -> Arc<str> {
+    format!("{message}; raise etcd's --max-request-bytes, or use shorter names").into()
+}
+
+/// A gRPC server refuses a request above its limit before it reads it. The same
+/// words with "trying to send" are of an answer, whose request was carried out.
+fn is_too_large_for_grpc(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted
+        && status.message().starts_with("grpc: received message larger than max")
+}
+
+/// What etcd answers before it proposes a write, and another endpoint or a later
+/// moment may do better: it has no leader to propose to, too much that is
+/// committed waits to be applied, or the member is a learner.
+fn is_not_sent(message: &str) -> bool {
+    matches!(
+        message,
+        "etcdserver: no leader"
+            | "etcdserver: too many requests"
+            | "etcdserver: rpc not supported for learner"
+    )
+}
+
+/// What etcd has refused and not carried out: by message, because etcd uses one
+/// code for different things, and gRPC uses the same codes for requests that were
+/// sent. Only messages whose origin in etcd 3.4 to 3.6 was looked up are here:
+///
+/// - checked before a write is proposed: its size, the number of its operations,
+///   keys that it writes twice, the user and the token;
+/// - checked when it is applied, before anything is written: the auth revision,
+///   the permissions, and that every lease and key on the branches taken exists;
+/// - refused reads (a compacted revision) and lease requests (a TTL that is too
+///   large, an ID that is taken), which changed nothing.
+///
+/// Anything else counts as unknown: a timeout, a changed leader, a stopped member
+/// or a corruption may be told of a write that is still on its way.
+fn refusal(message: &str) -> Option<Refusal> {
+    Some(match message {
         "etcdserver: requested lease not found" => Refusal::LeaseNotFound,
+        "etcdserver: lease already exists" => Refusal::LeaseExists,
         "etcdserver: too many operations in txn request" => Refusal::TooManyOps,
-        "etcdserver: request is too large" => Refusal::TooLarge,
         "etcdserver: permission denied" => Refusal::Permission,
+        "etcdserver: invalid auth token" | "etcdserver: revision of auth store is old" => {
+            Refusal::Login
+        }
         "etcdserver: authentication failed, invalid user ID or password"
         | "etcdserver: user name is empty"
-        | "etcdserver: user name not found"
-        | "etcdserver: invalid auth token"
-        | "etcdserver: revision of auth store is old" => Refusal::Credentials,
+        | "etcdserver: user name not found" => Refusal::Credentials,
         "etcdserver: authentication is not enabled" => Refusal::AuthNotEnabled,
-        _ => {
-            let definite = matches!(
-                code,
-                Code::InvalidArgument
-                    | Code::NotFound
-                    | Code::FailedPrecondition
-                    | Code::OutOfRange
-                    | Code::ResourceExhausted
-                    | Code::Unauthenticated
-            );
-            let by_etcd =
-                message.starts_with("etcdserver: mvcc") || message.starts_with("etcdserver: ");
-            return (definite && by_etcd && message != "etcdserver: too many requests")
-                .then_some(Refusal::Other);
-        }
-    };
-    Some(known)
+        "etcdserver: key is not provided"
+        | "etcdserver: key not found"
+        | "etcdserver: value is provided"
+        | "etcdserver: lease is provided"
+        | "etcdserver: duplicate key given in txn request"
+        | "etcdserver: invalid sort option"
+        | "etcdserver: invalid client api version"
+        | "etcdserver: mvcc: required revision has been compacted"
+        | "etcdserver: mvcc: required revision is a future revision"
+        | "etcdserver: too large lease TTL"
+        | "etcdserver: cluster ID mismatch" => Refusal::Other,
+        _ => return None,
+    })
 }
 
 fn was_never_connected(status: &Status) -> bool {
@@ -169,6 +230,16 @@ mod tests {
             Status::unknown("transport error"),
             Status::cancelled("Timeout expired"),
             Status::out_of_range("decoded message length too large"),
+            Status::resource_exhausted(
+                "grpc: trying to send message larger than max (5 vs. 4)",
+            ),
+            Status::resource_exhausted("etcdserver: something new"),
+            Status::failed_precondition("etcdserver: not leader"),
+            Status::unavailable("etcdserver: server stopped"),
+            Status::unavailable(
+                "etcdserver: request timed out, possibly due to connection lost",
+            ),
+            Status::data_loss("etcdserver: corrupt cluster"),
         ] {
             assert!(matches!(Failure::from(unknown), Failure::Unknown(_)));
         }
@@ -176,11 +247,52 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_by_its_message() {
-        let dead = Failure::from(Status::not_found("etcdserver: requested lease not found"));
-        assert!(matches!(dead, Failure::Refused(Refusal::LeaseNotFound, _)));
-        let full = Failure::from(Status::resource_exhausted(
-            "etcdserver: mvcc: database space exceeded",
-        ));
-        assert!(matches!(full, Failure::Refused(Refusal::Other, _)));
+        let refusals = [
+            (
+                Status::not_found("etcdserver: requested lease not found"),
+                Refusal::LeaseNotFound,
+            ),
+            (
+                Status::failed_precondition("etcdserver: lease already exists"),
+                Refusal::LeaseExists,
+            ),
+            (
+                Status::invalid_argument("etcdserver: too many operations in txn request"),
+                Refusal::TooManyOps,
+            ),
+            (Status::invalid_argument("etcdserver: request is too large"), Refusal::TooLarge),
+            (
+                Status::resource_exhausted(
+                    "grpc: received message larger than max (600000 vs. 534288)",
+                ),
+                Refusal::TooLarge,
+            ),
+            (Status::permission_denied("etcdserver: permission denied"), Refusal::Permission),
+            (Status::unauthenticated("etcdserver: invalid auth token"), Refusal::Login),
+            (
+                Status::invalid_argument("etcdserver: revision of auth store is old"),
+                Refusal::Login,
+            ),
+            (Status::invalid_argument("etcdserver: user name is empty"), Refusal::Credentials),
+            (
+                Status::invalid_argument("etcdserver: duplicate key given in txn request"),
+                Refusal::Other,
+            ),
+        ];
+        for (status, expected) in refusals {
+            let told = Failure::from(status);
+            assert!(
+                matches!(told, Failure::Refused(refusal, _) if refusal == expected),
+                "{told:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_exceeded_quota_may_have_been_reached_by_the_write_itself() {
+        let full = Failure::from(Status::resource_exhausted(NO_SPACE));
+        assert!(matches!(&full, Failure::OutOfSpace(_)), "{full:?}");
+        assert!(full.why().contains("alarm disarm"));
+        assert!(matches!(BackendError::from(full), BackendError::Unknown(_)));
     }
 }

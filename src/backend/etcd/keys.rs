@@ -2,6 +2,9 @@
 
 use crate::lock::ResourceId;
 
+/// The part of a key that follows the prefix, for all keys that lie in ranges.
+const RESOURCES: &str = "r";
+
 /// Where this store's keys lie below its prefix.
 ///
 /// ```text
@@ -13,6 +16,11 @@ use crate::lock::ResourceId;
 /// In RESOURCE, `%` and `/` are written `%25` and `%2F`, so two resources never
 /// share a key (trap 29) and no resource's range contains another's. All of a
 /// resource's keys are one range, so that one watch sees them all.
+///
+/// PREFIX has no part `r` ([`is_prefix`]), so the first one of a key ends its
+/// prefix. Otherwise the keys of a store with the prefix `/locks/r/a` would lie in
+/// the range of the resource `a` of a store with the prefix `/locks`, whose waiters
+/// they might pass for (trap 38).
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     root: String,
@@ -63,7 +71,8 @@ impl Keys {
     pub(super) fn resource(&self, resource: &ResourceId) -> String {
         let mut key = String::with_capacity(self.root.len() + resource.as_str().len() + 16);
         key.push_str(&self.root);
-        key.push_str("r/");
+        key.push_str(RESOURCES);
+        key.push('/');
         for c in resource.as_str().chars() {
             match c {
                 '%' => key.push_str("%25"),
@@ -107,6 +116,11 @@ impl Keys {
             _ => Part::Other,
         }
     }
+}
+
+/// Whether the keys below `prefix` lie in no range of a store with another prefix.
+pub(super) fn is_prefix(prefix: &str) -> bool {
+    prefix.split('/').all(|part| part != RESOURCES)
 }
 
 /// Only as it is written: a key put by hand must not pass for a waiter's, whose
@@ -157,6 +171,27 @@ mod tests {
                 let entry = keys.entry(&resource(&a), &EntryId { session: "s".into(), seq: 1 });
                 prop_assert!(!(kb.as_bytes()..range_end(&kb).as_slice()).contains(&entry.as_bytes()));
             }
+        }
+
+        #[test]
+        fn two_prefixes_never_share_a_key_or_a_range(
+            outer in "(/?[rsq]|/locks){0,3}",
+            deeper in "(/[rsqh]){1,3}",
+            a in "[rsqh/]{1,3}",
+            b in "[rsqh/]{1,3}",
+        ) {
+            let inner = format!("{outer}{deeper}");
+            prop_assume!(is_prefix(&outer) && is_prefix(&inner));
+            let (outer, inner) = (Keys::new(&outer), Keys::new(&inner));
+            let (a, b) = (resource(&a), resource(&b));
+            let entry = EntryId { session: "s.0".into(), seq: 1 };
+            let of_inner = [inner.holder(&b), inner.entry(&b, &entry), inner.session("s.0")];
+            let range = outer.resource(&a);
+            for key in of_inner {
+                prop_assert!(!key.starts_with(&range), "{key} lies in {range}");
+                prop_assert_ne!(&key, &outer.session("s.0"));
+            }
+            prop_assert!(!outer.holder(&a).starts_with(&inner.resource(&b)));
         }
 
         #[test]

@@ -187,7 +187,7 @@ impl Core {
         until: Instant,
     ) -> Result<Moved, NotMoved> {
         loop {
-            let lease = self.leases.take(asked_s, until).await;
+            let lease = self.leases.take_another(asked_s, until).await;
             let lease = lease.map_err(|failure| NotMoved::Not(Arc::clone(failure.why())))?;
             let asked = Instant::now();
             let value = held.record.with_ttl(asked_s);
@@ -206,7 +206,7 @@ impl Core {
                     self.leases.give(lease);
                     return Ok(Moved::Changed);
                 }
-                Err(OpError::Unknown(why)) => {
+                Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
                     let unsettled = Unsettled { why, left: held.lease(), asked, grant };
                     return Err(NotMoved::Unknown(Box::new(unsettled)));
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use etcd_client::{Compare, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, Txn, TxnOp, TxnOpResponse, proto::PbTxnOpRequest};
 use tokio::time::Instant;
 
 use super::{failure::Refusal, pool::Lease};
@@ -34,6 +34,13 @@ impl Op {
     /// The size it takes up in a request, about.
     pub(super) fn size_bytes(&self) -> usize {
         self.bytes + OVERHEAD_BYTES
+    }
+
+    /// Whether it needs space: etcd counts the puts of both branches, also of the
+    /// one that is not taken.
+    pub(super) fn puts(&self) -> bool {
+        let mut ops = self.then.iter().chain(&self.otherwise);
+        ops.any(|op| matches!(PbTxnOpRequest::from(op.clone()), PbTxnOpRequest::RequestPut(_)))
     }
 
     /// The transaction.
@@ -79,6 +86,9 @@ pub(super) enum OpError {
     NotSent(Arc<str>),
     /// Refused, by itself.
     Refused(Refusal, Arc<str>),
+    /// etcd has no space left. It may have been applied all the same, but it is
+    /// no longer on its way.
+    OutOfSpace(Arc<str>),
     /// It may have been applied, or may yet be.
     Unknown(Arc<str>),
 }
@@ -88,7 +98,16 @@ impl OpError {
     pub(super) fn why(&self) -> Arc<str> {
         match self {
             Self::Stale => "no fresh lease could be had in time".into(),
-            Self::NotSent(why) | Self::Refused(_, why) | Self::Unknown(why) => Arc::clone(why),
+            Self::NotSent(why)
+            | Self::Refused(_, why)
+            | Self::OutOfSpace(why)
+            | Self::Unknown(why) => Arc::clone(why),
         }
+    }
+
+    /// Whether another try may soon do better, once it is settled what became of
+    /// this one.
+    pub(super) fn is_passing(&self) -> bool {
+        !matches!(self, Self::OutOfSpace(_) | Self::Refused(..))
     }
 }

@@ -123,7 +123,7 @@ impl Core {
                 }
                 // Written or ended meanwhile; reading tells.
                 Ok(_) => changed = Some(expected.token),
-                Err(OpError::Unknown(why)) => {
+                Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
                     may_have_happened = true;
                     if Instant::now() >= until {
                         return Err(BackendError::Unknown(why));
@@ -198,7 +198,9 @@ impl Core {
                     self.deleted(resource, expected.token, expected.lease);
                     return Ok(());
                 }
-                Err(error) if !matches!(error, OpError::Unknown(_)) => {
+                Err(error)
+                    if !matches!(error, OpError::Unknown(_) | OpError::OutOfSpace(_)) =>
+                {
                     return Err(BackendError::Unknown(error.why()));
                 }
                 // Changed, or unknown: look again.

@@ -56,7 +56,7 @@ impl Core {
                 }
                 // The lease may come to hold the grant, so it is neither given
                 // back nor revoked.
-                Err(OpError::Unknown(why)) => {
+                Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
                     if !self.is_under(attempt, lease.id, until).await {
                         return Err(BackendError::Unknown(why).into());
                     }

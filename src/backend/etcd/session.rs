@@ -187,6 +187,14 @@ impl Sessions {
                         session.epoch.fetch_max(now, Ordering::AcqRel);
                     }
                 },
+                // No longer on its way, so that it needs no fence.
+                Err(OpError::OutOfSpace(why)) => {
+                    return match self.find(key, until).await {
+                        Ok(Some(revision)) => Ok(Entered::At(revision)),
+                        Ok(None) => Err(OpError::NotSent(why)),
+                        Err(_) => Err(OpError::Unknown(why)),
+                    };
+                }
                 Err(OpError::Unknown(why)) => {
                     if !self.fence(session, until).await? {
                         self.lose(session).await;
@@ -217,7 +225,13 @@ impl Sessions {
             until,
             lease: None,
         };
-        self.committer.commit(op).await.map(|_| ())
+        loop {
+            match self.committer.commit(op.clone()).await {
+                // Because of others in its batch; it may be repeated.
+                Err(OpError::OutOfSpace(_)) if Instant::now() < until => {}
+                committed => return committed.map(|_| ()),
+            }
+        }
     }
 
     /// Removes an entry that may have been put, or may yet be.
@@ -227,12 +241,14 @@ impl Sessions {
         key: &str,
         until: Instant,
     ) -> Result<(), OpError> {
-        if self.fence(session, until).await? {
-            self.delete_entry(key, until).await
-        } else {
-            // The entries went with the session.
-            self.lose(session).await;
-            Ok(())
+        match self.fence(session, until).await {
+            Ok(false) => {
+                // The entries went with the session.
+                self.lose(session).await;
+                Ok(())
+            }
+            // Also unfenced, which takes space: what stands in the queue goes.
+            fenced => self.delete_entry(key, until).await.and(fenced.map(|_| ())),
         }
     }
 

@@ -175,18 +175,20 @@ impl Core {
                         None => Promoted::Lost,
                     });
                 }
-                Err(OpError::Unknown(why)) => {
+                Err(error @ (OpError::Unknown(_) | OpError::OutOfSpace(_))) => {
                     match self.resolve(attempt, &lease, until).await {
                         Ok(Resolved::Made(token)) => {
                             return Ok(Promoted::Granted(
                                 self.granted(attempt, lease, token, asked)?,
                             ));
                         }
-                        Ok(Resolved::Undone) if Instant::now() < until => {}
-                        Ok(Resolved::Undone) => return Err(unavailable(why)),
+                        Ok(Resolved::Undone)
+                            if error.is_passing() && Instant::now() < until => {}
+                        Ok(Resolved::Undone) => return Err(unavailable(error.why())),
                         Err(_) => {
                             let loose = vec![Loose::Lease(lease.id)];
-                            return Err(Ended { error: BackendError::Unknown(why), loose });
+                            let error = BackendError::Unknown(error.why());
+                            return Err(Ended { error, loose });
                         }
                     }
                 }

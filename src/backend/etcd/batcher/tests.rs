@@ -112,6 +112,25 @@ fn the_servers_limit_is_learnt_from_its_refusal() {
 }
 
 #[test]
+fn the_servers_request_size_is_learnt_from_its_refusal() {
+    let mut batcher = batcher(126);
+    for n in 0..100 {
+        batcher.push(fake(n, None)).unwrap();
+    }
+    let (mut committed, mut refused) = (Vec::new(), 0);
+    while let Some(batch) = next(&mut batcher) {
+        if batch.items.iter().map(|item| item.bytes).sum::<usize>() > 300 {
+            refused += 1;
+            assert!(batcher.done(batch, Verdict::Refused(Refusal::TooLarge)).is_empty());
+        } else {
+            committed.extend(batcher.done(batch, Verdict::Answered).iter().map(|i| i.number));
+        }
+    }
+    assert_eq!(committed, (0..100).collect::<Vec<_>>());
+    assert_eq!(refused, 2, "every batch was refused again");
+}
+
+#[test]
 fn a_batch_stays_below_its_size_and_an_item_beyond_it_goes_alone() {
     let mut batcher = batcher(126);
     for (n, bytes) in [(0, 600), (1, 600), (2, 300), (3, 5_000)] {
@@ -175,6 +194,7 @@ proptest! {
                 Some(0) => Verdict::NotSent,
                 Some(1) => Verdict::Refused(Refusal::LeaseNotFound),
                 Some(2) => Verdict::Refused(Refusal::TooManyOps),
+                Some(3) => Verdict::Refused(Refusal::TooLarge),
                 _ => Verdict::Answered,
             };
             answered.extend(batcher.done(batch, verdict));
