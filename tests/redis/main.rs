@@ -22,6 +22,7 @@ mod outages;
 mod port;
 mod proxy;
 mod queue;
+mod records;
 mod stale;
 
 use std::{
