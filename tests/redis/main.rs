@@ -23,6 +23,7 @@ mod port;
 mod proxy;
 mod queue;
 mod records;
+mod releases;
 mod stale;
 
 use std::{

@@ -19,6 +19,7 @@ use tracing::{info, warn};
 
 use super::{
     entry::{COUNTERS, counter},
+    server_time::ServerTime,
     session::Session,
     waiters::Waiters,
 };
@@ -42,6 +43,8 @@ pub(super) struct Link {
     operation_timeout: Duration,
     /// Why there is no connection.
     down: Mutex<Arc<str>>,
+    /// The last reading of the server's clock.
+    time: Mutex<ServerTime>,
     /// The greatest token that was seen here of each counter.
     tokens_seen: Box<[AtomicU64]>,
 }
@@ -73,6 +76,7 @@ impl Link {
     /// A link whose first connection is in service.
     pub(super) fn new(first: Session, operation_timeout: Duration) -> Self {
         Self {
+            time: Mutex::new(first.opened),
             sessions: watch::Sender::new(Some(Arc::new(first))),
             operation_timeout,
             down: Mutex::new("not connected".into()),
@@ -90,11 +94,13 @@ impl Link {
         self.token_seen(resource).fetch_max(token.get(), Ordering::Relaxed);
     }
 
-    /// No grant of this resource that a caller can know of now has a greater
-    /// token.
+    /// A token that every later grant of this resource exceeds, and that few
+    /// earlier ones do: the greatest token seen here, or the server's clock as
+    /// far as it is known. To be asked for when a request is sent, because the
+    /// clock of a new connection is read before anything else is sent over it.
     pub(super) fn token_bound(&self, resource: &ResourceId) -> u64 {
-        let session = self.sessions.borrow().clone();
-        let reached = session.map_or(0, |session| session.time().reached(Instant::now()));
+        let time = *self.time.lock().unwrap_or_else(PoisonError::into_inner);
+        let reached = time.reached(Instant::now());
         reached.max(self.token_seen(resource).load(Ordering::Relaxed))
     }
 
@@ -196,19 +202,41 @@ impl Link {
             let mut session = self.sessions.borrow().clone();
             loop {
                 let Some(current) = session else { return };
-                attend(&current, self.operation_timeout).await;
+                self.attend(&current).await;
                 let (number, before) = (current.number + 1, current.as_before());
                 drop(current);
                 self.sessions.send_replace(None);
                 warn!("the connection to Redis was lost");
                 let next = Arc::new(self.reopen(&client, number, &before, &waiters).await);
                 info!("connected to Redis again");
+                self.note_time(next.opened);
                 self.sessions.send_replace(Some(Arc::clone(&next)));
                 session = Some(next);
             }
         })
         .await;
         self.sessions.send_replace(None);
+    }
+
+    /// Returns when the session is dead.
+    async fn attend(&self, session: &Session) {
+        let beat = async {
+            loop {
+                sleep(HEARTBEAT).await;
+                match timeout(self.operation_timeout, session.read_time()).await {
+                    Ok(Ok(time)) => self.note_time(time),
+                    Ok(Err(_)) | Err(_) => return,
+                }
+            }
+        };
+        tokio::select! {
+            () = beat => session.dead.cancel(),
+            () = session.dead.cancelled() => {}
+        }
+    }
+
+    fn note_time(&self, time: ServerTime) {
+        *self.time.lock().unwrap_or_else(PoisonError::into_inner) = time;
     }
 
     async fn reopen(
@@ -234,22 +262,6 @@ impl Link {
             *self.down.lock().unwrap_or_else(PoisonError::into_inner) = why;
             sleep(delays.next().unwrap_or(REOPEN_DELAY_MAX)).await;
         }
-    }
-}
-
-/// Returns when the session is dead.
-async fn attend(session: &Session, operation_timeout: Duration) {
-    let beat = async {
-        loop {
-            sleep(HEARTBEAT).await;
-            if !matches!(timeout(operation_timeout, session.refresh_time()).await, Ok(Ok(()))) {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        () = beat => session.dead.cancel(),
-        () = session.dead.cancelled() => {}
     }
 }
 

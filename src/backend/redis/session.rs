@@ -1,9 +1,6 @@
 //! One connection to Redis, from its opening to its loss.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use ::redis::{
     AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Value,
@@ -50,8 +47,8 @@ pub(super) struct Session {
     pub(super) dead: CancellationToken,
     /// Which connection of its backend this is, counted from 1.
     pub(super) number: u64,
-    /// What the server's clock said at last.
-    time: Mutex<ServerTime>,
+    /// What the server's clock said when the connection was opened.
+    pub(super) opened: ServerTime,
     peer: Option<Peer>,
 }
 
@@ -89,13 +86,13 @@ impl Session {
             Before::Unknown => sleep(UNFENCED_REST).await,
         }
         let peer = identify(&mut connection).await;
-        let time = Mutex::new(read_time(&mut connection).await?);
+        let opened = read_time(&mut connection).await?;
         connection.subscribe(waiters.channel()).await?;
         connection.subscribe(SHORT_CHANNEL).await?;
         for script in SCRIPTS.all() {
             let _: String = script.load_async(&mut connection).await?;
         }
-        Ok(Self { connection, dead, number, time, peer })
+        Ok(Self { connection, dead, number, opened, peer })
     }
 
     /// What the next connection must end.
@@ -116,15 +113,8 @@ impl Session {
     }
 
     /// Reads the server's clock, which also shows that it answers.
-    pub(super) async fn refresh_time(&self) -> Result<(), RedisError> {
-        let time = read_time(&mut self.connection()).await?;
-        *self.time.lock().unwrap_or_else(PoisonError::into_inner) = time;
-        Ok(())
-    }
-
-    /// What the server's clock says about now.
-    pub(super) fn time(&self) -> ServerTime {
-        *self.time.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) async fn read_time(&self) -> Result<ServerTime, RedisError> {
+        read_time(&mut self.connection()).await
     }
 
     /// A handle to send requests with.

@@ -22,8 +22,8 @@ local function live_grant(resource)
   if not value or not record then return nil, value end
   local token, rest = string.match(record, '^(%d+):(.*)$')
   if not token then return nil, value end
-  local attempt, locks, requests, at =
-    string.match(rest, '^%d+:(%x*):%a:%d:(%d+):(%d+):()')
+  local attempt, given, locks, requests, at =
+    string.match(rest, '^%d+:(%x*):%a:(%d):(%d+):(%d+):()')
   if not attempt then return nil, value end
   local lock_id = string.sub(rest, at, at + locks - 1)
   local provisional = attempt ~= '' and value == '\1' .. attempt
@@ -34,11 +34,18 @@ local function live_grant(resource)
     token = token,
     rest = rest,
     attempt = attempt,
+    given = given == '1',
     lock_id = lock_id,
     provisional = provisional,
     request = string.sub(rest, at + locks, at + locks + requests - 1),
     holder = string.sub(rest, at + locks + requests),
   }, value
+end
+
+-- Tells what holds the resource now from whatever held it before or will later:
+-- the grant's token or, of a lock without one, a hash of its value.
+local function mark(grant, value)
+  return grant and grant.token or redis.sha1hex(value)
 end
 
 -- Starts the TTL of a live grant again, and makes it whole if it was provisional.
