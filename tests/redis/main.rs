@@ -14,6 +14,7 @@ mod server;
 #[path = "../support/differential.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod differential;
+mod failover;
 mod grants;
 #[path = "../sim/model.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]

@@ -1,3 +1,11 @@
+-- Answers that nothing was done. A master that has become a replica goes on
+-- answering reads, from data that are no longer the truth. It refuses writes: so
+-- it is asked for one first, which changes nothing, for this key never exists.
+local function refuse(resource, reply)
+  redis.call('DEL', '\1-' .. resource)
+  return reply
+end
+
 -- Whether both keys end in the same millisecond. The clock may tick between two
 -- readings: then both are read again. A key without an expiry (-1) never counts.
 local function end_together(key, other)
@@ -79,7 +87,9 @@ local function find_own(resource, lock_id, ttl_ms, attempt, request, given)
     return { 'made', grant.token, grant.lock_id }, value, grant
   end
   if request ~= '' and grant.request == request then
-    if given == '1' and lock_id ~= grant.lock_id then return { 'differs', 'lock_id' }, value, grant end
+    if given == '1' and lock_id ~= grant.lock_id then
+      return refuse(resource, { 'differs', 'lock_id' }), value, grant
+    end
     -- Claimed: from now on it is nobody's attempt, so that no clean-up ends it.
     local claimed = string.gsub(grant.rest, '^(%d+:)%x*', '%1', 1)
     redis.call('SET', '\1h' .. resource, grant.token .. ':' .. claimed)
