@@ -14,6 +14,7 @@ mod server;
 #[path = "../support/differential.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod differential;
+mod failover;
 mod grants;
 #[path = "../sim/model.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]
@@ -22,6 +23,8 @@ mod outages;
 mod port;
 mod proxy;
 mod queue;
+mod records;
+mod releases;
 mod stale;
 
 use std::{

@@ -12,13 +12,13 @@ local function handover(resource, counter, doubt)
       return 0
     end
     local process, rest = string.sub(entry, 1, 32), string.sub(entry, 33)
-    local ttl_ms, attempt, locks, at = string.match(rest, '^(%d+):(%x+):%a:%d:(%d+):%d+:()')
-    if ttl_ms and (not doubt or redis.call('EXISTS', '\1a' .. process) == 1) then
+    local attempt = string.match(rest, '^%d+:(%x+):%a:%d:%d+:%d+:')
+    if attempt and (not doubt or redis.call('EXISTS', '\1a' .. process) == 1) then
       local heard = redis.pcall('PUBLISH', '\1n' .. process, attempt)
       if type(heard) == 'number' and heard > 0 then
-        local token = mint(counter)
-        redis.call('SET', resource, string.sub(rest, at, at + locks - 1), 'PX', PROVISIONAL_MS)
-        redis.call('SET', record, token .. ':' .. rest, 'PX', ttl_ms + 2 * PROVISIONAL_MS)
+        -- Its lock ID proves nothing before it is confirmed: so it is not the
+        -- value yet, and what another sets meanwhile is not taken for this grant.
+        make_grant(resource, counter, '\1' .. attempt, rest, PROVISIONAL_MS)
         tell_short(resource, PROVISIONAL_MS)
         return 1
       end

@@ -2,7 +2,7 @@ local resource, counter = KEYS[1], KEYS[2]
 local lock_id, ttl_ms, rest, attempt, request, given =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local process, again, waiters_max, sign = ARGV[7], ARGV[8] == '1', tonumber(ARGV[9]), ARGV[10]
-local queue, record = '\1q' .. resource, '\1h' .. resource
+local queue = '\1q' .. resource
 
 local left_ms = redis.call('PTTL', resource)
 if left_ms ~= -2 and (again or request ~= '') then
@@ -10,10 +10,7 @@ if left_ms ~= -2 and (again or request ~= '') then
   if own then return own end
 end
 if left_ms == -2 and redis.call('EXISTS', queue) == 0 then
-  local token = mint(counter)
-  redis.call('SET', resource, lock_id, 'PX', ttl_ms)
-  redis.call('SET', record, token .. ':' .. rest, 'PX', ttl_ms)
-  return { 'made', token, lock_id }
+  return { 'made', make_grant(resource, counter, lock_id, rest, ttl_ms), lock_id }
 end
 if not (again and redis.call('LPOS', queue, process .. rest)) then
   local waiting = redis.call('RPUSH', queue, process .. rest)

@@ -5,4 +5,4 @@ if grant and grant.attempt == attempt then
   return { 'ok', handover(resource, counter, false) }
 end
 if redis.call('LREM', '\1q' .. resource, 1, entry) == 1 then return { 'ok', 0 } end
-return { 'not', value and 1 or 0 }
+return refuse(resource, { 'not', value and 1 or 0 })
