@@ -57,12 +57,13 @@ local function mark(grant, value)
 end
 
 -- Starts the TTL of a live grant again, and makes it whole if it was provisional.
+-- Without `grant` the key's value is known to be the lock ID.
 local function extend(resource, grant, ttl_ms)
   local time = redis.call('TIME')
   local ends_ms = time[1] * 1000 + math.floor(time[2] / 1000) + ttl_ms
   -- First the write that is not refused for want of memory.
   redis.call('PEXPIREAT', '\1h' .. resource, ends_ms)
-  if grant.provisional then
+  if grant and grant.provisional then
     redis.call('SET', resource, grant.lock_id, 'PXAT', ends_ms)
   else
     redis.call('PEXPIREAT', resource, ends_ms)
