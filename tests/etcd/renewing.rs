@@ -12,7 +12,10 @@ use std::{
 use etcd_client::KeyValue;
 use futures_util::future::join_all;
 use leasehold::lock::{BackendError, Grant};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, sleep_until},
+};
 
 use crate::{
     Case, cases,
@@ -406,21 +409,25 @@ async fn thousands_of_renewals_at_once_over_a_follower_all_succeed(version: Vers
 /// Trap 35: grants that are held by an app that renews them each third of the TTL, and
 /// once more soon if that fails.
 struct Holders {
+    held: AtomicU64,
     renewed: AtomicU64,
     failed: AtomicU64,
     lost: AtomicU64,
     /// The shortest time, in ms, for which a grant still lived when it was renewed.
     left_ms: AtomicU64,
+    acquiring: Semaphore,
 }
 
 impl Holders {
     /// Acquires a resource, and renews it until `end`.
     async fn hold(self: Arc<Self>, backend: Shared, name: String, ttl: Duration, end: Instant) {
         let grant = loop {
+            let _place = self.acquiring.acquire().await.unwrap();
             if let Ok(grant) = backend.try_lock(&attempt(&name, ttl), until()).await {
                 break grant;
             }
         };
+        self.held.fetch_add(1, Ordering::Relaxed);
         let mut ends = grant.since + grant.ttl;
         let mut next = grant.since + ttl / 3;
         loop {
@@ -455,10 +462,12 @@ impl Holders {
         end: Instant,
     ) -> (Arc<Self>, Vec<tokio::task::JoinHandle<()>>) {
         let holders = Arc::new(Self {
+            held: AtomicU64::new(0),
             renewed: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             left_ms: AtomicU64::new(u64::MAX),
+            acquiring: Semaphore::new(256),
         });
         let hold =
             |name| tokio::spawn(Arc::clone(&holders).hold(backend.clone(), name, ttl, end));
@@ -516,7 +525,7 @@ async fn renewals(version: Version, members: usize, outage_s: u64) {
              {} ms left at least",
             version.name(),
             second * 10,
-            keys(&cluster.members[used], "/t/r/").await.len(),
+            holders.held.load(Ordering::Relaxed),
             (renewed - before) / 10,
             holders.failed.load(Ordering::Relaxed),
             holders.lost(),

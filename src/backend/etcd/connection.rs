@@ -171,10 +171,10 @@ impl Connection {
         }
     }
 
-    /// Waits for the answer to a request, and notes the raft term that it names, but not beyond `until`, nor longer
-    /// than a connection that is up would take, nor on a connection that was
-    /// found lost. The request is boxed, for it is several kilobytes, which every
-    /// operation that may come to make one would carry along.
+    /// Waits for the answer to a request, and notes the raft term that it names. It
+    /// waits not beyond `until`, nor longer than a connection that is up would take, nor
+    /// on a connection that was found lost. The request is boxed, for it is several
+    /// kilobytes, which every operation that may come to make one would carry along.
     pub(super) async fn answer<T: Headed>(
         &self,
         link: &Link,

@@ -354,7 +354,7 @@ impl<'a> Sent<'a> {
     /// Ends when the stream has been silent for too long.
     async fn silence(&self) {
         if self.due.is_empty() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
         sleep_until(self.progress + SILENCE_MAX).await;
     }
