@@ -29,6 +29,8 @@ struct Faults {
     cut: watch::Sender<u64>,
     /// Bytes that came from the server.
     replied_bytes: AtomicU64,
+    /// Connections accepted.
+    connections: AtomicU64,
 }
 
 impl Proxy {
@@ -42,6 +44,7 @@ impl Proxy {
             refuse: AtomicBool::new(false),
             cut: watch::Sender::new(0),
             replied_bytes: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
         });
         let accepting = tokio::spawn({
             let faults = Arc::clone(&faults);
@@ -50,6 +53,7 @@ impl Proxy {
                     if faults.refuse.load(Ordering::SeqCst) {
                         continue;
                     }
+                    faults.connections.fetch_add(1, Ordering::SeqCst);
                     tokio::spawn(serve(client, server.clone(), Arc::clone(&faults)));
                 }
             }
@@ -70,6 +74,11 @@ impl Proxy {
     /// Ends the connections there are.
     pub(crate) fn cut(&self) {
         self.faults.cut.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// How many connections were opened.
+    pub(crate) fn connections(&self) -> u64 {
+        self.faults.connections.load(Ordering::SeqCst)
     }
 
     /// Bytes that the server has sent.

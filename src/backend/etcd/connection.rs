@@ -17,7 +17,7 @@ use etcd_client::{
     Client, ConnectOptions, GetOptions, ResponseHeader, Txn, TxnOp, TxnResponse,
 };
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -59,6 +59,8 @@ pub(super) struct Link {
     term: AtomicU64,
     era: Arc<AtomicU64>,
     client: Client,
+    /// When the login in use was asked for; locked while another one is.
+    login: tokio::sync::Mutex<Instant>,
     /// Cancelled when the connection was found lost.
     lost: CancellationToken,
 }
@@ -158,7 +160,8 @@ impl Connection {
         until: Instant,
         request: Pin<Box<impl Future<Output = Result<T, etcd_client::Error>>>>,
     ) -> Result<T, Failure> {
-        let silent = Instant::now() + ANSWER_TIMEOUT;
+        let sent = Instant::now();
+        let silent = sent + ANSWER_TIMEOUT;
         let result = tokio::select! {
             biased;
             result = request => result.map_err(Failure::from),
@@ -170,8 +173,13 @@ impl Connection {
                 return Err(Failure::Unknown("etcd did not answer in time".into()));
             }
         };
-        if let Err(Failure::OutOfSpace(why)) = &result {
-            self.note_no_space(why);
+        match &result {
+            Err(Failure::OutOfSpace(why)) => self.note_no_space(why),
+            Err(Failure::Refused(Refusal::Login, why)) => {
+                Box::pin(self.log_in_again(link, sent, until)).await?;
+                return Err(Failure::NotSent(Arc::clone(why)));
+            }
+            _ => {}
         }
         if let Err(failure) = &result {
             let by_etcd = failure.why().contains("etcdserver:");
@@ -195,6 +203,31 @@ impl Connection {
         if since.replace(now).is_none_or(|before| now >= before + NO_SPACE_WARNING_INTERVAL) {
             warn!(why, "etcd takes no new locks");
         }
+    }
+
+    /// Logs in again after something that was sent at `refused` was refused because
+    /// of its login, unless that has been done since. A login ends after a while,
+    /// or with a change of users and roles; a stream keeps the one that it was
+    /// opened with. Nothing else is wrong with the connection.
+    pub(super) async fn log_in_again(
+        &self,
+        link: &Link,
+        refused: Instant,
+        until: Instant,
+    ) -> Result<(), Failure> {
+        if self.config.user.is_none() {
+            let why = "etcd asks for a user; username is missing";
+            return Err(Failure::Refused(Refusal::Credentials, why.into()));
+        }
+        let slow = |_| Failure::NotSent("etcd did not answer a login in time".into());
+        let until = until.min(Instant::now() + ANSWER_TIMEOUT);
+        let mut login = timeout_at(until, link.login.lock()).await.map_err(slow)?;
+        if *login <= refused {
+            let asked = Instant::now();
+            timeout_at(until, link.client.refresh_token()).await.map_err(slow)??;
+            *login = asked;
+        }
+        Ok(())
     }
 
     /// Reads at one revision, linearizably, as often as it takes until `until`.
@@ -250,6 +283,7 @@ impl Connection {
             term: AtomicU64::new(0),
             era: Arc::clone(&self.era),
             client,
+            login: tokio::sync::Mutex::new(Instant::now()),
             lost: CancellationToken::new(),
         });
         self.era.fetch_add(1, Ordering::AcqRel);

@@ -11,7 +11,7 @@ use tokio::{
 use super::{
     background::Background,
     connection::{Connection, Link, delays},
-    failure::Failure,
+    failure::{Failure, Refusal},
 };
 
 /// Keep-alives that wait to be sent.
@@ -119,6 +119,7 @@ async fn stream(
     asked: &mut mpsc::Receiver<Ask>,
 ) -> Arc<str> {
     let mut leases = link.client().lease_client();
+    let begun = Instant::now();
     let opened = tokio::select! {
         opened = timeout(SILENCE_MAX, leases.keep_alive(first.id)) => opened,
         () = link.lost() => return fail([first], "the connection to etcd was lost".into()),
@@ -130,8 +131,7 @@ async fn stream(
             return "a lease is dead".into();
         }
         Ok(Err(error)) => {
-            let why = Arc::clone(Failure::from(error).why());
-            connection.lose(link, &why);
+            let why = broken(connection, link, error, begun).await;
             return fail([first], why);
         }
         Err(_) => {
@@ -159,7 +159,7 @@ async fn stream(
                     break ended(connection, link, "the keep-alive stream ended".into());
                 }
                 Err(error) => {
-                    break ended(connection, link, Arc::clone(Failure::from(error).why()));
+                    break broken(connection, link, error, begun).await;
                 }
             },
             () = link.lost() => break "the connection to etcd was lost".into(),
@@ -174,6 +174,24 @@ async fn stream(
         }
     };
     fail(due, why)
+}
+
+/// The stream was ended by an error. If its login has expired, another stream with
+/// a new login will do.
+async fn broken(
+    connection: &Connection,
+    link: &Link,
+    error: Error,
+    begun: Instant,
+) -> Arc<str> {
+    let failure = Failure::from(error);
+    let why = Arc::clone(failure.why());
+    if matches!(failure, Failure::Refused(Refusal::Login, _))
+        && connection.log_in_again(link, begun, Instant::now() + SILENCE_MAX).await.is_ok()
+    {
+        return why;
+    }
+    ended(connection, link, why)
 }
 
 /// The stream ends with its connection, mostly before any request notices: the

@@ -15,7 +15,7 @@ use super::{
     acquire::{as_etcd, revision},
     backend::Core,
     connection::{Link, delays},
-    failure::Failure,
+    failure::{Failure, Refusal},
     keys::{EntryId, Part, range_end},
     queue::Queue,
 };
@@ -109,15 +109,19 @@ async fn follow(
 ) -> Ended {
     let range = core.keys.resource(&queue.resource);
     let mut client = link.client().watch_client().max_decoding_message_size(ANSWER_BYTES_MAX);
+    let begun = Instant::now();
     let open = async {
         let options = WatchOptions::new().with_range(range_end(&range));
         let mut stream =
             client.watch(range.clone(), Some(options)).await.map_err(Failure::from)?;
         match stream.message().await.map_err(Failure::from)? {
             Some(created) if created.created() && !created.canceled() => Ok(stream),
-            Some(refused) => Err(Failure::Unknown(
-                format!("etcd refused a watch: {}", refused.cancel_reason()).into(),
-            )),
+            // Most likely its login has expired, which is told in several ways.
+            Some(refused) => {
+                let why = format!("etcd refused a watch: {}", refused.cancel_reason());
+                core.connection.log_in_again(link, begun, begun + CREATE_TIMEOUT).await?;
+                Err(Failure::Refused(Refusal::Login, why.into()))
+            }
             None => Err(Failure::Unknown("etcd ended a watch".into())),
         }
     };
@@ -128,7 +132,9 @@ async fn follow(
     let mut stream = match opened {
         Ok(Ok(stream)) => stream,
         Ok(Err(failure)) => {
-            core.connection.lose(link, failure.why());
+            if failure.is_passing() {
+                core.connection.lose(link, failure.why());
+            }
             return Ended::Failed(Arc::clone(failure.why()));
         }
         Err(_) => {
