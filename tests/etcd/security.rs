@@ -1,7 +1,10 @@
 //! Users, roles, certificates: what works, and what is refused by name.
 
-use etcd_client::{Client, Permission};
+use std::collections::BTreeSet;
+
+use etcd_client::{Client, GetOptions, Permission};
 use leasehold::{backend::OpenError, lock::BackendError};
+use tempfile::TempDir;
 use tokio::time::{Duration, sleep};
 
 use crate::{
@@ -16,6 +19,8 @@ pub(crate) fn cases() -> Vec<Case> {
         a_role_for_the_prefix_suffices,
         an_expired_login_is_renewed,
         a_watch_whose_token_expired_costs_no_connection,
+        a_login_that_ends_in_use_costs_no_connection,
+        a_change_of_users_costs_no_connection,
         what_etcd_refuses_is_named,
         rights_lost_later_are_told,
         wrong_endpoints_are_told_in_time,
@@ -82,6 +87,73 @@ async fn an_expired_login_is_renewed(version: Version) {
         let next = soon(wait).await;
         unlock(&backend, "r", &next).await.unwrap();
     }
+}
+
+/// A member whose logins last so long, however much they are used.
+async fn with_signed_logins(version: Version, ttl: &str) -> (EtcdServer, Client, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "a secret that signs logins, of more than 32 bytes").unwrap();
+    let logins = format!("jwt,sign-method=HS256,priv-key={},ttl={ttl}", key.display());
+    let (server, root) = with_users(version, &["--auth-token", &logins]).await;
+    (server, root, folder)
+}
+
+async fn a_login_that_ends_in_use_costs_no_connection(version: Version) {
+    let (server, mut root, _folder) = with_signed_logins(version, "2s").await;
+    let proxy = Proxy::start(&server.url).await;
+    let mut items = items(&server, "/t", "pw");
+    items[0].1 = &proxy.address;
+    let backend = try_open(&items).await.unwrap();
+    let opened = proxy.connections();
+    let held = try_lock(&backend, "r").await.unwrap();
+    let wait = lock(&backend, "r");
+    let mut places = BTreeSet::new();
+    for n in 0..14 {
+        sleep(Duration::from_millis(500)).await;
+        renew(&backend, "r", &held.lock_id, TTL).await.unwrap();
+        // Another stream, and all other requests, with whatever login there is.
+        let name = format!("other-{n}");
+        let other = try_lock(&backend, &name).await.unwrap();
+        let other_wait = lock(&backend, &name);
+        sleep(Duration::from_millis(50)).await;
+        unlock(&backend, &name, &other).await.unwrap();
+        soon(other_wait).await;
+        root.refresh_token().await.unwrap();
+        let prefix = GetOptions::new().with_prefix().with_keys_only();
+        let queue = root.get("/t/r/r/q/", Some(prefix)).await.unwrap();
+        places.extend(queue.kvs().iter().map(|pair| pair.key().to_vec()));
+    }
+    assert_eq!(places.len(), 1, "the waiter queued again");
+    assert_eq!(proxy.connections(), opened, "the connection was lost");
+    unlock(&backend, "r", &held).await.unwrap();
+    soon(wait).await;
+}
+
+/// A signed login is of no use any more once users or roles were changed.
+async fn a_change_of_users_costs_no_connection(version: Version) {
+    let (server, mut root, _folder) = with_signed_logins(version, "10m").await;
+    let proxy = Proxy::start(&server.url).await;
+    let mut items = items(&server, "/t", "pw");
+    items[0].1 = &proxy.address;
+    let backend = try_open(&items).await.unwrap();
+    let opened = proxy.connections();
+    let held = try_lock(&backend, "r").await.unwrap();
+    let wait = lock(&backend, "r");
+    for n in 0..3 {
+        root.refresh_token().await.unwrap();
+        root.user_add(format!("another-{n}"), "pw", None).await.unwrap();
+        renew(&backend, "r", &held.lock_id, TTL).await.unwrap();
+        let name = format!("other-{n}");
+        let other = try_lock(&backend, &name).await.unwrap();
+        let other_wait = lock(&backend, &name);
+        sleep(Duration::from_millis(1_200)).await;
+        unlock(&backend, &name, &other).await.unwrap();
+        soon(other_wait).await;
+    }
+    assert_eq!(proxy.connections(), opened, "the connection was lost");
+    unlock(&backend, "r", &held).await.unwrap();
+    soon(wait).await;
 }
 
 /// The properties that opening names, or the reason.

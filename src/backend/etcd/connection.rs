@@ -15,7 +15,7 @@ use std::{
 use backon::{BackoffBuilder, ExponentialBuilder};
 use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp, TxnResponse};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -74,6 +74,8 @@ pub(super) struct Link {
     generation: u64,
     terms: Arc<Terms>,
     client: Client,
+    /// When the login in use was asked for; locked while another one is.
+    login: tokio::sync::Mutex<Instant>,
     /// Cancelled when the connection was found lost.
     lost: CancellationToken,
 }
@@ -181,7 +183,8 @@ impl Connection {
         until: Instant,
         request: Pin<Box<impl Future<Output = Result<T, etcd_client::Error>>>>,
     ) -> Result<T, Failure> {
-        let silent = Instant::now() + self.silence_max();
+        let sent = Instant::now();
+        let silent = sent + self.silence_max();
         let result = tokio::select! {
             biased;
             result = request => result.map_err(Failure::from),
@@ -195,6 +198,10 @@ impl Connection {
         };
         match &result {
             Ok(answer) => link.note(answer),
+            Err(Failure::Refused(Refusal::Login, why)) => {
+                Box::pin(self.log_in_again(link, sent, until)).await?;
+                return Err(Failure::NotSent(Arc::clone(why)));
+            }
             Err(failure) => self.failed(link, failure),
         }
         result
@@ -254,6 +261,31 @@ impl Connection {
         }
     }
 
+    /// Logs in again after something that was sent at `refused` was refused because
+    /// of its login, unless that has been done since. A login ends after a while,
+    /// or with a change of users and roles; a stream keeps the one that it was
+    /// opened with. Nothing else is wrong with the connection.
+    pub(super) async fn log_in_again(
+        &self,
+        link: &Link,
+        refused: Instant,
+        until: Instant,
+    ) -> Result<(), Failure> {
+        if self.config.user.is_none() {
+            let why = "etcd asks for a user; username is missing";
+            return Err(Failure::Refused(Refusal::Credentials, why.into()));
+        }
+        let slow = |_| Failure::NotSent("etcd did not answer a login in time".into());
+        let until = until.min(Instant::now() + self.silence_max());
+        let mut login = timeout_at(until, link.login.lock()).await.map_err(slow)?;
+        if *login <= refused {
+            let asked = Instant::now();
+            timeout_at(until, link.client.refresh_token()).await.map_err(slow)??;
+            *login = asked;
+        }
+        Ok(())
+    }
+
     /// Reads at one revision, linearizably, as often as it takes until `until`.
     pub(super) async fn read(
         &self,
@@ -310,6 +342,7 @@ impl Connection {
             generation: self.generation.fetch_add(1, Ordering::AcqRel) + 1,
             terms: Arc::clone(&self.terms),
             client,
+            login: tokio::sync::Mutex::new(Instant::now()),
             lost: CancellationToken::new(),
         });
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&link));

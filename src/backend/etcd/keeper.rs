@@ -172,6 +172,8 @@ enum Ended {
     Well,
     /// Something failed.
     Failed(Arc<str>),
+    /// The login that it was opened with has expired.
+    LoginExpired,
 }
 
 /// One stream, opened again whenever it ends.
@@ -195,6 +197,11 @@ impl Stream {
             };
             match ended {
                 Ended::Well => delays = super::connection::delays(),
+                Ended::LoginExpired => {
+                    self.take(0);
+                    // A read renews the login, which a stream does not.
+                    let _ = connection.check(Instant::now() + LINK_TIMEOUT).await;
+                }
                 Ended::Failed(why) => {
                     self.shared.hindered(Some(why));
                     // The other streams send meanwhile.
@@ -362,15 +369,20 @@ impl<'a> Sent<'a> {
     /// The stream has failed. A loss of the connection is told at once, mostly before
     /// any request notices it, so that what was granted over it is not reused. A
     /// refusal is of the oldest keep-alive alone, since etcd carries them out one after
-    /// the other; but a token that has expired is renewed when the stream is opened.
+    /// the other; but an expired login concerns all of them.
     fn fail(&mut self, connection: &Connection, link: &Link, failure: &Failure) -> Ended {
         connection.failed(link, failure);
-        if matches!(failure, Failure::Refused(refusal, _) if *refusal != Refusal::Credentials)
+        let login = matches!(failure, Failure::Refused(Refusal::Login, _));
+        if matches!(failure, Failure::Refused(..))
+            && !login
             && let Some((ask, _)) = self.due.pop_front()
         {
             let _ = ask.answer.send(Err(KeepError::Failed(Arc::clone(failure.why()))));
         }
         self.send_again();
+        if login {
+            return Ended::LoginExpired;
+        }
         Ended::Failed(Arc::clone(failure.why()))
     }
 
