@@ -8,7 +8,7 @@ use std::sync::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    sync::Notify,
+    sync::{Notify, watch},
 };
 
 /// Stands between a store and its server.
@@ -23,6 +23,13 @@ struct Faults {
     hold_next_request: AtomicBool,
     deliver: Notify,
     delivered: Notify,
+    is_stalled: watch::Sender<bool>,
+}
+
+impl Faults {
+    async fn until_resumed(&self) {
+        let _ = self.is_stalled.subscribe().wait_for(|stalled| !stalled).await;
+    }
 }
 
 impl Proxy {
@@ -57,6 +64,16 @@ impl Proxy {
         self.faults.hold_next_request.store(true, Ordering::SeqCst);
     }
 
+    /// Passes nothing on in either direction until it is resumed.
+    pub(super) fn stall(&self) {
+        self.faults.is_stalled.send_replace(true);
+    }
+
+    /// Passes on everything that came meanwhile.
+    pub(super) fn resume(&self) {
+        self.faults.is_stalled.send_replace(false);
+    }
+
     /// Lets the server have what was kept back, and returns when it has
     /// answered or refused it.
     pub(super) async fn deliver(&self) {
@@ -71,6 +88,7 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>)
         tokio::select! {
             length = client.read(&mut request) => {
                 let Ok(length @ 1..) = length else { return };
+                faults.until_resumed().await;
                 if faults.hold_next_request.swap(false, Ordering::SeqCst) {
                     drop(client);
                     faults.deliver.notified().await;
@@ -85,6 +103,7 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>)
             }
             length = server.read(&mut reply) => {
                 let Ok(length @ 1..) = length else { return };
+                faults.until_resumed().await;
                 if faults.cut_next_reply.swap(false, Ordering::SeqCst)
                     || client.write_all(&reply[..length]).await.is_err()
                 {

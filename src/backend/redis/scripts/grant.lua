@@ -1,50 +1,95 @@
--- Reads the grant's record, if it belongs to the present value of the resource:
--- that may have been deleted or set by somebody who knows nothing of records.
+-- Whether both keys end in the same millisecond. The clock may tick between two
+-- readings: then both are read again. A key without an expiry (-1) never counts.
+local function end_together(key, other)
+  while true do
+    local left, others = redis.call('PTTL', key), redis.call('PTTL', other)
+    if left == others then return left >= 0 end
+    if left - others ~= 1 then return false end
+    if redis.call('PTTL', key) == left then return false end
+  end
+end
+
+local function read_rest(rest)
+  local attempt, locks, requests, at =
+    string.match(rest or '', '^%d+:(%x*):%a:%d:(%d+):(%d+):()')
+  if not attempt then return nil end
+  return {
+    rest = rest,
+    attempt = attempt,
+    lock_id = string.sub(rest, at, at + locks - 1),
+    request = string.sub(rest, at + locks, at + locks + requests - 1),
+    holder = string.sub(rest, at + locks + requests),
+  }
+end
+
+-- Reads the grant's record, if it belongs to this very setting of the resource's
+-- key: that may have been deleted, or set by somebody who knows nothing of
+-- records, perhaps to the same value (an owner's name). A record belongs to a key
+-- that has its lock ID as value and ends in the same millisecond. So it never
+-- outlives its grant, and what another has set or prolonged has no record.
+--
+-- A hand-over that is not confirmed yet has no record: the key's value is the
+-- place that was called. It is returned as a grant with a `process` and without
+-- a token.
 local function live_grant(resource)
   local found = redis.call('MGET', resource, '\1h' .. resource)
   local value, record = found[1], found[2]
-  if not value or not record then return nil, value end
-  local token, rest = string.match(record, '^(%d+):(.*)$')
-  if not token then return nil, value end
-  local attempt, locks, requests, at =
-    string.match(rest, '^%d+:(%x*):%a:%d:(%d+):(%d+):()')
-  if not attempt or string.sub(rest, at, at + locks - 1) ~= value then return nil, value end
-  return {
-    token = token,
-    rest = rest,
-    attempt = attempt,
-    request = string.sub(rest, at + locks, at + locks + requests - 1),
-    holder = string.sub(rest, at + locks + requests),
-  }, value
+  if not value then return nil, value end
+  local token, rest = string.match(record or '', '^(%d+):(.*)$')
+  local grant = read_rest(rest)
+  if grant and grant.lock_id == value then
+    if not end_together(resource, '\1h' .. resource) then return nil, value end
+    grant.token = token
+    return grant, value
+  end
+  local process, place = string.match(value, '^\1(%x+):(.*)$')
+  grant = process and read_rest(place)
+  if grant then grant.process = process end
+  return grant, value
 end
 
--- Tells every process that waits to look again sooner than it planned, because
--- this grant ends before the longest time that they let pass between two looks.
-local function tell_short(resource, ttl_ms)
-  if tonumber(ttl_ms) < LOOK_MS_MAX and redis.call('EXISTS', '\1q' .. resource) == 1 then
-    redis.pcall('PUBLISH', '\1n', ttl_ms .. ':' .. resource)
-  end
+-- Starts the TTL of a live grant again.
+local function extend(resource, ttl_ms)
+  local time = redis.call('TIME')
+  local ends_ms = time[1] * 1000 + math.floor(time[2] / 1000) + ttl_ms
+  redis.call('PEXPIREAT', resource, ends_ms)
+  redis.call('PEXPIREAT', '\1h' .. resource, ends_ms)
+end
+
+-- Makes a grant of what was handed over. Without memory Redis refuses the first
+-- write of a script if it may add something, but none after another write.
+local function confirm(resource, counter, grant, rest, ttl_ms)
+  local made, token = pcall(make_grant, resource, counter, grant.lock_id, rest, ttl_ms)
+  if made then return token end
+  redis.call('PEXPIRE', resource, PROVISIONAL_MS + LAPSED_MS)
+  return make_grant(resource, counter, grant.lock_id, rest, ttl_ms)
 end
 
 -- What a repeated sending, or a repeated request, finds that is its own.
-local function find_own(resource, lock_id, ttl_ms, attempt, request, given)
+local function find_own(resource, counter, lock_id, ttl_ms, attempt, request, given)
   local grant, value = live_grant(resource)
   if not grant then return nil, value end
-  local record = '\1h' .. resource
   if grant.attempt == attempt then
-    redis.call('PEXPIRE', resource, ttl_ms)
-    redis.call('PEXPIRE', record, ttl_ms)
-    tell_short(resource, ttl_ms)
-    return { 'made', grant.token, value }, value, grant
+    if grant.process then
+      grant.token = confirm(resource, counter, grant, grant.rest, ttl_ms)
+    else
+      extend(resource, ttl_ms)
+    end
+    return { 'made', grant.token, grant.lock_id }, value, grant
   end
   if request ~= '' and grant.request == request then
-    if given == '1' and lock_id ~= value then return { 'differs', 'lock_id' }, value, grant end
+    if given == '1' and lock_id ~= grant.lock_id then
+      return { 'differs', 'lock_id' }, value, grant
+    end
     -- Claimed: from now on it is nobody's attempt, so that no clean-up ends it.
     local claimed = string.gsub(grant.rest, '^(%d+:)%x*', '%1', 1)
-    redis.call('SET', record, grant.token .. ':' .. claimed, 'PX', ttl_ms)
-    redis.call('PEXPIRE', resource, ttl_ms)
-    tell_short(resource, ttl_ms)
-    return { 'found', grant.token, value }, value, grant
+    if grant.process then
+      grant.token = confirm(resource, counter, grant, claimed, ttl_ms)
+    else
+      redis.call('SET', '\1h' .. resource, grant.token .. ':' .. claimed)
+      extend(resource, ttl_ms)
+    end
+    return { 'found', grant.token, grant.lock_id }, value, grant
   end
   return nil, value, grant
 end

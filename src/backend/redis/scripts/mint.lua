@@ -1,5 +1,6 @@
--- The token of the next grant: greater than every earlier one of this counter,
--- and no less than the server's time, so that losing the counter loses nothing.
+-- The token of the next grant, and the server's time in milliseconds. The token
+-- is greater than every earlier one of this counter, and no less than the
+-- server's time in microseconds, so that losing the counter loses nothing.
 -- Its first write may be refused for want of memory, before anything changed.
 local function mint(counter)
   local time = redis.call('TIME')
@@ -11,5 +12,15 @@ local function mint(counter)
     text = string.format('%.0f', last + 1)
     redis.call('SET', counter, text)
   end
-  return text
+  return text, math.floor(now / 1000)
+end
+
+-- Makes a grant. Its key and its record end in the same millisecond, which is
+-- how `live_grant` tells this key from one that somebody has set since.
+local function make_grant(resource, counter, value, rest, ttl_ms)
+  local token, now_ms = mint(counter)
+  local ends_ms = now_ms + ttl_ms
+  redis.call('SET', resource, value, 'PXAT', ends_ms)
+  redis.call('SET', '\1h' .. resource, token .. ':' .. rest, 'PXAT', ends_ms)
+  return token
 end

@@ -1,7 +1,12 @@
 local resource, lock_id, ttl_ms = KEYS[1], ARGV[1], ARGV[2]
-local value = redis.call('GET', resource)
+local grant, value = live_grant(resource)
 if value ~= lock_id then return { 'not', value and 1 or 0 } end
-redis.call('PEXPIRE', resource, ttl_ms)
-redis.call('PEXPIRE', '\1h' .. resource, ttl_ms)
-tell_short(resource, ttl_ms)
+if grant then
+  extend(resource, ttl_ms)
+else
+  -- Locked by other means: a record that is still there belongs to a dead grant,
+  -- and must not come to end together with this lock.
+  redis.call('DEL', '\1h' .. resource)
+  redis.call('PEXPIRE', resource, ttl_ms)
+end
 return { 'ok' }
