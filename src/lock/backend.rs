@@ -132,20 +132,37 @@ pub enum ReleaseOf {
 ///
 /// A release whose reply was lost is tried again, perhaps much later; it must
 /// then not end a grant made since (trap 21). The backend sets a bound on the
-/// first try and compares the grant's token with it on each later one.
+/// first try and compares the grant's token with it on each later one. A backend
+/// that has read what it is about to end may set a mark of that instead, and
+/// compare for equality: so it can aim at a lock without a token, too.
 #[derive(Debug, Default)]
-pub struct Aim(OnceLock<u64>);
+pub struct Aim {
+    bound: OnceLock<u64>,
+    mark: OnceLock<Box<str>>,
+}
 
 impl Aim {
     /// The bound of the first try, or `bound`, which becomes it.
     pub fn bound_or(&self, bound: u64) -> u64 {
-        *self.0.get_or_init(|| bound)
+        *self.bound.get_or_init(|| bound)
     }
 
     /// The bound, if a try has set one.
     #[must_use]
     pub fn bound(&self) -> Option<u64> {
-        self.0.get().copied()
+        self.bound.get().copied()
+    }
+
+    /// The mark of the first try, or `mark`, which becomes it. It must not
+    /// contain a lock ID, because it is part of the release's `Debug`.
+    pub fn mark_or(&self, mark: Box<str>) -> &str {
+        self.mark.get_or_init(|| mark)
+    }
+
+    /// The mark, if a try has set one.
+    #[must_use]
+    pub fn mark(&self) -> Option<&str> {
+        self.mark.get().map(AsRef::as_ref)
     }
 }
 

@@ -15,7 +15,9 @@ async fn a_dead_waiter_is_passed_over() {
     let store = open(&server).await;
     let mut connection = server.connect();
     let held = take(&store, "r", MINUTE).await;
-    put_places(&mut connection, "r", &"d".repeat(32), 40);
+    for process in ["a", "b", "c", "d"] {
+        put_places(&mut connection, "r", &process.repeat(32), 10);
+    }
     let live = wait(&store, "r", MINUTE);
     until("queued", || waiting(&mut connection, "r") == 41).await;
     store.unlock(unlock(&held, "r")).await.unwrap();

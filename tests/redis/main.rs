@@ -15,6 +15,7 @@ mod dead;
 #[path = "../support/differential.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod differential;
+mod failover;
 mod grants;
 #[path = "../sim/model.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]
@@ -24,6 +25,8 @@ mod places;
 mod port;
 mod proxy;
 mod queue;
+mod records;
+mod releases;
 mod stale;
 
 use std::{

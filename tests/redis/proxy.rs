@@ -1,7 +1,7 @@
 //! A wire that can be cut at the worst moment.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -20,16 +20,16 @@ pub(super) struct Proxy {
 #[derive(Default)]
 struct Faults {
     cut_next_reply: AtomicBool,
-    hold_next_request: AtomicBool,
+    /// What a request contains whose reply is to be lost.
+    cut_reply_to: Mutex<Option<Vec<u8>>>,
+    /// What the next request contains that is to be kept back.
+    hold_request: Mutex<Option<Vec<u8>>>,
+    /// Whether new connections are closed at once.
+    refuse: AtomicBool,
+    cut: Notify,
     deliver: Notify,
     delivered: Notify,
     is_stalled: watch::Sender<bool>,
-}
-
-impl Faults {
-    async fn until_resumed(&self) {
-        let _ = self.is_stalled.subscribe().wait_for(|stalled| !stalled).await;
-    }
 }
 
 impl Proxy {
@@ -41,6 +41,9 @@ impl Proxy {
         let shared = Arc::clone(&faults);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                if shared.refuse.load(Ordering::SeqCst) {
+                    continue;
+                }
                 if let Ok(upstream) = TcpStream::connect(&server).await {
                     tokio::spawn(pass(client, upstream, Arc::clone(&shared)));
                 }
@@ -61,7 +64,25 @@ impl Proxy {
 
     /// The next request is kept back, and its client cut off.
     pub(super) fn hold_next_request(&self) {
-        self.faults.hold_next_request.store(true, Ordering::SeqCst);
+        self.hold_next_request_with("");
+    }
+
+    /// The next request that contains `part` is kept back, and its client cut
+    /// off.
+    pub(super) fn hold_next_request_with(&self, part: &str) {
+        *self.faults.hold_request.lock().unwrap() = Some(part.into());
+    }
+
+    /// The reply to the next request that contains `part` is lost, and its
+    /// connection with it.
+    pub(super) fn cut_reply_to(&self, part: &str) {
+        *self.faults.cut_reply_to.lock().unwrap() = Some(part.into());
+    }
+
+    /// Whether new connections are closed at once; those there are are cut.
+    pub(super) fn refuse(&self, refuse: bool) {
+        self.faults.refuse.store(refuse, Ordering::SeqCst);
+        self.faults.cut.notify_waiters();
     }
 
     /// Passes nothing on in either direction until it is resumed.
@@ -82,14 +103,35 @@ impl Proxy {
     }
 }
 
+impl Faults {
+    async fn until_resumed(&self) {
+        let _ = self.is_stalled.subscribe().wait_for(|stalled| !stalled).await;
+    }
+
+    /// Whether this is the request that is awaited: then no other is.
+    fn meets(awaited: &Mutex<Option<Vec<u8>>>, request: &[u8]) -> bool {
+        let mut awaited = awaited.lock().unwrap();
+        let contains = |part: &Vec<u8>| {
+            part.is_empty() || request.windows(part.len()).any(|window| window == part)
+        };
+        awaited.take_if(|part| contains(part)).is_some()
+    }
+}
+
 async fn pass(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>) {
     let (mut request, mut reply) = (vec![0; 4096], vec![0; 4096]);
+    let cut = faults.cut.notified();
+    tokio::pin!(cut);
     loop {
         tokio::select! {
+            () = &mut cut => return,
             length = client.read(&mut request) => {
                 let Ok(length @ 1..) = length else { return };
                 faults.until_resumed().await;
-                if faults.hold_next_request.swap(false, Ordering::SeqCst) {
+                if Faults::meets(&faults.cut_reply_to, &request[..length]) {
+                    faults.cut_next_reply.store(true, Ordering::SeqCst);
+                }
+                if Faults::meets(&faults.hold_request, &request[..length]) {
                     drop(client);
                     faults.deliver.notified().await;
                     let _ = server.write_all(&request[..length]).await;

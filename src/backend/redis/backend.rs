@@ -34,8 +34,7 @@ use crate::lock::{
 /// How soon a new waiter looks whether a known way of locking is before it.
 pub(super) const FIRST_LOOK: Duration = Duration::from_secs(1);
 
-/// How many withdrawals, and how many repeated entries, may be under way at a
-/// time.
+/// How many waiters may be entering at a time, and how many leaving.
 const BACKGROUND_MAX: usize = 128;
 
 /// Locks in Redis.
@@ -144,10 +143,8 @@ impl Backend for RedisBackend {
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
         match &release.of {
             ReleaseOf::Attempt(attempt) => self.core.withdraw(attempt, until).await,
-            ReleaseOf::Owner(lock_id) => {
-                self.core.release(release, false, lock_id.as_str(), until).await
-            }
-            ReleaseOf::Anyone => self.core.release(release, true, "", until).await,
+            ReleaseOf::Owner(lock_id) => self.core.release_owned(release, lock_id, until).await,
+            ReleaseOf::Anyone => self.core.force(release, until).await,
         }
     }
 
@@ -211,24 +208,80 @@ impl Core {
         }
     }
 
+    /// Ends the grant of a lock ID's bearer.
+    ///
+    /// The first sending ends whatever the lock ID holds. If its reply is lost,
+    /// it may have happened or not, and each later sending, also one of a later
+    /// call, ends only what was there at the first:
+    /// - A grant whose lock ID was made for it: no other grant ever has that ID.
+    /// - A grant whose lock ID the caller gave, so that it may be granted again:
+    ///   if its token is no greater than the server's clock at the first sending
+    ///   ([`Link::token_bound`]). The clock is read as no later than it was, so
+    ///   a grant that another process made a moment before (or, where tokens
+    ///   are ahead of the clock, at all) can be spared, and is left to its TTL.
+    /// - A lock without a record (the built-in `lock.redis`, or by hand): its
+    ///   value is all that there is to compare.
+    async fn release_owned(
+        &self,
+        release: &Release,
+        lock_id: &LockId,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        let is_first = release.aim.bound().is_none();
+        let aim = |again: bool| {
+            // The bound is set by the first sending, not before: only then there
+            // is a connection for certain, and with it a reading of the clock.
+            let bound = release.aim.bound_or(self.link.token_bound(&release.resource));
+            if again || !is_first { bound.to_string() } else { String::new() }
+        };
+        self.release(release, false, lock_id.as_str(), aim, until).await
+    }
+
+    /// Ends whoever's grant it is.
+    ///
+    /// A force is rare: it may cost a round trip to read first what holds the
+    /// resource. If the reply to its first sending is lost, each later sending
+    /// ends only what was read. That needs no clock, and also aims at a lock
+    /// without a record.
+    async fn force(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
+        let is_first = release.aim.mark().is_none();
+        let mark = match release.aim.mark() {
+            Some(mark) => mark,
+            None => release.aim.mark_or(self.read_mark(&release.resource, until).await?),
+        };
+        let aim =
+            |again: bool| if again || !is_first { mark.to_owned() } else { String::new() };
+        self.release(release, true, "", aim, until).await
+    }
+
+    async fn read_mark(
+        &self,
+        resource: &ResourceId,
+        until: Instant,
+    ) -> Result<Box<str>, BackendError> {
+        let keys = [resource.as_str()];
+        let answer = self.link.run(&SCRIPTS.mark, &keys, |_, _| {}, until).await;
+        // It only reads: whatever became of it, nothing has changed.
+        let answer = answer.map_err(|error| match error {
+            BackendError::Unknown(why) => BackendError::Unavailable(why),
+            other => other,
+        })?;
+        let mark: Option<String> = ::redis::from_redis_value(answer.value).unwrap_or_default();
+        mark.map(String::into_boxed_str).ok_or(BackendError::NotHeld { held: false })
+    }
+
     async fn release(
         &self,
         release: &Release,
         force: bool,
         lock_id: &str,
+        aim: impl Fn(bool) -> String,
         until: Instant,
     ) -> Result<(), BackendError> {
         let resource = &release.resource;
         let keys = [resource.as_str(), &entry::counter_key(resource)];
-        let is_first = release.aim.bound().is_none();
-        let bound = release.aim.bound_or(self.link.token_bound(resource));
         let arguments = |request: &mut Cmd, again: bool| {
-            request.arg(u8::from(force)).arg(lock_id);
-            if again || !is_first {
-                request.arg(bound);
-            } else {
-                request.arg("");
-            }
+            request.arg(u8::from(force)).arg(lock_id).arg(aim(again));
         };
         let answer = self.link.run(&SCRIPTS.unlock, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
@@ -236,8 +289,14 @@ impl Core {
                 self.handed_over(resource, handed);
                 Ok(())
             }
-            Reply::Not { .. } if answer.again => Err(BackendError::Unknown(
-                "the connection was lost during the release; the grant is gone now".into(),
+            Reply::Not { held } if answer.again => Err(BackendError::Unknown(
+                if held {
+                    "the connection was lost during the release; what is held now was granted \
+                     since, or shortly before"
+                } else {
+                    "the connection was lost during the release; the grant is gone now"
+                }
+                .into(),
             )),
             Reply::Not { held } => Err(BackendError::NotHeld { held }),
             other => Err(unexpected(&other)),

@@ -1,6 +1,7 @@
 //! The way to Redis: one connection at a time, made anew when it is lost.
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -12,14 +13,15 @@ use ::redis::{Client, Cmd, ErrorKind, RedisError, Script, Value, cmd};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
     entry::{COUNTERS, counter},
-    session::Session,
+    server_time::ServerTime,
+    session::{Failure, Peer, Session, Unfit},
     waiters::Waiters,
 };
 use crate::lock::{BackendError, FencingToken, ResourceId, Violation};
@@ -30,7 +32,10 @@ const REOPEN_DELAY_MIN: Duration = Duration::from_millis(20);
 const REOPEN_DELAY_MAX: Duration = Duration::from_secs(1);
 /// How often the connection is tried, used or not.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How long to let a busy server be before it is asked again.
+/// How many connections of before may still have to be ended, should their
+/// servers be connected to again.
+const EARLIER_MAX: usize = 8;
+/// How long to wait before a server that refused for now is asked again.
 const BUSY_DELAY: Duration = Duration::from_millis(50);
 
 /// The connection in service, if there is one.
@@ -42,6 +47,8 @@ pub(super) struct Link {
     operation_timeout: Duration,
     /// Why there is no connection.
     down: Mutex<Arc<str>>,
+    /// The last reading of the server's clock.
+    time: Mutex<ServerTime>,
     /// The greatest token that was seen here of each counter.
     tokens_seen: Box<[AtomicU64]>,
 }
@@ -73,6 +80,7 @@ impl Link {
     /// A link whose first connection is in service.
     pub(super) fn new(first: Session, operation_timeout: Duration) -> Self {
         Self {
+            time: Mutex::new(first.opened),
             sessions: watch::Sender::new(Some(Arc::new(first))),
             operation_timeout,
             down: Mutex::new("not connected".into()),
@@ -90,11 +98,13 @@ impl Link {
         self.token_seen(resource).fetch_max(token.get(), Ordering::Relaxed);
     }
 
-    /// No grant of this resource that a caller can know of now has a greater
-    /// token.
+    /// A token that every later grant of this resource exceeds, and that few
+    /// earlier ones do: the greatest token seen here, or the server's clock as
+    /// far as it is known. To be asked for when a request is sent, because the
+    /// clock of a new connection is read before anything else is sent over it.
     pub(super) fn token_bound(&self, resource: &ResourceId) -> u64 {
-        let session = self.sessions.borrow().clone();
-        let reached = session.map_or(0, |session| session.time().reached(Instant::now()));
+        let time = *self.time.lock().unwrap_or_else(PoisonError::into_inner);
+        let reached = time.reached(Instant::now());
         reached.max(self.token_seen(resource).load(Ordering::Relaxed))
     }
 
@@ -130,12 +140,18 @@ impl Link {
                 Exchange::Answered(value) => {
                     return Ok(Answer { value, since, again: lost, session: session.number });
                 }
-                Exchange::Refused(error)
-                    if is_passing(&error) && since + BUSY_DELAY < until =>
-                {
-                    sleep(BUSY_DELAY).await;
+                Exchange::Refused(error) => {
+                    let is_of_no_master = is_of_no_master(&error);
+                    if is_of_no_master {
+                        // By now the address may lead to the new master.
+                        self.give_up(&session, describe(&error));
+                    }
+                    let later = Instant::now() + BUSY_DELAY;
+                    if later >= until || !(is_of_no_master || is_passing(&error)) {
+                        return Err(refused(&error, lost));
+                    }
+                    sleep_until(later).await;
                 }
-                Exchange::Refused(error) => return Err(refused(&error, lost)),
                 Exchange::Lost => {
                     lost = true;
                     session.dead.cancel();
@@ -163,7 +179,12 @@ impl Link {
         let answer = request.query_async::<Value>(&mut connection);
         match timeout_at(until, answer).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(refused(&error, false)),
+            Ok(Err(error)) => {
+                if is_of_no_master(&error) {
+                    self.give_up(&session, describe(&error));
+                }
+                Err(refused(&error, false))
+            }
             Err(_) => Err(BackendError::Unavailable("Redis does not answer".into())),
         }
     }
@@ -192,6 +213,16 @@ impl Link {
         timeout_at(until, alive).await.ok()?.ok()?.clone()
     }
 
+    /// Ends a connection that leads to a server that is of no use.
+    fn give_up(&self, session: &Session, why: Arc<str>) {
+        self.set_down(why);
+        session.dead.cancel();
+    }
+
+    fn set_down(&self, why: Arc<str>) {
+        *self.down.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
     fn down(&self) -> Arc<str> {
         Arc::clone(&self.down.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -205,15 +236,23 @@ impl Link {
     ) {
         stop.run_until_cancelled(async {
             let mut session = self.sessions.borrow().clone();
+            let mut earlier = VecDeque::new();
             loop {
                 let Some(current) = session else { return };
-                attend(&current, self.operation_timeout).await;
-                let (number, before) = (current.number + 1, current.as_before());
+                self.attend(&current).await;
+                let number = current.number + 1;
+                earlier.truncate(EARLIER_MAX - 1);
+                earlier.push_front(current.peer.clone());
                 drop(current);
                 self.sessions.send_replace(None);
                 warn!("the connection to Redis was lost");
-                let next = Arc::new(self.reopen(&client, number, &before, &waiters).await);
+                let next = Arc::new(
+                    self.reopen(&client, number, earlier.make_contiguous(), &waiters).await,
+                );
+                // Those at this server were ended; others may be met again.
+                earlier.retain(|peer: &Peer| !peer.may_share_server(&next.peer));
                 info!("connected to Redis again");
+                self.note_time(next.opened);
                 self.sessions.send_replace(Some(Arc::clone(&next)));
                 session = Some(next);
             }
@@ -222,11 +261,34 @@ impl Link {
         self.sessions.send_replace(None);
     }
 
+    /// Returns when the session is dead.
+    async fn attend(&self, session: &Session) {
+        let beat = async {
+            loop {
+                sleep(HEARTBEAT).await;
+                match timeout(self.operation_timeout, session.check()).await {
+                    Ok(Ok(time)) => self.note_time(time),
+                    Ok(Err(Failure::Error(error))) if is_passing(&error) => {}
+                    Ok(Err(failure)) => return self.set_down(describe_failure(&failure)),
+                    Err(_) => return,
+                }
+            }
+        };
+        tokio::select! {
+            () = beat => session.dead.cancel(),
+            () = session.dead.cancelled() => {}
+        }
+    }
+
+    fn note_time(&self, time: ServerTime) {
+        *self.time.lock().unwrap_or_else(PoisonError::into_inner) = time;
+    }
+
     async fn reopen(
         &self,
         client: &Client,
         number: u64,
-        before: &super::session::Before,
+        before: &[Peer],
         waiters: &Arc<Waiters>,
     ) -> Session {
         let mut delays = ExponentialBuilder::new()
@@ -239,28 +301,12 @@ impl Link {
             let opened = Session::open(client, number, before, waiters);
             let why = match timeout(OPEN_TIMEOUT, opened).await {
                 Ok(Ok(session)) => return session,
-                Ok(Err(error)) => describe(&error),
+                Ok(Err(failure)) => describe_failure(&failure),
                 Err(_) => "Redis did not answer in time".into(),
             };
-            *self.down.lock().unwrap_or_else(PoisonError::into_inner) = why;
+            self.set_down(why);
             sleep(delays.next().unwrap_or(REOPEN_DELAY_MAX)).await;
         }
-    }
-}
-
-/// Returns when the session is dead.
-async fn attend(session: &Session, operation_timeout: Duration) {
-    let beat = async {
-        loop {
-            sleep(HEARTBEAT).await;
-            if !matches!(timeout(operation_timeout, session.refresh_time()).await, Ok(Ok(()))) {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        () = beat => session.dead.cancel(),
-        () = session.dead.cancelled() => {}
     }
 }
 
@@ -297,8 +343,17 @@ fn is_from_server(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
 }
 
+/// Whether the server will do it later: nothing was executed.
 fn is_passing(error: &RedisError) -> bool {
-    matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "MASTERDOWN"))
+    matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS"))
+}
+
+/// Whether the server is no master, or no longer: nothing was executed, for the
+/// scripts read before they write. Before 7.0 an error within a script is told
+/// in the text of another.
+fn is_of_no_master(error: &RedisError) -> bool {
+    matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "MOVED" | "CLUSTERDOWN"))
+        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
 fn refused(error: &RedisError, lost: bool) -> BackendError {
@@ -312,6 +367,15 @@ fn refused(error: &RedisError, lost: bool) -> BackendError {
         ))
     } else {
         BackendError::Unavailable(why)
+    }
+}
+
+pub(super) fn describe_failure(failure: &Failure) -> Arc<str> {
+    match failure {
+        Failure::Error(error) => describe(error),
+        Failure::Unfit(Unfit::Replica) => "the server is a replica".into(),
+        Failure::Unfit(Unfit::Cluster) => "the server is in cluster mode".into(),
+        Failure::Unfit(Unfit::Sentinel) => "the server is a Sentinel".into(),
     }
 }
 

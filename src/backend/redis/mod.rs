@@ -27,10 +27,11 @@ mod waiting;
 
 use std::sync::Arc;
 
-use ::redis::{Client, ErrorKind, RedisError};
+use ::redis::{Client, ErrorKind};
 use tokio::time::timeout;
 use tracing::warn;
 
+use self::session::{Failure, Unfit};
 use super::{Context, Kind, OpenError};
 use crate::lock::{Backend, Violation};
 
@@ -54,11 +55,11 @@ pub(super) const KIND: Kind = Kind {
 
 async fn open(client: Client, context: Context) -> Result<Arc<dyn Backend>, OpenError> {
     let waiters = Arc::new(waiters::Waiters::new());
-    let opened = session::Session::open(&client, 1, &session::Before::None, &waiters);
+    let opened = session::Session::open(&client, 1, &[], &waiters);
     let session = timeout(link::OPEN_TIMEOUT, opened)
         .await
         .map_err(|_| unreached(&client, "no answer in time"))?
-        .map_err(|error| why_not_open(&client, &error))?;
+        .map_err(|failure| why_not_open(&client, &failure))?;
     if let Ok(true) = timeout(link::OPEN_TIMEOUT, session.asks_for_no_password(&client)).await {
         let server = client.get_connection_info().addr();
         warn!(%server, "redisPassword is set, but the server asks for none: anybody can use it");
@@ -66,11 +67,30 @@ async fn open(client: Client, context: Context) -> Result<Arc<dyn Backend>, Open
     Ok(Arc::new(backend::RedisBackend::new(client, session, waiters, context.settings)))
 }
 
+const NO_CLUSTER: &str = "is a node in cluster mode, which is not supported; name a server with \
+    cluster-enabled no";
+
 /// What the properties are to blame for, and what the server is.
-fn why_not_open(client: &Client, error: &RedisError) -> OpenError {
-    let said = link::describe(error);
+fn why_not_open(client: &Client, failure: &Failure) -> OpenError {
+    let said = link::describe_failure(failure);
     let refused =
         |field, problem: String| OpenError::Refused(vec![Violation::new(field, problem)]);
+    let error = match failure {
+        Failure::Unfit(Unfit::Replica) => {
+            return refused(
+                "redisHost",
+                "is a replica, which grants no locks; name its master".into(),
+            );
+        }
+        Failure::Unfit(Unfit::Cluster) => return refused("redisHost", NO_CLUSTER.into()),
+        Failure::Unfit(Unfit::Sentinel) => {
+            return refused(
+                "redisHost",
+                "is a Sentinel, which holds no data; name the master that it watches".into(),
+            );
+        }
+        Failure::Error(error) => error,
+    };
     match (error.code(), error.kind()) {
         (Some("WRONGPASS" | "NOAUTH"), _) | (_, ErrorKind::AuthenticationFailed) => refused(
             "redisPassword",
@@ -80,6 +100,10 @@ fn why_not_open(client: &Client, error: &RedisError) -> OpenError {
             "redisUsername",
             format!("lacks a permission that docs/redis.md lists ({said})"),
         ),
+        // A node of a Cluster has one database only, and says so first.
+        _ if error.to_string().contains("in cluster mode") => {
+            refused("redisHost", NO_CLUSTER.into())
+        }
         _ if said.contains("DB index") || error.to_string().contains("SELECT") => {
             refused("redisDB", "is a database that the server does not have".into())
         }

@@ -36,6 +36,8 @@ pub(super) struct Scripts {
     pub(super) confirm: Script,
     /// Starts a TTL again.
     pub(super) renew: Script,
+    /// Tells what holds a resource, to aim a release at it.
+    pub(super) mark: Script,
     /// Ends a grant.
     pub(super) unlock: Script,
     /// Ends what an attempt has come to.
@@ -48,9 +50,9 @@ pub(super) struct Scripts {
 
 impl Scripts {
     /// All of them, to be loaded.
-    pub(super) fn all(&self) -> [&Script; 8] {
-        let Self { try_lock, lock, confirm, renew, unlock, withdraw, look, sweep } = self;
-        [try_lock, lock, confirm, renew, unlock, withdraw, look, sweep]
+    pub(super) fn all(&self) -> [&Script; 9] {
+        let Self { try_lock, lock, confirm, renew, mark, unlock, withdraw, look, sweep } = self;
+        [try_lock, lock, confirm, renew, mark, unlock, withdraw, look, sweep]
     }
 }
 
@@ -60,6 +62,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     lock: script(&[MINT, GRANT], include_str!("scripts/lock.lua")),
     confirm: script(&[MINT, GRANT], include_str!("scripts/confirm.lua")),
     renew: script(&[MINT, GRANT], include_str!("scripts/renew.lua")),
+    mark: script(&[MINT, GRANT], include_str!("scripts/mark.lua")),
     unlock: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/unlock.lua")),
     withdraw: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/withdraw.lua")),
     look: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/look.lua")),

@@ -1,9 +1,6 @@
 //! One connection to Redis, from its opening to its loss.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ::redis::{
     AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Value,
@@ -21,22 +18,49 @@ const REQUESTS_AHEAD: usize = 1024;
 /// lay in its buffers has been served or lost by then, in all but odd networks.
 const UNFENCED_REST: Duration = Duration::from_secs(1);
 
-/// A connection as the server knows it, so that it can be ended from another.
+/// A connection as its server knows it, so that it can be ended from another.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
-    id: String,
-    address: String,
+    /// Names the server's process; `None` without permission to ask.
+    run_id: Option<String>,
+    /// The connection's ID and address; `None` without permission to ask.
+    client: Option<(String, String)>,
 }
 
-/// Which connection a new one takes the place of.
-#[derive(Clone, Debug)]
-pub(super) enum Before {
-    /// None: it is the first.
-    None,
-    /// One that can be ended from here.
-    Known(Peer),
-    /// One of which the server told nothing.
-    Unknown,
+impl Peer {
+    /// Whether both are connections to one server, as far as is known.
+    pub(super) fn may_share_server(&self, other: &Self) -> bool {
+        match (&self.run_id, &other.run_id) {
+            (Some(one), Some(another)) => one == another,
+            _ => true,
+        }
+    }
+}
+
+/// Why a server cannot be used, though it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// It follows a master.
+    Replica,
+    /// It is a node of a Cluster.
+    Cluster,
+    /// It is a Sentinel.
+    Sentinel,
+}
+
+/// Why a connection is not in service, or no longer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server or the network said no.
+    Error(RedisError),
+    /// The server is none that grants locks.
+    Unfit(Unfit),
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        Self::Error(error)
+    }
 }
 
 /// One connection that is in service.
@@ -46,20 +70,22 @@ pub(super) struct Session {
     pub(super) dead: CancellationToken,
     /// Which connection of its backend this is, counted from 1.
     pub(super) number: u64,
-    /// What the server's clock said at last.
-    time: Mutex<ServerTime>,
-    peer: Option<Peer>,
+    /// What the server's clock said when the connection was opened.
+    pub(super) opened: ServerTime,
+    /// What a later connection must end.
+    pub(super) peer: Peer,
 }
 
 impl Session {
-    /// Connects, ends the connection before (so that nothing that was sent on
-    /// it can take effect any more: trap 7), subscribes and loads the scripts.
+    /// Connects, ends the connections of before (so that nothing that was sent
+    /// on them can take effect any more: trap 7), subscribes and loads the
+    /// scripts.
     pub(super) async fn open(
         client: &Client,
         number: u64,
-        before: &Before,
+        before: &[Peer],
         waiters: &Arc<Waiters>,
-    ) -> Result<Self, RedisError> {
+    ) -> Result<Self, Failure> {
         let dead = CancellationToken::new();
         let pushed = {
             let (dead, waiters) = (dead.clone(), Arc::clone(waiters));
@@ -79,23 +105,15 @@ impl Session {
             .set_push_sender(pushed);
         let mut connection =
             client.get_multiplexed_async_connection_with_config(&config).await?;
-        match before {
-            Before::None => {}
-            Before::Known(peer) => fence(&mut connection, peer).await?,
-            Before::Unknown => sleep(UNFENCED_REST).await,
-        }
-        let peer = identify(&mut connection).await;
-        let time = Mutex::new(read_time(&mut connection).await?);
+        check_role(&mut connection).await?;
+        let peer = identify(&mut connection).await?;
+        fence(&mut connection, &peer, before).await?;
+        let opened = read_time(&mut connection).await?;
         connection.subscribe(waiters.channel()).await?;
         for script in SCRIPTS.all() {
             let _: String = script.load_async(&mut connection).await?;
         }
-        Ok(Self { connection, dead, number, time, peer })
-    }
-
-    /// What the next connection must end.
-    pub(super) fn as_before(&self) -> Before {
-        self.peer.clone().map_or(Before::Unknown, Before::Known)
+        Ok(Self { connection, dead, number, opened, peer })
     }
 
     /// Whether there is a password, and the server lets its default user in
@@ -110,16 +128,11 @@ impl Session {
         again.is_err_and(|error| error.to_string().contains("without any password"))
     }
 
-    /// Reads the server's clock, which also shows that it answers.
-    pub(super) async fn refresh_time(&self) -> Result<(), RedisError> {
-        let time = read_time(&mut self.connection()).await?;
-        *self.time.lock().unwrap_or_else(PoisonError::into_inner) = time;
-        Ok(())
-    }
-
-    /// What the server's clock says about now.
-    pub(super) fn time(&self) -> ServerTime {
-        *self.time.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Asks whether the server is a master still, and for its clock.
+    pub(super) async fn check(&self) -> Result<ServerTime, Failure> {
+        let mut connection = self.connection();
+        check_role(&mut connection).await?;
+        Ok(read_time(&mut connection).await?)
     }
 
     /// A handle to send requests with.
@@ -139,46 +152,145 @@ async fn read_time(connection: &mut MultiplexedConnection) -> Result<ServerTime,
     Ok(ServerTime::new(secs * 1_000_000 + us))
 }
 
-async fn fence(
-    connection: &mut MultiplexedConnection,
-    before: &Peer,
-) -> Result<(), RedisError> {
-    let killed: Result<i64, RedisError> = cmd("CLIENT")
-        .arg("KILL")
-        .arg("ID")
-        .arg(&before.id)
-        .arg("ADDR")
-        .arg(&before.address)
-        .query_async(connection)
-        .await;
-    match killed {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_unrecoverable_error() => Err(error),
-        Err(error) => {
-            warn!(
-                code = error.code().unwrap_or("ERR"),
-                "the lost connection could not be ended; allow the user +client|kill"
-            );
-            sleep(UNFENCED_REST).await;
-            Ok(())
-        }
+/// Fails if the server is none that grants locks. `HELLO` says so without a
+/// further permission.
+async fn check_role(connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+    let hello: HashMap<String, Value> = cmd("HELLO").arg("3").query_async(connection).await?;
+    unfit(&hello).map_or(Ok(()), |unfit| Err(Failure::Unfit(unfit)))
+}
+
+fn unfit(hello: &HashMap<String, Value>) -> Option<Unfit> {
+    let field = |name| match hello.get(name) {
+        Some(Value::BulkString(text)) => text.as_slice(),
+        Some(Value::SimpleString(text)) => text.as_bytes(),
+        _ => b"",
+    };
+    match (field("mode"), field("role")) {
+        (b"cluster", _) => Some(Unfit::Cluster),
+        (b"sentinel", _) => Some(Unfit::Sentinel),
+        (_, b"replica" | b"slave") => Some(Unfit::Replica),
+        _ => None,
     }
 }
 
-/// Without permission for it there is no peer to end later.
-async fn identify(connection: &mut MultiplexedConnection) -> Option<Peer> {
-    let info: String = cmd("CLIENT").arg("INFO").query_async(connection).await.ok()?;
-    let field = |name: &str| {
-        info.split_whitespace()
-            .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
-            .map(str::to_owned)
-    };
-    Some(Peer { id: field("id")?, address: field("addr")? })
+/// Ends the connections of before. What was sent to another server cannot reach
+/// this one: those connections are left alone.
+async fn fence(
+    connection: &mut MultiplexedConnection,
+    here: &Peer,
+    before: &[Peer],
+) -> Result<(), RedisError> {
+    let mut all_ended = true;
+    for peer in before.iter().filter(|peer| peer.may_share_server(here)) {
+        all_ended &= end(connection, peer).await?;
+    }
+    if !all_ended {
+        sleep(UNFENCED_REST).await;
+    }
+    Ok(())
+}
+
+/// Ends one connection; `false` if the server does not let us.
+async fn end(connection: &mut MultiplexedConnection, peer: &Peer) -> Result<bool, RedisError> {
+    let Some((id, address)) = &peer.client else { return Ok(false) };
+    let mut kill = cmd("CLIENT");
+    kill.arg("KILL").arg("ID").arg(id).arg("ADDR").arg(address);
+    match kill.query_async::<i64>(connection).await {
+        Ok(_) => Ok(true),
+        Err(error) if is_denied(&error) => {
+            warn!(
+                code = error.code(),
+                "the lost connection could not be ended; allow the user +client|kill"
+            );
+            Ok(false)
+        }
+        // A busy server, say: nothing is known of the connection before yet.
+        Err(error) => Err(error),
+    }
+}
+
+/// Without permission for it there is less to tell a later connection.
+async fn identify(connection: &mut MultiplexedConnection) -> Result<Peer, RedisError> {
+    let server = allowed(cmd("INFO").arg("server").query_async::<String>(connection).await)?;
+    let client = allowed(cmd("CLIENT").arg("INFO").query_async::<String>(connection).await)?;
+    let run_id = server.and_then(|info| {
+        info.lines().find_map(|line| Some(line.strip_prefix("run_id:")?.trim().to_owned()))
+    });
+    let client = client.and_then(|info| {
+        let field = |name: &str| {
+            info.split_whitespace()
+                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+                .map(str::to_owned)
+        };
+        Some((field("id")?, field("addr")?))
+    });
+    Ok(Peer { run_id, client })
+}
+
+/// An answer, or `None` without permission for it.
+fn allowed<T>(answer: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if is_denied(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the user may not, or the server (a proxy) has no such command.
+fn is_denied(error: &RedisError) -> bool {
+    matches!(error.code(), Some("NOPERM" | "ERR"))
 }
 
 pub(super) fn heard(waiters: &Waiters, data: &[Value]) {
     let [Value::BulkString(_), Value::BulkString(message)] = data else { return };
     if let Some(notice) = std::str::from_utf8(message).ok().and_then(Notice::read) {
         waiters.hear(&notice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::redis::parse_redis_value;
+
+    use super::*;
+
+    fn peer(run_id: Option<&str>) -> Peer {
+        Peer { run_id: run_id.map(str::to_owned), client: None }
+    }
+
+    fn hello(fields: &[(&str, &str)]) -> HashMap<String, Value> {
+        let text = |text: &str| Value::BulkString(text.into());
+        fields.iter().map(|(name, value)| ((*name).to_owned(), text(value))).collect()
+    }
+
+    #[test]
+    fn connections_to_another_server_are_not_ended_here() {
+        let here = peer(Some("a"));
+        assert!(peer(Some("a")).may_share_server(&here));
+        assert!(!peer(Some("b")).may_share_server(&here));
+        assert!(peer(None).may_share_server(&here), "who knows");
+    }
+
+    #[test]
+    fn only_a_master_on_its_own_is_fit() {
+        assert_eq!(unfit(&hello(&[("mode", "standalone"), ("role", "master")])), None);
+        assert_eq!(unfit(&hello(&[])), None, "a proxy that does not say");
+        let replica = hello(&[("mode", "standalone"), ("role", "replica")]);
+        assert_eq!(unfit(&replica), Some(Unfit::Replica));
+        let cluster = hello(&[("mode", "cluster"), ("role", "master")]);
+        assert_eq!(unfit(&cluster), Some(Unfit::Cluster));
+        assert_eq!(unfit(&hello(&[("mode", "sentinel")])), Some(Unfit::Sentinel));
+    }
+
+    #[test]
+    fn a_busy_server_is_no_missing_permission() {
+        let answer = |line: &str| {
+            let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+            allowed(value.extract_error().map(drop))
+        };
+        assert!(matches!(answer("NOPERM this user has no permissions"), Ok(None)));
+        for passing in ["BUSY Redis is busy running a script", "LOADING Redis is loading"] {
+            assert!(answer(passing).is_err(), "{passing}");
+        }
     }
 }

@@ -77,7 +77,9 @@ impl Core {
         attempt: &Attempt,
         seat: &Seat,
     ) -> Result<Entered, BackendError> {
+        let turn = self.turn().await?;
         let entered = self.enter(attempt, seat, false).await?;
+        drop(turn);
         if matches!(entered, Entered::Full) && self.drop_dead(&attempt.resource).await {
             return self.enter(attempt, seat, false).await;
         }
@@ -85,7 +87,6 @@ impl Core {
     }
 
     /// Makes sure of a place, at the end of the queue if the old one is gone.
-    /// Many do this at the same time, so each waits for its turn.
     async fn enter_again(
         &self,
         attempt: &Attempt,
@@ -106,7 +107,8 @@ impl Core {
         }
     }
 
-    /// A turn to enter again. During an outage nobody waits for one.
+    /// A turn to enter: few waiters do so at a time, so that renewals need not
+    /// wait behind thousands. During an outage nobody has one.
     async fn turn(&self) -> Result<SemaphorePermit<'_>, BackendError> {
         loop {
             self.link.connected(Instant::now() + self.outage_max()).await?;

@@ -1,3 +1,11 @@
+-- Answers that nothing was done. A master that has become a replica goes on
+-- answering reads, from data that are no longer the truth. It refuses writes: so
+-- it is asked for one first, which changes nothing, for this key never exists.
+local function refuse(resource, reply)
+  redis.call('DEL', '\1-' .. resource)
+  return reply
+end
+
 -- Whether both keys end in the same millisecond. The clock may tick between two
 -- readings: then both are read again. A key without an expiry (-1) never counts.
 local function end_together(key, other)
@@ -10,12 +18,13 @@ local function end_together(key, other)
 end
 
 local function read_rest(rest)
-  local attempt, locks, requests, at =
-    string.match(rest or '', '^%d+:(%x*):%a:%d:(%d+):(%d+):()')
+  local attempt, given, locks, requests, at =
+    string.match(rest or '', '^%d+:(%x*):%a:(%d):(%d+):(%d+):()')
   if not attempt then return nil end
   return {
     rest = rest,
     attempt = attempt,
+    given = given == '1',
     lock_id = string.sub(rest, at, at + locks - 1),
     request = string.sub(rest, at + locks, at + locks + requests - 1),
     holder = string.sub(rest, at + locks + requests),
@@ -46,6 +55,13 @@ local function live_grant(resource)
   grant = process and read_rest(place)
   if grant then grant.process = process end
   return grant, value
+end
+
+-- Tells what holds the resource now from whatever held it before or will later:
+-- the grant's token, the attempt that it is handed over to or, of a lock without a
+-- record, a hash of its value.
+local function mark(grant, value)
+  return grant and (grant.token or grant.attempt) or redis.sha1hex(value)
 end
 
 -- Starts the TTL of a live grant again.
@@ -79,7 +95,7 @@ local function find_own(resource, counter, lock_id, ttl_ms, attempt, request, gi
   end
   if request ~= '' and grant.request == request then
     if given == '1' and lock_id ~= grant.lock_id then
-      return { 'differs', 'lock_id' }, value, grant
+      return refuse(resource, { 'differs', 'lock_id' }), value, grant
     end
     -- Claimed: from now on it is nobody's attempt, so that no clean-up ends it.
     local claimed = string.gsub(grant.rest, '^(%d+:)%x*', '%1', 1)

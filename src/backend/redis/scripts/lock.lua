@@ -9,7 +9,9 @@ if again or request ~= '' then
   if own then return own end
 end
 -- Asked before anything is written, which needs memory.
-if again and redis.call('ZSCORE', queue, place) then return { 'queued', UNKNOWN_MS } end
+if again and redis.call('ZSCORE', queue, place) then
+  return refuse(resource, { 'queued', UNKNOWN_MS })
+end
 local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
 local left_ms = UNKNOWN_MS
 if not last then
@@ -20,7 +22,9 @@ if not last then
 end
 local ticket = (last or 0) + 1
 -- Tickets begin with 1, so no more than that many are in the queue.
-if ticket > waiters_max and redis.call('ZCARD', queue) >= waiters_max then return { 'full' } end
+if ticket > waiters_max and redis.call('ZCARD', queue) >= waiters_max then
+  return refuse(resource, { 'full' })
+end
 redis.call('ZADD', queue, ticket, place)
 if not last then redis.call('PEXPIRE', queue, QUEUE_MS) end
 return { 'queued', left_ms }

@@ -1,6 +1,6 @@
 local resource, lock_id, ttl_ms = KEYS[1], ARGV[1], ARGV[2]
 local grant, value = live_grant(resource)
-if value ~= lock_id then return { 'not', value and 1 or 0 } end
+if value ~= lock_id then return refuse(resource, { 'not', value and 1 or 0 }) end
 if grant then
   extend(resource, ttl_ms)
 else

@@ -10,7 +10,7 @@ local own, value, grant =
   find_own(resource, counter, lock_id, ttl_ms, attempt, request, given)
 if own then return own end
 if value or redis.call('EXISTS', resource) == 1 then
-  return { 'held', grant and grant.holder or '', 0 }
+  return refuse(resource, { 'held', grant and grant.holder or '', 0 })
 end
 -- Free, but there is a queue. Its waiters may all be dead: the caller must look.
-return { 'held', '', 1 }
+return refuse(resource, { 'held', '', 1 })

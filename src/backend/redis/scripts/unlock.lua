@@ -1,13 +1,21 @@
 local resource = KEYS[1]
-local force, lock_id, bound = ARGV[1] == '1', ARGV[2], ARGV[3]
+local force, lock_id, aim = ARGV[1] == '1', ARGV[2], ARGV[3]
 local value = redis.call('GET', resource)
-if not value or not (force or value == lock_id) then return { 'not', value and 1 or 0 } end
+if not value or not (force or value == lock_id) then
+  return refuse(resource, { 'not', value and 1 or 0 })
+end
 -- A later try of the same release: what was granted since is not meant.
-if bound ~= '' then
+if aim ~= '' then
   local grant = live_grant(resource)
-  -- What is handed over, but not confirmed, has no token yet: nobody holds it.
-  if not grant or not grant.token or tonumber(grant.token) > tonumber(bound) then
-    return { 'not', 1 }
+  local later
+  if force then
+    -- What was handed over then may have been confirmed since.
+    later = mark(grant, value) ~= aim and not (grant and grant.attempt == aim)
+  else
+    -- A lock ID that was made for its grant is never granted again; one that the
+    -- caller gave may be. A lock without a record is told by its value alone.
+    later = grant and grant.given and tonumber(grant.token) > tonumber(aim)
   end
+  if later then return refuse(resource, { 'not', 1 }) end
 end
 return { 'ok', handover(resource) }

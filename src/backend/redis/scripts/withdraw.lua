@@ -5,4 +5,4 @@ if grant and grant.attempt == attempt and (grant.process or not only_called) the
   return { 'ok', handover(resource) }
 end
 if redis.call('ZREM', '\1q' .. resource, place) == 1 then return { 'ok', 0 } end
-return { 'not', value and 1 or 0 }
+return refuse(resource, { 'not', value and 1 or 0 })

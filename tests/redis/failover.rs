@@ -1,0 +1,255 @@
+//! A master that is demoted, behind an address that stays; servers that are
+//! no masters; servers that are busy.
+
+use std::sync::Mutex as StdMutex;
+
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+/// An address that leads to one server, and later to another. Connections that
+/// there are stay where they are.
+struct FixedAddress {
+    address: String,
+    leads_to: Arc<StdMutex<String>>,
+}
+
+impl FixedAddress {
+    async fn of(server: &RedisServer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let leads_to = Arc::new(StdMutex::new(server.address()));
+        let target = Arc::clone(&leads_to);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let server = target.lock().unwrap().clone();
+                tokio::spawn(async move {
+                    let Ok(mut server) = TcpStream::connect(server).await else { return };
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                });
+            }
+        });
+        Self { address, leads_to }
+    }
+
+    fn lead_to(&self, server: &RedisServer) {
+        *self.leads_to.lock().unwrap() = server.address();
+    }
+}
+
+/// A master and its replica, which has caught up.
+async fn pair() -> (RedisServer, RedisServer) {
+    // A master waits for further replicas before it sends its data, 5 s by default.
+    let at_once = ["--repl-diskless-sync-delay", "0"];
+    let (master, replica) =
+        (RedisServer::start_with(&at_once), RedisServer::start_with(&at_once));
+    let () =
+        ask(&mut replica.connect(), &["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    let mut connection = replica.connect();
+    until("the replica is in sync", || {
+        let info: String = ask(&mut connection, &["INFO", "replication"]);
+        info.contains("master_link_status:up")
+    })
+    .await;
+    (master, replica)
+}
+
+/// Returns when the replica has all that the master has written.
+fn catch_up(master: &RedisServer) {
+    let mut connection = master.connect();
+    // It waits for this connection's own writes.
+    let () = ask(&mut connection, &["SET", "last", "1"]);
+    let replicas: i64 = ask(&mut connection, &["WAIT", "1", "10000"]);
+    assert_eq!(replicas, 1);
+}
+
+/// The replica becomes the master. What was the master is told to follow a
+/// server that is not there, so that it keeps its data of before.
+async fn fail_over(master: &RedisServer, replica: &RedisServer) {
+    catch_up(master);
+    let () = ask(&mut replica.connect(), &["REPLICAOF", "NO", "ONE"]);
+    let () = ask(&mut master.connect(), &["REPLICAOF", "127.0.0.1", "1"]);
+}
+
+#[tokio::test]
+async fn calls_go_on_at_the_new_master_while_the_demoted_one_stays_connected() {
+    let (old, new) = pair().await;
+    let fixed = FixedAddress::of(&old).await;
+    let store = try_open(&fixed.address, &[]).await.unwrap();
+    let held = take(&store, "held", MINUTE).await;
+    fail_over(&old, &new).await;
+    fixed.lead_to(&new);
+    take(&store, "r", MINUTE).await;
+    store.renew(renewal(&held, "held", MINUTE)).await.unwrap();
+    store.unlock(unlock(&held, "held")).await.unwrap();
+    assert_eq!(ask::<i64>(&mut new.connect(), &["EXISTS", "r", "held"]), 1);
+}
+
+#[tokio::test]
+async fn calls_go_on_at_the_new_master_when_the_old_one_was_killed() {
+    let (mut old, new) = pair().await;
+    let fixed = FixedAddress::of(&old).await;
+    let store = try_open(&fixed.address, &[]).await.unwrap();
+    let held = take(&store, "held", MINUTE).await;
+    catch_up(&old);
+    old.kill();
+    // For a while the address leads to a server that is a replica still.
+    fixed.lead_to(&new);
+    let trying = tokio::spawn({
+        let store = store.clone();
+        async move { store.try_lock(request("r", MINUTE)).await.map(|got| got.receipt.accept()) }
+    });
+    tokio::time::sleep(SECOND / 2).await;
+    let () = ask(&mut new.connect(), &["REPLICAOF", "NO", "ONE"]);
+    soon(trying).await.unwrap().unwrap();
+    store.unlock(unlock(&held, "held")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_demoted_master_refuses_no_try_from_its_old_data() {
+    let (old, new) = pair().await;
+    let fixed = FixedAddress::of(&old).await;
+    let store = try_open(&fixed.address, &[]).await.unwrap();
+    let held = take(&store, "r", MINUTE).await;
+    fail_over(&old, &new).await;
+    fixed.lead_to(&new);
+    let there = open(&new).await;
+    there.unlock(unlock(&held, "r")).await.unwrap();
+    take(&store, "r", MINUTE).await;
+}
+
+#[tokio::test]
+async fn a_demoted_master_tells_no_holder_that_it_holds_nothing() {
+    let (old, new) = pair().await;
+    let fixed = FixedAddress::of(&old).await;
+    let stores = [
+        try_open(&fixed.address, &[]).await.unwrap(),
+        try_open(&fixed.address, &[]).await.unwrap(),
+        try_open(&fixed.address, &[]).await.unwrap(),
+    ];
+    fail_over(&old, &new).await;
+    fixed.lead_to(&new);
+    let held = take(&open(&new).await, "r", MINUTE).await;
+    stores[0].renew(renewal(&held, "r", MINUTE)).await.unwrap();
+    stores[1].unlock(unlock(&held, "r")).await.unwrap();
+    take(&open(&new).await, "r", MINUTE).await;
+    stores[2].unlock(force("r")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_at_a_demoted_master_goes_on_waiting_at_the_new_one() {
+    let (old, new) = pair().await;
+    let fixed = FixedAddress::of(&old).await;
+    let store = try_open(&fixed.address, &[]).await.unwrap();
+    let held = take(&store, "r", MINUTE).await;
+    let waiter = wait(&store, "r", MINUTE);
+    let mut connection = old.connect();
+    until("queued", || ask::<i64>(&mut connection, &["EXISTS", "\x01qr"]) == 1).await;
+    fail_over(&old, &new).await;
+    fixed.lead_to(&new);
+    open(&new).await.unlock(unlock(&held, "r")).await.unwrap();
+    // Nobody calls: it is the heartbeat that finds out.
+    tokio::time::timeout(SECOND * 20, waiter).await.expect("in time").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn without_a_new_master_a_demoted_one_is_unavailable() {
+    let (old, new) = pair().await;
+    let store = open_with(&old, &[("operationTimeout", "500ms")]).await;
+    fail_over(&old, &new).await;
+    for _ in 0..2 {
+        match store.try_lock(request("r", MINUTE)).await {
+            Err(LockError::StoreUnavailable(why)) => assert!(why.contains("replica"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    // It is a master again, and nothing had happened.
+    let () = ask(&mut old.connect(), &["REPLICAOF", "NO", "ONE"]);
+    soon(async { while store.ping().await.is_err() {} }).await;
+    take(&store, "r", MINUTE).await;
+}
+
+async fn refused_host(server: &RedisServer) -> String {
+    match try_open(&server.address(), &[]).await.err() {
+        Some(LockError::InvalidMetadata(violations)) => {
+            assert_eq!(violations[0].field, "redisHost");
+            violations[0].problem.clone()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn init_refuses_a_replica() {
+    let (_master, replica) = pair().await;
+    let problem = refused_host(&replica).await;
+    assert!(problem.contains("replica") && problem.contains("master"), "{problem}");
+}
+
+#[tokio::test]
+async fn init_refuses_a_node_in_cluster_mode() {
+    let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);
+    let problem = refused_host(&server).await;
+    assert!(problem.contains("cluster"), "{problem}");
+}
+
+/// Runs a script of somebody else for as long as `during` takes.
+async fn while_busy<T>(server: &RedisServer, during: impl Future<Output = T>) -> T {
+    let mut connection = server.connect();
+    let running = std::thread::spawn(move || {
+        let _: redis::RedisResult<redis::Value> =
+            redis::cmd("EVAL").arg("while true do end").arg(0).query(&mut connection);
+    });
+    let mut connection = server.connect();
+    until("busy", || {
+        let told: redis::RedisResult<String> =
+            redis::cmd("GET").arg("r").query(&mut connection);
+        told.is_err_and(|error| error.code() == Some("BUSY"))
+    })
+    .await;
+    let result = during.await;
+    let () = ask(&mut connection, &["SCRIPT", "KILL"]);
+    running.join().unwrap();
+    result
+}
+
+fn connections_received(connection: &mut redis::Connection) -> String {
+    let info: String = ask(connection, &["INFO", "stats"]);
+    info.lines().find(|line| line.starts_with("total_connections_received")).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_busy_server_does_not_end_the_connection() {
+    let server = RedisServer::start_with(&["--lua-time-limit", "100"]);
+    let store = open(&server).await;
+    let held = take(&store, "r", MINUTE).await;
+    let mut before = String::new();
+    while_busy(&server, async {
+        // Until the heartbeat has met it.
+        tokio::time::sleep(SECOND * 6).await;
+        before = store.ping().await.unwrap_err().to_string();
+    })
+    .await;
+    assert!(before.contains("BUSY"), "{before}");
+    store.renew(renewal(&held, "r", MINUTE)).await.unwrap();
+    // The store's, the one that ran the script, and two that looked.
+    let mut connection = server.connect();
+    let received = connections_received(&mut connection);
+    let (_, number) = received.split_once(':').unwrap();
+    assert!(number.trim().parse::<u32>().unwrap() <= 5, "{received}");
+}
+
+#[tokio::test]
+async fn a_call_outlasts_a_busy_server() {
+    let server = RedisServer::start_with(&["--lua-time-limit", "100"]);
+    let store = open(&server).await;
+    let calling = tokio::sync::OnceCell::new();
+    while_busy(&server, async {
+        let store = store.clone();
+        let call = tokio::spawn(async move { take(&store, "r", MINUTE).await });
+        calling.set(call).unwrap();
+        tokio::time::sleep(SECOND / 2).await;
+    })
+    .await;
+    soon(calling.into_inner().unwrap()).await.unwrap();
+}

@@ -1,0 +1,135 @@
+//! Releases that are sent again: completed against the grant that they were
+//! aimed at, and against no other.
+
+use leasehold::lock::{Attempt, BackendError, LockId, ReleaseOf};
+
+use super::{
+    port::{attempt, backend, in_time, owner, release},
+    proxy::Proxy,
+    *,
+};
+
+/// A force's release in the wire's form: the flag and no lock ID.
+const FORCE: &str = "$1\r\n1\r\n$0\r\n\r\n";
+
+fn is_held(connection: &mut redis::Connection) -> bool {
+    ask::<i64>(connection, &["EXISTS", "r"]) == 1
+}
+
+/// Every counter, and so the next token, is an hour ahead of the clock.
+fn put_tokens_ahead_of_the_clock(connection: &mut redis::Connection) {
+    let time: (u64, u64) = ask(connection, &["TIME"]);
+    let ahead = ((time.0 + 3600) * 1_000_000).to_string();
+    for counter in 0..1024 {
+        let () = ask(connection, &["SET", &format!("\x01c{counter}"), &ahead]);
+    }
+}
+
+#[tokio::test]
+async fn an_unlock_during_a_reconnect_is_completed_though_its_request_is_lost() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
+    there.try_lock(&attempt("me"), in_time()).await.unwrap();
+    proxy.refuse(true);
+    soon(async {
+        let at_once = || tokio::time::Instant::now() + SECOND / 20;
+        while here.ping(at_once()).await.is_ok() {}
+    })
+    .await;
+    let unlocking = tokio::spawn(async move { here.unlock(&owner("me"), in_time()).await });
+    tokio::time::sleep(SECOND / 20).await;
+    proxy.hold_next_request_with("EVALSHA");
+    proxy.refuse(false);
+    assert_eq!(soon(unlocking).await.unwrap(), Ok(()));
+    assert!(!is_held(&mut server.connect()));
+}
+
+#[tokio::test]
+async fn an_unlock_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let backend = backend(proxy.address()).await;
+    let mut connection = server.connect();
+    let () = ask(&mut connection, &["SET", "r", "owner", "EX", "60", "NX"]);
+    proxy.hold_next_request_with("EVALSHA");
+    assert_eq!(backend.unlock(&owner("owner"), in_time()).await, Ok(()));
+    assert!(!is_held(&mut connection));
+}
+
+#[tokio::test]
+async fn a_force_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let backend = backend(proxy.address()).await;
+    let mut connection = server.connect();
+    let () = ask(&mut connection, &["SET", "r", "owner", "EX", "60", "NX"]);
+    proxy.hold_next_request_with(FORCE);
+    assert_eq!(backend.unlock(&release(ReleaseOf::Anyone), in_time()).await, Ok(()));
+    assert!(!is_held(&mut connection));
+}
+
+#[tokio::test]
+async fn a_force_that_is_tried_again_spares_a_foreign_lock_set_since() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let backend = backend(proxy.address()).await;
+    let mut connection = server.connect();
+    let () = ask(&mut connection, &["SET", "r", "one", "EX", "60", "NX"]);
+    proxy.cut_reply_to(FORCE);
+    let force = release(ReleaseOf::Anyone);
+    let unknown = backend.unlock(&force, in_time()).await;
+    assert!(matches!(unknown, Err(BackendError::Unknown(_))), "{unknown:?}");
+    let () = ask(&mut connection, &["SET", "r", "two", "EX", "60", "NX"]);
+    let again = backend.unlock(&force, in_time()).await;
+    assert_eq!(again, Err(BackendError::NotHeld { held: true }));
+    assert!(is_held(&mut connection));
+}
+
+#[tokio::test]
+async fn a_force_that_is_tried_again_spares_what_was_granted_since() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
+    there.try_lock(&attempt("me"), in_time()).await.unwrap();
+    proxy.cut_reply_to(FORCE);
+    let force = release(ReleaseOf::Anyone);
+    assert!(here.unlock(&force, in_time()).await.is_err());
+    there.try_lock(&attempt("me"), in_time()).await.unwrap();
+    let again = here.unlock(&force, in_time()).await;
+    assert_eq!(again, Err(BackendError::NotHeld { held: true }));
+    there.unlock(&owner("me"), in_time()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_force_is_completed_also_where_tokens_are_ahead_of_the_clock() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
+    let mut connection = server.connect();
+    put_tokens_ahead_of_the_clock(&mut connection);
+    there.try_lock(&attempt("me"), in_time()).await.unwrap();
+    proxy.hold_next_request_with(FORCE);
+    assert_eq!(here.unlock(&release(ReleaseOf::Anyone), in_time()).await, Ok(()));
+    assert!(!is_held(&mut connection));
+}
+
+#[tokio::test]
+async fn an_unlock_by_a_made_lock_id_is_completed_also_where_tokens_are_ahead_of_the_clock() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
+    let mut connection = server.connect();
+    put_tokens_ahead_of_the_clock(&mut connection);
+    let lock_id = LockId::random();
+    let made = Attempt {
+        lock_id: lock_id.clone(),
+        lock_id_given: false,
+        ..Attempt::clone(&attempt("any"))
+    };
+    there.try_lock(&made, in_time()).await.unwrap();
+    proxy.hold_next_request_with("EVALSHA");
+    let unlocked = here.unlock(&release(ReleaseOf::Owner(lock_id)), in_time()).await;
+    assert_eq!(unlocked, Ok(()));
+    assert!(!is_held(&mut connection));
+}
