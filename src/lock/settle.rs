@@ -5,22 +5,33 @@
 //! that went away, a panic) drops the guard armed, and the release is then
 //! carried out in the background until the backend has confirmed it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use backon::{BackoffBuilder, ExponentialBuilder};
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use futures_util::{
+    FutureExt as _,
+    stream::{FuturesUnordered, StreamExt as _},
+};
 use tokio::{
     runtime::Handle,
-    sync::Semaphore,
-    time::{Instant, sleep, timeout_at},
+    sync::Notify,
+    time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::{Backend, BackendError, Release, Settings};
 
-/// How many releases may be under way in the background. Past it a grant is
-/// left to its TTL, which is logged.
-const UNSETTLED_MAX: usize = 10_000;
+/// With this many unsettled releases nothing new may be acquired. None is ever
+/// dropped: a waiter's forgotten place would stay in the queue.
+const UNSETTLED_MAX: usize = 100_000;
+/// How many releases are tried at the same time.
+const CONCURRENT_MAX: usize = 256;
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 /// How much later than it promised a backend's answer is still taken.
@@ -32,10 +43,36 @@ pub(super) struct Settler {
     backend: Arc<dyn Backend>,
     runtime: Handle,
     tasks: TaskTracker,
-    places: Arc<Semaphore>,
+    releases: Arc<Releases>,
     operation_timeout: Duration,
     /// After this long nothing that a release is for can still be alive.
     horizon: Duration,
+}
+
+/// The releases that are not settled.
+#[derive(Default)]
+struct Releases {
+    queue: Mutex<Queue>,
+    /// Told when one was added.
+    added: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// By the time of the next try.
+    waiting: BTreeMap<(Instant, u64), Unsettled>,
+    /// How many wait or are being tried.
+    unsettled: usize,
+    /// How many there have been; tells apart those of the same time.
+    added: u64,
+    /// Whether the task runs that tries them.
+    has_worker: bool,
+}
+
+struct Unsettled {
+    release: Arc<Release>,
+    delays: ExponentialBackoff,
+    give_up: Instant,
 }
 
 impl Settler {
@@ -45,7 +82,7 @@ impl Settler {
             backend,
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
-            places: Arc::new(Semaphore::new(UNSETTLED_MAX)),
+            releases: Arc::default(),
             operation_timeout: settings.operation_timeout,
             horizon: settings.ttl_max + Duration::from_secs(60),
         }
@@ -56,6 +93,11 @@ impl Settler {
         Pending { settler: self.clone(), release: Some(release) }
     }
 
+    /// Whether so much is unsettled that nothing more may be acquired.
+    pub(super) fn is_full(&self) -> bool {
+        self.releases.queue().unsettled >= UNSETTLED_MAX
+    }
+
     /// Waits until nothing is left to settle.
     pub(super) async fn settled(&self) {
         self.tasks.close();
@@ -63,37 +105,66 @@ impl Settler {
         self.tasks.reopen();
     }
 
-    fn spawn(&self, release: Arc<Release>) {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            warn!(resource = %release.resource, limit = UNSETTLED_MAX,
-                "too many unsettled operations; a grant that nobody received is left to its TTL");
-            return;
-        };
-        let settler = self.clone();
-        self.tasks.spawn_on(
-            async move {
-                settler.run(&release).await;
-                drop(place);
-            },
-            &self.runtime,
-        );
-    }
-
-    async fn run(&self, release: &Release) {
-        let give_up = Instant::now() + self.horizon;
-        let mut delays = ExponentialBuilder::new()
+    fn add(&self, release: Arc<Release>) {
+        let delays = ExponentialBuilder::new()
             .with_min_delay(RETRY_DELAY_MIN)
             .with_max_delay(RETRY_DELAY_MAX)
             .without_max_times()
             .with_jitter()
             .build();
-        while !self.attempt(release, Instant::now() + self.operation_timeout).await {
-            if Instant::now() >= give_up {
-                warn!(resource = %release.resource, "an operation could not be settled; \
-                    whatever it left has outlived its TTL");
+        let now = Instant::now();
+        let mut queue = self.releases.queue();
+        queue.unsettled += 1;
+        queue.put(now, Unsettled { release, delays, give_up: now + self.horizon });
+        if !std::mem::replace(&mut queue.has_worker, true) {
+            self.tasks.spawn_on(self.clone().work(), &self.runtime);
+        }
+        drop(queue);
+        self.releases.added.notify_one();
+    }
+
+    /// Tries what is due, until nothing is left.
+    async fn work(self) {
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            let room = CONCURRENT_MAX - under_way.len();
+            let due = self.releases.queue().take_due(room);
+            under_way.extend(due.into_iter().map(|unsettled| self.try_once(unsettled)));
+            let Some(next) = self.releases.queue().next_try(under_way.is_empty()) else {
                 return;
+            };
+            let has_room = under_way.len() < CONCURRENT_MAX;
+            tokio::select! {
+                Some(tried) = under_way.next() => self.tried(tried),
+                () = sleep_until(next), if has_room => {}
+                () = self.releases.added.notified(), if has_room => {}
             }
-            sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await;
+        }
+    }
+
+    /// Tries one; returns it if it is not settled.
+    async fn try_once(&self, unsettled: Unsettled) -> Option<Unsettled> {
+        let until = Instant::now() + self.operation_timeout;
+        let attempt = AssertUnwindSafe(self.attempt(&unsettled.release, until));
+        // A panic must not end the others.
+        let settled = attempt.catch_unwind().await.unwrap_or(false);
+        (!settled).then_some(unsettled)
+    }
+
+    fn tried(&self, failed: Option<Unsettled>) {
+        let mut queue = self.releases.queue();
+        let now = Instant::now();
+        match failed {
+            Some(mut unsettled) if now < unsettled.give_up => {
+                let delay = unsettled.delays.next().unwrap_or(RETRY_DELAY_MAX);
+                queue.put(now + delay, unsettled);
+            }
+            Some(unsettled) => {
+                queue.unsettled -= 1;
+                warn!(resource = %unsettled.release.resource, "an operation could not be \
+                    settled; whatever it left has outlived its TTL");
+            }
+            None => queue.unsettled -= 1,
         }
     }
 
@@ -106,6 +177,42 @@ impl Settler {
                 false
             }
         }
+    }
+}
+
+impl Releases {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn put(&mut self, at: Instant, unsettled: Unsettled) {
+        self.added += 1;
+        self.waiting.insert((at, self.added), unsettled);
+    }
+
+    fn take_due(&mut self, most: usize) -> Vec<Unsettled> {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        while due.len() < most
+            && let Some(first) = self.waiting.first_entry()
+            && first.key().0 <= now
+        {
+            due.push(first.remove());
+        }
+        due
+    }
+
+    /// When the next try is due; the end of the worker if there is nothing left
+    /// and it is `idle`.
+    fn next_try(&mut self, idle: bool) -> Option<Instant> {
+        let next = self.waiting.first_key_value().map(|((at, _), _)| *at);
+        if idle && next.is_none() {
+            self.has_worker = false;
+            return None;
+        }
+        Some(next.unwrap_or_else(|| Instant::now() + RETRY_DELAY_MAX))
     }
 }
 
@@ -136,7 +243,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(release) = self.release.take() {
-            self.settler.spawn(release);
+            self.settler.add(release);
         }
     }
 }

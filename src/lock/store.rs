@@ -179,6 +179,9 @@ impl Store {
         if self.0.draining.is_cancelled() {
             return Err(LockError::ShuttingDown);
         }
+        if self.0.settler.is_full() {
+            return Err(LockError::Overloaded);
+        }
         let resource = ResourceId::new(&request.resource_id)?;
         let ttl = self.ttl(request.ttl)?;
         let lock_id_given = !request.lock_id.is_empty();

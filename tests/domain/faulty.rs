@@ -39,6 +39,8 @@ pub struct Script {
     acquire: Mutex<VecDeque<Fault>>,
     unlock: Mutex<VecDeque<Fault>>,
     pub unlocks: AtomicUsize,
+    unlocking: AtomicUsize,
+    pub unlocking_max: AtomicUsize,
 }
 
 impl Script {
@@ -152,7 +154,11 @@ impl Backend for Faulty {
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
         self.script.unlocks.fetch_add(1, Ordering::Relaxed);
         let fault = self.script.unlock.lock().unwrap().pop_front();
-        self.faulted(fault, until, self.memory.unlock(release, until)).await
+        let unlocking = self.script.unlocking.fetch_add(1, Ordering::Relaxed) + 1;
+        self.script.unlocking_max.fetch_max(unlocking, Ordering::Relaxed);
+        let result = self.faulted(fault, until, self.memory.unlock(release, until)).await;
+        self.script.unlocking.fetch_sub(1, Ordering::Relaxed);
+        result
     }
 
     async fn ping(&self, until: Instant) -> Result<(), BackendError> {

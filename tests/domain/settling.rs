@@ -145,3 +145,44 @@ async fn retiring_waits_until_everything_is_settled() {
     store.retire().await;
     assert_eq!(faulty.memory.records(), 0);
 }
+
+/// Trap 41: an outage leaves more behind than is settled at a time.
+#[tokio::test(start_paused = true)]
+async fn twelve_thousand_unsettled_attempts_are_all_undone() {
+    const ATTEMPTS: usize = 12_000;
+    let (store, faulty) = store();
+    for n in 0..ATTEMPTS {
+        faulty.script.on_unlock(Fault::Unreachable);
+        drop(store.try_lock(request(&format!("r{n}"))).await.unwrap());
+    }
+    no_record_left(&faulty).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn unsettled_attempts_are_undone_a_few_at_a_time() {
+    let (store, faulty) = store();
+    let mut grants = Vec::new();
+    for n in 0..1_000 {
+        faulty.script.on_unlock(Fault::ReplyDelayed(Duration::from_millis(10)));
+        grants.push(store.try_lock(request(&format!("r{n}"))).await.unwrap());
+    }
+    drop(grants);
+    no_record_left(&faulty).await;
+    let most = faulty.script.unlocking_max.load(Ordering::Relaxed);
+    assert!(most <= 256, "{most} at a time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_too_much_unsettled_nothing_more_is_acquired() {
+    let (store, faulty) = store();
+    let mut unsettled = 0;
+    let refused = loop {
+        faulty.script.on_unlock(Fault::Silent);
+        match store.try_lock(request(&format!("r{unsettled}"))).await {
+            Ok(granted) => drop(granted),
+            Err(error) => break error,
+        }
+        unsettled += 1;
+    };
+    assert_eq!((refused, unsettled), (LockError::Overloaded, 100_000));
+}

@@ -11,6 +11,7 @@
 #[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
 mod server;
 
+mod dead;
 #[path = "../support/differential.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod differential;
@@ -20,6 +21,7 @@ mod grants;
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]
 mod model;
 mod outages;
+mod places;
 mod port;
 mod proxy;
 mod queue;
@@ -118,7 +120,33 @@ fn ask<T: redis::FromRedisValue>(connection: &mut redis::Connection, command: &[
 }
 
 fn waiting(connection: &mut redis::Connection, resource: &str) -> usize {
-    ask(connection, &["LLEN", &format!("\x01q{resource}")])
+    ask(connection, &["ZCARD", &format!("\x01q{resource}")])
+}
+
+/// The places in the queue, in order.
+fn places(connection: &mut redis::Connection, resource: &str) -> Vec<String> {
+    ask(connection, &["ZRANGE", &format!("\x01q{resource}"), "0", "-1"])
+}
+
+/// Appends places of attempts that nobody makes to the queue.
+fn put_places(connection: &mut redis::Connection, resource: &str, process: &str, count: usize) {
+    let first = waiting(connection, resource);
+    for n in first..first + count {
+        let place = format!("{process}60000:{n:032x}:x:0:4:0:dead");
+        let ticket = (n + 1).to_string();
+        let _: i64 = ask(connection, &["ZADD", &format!("\x01q{resource}"), &ticket, &place]);
+    }
+}
+
+/// The processes that are connected, by their names in queues.
+fn processes(connection: &mut redis::Connection) -> Vec<String> {
+    let channels: Vec<String> = ask(connection, &["PUBSUB", "CHANNELS", "\x01n?*"]);
+    channels.iter().map(|channel| channel[2..].to_owned()).collect()
+}
+
+/// Within what time a waiter is served though those before it are dead.
+async fn in_four_seconds<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SECOND * 4, future).await.expect("within 4 s")
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use std::sync::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    sync::Notify,
+    sync::{Notify, watch},
 };
 
 /// Stands between a store and its server.
@@ -29,6 +29,7 @@ struct Faults {
     cut: Notify,
     deliver: Notify,
     delivered: Notify,
+    is_stalled: watch::Sender<bool>,
 }
 
 impl Proxy {
@@ -84,6 +85,16 @@ impl Proxy {
         self.faults.cut.notify_waiters();
     }
 
+    /// Passes nothing on in either direction until it is resumed.
+    pub(super) fn stall(&self) {
+        self.faults.is_stalled.send_replace(true);
+    }
+
+    /// Passes on everything that came meanwhile.
+    pub(super) fn resume(&self) {
+        self.faults.is_stalled.send_replace(false);
+    }
+
     /// Lets the server have what was kept back, and returns when it has
     /// answered or refused it.
     pub(super) async fn deliver(&self) {
@@ -93,6 +104,10 @@ impl Proxy {
 }
 
 impl Faults {
+    async fn until_resumed(&self) {
+        let _ = self.is_stalled.subscribe().wait_for(|stalled| !stalled).await;
+    }
+
     /// Whether this is the request that is awaited: then no other is.
     fn meets(awaited: &Mutex<Option<Vec<u8>>>, request: &[u8]) -> bool {
         let mut awaited = awaited.lock().unwrap();
@@ -112,6 +127,7 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>)
             () = &mut cut => return,
             length = client.read(&mut request) => {
                 let Ok(length @ 1..) = length else { return };
+                faults.until_resumed().await;
                 if Faults::meets(&faults.cut_reply_to, &request[..length]) {
                     faults.cut_next_reply.store(true, Ordering::SeqCst);
                 }
@@ -129,6 +145,7 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>)
             }
             length = server.read(&mut reply) => {
                 let Ok(length @ 1..) = length else { return };
+                faults.until_resumed().await;
                 if faults.cut_next_reply.swap(false, Ordering::SeqCst)
                     || client.write_all(&reply[..length]).await.is_err()
                 {

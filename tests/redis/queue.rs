@@ -30,10 +30,11 @@ async fn waiters_are_served_in_the_order_of_arrival_across_processes() {
 }
 
 #[tokio::test]
-async fn a_contended_grant_costs_at_most_19_commands() {
+async fn a_contended_grant_costs_few_commands() {
     let server = RedisServer::start();
     let store = open(&server).await;
-    for (resource, callers) in [("two", 2), ("many", 50)] {
+    // The first to wait costs two more than those who find others waiting.
+    for (resource, callers, most) in [("two", 2, 16), ("many", 50, 14)] {
         let mut connection = server.connect();
         let () = ask(&mut connection, &["CONFIG", "RESETSTAT"]);
         let tasks: Vec<_> = (0..callers)
@@ -53,8 +54,37 @@ async fn a_contended_grant_costs_at_most_19_commands() {
             task.await.unwrap();
         }
         let spent = commands(&mut connection);
-        assert!(spent <= 600 * 19, "{spent} commands for 600 grants of {callers} callers");
+        println!("{spent} commands for 600 grants of {callers} callers");
+        assert!(spent <= 600 * most, "{spent} commands for 600 grants of {callers} callers");
     }
+}
+
+#[tokio::test]
+async fn a_hand_over_is_told_to_one_process_only() {
+    const HAND_OVERS: usize = 20;
+    let server = RedisServer::start();
+    let stores = [open(&server).await, open(&server).await];
+    let mut connection = server.connect();
+    let mut listener = server.connect();
+    let mut listening = listener.as_pubsub();
+    listening.psubscribe("\x01n*").unwrap();
+    let mut held = take(&stores[0], "r", SECOND * 10).await;
+    for _ in 0..HAND_OVERS {
+        let behind = [&stores[1], &stores[0]].map(|store| wait(store, "r", SECOND * 10));
+        until("queued", || waiting(&mut connection, "r") == 2).await;
+        stores[0].unlock(unlock(&held, "r")).await.unwrap();
+        // Whoever is second goes away: one hand-over a round.
+        held = soon(async {
+            let (first, _, others) = futures_util::future::select_all(behind).await;
+            others.iter().for_each(tokio::task::JoinHandle::abort);
+            first.unwrap().unwrap()
+        })
+        .await;
+        until("left", || waiting(&mut connection, "r") == 0).await;
+    }
+    listening.set_read_timeout(Some(SECOND / 10)).unwrap();
+    let heard = std::iter::from_fn(|| listening.get_message().ok()).count();
+    assert_eq!(heard, HAND_OVERS);
 }
 
 #[tokio::test]
@@ -112,72 +142,6 @@ async fn a_try_does_not_overtake_waiters() {
     assert!(matches!(tried, Err(LockError::Locked { .. })), "{tried:?}");
     drop(held);
     soon(first).await.unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn a_dead_waiter_is_passed_over() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let mut connection = server.connect();
-    // Its process had no time to say goodbye: no subscriber, no sign of life.
-    let dead = |n: u8| format!("{}60000:{:032x}:x:0:4:0:dead", "d".repeat(32), n);
-    let held = take(&store, "r", MINUTE).await;
-    for n in 0..40 {
-        let _: i64 = ask(&mut connection, &["RPUSH", "\x01qr", &dead(n)]);
-    }
-    let live = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 41).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
-    let granted = tokio::time::timeout(SECOND * 4, live).await.expect("within 4 s");
-    granted.unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn a_waiter_that_hears_but_never_confirms_is_passed_over() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let mut connection = server.connect();
-    let mut frozen = server.connect();
-    let process = "f".repeat(32);
-    let mut hearing = frozen.as_pubsub();
-    hearing.subscribe(format!("\x01n{process}")).unwrap();
-    let held = take(&store, "r", MINUTE).await;
-    for n in 0..3 {
-        let entry = format!("{process}60000:{n:032x}:x:0:6:0:frozen");
-        let _: i64 = ask(&mut connection, &["RPUSH", "\x01qr", &entry]);
-    }
-    let live = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 4).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
-    let granted = tokio::time::timeout(SECOND * 4, live).await.expect("within 4 s");
-    granted.unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn a_silent_waiter_is_passed_over_also_when_the_releaser_has_gone() {
-    let server = RedisServer::start();
-    let (store, releaser) = (open(&server).await, open(&server).await);
-    let mut connection = server.connect();
-    let mut frozen = server.connect();
-    let process = "f".repeat(32);
-    let mut hearing = frozen.as_pubsub();
-    hearing.subscribe(format!("\x01n{process}")).unwrap();
-    let held = take(&releaser, "r", MINUTE).await;
-    let entry = format!("{process}60000:{:032x}:x:0:6:0:frozen", 1);
-    let _: i64 = ask(&mut connection, &["RPUSH", "\x01qr", &entry]);
-    let live = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 2).await;
-    let () = ask(&mut connection, &["CONFIG", "RESETSTAT"]);
-    // From then on it expects nothing before the grant's end.
-    until("the waiter's first look", || {
-        let stats: String = ask(&mut connection, &["INFO", "commandstats"]);
-        stats.contains("cmdstat_pttl")
-    })
-    .await;
-    releaser.unlock(unlock(&held, "r")).await.unwrap();
-    releaser.retire().await;
-    let granted = tokio::time::timeout(SECOND * 4, live).await.expect("within 4 s");
-    granted.unwrap().unwrap();
 }
 
 #[tokio::test]

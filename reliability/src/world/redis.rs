@@ -142,7 +142,7 @@ impl RedisServer {
 
     /// The keys that ought not to be there: all that no running process
     /// accounts for, except token counters, and places of processes that have
-    /// gone, which end with their list's own expiry.
+    /// gone, which end with their queue's own expiry.
     pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
         let mut connection = self.connect().await?;
         let channels: Vec<Vec<u8>> =
@@ -159,7 +159,7 @@ impl RedisServer {
             }
             if key.starts_with(b"\x01q") && ttl_ms > 0 {
                 let places: Vec<Vec<u8>> =
-                    cmd("LRANGE").arg(&key).arg(0).arg(-1).query_async(&mut connection).await?;
+                    cmd("ZRANGE").arg(&key).arg(0).arg(-1).query_async(&mut connection).await?;
                 if !places.iter().any(|place| is_of_living(place, &channels)) {
                     continue;
                 }

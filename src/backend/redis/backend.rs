@@ -1,14 +1,17 @@
 //! The port, over the scripts.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use ::redis::{Client, Cmd, cmd};
 use async_trait::async_trait;
-use tokio::time::Instant;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -21,12 +24,11 @@ use super::{
     reply::Reply,
     scripts::{PROVISIONAL, SCRIPTS},
     session::Session,
-    sign::Sign,
-    waiters::Waiters,
+    waiters::{Stray, Waiters},
 };
 use crate::lock::{
     Attempt, Backend, BackendError, Feature, FencingToken, Grant, LockId, Release, ReleaseOf,
-    Renewal, Renewed, ResourceId, Settings, WaiterBudget,
+    Renewal, Renewed, ResourceId, Settings, WaiterBudget, WaiterSlot,
 };
 
 /// How soon a new waiter looks whether a known way of locking is before it.
@@ -35,6 +37,9 @@ pub(super) const FIRST_LOOK: Duration = Duration::from_secs(1);
 /// What it can do beyond the core.
 pub(super) const FEATURES: &[Feature] =
     &[Feature::Fencing, Feature::ForceUnlock, Feature::Fair, Feature::Replay];
+
+/// How many waiters may be entering at a time, and how many leaving.
+const BACKGROUND_MAX: usize = 128;
 
 /// Locks in Redis.
 pub(super) struct RedisBackend {
@@ -50,10 +55,16 @@ pub(super) struct Core {
     pub(super) link: Arc<Link>,
     pub(super) waiters: Arc<Waiters>,
     pub(super) budget: WaiterBudget,
-    pub(super) sign: Sign,
     pub(super) settings: Settings,
-    /// Places of waits that an outage ended, to be left when it is over.
-    pub(super) left: Mutex<VecDeque<Arc<Attempt>>>,
+    /// Places of waits that an outage ended, to be left when it is over. They
+    /// still count as waiters, which bounds them.
+    pub(super) left: Mutex<VecDeque<(Arc<Attempt>, WaiterSlot)>>,
+    /// Bound the requests that may come in thousands at once, so that others
+    /// need not wait behind them.
+    withdrawals: Semaphore,
+    pub(super) entries: Semaphore,
+    /// When a full queue was last searched for dead waiters.
+    pub(super) searched: Mutex<HashMap<ResourceId, Instant>>,
 }
 
 impl RedisBackend {
@@ -69,11 +80,13 @@ impl RedisBackend {
         tasks.spawn(Arc::clone(&link).keep(client, Arc::clone(&waiters), stop.clone()));
         let core = Arc::new(Core {
             budget: WaiterBudget::new(settings.waiters_max),
-            sign: Sign::new(waiters.process()),
             link,
             waiters,
             settings,
             left: Mutex::default(),
+            withdrawals: Semaphore::new(BACKGROUND_MAX),
+            entries: Semaphore::new(BACKGROUND_MAX),
+            searched: Mutex::default(),
         });
         for task in [
             tokio_util::either::Either::Left(Arc::clone(&core).keep_looking()),
@@ -100,14 +113,20 @@ impl Backend for RedisBackend {
         let arguments = |request: &mut Cmd, _| acquire_arguments(request, attempt, &rest);
         let answer = self.core.link.run(&SCRIPTS.try_lock, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
-            Reply::Held { holder } => Err(BackendError::Locked { holder }),
+            Reply::Held { holder, is_free } => {
+                // Nobody who waits may be alive to look.
+                if is_free {
+                    self.core.waiters.plan(&attempt.resource, Duration::ZERO);
+                }
+                Err(BackendError::Locked { holder })
+            }
             other => self.core.conclude(attempt, other, answer.since),
         }
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
-        let _place = self.core.budget.enter()?;
-        self.core.wait(attempt).await
+        let slot = self.core.budget.enter()?;
+        self.core.wait(attempt, slot).await
     }
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
@@ -138,11 +157,6 @@ impl Backend for RedisBackend {
     }
 
     async fn close(&self) {
-        let until = Instant::now() + PROVISIONAL;
-        // Without a sign of life or a subscriber its places count for nothing.
-        if let Err(error) = self.core.link.send(&self.core.sign.removal(), until).await {
-            debug!(%error, "the sign of life is left to its expiry");
-        }
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
@@ -156,15 +170,39 @@ impl Core {
         attempt: &Attempt,
         until: Instant,
     ) -> Result<(), BackendError> {
-        let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
-        let place = format!("{}{}", self.waiters.process(), entry::rest(attempt));
+        let _turn = timeout_at(until, self.withdrawals.acquire()).await.map_err(|_| {
+            BackendError::Unavailable("too many waiters leave at the same time".into())
+        })?;
         let arguments = |request: &mut Cmd, _| {
-            request.arg(attempt.id.to_string()).arg(&place);
+            request
+                .arg(attempt.id.to_string())
+                .arg(entry::place(self.waiters.process(), attempt))
+                .arg(0);
         };
+        self.run_withdrawal(&attempt.resource, arguments, until).await
+    }
+
+    /// Passes a resource on that was handed over to an attempt that does not
+    /// wait here. A grant is left alone: it may have been confirmed meanwhile.
+    pub(super) async fn pass_on(&self, stray: &Stray) -> Result<(), BackendError> {
+        let until = Instant::now() + self.settings.operation_timeout;
+        let arguments = |request: &mut Cmd, _| {
+            request.arg(&stray.attempt).arg("").arg(1);
+        };
+        self.run_withdrawal(&stray.resource, arguments, until).await
+    }
+
+    async fn run_withdrawal(
+        &self,
+        resource: &ResourceId,
+        arguments: impl Fn(&mut Cmd, bool),
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        let keys = [resource.as_str()];
         let answer = self.link.run(&SCRIPTS.withdraw, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Done { handed } => {
-                self.handed_over(&attempt.resource, handed);
+                self.handed_over(resource, handed);
                 Ok(())
             }
             // The attempt is nowhere, which is all that was asked for.

@@ -1,10 +1,12 @@
 //! How a grant and a place in the queue are written.
 //!
-//! A place is 32 digits of the process, then the rest; a grant's record is its
-//! token, a colon, then the same rest. So the script that hands over copies
-//! what it need not understand.
+//! A place in the queue is the process, then the rest. A grant's record is its
+//! token, a colon, then the same rest. A hand-over that is not confirmed yet is the
+//! value of the resource's key: the byte 0x01, the process, a colon, the rest. So
+//! a script copies what it need not understand.
 //!
 //! ```text
+//! process = 32 hexadecimal digits
 //! rest = ttl_ms ':' attempt ':' mode ':' given ':' bytes of lock ID ':'
 //!        bytes of request ID ':' lock ID, request ID, holder
 //! ```
@@ -31,6 +33,11 @@ pub(super) fn rest(attempt: &Attempt) -> String {
         lock_id.len(),
         request_id.len(),
     )
+}
+
+/// The attempt's place in a queue.
+pub(super) fn place(process: &str, attempt: &Attempt) -> String {
+    format!("{process}{}", rest(attempt))
 }
 
 /// The request ID, empty where absent.

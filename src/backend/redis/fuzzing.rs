@@ -3,7 +3,7 @@
 
 use ::redis::{Value, parse_redis_value};
 
-use super::{entry, reply::Reply, session, waiters::Waiters};
+use super::{entry, reply::Reply, session, upkeep::Seen, waiters::Waiters};
 use crate::{
     backend::fuzzing::attempt,
     fuzzing::Input,
@@ -30,10 +30,10 @@ fn reply(bytes: &[u8]) {
             assert!(token >= FencingToken::new(1).unwrap() && token <= FencingToken::MAX);
             assert!(lock_id.is_none_or(|id| (1..=256).contains(&id.as_str().len())));
         }
-        Ok(Reply::Held { holder: Some(holder) }) => assert!(holder.as_str().len() <= 256),
+        Ok(Reply::Held { holder: Some(holder), .. }) => assert!(holder.as_str().len() <= 256),
         _ => {}
     }
-    let _: Option<(i64, i64, usize)> = ::redis::from_redis_value(value).ok();
+    let _ = Seen::read(value);
 }
 
 /// A message of the channels that everybody may write to.

@@ -189,6 +189,17 @@ impl Link {
         }
     }
 
+    /// Returns once a connection is in service, by `until` at the latest.
+    pub(super) async fn connected(&self, until: Instant) -> Result<(), BackendError> {
+        let session = self.session(until).await;
+        session.map(drop).ok_or_else(|| BackendError::Unavailable(self.down()))
+    }
+
+    /// Whether a connection is in service.
+    pub(super) fn is_connected(&self) -> bool {
+        self.sessions.borrow().as_ref().is_some_and(|session| !session.dead.is_cancelled())
+    }
+
     async fn session(&self, until: Instant) -> Option<Arc<Session>> {
         if let Some(session) = &*self.sessions.borrow()
             && !session.dead.is_cancelled()

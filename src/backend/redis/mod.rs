@@ -4,7 +4,8 @@
 //! - `session`, `link`: one connection, and making it anew.
 //! - `scripts`: one atomic script a verb; `entry` and `reply`: what goes in and
 //!   out of them.
-//! - `waiters`, `sign`: who waits here, and the sign of life that they need.
+//! - `notice`: what processes tell each other.
+//! - `waiters`: who waits here, and when to look at what they wait for.
 //! - `backend`: the port; `waiting`: its longest verb; `upkeep`: the tasks.
 //!
 //! The layout of the keys is in `docs/redis.md`.
@@ -15,11 +16,11 @@ mod entry;
 #[cfg(any(fuzzing, test))]
 pub(super) mod fuzzing;
 mod link;
+mod notice;
 mod reply;
 mod scripts;
 mod server_time;
 mod session;
-mod sign;
 mod upkeep;
 mod waiters;
 mod waiting;

@@ -11,8 +11,8 @@ pub(super) enum Reply {
     Made { token: FencingToken, lock_id: Option<LockId> },
     /// A live grant of the same request was found.
     Found { token: FencingToken, lock_id: Option<LockId> },
-    /// Somebody else has it.
-    Held { holder: Option<Holder> },
+    /// Somebody else has it, or it is free and has a queue.
+    Held { holder: Option<Holder>, is_free: bool },
     /// The live grant of the same request has another lock ID.
     Differs,
     /// The attempt waits; for how long the grant still lasts, if that is known.
@@ -21,7 +21,7 @@ pub(super) enum Reply {
     Full,
     /// What was handed over is no longer there.
     Gone,
-    /// Done; for a release, 0 nobody waits, 1 handed over, 2 more to pass over.
+    /// Done; for a release, 0 nobody waits, 1 handed over, 2 more dead to drop.
     Done { handed: i64 },
     /// It holds nothing there.
     Not { held: bool },
@@ -65,7 +65,10 @@ impl Reply {
             "held" => {
                 // Others may have written anything: it is held all the same.
                 let holder: Option<String> = from_redis_value(second?).ok();
-                Self::Held { holder: holder.and_then(|label| Holder::new(&label).ok()?) }
+                Self::Held {
+                    holder: holder.and_then(|label| Holder::new(&label).ok()?),
+                    is_free: number(parts.next()) == Some(1),
+                }
             }
             "differs" => Self::Differs,
             "queued" => Self::Queued { left_ms: number(second)? },

@@ -10,11 +10,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{
-    scripts::SCRIPTS,
-    server_time::ServerTime,
-    waiters::{SHORT_CHANNEL, Waiters},
-};
+use super::{notice::Notice, scripts::SCRIPTS, server_time::ServerTime, waiters::Waiters};
 
 /// How many requests may lie before the socket without slowing their senders.
 const REQUESTS_AHEAD: usize = 1024;
@@ -114,7 +110,6 @@ impl Session {
         fence(&mut connection, &peer, before).await?;
         let opened = read_time(&mut connection).await?;
         connection.subscribe(waiters.channel()).await?;
-        connection.subscribe(SHORT_CHANNEL).await?;
         for script in SCRIPTS.all() {
             let _: String = script.load_async(&mut connection).await?;
         }
@@ -247,16 +242,9 @@ fn is_denied(error: &RedisError) -> bool {
 }
 
 pub(super) fn heard(waiters: &Waiters, data: &[Value]) {
-    let [Value::BulkString(channel), Value::BulkString(message)] = data else { return };
-    let Ok(message) = std::str::from_utf8(message) else { return };
-    if channel == SHORT_CHANNEL.as_bytes() {
-        if let Some((ms, resource)) = message.split_once(':')
-            && let Ok(ms) = ms.parse()
-        {
-            waiters.ends_soon(resource, Duration::from_millis(ms));
-        }
-    } else {
-        waiters.wake(message);
+    let [Value::BulkString(_), Value::BulkString(message)] = data else { return };
+    if let Some(notice) = std::str::from_utf8(message).ok().and_then(Notice::read) {
+        waiters.hear(&notice);
     }
 }
 

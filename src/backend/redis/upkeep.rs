@@ -1,5 +1,5 @@
-//! What goes on besides calls: looks at what is waited for, signs of life, and
-//! places left behind by an outage.
+//! What goes on besides calls: looks at what is waited for, and the removal of
+//! places that nobody waits at.
 
 use std::{
     collections::VecDeque,
@@ -7,99 +7,253 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use ::redis::Value;
+use futures_util::{
+    future::join_all,
+    stream::{FuturesUnordered, StreamExt as _},
+};
 use tokio::time::{Instant, sleep};
+use tracing::debug;
 
 use super::{
     backend::{Core, FIRST_LOOK},
-    entry,
     link::Sessions,
-    scripts::{SCRIPTS, SIGN},
-    sign,
+    scripts::SCRIPTS,
 };
-use crate::lock::{Attempt, BackendError, ResourceId};
+use crate::lock::{Attempt, BackendError, ResourceId, WaiterSlot};
 
 /// How many looks are under way at a time.
 const LOOKS_MAX: usize = 64;
+/// How many places are removed at a time.
+const REMOVALS_MAX: usize = 64;
+/// How long to let pass before removals that failed are tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often one full queue is searched for dead waiters at most.
+const SEARCH_PERIOD: Duration = Duration::from_secs(1);
+/// How many full queues may be searched within that time.
+const SEARCHES_MAX: usize = 100;
+
+/// What a look saw and did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// In how many milliseconds to look again; negative if there is no need.
+    again_ms: i64,
+    /// Whether it handed the resource over.
+    handed: bool,
+    /// Whether the oldest waiter has no place in the queue.
+    lost: bool,
+    /// The attempt of this process that the resource is handed over to.
+    called: String,
+    /// The process that let a hand-over lapse.
+    lapsed: String,
+    /// The ticket of its last place, at most.
+    last: String,
+}
+
+impl Seen {
+    /// Reads what the script answers; the last parts may be absent.
+    pub(super) fn read(value: Value) -> Option<Self> {
+        let Value::Array(parts) = value else { return None };
+        let mut parts = parts.into_iter();
+        let mut number = || match parts.next() {
+            Some(Value::Int(number)) => Some(number),
+            _ => None,
+        };
+        let (again_ms, handed, lost) = (number()?, number()? == 1, number()? == 1);
+        let mut text = || match parts.next() {
+            None => Some(String::new()),
+            Some(value) => ::redis::from_redis_value(value).ok(),
+        };
+        Some(Self { again_ms, handed, lost, called: text()?, lapsed: text()?, last: text()? })
+    }
+}
 
 impl Core {
     /// Looks at what is due: what has expired is handed over by whoever looks.
     pub(super) async fn keep_looking(self: Arc<Self>) {
+        let mut looks = FuturesUnordered::new();
         loop {
-            let due = self.waiters.due(LOOKS_MAX).await;
-            join_all(due.iter().map(|resource| self.look(resource))).await;
+            tokio::select! {
+                due = self.waiters.due(LOOKS_MAX - looks.len()), if looks.len() < LOOKS_MAX => {
+                    for resource in due {
+                        let core = Arc::clone(&self);
+                        looks.push(async move { core.look(&resource).await });
+                    }
+                }
+                Some(()) = looks.next() => {}
+            }
         }
     }
 
     async fn look(&self, resource: &ResourceId) {
-        let keys = [resource.as_str(), &entry::counter_key(resource)];
-        let until = Instant::now() + self.settings.operation_timeout;
-        let answer = self.link.run(&SCRIPTS.look, &keys, |_, _| {}, until).await;
-        let seen: Option<(i64, i64, usize)> =
-            answer.ok().and_then(|answer| ::redis::from_redis_value(answer.value).ok());
-        let here = self.waiters.waiting(resource);
-        let waiting = here > 0;
-        // The queue was deleted by hand, or with all data: nobody else knows
-        // who stood in it. A few are always on their way in or out.
-        if let Some((_, _, queued)) = seen
-            && 2 * queued < here
-        {
-            self.waiters.wake_all(resource);
-        }
-        match seen {
-            None | Some((-2, ..)) if waiting => self.waiters.plan(resource, FIRST_LOOK),
-            Some((left_ms, handed, _))
-                if left_ms >= 0 && (waiting || handed == 1 || left_ms == 0) =>
-            {
-                let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or_default());
-                self.waiters.plan(resource, left);
+        loop {
+            let seen = self.look_once(resource).await;
+            let waiting = self.waiters.waiting(resource) > 0;
+            let Some(seen) = seen else {
+                if waiting {
+                    self.waiters.plan(resource, FIRST_LOOK);
+                }
+                return;
+            };
+            if !seen.called.is_empty() {
+                self.waiters.call(&seen.called, resource.as_str());
             }
-            _ => {}
+            if !seen.lapsed.is_empty() {
+                self.sweep(resource, &seen.lapsed, &seen.last).await;
+            }
+            match u64::try_from(seen.again_ms) {
+                // A chunk of dead waiters was dropped, and there are more.
+                Ok(0) if seen.called.is_empty() && !seen.handed => {}
+                Ok(left_ms) => {
+                    if waiting || seen.handed {
+                        self.waiters.plan(resource, Duration::from_millis(left_ms));
+                    }
+                    return;
+                }
+                Err(_) => {
+                    if waiting {
+                        self.waiters.plan(resource, FIRST_LOOK);
+                    }
+                    return;
+                }
+            }
         }
     }
 
-    /// Gives signs of life while anybody waits, and leaves places behind that
-    /// an outage ended.
+    /// Runs the script, and has those enter again who have lost their places.
+    async fn look_once(&self, resource: &ResourceId) -> Option<Seen> {
+        let oldest = self.waiters.oldest(resource).unwrap_or_default();
+        let until = Instant::now() + self.settings.operation_timeout;
+        let arguments = |request: &mut ::redis::Cmd, _| {
+            request.arg(self.waiters.process()).arg(&oldest.place).arg(&oldest.attempt);
+        };
+        let answer =
+            self.link.run(&SCRIPTS.look, &[resource.as_str()], arguments, until).await.ok()?;
+        let seen = Seen::read(answer.value)?;
+        // It may have been granted, or have left, since it was chosen.
+        if seen.lost && self.waiters.is_queued(&oldest.attempt) {
+            debug!(%resource, "places were lost; those who wait enter again");
+            self.waiters.enter_again(resource);
+        }
+        Some(seen)
+    }
+
+    /// Drops all places of a process that came no later than the ticket `last`.
+    /// If it lives, it is told.
+    async fn sweep(&self, resource: &ResourceId, process: &str, last: &str) {
+        let mut after = "-inf".to_owned();
+        while let Some((_, next)) = self.sweep_chunk(resource, process, &after, last).await {
+            if next.is_empty() {
+                return;
+            }
+            after = next;
+        }
+    }
+
+    /// Drops the places of processes that do not listen from a full queue;
+    /// whether there were any.
+    pub(super) async fn drop_dead(&self, resource: &ResourceId) -> bool {
+        if !self.may_search(resource) {
+            return false;
+        }
+        let mut after = "-inf".to_owned();
+        while let Some((dropped, next)) = self.sweep_chunk(resource, "", &after, "+inf").await {
+            if dropped > 0 {
+                return true;
+            }
+            if next.is_empty() {
+                return false;
+            }
+            after = next;
+        }
+        false
+    }
+
+    async fn sweep_chunk(
+        &self,
+        resource: &ResourceId,
+        process: &str,
+        after: &str,
+        last: &str,
+    ) -> Option<(u64, String)> {
+        let until = Instant::now() + self.settings.operation_timeout;
+        let arguments = |request: &mut ::redis::Cmd, _| {
+            request.arg(process).arg(after).arg(last);
+        };
+        let keys = [resource.as_str()];
+        let answer = self.link.run(&SCRIPTS.sweep, &keys, arguments, until).await.ok()?;
+        ::redis::from_redis_value(answer.value).ok()
+    }
+
+    fn may_search(&self, resource: &ResourceId) -> bool {
+        let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        searched.retain(|_, at| at.elapsed() < SEARCH_PERIOD);
+        if searched.len() >= SEARCHES_MAX || searched.contains_key(resource) {
+            return false;
+        }
+        searched.insert(resource.clone(), Instant::now());
+        true
+    }
+
+    /// Removes the places that an outage left behind, and passes on what was
+    /// handed over to nobody.
     pub(super) async fn keep_up(self: Arc<Self>) {
         let mut sessions = self.link.sessions();
         loop {
             tokio::select! {
-                () = self.waiters.occupied() => {}
-                changed = next_session(&mut sessions) => {
-                    if !changed {
+                () = self.waiters.strayed() => self.pass_strays_on().await,
+                () = sleep(RETRY), if !self.left().is_empty() => self.leave_places().await,
+                connected = next_session(&mut sessions) => {
+                    if !connected {
                         return;
                     }
                     self.leave_places().await;
                 }
             }
-            while self.waiters.any() {
-                let now = Instant::now();
-                if self.sign.is_due()
-                    && self.link.send(&self.sign.request(), now + SIGN).await.is_ok()
-                {
-                    self.sign.given(now);
-                }
-                self.leave_places().await;
-                sleep(sign::PERIOD).await;
+        }
+    }
+
+    async fn pass_strays_on(&self) {
+        loop {
+            let strays = self.waiters.strays(REMOVALS_MAX);
+            if strays.is_empty() {
+                return;
             }
+            // One that fails lapses.
+            join_all(strays.iter().map(|stray| self.pass_on(stray))).await;
         }
     }
 
     async fn leave_places(&self) {
         loop {
-            let Some(attempt) = self.left().pop_front() else { return };
+            let places: Vec<_> = {
+                let mut left = self.left();
+                let most = left.len().min(REMOVALS_MAX);
+                left.drain(..most).collect()
+            };
+            if places.is_empty() {
+                return;
+            }
             let until = Instant::now() + self.settings.operation_timeout;
-            if let Err(error) = self.withdraw(&attempt, until).await
-                && !matches!(error, BackendError::NotHeld { .. })
-            {
-                self.left().push_front(attempt);
+            let leaving = places.iter().map(|(attempt, _)| self.withdraw(attempt, until));
+            let outcomes = join_all(leaving).await;
+            let mut failed: VecDeque<_> = places
+                .into_iter()
+                .zip(outcomes)
+                .filter(|(_, outcome)| {
+                    !matches!(outcome, Ok(()) | Err(BackendError::NotHeld { .. }))
+                })
+                .map(|(place, _)| place)
+                .collect();
+            if !failed.is_empty() {
+                self.left().append(&mut failed);
                 return;
             }
         }
     }
 
     /// Places to be left when Redis is back.
-    pub(super) fn left(&self) -> MutexGuard<'_, VecDeque<Arc<Attempt>>> {
+    pub(super) fn left(&self) -> MutexGuard<'_, VecDeque<(Arc<Attempt>, WaiterSlot)>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

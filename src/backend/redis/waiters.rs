@@ -1,23 +1,32 @@
 //! Who waits in this process, and when to look at what they wait for.
 
 use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use tokio::{sync::Notify, time::Instant};
 use uuid::Uuid;
 
-use super::scripts::LOOK_MAX;
+use super::{entry, notice::Notice, scripts::LOOK_MAX};
 use crate::lock::{Attempt, ResourceId};
 
-/// On which every process hears of grants that end soon.
-pub(super) const SHORT_CHANNEL: &str = "\x01n";
+/// What the name of a process's channel begins with.
+const CHANNEL: &str = "\x01n";
 /// How many resources may be looked at besides those waited for here.
 const GUARDED_MAX: usize = 10_000;
+/// How many calls for unknown attempts are kept. The resource of one more is
+/// passed on when its hand-over lapses.
+const STRAYS_MAX: usize = 10_000;
 /// Spread of looks, so that processes do not look at once.
 const JITTER_MS: u128 = 40;
+/// At most one regular look in this time, on average: with more than 4,000
+/// resources each is looked at less often than each [`LOOK_MAX`].
+const LOOK_SPACING: Duration = Duration::from_micros(500);
 
 /// The waiters of one backend in this process.
 pub(super) struct Waiters {
@@ -26,32 +35,68 @@ pub(super) struct Waiters {
     inner: Mutex<Inner>,
     /// Told when the first look has moved forward.
     sooner: Notify,
-    /// Told when somebody begins to wait.
-    occupied: Notify,
+    /// Told when an unknown attempt was called.
+    strayed: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// By attempt, in the form that messages name it.
-    seats: HashMap<String, (ResourceId, Arc<Notify>)>,
+    /// By attempt, in the form that notices name it.
+    seats: HashMap<String, Arc<Seated>>,
     resources: HashMap<ResourceId, Watched>,
     due: BTreeSet<(Instant, ResourceId)>,
+    strays: VecDeque<Stray>,
+    /// How many seats there have been.
+    sat: u64,
 }
 
 #[derive(Default)]
 struct Watched {
-    waiting: usize,
+    /// In the order in which they came.
+    line: BTreeMap<u64, Arc<Seated>>,
     look_at: Option<Instant>,
 }
 
-/// A place from which one attempt waits; left by dropping it.
+struct Seated {
+    number: u64,
+    resource: ResourceId,
+    attempt: String,
+    place: String,
+    /// Whether the queue has its place, as far as is known here.
+    is_queued: AtomicBool,
+    is_called: AtomicBool,
+    summons: Notify,
+}
+
+/// A seat from which one attempt waits; left by dropping it.
 pub(super) struct Seat {
     waiters: Arc<Waiters>,
-    attempt: String,
-    resource: ResourceId,
-    called: Arc<Notify>,
+    seated: Arc<Seated>,
     /// Whether nobody else in this process waits for the same resource.
     pub(super) first: bool,
+}
+
+/// Why a waiter is woken.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Summons {
+    /// The resource was handed over to it.
+    Confirm,
+    /// Its place may have been lost.
+    EnterAgain,
+}
+
+/// A call for an attempt that does not wait here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stray {
+    pub(super) resource: ResourceId,
+    pub(super) attempt: String,
+}
+
+/// The waiter whose place a look checks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Oldest {
+    pub(super) attempt: String,
+    pub(super) place: String,
 }
 
 impl Waiters {
@@ -61,7 +106,7 @@ impl Waiters {
             process: Uuid::new_v4().simple().to_string(),
             inner: Mutex::default(),
             sooner: Notify::new(),
-            occupied: Notify::new(),
+            strayed: Notify::new(),
         }
     }
 
@@ -70,76 +115,114 @@ impl Waiters {
         &self.process
     }
 
-    /// The channel on which this backend's waiters are called.
+    /// The channel on which this backend is told what concerns its waiters.
     pub(super) fn channel(&self) -> String {
-        format!("{SHORT_CHANNEL}{}", self.process)
+        format!("{CHANNEL}{}", self.process)
     }
 
-    /// Takes a seat for an attempt.
+    /// Gives `attempt` a seat.
     pub(super) fn sit(self: &Arc<Self>, attempt: &Attempt) -> Seat {
-        let called = Arc::new(Notify::new());
-        let name = attempt.id.to_string();
         let mut inner = self.inner();
-        let place = (attempt.resource.clone(), Arc::clone(&called));
-        inner.seats.insert(name.clone(), place);
-        let watched = inner.resources.entry(attempt.resource.clone()).or_default();
-        watched.waiting += 1;
-        let first = watched.waiting == 1;
-        if inner.seats.len() == 1 {
-            self.occupied.notify_one();
-        }
-        drop(inner);
-        Seat {
-            waiters: Arc::clone(self),
-            attempt: name,
+        inner.sat += 1;
+        let seated = Arc::new(Seated {
+            number: inner.sat,
             resource: attempt.resource.clone(),
-            called,
-            first,
+            attempt: attempt.id.to_string(),
+            place: entry::place(&self.process, attempt),
+            is_queued: AtomicBool::new(false),
+            is_called: AtomicBool::new(false),
+            summons: Notify::new(),
+        });
+        inner.seats.insert(seated.attempt.clone(), Arc::clone(&seated));
+        let line = &mut inner.resources.entry(attempt.resource.clone()).or_default().line;
+        line.insert(seated.number, Arc::clone(&seated));
+        let first = line.len() == 1;
+        drop(inner);
+        Seat { waiters: Arc::clone(self), seated, first }
+    }
+
+    /// Acts on a notice.
+    pub(super) fn hear(&self, notice: &Notice<'_>) {
+        match *notice {
+            Notice::Call { attempt, resource } => self.call(attempt, resource),
+            Notice::Skip { resource } => {
+                if let Ok(resource) = ResourceId::new(resource) {
+                    self.enter_again(&resource);
+                }
+            }
         }
     }
 
-    /// Calls the attempt of this name, if it still waits here.
-    pub(super) fn wake(&self, attempt: &str) {
-        if let Some((_, seat)) = self.inner().seats.get(attempt) {
-            seat.notify_one();
+    /// Calls the attempt of this name. If it does not wait here, its hand-over
+    /// must be withdrawn, so that the next waiter need not wait until it lapses.
+    pub(super) fn call(&self, attempt: &str, resource: &str) {
+        let mut inner = self.inner();
+        if let Some(seated) = inner.seats.get(attempt) {
+            seated.is_called.store(true, Ordering::Relaxed);
+            seated.summons.notify_one();
+        } else if inner.strays.len() < STRAYS_MAX
+            && let Ok(resource) = ResourceId::new(resource)
+        {
+            inner.strays.push_back(Stray { resource, attempt: attempt.to_owned() });
+            drop(inner);
+            self.strayed.notify_one();
         }
     }
 
-    /// Calls everybody who waits here for `resource`.
-    pub(super) fn wake_all(&self, resource: &ResourceId) {
-        for (_, seat) in self.inner().seats.values().filter(|(of, _)| of == resource) {
-            seat.notify_one();
+    /// Makes everybody who waits here for `resource` enter the queue again.
+    pub(super) fn enter_again(&self, resource: &ResourceId) {
+        let inner = self.inner();
+        for seated in inner.resources.get(resource).into_iter().flat_map(|w| w.line.values()) {
+            seated.is_queued.store(false, Ordering::Relaxed);
+            seated.summons.notify_one();
         }
+    }
+
+    /// Takes up to `most` calls for unknown attempts.
+    pub(super) fn strays(&self, most: usize) -> Vec<Stray> {
+        let strays = &mut self.inner().strays;
+        let most = most.min(strays.len());
+        strays.drain(..most).collect()
+    }
+
+    /// Returns when an unknown attempt has been called since the last return.
+    pub(super) async fn strayed(&self) {
+        self.strayed.notified().await;
     }
 
     /// Whether anybody waits.
+    #[cfg(any(fuzzing, test))]
     pub(super) fn any(&self) -> bool {
         !self.inner().seats.is_empty()
     }
 
     /// How many wait for this resource.
     pub(super) fn waiting(&self, resource: &ResourceId) -> usize {
-        self.inner().resources.get(resource).map_or(0, |watched| watched.waiting)
+        self.inner().resources.get(resource).map_or(0, |watched| watched.line.len())
     }
 
-    /// Returns when somebody has begun to wait since the last return.
-    pub(super) async fn occupied(&self) {
-        self.occupied.notified().await;
+    /// The waiter of `resource` that came first, if it is known to be queued.
+    pub(super) fn oldest(&self, resource: &ResourceId) -> Option<Oldest> {
+        let inner = self.inner();
+        let (_, seated) = inner.resources.get(resource)?.line.first_key_value()?;
+        seated
+            .is_queued
+            .load(Ordering::Relaxed)
+            .then(|| Oldest { attempt: seated.attempt.clone(), place: seated.place.clone() })
     }
 
-    /// Hears that a grant of `resource` ends in `left`.
-    pub(super) fn ends_soon(&self, resource: &str, left: Duration) {
-        let Ok(resource) = ResourceId::new(resource) else { return };
-        if self.waiting(&resource) > 0 {
-            self.plan(&resource, left);
-        }
+    /// Whether this attempt waits here and is known to be queued.
+    pub(super) fn is_queued(&self, attempt: &str) -> bool {
+        let inner = self.inner();
+        inner.seats.get(attempt).is_some_and(|seated| seated.is_queued.load(Ordering::Relaxed))
     }
 
     /// Plans a look at `resource` in `left`, unless an earlier one is planned.
     pub(super) fn plan(&self, resource: &ResourceId, left: Duration) {
-        let at = Instant::now() + left.min(LOOK_MAX) + jitter();
         let mut guard = self.inner();
         let inner = &mut *guard;
+        let watched = u32::try_from(inner.resources.len()).unwrap_or(u32::MAX);
+        let at = Instant::now() + left.min(LOOK_MAX.max(LOOK_SPACING * watched)) + jitter();
         let full = inner.resources.len() >= inner.seats.len() + GUARDED_MAX;
         if full && !inner.resources.contains_key(resource) {
             return;
@@ -185,7 +268,7 @@ impl Waiters {
             let Some((_, resource)) = inner.due.pop_first() else { break };
             if let Some(watched) = inner.resources.get_mut(&resource) {
                 watched.look_at = None;
-                if watched.waiting == 0 {
+                if watched.line.is_empty() {
                     inner.resources.remove(&resource);
                 }
             }
@@ -194,17 +277,17 @@ impl Waiters {
         taken
     }
 
-    fn leave(&self, attempt: &str, resource: &ResourceId) {
+    fn leave(&self, seated: &Seated) {
         let mut guard = self.inner();
         let inner = &mut *guard;
-        inner.seats.remove(attempt);
-        if let Some(watched) = inner.resources.get_mut(resource) {
-            watched.waiting = watched.waiting.saturating_sub(1);
-            if watched.waiting == 0
-                && let Some(watched) = inner.resources.remove(resource)
+        inner.seats.remove(&seated.attempt);
+        if let Some(watched) = inner.resources.get_mut(&seated.resource) {
+            watched.line.remove(&seated.number);
+            if watched.line.is_empty()
+                && let Some(watched) = inner.resources.remove(&seated.resource)
                 && let Some(at) = watched.look_at
             {
-                inner.due.remove(&(at, resource.clone()));
+                inner.due.remove(&(at, seated.resource.clone()));
             }
         }
     }
@@ -215,15 +298,25 @@ impl Waiters {
 }
 
 impl Seat {
-    /// Returns when this attempt has been called.
-    pub(super) async fn called(&self) {
-        self.called.notified().await;
+    /// Notes that the queue has its place.
+    pub(super) fn note_queued(&self) {
+        self.seated.is_queued.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns when this waiter must act.
+    pub(super) async fn summoned(&self) -> Summons {
+        self.seated.summons.notified().await;
+        if self.seated.is_called.swap(false, Ordering::Relaxed) {
+            Summons::Confirm
+        } else {
+            Summons::EnterAgain
+        }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.waiters.leave(&self.attempt, &self.resource);
+        self.waiters.leave(&self.seated);
     }
 }
 

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use ::redis::Cmd;
-use tokio::time::Instant;
+use tokio::{
+    sync::SemaphorePermit,
+    time::{Instant, sleep},
+};
 
 use super::{
     backend::{Core, FIRST_LOOK, acquire_arguments},
@@ -11,12 +14,14 @@ use super::{
     link::Sessions,
     reply::Reply,
     scripts::SCRIPTS,
-    waiters::Seat,
+    waiters::{Seat, Summons},
 };
-use crate::lock::{Attempt, BackendError, Grant};
+use crate::lock::{Attempt, BackendError, Grant, WaiterSlot};
 
 /// How much longer than the operation timeout a wait outlives an outage.
 const OUTAGE_GRACE: Duration = Duration::from_secs(1);
+/// How long a waiter that was refused a new place lets pass before it asks again.
+const REENTRY_DELAY: Duration = Duration::from_millis(200);
 
 /// What came of asking for a place.
 enum Entered {
@@ -24,34 +29,97 @@ enum Entered {
     Granted(Grant),
     /// A place in the queue, known to this connection.
     Queued { session: u64 },
+    /// None: the queue is full.
+    Full,
 }
 
 impl Core {
     /// Waits for a grant.
-    pub(super) async fn wait(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
+    pub(super) async fn wait(
+        &self,
+        attempt: &Attempt,
+        slot: WaiterSlot,
+    ) -> Result<Grant, BackendError> {
         let seat = self.waiters.sit(attempt);
         let mut sessions = self.link.sessions();
-        let mut entered = false;
+        let mut session = match self.enter_first(attempt, &seat).await? {
+            Entered::Granted(grant) => return Ok(grant),
+            Entered::Queued { session } => session,
+            Entered::Full => return Err(full()),
+        };
         loop {
-            let session = match self.enter(attempt, &seat, entered).await {
-                Ok(Entered::Granted(grant)) => return Ok(grant),
-                Ok(Entered::Queued { session }) => session,
-                Err(error) => return Err(self.end_wait(attempt, entered, error)),
-            };
-            entered = true;
-            tokio::select! {
-                () = seat.called() => match self.confirm(attempt).await {
-                    Ok(Some(grant)) => return Ok(grant),
-                    Ok(None) => {}
-                    Err(error) => return Err(self.end_wait(attempt, entered, error)),
-                },
+            let summons = tokio::select! {
+                summons = seat.summoned() => summons,
                 // Whatever was said since was said to nobody: ask again.
-                () = another_than(session, &mut sessions) => {}
+                () = another_than(session, &mut sessions) => Summons::EnterAgain,
+            };
+            let ended = match summons {
+                Summons::Confirm => match self.confirm(attempt).await {
+                    Ok(Some(grant)) => return Ok(grant),
+                    Ok(None) => self.enter_again(attempt, &seat).await,
+                    Err(error) => Err(error),
+                },
+                Summons::EnterAgain => self.enter_again(attempt, &seat).await,
+            };
+            match ended {
+                Ok(Entered::Granted(grant)) => return Ok(grant),
+                Ok(Entered::Queued { session: now }) => session = now,
+                Ok(Entered::Full) => return Err(full()),
+                Err(error) => return Err(self.end_wait(attempt, slot, error)),
             }
         }
     }
 
-    /// Takes what is free, or a place in the queue.
+    /// Takes what is free, or a place in the queue. Dead waiters do not keep a
+    /// live one out of it.
+    async fn enter_first(
+        &self,
+        attempt: &Attempt,
+        seat: &Seat,
+    ) -> Result<Entered, BackendError> {
+        let turn = self.turn().await?;
+        let entered = self.enter(attempt, seat, false).await?;
+        drop(turn);
+        if matches!(entered, Entered::Full) && self.drop_dead(&attempt.resource).await {
+            return self.enter(attempt, seat, false).await;
+        }
+        Ok(entered)
+    }
+
+    /// Makes sure of a place, at the end of the queue if the old one is gone.
+    async fn enter_again(
+        &self,
+        attempt: &Attempt,
+        seat: &Seat,
+    ) -> Result<Entered, BackendError> {
+        let give_up = Instant::now() + self.outage_max();
+        loop {
+            let turn = self.turn().await?;
+            let entered = self.enter(attempt, seat, true).await;
+            drop(turn);
+            // A full queue or a server without memory is an outage too.
+            let refused =
+                matches!(entered, Ok(Entered::Full) | Err(BackendError::Unavailable(_)));
+            if !refused || Instant::now() + REENTRY_DELAY >= give_up {
+                return entered;
+            }
+            sleep(REENTRY_DELAY).await;
+        }
+    }
+
+    /// A turn to enter: few waiters do so at a time, so that renewals need not
+    /// wait behind thousands. During an outage nobody has one.
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, BackendError> {
+        loop {
+            self.link.connected(Instant::now() + self.outage_max()).await?;
+            let turn = self.entries.acquire().await;
+            if self.link.is_connected() {
+                return turn
+                    .map_err(|_| BackendError::Unavailable("the backend is closed".into()));
+            }
+        }
+    }
+
     async fn enter(
         &self,
         attempt: &Attempt,
@@ -60,30 +128,24 @@ impl Core {
     ) -> Result<Entered, BackendError> {
         let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
         let rest = entry::rest(attempt);
-        let signed = Instant::now();
-        let signs = entered || !self.sign.is_fresh();
         let arguments = |request: &mut Cmd, again: bool| {
-            let again = again || entered;
             acquire_arguments(request, attempt, &rest);
             request
                 .arg(self.waiters.process())
-                .arg(u8::from(again))
-                .arg(self.settings.waiters_per_resource_max)
-                .arg(u8::from(again || signs));
+                .arg(u8::from(again || entered))
+                .arg(self.settings.waiters_per_resource_max);
         };
-        let until = signed + self.settings.operation_timeout + OUTAGE_GRACE;
+        let until = Instant::now() + self.outage_max();
         let answer = self.link.run(&SCRIPTS.lock, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Queued { left_ms } => {
-                if signs {
-                    self.sign.given(signed);
-                }
+                seat.note_queued();
                 let left = u64::try_from(left_ms).map_or(FIRST_LOOK, Duration::from_millis);
                 let soon = if seat.first || entered { left.min(FIRST_LOOK) } else { left };
                 self.waiters.plan(&attempt.resource, soon);
                 Ok(Entered::Queued { session: answer.session })
             }
-            Reply::Full => Err(BackendError::TooManyWaiters("the resource's limit is reached")),
+            Reply::Full => Ok(Entered::Full),
             other => self.conclude(attempt, other, answer.since).map(Entered::Granted),
         }
     }
@@ -96,8 +158,8 @@ impl Core {
                 .arg(attempt.id.to_string())
                 .arg(entry::request_id(attempt));
         };
-        let until = Instant::now() + self.settings.operation_timeout + OUTAGE_GRACE;
-        let keys = [attempt.resource.as_str()];
+        let until = Instant::now() + self.outage_max();
+        let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
         let answer = self.link.run(&SCRIPTS.confirm, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Gone => Ok(None),
@@ -113,16 +175,25 @@ impl Core {
 
     /// An outage ends a wait that holds nothing but a place: that is left when
     /// Redis is back, so to the caller it did not happen.
-    fn end_wait(&self, attempt: &Attempt, entered: bool, error: BackendError) -> BackendError {
-        if entered && matches!(error, BackendError::Unavailable(_)) {
-            let mut left = self.left();
-            if left.len() >= self.settings.waiters_max {
-                left.pop_front();
-            }
-            left.push_back(Arc::new(attempt.clone()));
+    fn end_wait(
+        &self,
+        attempt: &Attempt,
+        slot: WaiterSlot,
+        error: BackendError,
+    ) -> BackendError {
+        if matches!(error, BackendError::Unavailable(_)) {
+            self.left().push_back((Arc::new(attempt.clone()), slot));
         }
         error
     }
+
+    fn outage_max(&self) -> Duration {
+        self.settings.operation_timeout + OUTAGE_GRACE
+    }
+}
+
+fn full() -> BackendError {
+    BackendError::TooManyWaiters("the resource's limit is reached")
 }
 
 /// Returns when this connection is no longer in service.

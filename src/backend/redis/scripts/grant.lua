@@ -17,74 +17,80 @@ local function end_together(key, other)
   end
 end
 
--- Reads the grant's record, if it belongs to this very setting of the resource's
--- key: that may have been deleted, or set by somebody who knows nothing of
--- records, perhaps to the same value (an owner's name). A record belongs to
--- * a value that names the attempt: handed over, and not confirmed yet;
--- * its lock ID as value, if both keys end in the same millisecond.
--- So a record never outlives its grant, and what another has set, or has given
--- another expiry, has no record.
-local function live_grant(resource)
-  local found = redis.call('MGET', resource, '\1h' .. resource)
-  local value, record = found[1], found[2]
-  if not value or not record then return nil, value end
-  local token, rest = string.match(record, '^(%d+):(.*)$')
-  if not token then return nil, value end
+local function read_rest(rest)
   local attempt, given, locks, requests, at =
-    string.match(rest, '^%d+:(%x*):%a:(%d):(%d+):(%d+):()')
-  if not attempt then return nil, value end
-  local lock_id = string.sub(rest, at, at + locks - 1)
-  local provisional = attempt ~= '' and value == '\1' .. attempt
-  if not provisional and not (value == lock_id and end_together(resource, '\1h' .. resource)) then
-    return nil, value
-  end
+    string.match(rest or '', '^%d+:(%x*):%a:(%d):(%d+):(%d+):()')
+  if not attempt then return nil end
   return {
-    token = token,
     rest = rest,
     attempt = attempt,
     given = given == '1',
-    lock_id = lock_id,
-    provisional = provisional,
+    lock_id = string.sub(rest, at, at + locks - 1),
     request = string.sub(rest, at + locks, at + locks + requests - 1),
     holder = string.sub(rest, at + locks + requests),
-  }, value
+  }
+end
+
+-- Reads the grant's record, if it belongs to this very setting of the resource's
+-- key: that may have been deleted, or set by somebody who knows nothing of
+-- records, perhaps to the same value (an owner's name). A record belongs to a key
+-- that has its lock ID as value and ends in the same millisecond. So it never
+-- outlives its grant, and what another has set or prolonged has no record.
+--
+-- A hand-over that is not confirmed yet has no record: the key's value is the
+-- place that was called. It is returned as a grant with a `process` and without
+-- a token.
+local function live_grant(resource)
+  local found = redis.call('MGET', resource, '\1h' .. resource)
+  local value, record = found[1], found[2]
+  if not value then return nil, value end
+  local token, rest = string.match(record or '', '^(%d+):(.*)$')
+  local grant = read_rest(rest)
+  if grant and grant.lock_id == value then
+    if not end_together(resource, '\1h' .. resource) then return nil, value end
+    grant.token = token
+    return grant, value
+  end
+  local process, place = string.match(value, '^\1(%x+):(.*)$')
+  grant = process and read_rest(place)
+  if grant then grant.process = process end
+  return grant, value
 end
 
 -- Tells what holds the resource now from whatever held it before or will later:
--- the grant's token or, of a lock without one, a hash of its value.
+-- the grant's token, the attempt that it is handed over to or, of a lock without a
+-- record, a hash of its value.
 local function mark(grant, value)
-  return grant and grant.token or redis.sha1hex(value)
+  return grant and (grant.token or grant.attempt) or redis.sha1hex(value)
 end
 
--- Starts the TTL of a live grant again, and makes it whole if it was provisional.
--- Without `grant` the key's value is known to be the lock ID.
-local function extend(resource, grant, ttl_ms)
+-- Starts the TTL of a live grant again.
+local function extend(resource, ttl_ms)
   local time = redis.call('TIME')
   local ends_ms = time[1] * 1000 + math.floor(time[2] / 1000) + ttl_ms
-  -- First the write that is not refused for want of memory.
+  redis.call('PEXPIREAT', resource, ends_ms)
   redis.call('PEXPIREAT', '\1h' .. resource, ends_ms)
-  if grant and grant.provisional then
-    redis.call('SET', resource, grant.lock_id, 'PXAT', ends_ms)
-  else
-    redis.call('PEXPIREAT', resource, ends_ms)
-  end
 end
 
--- Tells every process that waits to look again sooner than it planned, because
--- this grant ends before the longest time that they let pass between two looks.
-local function tell_short(resource, ttl_ms)
-  if tonumber(ttl_ms) < LOOK_MS_MAX and redis.call('EXISTS', '\1q' .. resource) == 1 then
-    redis.pcall('PUBLISH', '\1n', ttl_ms .. ':' .. resource)
-  end
+-- Makes a grant of what was handed over. Without memory Redis refuses the first
+-- write of a script if it may add something, but none after another write.
+local function confirm(resource, counter, grant, rest, ttl_ms)
+  local made, token = pcall(make_grant, resource, counter, grant.lock_id, rest, ttl_ms)
+  if made then return token end
+  redis.call('PEXPIRE', resource, PROVISIONAL_MS + LAPSED_MS)
+  return make_grant(resource, counter, grant.lock_id, rest, ttl_ms)
 end
 
 -- What a repeated sending, or a repeated request, finds that is its own.
-local function find_own(resource, lock_id, ttl_ms, attempt, request, given)
+local function find_own(resource, counter, lock_id, ttl_ms, attempt, request, given)
   local grant, value = live_grant(resource)
   if not grant then return nil, value end
   if grant.attempt == attempt then
-    extend(resource, grant, ttl_ms)
-    tell_short(resource, ttl_ms)
+    if grant.process then
+      grant.token = confirm(resource, counter, grant, grant.rest, ttl_ms)
+    else
+      extend(resource, ttl_ms)
+    end
     return { 'made', grant.token, grant.lock_id }, value, grant
   end
   if request ~= '' and grant.request == request then
@@ -93,9 +99,12 @@ local function find_own(resource, lock_id, ttl_ms, attempt, request, given)
     end
     -- Claimed: from now on it is nobody's attempt, so that no clean-up ends it.
     local claimed = string.gsub(grant.rest, '^(%d+:)%x*', '%1', 1)
-    redis.call('SET', '\1h' .. resource, grant.token .. ':' .. claimed)
-    extend(resource, grant, ttl_ms)
-    tell_short(resource, ttl_ms)
+    if grant.process then
+      grant.token = confirm(resource, counter, grant, claimed, ttl_ms)
+    else
+      redis.call('SET', '\1h' .. resource, grant.token .. ':' .. claimed)
+      extend(resource, ttl_ms)
+    end
     return { 'found', grant.token, grant.lock_id }, value, grant
   end
   return nil, value, grant

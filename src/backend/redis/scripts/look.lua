@@ -1,13 +1,27 @@
-local resource, counter = KEYS[1], KEYS[2]
-local left_ms = redis.call('PTTL', resource)
-local waiting = redis.call('LLEN', '\1q' .. resource)
-if left_ms == -2 then
-  local outcome = handover(resource, counter, true)
-  if outcome == 1 then return { PROVISIONAL_MS, 1, waiting } end
-  return { outcome == 2 and 0 or -2, 0, waiting }
-end
-redis.call('PEXPIRE', '\1q' .. resource, QUEUE_MS)
+local resource = KEYS[1]
+local process, place, attempt = ARGV[1], ARGV[2], ARGV[3]
+local queue = '\1q' .. resource
 local grant = live_grant(resource)
--- Somebody else's way of locking: it ends without a word, so look often.
-if not grant then return { FOREIGN_MS, 0, waiting } end
-return { left_ms, 0, waiting }
+local left_ms = redis.call('PTTL', resource)
+-- Whether the place has been lost: with the queue, or because it was dropped.
+local lost = 0
+if place ~= '' and not (grant and grant.attempt == attempt)
+  and not redis.call('ZSCORE', queue, place) then lost = 1 end
+local called = grant and grant.process
+if called == process then
+  -- Perhaps the notice was lost: it is repeated by this answer.
+  return { math.max(left_ms - LAPSED_MS, FOREIGN_MS), 0, lost, grant.attempt }
+end
+local lapsed = called and left_ms <= LAPSED_MS and called
+if left_ms ~= -2 and not lapsed then
+  redis.call('PEXPIRE', queue, QUEUE_MS)
+  if called then return { left_ms - LAPSED_MS, 0, lost } end
+  -- Somebody else's way of locking: it ends without a word, so look often.
+  if not grant then left_ms = FOREIGN_MS end
+  return { left_ms, 0, lost }
+end
+-- The places behind the last one of now are newer than the lapse.
+local last = lapsed and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+local handed = handover(resource, lapsed)
+local again_ms = ({ [0] = -2, PROVISIONAL_MS, 0 })[handed]
+return { again_ms, handed, lost, '', lapsed or '', last or '0' }

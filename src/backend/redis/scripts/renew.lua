@@ -3,12 +3,11 @@ local value = redis.call('GET', resource)
 if value ~= lock_id then return refuse(resource, { 'not', value and 1 or 0 }) end
 local record = '\1h' .. resource
 if end_together(resource, record) then
-  extend(resource, nil, ttl_ms)
+  extend(resource, ttl_ms)
 else
   -- Locked by other means: a record that is still there belongs to a dead grant,
   -- and must not come to end together with this lock.
   redis.call('DEL', record)
   redis.call('PEXPIRE', resource, ttl_ms)
 end
-tell_short(resource, ttl_ms)
 return { 'ok' }

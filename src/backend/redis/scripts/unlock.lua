@@ -1,4 +1,4 @@
-local resource, counter = KEYS[1], KEYS[2]
+local resource = KEYS[1]
 local force, lock_id, aim = ARGV[1] == '1', ARGV[2], ARGV[3]
 local value = redis.call('GET', resource)
 if not value or not (force or value == lock_id) then
@@ -9,7 +9,8 @@ if aim ~= '' then
   local grant = live_grant(resource)
   local later
   if force then
-    later = mark(grant, value) ~= aim
+    -- What was handed over then may have been confirmed since.
+    later = mark(grant, value) ~= aim and not (grant and grant.attempt == aim)
   else
     -- A lock ID that was made for its grant is never granted again; one that the
     -- caller gave may be. A lock without a record is told by its value alone.
@@ -17,4 +18,4 @@ if aim ~= '' then
   end
   if later then return refuse(resource, { 'not', 1 }) end
 end
-return { 'ok', handover(resource, counter, false) }
+return { 'ok', handover(resource) }

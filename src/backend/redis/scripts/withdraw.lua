@@ -1,8 +1,8 @@
-local resource, counter = KEYS[1], KEYS[2]
-local attempt, entry = ARGV[1], ARGV[2]
+local resource = KEYS[1]
+local attempt, place, only_called = ARGV[1], ARGV[2], ARGV[3] == '1'
 local grant, value = live_grant(resource)
-if grant and grant.attempt == attempt then
-  return { 'ok', handover(resource, counter, false) }
+if grant and grant.attempt == attempt and (grant.process or not only_called) then
+  return { 'ok', handover(resource) }
 end
-if redis.call('LREM', '\1q' .. resource, 1, entry) == 1 then return { 'ok', 0 } end
+if redis.call('ZREM', '\1q' .. resource, place) == 1 then return { 'ok', 0 } end
 return refuse(resource, { 'not', value and 1 or 0 })

@@ -1,0 +1,46 @@
+//! What a process is told on its channel.
+//!
+//! ```text
+//! call:ATTEMPT:RESOURCE   the attempt's turn has come
+//! skip::RESOURCE          all places of the process in this queue were dropped
+//! ```
+
+/// One message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Notice<'a> {
+    /// A resource was handed over to an attempt, which must confirm it.
+    Call { attempt: &'a str, resource: &'a str },
+    /// The process did not confirm a hand-over in time and lost its places.
+    Skip { resource: &'a str },
+}
+
+impl<'a> Notice<'a> {
+    /// Reads a message; everybody may write to a channel.
+    pub(super) fn read(message: &'a str) -> Option<Self> {
+        let mut parts = message.splitn(3, ':');
+        match (parts.next()?, parts.next()?, parts.next()?) {
+            ("call", attempt, resource) => Some(Self::Call { attempt, resource }),
+            ("skip", "", resource) => Some(Self::Skip { resource }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_may_contain_colons() {
+        let call = Notice::Call { attempt: "ab", resource: "a:b::" };
+        assert_eq!(Notice::read("call:ab:a:b::"), Some(call));
+        assert_eq!(Notice::read("skip:::r"), Some(Notice::Skip { resource: ":r" }));
+    }
+
+    #[test]
+    fn other_messages_are_ignored() {
+        for odd in ["", "call", "call:ab", "skip:ab:r", "1500:r", "Call:ab:r"] {
+            assert_eq!(Notice::read(odd), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+-- Drops the places of one process, or of all that have no subscriber, from a part
+-- of the queue. A process is told when all of its places have been dropped, so
+-- that those who live enter again.
+local resource = KEYS[1]
+local process, after, last = ARGV[1], ARGV[2], ARGV[3]
+local queue = '\1q' .. resource
+local places =
+  redis.call('ZRANGEBYSCORE', queue, '(' .. after, last, 'WITHSCORES', 'LIMIT', 0, CHUNK)
+local of = {}
+for i = 1, #places, 2 do
+  local owner = string.sub(places[i], 1, 32)
+  of[owner] = of[owner] or {}
+  table.insert(of[owner], places[i])
+end
+if process == '' then
+  local channels = {}
+  for owner in pairs(of) do table.insert(channels, '\1n' .. owner) end
+  local heard = redis.call('PUBSUB', 'NUMSUB', unpack(channels))
+  for i = 1, #heard, 2 do
+    if heard[i + 1] > 0 then of[string.sub(heard[i], 3)] = nil end
+  end
+else
+  of = { of[process] }
+end
+local dropped = 0
+for _, dead in pairs(of) do dropped = dropped + redis.call('ZREM', queue, unpack(dead)) end
+if #places == 2 * CHUNK then return { dropped, places[#places] } end
+if process ~= '' then redis.pcall('PUBLISH', '\1n' .. process, 'skip::' .. resource) end
+return { dropped, '' }

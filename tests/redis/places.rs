@@ -1,0 +1,140 @@
+//! Places that were lost while those who wait live on.
+
+use super::{proxy::Proxy, *};
+
+/// How many places of `process` are in the queue.
+fn places_of(connection: &mut redis::Connection, process: &str) -> usize {
+    places(connection, "r").iter().filter(|place| place.starts_with(process)).count()
+}
+
+#[tokio::test]
+async fn waiters_that_were_skipped_enter_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let slow = try_open(proxy.address(), &[]).await.unwrap();
+    let mut connection = server.connect();
+    let process = processes(&mut connection).remove(0);
+    let store = open(&server).await;
+    let held = take(&store, "r", MINUTE).await;
+    let skipped = [wait(&slow, "r", MINUTE), wait(&slow, "r", MINUTE)];
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    let mut others = Vec::new();
+    for n in 3..=6 {
+        others.push(wait(&store, "r", MINUTE));
+        until("queued", || waiting(&mut connection, "r") == n).await;
+    }
+    proxy.stall();
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    soon(others.remove(0)).await.unwrap().unwrap();
+    until("dropped", || places_of(&mut connection, &process) == 0).await;
+    proxy.resume();
+    // The others still wait, so the length of the queue tells nothing.
+    until("both have a place", || places_of(&mut connection, &process) == 2).await;
+    drop(skipped);
+}
+
+#[tokio::test]
+async fn a_lost_place_is_noticed_while_others_wait() {
+    let server = RedisServer::start();
+    let here = open(&server).await;
+    let mut connection = server.connect();
+    let process = processes(&mut connection).remove(0);
+    let there = open(&server).await;
+    take(&there, "r", MINUTE).await;
+    let waiter = wait(&here, "r", MINUTE);
+    let others = [wait(&there, "r", MINUTE), wait(&there, "r", MINUTE)];
+    until("queued", || waiting(&mut connection, "r") == 3).await;
+    let lost = places(&mut connection, "r").into_iter().find(|p| p.starts_with(&process));
+    let _: i64 = ask(&mut connection, &["ZREM", "\x01qr", &lost.unwrap()]);
+    until("it has a place again", || places_of(&mut connection, &process) == 1).await;
+    drop((waiter, others));
+}
+
+#[tokio::test]
+async fn a_wait_outlives_a_shortage_of_memory() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let held = take(&store, "r", SECOND * 5).await;
+    let waiters = [wait(&store, "r", SECOND * 5), wait(&store, "r", SECOND * 5)];
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    let () = ask(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
+    // Nobody releases it: whoever looks hands it over.
+    until("expired", || {
+        ask::<Option<String>>(&mut connection, &["GET", "r"]).as_deref()
+            != Some(held.lock_id.as_str())
+    })
+    .await;
+    for waiter in waiters {
+        soon(waiter).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_unlock_by_another_client_is_noticed() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    take(&store, "r", MINUTE).await;
+    let () = ask(&mut connection, &["CONFIG", "RESETSTAT"]);
+    let first = wait(&store, "r", MINUTE);
+    // The look after the first second saw how long the grant still lasts.
+    until("the waiter's first look", || {
+        let stats: String = ask(&mut connection, &["INFO", "commandstats"]);
+        stats.contains("cmdstat_evalsha:calls=2")
+    })
+    .await;
+    let () = ask(&mut connection, &["DEL", "r"]);
+    in_four_seconds(first).await.unwrap().unwrap();
+}
+
+/// A store with a held lock, and a resource that many wait for.
+async fn crowded(
+    server: &RedisServer,
+    waiters: usize,
+) -> (Store, Granted, Vec<tokio::task::JoinHandle<Result<Granted, LockError>>>) {
+    let store = open(server).await;
+    let kept = take(&store, "kept", MINUTE).await;
+    take(&store, "r", MINUTE).await;
+    let crowd = (0..waiters).map(|_| wait(&store, "r", MINUTE)).collect();
+    let mut connection = server.connect();
+    until("queued", || waiting(&mut connection, "r") == waiters).await;
+    let () = ask(&mut connection, &["CONFIG", "RESETSTAT"]);
+    (store, kept, crowd)
+}
+
+fn scripts_run(connection: &mut redis::Connection) -> usize {
+    let stats: String = ask(connection, &["INFO", "commandstats"]);
+    let calls = stats.split("cmdstat_evalsha:calls=").nth(1);
+    calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn renewals_go_before_waiters_that_enter_again() {
+    const WAITERS: usize = 5_000;
+    let server = RedisServer::start();
+    let (store, kept, crowd) = crowded(&server, WAITERS).await;
+    let mut connection = server.connect();
+    let _: i64 = ask(&mut connection, &["CLIENT", "KILL", "TYPE", "pubsub"]);
+    until("the first enter again", || scripts_run(&mut connection) > 0).await;
+    store.renew(renewal(&kept, "kept", MINUTE)).await.unwrap();
+    let before = scripts_run(&mut connection);
+    assert!(before < WAITERS / 2, "{before} scripts ran before the renewal was answered");
+    until("all have entered again", || scripts_run(&mut connection) > WAITERS).await;
+    assert_eq!(waiting(&mut connection, "r"), WAITERS);
+    drop(crowd);
+}
+
+#[tokio::test]
+async fn renewals_go_before_waiters_that_leave() {
+    const WAITERS: usize = 5_000;
+    let server = RedisServer::start();
+    let (store, kept, crowd) = crowded(&server, WAITERS).await;
+    let mut connection = server.connect();
+    crowd.iter().for_each(tokio::task::JoinHandle::abort);
+    until("the first have left", || waiting(&mut connection, "r") < WAITERS).await;
+    store.renew(renewal(&kept, "kept", MINUTE)).await.unwrap();
+    let before = scripts_run(&mut connection);
+    assert!(before < WAITERS / 2, "{before} scripts ran before the renewal was answered");
+    until("all have left", || waiting(&mut connection, "r") == 0).await;
+}
