@@ -9,7 +9,10 @@ use super::{
     Done, Voids,
     pick::{duration_ms, last, outage},
 };
-use crate::world::etcd::{EtcdCluster, MEMBERS};
+use crate::world::{
+    etcd::{EtcdCluster, MEMBERS},
+    leasehold::Leasehold,
+};
 
 pub(super) const NAMES: &[&str] = &[
     "etcd-leader-killed",
@@ -18,8 +21,11 @@ pub(super) const NAMES: &[&str] = &[
     "etcd-member-suspended",
     "etcd-leader-isolated",
     "etcd-member-isolated",
+    "etcd-used-follower-killed",
+    "etcd-used-follower-suspended",
     "etcd-restarted-in-turn",
     "etcd-all-down",
+    "etcd-all-suspended",
     RESTORED,
 ];
 /// From a snapshot, so that the revision steps back.
@@ -37,24 +43,31 @@ pub(super) fn knows(name: &str) -> bool {
 
 pub(super) async fn inject(
     etcd: &mut EtcdCluster,
+    leaseholds: &[Leasehold],
     name: &str,
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<Done> {
+    let mut led_before = false;
     let number = if name.starts_with("etcd-leader-") {
         etcd.leader().await?
+    } else if name.starts_with("etcd-used-follower-") {
+        let number = used(leaseholds, rng);
+        led_before = etcd.step_down(number).await?;
+        number
     } else {
         rng.usize(0..MEMBERS)
     };
     let during = outage(rng);
-    let detail = format!("m{number} for {during:?}");
+    let led = if led_before { ", which led before" } else { "" };
+    let detail = format!("m{number}{led} for {during:?}");
     match name {
-        "etcd-leader-killed" | "etcd-member-killed" => {
+        "etcd-leader-killed" | "etcd-member-killed" | "etcd-used-follower-killed" => {
             etcd.members()[number].kill().await;
             last(during).await;
             etcd.ready(number).await?;
             Ok(Done::harmless(detail))
         }
-        "etcd-leader-suspended" | "etcd-member-suspended" => {
+        "etcd-leader-suspended" | "etcd-member-suspended" | "etcd-used-follower-suspended" => {
             etcd.members()[number].suspend()?;
             last(during).await;
             etcd.members()[number].resume()?;
@@ -75,6 +88,16 @@ pub(super) async fn inject(
             }
             Ok(Done::harmless(format!("{between:?} between members")))
         }
+        "etcd-all-suspended" => {
+            for member in etcd.members() {
+                member.suspend()?;
+            }
+            last(during).await;
+            for member in etcd.members() {
+                member.resume()?;
+            }
+            Ok(Done::harmless(format!("for {during:?}")))
+        }
         "etcd-all-down" => {
             kill_all(etcd).await;
             last(during).await;
@@ -92,6 +115,15 @@ pub(super) async fn inject(
         }
         _ => bail!("unknown"),
     }
+}
+
+/// The member that a leasehold process is connected to.
+fn used(leaseholds: &[Leasehold], rng: &mut fastrand::Rng) -> usize {
+    let used: Vec<usize> = leaseholds
+        .iter()
+        .filter_map(|leasehold| leasehold.proxies.iter().position(|way| way.connections() > 0))
+        .collect();
+    rng.choice(&used).copied().unwrap_or_default()
 }
 
 async fn kill_all(etcd: &mut EtcdCluster) {

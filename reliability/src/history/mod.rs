@@ -87,6 +87,10 @@ pub enum Call {
     },
     /// `Unlock` with force.
     Force,
+    /// `SET NX` in Redis by a client that knows nothing of leasehold, as the
+    /// built-in `lock.redis` locks. Its lock ID is the owner's name; its grant
+    /// has no token. Unlocking it is recorded as [`Call::Unlock`].
+    ForeignTry(Acquisition),
 }
 
 /// What a `TryLock` or a `Lock` asks for.
@@ -137,7 +141,7 @@ pub enum Outcome {
 pub struct Granted {
     /// Its name.
     pub lock_id: String,
-    /// Its fencing token.
+    /// Its fencing token; 0 if a foreign client of Redis took the lock.
     pub token: i64,
     /// The TTL granted.
     pub ttl_ns: u64,
@@ -159,7 +163,9 @@ impl Call {
     #[must_use]
     pub fn acquisition(&self) -> Option<&Acquisition> {
         match self {
-            Self::Try(acquisition) | Self::Lock { acquisition, .. } => Some(acquisition),
+            Self::Try(acquisition)
+            | Self::Lock { acquisition, .. }
+            | Self::ForeignTry(acquisition) => Some(acquisition),
             _ => None,
         }
     }
@@ -174,6 +180,7 @@ impl Call {
             Self::Unlock { .. } => "unlock",
             Self::UnlockWrong { .. } => "unlock with a wrong ID",
             Self::Force => "force",
+            Self::ForeignTry(_) => "foreign try",
         }
     }
 }
