@@ -46,6 +46,7 @@ pub(crate) fn check(
                 ),
                 calls: vec![wait.invocation.id],
             });
+            break;
         }
     }
     refused(history, held, surroundings, found);
@@ -132,6 +133,8 @@ fn refused(
                 ),
                 calls: vec![call.invocation.id],
             });
+            // The others would tell the same.
+            return;
         }
     }
 }

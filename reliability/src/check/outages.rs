@@ -1,7 +1,7 @@
 //! A wait survives an outage that is shorter than `operationTimeout`.
 
 use super::{Rule, Surroundings, Violation, at, resource::ResourceHistory};
-use crate::history::{Call, Outcome};
+use crate::history::{Call, LAST_WAITS, Outcome};
 
 /// Somewhat shorter than `operationTimeout`, for what a busy machine adds.
 const SURVIVED_NS: u64 = 4_000_000_000;
@@ -17,7 +17,10 @@ pub(crate) fn check(
 ) {
     for wait in history.waits().filter(|wait| wait.known() == Some(&Outcome::Unavailable)) {
         let (from_ns, until_ns) = (wait.invoked_ns(), wait.completed_ns());
-        if surroundings.ends_processes(from_ns, until_ns) {
+        // Of the last waits another rule tells more.
+        if wait.invocation.process == LAST_WAITS
+            || surroundings.ends_processes(from_ns, until_ns)
+        {
             continue;
         }
         let longest_ns = surroundings.longest_outage_ns(from_ns, until_ns, APART_NS);

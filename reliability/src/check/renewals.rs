@@ -51,7 +51,7 @@ fn lost_without_need(
     let (from_ns, ttl_ns) = (last.counted_from_ns, last.ttl_ns);
     let until_ns = loss.completed_ns();
     let is_told_elsewhere = until_ns <= from_ns + safe_ns(ttl_ns);
-    let ended = grant.unlocks.iter().any(|it| it.invoked_ns() <= until_ns)
+    let ended = grant.unlocks.iter().any(|it| !it.did_nothing() && it.invoked_ns() <= until_ns)
         || history.forces().any(|it| it.invoked_ns() <= until_ns)
         || surroundings.faults.iter().any(|fault| {
             fault.voids_grant_of(history.name)

@@ -4,6 +4,7 @@
 mod caller;
 mod connection;
 mod crowd;
+mod few;
 mod foreign;
 mod keepers;
 mod names;
@@ -54,6 +55,8 @@ pub enum Role {
     Crowd,
     /// A few that try and wait for what the crowd waits for, at any process.
     Visitors,
+    /// They hold one of a few resources each.
+    Few,
     /// They lock in Redis itself, with and against leasehold.
     Foreign,
 }
@@ -70,6 +73,7 @@ impl Role {
             Self::Waiters => "waiters",
             Self::Crowd => "crowd",
             Self::Visitors => "visitors",
+            Self::Few => "few",
             Self::Foreign => "foreign",
         }
     }
@@ -203,6 +207,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             }
             Role::Visitors => {
                 clients.spawn(crowd::visit(client, settings.clone()));
+            }
+            Role::Few => {
+                clients.spawn(few::run(client, settings.clone()));
             }
             Role::Foreign => {
                 let redis = settings.redis.context("foreign clients need --redis")?;

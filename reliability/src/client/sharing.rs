@@ -87,11 +87,11 @@ impl Sharing {
             return self.lock_for_hours().await;
         }
         match self.client.rng.u32(..100) {
-            0..30 => {
+            0..60 => {
                 let own = format!("{prefix}passed-on/{}", self.client.number % resources);
                 self.pass_on(&own).await
             }
-            30..60 => {
+            60..80 => {
                 let ttl_ms = self.ttl_ms();
                 let process = self.process();
                 if let Some(grant) = self.acquire(process, &pooled, ttl_ms).await? {
@@ -99,14 +99,14 @@ impl Sharing {
                 }
                 Ok(())
             }
-            60..80 => match self.pool.look(&mut self.client.rng) {
+            80..88 => match self.pool.look(&mut self.client.rng) {
                 Some(mut grant) => {
                     let (process, ttl_ms) = (self.process(), self.ttl_ms());
                     self.renew(process, &mut grant, ttl_ms).await.map(drop)
                 }
                 None => Ok(()),
             },
-            80..90 => match self.pool.take(&mut self.client.rng) {
+            88..94 => match self.pool.take(&mut self.client.rng) {
                 Some(grant) => self.unlock(grant).await,
                 None => Ok(()),
             },
@@ -134,8 +134,10 @@ impl Sharing {
         // So late that a lease of the first grant has hardly any time left.
         let late = Duration::from_millis(ttl_ms * self.client.rng.u64(60..97) / 100);
         self.client.until((asked + late).min(before_the_end(&grant))).await;
-        self.renew(first, &mut grant, ttl_ms).await?;
-        self.unlock(grant).await?;
+        let again_ms = if self.client.rng.bool() { ttl_ms } else { other_ms };
+        self.renew(first, &mut grant, again_ms).await?;
+        let last = if self.client.rng.u8(..3) == 0 { second } else { first };
+        self.unlock_at(last, grant).await?;
         if !self.client.goes_on() {
             return Ok(());
         }
@@ -215,8 +217,13 @@ impl Sharing {
     }
 
     async fn unlock(&mut self, grant: Shared) -> anyhow::Result<()> {
+        let process = self.process();
+        self.unlock_at(process, grant).await
+    }
+
+    async fn unlock_at(&mut self, process: usize, grant: Shared) -> anyhow::Result<()> {
         let call = Call::Unlock { lock_id: grant.lock_id };
-        self.client.anywhere().call(&grant.resource, call, None).await.map(drop)
+        self.client.caller.at(process).call(&grant.resource, call, None).await.map(drop)
     }
 
     fn process(&mut self) -> usize {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use etcd_client::{AlarmAction, AlarmType, Client, DeleteOptions};
+use etcd_client::{AlarmAction, AlarmType, Client, CompactionOptions, DeleteOptions};
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
@@ -11,7 +11,7 @@ use super::{
     Done,
     pick::{duration_ms, last},
 };
-use crate::world::etcd::EtcdCluster;
+use crate::world::{etcd::EtcdCluster, wait::eventually};
 
 pub(super) const NAMES: &[&str] = &["etcd-out-of-space"];
 
@@ -74,13 +74,22 @@ async fn empty(etcd: &mut EtcdCluster, client: &mut Client) -> anyhow::Result<()
     let junk = DeleteOptions::new().with_prefix();
     let deleted = client.delete(JUNK, Some(junk)).await?;
     let revision = deleted.header().context("no header")?.revision();
-    client.compact(revision, None).await?;
-    for member in etcd.members() {
-        let mut client = member.client().await?;
-        // The member stands still meanwhile.
-        timeout(FULL_WITHIN, client.defragment()).await.context("defragmentation")??;
-    }
-    disarm(client).await
+    client.compact(revision, Some(CompactionOptions::new().with_physical())).await?;
+    eventually(FULL_WITHIN, "etcd takes writes again", async || {
+        // A member that had not compacted yet has nothing to give back.
+        for member in etcd.members() {
+            // It stands still meanwhile.
+            let mut client = member.client().await?;
+            timeout(FULL_WITHIN, client.defragment()).await.context("defragmentation")??;
+        }
+        let mut client = client.clone();
+        // A write that was under way may have raised it again.
+        disarm(&mut client).await?;
+        client.put(JUNK, "last", None).await?;
+        client.delete(JUNK, None).await?;
+        Ok(())
+    })
+    .await
 }
 
 async fn disarm(client: &mut Client) -> anyhow::Result<()> {

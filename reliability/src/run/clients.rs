@@ -128,6 +128,12 @@ impl Clients {
             .with_context(|| format!("starting {}", self.program.display()))
     }
 
+    /// Whether there is a process that this fault can be done to.
+    pub(super) fn has_one_for(&self, name: &str) -> bool {
+        let of_crowd = CROWD_FAULTS.contains(&name);
+        self.children.iter().any(|running| (running.role == Role::Crowd) == of_crowd)
+    }
+
     /// Does one of [`FAULTS`] to one of them, or one of [`CROWD_FAULTS`] to the
     /// crowd.
     pub(super) async fn inject(
@@ -141,9 +147,7 @@ impl Clients {
         let places: Vec<usize> = (0..self.children.len())
             .filter(|place| (self.children[*place].role == Role::Crowd) == of_crowd)
             .collect();
-        let Some(&place) = rng.choice(&places) else {
-            return Ok(injected(name, "there is no such process".into(), from_ns));
-        };
+        let place = *rng.choice(&places).context("there is no such client process")?;
         let detail = match name {
             "client-killed" => {
                 self.replace(place).await?;

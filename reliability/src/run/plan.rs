@@ -203,7 +203,7 @@ impl Plan {
         match situation {
             Situation::Usual => {}
             Situation::Few => {
-                (plan.client_processes, plan.clients, plan.resources) = (1, 2, 1);
+                plan.client_processes = 0;
                 plan.faults_for = plan.faults_for.max(FAULTS_FOR_MIN);
             }
             _ => {
@@ -258,7 +258,9 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
             let crowd = Extra { wait_ms, ..extra(Role::Crowd, clients, resources) };
             vec![crowd, extra(Role::Visitors, 12, resources)]
         }
-        Situation::Few => vec![extra(Role::Sharing, 2, 1)],
+        Situation::Few => {
+            vec![extra(Role::Few, rng.u32(3..6), rng.u32(1..3))]
+        }
         Situation::Foreign if settings.backend == Backend::Redis => {
             vec![extra(Role::Foreign, rng.u32(6..16), rng.u32(2..5))]
         }

@@ -83,6 +83,9 @@ async fn inject_all(
             tokio::time::sleep_until(until).await;
             return settle(world, &mut felt, &mut log).await;
         };
+        if clients::knows(name) && !clients.has_one_for(name) {
+            continue;
+        }
         // How much a fault draws hangs on what it finds: the next ones do not.
         let mut of_fault = rng.fork();
         felt.push(if clients::knows(name) {
