@@ -98,7 +98,8 @@ impl Caller {
         };
         let outcome = timeout(limit, self.send(resource, &call));
         let outcome = async { outcome.await.unwrap_or_else(|_| Outcome::Unknown(told.into())) };
-        self.record(resource, &call, outcome).await
+        let via = u32::try_from(self.home).ok();
+        self.record(resource, &call, via, outcome).await
     }
 
     /// Records a call with what comes of it.
@@ -106,6 +107,7 @@ impl Caller {
         &self,
         resource: &str,
         call: &Call,
+        via: Option<u32>,
         outcome: impl Future<Output = Outcome>,
     ) -> anyhow::Result<Outcome> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
@@ -114,6 +116,7 @@ impl Caller {
             at_ns: now_ns(),
             process: self.process,
             client: self.client,
+            via,
             resource: resource.to_owned(),
             call: call.clone(),
         }))?;

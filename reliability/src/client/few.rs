@@ -7,7 +7,7 @@ use crate::history::{Acquisition, Call, Outcome};
 
 const TTL_MS: u64 = 8_000;
 /// Long enough to outlast a restore.
-const HOLD_MS: std::ops::Range<u64> = 200..5_000;
+const HOLD_MS: std::ops::Range<u64> = 100..5_000;
 
 pub(super) async fn run(mut client: Client, settings: Settings) -> anyhow::Result<()> {
     while client.goes_on() {

@@ -116,7 +116,7 @@ impl Foreign {
             Outcome::Granted(Granted { lock_id: owner, token: 0, ttl_ns, waited_ns: 0 })
         };
         let call = Call::ForeignTry(acquisition);
-        let outcome = self.client.caller.record(resource, &call, outcome).await?;
+        let outcome = self.client.caller.record(resource, &call, None, outcome).await?;
         self.look(&outcome);
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Foreign {
                 _ => lost(),
             }
         };
-        let outcome = self.client.caller.record(resource, &call, outcome).await?;
+        let outcome = self.client.caller.record(resource, &call, None, outcome).await?;
         self.look(&outcome);
         Ok(())
     }

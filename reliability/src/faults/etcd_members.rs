@@ -1,8 +1,6 @@
 //! What is done to etcd's members. As long as the data come back, all promises
 //! hold.
 
-use std::time::Duration;
-
 use anyhow::bail;
 
 use super::{
@@ -34,7 +32,7 @@ const RESTORED: &str = "etcd-restored";
 pub(super) const RESTORED_BUMPED: &str = "etcd-restored-bumped";
 
 /// How much of what happens the snapshot does not have.
-const SINCE_SNAPSHOT: Duration = Duration::from_millis(300);
+const SINCE_SNAPSHOT_MS: std::ops::RangeInclusive<u64> = 20..=900;
 
 /// Whether the name is of a fault here.
 pub(super) fn knows(name: &str) -> bool {
@@ -107,11 +105,12 @@ pub(super) async fn inject(
         RESTORED | RESTORED_BUMPED => {
             let bumped = name == RESTORED_BUMPED;
             let snapshot = etcd.snapshot().await?;
-            last(SINCE_SNAPSHOT).await;
+            let since = duration_ms(rng, SINCE_SNAPSHOT_MS);
+            last(since).await;
             kill_all(etcd).await;
             etcd.restore(&snapshot, bumped).await?;
             let voids = if bumped { Voids::Grants } else { Voids::GrantsAndTokens };
-            Ok(Done { detail: format!("to what was {SINCE_SNAPSHOT:?} before"), voids })
+            Ok(Done { detail: format!("to what was {since:?} before"), voids })
         }
         _ => bail!("unknown"),
     }

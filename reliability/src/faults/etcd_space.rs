@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use etcd_client::{AlarmAction, AlarmType, Client, CompactionOptions, DeleteOptions};
+use etcd_client::{
+    AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, DeleteOptions,
+};
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
@@ -93,6 +95,11 @@ async fn empty(etcd: &mut EtcdCluster, client: &mut Client) -> anyhow::Result<()
 }
 
 async fn disarm(client: &mut Client) -> anyhow::Result<()> {
-    client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, None).await?;
+    let raised = client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await?;
+    for alarm in raised.alarms() {
+        let mut of_member = AlarmOptions::new();
+        of_member.with_member(alarm.member_id());
+        client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(of_member)).await?;
+    }
     Ok(())
 }

@@ -48,6 +48,10 @@ pub struct Invocation {
     pub process: u32,
     /// The client in it: it has one call in flight at a time.
     pub client: u32,
+    /// The leasehold process that is called; none if a client of Redis calls it
+    /// by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<u32>,
     /// What is locked.
     pub resource: String,
     /// What is asked.

@@ -259,7 +259,7 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
             vec![crowd, extra(Role::Visitors, 12, resources)]
         }
         Situation::Few => {
-            vec![extra(Role::Few, rng.u32(3..6), rng.u32(1..3))]
+            vec![extra(Role::Few, rng.u32(5..9), rng.u32(3..7))]
         }
         Situation::Foreign if settings.backend == Backend::Redis => {
             vec![extra(Role::Foreign, rng.u32(6..16), rng.u32(2..5))]
