@@ -61,7 +61,8 @@ fn lost_without_need(
     if is_told_elsewhere || ended {
         return None;
     }
-    let gap_ns = ttl_ns / u64::from(RENEWED_WITHIN) + ttl_ns / 20;
+    // A busy machine adds to it.
+    let gap_ns = ttl_ns / u64::from(RENEWED_WITHIN) + ttl_ns / 10;
     let mut asked_ns = from_ns;
     for renewal in before.iter().copied().chain([loss]) {
         let shortens = matches!(&renewal.invocation.call, Call::Renew { ttl_ms, .. }

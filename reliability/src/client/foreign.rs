@@ -13,6 +13,9 @@ use crate::history::{Acquisition, Call, Granted, Outcome};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const TTL_MS: std::ops::Range<u64> = 1_500..10_000;
+/// Of so many locks one is for so long that nobody waits for its expiry.
+const LONG_OF: u8 = 3;
+const LONG_TTL_MS: std::ops::Range<u64> = 15_000..30_000;
 const UNLOCK: &str = "local value = redis.call('GET', KEYS[1])
      if not value then return -1 end
      if value ~= ARGV[1] then return -2 end
@@ -72,7 +75,8 @@ impl Foreign {
     }
 
     async fn acquire(&mut self, resource: &str) -> anyhow::Result<()> {
-        let ttl_ms = self.client.rng.u64(TTL_MS);
+        let is_long = self.client.rng.u8(..LONG_OF) == 0;
+        let ttl_ms = self.client.rng.u64(if is_long { LONG_TTL_MS } else { TTL_MS });
         let lock_id = Some(self.owner.clone());
         let mut acquisition = Acquisition { ttl_ms, lock_id, request_id: None };
         let way = self.client.rng.u32(..100);
@@ -83,7 +87,7 @@ impl Foreign {
         let call = if way < 60 {
             Call::Try(acquisition)
         } else {
-            Call::Lock { acquisition, wait_ms: self.client.rng.u64(2_000..12_000) }
+            Call::Lock { acquisition, wait_ms: self.client.rng.u64(2_000..16_000) }
         };
         self.client.anywhere().call(resource, call, None).await.map(drop)
     }

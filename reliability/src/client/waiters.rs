@@ -1,4 +1,4 @@
-//! Clients that wait for long, in short queues.
+//! Clients that wait for long, in queues that move slowly.
 
 use std::time::Duration;
 
@@ -6,9 +6,10 @@ use super::{Client, Settings};
 use crate::history::{Acquisition, Call, Outcome};
 
 /// Longer than `operationTimeout`, within which a wait survives an outage.
-const WAIT_MS: std::ops::Range<u64> = 6_000..15_000;
+const WAIT_MS: std::ops::Range<u64> = 8_000..20_000;
 const TTL_MS: std::ops::Range<u64> = 3_000..8_000;
-const HOLD_MS: std::ops::Range<u64> = 50..900;
+/// With some others in line, a wait lasts for seconds.
+const HOLD_MS: std::ops::Range<u64> = 50..1_600;
 
 pub(super) async fn run(mut client: Client, settings: Settings) -> anyhow::Result<()> {
     while client.goes_on() {

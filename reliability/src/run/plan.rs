@@ -11,6 +11,7 @@ use crate::{client::Role, faults, world::Backend};
 /// after the last, where something is to be seen that takes seconds.
 const FAULTS_FOR_MIN: Duration = Duration::from_secs(7);
 const CALM_FOR_MIN: Duration = Duration::from_secs(8);
+const WAITERS_CALM_FOR_MIN: Duration = Duration::from_secs(11);
 /// How many clients at random there are in each process beside others.
 const RANDOM_BESIDE: u32 = 6;
 /// In so many of 100 choices the fault is one that the situation asks for.
@@ -28,7 +29,7 @@ pub enum Situation {
     Lasting,
     /// Hundreds of locks are held and renewed while servers stand still.
     Keepers,
-    /// Waits of up to 15 s.
+    /// Waits of up to 20 s.
     Waiters,
     /// Hundreds or thousands of waits of one process, which dies or stands still.
     Crowd,
@@ -89,7 +90,10 @@ impl Situation {
     /// The faults that it is about.
     fn prefers(self) -> &'static [&'static str] {
         match self {
-            Self::Usual | Self::Sharing | Self::Lasting => &[],
+            Self::Usual | Self::Lasting => &[],
+            Self::Sharing => {
+                &["etcd-leader-suspended", "etcd-leader-killed", "etcd-used-follower-killed"]
+            }
             Self::Keepers => &[
                 "redis-suspended",
                 "redis-failed-over",
@@ -206,6 +210,11 @@ impl Plan {
                 plan.client_processes = 0;
                 plan.faults_for = plan.faults_for.max(FAULTS_FOR_MIN);
             }
+            // Few faults, and time to see who is still waited for, or overtaken.
+            Situation::Waiters => {
+                plan.clients = plan.clients.min(RANDOM_BESIDE);
+                plan.calm_for = plan.calm_for.max(WAITERS_CALM_FOR_MIN);
+            }
             _ => {
                 plan.clients = plan.clients.min(RANDOM_BESIDE);
                 plan.faults_for = plan.faults_for.max(FAULTS_FOR_MIN);
@@ -237,7 +246,7 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
         Situation::Keepers => {
             // Now and then many.
             let (clients, ttls_ms): (u32, &[u64]) = if rng.u8(..4) == 0 {
-                (rng.u32(1_000..2_500), &[12_000, 15_000])
+                (rng.u32(1_000..3_500), &[6_000, 9_000, 12_000])
             } else {
                 (rng.u32(60..600), &[6_000, 9_000, 12_000, 15_000])
             };
@@ -252,7 +261,7 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
             let resources = match rng.u8(..3) {
                 0 => rng.u32(2..6),
                 1 => clients.div_ceil(20).max(2),
-                _ => clients.div_ceil(4).min(200),
+                _ => clients.div_ceil(2),
             };
             let wait_ms = [1_000, 4_000, 15_000][rng.usize(..3)];
             let crowd = Extra { wait_ms, ..extra(Role::Crowd, clients, resources) };
@@ -262,7 +271,7 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
             vec![extra(Role::Few, rng.u32(5..9), rng.u32(3..7))]
         }
         Situation::Foreign if settings.backend == Backend::Redis => {
-            vec![extra(Role::Foreign, rng.u32(6..16), rng.u32(2..5))]
+            vec![extra(Role::Foreign, rng.u32(8..20), rng.u32(3..9))]
         }
         Situation::Foreign => Vec::new(),
     }

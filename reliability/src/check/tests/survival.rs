@@ -37,12 +37,12 @@ fn a_lock_that_was_not_renewed_in_time_may_be_lost() {
         on(Backend::Redis)
             .call(0, 1, tries(), granted("a", 1))
             .call(at_ms, at_ms + 1, renews("a"), unknown())
-            .call(700, 701, renews("a"), unknown())
+            .call(800, 801, renews("a"), unknown())
             .call(1_050, 1_060, renews("a"), not_held())
             .rules()
     };
-    assert_eq!(asked_again_at(380), [RenewedSurvives]);
-    assert!(asked_again_at(400).is_empty());
+    assert_eq!(asked_again_at(430), [RenewedSurvives]);
+    assert!(asked_again_at(440).is_empty());
 }
 
 #[test]
