@@ -8,7 +8,10 @@ use clap::{Parser, Subcommand, value_parser};
 
 use crate::{
     client, faults, register,
-    run::{CLIENT_FAULTS, Settings, Soaked, Summary, check_folder, soak as go_on},
+    run::{
+        CLIENT_FAULTS, CROWD_FAULTS, Settings, Situation, Soaked, Summary, check_folder,
+        soak as go_on,
+    },
     world::Backend,
 };
 
@@ -34,7 +37,7 @@ enum Verb {
         backend: Backend,
         #[command(flatten)]
         workload: Workload,
-        /// How many runs, of some 12 s each.
+        /// How many runs, of some 12 to 30 s each.
         #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
         runs: u64,
         /// The seed of the first; the next ones count up. At random if absent.
@@ -141,6 +144,9 @@ struct Workload {
     /// A fault that is left out, by its name; may be repeated.
     #[arg(long)]
     without: Vec<String>,
+    /// What the clients are at in every run; drawn from its seed if absent.
+    #[arg(long)]
+    situation: Option<Situation>,
     /// Where the runs' folders are made.
     #[arg(long, default_value = "target/reliability")]
     folder: PathBuf,
@@ -159,7 +165,7 @@ impl Workload {
         );
         let faults: Vec<_> = faults::catalogue(backend)
             .into_iter()
-            .chain(CLIENT_FAULTS.iter().copied())
+            .chain(CLIENT_FAULTS.iter().chain(CROWD_FAULTS).copied())
             .collect();
         for name in &self.without {
             // Of another backend in a soak of several.
@@ -188,6 +194,7 @@ impl Workload {
             faults_for: Duration::try_from_secs_f64(self.seconds).context("--seconds")?,
             calm_for: Duration::try_from_secs_f64(calm).context("--calm-seconds")?,
             without: self.without.clone(),
+            situation: self.situation,
             folder: self.folder.clone(),
         })
     }

@@ -1,6 +1,10 @@
 //! A TCP proxy that does to a connection what networks do.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -88,7 +92,7 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Control {
-    server: SocketAddr,
+    server: Mutex<SocketAddr>,
     origin: Option<Origin>,
     conduct: watch::Sender<Conduct>,
     cuts: watch::Sender<u64>,
@@ -118,7 +122,7 @@ impl Proxy {
     ) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let control = Arc::new(Control {
-            server,
+            server: Mutex::new(server),
             origin,
             conduct: watch::Sender::default(),
             cuts: watch::Sender::default(),
@@ -156,6 +160,17 @@ impl Proxy {
             connections.silent += std::mem::take(&mut connections.open);
             connections.vanished += 1;
         });
+    }
+
+    /// From now on new connections reach this server; those that there are stay
+    /// with theirs.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *self.control.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+    }
+
+    /// How many connections to the server there are.
+    pub fn connections(&self) -> usize {
+        self.control.connections.borrow().open
     }
 
     /// Waits until the clients have given up every connection that vanished.
@@ -266,7 +281,8 @@ async fn serve(mut client: TcpStream, control: &Control) {
             (origin(&first), first)
         }
     };
-    let Ok(server) = TcpStream::connect(control.server).await else { return };
+    let address = *control.server.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(server) = TcpStream::connect(address).await else { return };
     let counted = Counted::new(&control.connections);
     let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut from_client, mut to_client) = client.into_split();

@@ -15,7 +15,7 @@ use std::{
 
 use leasehold_reliability::{
     register,
-    run::{Settings, Summary},
+    run::{Settings, Situation, Summary},
     world::Backend,
 };
 use tokio::sync::{Mutex, MutexGuard};
@@ -51,6 +51,8 @@ fn settings(backend: Backend) -> Settings {
         faults_for: Duration::from_secs(4),
         calm_for: Duration::from_millis(1_000),
         without: left_out(backend).iter().map(|name| (*name).to_owned()).collect(),
+        // The others take longer, and come with `make reliability`.
+        situation: Some(Situation::Usual),
         folder: Path::new(env!("CARGO_TARGET_TMPDIR")).join("histories"),
     }
 }

@@ -186,3 +186,17 @@ async fn connections_end_with_the_proxy() {
     echo.proxy = Proxy::start(echo.proxy.address()).await.unwrap();
     assert!(has_ended(&mut client).await);
 }
+
+#[tokio::test]
+async fn a_proxy_that_leads_elsewhere_leaves_its_connections_where_they_are() {
+    let echo = Echo::start().await;
+    let mut before = echo.connected().await;
+    assert_eq!(echo.proxy.connections(), 1);
+    let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    echo.proxy.lead_to(elsewhere.local_addr().unwrap());
+    let newcomer = echo.connect().await;
+    timeout(SOON, elsewhere.accept()).await.unwrap().unwrap();
+    assert_eq!(said_back(&mut before, b"still here").await, b"still here");
+    assert_eq!(echo.proxy.connections(), 2);
+    drop(newcomer);
+}

@@ -115,7 +115,7 @@ fn not_in_the_contract(
                 && (matches!(outcome, Outcome::NotHeld { .. })
                     || !matches!(call, Call::Renew { .. }))
         }
-        Outcome::Locked => matches!(call, Call::Try(_)),
+        Outcome::Locked => matches!(call, Call::Try(_) | Call::ForeignTry(_)),
         Outcome::WaitDeadline => matches!(call, Call::Lock { .. }),
         Outcome::Unavailable => true,
         // What somebody put there is no lock, which the caller is told.

@@ -84,6 +84,15 @@ impl<'a> Grant<'a> {
         }
     }
 
+    /// Whether a client of Redis took it past leasehold: it has no token.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.token == 0
+            && self
+                .acquisitions
+                .iter()
+                .any(|it| matches!(it.invocation.call, Call::ForeignTry(_)))
+    }
+
     /// The first invocation of the calls that were answered with it.
     pub(crate) fn invoked_ns(&self) -> u64 {
         self.acquisitions.iter().map(|op| op.invoked_ns()).min().unwrap_or(0)
@@ -205,6 +214,11 @@ impl Injected {
         self.name.starts_with("etcd-restored")
     }
 
+    /// Whether a follower was lost, and nothing else happened: no election.
+    pub(crate) fn is_follower_loss(&self) -> bool {
+        self.name.starts_with("etcd-used-follower-") && !self.detail.contains("led before")
+    }
+
     /// Whether it puts something of its own in a grant's place for a while.
     pub(crate) fn puts_its_own(&self) -> bool {
         self.name.ends_with("-holder-replaced") || self.name.ends_with("-of-wrong-type")
@@ -216,13 +230,17 @@ impl Injected {
         [
             "network-",
             "leasehold-",
+            "crowd-killed-with-leasehold",
             "etcd-leader-",
             "etcd-member-",
+            "etcd-used-follower-",
             "etcd-restored",
             "etcd-restarted-in-turn",
-            "etcd-all-down",
+            "etcd-all-",
+            "etcd-out-of-space",
             "redis-restarted",
             "redis-suspended",
+            "redis-failed-over",
             "redis-client",
         ]
         .iter()

@@ -28,7 +28,7 @@ pub(crate) fn check(
         let held = grant.held(history, surroundings);
         for operation in grant.renewals.iter().chain(&grant.unlocks) {
             ended_early(history, grant, &held, operation, found);
-            if !grant.is_named_alone {
+            if !grant.is_named_alone || grant.is_foreign() {
                 continue;
             }
             if let Some((end_ns, why)) = ended_before(history, grant, operation, surroundings) {
@@ -41,7 +41,9 @@ pub(crate) fn check(
 
 fn lengths(history: &ResourceHistory<'_>, operation: &Operation, found: &mut Vec<Violation>) {
     let asked_ms = match &operation.invocation.call {
-        Call::Try(acquisition) | Call::Lock { acquisition, .. } => acquisition.ttl_ms,
+        Call::Try(acquisition)
+        | Call::Lock { acquisition, .. }
+        | Call::ForeignTry(acquisition) => acquisition.ttl_ms,
         Call::Renew { ttl_ms, .. } => *ttl_ms,
         _ => return,
     };

@@ -7,10 +7,13 @@
 
 mod effects;
 mod exclusion;
+mod free;
 mod grants;
 mod lifetimes;
 mod linear;
+mod outages;
 mod queue;
+mod renewals;
 mod resource;
 mod tokens;
 
@@ -25,6 +28,9 @@ use serde::Serialize;
 
 use crate::{faults::Injected, history::Operation, world::Backend};
 use resource::ResourceHistory;
+
+pub(crate) use grants::safe_ns;
+pub(crate) use renewals::RENEWED_WITHIN;
 
 /// For how long after its return a leader that stood still may revoke leases: it
 /// was seen to 3 s later.
@@ -59,8 +65,14 @@ pub enum Rule {
     OwnUnlock,
     /// Waiters are served in order.
     InOrder,
-    /// Nobody starves.
+    /// Whoever waits for what is free is served.
     Served,
+    /// A try on what is free is granted, once dead waiters are passed over.
+    TriesGranted,
+    /// A lock that is renewed in time survives an outage of half its TTL.
+    RenewedSurvives,
+    /// A wait survives an outage that is shorter than `operationTimeout`.
+    WaitsSurvive,
     /// What failed had no effect.
     NoEffect,
     /// What does not wait is answered in time.
@@ -152,6 +164,9 @@ pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) ->
         tokens::check(&history, surroundings, found);
         lifetimes::check(&history, surroundings, found);
         queue::check(&history, surroundings, found);
+        free::check(&history, surroundings, found);
+        renewals::check(&history, surroundings, found);
+        outages::check(&history, surroundings, found);
         effects::check(&history, surroundings, found);
         match linear::check(&history, surroundings) {
             linear::Finding::Linearizable => {}
@@ -201,15 +216,73 @@ impl Surroundings<'_> {
             && self.loses_replies(unlock.invoked_ns(), unlock.completed_ns())
     }
 
-    /// Whether waiters may lose their places in this time: a leader of etcd that
-    /// stood still revokes their sessions for a while after its return, and they
-    /// queue again (docs/guarantees.md).
-    pub(crate) fn loses_places(&self, from_ns: u64, until_ns: u64) -> bool {
-        self.faults.iter().any(|fault| {
-            ["etcd-leader-suspended", "etcd-member-suspended"].contains(&&*fault.name)
-                && fault.from_ns <= until_ns
-                && fault.until_ns.saturating_add(REVOKES_ON_NS) >= from_ns
+    /// Whether a waiter that stood in the queue by `queued_by_ns` certainly keeps
+    /// its place from then on. A leader of etcd that stood still revokes sessions
+    /// for a while after its return, and their waiters queue again
+    /// (docs/guarantees.md); the loss of a follower costs nobody a place.
+    pub(crate) fn keeps_places(&self, from_ns: u64, queued_by_ns: u64, until_ns: u64) -> bool {
+        !self.faults.iter().any(|fault| {
+            let stood_still =
+                ["etcd-leader-suspended", "etcd-member-suspended", "etcd-all-suspended"];
+            let felt_until_ns = if stood_still.contains(&&*fault.name) {
+                fault.until_ns.saturating_add(REVOKES_ON_NS)
+            } else {
+                fault.until_ns
+            };
+            let takes_places = !fault.is_follower_loss() || fault.from_ns <= queued_by_ns;
+            takes_places && fault.from_ns <= until_ns && felt_until_ns >= from_ns
         })
+    }
+
+    /// For how long something was wrong between two moments.
+    pub(crate) fn wrong_for_ns(&self, from_ns: u64, until_ns: u64) -> u64 {
+        let outages = self.outages(from_ns, until_ns, 0);
+        outages.iter().map(|(begin, end)| end.min(&until_ns) - begin.max(&from_ns)).sum()
+    }
+
+    /// How long the longest outage took that was felt between two moments. Two that
+    /// are less than `apart_ns` apart count as one.
+    pub(crate) fn longest_outage_ns(&self, from_ns: u64, until_ns: u64, apart_ns: u64) -> u64 {
+        let outages = self.outages(from_ns, until_ns, apart_ns);
+        outages.iter().map(|(begin, end)| end - begin).max().unwrap_or(0)
+    }
+
+    fn outages(&self, from_ns: u64, until_ns: u64, apart_ns: u64) -> Vec<(u64, u64)> {
+        let mut faults: Vec<_> =
+            self.faults.iter().map(|fault| (fault.from_ns, fault.until_ns)).collect();
+        faults.sort_unstable();
+        let mut outages: Vec<(u64, u64)> = Vec::new();
+        for (begin, end) in faults {
+            match outages.last_mut() {
+                Some(last) if begin <= last.1.saturating_add(apart_ns) => {
+                    last.1 = last.1.max(end)
+                }
+                _ => outages.push((begin, end)),
+            }
+        }
+        outages.retain(|(begin, end)| *begin <= until_ns && *end >= from_ns);
+        outages
+    }
+
+    /// Whether a leasehold process ended in this time, and its calls with it.
+    pub(crate) fn ends_processes(&self, from_ns: u64, until_ns: u64) -> bool {
+        self.faults.iter().any(|fault| {
+            ["leasehold-killed", "leasehold-restarted", "crowd-killed-with-leasehold"]
+                .contains(&&*fault.name)
+                && fault.from_ns <= until_ns
+                && fault.until_ns >= from_ns
+        })
+    }
+
+    /// By when the process of a call without an answer had died: any client process
+    /// that was killed later may have been its own.
+    pub(crate) fn died_by_ns(&self, call: &Operation) -> u64 {
+        let killed = self.faults.iter().filter(|fault| {
+            ["client-killed", "crowd-killed", "crowd-killed-with-leasehold"]
+                .contains(&&*fault.name)
+                && fault.over_ns >= call.invoked_ns()
+        });
+        killed.map(|fault| fault.over_ns).max().unwrap_or(u64::MAX)
     }
 
     /// Whether a reply to what was asked in this time may have been lost.

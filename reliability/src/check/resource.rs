@@ -127,7 +127,9 @@ fn terms<'a>(grant: &Grant<'a>) -> Vec<Term<'a>> {
 /// for.
 fn term(operation: &Operation) -> Term<'_> {
     let asked_ms = match &operation.invocation.call {
-        Call::Try(acquisition) | Call::Lock { acquisition, .. } => acquisition.ttl_ms,
+        Call::Try(acquisition)
+        | Call::Lock { acquisition, .. }
+        | Call::ForeignTry(acquisition) => acquisition.ttl_ms,
         Call::Renew { ttl_ms, .. } => *ttl_ms,
         _ => 0,
     };

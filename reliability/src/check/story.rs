@@ -92,6 +92,7 @@ impl Story {
             at_ns: ns(at_ms),
             process: 1,
             client: 1,
+            via: None,
             resource: "r".into(),
             call,
         };

@@ -17,7 +17,8 @@ pub(crate) fn check(
         let resource = history.name.into();
         found.push(Violation { rule: Rule::TokensRise, resource, what, calls });
     };
-    for grant in &history.grants {
+    let grants: Vec<_> = history.grants.iter().filter(|grant| !grant.is_foreign()).collect();
+    for grant in &grants {
         if !(1..TOKEN_END).contains(&grant.token) {
             violated(
                 format!("token {} is not between 1 and 2^53", grant.token),
@@ -39,9 +40,9 @@ pub(crate) fn check(
         }
     }
     // The greatest token of those made before each grant was asked for.
-    let mut made: Vec<&Grant<'_>> = history.grants.iter().collect();
+    let mut made = grants.clone();
     made.sort_by_key(|grant| grant.completed_ns());
-    for later in &history.grants {
+    for later in &grants {
         for earlier in &made {
             if earlier.completed_ns() >= later.invoked_ns() {
                 break;
@@ -60,8 +61,8 @@ pub(crate) fn check(
             }
         }
     }
-    for (place, grant) in history.grants.iter().enumerate() {
-        for other in &history.grants[..place] {
+    for (place, grant) in grants.iter().enumerate() {
+        for other in &grants[..place] {
             if grant.token == other.token && !excused(other, grant, surroundings) {
                 violated(
                     format!("two grants have token {}", grant.token),
@@ -83,6 +84,7 @@ fn by_holding(
     let mut held: Vec<_> = history
         .grants
         .iter()
+        .filter(|grant| !grant.is_foreign())
         .filter_map(|grant| Some((grant.held(history, surroundings).first()?.from_ns, grant)))
         .collect();
     held.sort_by_key(|(from_ns, _)| *from_ns);

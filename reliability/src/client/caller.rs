@@ -31,10 +31,13 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// What a client waits after an error, so that an outage is not one busy loop.
 const AFTER_ERROR: Duration = Duration::from_millis(50);
 
-/// One client of one leasehold process.
-#[derive(Debug)]
+/// One client of the leasehold processes. Its calls go to one of them unless it
+/// asks for another.
+#[derive(Clone, Debug)]
 pub struct Caller {
-    store: LockStore,
+    stores: Arc<[LockStore]>,
+    /// The process that its calls go to.
+    home: usize,
     log: Arc<Log>,
     process: u32,
     client: u32,
@@ -42,11 +45,28 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Client number `client` of process `process`, over its connection.
+    /// Client number `client` of the process that `ids` are of. Clients are dealt
+    /// out over `stores`, of which there must be one at least.
     #[must_use]
-    pub fn new(store: LockStore, log: Arc<Log>, ids: Arc<AtomicU64>, client: u32) -> Self {
+    pub fn new(
+        stores: Arc<[LockStore]>,
+        log: Arc<Log>,
+        ids: Arc<AtomicU64>,
+        client: u32,
+    ) -> Self {
         let process = u32::try_from(ids.load(Ordering::Relaxed) >> 32).unwrap_or_default();
-        Self { store, log, process, client, ids }
+        let home = (process as usize + client as usize) % stores.len().max(1);
+        Self { stores, home, log, process, client, ids }
+    }
+
+    /// How many leasehold processes it can call.
+    pub(super) fn processes(&self) -> usize {
+        self.stores.len()
+    }
+
+    /// The same client, calling leasehold process number `home`.
+    pub(super) fn at(&self, home: usize) -> Self {
+        Self { home: home % self.stores.len().max(1), ..self.clone() }
     }
 
     /// A source of call numbers that no other process has.
@@ -68,15 +88,6 @@ impl Caller {
         call: Call,
         patience: Option<Duration>,
     ) -> anyhow::Result<Outcome> {
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        self.log.record(&Event::Invoke(Invocation {
-            id,
-            at_ns: now_ns(),
-            process: self.process,
-            client: self.client,
-            resource: resource.to_owned(),
-            call: call.clone(),
-        }))?;
         let limit = match &call {
             Call::Lock { wait_ms, .. } => ANSWER_MAX + Duration::from_millis(*wait_ms),
             _ => ANSWER_MAX,
@@ -85,9 +96,31 @@ impl Caller {
             Some(patience) if patience < limit => (patience, "cancelled"),
             _ => (limit, "no answer"),
         };
-        let outcome = timeout(limit, self.send(resource, &call))
-            .await
-            .unwrap_or_else(|_| Outcome::Unknown(told.into()));
+        let outcome = timeout(limit, self.send(resource, &call));
+        let outcome = async { outcome.await.unwrap_or_else(|_| Outcome::Unknown(told.into())) };
+        let via = u32::try_from(self.home).ok();
+        self.record(resource, &call, via, outcome).await
+    }
+
+    /// Records a call with what comes of it.
+    pub(super) async fn record(
+        &self,
+        resource: &str,
+        call: &Call,
+        via: Option<u32>,
+        outcome: impl Future<Output = Outcome>,
+    ) -> anyhow::Result<Outcome> {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        self.log.record(&Event::Invoke(Invocation {
+            id,
+            at_ns: now_ns(),
+            process: self.process,
+            client: self.client,
+            via,
+            resource: resource.to_owned(),
+            call: call.clone(),
+        }))?;
+        let outcome = outcome.await;
         let failed = matches!(outcome, Outcome::Unavailable | Outcome::Refused(_))
             || matches!(&outcome, Outcome::Unknown(why) if why != "cancelled");
         self.log.record(&Event::Complete { id, at_ns: now_ns(), outcome: outcome.clone() })?;
@@ -98,7 +131,9 @@ impl Caller {
     }
 
     async fn send(&self, resource: &str, call: &Call) -> Outcome {
-        let mut store = self.store.clone();
+        let Some(mut store) = self.stores.get(self.home).cloned() else {
+            return Outcome::Refused(NOT_SENT.into());
+        };
         let resource_id = resource.to_owned();
         let answer = match call {
             Call::Try(acquisition) => {
@@ -130,6 +165,8 @@ impl Caller {
                     UnlockRequest { resource_id, force: true, ..UnlockRequest::default() };
                 store.unlock(to_instance(request)).await.map(|_| Outcome::Unlocked)
             }
+            // Not leasehold's to answer.
+            Call::ForeignTry(_) => return Outcome::Refused(NOT_SENT.into()),
         };
         answer.unwrap_or_else(|status| refused(&status))
     }

@@ -1,26 +1,83 @@
-//! A client process: clients that use leasehold at random, from a seed, and
-//! record every call.
+//! A client process: clients that use leasehold from a seed, and record every
+//! call. What they do is the process's [`Role`].
 
 mod caller;
 mod connection;
-mod mind;
+mod crowd;
+mod few;
+mod foreign;
+mod keepers;
 mod names;
+mod random;
+mod sharing;
+mod waiters;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use tokio::{io::AsyncReadExt, task::JoinSet, time::timeout};
+use clap::ValueEnum;
+use tokio::{
+    io::AsyncReadExt,
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 pub use caller::Caller;
 pub use connection::{LockStore, lock_store};
-use mind::Mind;
 use names::Names;
+use random::RandomClient;
 
 use crate::{clock::now_ns, history::Log};
 
 /// How long the clients of a process may take to end their last calls.
 const LAST_CALLS_MAX: Duration = Duration::from_secs(25);
+/// What the names of resources begin with that are locked for hours. Whoever
+/// checks a run forces them in the end: their holders may have been killed.
+pub(crate) const LASTING: &str = "lasting/";
+
+/// What the clients of a process do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Role {
+    /// Everything that can be done with locks, at random, on short TTLs.
+    Random,
+    /// They renew and unlock each other's grants at different leasehold
+    /// processes, and hold grants to their safe deadline.
+    Sharing,
+    /// The same, and they lock many resources for hours and unlock them at once.
+    Lasting,
+    /// Each holds one lock for as long as it can, and renews it every third of
+    /// its TTL.
+    Keepers,
+    /// They wait for up to 20 s, in queues that move slowly.
+    Waiters,
+    /// They wait in long queues, all of them at one leasehold process.
+    Crowd,
+    /// A few that try and wait for what the crowd waits for, at any process.
+    Visitors,
+    /// They hold one of a few resources each.
+    Few,
+    /// They lock in Redis itself, with and against leasehold.
+    Foreign,
+}
+
+impl Role {
+    /// As on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Sharing => "sharing",
+            Self::Lasting => "lasting",
+            Self::Keepers => "keepers",
+            Self::Waiters => "waiters",
+            Self::Crowd => "crowd",
+            Self::Visitors => "visitors",
+            Self::Few => "few",
+            Self::Foreign => "foreign",
+        }
+    }
+}
 
 /// What a client process is told.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,6 +85,9 @@ pub struct Settings {
     /// A leasehold process's socket; clients are dealt out over them.
     #[arg(long = "socket", required = true)]
     pub sockets: Vec<PathBuf>,
+    /// What its clients do.
+    #[arg(long, default_value = "random")]
+    pub role: Role,
     /// The number of this process in its run, never used twice.
     #[arg(long)]
     pub process: u32,
@@ -47,12 +107,61 @@ pub struct Settings {
     /// What every resource's name begins with.
     #[arg(long, default_value = "")]
     pub names: String,
-    /// How many resources of each kind are in use at a time.
+    /// How many resources are in use at a time, of each kind if there are kinds.
     #[arg(long, default_value_t = 8)]
     pub resources: u32,
     /// The longest pause between two calls of a client.
     #[arg(long, default_value_t = 20)]
     pub pause_ms_max: u64,
+    /// The TTL that keepers ask for.
+    #[arg(long, default_value_t = 6_000)]
+    pub ttl_ms: u64,
+    /// How long a wait of a crowd may last.
+    #[arg(long, default_value_t = 5_000)]
+    pub wait_ms: u64,
+    /// Where Redis is reached by foreign clients.
+    #[arg(long)]
+    pub redis: Option<SocketAddr>,
+}
+
+/// What every client of a process is given.
+#[derive(Clone)]
+struct Client {
+    caller: Caller,
+    number: u32,
+    rng: fastrand::Rng,
+    stop: CancellationToken,
+}
+
+impl Client {
+    /// Waits until then, or until the run ends.
+    async fn until(&self, then: Instant) {
+        tokio::select! {
+            () = sleep_until(then) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    /// Waits for so long, or until the run ends.
+    async fn pause(&self, during: Duration) {
+        self.until(Instant::now() + during).await;
+    }
+
+    /// Waits for a moment between these, or until the run ends.
+    async fn pause_ms(&mut self, range: std::ops::Range<u64>) {
+        let ms = self.rng.u64(range);
+        self.pause(Duration::from_millis(ms)).await;
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.stop.is_cancelled()
+    }
+
+    /// A caller of a process at random.
+    fn anywhere(&mut self) -> Caller {
+        let process = self.rng.usize(..self.caller.processes());
+        self.caller.at(process)
+    }
 }
 
 /// Runs the clients until standard input ends, and then until each has ended
@@ -61,21 +170,57 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let log = Arc::new(Log::append(&settings.history)?);
     let ids = Caller::ids(settings.process);
     let stop = CancellationToken::new();
-    let stores: Vec<_> = settings.sockets.iter().map(|socket| lock_store(socket)).collect();
-    let mut minds = JoinSet::new();
-    for client in 0..settings.clients {
-        let socket = (settings.process + client) as usize % stores.len();
-        let store = stores.get(socket).cloned().context("no socket")?;
-        let caller = Caller::new(store, Arc::clone(&log), Arc::clone(&ids), client);
-        let rng = fastrand::Rng::with_seed(settings.seed ^ u64::from(client) << 48);
-        let names = Names::new(settings.names.clone(), settings.began_ns, settings.resources);
-        let mind = Mind::new(caller, names, rng, settings.pause_ms_max);
-        minds.spawn(mind.run(stop.clone()));
+    let stores: Arc<[_]> = settings.sockets.iter().map(|socket| lock_store(socket)).collect();
+    let shared = sharing::Pool::default();
+    let mut clients = JoinSet::new();
+    for number in 0..settings.clients {
+        let client = Client {
+            caller: Caller::new(
+                Arc::clone(&stores),
+                Arc::clone(&log),
+                Arc::clone(&ids),
+                number,
+            ),
+            number,
+            rng: fastrand::Rng::with_seed(settings.seed ^ u64::from(number) << 32),
+            stop: stop.clone(),
+        };
+        match settings.role {
+            Role::Random => {
+                let names =
+                    Names::new(settings.names.clone(), settings.began_ns, settings.resources);
+                let Client { caller, rng, stop, .. } = client;
+                let random = RandomClient::new(caller, names, rng, settings.pause_ms_max);
+                clients.spawn(random.run(stop));
+            }
+            Role::Sharing | Role::Lasting => {
+                clients.spawn(sharing::run(client, shared.clone(), settings.clone()));
+            }
+            Role::Keepers => {
+                clients.spawn(keepers::run(client, settings.clone()));
+            }
+            Role::Waiters => {
+                clients.spawn(waiters::run(client, settings.clone()));
+            }
+            Role::Crowd => {
+                clients.spawn(crowd::run(client, settings.clone()));
+            }
+            Role::Visitors => {
+                clients.spawn(crowd::visit(client, settings.clone()));
+            }
+            Role::Few => {
+                clients.spawn(few::run(client, settings.clone()));
+            }
+            Role::Foreign => {
+                let redis = settings.redis.context("foreign clients need --redis")?;
+                clients.spawn(foreign::run(client, redis, settings.clone()));
+            }
+        }
     }
     wait_for_the_end().await;
     stop.cancel();
     let ended = timeout(LAST_CALLS_MAX, async {
-        while let Some(ended) = minds.join_next().await {
+        while let Some(ended) = clients.join_next().await {
             ended.context("a client panicked")??;
         }
         anyhow::Ok(())

@@ -1,15 +1,16 @@
 //! What is done to etcd's members. As long as the data come back, all promises
 //! hold.
 
-use std::time::Duration;
-
 use anyhow::bail;
 
 use super::{
     Done, Voids,
     pick::{duration_ms, last, outage},
 };
-use crate::world::etcd::{EtcdCluster, MEMBERS};
+use crate::world::{
+    etcd::{EtcdCluster, MEMBERS},
+    leasehold::Leasehold,
+};
 
 pub(super) const NAMES: &[&str] = &[
     "etcd-leader-killed",
@@ -18,8 +19,11 @@ pub(super) const NAMES: &[&str] = &[
     "etcd-member-suspended",
     "etcd-leader-isolated",
     "etcd-member-isolated",
+    "etcd-used-follower-killed",
+    "etcd-used-follower-suspended",
     "etcd-restarted-in-turn",
     "etcd-all-down",
+    "etcd-all-suspended",
     RESTORED,
 ];
 /// From a snapshot, so that the revision steps back.
@@ -28,7 +32,7 @@ const RESTORED: &str = "etcd-restored";
 pub(super) const RESTORED_BUMPED: &str = "etcd-restored-bumped";
 
 /// How much of what happens the snapshot does not have.
-const SINCE_SNAPSHOT: Duration = Duration::from_millis(300);
+const SINCE_SNAPSHOT_MS: std::ops::RangeInclusive<u64> = 20..=900;
 
 /// Whether the name is of a fault here.
 pub(super) fn knows(name: &str) -> bool {
@@ -37,24 +41,31 @@ pub(super) fn knows(name: &str) -> bool {
 
 pub(super) async fn inject(
     etcd: &mut EtcdCluster,
+    leaseholds: &[Leasehold],
     name: &str,
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<Done> {
+    let mut led_before = false;
     let number = if name.starts_with("etcd-leader-") {
         etcd.leader().await?
+    } else if name.starts_with("etcd-used-follower-") {
+        let number = used(leaseholds, rng);
+        led_before = etcd.step_down(number).await?;
+        number
     } else {
         rng.usize(0..MEMBERS)
     };
     let during = outage(rng);
-    let detail = format!("m{number} for {during:?}");
+    let led = if led_before { ", which led before" } else { "" };
+    let detail = format!("m{number}{led} for {during:?}");
     match name {
-        "etcd-leader-killed" | "etcd-member-killed" => {
+        "etcd-leader-killed" | "etcd-member-killed" | "etcd-used-follower-killed" => {
             etcd.members()[number].kill().await;
             last(during).await;
             etcd.ready(number).await?;
             Ok(Done::harmless(detail))
         }
-        "etcd-leader-suspended" | "etcd-member-suspended" => {
+        "etcd-leader-suspended" | "etcd-member-suspended" | "etcd-used-follower-suspended" => {
             etcd.members()[number].suspend()?;
             last(during).await;
             etcd.members()[number].resume()?;
@@ -75,6 +86,16 @@ pub(super) async fn inject(
             }
             Ok(Done::harmless(format!("{between:?} between members")))
         }
+        "etcd-all-suspended" => {
+            for member in etcd.members() {
+                member.suspend()?;
+            }
+            last(during).await;
+            for member in etcd.members() {
+                member.resume()?;
+            }
+            Ok(Done::harmless(format!("for {during:?}")))
+        }
         "etcd-all-down" => {
             kill_all(etcd).await;
             last(during).await;
@@ -84,14 +105,24 @@ pub(super) async fn inject(
         RESTORED | RESTORED_BUMPED => {
             let bumped = name == RESTORED_BUMPED;
             let snapshot = etcd.snapshot().await?;
-            last(SINCE_SNAPSHOT).await;
+            let since = duration_ms(rng, SINCE_SNAPSHOT_MS);
+            last(since).await;
             kill_all(etcd).await;
             etcd.restore(&snapshot, bumped).await?;
             let voids = if bumped { Voids::Grants } else { Voids::GrantsAndTokens };
-            Ok(Done { detail: format!("to what was {SINCE_SNAPSHOT:?} before"), voids })
+            Ok(Done { detail: format!("to what was {since:?} before"), voids })
         }
         _ => bail!("unknown"),
     }
+}
+
+/// The member that a leasehold process is connected to.
+fn used(leaseholds: &[Leasehold], rng: &mut fastrand::Rng) -> usize {
+    let used: Vec<usize> = leaseholds
+        .iter()
+        .filter_map(|leasehold| leasehold.proxies.iter().position(|way| way.connections() > 0))
+        .collect();
+    rng.choice(&used).copied().unwrap_or_default()
 }
 
 async fn kill_all(etcd: &mut EtcdCluster) {

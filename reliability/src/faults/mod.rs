@@ -2,9 +2,11 @@
 
 mod etcd_keys;
 mod etcd_members;
+mod etcd_space;
 mod network;
 mod pick;
 mod processes;
+mod redis_failover;
 mod redis_keys;
 mod redis_server;
 
@@ -71,8 +73,12 @@ impl Done {
 pub fn catalogue(backend: Backend) -> Vec<&'static str> {
     let on_backend: &[&[&str]] = match backend {
         Backend::Memory => &[],
-        Backend::Redis => &[network::NAMES, redis_server::NAMES, redis_keys::NAMES],
-        Backend::Etcd => &[network::NAMES, etcd_members::NAMES, etcd_keys::NAMES],
+        Backend::Redis => {
+            &[network::NAMES, redis_server::NAMES, redis_keys::NAMES, redis_failover::NAMES]
+        }
+        Backend::Etcd => {
+            &[network::NAMES, etcd_members::NAMES, etcd_keys::NAMES, etcd_space::NAMES]
+        }
     };
     processes::NAMES.iter().chain(on_backend.iter().copied().flatten()).copied().collect()
 }
@@ -121,6 +127,9 @@ async fn carry_out(
     if network::NAMES.contains(&name) && world.backend() != Backend::Memory {
         return network::inject(world, name, rng).await;
     }
+    if redis_failover::NAMES.contains(&name) && world.backend() == Backend::Redis {
+        return redis_failover::inject(world).await;
+    }
     match &mut world.store {
         Store::Redis(redis) if redis_server::NAMES.contains(&name) => {
             redis_server::inject(redis, name, rng).await
@@ -129,10 +138,13 @@ async fn carry_out(
             redis_keys::inject(redis, name, rng).await
         }
         Store::Etcd(etcd) if etcd_members::knows(name) => {
-            etcd_members::inject(etcd, name, rng).await
+            etcd_members::inject(etcd, &world.leaseholds, name, rng).await
         }
         Store::Etcd(etcd) if etcd_keys::NAMES.contains(&name) => {
             etcd_keys::inject(etcd, name, rng).await
+        }
+        Store::Etcd(etcd) if etcd_space::NAMES.contains(&name) => {
+            etcd_space::inject(etcd, rng).await
         }
         _ => bail!("not in the catalogue of {:?}", world.backend()),
     }

@@ -52,7 +52,7 @@ pub(super) async fn inject(
         "redis-clients-killed-pubsub" => kill_type(redis, "pubsub").await,
         "redis-client-killed-by-id" => kill_one(redis.connect().await?, rng).await,
         "redis-out-of-memory" => {
-            let during = duration_ms(rng, 100..=3_000);
+            let during = outage(rng);
             let mut connection = redis.connect().await?;
             let mut limit = async |bytes: &str| -> anyhow::Result<()> {
                 let set = ["SET", "maxmemory", bytes];

@@ -88,6 +88,7 @@ mod tests {
             at_ns: id,
             process: 1,
             client: 1,
+            via: None,
             resource: "r".into(),
             call: Call::Force,
         })

@@ -48,6 +48,10 @@ pub struct Invocation {
     pub process: u32,
     /// The client in it: it has one call in flight at a time.
     pub client: u32,
+    /// The leasehold process that is called; none if a client of Redis calls it
+    /// by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<u32>,
     /// What is locked.
     pub resource: String,
     /// What is asked.
@@ -87,6 +91,10 @@ pub enum Call {
     },
     /// `Unlock` with force.
     Force,
+    /// `SET NX` in Redis by a client that knows nothing of leasehold, as the
+    /// built-in `lock.redis` locks. Its lock ID is the owner's name; its grant
+    /// has no token. Unlocking it is recorded as [`Call::Unlock`].
+    ForeignTry(Acquisition),
 }
 
 /// What a `TryLock` or a `Lock` asks for.
@@ -137,7 +145,7 @@ pub enum Outcome {
 pub struct Granted {
     /// Its name.
     pub lock_id: String,
-    /// Its fencing token.
+    /// Its fencing token; 0 if a foreign client of Redis took the lock.
     pub token: i64,
     /// The TTL granted.
     pub ttl_ns: u64,
@@ -159,7 +167,9 @@ impl Call {
     #[must_use]
     pub fn acquisition(&self) -> Option<&Acquisition> {
         match self {
-            Self::Try(acquisition) | Self::Lock { acquisition, .. } => Some(acquisition),
+            Self::Try(acquisition)
+            | Self::Lock { acquisition, .. }
+            | Self::ForeignTry(acquisition) => Some(acquisition),
             _ => None,
         }
     }
@@ -174,6 +184,7 @@ impl Call {
             Self::Unlock { .. } => "unlock",
             Self::UnlockWrong { .. } => "unlock with a wrong ID",
             Self::Force => "force",
+            Self::ForeignTry(_) => "foreign try",
         }
     }
 }

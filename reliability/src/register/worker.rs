@@ -48,7 +48,7 @@ pub async fn work(settings: Settings) -> anyhow::Result<()> {
     let mut register = Register::open(&settings.register, !settings.unchecked)?;
     let log = Arc::new(Log::append(&settings.history)?);
     let ids = Caller::ids(settings.process);
-    let caller = Caller::new(lock_store(&settings.socket), log, ids, 0);
+    let caller = Caller::new([lock_store(&settings.socket)].into(), log, ids, 0);
     let mut done = 0;
     let end = tokio::spawn(crate::client::wait_for_the_end());
     while settings.times.is_none_or(|times| done < times)

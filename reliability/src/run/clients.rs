@@ -7,53 +7,74 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     process::{Child, Command},
     time::{sleep, timeout},
 };
 
-use super::Settings;
+use super::{Plan, Settings};
 use crate::{
+    client::Role,
     clock::now_ns,
     faults::{Injected, Voids},
+    world::{Backend, World},
 };
 
 /// What is done to client processes. Nothing of it excuses leasehold.
 pub(crate) const FAULTS: &[&str] = &["client-killed", "client-suspended"];
+/// What is done to a client process whose clients are a crowd.
+pub(crate) const CROWD_FAULTS: &[&str] =
+    &["crowd-killed", "crowd-suspended", "crowd-killed-with-leasehold"];
 /// How long a client process may take to end once told to.
-const END_MAX: Duration = Duration::from_secs(30);
+const END_MAX: Duration = Duration::from_secs(40);
+
+/// Whether a fault is done to client processes.
+pub(super) fn knows(name: &str) -> bool {
+    FAULTS.contains(&name) || CROWD_FAULTS.contains(&name)
+}
 
 /// The client processes of one round.
 #[derive(Debug)]
 pub(super) struct Clients {
     program: PathBuf,
+    /// What every process is told.
     arguments: Vec<String>,
     folder: PathBuf,
-    children: Vec<Child>,
+    children: Vec<Running>,
     /// The number of the next process; none is used twice.
     next: u32,
     rng: fastrand::Rng,
 }
 
+/// A process, with what it was told besides.
+#[derive(Debug)]
+struct Running {
+    role: Role,
+    arguments: Vec<String>,
+    child: Child,
+}
+
 impl Clients {
-    /// Starts them over these sockets.
+    /// Starts those of the plan.
     pub(super) fn start(
         settings: &Settings,
-        names: &str,
-        sockets: &[PathBuf],
+        plan: &Plan,
+        world: &World,
         folder: &Path,
         rng: fastrand::Rng,
     ) -> anyhow::Result<Self> {
         let mut arguments = vec!["client".to_owned()];
-        for socket in sockets {
+        for socket in world.sockets() {
             arguments.push(format!("--socket={}", socket.display()));
         }
-        arguments.push(format!("--clients={}", settings.clients));
         arguments.push(format!("--pause-ms-max={}", settings.pause_ms_max));
-        arguments.push(format!("--names={names}"));
+        arguments.push(format!("--names={}", plan.name));
         arguments.push(format!("--began-ns={}", now_ns()));
+        if let Some(redis) = world.redis_address() {
+            arguments.push(format!("--redis={redis}"));
+        }
         let mut clients = Self {
             program: settings.program.clone(),
             arguments,
@@ -62,20 +83,40 @@ impl Clients {
             next: 1,
             rng,
         };
-        for _ in 0..settings.client_processes {
-            let child = clients.spawn()?;
-            clients.children.push(child);
+        for _ in 0..plan.client_processes {
+            let arguments = vec![
+                format!("--clients={}", plan.clients),
+                format!("--resources={}", plan.resources),
+            ];
+            clients.add(Role::Random, arguments)?;
+        }
+        for extra in &plan.extras {
+            let arguments = vec![
+                format!("--role={}", extra.role.name()),
+                format!("--clients={}", extra.clients),
+                format!("--resources={}", extra.resources),
+                format!("--ttl-ms={}", extra.ttl_ms),
+                format!("--wait-ms={}", extra.wait_ms),
+            ];
+            clients.add(extra.role, arguments)?;
         }
         Ok(clients)
     }
 
-    fn spawn(&mut self) -> anyhow::Result<Child> {
+    fn add(&mut self, role: Role, arguments: Vec<String>) -> anyhow::Result<()> {
+        let child = self.spawn(&arguments)?;
+        self.children.push(Running { role, arguments, child });
+        Ok(())
+    }
+
+    fn spawn(&mut self, arguments: &[String]) -> anyhow::Result<Child> {
         let number = self.next;
         self.next += 1;
         let log = File::create(self.folder.join(format!("client-{number}.log")))?;
         let history = self.folder.join(format!("history-{number}.jsonl"));
         Command::new(&self.program)
             .args(&self.arguments)
+            .args(arguments)
             .arg(format!("--process={number}"))
             .arg(format!("--seed={}", self.rng.u64(..)))
             .arg(format!("--history={}", history.display()))
@@ -87,46 +128,86 @@ impl Clients {
             .with_context(|| format!("starting {}", self.program.display()))
     }
 
-    /// Does one of [`FAULTS`] to one of them.
+    /// Whether there is a process that this fault can be done to.
+    pub(super) fn has_one_for(&self, name: &str) -> bool {
+        let of_crowd = CROWD_FAULTS.contains(&name);
+        self.children.iter().any(|running| (running.role == Role::Crowd) == of_crowd)
+    }
+
+    /// Does one of [`FAULTS`] to one of them, or one of [`CROWD_FAULTS`] to the
+    /// crowd.
     pub(super) async fn inject(
         &mut self,
         name: &str,
+        world: &mut World,
         rng: &mut fastrand::Rng,
     ) -> anyhow::Result<Injected> {
         let from_ns = now_ns();
-        let place = rng.usize(..self.children.len());
-        let detail = if name == "client-killed" {
-            let mut child = self.spawn()?;
-            std::mem::swap(&mut child, &mut self.children[place]);
-            child.kill().await?;
-            format!("client process in place {place} killed, another started")
-        } else {
-            let during = Duration::from_millis(rng.u64(100..1_800));
-            let id = self.children[place].id().and_then(|id| i32::try_from(id).ok());
-            let process = id.and_then(Pid::from_raw).context("a client process ended early")?;
-            kill_process(process, Signal::STOP)?;
-            sleep(during).await;
-            kill_process(process, Signal::CONT)?;
-            format!("client process in place {place} suspended for {during:?}")
+        let of_crowd = CROWD_FAULTS.contains(&name);
+        let places: Vec<usize> = (0..self.children.len())
+            .filter(|place| (self.children[*place].role == Role::Crowd) == of_crowd)
+            .collect();
+        let place = *rng.choice(&places).context("there is no such client process")?;
+        let detail = match name {
+            "client-killed" => {
+                self.replace(place).await?;
+                format!("client process in place {place} killed, another started")
+            }
+            "client-suspended" | "crowd-suspended" => {
+                let ms = if of_crowd { rng.u64(1_000..6_000) } else { rng.u64(100..1_800) };
+                let during = Duration::from_millis(ms);
+                self.suspend(place, during).await?;
+                format!("client process in place {place} suspended for {during:?}")
+            }
+            "crowd-killed" => {
+                self.children[place].child.kill().await?;
+                let during = Duration::from_millis(rng.u64(0..500));
+                sleep(during).await;
+                self.replace(place).await?;
+                format!("killed, another started after {during:?}")
+            }
+            // Nobody tells the backend that they have gone; and nobody comes in
+            // their place, so that what they leave can be seen.
+            "crowd-killed-with-leasehold" => {
+                let leasehold = &mut world.leaseholds[0];
+                leasehold.has_not_crashed()?;
+                leasehold.kill().await;
+                self.children[place].child.kill().await?;
+                leasehold.start()?;
+                self.children.remove(place);
+                format!("and {} with it, which was started again", leasehold.name)
+            }
+            _ => bail!("unknown"),
         };
-        let (name, over_ns) = (name.to_owned(), now_ns());
-        Ok(Injected {
-            name,
-            detail,
-            from_ns,
-            over_ns,
-            until_ns: over_ns,
-            voids: Voids::Nothing,
-        })
+        let mut injected = injected(name, detail, from_ns);
+        if name == "crowd-killed-with-leasehold" && world.backend() == Backend::Memory {
+            injected.voids = Voids::Grants;
+        }
+        Ok(injected)
+    }
+
+    async fn replace(&mut self, place: usize) -> anyhow::Result<()> {
+        let arguments = self.children[place].arguments.clone();
+        let mut child = self.spawn(&arguments)?;
+        std::mem::swap(&mut child, &mut self.children[place].child);
+        Ok(child.kill().await?)
+    }
+
+    async fn suspend(&self, place: usize, during: Duration) -> anyhow::Result<()> {
+        let id = self.children[place].child.id().and_then(|id| i32::try_from(id).ok());
+        let process = id.and_then(Pid::from_raw).context("a client process ended early")?;
+        kill_process(process, Signal::STOP)?;
+        sleep(during).await;
+        Ok(kill_process(process, Signal::CONT)?)
     }
 
     /// Has all of them end their last calls.
     pub(super) async fn end(mut self) -> anyhow::Result<()> {
-        for child in &mut self.children {
-            drop(child.stdin.take());
+        for running in &mut self.children {
+            drop(running.child.stdin.take());
         }
-        for mut child in self.children {
-            let status = timeout(END_MAX, child.wait())
+        for mut running in self.children {
+            let status = timeout(END_MAX, running.child.wait())
                 .await
                 .context("a client process does not end")??;
             anyhow::ensure!(
@@ -135,5 +216,17 @@ impl Clients {
             );
         }
         Ok(())
+    }
+}
+
+fn injected(name: &str, detail: String, from_ns: u64) -> Injected {
+    let over_ns = now_ns();
+    Injected {
+        name: name.to_owned(),
+        detail,
+        from_ns,
+        over_ns,
+        until_ns: over_ns,
+        voids: Voids::Nothing,
     }
 }

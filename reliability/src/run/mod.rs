@@ -2,6 +2,7 @@
 //! what was recorded.
 
 mod clients;
+mod plan;
 mod record;
 mod round;
 mod soak;
@@ -14,9 +15,9 @@ use std::{
 
 use anyhow::Context as _;
 
-pub(crate) use clients::FAULTS as CLIENT_FAULTS;
+pub(crate) use clients::{CROWD_FAULTS, FAULTS as CLIENT_FAULTS};
+pub use plan::{Extra, Plan, Situation};
 pub use record::{Record, check_folder};
-pub use round::Plan;
 pub use soak::{Growth, Soaked, soak};
 pub use summary::{Report, Summary};
 
@@ -47,6 +48,8 @@ pub struct Settings {
     pub calm_for: Duration,
     /// The names of faults that are left out.
     pub without: Vec<String>,
+    /// What the clients are at; drawn from the seed of each run if absent.
+    pub situation: Option<Situation>,
     /// Where the runs' folders are made.
     pub folder: PathBuf,
 }
@@ -95,12 +98,15 @@ impl Settings {
     /// stays if anything was violated or went wrong, or if `keep` says so.
     pub async fn run(&self, seed: u64, keep: bool) -> anyhow::Result<Report> {
         let mut world = self.start(seed).await?;
-        let folder = self.folder_of(seed);
-        let carried_out =
-            round::carry_out(self, &mut world, &Plan::of(self, seed), &folder).await;
+        let (folder, plan) = (self.folder_of(seed), Plan::of(self, seed));
+        let carried_out = round::carry_out(self, &mut world, &plan, &folder, true).await;
         world.stop().await;
         let report = carried_out.with_context(|| {
-            format!("seed {seed}; what was recorded is in {}", folder.display())
+            format!(
+                "seed {seed} ({}); what was recorded is in {}",
+                plan.situation.name(),
+                folder.display()
+            )
         })?;
         if report.verdict.findings().next().is_none() && !keep {
             std::fs::remove_dir_all(&folder)?;

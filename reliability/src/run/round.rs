@@ -11,12 +11,12 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    Report, Settings,
+    Plan, Report, Settings,
     clients::{self, Clients},
     record::{FaultLog, Record, check_folder},
 };
 use crate::{
-    client::{Caller, lock_store},
+    client::{Caller, LASTING, lock_store},
     clock::now_ns,
     faults::{self, Injected},
     history::{Acquisition, Call, LAST_WAITS, Log, Outcome, read_folder},
@@ -34,57 +34,36 @@ const LAST_WAIT_MS: u64 = 15_000;
 /// How many resources are waited for at once at the end.
 const LAST_WAITS_AT_ONCE: usize = 32;
 
-/// What a round does.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// What all choices follow from.
-    pub seed: u64,
-    /// What every resource's name begins with.
-    pub name: String,
-    /// The names of what may be injected.
-    pub faults: Vec<&'static str>,
-    /// For how long.
-    pub faults_for: Duration,
-    /// For how long the clients go on afterwards.
-    pub calm_for: Duration,
-}
-
-impl Plan {
-    /// A plan with every fault that is not left out.
-    #[must_use]
-    pub fn of(settings: &Settings, seed: u64) -> Self {
-        let mut faults = faults::catalogue(settings.backend);
-        faults.extend(clients::FAULTS);
-        faults.retain(|name| !settings.without.iter().any(|without| without == name));
-        let (faults_for, calm_for) = (settings.faults_for, settings.calm_for);
-        Self { seed, name: String::new(), faults, faults_for, calm_for }
-    }
-}
-
-/// Carries a round out and checks it; everything is recorded in `folder`.
+/// Carries a round out and checks it; everything is recorded in `folder`. If it
+/// is the `last` of its world, leasehold is stopped before what is left is looked
+/// for.
 pub(super) async fn carry_out(
     settings: &Settings,
     world: &mut World,
     plan: &Plan,
     folder: &Path,
+    last: bool,
 ) -> anyhow::Result<Report> {
     std::fs::create_dir_all(folder)?;
     let mut rng = fastrand::Rng::with_seed(plan.seed);
     let sockets = world.sockets();
-    let mut clients = Clients::start(settings, &plan.name, &sockets, folder, rng.fork())?;
+    let mut clients = Clients::start(settings, plan, world, folder, rng.fork())?;
     inject_all(world, &mut clients, plan, folder, &mut rng).await?;
     timeout(FAULT_MAX, world.heal()).await.context("the world does not heal")??;
     sleep(plan.calm_for).await;
     clients.end().await?;
     wait_for_everything(&sockets, folder).await?;
     world.leaseholds.iter_mut().try_for_each(Leasehold::is_sound)?;
-    let left = world.leftovers().await?;
+    let mut left = world.leftovers().await?;
     let weights = world.weights();
+    if last {
+        left.extend(world.left_after_stop().await?);
+    }
     Record { backend: settings.backend, seed: plan.seed, left }.write(folder)?;
     let folder = folder.to_owned();
     let checked = tokio::task::spawn_blocking(move || check_folder(&folder));
     let (_, faults, verdict) = checked.await??;
-    Ok(Report { seed: plan.seed, faults, verdict, weights })
+    Ok(Report { seed: plan.seed, situation: plan.situation, faults, verdict, weights })
 }
 
 async fn inject_all(
@@ -99,15 +78,18 @@ async fn inject_all(
     let until = Instant::now() + plan.faults_for;
     loop {
         sleep(Duration::from_millis(rng.u64(300..1_000))).await;
-        if Instant::now() >= until || plan.faults.is_empty() {
+        let next = if Instant::now() < until { plan.draw_fault(rng) } else { None };
+        let Some(name) = next else {
             tokio::time::sleep_until(until).await;
             return settle(world, &mut felt, &mut log).await;
+        };
+        if clients::knows(name) && !clients.has_one_for(name) {
+            continue;
         }
-        let name = plan.faults[rng.usize(..plan.faults.len())];
         // How much a fault draws hangs on what it finds: the next ones do not.
         let mut of_fault = rng.fork();
-        felt.push(if clients::FAULTS.contains(&name) {
-            clients.inject(name, &mut of_fault).await?
+        felt.push(if clients::knows(name) {
+            clients.inject(name, world, &mut of_fault).await?
         } else {
             timeout(FAULT_MAX, faults::inject(world, name, &mut of_fault))
                 .await
@@ -145,11 +127,15 @@ async fn wait_for_everything(sockets: &[PathBuf], folder: &Path) -> anyhow::Resu
     names.dedup();
     let log = Arc::new(Log::append(&folder.join(format!("history-{LAST_WAITS}.jsonl")))?);
     let ids = Caller::ids(LAST_WAITS);
-    let stores: Vec<_> = sockets.iter().map(|socket| lock_store(socket)).collect();
+    let stores: Arc<[_]> = sockets.iter().map(|socket| lock_store(socket)).collect();
     let waits = names.into_iter().zip(0..).map(|(name, client)| {
-        let store = stores[client as usize % stores.len()].clone();
-        let caller = Caller::new(store, Arc::clone(&log), Arc::clone(&ids), client);
+        let caller =
+            Caller::new(Arc::clone(&stores), Arc::clone(&log), Arc::clone(&ids), client);
         async move {
+            if name.contains(LASTING) {
+                // It may be held for hours by somebody who was killed.
+                caller.call(&name, Call::Force, None).await?;
+            }
             let acquisition = Acquisition { ttl_ms: 2_000, ..Acquisition::default() };
             let call = Call::Lock { acquisition, wait_ms: LAST_WAIT_MS };
             if let Outcome::Granted(granted) = caller.call(&name, call, None).await? {

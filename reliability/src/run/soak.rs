@@ -12,6 +12,10 @@ use crate::world::{Weight, World};
 const RSS_SLACK_BYTES: u64 = 8 * 1024 * 1024;
 const DESCRIPTORS_SLACK: u64 = 8;
 
+/// Faults that end a leasehold process.
+const ENDING: [&str; 3] =
+    ["leasehold-killed", "leasehold-restarted", "crowd-killed-with-leasehold"];
+
 /// A world that many rounds are carried out on.
 #[derive(Debug)]
 pub struct Soaked {
@@ -49,7 +53,7 @@ impl Soaked {
     /// Starts the world of this seed. Its leasehold processes are to live for
     /// as long as it does, so faults that end one are left out.
     pub async fn start(mut settings: Settings, seed: u64) -> anyhow::Result<Self> {
-        settings.without.extend(["leasehold-killed", "leasehold-restarted"].map(String::from));
+        settings.without.extend(ENDING.map(String::from));
         let world = settings.start(seed).await?;
         let started = world.weights();
         Ok(Self { settings, world, seed, rounds: 0, started, used: Vec::new() })
@@ -70,7 +74,7 @@ impl Soaked {
         // Each round has resources of its own.
         plan.name = format!("{}/", self.rounds);
         let folder = self.settings.folder_of(self.seed).join(format!("round-{}", self.rounds));
-        let report = round::carry_out(&self.settings, &mut self.world, &plan, &folder)
+        let report = round::carry_out(&self.settings, &mut self.world, &plan, &folder, false)
             .await
             .with_context(|| folder.display().to_string())?;
         if report.verdict.findings().next().is_none() {

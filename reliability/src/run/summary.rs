@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use super::Situation;
 use crate::{check::Verdict, faults::Injected, world::Weight};
 
 /// What one round came to.
@@ -9,6 +10,8 @@ use crate::{check::Verdict, faults::Injected, world::Weight};
 pub struct Report {
     /// What it followed from.
     pub seed: u64,
+    /// What its clients were at.
+    pub situation: Situation,
     /// What was injected.
     pub faults: Vec<Injected>,
     /// What the check found.
@@ -22,6 +25,8 @@ pub struct Report {
 pub struct Summary {
     /// Rounds.
     pub runs: usize,
+    /// Their situations, by name.
+    pub situations: BTreeMap<&'static str, usize>,
     /// Their verdicts, added up.
     pub verdict: Verdict,
     /// Faults by name.
@@ -32,6 +37,7 @@ impl Summary {
     /// Adds a round.
     pub fn add(&mut self, report: Report) {
         self.runs += 1;
+        *self.situations.entry(report.situation.name()).or_default() += 1;
         for fault in report.faults {
             *self.faults.entry(fault.name).or_default() += 1;
         }
@@ -49,8 +55,8 @@ impl Summary {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, faults, verdict, .. } = self;
-        write!(f, "seed {seed}: {verdict}; {} faults", faults.len())
+        let Self { seed, situation, faults, verdict, .. } = self;
+        write!(f, "seed {seed} ({}): {verdict}; {} faults", situation.name(), faults.len())
     }
 }
 
@@ -75,6 +81,11 @@ impl fmt::Display for Verdict {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} runs: {}", self.runs, self.verdict)?;
+        write!(f, "situations:")?;
+        for (name, count) in &self.situations {
+            write!(f, " {name} {count},")?;
+        }
+        writeln!(f)?;
         write!(f, "{} faults:", self.faults.values().sum::<usize>())?;
         for (name, count) in &self.faults {
             write!(f, " {name} {count},")?;

@@ -23,6 +23,8 @@ const READY_WITHIN: Duration = Duration::from_secs(40);
 const TOOL_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many idle leases a leasehold process keeps at most.
 const KEPT_LEASES_MAX: usize = 1024;
+/// A lease of a longer TTL is litter if nobody needs it.
+const LASTING_S: i64 = 60;
 /// So much later than any token can be, and what etcd recommends.
 const BUMP: &str = "1000000000";
 
@@ -116,6 +118,30 @@ impl EtcdCluster {
         .await
     }
 
+    /// Has another member lead, if this one does; whether it did.
+    pub async fn step_down(&self, number: usize) -> anyhow::Result<bool> {
+        if self.leader().await? != number {
+            return Ok(false);
+        }
+        let other = &self.members[(number + 1) % MEMBERS];
+        let other = u64::from_str_radix(&other.id, 16).context("an ID of a member")?;
+        self.members[number].client().await?.move_leader(other).await?;
+        self.agree().await?;
+        Ok(true)
+    }
+
+    /// Limits the data of all members, which are started again for that one
+    /// after the other.
+    pub async fn set_quota(&mut self, bytes: Option<u64>) -> anyhow::Result<()> {
+        for number in 0..MEMBERS {
+            let member = &mut self.members[number];
+            member.kill().await;
+            member.set_quota(bytes);
+            self.ready(number).await?;
+        }
+        Ok(())
+    }
+
     /// Cuts a member off from the others; clients still reach it.
     pub fn isolate(&self, number: usize) {
         let shunned = vec![self.members[number].id.clone()];
@@ -167,7 +193,24 @@ impl EtcdCluster {
                 member.resume()?;
             }
         }
-        self.restart().await
+        self.restart().await?;
+        if self.members.iter().any(Member::has_quota) {
+            self.set_quota(None).await?;
+        }
+        Ok(())
+    }
+
+    /// The leases that last for longer than any that ends by itself soon.
+    pub async fn lasting_leases(&self) -> anyhow::Result<Vec<String>> {
+        let mut client = self.client().await?;
+        let mut lasting = Vec::new();
+        for lease in client.leases().await?.leases() {
+            let ttl_s = client.lease_time_to_live(lease.id(), None).await?.granted_ttl();
+            if ttl_s > LASTING_S {
+                lasting.push(format!("lease {:x} of {ttl_s} s", lease.id()));
+            }
+        }
+        Ok(lasting)
     }
 
     /// Writes what is there now to a file.

@@ -39,6 +39,8 @@ pub struct Member {
     cluster: String,
     data: PathBuf,
     log: PathBuf,
+    /// How large its data may become, if not as large as etcd allows by itself.
+    quota_bytes: Option<u64>,
     process: Process,
 }
 
@@ -68,6 +70,7 @@ impl Member {
             name,
             data,
             log,
+            quota_bytes: None,
         };
         member.prepare();
         member
@@ -84,6 +87,22 @@ impl Member {
             .arguments(["--initial-advertise-peer-urls", &known_at])
             .arguments(["--log-level", "error"])
             .arguments([Path::new("--data-dir"), &self.data]);
+        if let Some(bytes) = self.quota_bytes {
+            let quota = format!("--quota-backend-bytes={bytes}");
+            self.process =
+                std::mem::replace(&mut self.process, Process::new("", "")).arguments([quota]);
+        }
+    }
+
+    /// Limits its data from its next start on; it must not run.
+    pub fn set_quota(&mut self, bytes: Option<u64>) {
+        self.quota_bytes = bytes;
+        self.prepare();
+    }
+
+    /// Whether its data are limited.
+    pub fn has_quota(&self) -> bool {
+        self.quota_bytes.is_some()
     }
 
     /// Asks it for its ID.

@@ -11,7 +11,7 @@ pub mod process;
 pub mod redis;
 pub mod wait;
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::ValueEnum;
 use futures_util::future::join_all;
@@ -25,6 +25,9 @@ use redis::RedisServer;
 /// The component instance that every process serves
 /// (`x-component-instance`).
 pub const INSTANCE: &str = "locks";
+
+/// How many leases that are left behind are told one by one.
+const TOLD_MAX: usize = 5;
 
 /// Which backend keeps the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
@@ -96,6 +99,8 @@ pub struct World {
     pub leaseholds: Vec<Leasehold>,
     /// What they use.
     pub store: Store,
+    /// The way to Redis of clients that do not use leasehold.
+    foreign: Option<Proxy>,
 }
 
 impl World {
@@ -123,7 +128,11 @@ impl World {
         for number in 0..processes {
             leaseholds.push(prepare(number, settings, &store).await?);
         }
-        let mut world = Self { leaseholds, store };
+        let foreign = match &store {
+            Store::Redis(redis) => Some(Proxy::start(redis.address()).await?),
+            Store::Memory | Store::Etcd(_) => None,
+        };
+        let mut world = Self { leaseholds, store, foreign };
         world.serve().await?;
         Ok(world)
     }
@@ -131,6 +140,20 @@ impl World {
     /// The component socket of each process: the same path after its restart.
     pub fn sockets(&self) -> Vec<PathBuf> {
         self.leaseholds.iter().map(|leasehold| leasehold.socket().to_owned()).collect()
+    }
+
+    /// Where clients that do not use leasehold reach Redis: the same address after
+    /// a failover.
+    pub fn redis_address(&self) -> Option<SocketAddr> {
+        self.foreign.as_ref().map(Proxy::address)
+    }
+
+    /// From now on new connections to Redis reach this server.
+    pub(crate) fn lead_to(&self, redis: SocketAddr) {
+        let ways = self.leaseholds.iter().flat_map(|leasehold| &leasehold.proxies);
+        for proxy in ways.chain(&self.foreign) {
+            proxy.lead_to(redis);
+        }
     }
 
     /// Which backend it is.
@@ -175,7 +198,8 @@ impl World {
         self.ready().await
     }
 
-    async fn ready(&self) -> anyhow::Result<()> {
+    /// Returns once every process locks and unlocks.
+    pub async fn ready(&self) -> anyhow::Result<()> {
         let all = join_all(self.leaseholds.iter().map(Leasehold::ready)).await;
         all.into_iter().collect()
     }
@@ -192,6 +216,21 @@ impl World {
                 leftovers::settle(async || etcd.leftovers(processes).await).await
             }
         }
+    }
+
+    /// Stops leasehold in peace; what is left on the backend that will not go
+    /// away by itself within a minute.
+    pub async fn left_after_stop(&mut self) -> anyhow::Result<Vec<String>> {
+        let drained = self.leaseholds.iter_mut().map(async |leasehold| leasehold.drain().await);
+        join_all(drained).await.into_iter().collect::<anyhow::Result<()>>()?;
+        let Store::Etcd(etcd) = &self.store else { return Ok(Vec::new()) };
+        let mut left = etcd.lasting_leases().await?;
+        if left.len() > TOLD_MAX {
+            let more = left.len() - TOLD_MAX;
+            left.truncate(TOLD_MAX);
+            left.push(format!("{more} more leases that nobody needs"));
+        }
+        Ok(left)
     }
 
     /// What each leasehold process takes of the machine.

@@ -24,37 +24,77 @@ pub struct RedisServer {
     data: PathBuf,
     clock: ClockShim,
     persists: bool,
+    folder: PathBuf,
+    /// How many servers were started in its folder.
+    started: u32,
+    /// The master before the last failover, a replica now.
+    former: Option<Process>,
 }
 
 impl RedisServer {
     /// Starts one, which keeps its data over a restart if it `persists`.
     pub async fn start(folder: &Path, persists: bool) -> anyhow::Result<Self> {
         let folder = folder.join("redis");
-        let data = folder.join("data");
-        fs::create_dir_all(&data)?;
-        let mut rng = fastrand::Rng::new();
+        fs::create_dir_all(&folder)?;
+        let clock = ClockShim::new(&folder)?;
+        let (address, process, data) = prepare(&folder, 0, &clock, persists)?;
+        let mut server =
+            Self { address, process, data, clock, persists, folder, started: 1, former: None };
+        server.start_somewhere().await?;
+        Ok(server)
+    }
+
+    /// Starts it at a free port, though others may take one at the same time.
+    async fn start_somewhere(&mut self) -> anyhow::Result<()> {
         for _ in 0..TRIES {
-            let address = free_address(&mut rng)?;
-            let clock = ClockShim::new(&folder)?;
-            let mut process = Process::new("redis-server", folder.join("log"))
-                .arguments(["--bind", "127.0.0.1", "--port", &address.port().to_string()])
-                .arguments(["--save", "", "--appendonly", if persists { "yes" } else { "no" }])
-                // What was answered is on the disk.
-                .arguments(["--appendfsync", "always", "--enable-debug-command", "local"])
-                .arguments([Path::new("--dir"), &data]);
-            for (name, value) in clock.variables() {
-                process = process.variable(name, value);
-            }
-            process.start()?;
-            let mut server = Self { address, process, data: data.clone(), clock, persists };
-            match server.ready().await {
-                Ok(()) => return Ok(server),
+            self.process.start()?;
+            match self.ready().await {
+                Ok(()) => return Ok(()),
                 // Somebody took the port first.
-                Err(_) if !server.process.runs() => {}
+                Err(_) if !self.process.runs() => {
+                    let number = self.started - 1;
+                    (self.address, self.process, self.data) =
+                        prepare(&self.folder, number, &self.clock, self.persists)?;
+                }
                 Err(error) => return Err(error),
             }
         }
-        bail!("redis-server does not start; its log is {}", folder.join("log").display())
+        bail!("redis-server does not start; its log is {}", self.process.log().display())
+    }
+
+    /// Starts a replica and has it take over, without losing a write. The former
+    /// master goes on as its replica until [`heal`](Self::heal), with the
+    /// connections that it has.
+    pub async fn fail_over(&mut self) -> anyhow::Result<()> {
+        self.end_former().await;
+        let (address, process, data) =
+            prepare(&self.folder, self.started, &self.clock, self.persists)?;
+        self.started += 1;
+        let master = self.address;
+        let mut of_master = self.connect().await?;
+        let former = std::mem::replace(&mut self.process, process);
+        (self.address, self.data, self.former) = (address, data, Some(former));
+        self.start_somewhere().await?;
+        let mut of_replica = self.connect().await?;
+        let follow = ["127.0.0.1".to_owned(), master.port().to_string()];
+        let () = cmd("REPLICAOF").arg(&follow).query_async(&mut of_replica).await?;
+        eventually(READY_WITHIN, "the replica follows", async || {
+            is_so(&mut of_replica.clone(), "master_link_status:up").await
+        })
+        .await?;
+        let to = ["TO", "127.0.0.1", &self.address.port().to_string(), "TIMEOUT", "5000"];
+        let () = cmd("FAILOVER").arg(&to).query_async(&mut of_master).await?;
+        eventually(READY_WITHIN, "the replica has taken over", async || {
+            is_so(&mut of_master.clone(), "role:slave").await?;
+            is_so(&mut of_replica.clone(), "role:master").await
+        })
+        .await
+    }
+
+    async fn end_former(&mut self) {
+        if let Some(mut former) = self.former.take() {
+            former.kill().await;
+        }
     }
 
     /// Where it listens.
@@ -132,6 +172,7 @@ impl RedisServer {
 
     /// Ends whatever was done to it.
     pub async fn heal(&mut self) -> anyhow::Result<()> {
+        self.end_former().await;
         if self.process.runs() {
             self.resume()?;
         }
@@ -169,6 +210,35 @@ impl RedisServer {
         }
         Ok(left)
     }
+}
+
+/// A server on a free port, which does not run yet, and where its data are.
+fn prepare(
+    folder: &Path,
+    number: u32,
+    clock: &ClockShim,
+    persists: bool,
+) -> anyhow::Result<(SocketAddr, Process, PathBuf)> {
+    let data = folder.join(format!("data-{number}"));
+    fs::create_dir_all(&data)?;
+    let address = free_address(&mut fastrand::Rng::new())?;
+    let mut process = Process::new("redis-server", folder.join(format!("log-{number}")))
+        .arguments(["--bind", "127.0.0.1", "--port", &address.port().to_string()])
+        .arguments(["--save", "", "--appendonly", if persists { "yes" } else { "no" }])
+        // What was answered is on the disk.
+        .arguments(["--appendfsync", "always", "--enable-debug-command", "local"])
+        .arguments(["--repl-diskless-sync-delay", "0"])
+        .arguments([Path::new("--dir"), &data]);
+    for (name, value) in clock.variables() {
+        process = process.variable(name, value);
+    }
+    Ok((address, process, data))
+}
+
+async fn is_so(connection: &mut MultiplexedConnection, line: &str) -> anyhow::Result<()> {
+    let info: String = cmd("INFO").arg("replication").query_async(connection).await?;
+    anyhow::ensure!(info.lines().any(|it| it == line), "no {line} in {info}");
+    Ok(())
 }
 
 /// Whether a place in a queue is of a process that is subscribed to its calls:

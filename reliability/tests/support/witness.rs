@@ -30,6 +30,8 @@ pub(crate) struct Witness {
     meanwhile: Option<AbortOnDropHandle<()>>,
     redis: Option<BeforeRedis>,
     revision: Option<i64>,
+    /// The servers that some leasehold process was connected to.
+    used: Vec<usize>,
 }
 
 struct BeforeRedis {
@@ -65,6 +67,7 @@ impl Witness {
             meanwhile: meanwhile.map(AbortOnDropHandle::new),
             redis,
             revision,
+            used: used(world),
         })
     }
 
@@ -80,6 +83,17 @@ impl Witness {
             "leasehold-killed" | "leasehold-restarted" => return Ok(restarted == 1),
             "etcd-leader-killed" | "etcd-member-killed" => return Ok(restarted == 1),
             "etcd-restarted-in-turn" | "etcd-all-down" => return Ok(restarted == 3),
+            "etcd-used-follower-killed" | "etcd-used-follower-suspended" => {
+                let number = injected.detail.trim_start_matches('m').chars().next();
+                let number = number.and_then(|digit| digit.to_digit(10)).context("whom?")?;
+                let number = usize::try_from(number)?;
+                ensure!(self.used.contains(&number), "m{number} of {:?}", self.used);
+                let Store::Etcd(cluster) = &world.store else { anyhow::bail!("no etcd") };
+                ensure!(cluster.leader().await? != number, "m{number} leads");
+                if injected.name.ends_with("-killed") {
+                    return Ok(restarted == 1);
+                }
+            }
             name if name.starts_with("network-") => return Ok(true),
             _ => {}
         }
@@ -104,6 +118,12 @@ impl Witness {
     }
 }
 
+fn used(world: &World) -> Vec<usize> {
+    let ways =
+        world.leaseholds.iter().flat_map(|leasehold| leasehold.proxies.iter().enumerate());
+    ways.filter(|(_, way)| way.connections() > 0).map(|(server, _)| server).collect()
+}
+
 fn processes(world: &mut World) -> Vec<u32> {
     let mut ids: Vec<u32> = world.leaseholds.iter().filter_map(Leasehold::id).collect();
     match &mut world.store {
@@ -122,8 +142,9 @@ async fn meanwhile(
 ) -> anyhow::Result<Option<JoinHandle<()>>> {
     if fault.ends_with("-suspended") {
         let processes = processes.to_vec();
+        let at_once = if fault == "etcd-all-suspended" { 3 } else { 1 };
         return Ok(Some(tokio::spawn(async move {
-            while !processes.iter().any(|id| is_stopped(*id)) {
+            while processes.iter().filter(|id| is_stopped(**id)).count() < at_once {
                 sleep(Duration::from_millis(5)).await;
             }
         })));
@@ -136,6 +157,16 @@ async fn meanwhile(
                     cmd("SET").arg("\x01cfull").arg(1).query_async(&mut connection).await
                 };
                 while !set().await.is_err_and(|why| why.to_string().contains("OOM")) {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            })))
+        }
+        Store::Etcd(cluster) if fault == "etcd-out-of-space" => {
+            let mut client = cluster.client().await?;
+            Ok(Some(tokio::spawn(async move {
+                let mut put = async || client.put("/witness", "", None).await;
+                while !put().await.is_err_and(|why| why.to_string().contains("space exceeded"))
+                {
                     sleep(Duration::from_millis(5)).await;
                 }
             })))
@@ -177,6 +208,19 @@ async fn redis_shows(
     Ok(match injected.name.as_str() {
         "redis-restarted" => restarted && marker == (injected.voids == Voids::Nothing),
         "redis-restarted-empty" => restarted && !marker && injected.voids != Voids::Nothing,
+        "redis-failed-over" => {
+            let role =
+                async |connection: &mut MultiplexedConnection| -> anyhow::Result<String> {
+                    let info: String =
+                        cmd("INFO").arg("replication").query_async(connection).await?;
+                    let line = info.lines().find_map(|line| line.strip_prefix("role:"));
+                    Ok(line.context("no role")?.to_owned())
+                };
+            restarted
+                && marker
+                && role(&mut now).await? == "master"
+                && role(&mut before.connection).await? == "slave"
+        }
         "redis-flushed" => !restarted && !marker && injected.voids != Voids::Nothing,
         "redis-scripts-flushed" => {
             let exists = ["EXISTS", SCRIPT];

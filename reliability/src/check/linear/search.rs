@@ -4,6 +4,9 @@ use std::{cmp::Reverse, collections::HashSet, fmt::Debug, hash::Hash};
 
 /// How many partial orders are looked at until the history is given up.
 const LOOKS_MAX: usize = 200_000;
+/// How much memory the partial orders of long histories may take, in words of 8
+/// bytes.
+const WORDS_MAX: usize = 8_000_000;
 /// How many optional steps may come between two required ones: a renewal that
 /// nobody was told of, its expiry, a grant that nobody was told of, its end.
 const FREE_STEPS_MAX: usize = 4;
@@ -74,6 +77,7 @@ struct Frame<S> {
 /// there from wherever it is in an order, and dropped if there is none.
 pub(super) fn search<S: Object>(initial: &S, steps: &[Step<S::Kind>]) -> Result {
     let required = steps.iter().filter(|step| !step.is_optional).count();
+    let looks_max = LOOKS_MAX.min(WORDS_MAX / steps.len().div_ceil(64).max(1));
     let begin = Place { state: initial.clone(), done: vec![0; steps.len().div_ceil(64)] };
     let mut seen = HashSet::new();
     let (mut farthest, mut stuck_at, mut looks) = (0, 0, 0);
@@ -103,7 +107,7 @@ pub(super) fn search<S: Object>(initial: &S, steps: &[Step<S::Kind>]) -> Result 
             continue;
         }
         looks += 1;
-        if looks > LOOKS_MAX {
+        if looks > looks_max {
             return Result::LimitReached;
         }
         let next = frame(steps, place, count, latest_from_ns);

@@ -95,7 +95,19 @@ fn of_call<'a>(
     let is_repeated = surroundings.may_be_told_of_others(operation);
     let mut also = None;
     let started_ttl_ns = match (&operation.invocation.call, operation.known()) {
-        (Call::Try(asked) | Call::Lock { acquisition: asked, .. }, outcome) => {
+        // It is refused by whatever is there.
+        (Call::ForeignTry(_), Some(Outcome::Locked)) => None,
+        (Call::ForeignTry(_), Some(Outcome::Granted(granted))) => {
+            let lock_id = Some(numbers.of(&granted.lock_id));
+            let grant = usize::MAX - 1 - place;
+            let named = Named { grant, lock_id, request_id: None };
+            push(Kind::AcquireUntold { named, term: place });
+            Some(safe_ns(granted.ttl_ns))
+        }
+        (
+            Call::Try(asked) | Call::Lock { acquisition: asked, .. } | Call::ForeignTry(asked),
+            outcome,
+        ) => {
             let request_id = asked.request_id.as_deref().map(|id| numbers.of(id));
             match outcome {
                 Some(Outcome::Granted(granted)) => {

@@ -4,3 +4,4 @@ mod effects;
 mod holding;
 mod linear;
 mod order;
+mod survival;

@@ -192,7 +192,7 @@ fn a_wait_that_fails_once_all_is_well_again_is_found() {
 }
 
 fn story_of_one(outcome: Outcome) -> Story {
-    story().call(10, 20, waits(15_000), outcome)
+    story().call(10, 20, waits(15_000), outcome).fault(0, 5_000, Voids::Nothing)
 }
 
 #[test]

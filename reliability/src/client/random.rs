@@ -18,7 +18,7 @@ const HELD_MAX: usize = 2;
 const ENDED_MAX: usize = 8;
 
 /// A client: a random walk over what can be done with locks.
-pub(super) struct Mind {
+pub(super) struct RandomClient {
     caller: Caller,
     names: Names,
     rng: fastrand::Rng,
@@ -37,7 +37,7 @@ struct Held {
     ends: Instant,
 }
 
-impl Mind {
+impl RandomClient {
     pub(super) fn new(
         caller: Caller,
         names: Names,

@@ -1,0 +1,194 @@
+//! A resource that is free is given to whoever asks.
+//!
+//! Only a resource that has certainly been free for a while is looked at:
+//! expiry, the death of a process and a hand-over to somebody who is gone take
+//! their time.
+
+use super::{Rule, Surroundings, Violation, at, queue::ended_ns, resource::ResourceHistory};
+use crate::{
+    history::{Call, Operation, Outcome},
+    world::Backend,
+};
+
+/// For how long a resource may be free although somebody waits: a waiter whose
+/// process died is passed over within 4 s.
+const FREE_NS_MAX: u64 = 5_500_000_000;
+/// What each fault may add to that, besides the time that it lasts: another
+/// process has died, or a queue was lost.
+const AFTER_FAULT_NS: u64 = 4_000_000_000;
+/// How long a resource is kept for a waiter that does not confirm.
+const HANDED_OVER_NS: u64 = 2_000_000_000;
+/// How long what an older data set brought back may stay: the longest TTL that is
+/// not only asked for to be unlocked at once.
+const BROUGHT_BACK_NS: u64 = 16_000_000_000;
+
+/// From one moment to another.
+type Times = Vec<(u64, u64)>;
+
+/// Checks that waits were served, and tries granted, on a free resource.
+pub(crate) fn check(
+    history: &ResourceHistory<'_>,
+    surroundings: Surroundings<'_>,
+    found: &mut Vec<Violation>,
+) {
+    let held = perhaps_held(history, surroundings);
+    for wait in history.waits() {
+        if let Some((from_ns, until_ns)) = passed_over(wait, &held, surroundings) {
+            found.push(Violation {
+                rule: Rule::Served,
+                resource: history.name.into(),
+                what: format!(
+                    "a wait from {} to {} was not served while nobody held from {} to {}",
+                    at(history, wait.invoked_ns()),
+                    at(history, ended_ns(wait)),
+                    at(history, from_ns),
+                    at(history, until_ns),
+                ),
+                calls: vec![wait.invocation.id],
+            });
+            break;
+        }
+    }
+    refused(history, held, surroundings, found);
+}
+
+/// A time in which nobody can have held, and a wait was not served for longer
+/// than what was wrong explains.
+fn passed_over(
+    wait: &Operation,
+    held: &Times,
+    surroundings: Surroundings<'_>,
+) -> Option<(u64, u64)> {
+    let until_ns = match wait.known()? {
+        Outcome::WaitDeadline => ended_ns(wait),
+        Outcome::Granted(_) => wait.completed_ns(),
+        _ => return None,
+    };
+    let too_long = |from_ns: u64, until_ns: u64| {
+        let overlapping = surroundings
+            .faults
+            .iter()
+            .filter(|fault| fault.from_ns <= until_ns && fault.until_ns >= from_ns);
+        let excused_ns: u64 = overlapping
+            .map(|fault| {
+                let lasted = fault.until_ns.min(until_ns) - fault.from_ns.max(from_ns);
+                lasted + AFTER_FAULT_NS
+            })
+            .sum();
+        until_ns.saturating_sub(from_ns) > FREE_NS_MAX + excused_ns
+    };
+    let mut free_from_ns = wait.invoked_ns();
+    for (from_ns, to_ns) in held.iter().copied().chain([(until_ns, until_ns)]) {
+        let free_until_ns = from_ns.min(until_ns);
+        if free_until_ns > free_from_ns && too_long(free_from_ns, free_until_ns) {
+            return Some((free_from_ns, free_until_ns));
+        }
+        free_from_ns = free_from_ns.max(to_ns);
+    }
+    None
+}
+
+/// Tries that were refused long after the last holder and the last waiter.
+fn refused(
+    history: &ResourceHistory<'_>,
+    mut taken: Times,
+    surroundings: Surroundings<'_>,
+    found: &mut Vec<Violation>,
+) {
+    let refused: Vec<_> = history
+        .operations
+        .iter()
+        .filter(|it| matches!(it.invocation.call, Call::Try(_)))
+        .filter(|it| it.known() == Some(&Outcome::Locked))
+        .collect();
+    if refused.is_empty() || surroundings.faults.iter().any(|it| it.prolongs(history.name)) {
+        return;
+    }
+    taken.extend(history.waits().map(|wait| {
+        let until_ns = match &wait.completion {
+            Some((at_ns, _)) => *at_ns,
+            None => surroundings.died_by_ns(wait),
+        };
+        (wait.invoked_ns(), until_ns)
+    }));
+    taken.extend(surroundings.faults.iter().map(|fault| (fault.from_ns, fault.until_ns)));
+    // The latest end of all that began so early at the latest.
+    taken.sort_unstable();
+    let mut latest_ns = 0;
+    for (_, until_ns) in &mut taken {
+        latest_ns = latest_ns.max(*until_ns);
+        *until_ns = latest_ns;
+    }
+    for call in refused {
+        let begun = taken.partition_point(|(from_ns, _)| *from_ns <= call.completed_ns());
+        let free_since_ns = begun.checked_sub(1).map_or(0, |last| taken[last].1);
+        if free_since_ns > 0 && call.invoked_ns() > free_since_ns.saturating_add(FREE_NS_MAX) {
+            found.push(Violation {
+                rule: Rule::TriesGranted,
+                resource: history.name.into(),
+                what: format!(
+                    "a try at {} was refused, and nobody held or waited since {}",
+                    at(history, call.invoked_ns()),
+                    at(history, free_since_ns),
+                ),
+                calls: vec![call.invocation.id],
+            });
+            // The others would tell the same.
+            return;
+        }
+    }
+}
+
+/// Every time in which somebody may have held, by its begin.
+fn perhaps_held(history: &ResourceHistory<'_>, surroundings: Surroundings<'_>) -> Times {
+    let late_ns = match surroundings.backend {
+        // A lease is granted a second more, and looked at twice a second.
+        Backend::Etcd => 4_000_000_000,
+        Backend::Memory | Backend::Redis => 500_000_000,
+    };
+    let expires = |asked_ns: u64, ttl_ns: u64| {
+        let mut expired_ns = asked_ns.saturating_add(ttl_ns).saturating_add(late_ns);
+        if surroundings.backend == Backend::Etcd {
+            // A new leader starts the TTL again.
+            for fault in surroundings.faults {
+                if fault.from_ns <= expired_ns && fault.until_ns >= asked_ns {
+                    let again_ns = fault.until_ns.saturating_add(ttl_ns);
+                    expired_ns = expired_ns.max(again_ns.saturating_add(late_ns));
+                }
+            }
+        }
+        expired_ns
+    };
+    let mut held: Times = Vec::new();
+    for grant in &history.grants {
+        for term in &grant.terms {
+            let waited_ns = term.counted_from_ns - term.operation.invoked_ns();
+            let from_ns =
+                term.operation.invoked_ns() + waited_ns.saturating_sub(HANDED_OVER_NS);
+            let asked_ns = term.operation.completion.as_ref().map_or(u64::MAX, |(at, _)| *at);
+            let unlocked_ns = grant
+                .unlocks
+                .iter()
+                .filter(|unlock| unlock.known() == Some(&Outcome::Unlocked))
+                .map(|unlock| unlock.completed_ns())
+                .filter(|unlocked_ns| *unlocked_ns >= term.counted_from_ns)
+                .min()
+                .unwrap_or(u64::MAX);
+            held.push((from_ns, expires(asked_ns, term.ttl_ns).min(unlocked_ns)));
+        }
+    }
+    for call in history.unknown_acquisitions() {
+        let asked = call.invocation.call.acquisition();
+        let ttl_ns = asked.map_or(0, |asked| asked.ttl_ms * 1_000_000).max(2_000_000_000);
+        let given_up_ns = match &call.completion {
+            Some((at_ns, _)) => *at_ns,
+            None => surroundings.died_by_ns(call),
+        };
+        held.push((call.invoked_ns(), expires(given_up_ns, ttl_ns)));
+    }
+    for fault in surroundings.faults.iter().filter(|fault| fault.brings_back()) {
+        held.push((fault.from_ns, fault.over_ns.saturating_add(BROUGHT_BACK_NS)));
+    }
+    held.sort_unstable();
+    held
+}

@@ -1,0 +1,65 @@
+//! Clients that each hold one lock for as long as they can, and renew it every
+//! third of its TTL.
+
+use std::time::Duration;
+
+use super::{Client, Settings};
+use crate::{
+    check::RENEWED_WITHIN,
+    history::{Acquisition, Call, Outcome},
+};
+
+/// Over how long the first acquisitions of a fleet are spread.
+const STARTED_WITHIN_MS: u64 = 1_500;
+/// Of so many keepers one renews at any process, the others at their own.
+const ROAMING: u32 = 8;
+
+pub(super) async fn run(mut client: Client, settings: Settings) -> anyhow::Result<()> {
+    let process = settings.process;
+    let resource = format!("{}renewed/{process}-{}", settings.names, client.number);
+    let every = Duration::from_millis(settings.ttl_ms) / RENEWED_WITHIN;
+    client.pause_ms(0..STARTED_WITHIN_MS).await;
+    while client.goes_on() {
+        let acquisition = Acquisition { ttl_ms: settings.ttl_ms, ..Acquisition::default() };
+        let call = Call::Try(acquisition);
+        let outcome = client.caller.call(&resource, call, Some(every)).await?;
+        let Outcome::Granted(granted) = outcome else {
+            client.pause(every / 4).await;
+            continue;
+        };
+        let lock_id = granted.lock_id;
+        if keep(&mut client, &resource, &lock_id, settings.ttl_ms, every).await? {
+            client.caller.call(&resource, Call::Unlock { lock_id }, None).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Renews until the run ends, or until the grant is lost; whether it is held.
+async fn keep(
+    client: &mut Client,
+    resource: &str,
+    lock_id: &str,
+    ttl_ms: u64,
+    every: Duration,
+) -> anyhow::Result<bool> {
+    // Somewhat earlier than each third of the TTL: a busy machine adds to it.
+    let mut pause = every * 9 / 10;
+    loop {
+        client.pause(pause).await;
+        if !client.goes_on() {
+            return Ok(true);
+        }
+        let caller = if client.number.is_multiple_of(ROAMING) {
+            client.anywhere()
+        } else {
+            client.caller.clone()
+        };
+        let call = Call::Renew { lock_id: lock_id.to_owned(), ttl_ms };
+        match caller.call(resource, call, Some(every)).await? {
+            Outcome::Renewed { .. } => pause = every * 9 / 10,
+            Outcome::NotHeld { .. } => return Ok(false),
+            _ => pause = every / 10,
+        }
+    }
+}

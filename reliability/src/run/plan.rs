@@ -1,0 +1,340 @@
+//! What a run does: its situation, its clients and its faults.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::{Settings, clients};
+use crate::{client::Role, faults, world::Backend};
+
+/// For how long faults are injected at least, and how long the clients go on
+/// after the last, where something is to be seen that takes seconds.
+const FAULTS_FOR_MIN: Duration = Duration::from_secs(7);
+const CALM_FOR_MIN: Duration = Duration::from_secs(8);
+const WAITERS_CALM_FOR_MIN: Duration = Duration::from_secs(11);
+/// How many clients at random there are in each process beside others.
+const RANDOM_BESIDE: u32 = 6;
+/// In so many of 100 choices the fault is one that the situation asks for.
+const PREFERRED_PERCENT: u8 = 60;
+
+/// What the clients of a run are at, besides the usual mix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
+pub enum Situation {
+    /// Nothing else.
+    #[default]
+    Usual,
+    /// Clients share grants over several leasehold processes.
+    Sharing,
+    /// The same, and locks of hours that are unlocked at once.
+    Lasting,
+    /// Hundreds of locks are held and renewed while servers stand still.
+    Keepers,
+    /// Waits of up to 20 s.
+    Waiters,
+    /// Hundreds or thousands of waits of one process, which dies or stands still.
+    Crowd,
+    /// Few clients of few resources, so that a restored server repeats revisions.
+    Few,
+    /// Clients of Redis that do not know leasehold.
+    Foreign,
+}
+
+impl Situation {
+    /// As on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Usual => "usual",
+            Self::Sharing => "sharing",
+            Self::Lasting => "lasting",
+            Self::Keepers => "keepers",
+            Self::Waiters => "waiters",
+            Self::Crowd => "crowd",
+            Self::Few => "few",
+            Self::Foreign => "foreign",
+        }
+    }
+
+    /// How often it is drawn, of 100.
+    fn weight(self, backend: Backend) -> u32 {
+        match (self, backend) {
+            (Self::Usual, Backend::Memory) => 70,
+            (Self::Usual, _) => 32,
+            (Self::Sharing, Backend::Etcd) => 14,
+            (Self::Sharing, _) => 8,
+            (Self::Lasting, Backend::Etcd) => 8,
+            (Self::Lasting, Backend::Redis) => 2,
+            (Self::Few, Backend::Etcd) => 8,
+            (Self::Foreign, Backend::Redis) => 14,
+            (Self::Lasting | Self::Few | Self::Foreign, _) => 0,
+            (Self::Keepers | Self::Crowd, Backend::Memory) => 7,
+            (Self::Keepers | Self::Crowd, _) => 14,
+            (Self::Waiters, Backend::Memory) => 8,
+            (Self::Waiters, _) => 12,
+        }
+    }
+
+    fn draw(backend: Backend, rng: &mut fastrand::Rng) -> Self {
+        let all: u32 = Self::value_variants().iter().map(|it| it.weight(backend)).sum();
+        let mut left = rng.u32(..all.max(1));
+        for situation in Self::value_variants() {
+            let weight = situation.weight(backend);
+            if left < weight {
+                return *situation;
+            }
+            left -= weight;
+        }
+        Self::Usual
+    }
+
+    /// The faults that it is about.
+    fn prefers(self) -> &'static [&'static str] {
+        match self {
+            Self::Usual | Self::Lasting => &[],
+            Self::Sharing => {
+                &["etcd-leader-suspended", "etcd-leader-killed", "etcd-used-follower-killed"]
+            }
+            Self::Keepers => &[
+                "redis-suspended",
+                "redis-failed-over",
+                "redis-out-of-memory",
+                "etcd-all-suspended",
+                "etcd-leader-suspended",
+                "etcd-used-follower-suspended",
+                "etcd-leader-killed",
+                "etcd-out-of-space",
+                "network-cut",
+                "network-partitioned",
+            ],
+            Self::Waiters => &[
+                "redis-suspended",
+                "redis-out-of-memory",
+                "redis-failed-over",
+                "redis-flushed",
+                "etcd-all-suspended",
+                "etcd-used-follower-suspended",
+                "etcd-used-follower-killed",
+                "leasehold-suspended",
+                "network-partitioned",
+            ],
+            Self::Crowd => &[
+                "crowd-killed",
+                "crowd-suspended",
+                "crowd-killed-with-leasehold",
+                "crowd-killed-with-leasehold",
+                "redis-suspended",
+                "etcd-all-suspended",
+                "leasehold-suspended",
+            ],
+            Self::Few => &["etcd-restored"],
+            Self::Foreign => &["network-cut", "redis-suspended"],
+        }
+    }
+}
+
+/// A client process besides those of the usual mix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extra {
+    /// What its clients do.
+    pub role: Role,
+    /// How many there are.
+    pub clients: u32,
+    /// How many resources they use.
+    pub resources: u32,
+    /// The TTL that keepers ask for.
+    pub ttl_ms: u64,
+    /// How long a wait of a crowd may last.
+    pub wait_ms: u64,
+}
+
+/// What a round does.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What all choices follow from.
+    pub seed: u64,
+    /// What every resource's name begins with.
+    pub name: String,
+    /// What its clients are at.
+    pub situation: Situation,
+    /// Client processes of the usual mix.
+    pub client_processes: u32,
+    /// Clients in each.
+    pub clients: u32,
+    /// How many resources of each kind those use at a time.
+    pub resources: u32,
+    /// The other client processes.
+    pub extras: Vec<Extra>,
+    /// The names of what may be injected.
+    pub faults: Vec<&'static str>,
+    /// Those of them that are injected more often.
+    pub preferred: Vec<&'static str>,
+    /// For how long.
+    pub faults_for: Duration,
+    /// For how long the clients go on afterwards.
+    pub calm_for: Duration,
+}
+
+impl Plan {
+    /// The plan of this seed, with every fault that is not left out.
+    #[must_use]
+    pub fn of(settings: &Settings, seed: u64) -> Self {
+        // Not the numbers that the faults follow from.
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed_0f91);
+        let drawn = Situation::draw(settings.backend, &mut rng);
+        let situation = settings.situation.unwrap_or(drawn);
+        let extras = extras(situation, settings, &mut rng);
+        let mut faults = faults::catalogue(settings.backend);
+        faults.extend(clients::FAULTS);
+        if extras.iter().any(|extra| extra.role == Role::Crowd) {
+            faults.extend(clients::CROWD_FAULTS);
+        }
+        faults.retain(|name| !settings.without.iter().any(|without| without == name));
+        let preferred =
+            situation.prefers().iter().copied().filter(|name| faults.contains(name)).collect();
+        let mut plan = Self {
+            seed,
+            name: String::new(),
+            situation,
+            client_processes: settings.client_processes,
+            clients: settings.clients,
+            resources: 8,
+            extras,
+            faults,
+            preferred,
+            faults_for: settings.faults_for,
+            calm_for: settings.calm_for,
+        };
+        match situation {
+            Situation::Usual => {}
+            Situation::Few => {
+                plan.client_processes = 0;
+                plan.faults_for = plan.faults_for.max(FAULTS_FOR_MIN);
+            }
+            // Few faults, and time to see who is still waited for, or overtaken.
+            Situation::Waiters => {
+                plan.clients = plan.clients.min(RANDOM_BESIDE);
+                plan.calm_for = plan.calm_for.max(WAITERS_CALM_FOR_MIN);
+            }
+            _ => {
+                plan.clients = plan.clients.min(RANDOM_BESIDE);
+                plan.faults_for = plan.faults_for.max(FAULTS_FOR_MIN);
+                plan.calm_for = plan.calm_for.max(CALM_FOR_MIN);
+            }
+        }
+        plan
+    }
+
+    /// The next fault.
+    pub(super) fn draw_fault(&self, rng: &mut fastrand::Rng) -> Option<&'static str> {
+        let preferred = rng.u8(..100) < PREFERRED_PERCENT && !self.preferred.is_empty();
+        rng.choice(if preferred { &self.preferred } else { &self.faults }).copied()
+    }
+}
+
+fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) -> Vec<Extra> {
+    let extra = |role, clients, resources| Extra {
+        role,
+        clients,
+        resources,
+        ttl_ms: 6_000,
+        wait_ms: 5_000,
+    };
+    match situation {
+        Situation::Usual => Vec::new(),
+        Situation::Sharing => vec![extra(Role::Sharing, rng.u32(8..24), rng.u32(4..12))],
+        Situation::Lasting => vec![extra(Role::Lasting, rng.u32(8..16), 6)],
+        Situation::Keepers => {
+            // Now and then many.
+            let (clients, ttls_ms): (u32, &[u64]) = if rng.u8(..4) == 0 {
+                (rng.u32(1_000..3_500), &[6_000, 9_000, 12_000])
+            } else {
+                (rng.u32(60..600), &[6_000, 9_000, 12_000, 15_000])
+            };
+            let ttl_ms = ttls_ms[rng.usize(..ttls_ms.len())];
+            vec![Extra { ttl_ms, ..extra(Role::Keepers, clients, 1) }]
+        }
+        Situation::Waiters => vec![extra(Role::Waiters, rng.u32(8..32), rng.u32(2..6))],
+        Situation::Crowd => {
+            let clients =
+                if rng.u8(..4) == 0 { rng.u32(1_000..4_000) } else { rng.u32(100..600) };
+            // Few long queues, or many short ones.
+            let resources = match rng.u8(..3) {
+                0 => rng.u32(2..6),
+                1 => clients.div_ceil(20).max(2),
+                _ => clients.div_ceil(2),
+            };
+            let wait_ms = [1_000, 4_000, 15_000][rng.usize(..3)];
+            let crowd = Extra { wait_ms, ..extra(Role::Crowd, clients, resources) };
+            vec![crowd, extra(Role::Visitors, 12, resources)]
+        }
+        Situation::Few => {
+            vec![extra(Role::Few, rng.u32(5..9), rng.u32(3..7))]
+        }
+        Situation::Foreign if settings.backend == Backend::Redis => {
+            vec![extra(Role::Foreign, rng.u32(8..20), rng.u32(3..9))]
+        }
+        Situation::Foreign => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(backend: Backend) -> Settings {
+        Settings {
+            backend,
+            leasehold: "leasehold".into(),
+            etcd: "etcd".into(),
+            program: "leasehold-reliability".into(),
+            processes: 3,
+            client_processes: 3,
+            clients: 32,
+            pause_ms_max: 12,
+            faults_for: Duration::from_secs(4),
+            calm_for: Duration::from_secs(2),
+            without: vec!["etcd-restored".into()],
+            situation: None,
+            folder: ".".into(),
+        }
+    }
+
+    #[test]
+    fn every_situation_of_a_backend_is_drawn_and_the_seed_repeats_it() {
+        for backend in Backend::ALL {
+            let settings = settings(backend);
+            let mut drawn: Vec<_> =
+                (0..400).map(|seed| Plan::of(&settings, seed).situation).collect();
+            let again: Vec<_> =
+                (0..400).map(|seed| Plan::of(&settings, seed).situation).collect();
+            assert_eq!(drawn, again);
+            drawn.sort_unstable();
+            drawn.dedup();
+            let possible = Situation::value_variants()
+                .iter()
+                .copied()
+                .filter(|situation| situation.weight(backend) > 0);
+            assert_eq!(drawn, possible.collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_fault_that_is_left_out_is_never_drawn() {
+        let settings = Settings { situation: Some(Situation::Few), ..settings(Backend::Etcd) };
+        let plan = Plan::of(&settings, 1);
+        let mut rng = fastrand::Rng::with_seed(1);
+        assert!((0..1_000).all(|_| plan.draw_fault(&mut rng) != Some("etcd-restored")));
+    }
+
+    #[test]
+    fn every_preferred_fault_is_in_a_catalogue() {
+        let mut known: Vec<_> =
+            Backend::ALL.iter().flat_map(|backend| faults::catalogue(*backend)).collect();
+        known.extend(clients::CROWD_FAULTS);
+        for situation in Situation::value_variants() {
+            for name in situation.prefers() {
+                assert!(known.contains(name), "{name}");
+            }
+        }
+    }
+}
