@@ -18,8 +18,6 @@ use super::{
 const ASKED_MAX: usize = 10_000;
 /// Keep-alives sent and not answered.
 const SENT_MAX: usize = 1_000;
-/// How long a stream may be silent while answers are due.
-const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// How long to try for a connection before those who wait are told.
 const LINK_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -120,7 +118,7 @@ async fn stream(
 ) -> Arc<str> {
     let mut leases = link.client().lease_client();
     let opened = tokio::select! {
-        opened = timeout(SILENCE_MAX, leases.keep_alive(first.id)) => opened,
+        opened = timeout(connection.silence_max(), leases.keep_alive(first.id)) => opened,
         () = link.lost() => return fail([first], "the connection to etcd was lost".into()),
     };
     let (mut sender, mut answers) = match opened {
@@ -163,7 +161,7 @@ async fn stream(
                 }
             },
             () = link.lost() => break "the connection to etcd was lost".into(),
-            () = silence(silent_from) => {
+            () = silence(silent_from, connection.silence_max()) => {
                 connection.lose(link, "keep-alives are not answered");
                 break "etcd did not answer a keep-alive".into();
             }
@@ -206,9 +204,9 @@ fn fail(asks: impl IntoIterator<Item = Ask>, why: Arc<str>) -> Arc<str> {
     why
 }
 
-async fn silence(from: Option<Instant>) {
+async fn silence(from: Option<Instant>, silence_max: Duration) {
     match from {
-        Some(from) => sleep_until(from + SILENCE_MAX).await,
+        Some(from) => sleep_until(from + silence_max).await,
         None => std::future::pending().await,
     }
 }
