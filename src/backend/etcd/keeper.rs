@@ -29,8 +29,6 @@ const WAITING_MAX: usize = 200_000;
 const STREAMS: usize = 8;
 /// Keep-alives of a stream that are sent and not answered.
 const IN_FLIGHT_MAX: usize = 32;
-/// How long a stream may be silent while answers are due.
-const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// How long to try for a connection before the reason is noted.
 const LINK_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -248,7 +246,7 @@ impl Stream {
     async fn serve(&self, connection: &Connection, link: &Link, first: Ask) -> Ended {
         let mut leases = link.client().lease_client();
         let opened = tokio::select! {
-            opened = timeout(SILENCE_MAX, leases.keep_alive(first.id)) => opened,
+            opened = timeout(connection.silence_max(), leases.keep_alive(first.id)) => opened,
             () = link.lost() => Ok(Err(lost())),
         };
         let (sender, mut answers) = match opened {
@@ -290,7 +288,7 @@ impl Stream {
                     Err(error) => break sent.fail(connection, link, &Failure::from(error)),
                 },
                 () = link.lost() => break Ended::Failed("the connection to etcd was lost".into()),
-                () = sent.silence() => {
+                () = sent.silence(connection.silence_max()) => {
                     connection.lose(link, "keep-alives are not answered");
                     break Ended::Failed("etcd did not answer a keep-alive".into());
                 }
@@ -359,11 +357,11 @@ impl<'a> Sent<'a> {
     }
 
     /// Ends when the stream has been silent for too long.
-    async fn silence(&self) {
+    async fn silence(&self, silence_max: Duration) {
         if self.due.is_empty() {
             std::future::pending::<()>().await;
         }
-        sleep_until(self.progress + SILENCE_MAX).await;
+        sleep_until(self.progress + silence_max).await;
     }
 
     /// The stream has failed. A loss of the connection is told at once, mostly before
