@@ -71,19 +71,25 @@ impl RedisServer {
             prepare(&self.folder, self.started, &self.clock, self.persists)?;
         self.started += 1;
         let master = self.address;
-        let mut of_master = self.connect().await?;
+        let of_master = self.connect().await?;
         let former = std::mem::replace(&mut self.process, process);
         (self.address, self.data, self.former) = (address, data, Some(former));
         self.start_somewhere().await?;
-        let mut of_replica = self.connect().await?;
+        let of_replica = self.connect().await?;
         let follow = ["127.0.0.1".to_owned(), master.port().to_string()];
-        let () = cmd("REPLICAOF").arg(&follow).query_async(&mut of_replica).await?;
+        let () = cmd("REPLICAOF").arg(&follow).query_async(&mut of_replica.clone()).await?;
         eventually(READY_WITHIN, "the replica follows", async || {
             is_so(&mut of_replica.clone(), "master_link_status:up").await
         })
         .await?;
-        let to = ["TO", "127.0.0.1", &self.address.port().to_string(), "TIMEOUT", "5000"];
-        let () = cmd("FAILOVER").arg(&to).query_async(&mut of_master).await?;
+        // Its link may be up before the master counts it as online.
+        eventually(READY_WITHIN, "the master hands over", async || {
+            let port = self.address.port().to_string();
+            let to = ["TO", "127.0.0.1", &port, "TIMEOUT", "5000"];
+            let mut of_master = of_master.clone();
+            Ok(cmd("FAILOVER").arg(&to).query_async::<()>(&mut of_master).await?)
+        })
+        .await?;
         eventually(READY_WITHIN, "the replica has taken over", async || {
             is_so(&mut of_master.clone(), "role:slave").await?;
             is_so(&mut of_replica.clone(), "role:master").await
