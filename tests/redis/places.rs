@@ -138,3 +138,30 @@ async fn renewals_go_before_waiters_that_leave() {
     assert!(before < WAITERS / 2, "{before} scripts ran before the renewal was answered");
     until("all have left", || waiting(&mut connection, "r") == 0).await;
 }
+
+#[tokio::test]
+async fn waiters_outlive_a_server_that_stands_still() {
+    let server = RedisServer::start_with(&["--enable-debug-command", "local"]);
+    let stores = [open(&server).await, open(&server).await];
+    let mut connection = server.connect();
+    let held = take(&stores[0], "r", MINUTE).await;
+    let waiters: Vec<_> = (0..4)
+        .map(|n| {
+            let store = stores[n % 2].clone();
+            tokio::spawn(async move {
+                let granted = store.lock(request("r", MINUTE)).await?;
+                granted.receipt.accept();
+                store.unlock(unlock(&granted, "r")).await
+            })
+        })
+        .collect();
+    until("queued", || waiting(&mut connection, "r") == 4).await;
+    // Longer than a hand-over lasts, with one in the middle of it.
+    let still =
+        std::thread::spawn(move || ask::<()>(&mut connection, &["DEBUG", "SLEEP", "3"]));
+    stores[0].unlock(unlock(&held, "r")).await.unwrap();
+    for waiter in waiters {
+        soon(waiter).await.unwrap().unwrap();
+    }
+    still.join().unwrap();
+}
