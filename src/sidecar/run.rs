@@ -90,7 +90,8 @@ impl Sidecar {
         let app_id: Arc<str> = options.app_id.into();
         let services = Services {
             alpha1: Alpha1::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
-            locks: Locks::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
+            locks: Locks::new(stores.clone(), engine.clone(), Arc::clone(&app_id))
+                .with_max_hold_default(options.max_hold_default),
             metadata: Metadata { app_id, stores: stores.clone() },
             token: options.token,
             intake: Intake::new(),

@@ -202,3 +202,12 @@ async fn stores_follow_their_yaml() {
     fs::remove_file(yaml.path().join("locks.yaml")).unwrap();
     until(&sidecar, |answer| answer.error() == (400, "ERR_STORES_NOT_CONFIGURED".into())).await;
 }
+
+#[tokio::test]
+async fn the_default_max_hold_of_the_command_line_ends_a_lock() {
+    let yaml = yaml_of_memory();
+    let sidecar = Binary::start(yaml.path(), &["--max-hold-default", "300ms"]).await;
+    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 200);
+    until(&sidecar, |answer| answer.status == 200).await;
+    assert!(sidecar.log().contains("cause=max_hold"), "{}", sidecar.log());
+}

@@ -9,10 +9,16 @@ use crate::{
     lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, ResourceId},
     sidecar::{
         error::ApiError,
-        held::{Engine, HeldKey, Holding},
+        held::{Engine, HeldKey, Holding, MaxHold},
         stores::{NamedStore, Stores},
     },
 };
+
+/// The answer to a Lock without a stream comes a quarter of the time before its
+/// caller's deadline, but at least and at most so long before: one that arrives
+/// as the caller gives up is read by nobody.
+const ANSWER_MARGIN_MIN: Duration = Duration::from_millis(10);
+const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 
 /// The alpha2 API over the sidecar's stores.
 #[derive(Clone, Debug)]
@@ -20,6 +26,7 @@ pub struct Locks {
     stores: Stores,
     engine: Engine,
     app_id: Arc<str>,
+    max_hold_default: Option<Duration>,
 }
 
 /// Asks for a lock. Strings are the caller's, empty where absent.
@@ -61,7 +68,14 @@ impl Locks {
     /// others are shown as the holder.
     #[must_use]
     pub fn new(stores: Stores, engine: Engine, app_id: Arc<str>) -> Self {
-        Self { stores, engine, app_id }
+        Self { stores, engine, app_id, max_hold_default: None }
+    }
+
+    /// The same, that renews a lock without a stream and without a `max_hold`
+    /// for at most so long; `None` means without limit.
+    #[must_use]
+    pub fn with_max_hold_default(self, max_hold_default: Option<Duration>) -> Self {
+        Self { max_hold_default, ..self }
     }
 
     /// What renews and tells.
@@ -70,11 +84,43 @@ impl Locks {
         &self.engine
     }
 
+    /// Acquires a lock whose life is no stream's. Answers so early that the
+    /// answer arrives before the call's deadline. Otherwise like
+    /// [`Locks::acquire`].
+    pub async fn lock(&self, call: LockCall) -> Result<Acquired, ApiError> {
+        let max_hold = match (call.max_hold, self.max_hold_default) {
+            (None, Some(limit)) if !call.no_renewal => MaxHold::Default(limit),
+            (asked, _) => asked_for(asked),
+        };
+        let Some(answer_by) = answer_by(&call) else {
+            return self.acquire_within(call, max_hold).await;
+        };
+        let call = LockCall { deadline: Some(answer_by), ..call };
+        match timeout_at(answer_by, self.acquire_within(call, max_hold)).await {
+            Ok(answer) if answer.is_err() || Instant::now() <= answer_by => answer,
+            // Dropping the grant, or the attempt, releases it.
+            _ => Err(LockError::OutcomeUnknown(
+                "the lock was not acquired in time for the answer to arrive before the deadline"
+                    .into(),
+            )
+            .into()),
+        }
+    }
+
     /// Acquires a lock, waiting for it unless `immediate`. May be dropped at
     /// any await, and so may what it returns: the grant is then released.
     pub async fn acquire(&self, call: LockCall) -> Result<Acquired, ApiError> {
+        let max_hold = asked_for(call.max_hold);
+        self.acquire_within(call, max_hold).await
+    }
+
+    async fn acquire_within(
+        &self,
+        call: LockCall,
+        max_hold: MaxHold,
+    ) -> Result<Acquired, ApiError> {
         loop {
-            if let Some(acquired) = self.acquire_once(call.clone()).await? {
+            if let Some(acquired) = self.acquire_once(call.clone(), max_hold).await? {
                 return Ok(acquired);
             }
         }
@@ -82,7 +128,11 @@ impl Locks {
 
     /// `None` if a replay found what an earlier request was giving back, which
     /// has now happened.
-    async fn acquire_once(&self, call: LockCall) -> Result<Option<Acquired>, ApiError> {
+    async fn acquire_once(
+        &self,
+        call: LockCall,
+        max_hold: MaxHold,
+    ) -> Result<Option<Acquired>, ApiError> {
         let (store, key) = self.locate(&call.store_name, &call.resource_id)?;
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
@@ -125,7 +175,7 @@ impl Locks {
             ttl: granted.ttl,
             since: granted.since,
             renewed: !call.no_renewal,
-            max_hold: call.max_hold,
+            max_hold,
             place,
         };
         Ok(Some(Acquired { granted, engine: self.engine.clone(), holding }))
@@ -186,6 +236,19 @@ impl Locks {
     }
 }
 
+fn asked_for(max_hold: Option<Duration>) -> MaxHold {
+    max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked)
+}
+
+/// When a call must have been answered for its caller to read the answer;
+/// `None` if it has no deadline, or not even the smallest margin before it.
+fn answer_by(call: &LockCall) -> Option<Instant> {
+    let deadline = call.deadline?;
+    let whole = deadline.saturating_duration_since(call.arrived);
+    let margin = (whole / 4).clamp(ANSWER_MARGIN_MIN, ANSWER_MARGIN_MAX);
+    (margin < whole).then(|| deadline - margin)
+}
+
 impl Acquired {
     /// Hands the grant to an answer: held from when the transport takes it, and
     /// released if the answer is not written (`writes`), a try's too, because a
@@ -209,7 +272,7 @@ impl Acquired {
     }
 
     /// Holds the grant now, for a stream that releases it when it ends.
-    pub(super) fn hold_for_stream(
+    pub(in crate::sidecar) fn hold_for_stream(
         self,
     ) -> (
         Option<crate::sidecar::held::HeldGuard>,

@@ -45,12 +45,62 @@ pub(super) enum Due {
     Lose(Cause),
 }
 
+/// For how long a lock is held at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxHold {
+    /// Without limit: something else ends it.
+    Unlimited,
+    /// The sidecar's own limit, because nothing else would end the lock of an
+    /// app that is gone.
+    Default(Duration),
+    /// The limit that the app asked for.
+    Asked(Duration),
+}
+
+/// When a lock is released; see [`MaxHold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReleaseAt {
+    Never,
+    Default(Instant),
+    Asked(Instant),
+}
+
+impl ReleaseAt {
+    fn new(since: Instant, max_hold: MaxHold) -> Self {
+        // A moment beyond what the clock can count never comes.
+        let at = |after| since.checked_add(after);
+        match max_hold {
+            MaxHold::Unlimited => Self::Never,
+            MaxHold::Default(after) => at(after).map_or(Self::Never, Self::Default),
+            MaxHold::Asked(after) => at(after).map_or(Self::Never, Self::Asked),
+        }
+    }
+
+    fn instant(self) -> Option<Instant> {
+        match self {
+            Self::Never => None,
+            Self::Default(at) | Self::Asked(at) => Some(at),
+        }
+    }
+
+    /// The limit of a lock that a replay found: it does not start again.
+    fn after_replay(self, replay: Self) -> Self {
+        match (self, replay) {
+            (Self::Asked(first), Self::Asked(again)) => Self::Asked(first.min(again)),
+            (asked @ Self::Asked(_), _) | (_, asked @ Self::Asked(_)) => asked,
+            (Self::Default(first), Self::Default(again)) => Self::Default(first.min(again)),
+            // A stream, or an app that renews by itself, ends the lock now.
+            (_, replay) => replay,
+        }
+    }
+}
+
 /// The state of one held lock as far as time is concerned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clockwork {
     ttl: Duration,
     safe_deadline: Instant,
-    release_at: Option<Instant>,
+    release_at: ReleaseAt,
     renewal: Renewal,
     failures: u8,
 }
@@ -61,13 +111,13 @@ impl Clockwork {
         since: Instant,
         ttl: Duration,
         renewed: bool,
-        max_hold: Option<Duration>,
+        max_hold: MaxHold,
         jitter: f64,
     ) -> Self {
         let mut clockwork = Self {
             ttl,
             safe_deadline: safe_deadline(since, ttl),
-            release_at: max_hold.and_then(|max_hold| since.checked_add(max_hold)),
+            release_at: ReleaseAt::new(since, max_hold),
             renewal: Renewal::Off,
             failures: 0,
         };
@@ -89,7 +139,8 @@ impl Clockwork {
 
     /// When something comes due.
     pub(super) fn next(&self) -> Instant {
-        let next = self.release_at.map_or(self.safe_deadline, |at| at.min(self.safe_deadline));
+        let release_at = self.release_at.instant();
+        let next = release_at.map_or(self.safe_deadline, |at| at.min(self.safe_deadline));
         match self.renewal {
             Renewal::At(at) => at.min(next),
             Renewal::Off | Renewal::Busy | Renewal::Parked => next,
@@ -101,7 +152,7 @@ impl Clockwork {
         if now >= self.safe_deadline {
             return Some(Due::Lose(self.cause()));
         }
-        if self.release_at.is_some_and(|at| now >= at) {
+        if self.release_at.instant().is_some_and(|at| now >= at) {
             return Some(Due::Release);
         }
         matches!(self.renewal, Renewal::At(at) if now >= at).then_some(Due::Renew)
@@ -130,7 +181,7 @@ impl Clockwork {
     /// Ends renewal: from here the grant only runs out.
     pub(super) fn stop(&mut self) {
         self.renewal = Renewal::Off;
-        self.release_at = None;
+        self.release_at = ReleaseAt::Never;
     }
 
     /// A renewal succeeded. `keep_on` says whether the next is ours to do.
@@ -149,6 +200,13 @@ impl Clockwork {
             self.ttl = asked;
             self.safe_deadline = self.safe_deadline.min(safe_deadline(sent, asked));
         }
+    }
+
+    /// A replay found the grant, whose TTL counts from its sending: `replay` is
+    /// what its answer would be on its own.
+    pub(super) fn replayed(&mut self, replay: Self) {
+        let release_at = self.release_at.after_replay(replay.release_at);
+        *self = Self { release_at, ..replay };
     }
 
     /// A renewal failed, or nobody knows: tried again until the safe deadline.
@@ -189,14 +247,14 @@ mod tests {
     const TTL: Duration = Duration::from_secs(30);
 
     fn renewed(since: Instant) -> Clockwork {
-        Clockwork::new(since, TTL, true, None, 0.0)
+        Clockwork::new(since, TTL, true, MaxHold::Unlimited, 0.0)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_renewal_is_due_at_about_a_third_of_the_ttl() {
         let now = Instant::now();
         for (jitter, expected_ms) in [(0.0, 10_000), (1.0, 8_000)] {
-            let clockwork = Clockwork::new(now, TTL, true, None, jitter);
+            let clockwork = Clockwork::new(now, TTL, true, MaxHold::Unlimited, jitter);
             assert_eq!(clockwork.next() - now, Duration::from_millis(expected_ms));
         }
         let clockwork = renewed(now);
@@ -252,15 +310,39 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_app_decides_how_long_it_is_held() {
         let now = Instant::now();
-        let clockwork = Clockwork::new(now, TTL, true, Some(TTL / 6), 0.0);
+        let clockwork = Clockwork::new(now, TTL, true, MaxHold::Asked(TTL / 6), 0.0);
         assert_eq!(clockwork.due(now + TTL / 6), Some(Due::Release));
         assert_eq!(clockwork.due(now + TTL), Some(Due::Lose(Cause::Unreachable)));
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_replay_never_moves_a_limit_to_later() {
+        use MaxHold::{Asked, Default, Unlimited};
+        let since = Instant::now();
+        let again = since + TTL;
+        let hour = Duration::from_secs(3600);
+        for (first, replay, released_at) in [
+            (Default(hour), Default(hour), Some(since + hour)),
+            (Asked(hour), Asked(hour), Some(since + hour)),
+            (Asked(hour), Default(TTL), Some(since + hour)),
+            (Asked(hour), Unlimited, Some(since + hour)),
+            (Asked(hour), Asked(TTL), Some(again + TTL)),
+            // Nothing limited it before, or something else ends it now.
+            (Unlimited, Default(hour), Some(again + hour)),
+            (Default(hour), Asked(TTL), Some(again + TTL)),
+            (Default(hour), Unlimited, None),
+        ] {
+            let mut clockwork = Clockwork::new(since, TTL, true, first, 0.0);
+            clockwork.replayed(Clockwork::new(again, TTL, true, replay, 0.0));
+            let told = clockwork.release_at.instant();
+            assert_eq!(told, released_at, "{first:?} {replay:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn without_renewal_it_expires() {
         let now = Instant::now();
-        let clockwork = Clockwork::new(now, TTL, false, None, 0.0);
+        let clockwork = Clockwork::new(now, TTL, false, MaxHold::Unlimited, 0.0);
         assert_eq!(clockwork.next(), safe_deadline(now, TTL));
         assert_eq!(clockwork.due(clockwork.next()), Some(Due::Lose(Cause::Expired)));
     }
@@ -281,7 +363,7 @@ mod tests {
     async fn the_shortest_ttl_leaves_time_for_two_attempts() {
         let now = Instant::now();
         let ttl = Duration::from_millis(100);
-        let mut clockwork = Clockwork::new(now, ttl, true, None, 0.0);
+        let mut clockwork = Clockwork::new(now, ttl, true, MaxHold::Unlimited, 0.0);
         let first_until = clockwork.attempt_until(clockwork.next());
         clockwork.begin();
         clockwork.failed(first_until, true, 0.5);

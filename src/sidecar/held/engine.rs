@@ -173,7 +173,7 @@ impl Engine {
                 held.stream = record.stream.take();
                 held.received &= held.stream.is_none();
                 held.found &= held.stream.is_none();
-                held.clockwork = record.clockwork;
+                held.clockwork.replayed(record.clockwork);
                 held.renewed = record.renewed;
                 held.give_up();
                 let epoch = held.epoch;

@@ -22,6 +22,7 @@ mod tests;
 use std::sync::Arc;
 
 pub use cause::Cause;
+pub use clockwork::MaxHold;
 pub use engine::{Engine, EngineOptions};
 pub use record::{Ended, HeldGuard, Holding, LostLock};
 

@@ -12,7 +12,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Cause, Engine, HeldKey, clockwork::Clockwork, release::join};
+use super::{Cause, Engine, HeldKey, MaxHold, clockwork::Clockwork, release::join};
 use crate::{
     lock::{FencingToken, LockId, ResourceId},
     sidecar::stores::NamedStore,
@@ -38,7 +38,7 @@ pub struct Holding {
     /// Whether it is renewed here.
     pub renewed: bool,
     /// After how long it is released whatever the app does.
-    pub max_hold: Option<Duration>,
+    pub max_hold: MaxHold,
     /// Its place among the held locks.
     pub place: OwnedSemaphorePermit,
 }

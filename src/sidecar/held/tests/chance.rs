@@ -155,7 +155,7 @@ impl App {
             ttl: granted.ttl,
             since: granted.since,
             renewed,
-            max_hold,
+            max_hold: max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked),
             place: self.engine.place().unwrap(),
         };
         let key =

@@ -64,7 +64,7 @@ async fn a_force_through_this_process_is_told_at_once() {
 async fn a_lock_held_for_as_long_as_allowed_is_released_and_told() {
     let mut setup = setup();
     let granted = setup.acquire("r", TTL).await;
-    let max_hold = Some(TTL * 3);
+    let max_hold = MaxHold::Asked(TTL * 3);
     setup.keep(Holding { max_hold, ..setup.holding("r", &granted) });
     let lost = setup.notices.recv().await.unwrap();
     assert_eq!(lost.cause, Cause::MaxHold);

@@ -5,6 +5,7 @@ mod loss;
 mod renewal;
 mod replay;
 mod scripted;
+mod unary;
 mod unlock;
 
 use std::{sync::Arc, time::Duration};
@@ -14,7 +15,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{Ended, Engine, EngineOptions, HeldGuard, HeldKey, Holding, LostLock};
+use super::{Ended, Engine, EngineOptions, HeldGuard, HeldKey, Holding, LostLock, MaxHold};
 use crate::{
     lock::{AcquireRequest, Granted, LockError, ResourceId, Store},
     sidecar::{prefix::KeyPrefix, stores::NamedStore},
@@ -67,7 +68,7 @@ impl Setup {
             ttl: granted.ttl,
             since: granted.since,
             renewed: true,
-            max_hold: None,
+            max_hold: MaxHold::Unlimited,
             place: self.engine.place().unwrap(),
         }
     }

@@ -1,4 +1,4 @@
-//! Memory behind a script of faults in renewals and unlocks.
+//! Memory behind a script of faults in tries, renewals and unlocks.
 
 use std::{
     collections::VecDeque,
@@ -37,6 +37,7 @@ pub(super) enum Fault {
 
 #[derive(Default)]
 pub(super) struct Script {
+    next_tries: Mutex<VecDeque<Fault>>,
     next_renewals: Mutex<VecDeque<Fault>>,
     every_renewal: Mutex<Option<Fault>>,
     next_unlocks: Mutex<VecDeque<Fault>>,
@@ -48,6 +49,10 @@ pub(super) struct Script {
 }
 
 impl Script {
+    pub(super) fn on_try(&self, fault: Fault) {
+        self.next_tries.lock().unwrap().push_back(fault);
+    }
+
     pub(super) fn on_renewal(&self, fault: Fault) {
         self.next_renewals.lock().unwrap().push_back(fault);
     }
@@ -116,7 +121,8 @@ impl Backend for Scripted {
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
-        self.memory.try_lock(attempt, until).await
+        let fault = self.script.next_tries.lock().unwrap().pop_front();
+        faulted(fault, self.memory.try_lock(attempt, until)).await
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
