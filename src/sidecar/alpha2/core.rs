@@ -6,7 +6,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     edge::{delivery::Delivery, writes::Writes},
-    lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, ResourceId},
+    lock::{
+        AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId, Ttl,
+    },
     sidecar::{
         error::ApiError,
         held::{Engine, HeldKey, Holding, MaxHold},
@@ -141,17 +143,27 @@ impl Locks {
             resource_id: key.resource.as_str().to_owned(),
             ttl: call.ttl,
             lock_id: String::new(),
-            request_id: call.request_id,
+            request_id: call.request_id.clone(),
             mode: call.mode,
             holder: self.app_id.to_string(),
             arrived: call.arrived,
             deadline: call.deadline,
         };
+        let wish = call.ttl.unwrap_or(store.store().settings().ttl_default);
+        let asked = Ttl::new(wish, store.store().settings().ttl_max)?.duration();
+        let request_id = RequestId::new(&call.request_id)?;
+        let resent =
+            request_id.as_ref().and_then(|id| self.engine.sends_again(&key, id, asked));
         let granted = if call.immediate {
-            store.store().try_lock(request).await?
+            store.store().try_lock(request).await
         } else {
-            store.store().lock(request).await?
+            store.store().lock(request).await
         };
+        let granted = granted.inspect_err(|error| {
+            if let Some(resent) = &resent {
+                self.engine.not_sent_again(resent, error);
+            }
+        })?;
         if let Some(released) = self.engine.release_of(&key, &granted.lock_id) {
             drop(granted);
             let until = Instant::now() + store.store().settings().operation_timeout;
@@ -172,7 +184,9 @@ impl Locks {
             resource: key.resource,
             lock_id: granted.lock_id.clone(),
             token: granted.token,
+            request_id,
             ttl: granted.ttl,
+            asked,
             since: granted.since,
             renewed: !call.no_renewal,
             max_hold,

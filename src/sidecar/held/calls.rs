@@ -6,13 +6,21 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Cause, Ended, Engine, HeldKey,
+    driver::{Sending, changed_nothing},
     record::{Record, RecordId},
     release::join,
 };
 use crate::{
-    lock::{LockError, LockId, RenewRequest, Renewed, UnlockRequest},
+    lock::{LockError, LockId, RenewRequest, Renewed, RequestId, UnlockRequest},
     sidecar::{error::HeldError, stores::NamedStore},
 };
+
+/// A repeated request that may find a grant which is held here.
+#[derive(Debug)]
+pub struct Resent {
+    id: RecordId,
+    sending: Sending,
+}
 
 impl Engine {
     /// Ends a grant, after the renewal of it that is under way has ended
@@ -141,24 +149,41 @@ impl Engine {
         let engine = self.clone();
         record.renewal = Some(self.0.runtime.spawn(async move {
             join(before).await;
-            let sent = Instant::now();
             let asked = ttl.unwrap_or(store.store().settings().ttl_default);
+            let Some(sending) = engine.sends(id, asked) else { return };
             let result = store.store().renew(request).await;
-            if matches!(result, Err(LockError::OutcomeUnknown(_) | LockError::Internal)) {
-                engine.may_be_renewed(id, run, sent, asked);
-            }
-            engine.renewed(id, run, &result);
+            engine.renewed(id, run, &sending, &result);
             let _ = answer.send(result);
         }));
         self.reschedule(&mut table, id);
     }
 
-    /// Nobody knows whether the app's renewal happened, which may have cut the
-    /// grant short.
-    fn may_be_renewed(&self, id: RecordId, run: u32, sent: Instant, asked: Duration) {
+    /// A request with this `request_id` is sent now. If it finds the grant that
+    /// is held here, that may end as early as the request asks.
+    pub fn sends_again(
+        &self,
+        key: &HeldKey,
+        request_id: &RequestId,
+        asked: Duration,
+    ) -> Option<Resent> {
+        let id = {
+            let mut table = self.table();
+            let id = table.current(key)?;
+            table.get_mut(id).filter(|held| held.request_id.as_ref() == Some(request_id))?;
+            id
+        };
+        Some(Resent { id, sending: self.sends(id, asked)? })
+    }
+
+    /// That request failed.
+    pub fn not_sent_again(&self, resent: &Resent, error: &LockError) {
+        if !changed_nothing(error) {
+            return;
+        }
         let mut table = self.table();
-        if let Some(record) = table.get_mut(id).filter(|record| record.run == run) {
-            record.clockwork.may_be_renewed(sent, asked);
+        if let Some(held) = table.get_mut(resent.id) {
+            held.clockwork.did_not_happen(resent.sending.at, resent.sending.before);
+            self.reschedule(&mut table, resent.id);
         }
     }
 

@@ -175,6 +175,7 @@ impl Engine {
                 held.found &= held.stream.is_none();
                 held.clockwork.replayed(record.clockwork);
                 held.renewed = record.renewed;
+                held.request_id = record.request_id.or(held.request_id.take());
                 held.give_up();
                 let epoch = held.epoch;
                 table.dequeue(id);

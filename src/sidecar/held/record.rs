@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{Cause, Engine, HeldKey, MaxHold, clockwork::Clockwork, release::join};
 use crate::{
-    lock::{FencingToken, LockId, ResourceId},
+    lock::{FencingToken, LockId, RequestId, ResourceId},
     sidecar::stores::NamedStore,
 };
 
@@ -31,8 +31,12 @@ pub struct Holding {
     pub lock_id: LockId,
     /// Its token, if the store has them.
     pub token: Option<FencingToken>,
+    /// The caller's secret for retries: a request that has it may find the grant.
+    pub request_id: Option<RequestId>,
     /// The TTL granted.
     pub ttl: Duration,
+    /// The TTL that was asked for, and that renewals ask for.
+    pub asked: Duration,
     /// When the operation was sent from which the TTL counts.
     pub since: Instant,
     /// Whether it is renewed here.
@@ -92,6 +96,7 @@ pub(super) struct Record {
     pub(super) prefix_bytes: u32,
     pub(super) lock_id: LockId,
     pub(super) token: Option<FencingToken>,
+    pub(super) request_id: Option<RequestId>,
     pub(super) clockwork: Clockwork,
     /// Whether renewals are ours to do.
     pub(super) renewed: bool,
@@ -129,6 +134,7 @@ impl Record {
         let clockwork = Clockwork::new(
             holding.since,
             holding.ttl,
+            holding.asked,
             holding.renewed,
             holding.max_hold,
             fastrand::f64(),
@@ -139,6 +145,7 @@ impl Record {
             prefix_bytes: u32::try_from(holding.prefix_bytes).unwrap_or(0),
             lock_id: holding.lock_id,
             token: holding.token,
+            request_id: holding.request_id,
             clockwork,
             renewed: holding.renewed,
             renewal: None,

@@ -3,6 +3,8 @@
 use super::{scripted::Fault, *};
 use crate::{lock::safe_deadline, sidecar::held::Cause};
 
+const SHORT: Duration = Duration::from_secs(1);
+
 /// Trap 16: told no later than the safe deadline, whatever the failure.
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_is_cut_off_is_told_at_its_safe_deadline() {
@@ -164,7 +166,6 @@ async fn a_force_whose_caller_went_away_is_told_at_once() {
 /// The grant may end as early as the renewal asked for.
 #[tokio::test(start_paused = true)]
 async fn a_shorter_ttl_that_may_have_been_granted_is_believed_in_no_longer() {
-    const SHORT: Duration = Duration::from_secs(2);
     let mut setup = setup();
     let granted = setup.acquire("r", TTL).await;
     setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
@@ -192,4 +193,59 @@ async fn a_lock_whose_shorter_ttl_is_unknown_is_renewed_in_time() {
     sleep(TTL).await;
     assert!(setup.notices.try_recv().is_err());
     assert!(!setup.is_free("r").await);
+}
+
+/// Trap 50: the belief was shortened when the renewal was answered, not when it
+/// was sent.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_to_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
+    for renewed in [false, true] {
+        let mut setup = setup();
+        let granted = setup.acquire("r", TTL).await;
+        setup.keep(Holding { renewed, ..setup.holding("r", &granted) });
+        setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_secs(4)));
+        let sent = Instant::now();
+        let (key, id) = (setup.key("r"), granted.lock_id.clone());
+        let (engine, store) = (setup.engine.clone(), Arc::clone(&setup.store));
+        tokio::spawn(async move { engine.renew(&store, key, id, Some(SHORT)).await });
+        setup.notices.recv().await.unwrap();
+        assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
+        assert!(!setup.is_free("r").await, "told before the backend expires it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_another_superseded_has_shortened_the_belief() {
+    let mut setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
+    setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_secs(4)));
+    setup.script.on_renewal(Fault::Unreachable);
+    let sent = Instant::now();
+    let (engine, store) = (setup.engine.clone(), Arc::clone(&setup.store));
+    let (key, id) = (setup.key("r"), granted.lock_id.clone());
+    let first = tokio::spawn(async move { engine.renew(&store, key, id, Some(SHORT)).await });
+    settle().await;
+    let (key, id) = (setup.key("r"), granted.lock_id.clone());
+    assert!(setup.engine.renew(&setup.store, key, id, Some(TTL)).await.is_err());
+    assert!(first.await.unwrap().is_err());
+    setup.notices.recv().await.unwrap();
+    assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
+    assert!(!setup.is_free("r").await, "told before the backend expires it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_ttl_that_was_not_granted_leaves_the_belief_as_it_was() {
+    let mut setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
+    setup.script.on_renewal(Fault::Unreachable);
+    let (key, id) = (setup.key("r"), granted.lock_id.clone());
+    let refused = setup.engine.renew(&setup.store, key, id, Some(SHORT)).await;
+    assert!(matches!(
+        refused,
+        Err(crate::sidecar::HeldError::Lock(LockError::StoreUnavailable(_)))
+    ));
+    setup.notices.recv().await.unwrap();
+    assert_eq!(Instant::now(), safe_deadline(granted.since, TTL));
 }

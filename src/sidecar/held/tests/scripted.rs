@@ -16,7 +16,7 @@ use crate::{
     backend::{Context, memory::Memory},
     lock::{
         Attempt, Backend, BackendError, Clock, Feature, Grant, Release, Renewal, Renewed,
-        Settings,
+        Settings, Ttl,
     },
 };
 
@@ -37,6 +37,8 @@ pub(super) enum Fault {
 
 #[derive(Default)]
 pub(super) struct Script {
+    /// The TTLs granted are multiples of this, rounded up.
+    rounds_to: Mutex<Option<Duration>>,
     next_tries: Mutex<VecDeque<Fault>>,
     next_renewals: Mutex<VecDeque<Fault>>,
     every_renewal: Mutex<Option<Fault>>,
@@ -49,6 +51,18 @@ pub(super) struct Script {
 }
 
 impl Script {
+    pub(super) fn round_ttls_up_to(&self, whole: Duration) {
+        *self.rounds_to.lock().unwrap() = Some(whole);
+    }
+
+    fn rounded(&self, ttl: Ttl) -> Ttl {
+        let whole = self.rounds_to.lock().unwrap();
+        whole.map_or(ttl, |whole| {
+            let times = ttl.as_ms().div_ceil(u64::try_from(whole.as_millis()).unwrap());
+            Ttl::new(whole * u32::try_from(times).unwrap(), Duration::MAX).unwrap()
+        })
+    }
+
     pub(super) fn on_try(&self, fault: Fault) {
         self.next_tries.lock().unwrap().push_back(fault);
     }
@@ -122,7 +136,8 @@ impl Backend for Scripted {
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
         let fault = self.script.next_tries.lock().unwrap().pop_front();
-        faulted(fault, self.memory.try_lock(attempt, until)).await
+        let attempt = Attempt { ttl: self.script.rounded(attempt.ttl), ..attempt.clone() };
+        faulted(fault, self.memory.try_lock(&attempt, until)).await
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
@@ -137,7 +152,8 @@ impl Backend for Scripted {
         script.in_flight_max.fetch_max(in_flight, Ordering::SeqCst);
         let next = script.next_renewals.lock().unwrap().pop_front();
         let fault = next.or(*script.every_renewal.lock().unwrap());
-        faulted(fault, self.memory.renew(renewal, until)).await
+        let renewal = Renewal { ttl: script.rounded(renewal.ttl), ..renewal.clone() };
+        faulted(fault, self.memory.renew(&renewal, until)).await
     }
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {

@@ -24,8 +24,13 @@ struct Api {
 }
 
 fn api(setup: &Setup) -> Api {
+    api_with(setup, |_| {})
+}
+
+fn api_with(setup: &Setup, adjust: impl FnOnce(&mut crate::lock::Settings)) -> Api {
     let stores = Stores::default();
-    let (backend, script, settings) = Scripted::new();
+    let (backend, script, mut settings) = Scripted::new();
+    adjust(&mut settings);
     let store = Store::new(Arc::new(backend), settings);
     stores.insert(NamedStore::new("s", "lock.x", "v1", KeyPrefix::None, store));
     let store = stores.get("s").unwrap();
@@ -66,7 +71,16 @@ impl Api {
     }
 
     async fn is_free(&self) -> bool {
-        self.store.store().try_lock(AcquireRequest::new("lock||r")).await.is_ok()
+        self.is_free_for(TTL).await
+    }
+
+    async fn is_free_for(&self, ttl: Duration) -> bool {
+        let request = AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new("lock||r") };
+        match self.store.store().try_lock(request).await {
+            Ok(_) => true,
+            Err(LockError::Locked { .. }) => false,
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
@@ -166,4 +180,21 @@ async fn the_apps_max_hold_comes_before_the_default() {
     let granted = api.lock(LockCall { max_hold: Some(HOUR * 2), ..call() }).await;
     assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::MaxHold);
     assert_eq!(granted.since.elapsed(), HOUR * 2);
+}
+
+/// The granted TTL may lie above `maxTTL` by its rounding; a renewal that asked
+/// for that was refused, and the lock was lost as unreachable.
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_granted_ttl_is_rounded_up_past_the_maximum_is_renewed() {
+    for asked_ms in [1_000, 2_500] {
+        let ttl = Duration::from_millis(asked_ms);
+        let mut setup = setup();
+        let api = api_with(&setup, |settings| settings.ttl_max = ttl);
+        api.script.round_ttls_up_to(Duration::from_secs(2));
+        let granted = api.lock(LockCall { ttl: Some(ttl), ..call() }).await;
+        assert!(granted.ttl > ttl);
+        sleep(TTL).await;
+        assert!(setup.notices.try_recv().is_err());
+        assert!(!api.is_free_for(ttl).await);
+    }
 }
