@@ -143,7 +143,7 @@ impl Sidecar {
         {
             warn!("locks whose stream ended are left to their TTL");
         }
-        let stores = self.stores.all();
+        let stores = self.stores.all_and_earlier();
         let retired = join_all(stores.iter().map(|store| store.retire()));
         if timeout_at(deadline.max(Instant::now() + CLOSE_MIN), retired).await.is_err() {
             warn!("a store did not close in time");

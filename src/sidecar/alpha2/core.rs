@@ -11,8 +11,8 @@ use crate::{
     },
     sidecar::{
         error::ApiError,
-        held::{Engine, HeldKey, Holding, MaxHold},
-        stores::{NamedStore, Stores},
+        held::{Engine, HeldKey, Holding, MaxHold, Target},
+        stores::Stores,
     },
 };
 
@@ -135,12 +135,13 @@ impl Locks {
         call: LockCall,
         max_hold: MaxHold,
     ) -> Result<Option<Acquired>, ApiError> {
-        let (store, key) = self.locate(&call.store_name, &call.resource_id)?;
+        let (key, target) = self.locate(&call.store_name, &call.resource_id)?;
+        let Target { store, resource } = target?;
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
         }
         let request = AcquireRequest {
-            resource_id: key.resource.as_str().to_owned(),
+            resource_id: resource.as_str().to_owned(),
             ttl: call.ttl,
             lock_id: String::new(),
             request_id: call.request_id.clone(),
@@ -149,6 +150,9 @@ impl Locks {
             arrived: call.arrived,
             deadline: call.deadline,
         };
+        if !call.no_renewal {
+            store.must_renew(&resource).await?;
+        }
         let wish = call.ttl.unwrap_or(store.store().settings().ttl_default);
         let asked = Ttl::new(wish, store.store().settings().ttl_max)?.duration();
         let request_id = RequestId::new(&call.request_id)?;
@@ -179,9 +183,9 @@ impl Locks {
         // Dropping the grant here releases it.
         let place = self.engine.place().ok_or(ApiError::TooManyHeld)?;
         let holding = Holding {
-            prefix_bytes: key.resource.as_str().len() - call.resource_id.len(),
             store,
-            resource: key.resource,
+            resource,
+            app_resource: key.resource,
             lock_id: granted.lock_id.clone(),
             token: granted.token,
             request_id,
@@ -203,9 +207,8 @@ impl Locks {
         lock_id: &str,
         ttl: Option<Duration>,
     ) -> Result<Renewed, ApiError> {
-        let (store, key) = self.locate(store_name, resource_id)?;
-        let lock_id = LockId::new(lock_id)?;
-        Ok(self.engine.renew(&store, key, lock_id, ttl).await?)
+        let (key, target) = self.locate(store_name, resource_id)?;
+        self.engine.renew(key, LockId::new(lock_id)?, ttl, target).await
     }
 
     /// Ends the bearer's grant.
@@ -215,9 +218,8 @@ impl Locks {
         resource_id: &str,
         lock_id: &str,
     ) -> Result<(), ApiError> {
-        let (store, key) = self.locate(store_name, resource_id)?;
-        let lock_id = LockId::new(lock_id)?;
-        Ok(self.engine.unlock(&store, key, lock_id).await?)
+        let (key, target) = self.locate(store_name, resource_id)?;
+        self.engine.unlock(key, LockId::new(lock_id)?, target).await
     }
 
     /// Ends whoever's grant it is.
@@ -226,27 +228,31 @@ impl Locks {
         store_name: &str,
         resource_id: &str,
     ) -> Result<(), ApiError> {
-        let (store, key) = self.locate(store_name, resource_id)?;
-        Ok(self.engine.force_unlock(&store, key).await?)
+        let (key, target) = self.locate(store_name, resource_id)?;
+        self.engine.force_unlock(key, target).await
     }
 
+    /// What the app names, and where it is locked now, if the store is there: a
+    /// lock that is held may outlive its component.
     fn locate(
         &self,
         store_name: &str,
         resource_id: &str,
-    ) -> Result<(Arc<NamedStore>, HeldKey), ApiError> {
+    ) -> Result<(HeldKey, Result<Target, ApiError>), ApiError> {
         let Some(store) = self.stores.get(store_name) else {
-            return Err(if self.stores.is_empty() {
+            let error = if self.stores.is_empty() {
                 ApiError::NoStores
             } else {
                 ApiError::StoreNotFound(store_name.to_owned())
-            });
+            };
+            let Ok(resource) = ResourceId::new(resource_id) else { return Err(error) };
+            return Ok((HeldKey { store: store_name.into(), resource }, Err(error)));
         };
         // Checked before the prefix is added, which makes any name non-empty.
-        ResourceId::new(resource_id)?;
+        let key =
+            HeldKey { store: Arc::clone(&store.name), resource: ResourceId::new(resource_id)? };
         let resource = ResourceId::new(&store.key(resource_id, &self.app_id)?)?;
-        let key = HeldKey { store: Arc::clone(&store.name), resource };
-        Ok((store, key))
+        Ok((key, Ok(Target { store, resource })))
     }
 }
 

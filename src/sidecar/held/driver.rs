@@ -1,15 +1,15 @@
 //! The one task that acts on what is due.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::{
     task::yield_now,
     time::{Instant, sleep_until, timeout_at},
 };
+use tracing::warn;
 
 use super::{
     Cause, Ended, Engine,
-    calls::renew_request,
     clockwork::{Belief, Due},
     lane::Place,
     record::RecordId,
@@ -128,12 +128,11 @@ impl Engine {
         let run = record.run;
         let until = record.clockwork.attempt_until(Instant::now());
         let asked = record.clockwork.asked();
-        let request = renew_request(&record.key(), &record.lock_id, Some(asked));
-        let store = Arc::clone(&record.store);
+        let (target, lock_id) = (record.target(), record.lock_id.clone());
         let engine = self.clone();
         record.renewal = Some(self.0.runtime.spawn(async move {
             let Some(sending) = engine.sends(id, asked) else { return };
-            let result = timeout_at(until, store.store().renew(request))
+            let result = timeout_at(until, target.renew(&lock_id, Some(asked)))
                 .await
                 .unwrap_or_else(|_| Err(LockError::OutcomeUnknown("no answer in time".into())));
             drop(place);
@@ -184,6 +183,14 @@ impl Engine {
                 return self.lose(&mut table, id, cause);
             }
             Err(error) => {
+                if let LockError::Unsupported(answer) = error
+                    && record.renewed
+                {
+                    warn!(store = %record.store.name, resource = %record.resource, answer,
+                        "the lock store cannot renew; the lock lasts until its TTL ends");
+                    record.store.refused_to_renew();
+                    record.renewed = false;
+                }
                 if changed_nothing(error) {
                     record.clockwork.did_not_happen(sending.at, sending.before);
                 }

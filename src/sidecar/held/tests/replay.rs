@@ -31,7 +31,7 @@ impl Api {
         let stores = Stores::default();
         let (backend, script, settings) = Scripted::new();
         let store = Store::new(Arc::new(backend), settings);
-        stores.insert(NamedStore::new("s", "lock.x", "v1", KeyPrefix::None, store));
+        stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store));
         let store = stores.get("s").unwrap();
         Self { locks: Locks::new(stores, setup.engine.clone(), "app".into()), store, script }
     }

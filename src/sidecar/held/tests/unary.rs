@@ -32,7 +32,7 @@ fn api_with(setup: &Setup, adjust: impl FnOnce(&mut crate::lock::Settings)) -> A
     let (backend, script, mut settings) = Scripted::new();
     adjust(&mut settings);
     let store = Store::new(Arc::new(backend), settings);
-    stores.insert(NamedStore::new("s", "lock.x", "v1", KeyPrefix::None, store));
+    stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store));
     let store = stores.get("s").unwrap();
     let locks = Locks::new(stores, setup.engine.clone(), "app".into());
     Api { locks: locks.with_max_hold_default(Some(HOUR)), store, script }
