@@ -127,7 +127,7 @@ async fn post(
 ) -> Result<(), NotTold> {
     let body = json!({
         "storeName": *lost.store,
-        "resourceID": lost.app_resource(),
+        "resourceID": lost.app_resource.as_str(),
         "lockID": lost.lock_id.as_str(),
         "fencingToken": lost.token.map_or(0, crate::lock::FencingToken::get),
         "cause": lost.cause.as_str(),
@@ -160,7 +160,7 @@ async fn call(
 ) -> Result<(), NotTold> {
     let mut request = tonic::Request::new(proto::LockLost {
         store_name: lost.store.to_string(),
-        resource_id: lost.app_resource().to_owned(),
+        resource_id: lost.app_resource.as_str().to_owned(),
         lock_id: lost.lock_id.as_str().to_owned(),
         fencing_token: lost.token.map_or(0, crate::lock::FencingToken::as_i64),
         cause: lost.cause.as_str().to_owned(),

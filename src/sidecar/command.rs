@@ -133,13 +133,14 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
         secrets: daprd.secrets(&options)?,
         sockets: socket_folder(args.socket_folder.clone(), |name| env::var_os(name)),
     };
-    let opening = loaded.components.iter().map(|component| loader.load(component));
-    join_all(opening).await.into_iter().collect::<Result<(), _>>()?;
+    let opening = loaded.components.iter().map(|component| loader.begin(component));
+    let opened = join_all(opening).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let late = opened.into_iter().flatten().cloned().collect();
     if stores.is_empty() {
         warn_of_no_store(args, &loaded);
     }
     let changes = manifest::watch(resources, &loaded)?;
-    let following = AbortOnDropHandle::new(tokio::spawn(loader.follow(changes)));
+    let following = AbortOnDropHandle::new(tokio::spawn(loader.follow(changes, late)));
     let hooks = daprd.hooks(healthy)?;
     let sidecar = Sidecar::start(options, stores, hooks).await?;
     Ok(Serving { sidecar, _following: following })

@@ -1,9 +1,15 @@
 //! From component YAML to the stores that an app can name, at the start and
 //! whenever a file changes.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::{sync::mpsc, time::timeout};
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use futures_util::future::join_all;
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::{
@@ -18,6 +24,11 @@ use crate::{
     lock::{Clock, LockError, Store, Violation},
     manifest::{Change, Component, PropertyError, Secrets, Surroundings},
 };
+
+/// A component whose backend is not reached is tried again after so long, each
+/// time after twice as long up to a limit.
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(500);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
 /// Why a component's store is not there.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +45,11 @@ pub enum LoadStoreError {
 }
 
 impl LoadStoreError {
+    /// Whether it may be otherwise later though the YAML stays as it is.
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Unavailable(..))
+    }
+
     /// With the place where the component was read.
     fn at(self, component: &Component) -> Self {
         let named = |name| format!("{name} ({})", component.origin);
@@ -56,43 +72,91 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    /// Opens a component's store; does nothing for a component that is no lock
-    /// store. With `ignoreErrors`, a failure is only logged.
-    pub(super) async fn load(&self, component: &Component) -> Result<(), LoadStoreError> {
-        let Some(backend) = component.lock_type() else { return Ok(()) };
-        let opened = self.open(component, &backend).await.map_err(|error| error.at(component));
-        match opened {
-            Ok(store) => {
-                info!(store = component.name, kind = component.kind, "lock store loaded");
-                self.stores.insert(store);
-                Ok(())
-            }
+    /// Opens the store of a component that is there at the start. With
+    /// `ignoreErrors`, a failure is only logged; returns the component if it is
+    /// to be tried again.
+    pub(super) async fn begin<'a>(
+        &self,
+        component: &'a Component,
+    ) -> Result<Option<&'a Component>, LoadStoreError> {
+        match self.load(component).await {
+            Ok(()) => Ok(None),
             Err(error) if component.ignore_errors => {
                 warn!(%error, "ignored, as ignoreErrors asks");
-                Ok(())
+                Ok(error.may_pass().then_some(component))
             }
             Err(error) => Err(error),
         }
     }
 
     /// Follows what changes, until that ends. A component that fails keeps what
-    /// it had before.
-    pub(super) async fn follow(self, mut changes: mpsc::Receiver<Change>) {
+    /// it had before. One whose backend is not reached, and each of `late`, is
+    /// tried again until it is, or until it changes.
+    pub(super) async fn follow(
+        self,
+        mut changes: mpsc::Receiver<Change>,
+        late: Vec<Component>,
+    ) {
+        let load = |component: Component| {
+            let name = component.name.clone();
+            let loading = self.clone().load_until_reached(component);
+            (name, AbortOnDropHandle::new(tokio::spawn(loading)))
+        };
+        let mut loading: HashMap<_, _> = late.into_iter().map(load).collect();
         while let Some(change) = changes.recv().await {
+            let (Change::Added(component)
+            | Change::Replaced(component)
+            | Change::Removed(component)) = &change;
+            // What it said before must not take the place of what it says now.
+            if let Some(before) = loading.remove(&component.name) {
+                before.abort();
+                let _ = before.await;
+            }
             match change {
                 Change::Added(component) | Change::Replaced(component) => {
-                    if let Err(error) = self.load(&component).await {
-                        warn!(%error, "the component stays as it was");
-                    }
+                    loading.extend([load(component)]);
                 }
                 Change::Removed(component) => self.remove(&component),
             }
         }
+        join_all(loading.into_values()).await;
+    }
+
+    async fn load_until_reached(self, component: Component) {
+        let mut delays = ExponentialBuilder::new()
+            .with_min_delay(RETRY_DELAY_MIN)
+            .with_max_delay(RETRY_DELAY_MAX)
+            .without_max_times()
+            .with_jitter()
+            .build();
+        while let Err(error) = self.load(&component).await {
+            if !error.may_pass() {
+                warn!(%error, "the component stays as it was");
+                return;
+            }
+            let delay = delays.next().unwrap_or(RETRY_DELAY_MAX);
+            warn!(%error, again_in = ?delay, "the component stays as it was for now");
+            sleep(delay).await;
+        }
+    }
+
+    /// Opens a component's store; does nothing for a component that is no lock
+    /// store.
+    async fn load(&self, component: &Component) -> Result<(), LoadStoreError> {
+        let Some(backend) = component.lock_type() else { return Ok(()) };
+        if self.stores.is_crowded() {
+            let why = "too many stores that were replaced or removed still have held locks";
+            return Err(LoadStoreError::Unavailable(component.name.clone(), why.into()));
+        }
+        let opened = self.open(component, &backend).await.map_err(|error| error.at(component));
+        let store = opened?;
+        info!(store = component.name, kind = component.kind, "lock store loaded");
+        self.stores.insert(store);
+        Ok(())
     }
 
     fn remove(&self, component: &Component) {
-        if let Some(store) = self.stores.get(&component.name) {
-            self.stores.remove(&component.name);
+        if let Some(store) = self.stores.remove(&component.name) {
             store.store().drain();
             info!(store = component.name, "lock store removed; what is held stays held");
         }

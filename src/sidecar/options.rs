@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::{ArgAction, Args, ValueEnum, builder::BoolishValueParser};
+use go_duration::GoDuration;
 
 use super::{app_client::AppChannel, auth::Token, daprd_flags::DaprdFlags};
 
@@ -102,6 +103,10 @@ pub struct SidecarArgs {
     /// How many locks may be held through this sidecar.
     #[arg(long, default_value_t = 200_000)]
     pub max_held_locks: u32,
+    /// For how long a lock is renewed that has neither a stream nor a max_hold,
+    /// while the app has no health checks (for example 1h or 90m); 0 is no limit.
+    #[arg(long, default_value = "1h", value_parser = duration)]
+    pub max_hold_default: Duration,
     /// The flags of daprd that mean nothing here.
     #[command(flatten)]
     pub daprd_flags: DaprdFlags,
@@ -128,6 +133,16 @@ impl ListenAddress {
             "it is neither an IP address nor localhost; host names are not resolved".to_owned()
         })?;
         Ok(Self(vec![address]))
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    match text.trim().parse::<GoDuration>() {
+        _ if text == "0" => Ok(Duration::ZERO),
+        Ok(duration) if duration.nanoseconds() >= 0 => {
+            Ok(Duration::from_nanos(duration.nanoseconds().unsigned_abs()))
+        }
+        _ => Err("it is no duration; use for example 1h, 90m or 30s, or 0".to_owned()),
     }
 }
 
@@ -187,6 +202,9 @@ pub struct Options {
     pub drain_max: Duration,
     /// How many locks may be held.
     pub held_max: usize,
+    /// For how long a lock without a stream and without a `max_hold` is renewed
+    /// at most; `None` means without limit.
+    pub max_hold_default: Option<Duration>,
 }
 
 /// Where the sidecar listens.
@@ -266,6 +284,50 @@ impl SidecarArgs {
             token: token("DAPR_API_TOKEN"),
             drain_max: Duration::from_secs(self.dapr_graceful_shutdown_seconds.into()),
             held_max: self.max_held_locks as usize,
+            // Health checks notice an app that is gone.
+            max_hold_default: (!self.enable_app_health_check
+                && !self.max_hold_default.is_zero())
+            .then_some(self.max_hold_default),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SidecarArgs,
+    }
+
+    fn max_hold_default(arguments: &[&str]) -> Option<Duration> {
+        let line = Line::try_parse_from(std::iter::once(&"sidecar").chain(arguments)).unwrap();
+        line.args.options(|_| None).max_hold_default
+    }
+
+    #[test]
+    fn a_lock_that_nothing_else_ends_is_renewed_for_an_hour_by_default() {
+        assert_eq!(max_hold_default(&[]), Some(Duration::from_secs(3600)));
+        let given = max_hold_default(&["--max-hold-default", "1m30s"]);
+        assert_eq!(given, Some(Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn health_checks_or_zero_lift_the_limit() {
+        assert_eq!(max_hold_default(&["--max-hold-default=0"]), None);
+        let checks = ["--app-port=1", "--enable-app-health-check"];
+        assert_eq!(max_hold_default(&checks), None);
+    }
+
+    #[test]
+    fn a_limit_that_is_no_duration_is_refused() {
+        for wrong in ["", "soon", "-1s", "10"] {
+            let line = ["sidecar".to_owned(), format!("--max-hold-default={wrong}")];
+            assert!(Line::try_parse_from(line).is_err(), "{wrong:?}");
         }
     }
 }

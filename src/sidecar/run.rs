@@ -90,7 +90,8 @@ impl Sidecar {
         let app_id: Arc<str> = options.app_id.into();
         let services = Services {
             alpha1: Alpha1::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
-            locks: Locks::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
+            locks: Locks::new(stores.clone(), engine.clone(), Arc::clone(&app_id))
+                .with_max_hold_default(options.max_hold_default),
             metadata: Metadata { app_id, stores: stores.clone() },
             token: options.token,
             intake: Intake::new(),
@@ -142,7 +143,7 @@ impl Sidecar {
         {
             warn!("locks whose stream ended are left to their TTL");
         }
-        let stores = self.stores.all();
+        let stores = self.stores.all_and_earlier();
         let retired = join_all(stores.iter().map(|store| store.retire()));
         if timeout_at(deadline.max(Instant::now() + CLOSE_MIN), retired).await.is_err() {
             warn!("a store did not close in time");

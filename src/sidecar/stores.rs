@@ -3,15 +3,34 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
+        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use tokio::runtime::Handle;
+use tracing::warn;
 
 use super::prefix::KeyPrefix;
-use crate::lock::{Store, Violation};
+use crate::{
+    backend::Kind,
+    lock::{LockError, LockId, RenewRequest, ResourceId, Store, Violation},
+};
+
+/// How many stores that a reload replaced or removed may live on, because locks
+/// are held through them.
+const EARLIER_MAX: usize = 64;
+
+/// Tells stores of one name apart: each has its own, never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoreId(u64);
+
+impl StoreId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// One component of a lock type, opened.
 ///
@@ -20,6 +39,7 @@ use crate::lock::{Store, Violation};
 /// replaced or removed, its store is retired.
 #[derive(Debug)]
 pub struct NamedStore {
+    id: StoreId,
     /// The component's name, as the app gives it.
     pub name: Arc<str>,
     /// Its type, `lock.redis` for example.
@@ -32,6 +52,8 @@ pub struct NamedStore {
     store: StoreHandle,
     runtime: Handle,
     retired: AtomicBool,
+    /// Whether the store is known to renew; what another process serves may not.
+    renews: AtomicBool,
 }
 
 /// A store, without a `Debug` that would show what is in it.
@@ -55,15 +77,64 @@ impl NamedStore {
         prefix: KeyPrefix,
         store: Store,
     ) -> Self {
+        let kind: String = kind.into();
+        let name_of_kind = kind.strip_prefix("lock.").map(str::to_lowercase);
+        let renews = name_of_kind.is_some_and(|name| Kind::named(&name).is_some());
+        let renews = AtomicBool::new(renews);
         Self {
+            id: StoreId::next(),
             name: name.into(),
-            kind: kind.into(),
+            kind,
             version: version.into(),
             prefix,
             store: StoreHandle(store),
             runtime: Handle::current(),
             retired: AtomicBool::new(false),
+            renews,
         }
+    }
+
+    /// Checks that the store can renew, before it grants what would have to be
+    /// renewed: asks it to renew a grant of `resource` that does not exist,
+    /// unless the answer is known already.
+    pub async fn must_renew(&self, resource: &ResourceId) -> Result<(), LockError> {
+        if self.renews.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let probe = RenewRequest {
+            resource_id: resource.as_str().to_owned(),
+            lock_id: LockId::random().as_str().to_owned(),
+            ttl: None,
+        };
+        match self.store().renew(probe).await {
+            Err(LockError::Unsupported(answer)) => {
+                warn!(store = %self.name, kind = self.kind, answer,
+                    "the lock store cannot renew; locks are granted with no_renewal only");
+                Err(LockError::Unsupported(
+                    "this store cannot renew; ask for no_renewal, and for a TTL that is long enough",
+                ))
+            }
+            // What is not known did not happen either: the grant does not exist.
+            Err(LockError::StoreUnavailable(why) | LockError::OutcomeUnknown(why)) => {
+                Err(LockError::StoreUnavailable(why))
+            }
+            _ => {
+                self.renews.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// The store refused a renewal as unsupported: it is asked again before the
+    /// next grant.
+    pub fn refused_to_renew(&self) {
+        self.renews.store(false, Ordering::Relaxed);
+    }
+
+    /// Tells it apart from others of its name.
+    #[must_use]
+    pub fn id(&self) -> StoreId {
+        self.id
     }
 
     /// What keeps the locks.
@@ -99,52 +170,95 @@ impl Drop for NamedStore {
 
 /// The stores that there are now. Cheap to clone; all clones are one.
 #[derive(Clone, Debug, Default)]
-pub struct Stores(Arc<RwLock<BTreeMap<Arc<str>, Arc<NamedStore>>>>);
+pub struct Stores(Arc<RwLock<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    current: BTreeMap<Arc<str>, Arc<NamedStore>>,
+    /// Those that were replaced or removed, as long as calls in flight or held
+    /// locks keep them.
+    earlier: Vec<Weak<NamedStore>>,
+}
+
+impl Inner {
+    fn retire(&mut self, store: &Arc<NamedStore>) {
+        self.earlier.retain(|earlier| earlier.strong_count() > 0);
+        self.earlier.push(Arc::downgrade(store));
+    }
+
+    fn earlier(&self) -> impl Iterator<Item = Arc<NamedStore>> {
+        self.earlier.iter().filter_map(Weak::upgrade)
+    }
+}
 
 impl Stores {
     /// Adds a store, or replaces the one of that name. Calls in flight and
     /// held locks stay with the old.
     pub fn insert(&self, store: NamedStore) {
-        let replaced = self.write().insert(Arc::clone(&store.name), Arc::new(store));
+        let store = Arc::new(store);
+        let mut stores = self.write();
+        let replaced = stores.current.insert(Arc::clone(&store.name), store);
+        if let Some(replaced) = &replaced {
+            stores.retire(replaced);
+        }
+        drop(stores);
         drop(replaced);
     }
 
-    /// Removes a store; whether there was one.
-    pub fn remove(&self, name: &str) -> bool {
-        let removed = self.write().remove(name);
-        removed.is_some()
+    /// Removes a store, and returns it if there was one. Held locks stay with
+    /// it.
+    pub fn remove(&self, name: &str) -> Option<Arc<NamedStore>> {
+        let mut stores = self.write();
+        let removed = stores.current.remove(name)?;
+        stores.retire(&removed);
+        Some(removed)
+    }
+
+    /// Whether so many stores that were replaced or removed still have held
+    /// locks that no more may be replaced.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.read().earlier().count() >= EARLIER_MAX
     }
 
     /// The store of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<NamedStore>> {
-        self.read().get(name).cloned()
+        self.read().current.get(name).cloned()
     }
 
     /// Whether there is none at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.read().is_empty()
+        self.read().current.is_empty()
     }
 
     /// All of them, by name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<NamedStore>> {
-        self.read().values().cloned().collect()
+        self.read().current.values().cloned().collect()
+    }
+
+    /// All of them, and those of before a reload that still have held locks or
+    /// calls in flight.
+    #[must_use]
+    pub fn all_and_earlier(&self) -> Vec<Arc<NamedStore>> {
+        let stores = self.read();
+        stores.current.values().cloned().chain(stores.earlier()).collect()
     }
 
     /// Has every store refuse to acquire and end its waits.
     pub fn drain(&self) {
-        for store in self.all() {
+        for store in self.all_and_earlier() {
             store.store().drain();
         }
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<Arc<str>, Arc<NamedStore>>> {
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<Arc<str>, Arc<NamedStore>>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

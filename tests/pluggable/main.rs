@@ -6,6 +6,7 @@
 mod fake;
 mod ours;
 mod refusals;
+mod renewal;
 mod uncertain;
 mod waiting;
 

@@ -87,6 +87,7 @@ pub fn options() -> Options {
         token: Token::default(),
         drain_max: Duration::from_secs(5),
         held_max: 1000,
+        max_hold_default: None,
     }
 }
 

@@ -239,3 +239,79 @@ fn broken_component_yaml_is_a_wrong_configuration() {
     assert_eq!(leasehold.exited().code(), Some(64));
     assert!(leasehold.log().contains("broken.yaml"), "{}", leasehold.log());
 }
+
+#[tokio::test]
+async fn the_default_max_hold_of_the_command_line_ends_a_lock() {
+    let yaml = yaml_of_memory();
+    let sidecar = Binary::start(yaml.path(), &["--max-hold-default", "300ms"]).await;
+    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 200);
+    until(&sidecar, |answer| answer.status == 200).await;
+    assert!(sidecar.log().contains("cause=max_hold"), "{}", sidecar.log());
+}
+
+/// A lock of `other.sock`, and what looks at it from another sidecar.
+async fn held_through(yaml: &Path, other: &Leasehold) -> (Binary, String) {
+    let folder = other.folder().to_str().unwrap().to_owned();
+    component(yaml, "locks", "lock.other", "[]");
+    let sidecar = Binary::start(yaml, &["--socket-folder", &folder]).await;
+    let held = sidecar.post(LOCK, r#"{"immediate":true,"ttl":"1s"}"#).await;
+    assert_eq!(held.status, 200, "{held:?}");
+    let unlock = json!({ "lockID": held.json()["lockID"] }).to_string();
+    (sidecar, unlock)
+}
+
+async fn logged(sidecar: &Binary, what: &str) {
+    let give_up = Instant::now() + PATIENCE;
+    while !sidecar.log().contains(what) {
+        assert!(Instant::now() < give_up, "{what} is not in\n{}", sidecar.log());
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_held_lock_outlives_its_component_and_is_unlocked() {
+    let other = Leasehold::spawn(&["serve", "--store", "memory=other"]);
+    other.ready("other");
+    let (yaml, beside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (sidecar, unlock) = held_through(yaml.path(), &other).await;
+    fs::remove_file(yaml.path().join("locks.yaml")).unwrap();
+    logged(&sidecar, "lock store removed").await;
+    sleep(Duration::from_millis(1500)).await;
+    component(beside.path(), "locks", "lock.other", "[]");
+    let folder = other.folder().to_str().unwrap();
+    let observer = Binary::start(beside.path(), &["--socket-folder", folder]).await;
+    let refused = observer.post(LOCK, IMMEDIATE).await;
+    assert_eq!(refused.error(), (409, "ERR_RESOURCE_LOCKED".into()), "it is renewed");
+    let unlocked = sidecar.call(Method::DELETE, LOCK, unlock).await;
+    assert_eq!(unlocked.status, 204, "{unlocked:?}");
+    assert_eq!(observer.post(LOCK, IMMEDIATE).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_held_lock_outlives_a_change_of_its_components_type() {
+    let other = Leasehold::spawn(&["serve", "--store", "memory=other"]);
+    other.ready("other");
+    let yaml = tempfile::tempdir().unwrap();
+    let (sidecar, unlock) = held_through(yaml.path(), &other).await;
+    component(yaml.path(), "locks", "lock.memory", "[]");
+    until(&sidecar, |answer| answer.status == 200).await;
+    let unlocked = sidecar.call(Method::DELETE, LOCK, unlock).await;
+    assert_eq!(unlocked.status, 204, "{unlocked:?}");
+}
+
+#[tokio::test]
+async fn a_component_that_is_added_while_its_backend_is_down_is_tried_again() {
+    let sockets = tempfile::tempdir().unwrap();
+    let folder = sockets.path().to_str().unwrap();
+    let ignored = "[]\n  ignoreErrors: true";
+    let yaml = tempfile::tempdir().unwrap();
+    component(yaml.path(), "ignored", "lock.other", ignored);
+    let sidecar = Binary::start(yaml.path(), &["--socket-folder", folder]).await;
+    component(yaml.path(), "locks", "lock.other", "[]");
+    logged(&sidecar, "stays as it was").await;
+    let other =
+        Leasehold::spawn(&["serve", "--store", "memory=other", "--socket-folder", folder]);
+    until(&sidecar, |answer| answer.status == 200).await;
+    logged(&sidecar, "lock store loaded store=\"ignored\"").await;
+    drop(other);
+}

@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::Alpha1Error;
 use crate::{
-    lock::{AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest, Violation},
+    lock::{AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest},
     sidecar::{
         error::HeldError,
         held::{Engine, HeldKey},
@@ -96,12 +96,21 @@ impl Alpha1 {
     /// Ends the grant of this owner.
     pub async fn unlock(&self, request: Unlock) -> Result<UnlockStatus, Alpha1Error> {
         self.deprecation.warn();
-        let store = self.store(&request.store_name, &request.resource_id, &request.owner)?;
         let failed = |problem: &dyn std::fmt::Display| Alpha1Error::Unlock(problem.to_string());
-        let key = store
-            .key(&request.resource_id, &self.app_id)
-            .map_err(|why| failed(&why.problem))?;
-        match self.unlock_in(&store, key, request.owner).await {
+        let unlocked = match self.unlock_held(&request).await {
+            Some(unlocked) => unlocked,
+            None => {
+                let store =
+                    self.store(&request.store_name, &request.resource_id, &request.owner)?;
+                let resource_id = store
+                    .key(&request.resource_id, &self.app_id)
+                    .map_err(|why| failed(&why.problem))?;
+                let lock_id = request.owner;
+                let request = UnlockRequest { resource_id, lock_id, force: false };
+                store.store().unlock(request).await
+            }
+        };
+        match unlocked {
             Ok(()) => Ok(UnlockStatus::Success),
             Err(LockError::NotFound { held: true }) => Ok(UnlockStatus::BelongsToOthers),
             Err(LockError::NotFound { held: false }) => Ok(UnlockStatus::DoesNotExist),
@@ -110,26 +119,18 @@ impl Alpha1 {
     }
 
     /// A grant that alpha2 made may be ended here too: its renewal must then
-    /// end first.
-    async fn unlock_in(
-        &self,
-        store: &Arc<NamedStore>,
-        key: String,
-        owner: String,
-    ) -> Result<(), LockError> {
+    /// end first. `None` if it is not held through this process.
+    async fn unlock_held(&self, request: &Unlock) -> Option<Result<(), LockError>> {
         let held = HeldKey {
-            store: Arc::clone(&store.name),
-            resource: ResourceId::new(&key).map_err(in_words_of_alpha1)?,
+            store: request.store_name.as_str().into(),
+            resource: ResourceId::new(&request.resource_id).ok()?,
         };
-        let lock_id = LockId::new(&owner).map_err(in_words_of_alpha1)?;
-        match self.engine.unlock_if_held(store, held, lock_id).await {
-            Some(Ok(())) => Ok(()),
-            Some(Err(HeldError::Lock(error))) => Err(error),
+        let lock_id = LockId::new(&request.owner).ok()?;
+        match self.engine.unlock_if_held(held, lock_id).await? {
+            Ok(()) => Some(Ok(())),
+            Err(HeldError::Lock(error)) => Some(Err(error)),
             // Lost meanwhile: what is true now only the store knows.
-            Some(Err(HeldError::Lost(_))) | None => {
-                let request = UnlockRequest { resource_id: key, lock_id: owner, force: false };
-                store.store().unlock(request).await
-            }
+            Err(HeldError::Lost(_)) => None,
         }
     }
 
@@ -152,10 +153,6 @@ impl Alpha1 {
             .get(store_name)
             .ok_or_else(|| Alpha1Error::StoreNotFound(store_name.to_owned()))
     }
-}
-
-fn in_words_of_alpha1(violation: Violation) -> LockError {
-    LockError::InvalidRequest(violation)
 }
 
 /// Says once that alpha1 is the older API.

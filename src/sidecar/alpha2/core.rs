@@ -6,13 +6,21 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     edge::{delivery::Delivery, writes::Writes},
-    lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, ResourceId},
+    lock::{
+        AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId, Ttl,
+    },
     sidecar::{
         error::ApiError,
-        held::{Engine, HeldKey, Holding},
-        stores::{NamedStore, Stores},
+        held::{Engine, HeldKey, Holding, MaxHold, Target},
+        stores::Stores,
     },
 };
+
+/// The answer to a Lock without a stream comes a quarter of the time before its
+/// caller's deadline, but at least and at most so long before: one that arrives
+/// as the caller gives up is read by nobody.
+const ANSWER_MARGIN_MIN: Duration = Duration::from_millis(10);
+const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 
 /// The alpha2 API over the sidecar's stores.
 #[derive(Clone, Debug)]
@@ -20,6 +28,7 @@ pub struct Locks {
     stores: Stores,
     engine: Engine,
     app_id: Arc<str>,
+    max_hold_default: Option<Duration>,
 }
 
 /// Asks for a lock. Strings are the caller's, empty where absent.
@@ -61,7 +70,14 @@ impl Locks {
     /// others are shown as the holder.
     #[must_use]
     pub fn new(stores: Stores, engine: Engine, app_id: Arc<str>) -> Self {
-        Self { stores, engine, app_id }
+        Self { stores, engine, app_id, max_hold_default: None }
+    }
+
+    /// The same, that renews a lock without a stream and without a `max_hold`
+    /// for at most so long; `None` means without limit.
+    #[must_use]
+    pub fn with_max_hold_default(self, max_hold_default: Option<Duration>) -> Self {
+        Self { max_hold_default, ..self }
     }
 
     /// What renews and tells.
@@ -70,11 +86,43 @@ impl Locks {
         &self.engine
     }
 
+    /// Acquires a lock whose life is no stream's. Answers so early that the
+    /// answer arrives before the call's deadline. Otherwise like
+    /// [`Locks::acquire`].
+    pub async fn lock(&self, call: LockCall) -> Result<Acquired, ApiError> {
+        let max_hold = match (call.max_hold, self.max_hold_default) {
+            (None, Some(limit)) if !call.no_renewal => MaxHold::Default(limit),
+            (asked, _) => asked_for(asked),
+        };
+        let Some(answer_by) = answer_by(&call) else {
+            return self.acquire_within(call, max_hold).await;
+        };
+        let call = LockCall { deadline: Some(answer_by), ..call };
+        match timeout_at(answer_by, self.acquire_within(call, max_hold)).await {
+            Ok(answer) if answer.is_err() || Instant::now() <= answer_by => answer,
+            // Dropping the grant, or the attempt, releases it.
+            _ => Err(LockError::OutcomeUnknown(
+                "the lock was not acquired in time for the answer to arrive before the deadline"
+                    .into(),
+            )
+            .into()),
+        }
+    }
+
     /// Acquires a lock, waiting for it unless `immediate`. May be dropped at
     /// any await, and so may what it returns: the grant is then released.
     pub async fn acquire(&self, call: LockCall) -> Result<Acquired, ApiError> {
+        let max_hold = asked_for(call.max_hold);
+        self.acquire_within(call, max_hold).await
+    }
+
+    async fn acquire_within(
+        &self,
+        call: LockCall,
+        max_hold: MaxHold,
+    ) -> Result<Acquired, ApiError> {
         loop {
-            if let Some(acquired) = self.acquire_once(call.clone()).await? {
+            if let Some(acquired) = self.acquire_once(call.clone(), max_hold).await? {
                 return Ok(acquired);
             }
         }
@@ -82,26 +130,44 @@ impl Locks {
 
     /// `None` if a replay found what an earlier request was giving back, which
     /// has now happened.
-    async fn acquire_once(&self, call: LockCall) -> Result<Option<Acquired>, ApiError> {
-        let (store, key) = self.locate(&call.store_name, &call.resource_id)?;
+    async fn acquire_once(
+        &self,
+        call: LockCall,
+        max_hold: MaxHold,
+    ) -> Result<Option<Acquired>, ApiError> {
+        let (key, target) = self.locate(&call.store_name, &call.resource_id)?;
+        let Target { store, resource } = target?;
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
         }
         let request = AcquireRequest {
-            resource_id: key.resource.as_str().to_owned(),
+            resource_id: resource.as_str().to_owned(),
             ttl: call.ttl,
             lock_id: String::new(),
-            request_id: call.request_id,
+            request_id: call.request_id.clone(),
             mode: call.mode,
             holder: self.app_id.to_string(),
             arrived: call.arrived,
             deadline: call.deadline,
         };
+        if !call.no_renewal {
+            store.must_renew(&resource).await?;
+        }
+        let wish = call.ttl.unwrap_or(store.store().settings().ttl_default);
+        let asked = Ttl::new(wish, store.store().settings().ttl_max)?.duration();
+        let request_id = RequestId::new(&call.request_id)?;
+        let resent =
+            request_id.as_ref().and_then(|id| self.engine.sends_again(&key, id, asked));
         let granted = if call.immediate {
-            store.store().try_lock(request).await?
+            store.store().try_lock(request).await
         } else {
-            store.store().lock(request).await?
+            store.store().lock(request).await
         };
+        let granted = granted.inspect_err(|error| {
+            if let Some(resent) = &resent {
+                self.engine.not_sent_again(resent, error);
+            }
+        })?;
         if let Some(released) = self.engine.release_of(&key, &granted.lock_id) {
             drop(granted);
             let until = Instant::now() + store.store().settings().operation_timeout;
@@ -117,15 +183,17 @@ impl Locks {
         // Dropping the grant here releases it.
         let place = self.engine.place().ok_or(ApiError::TooManyHeld)?;
         let holding = Holding {
-            prefix_bytes: key.resource.as_str().len() - call.resource_id.len(),
             store,
-            resource: key.resource,
+            resource,
+            app_resource: key.resource,
             lock_id: granted.lock_id.clone(),
             token: granted.token,
+            request_id,
             ttl: granted.ttl,
+            asked,
             since: granted.since,
             renewed: !call.no_renewal,
-            max_hold: call.max_hold,
+            max_hold,
             place,
         };
         Ok(Some(Acquired { granted, engine: self.engine.clone(), holding }))
@@ -139,9 +207,8 @@ impl Locks {
         lock_id: &str,
         ttl: Option<Duration>,
     ) -> Result<Renewed, ApiError> {
-        let (store, key) = self.locate(store_name, resource_id)?;
-        let lock_id = LockId::new(lock_id)?;
-        Ok(self.engine.renew(&store, key, lock_id, ttl).await?)
+        let (key, target) = self.locate(store_name, resource_id)?;
+        self.engine.renew(key, LockId::new(lock_id)?, ttl, target).await
     }
 
     /// Ends the bearer's grant.
@@ -151,9 +218,8 @@ impl Locks {
         resource_id: &str,
         lock_id: &str,
     ) -> Result<(), ApiError> {
-        let (store, key) = self.locate(store_name, resource_id)?;
-        let lock_id = LockId::new(lock_id)?;
-        Ok(self.engine.unlock(&store, key, lock_id).await?)
+        let (key, target) = self.locate(store_name, resource_id)?;
+        self.engine.unlock(key, LockId::new(lock_id)?, target).await
     }
 
     /// Ends whoever's grant it is.
@@ -162,28 +228,45 @@ impl Locks {
         store_name: &str,
         resource_id: &str,
     ) -> Result<(), ApiError> {
-        let (store, key) = self.locate(store_name, resource_id)?;
-        Ok(self.engine.force_unlock(&store, key).await?)
+        let (key, target) = self.locate(store_name, resource_id)?;
+        self.engine.force_unlock(key, target).await
     }
 
+    /// What the app names, and where it is locked now, if the store is there: a
+    /// lock that is held may outlive its component.
     fn locate(
         &self,
         store_name: &str,
         resource_id: &str,
-    ) -> Result<(Arc<NamedStore>, HeldKey), ApiError> {
+    ) -> Result<(HeldKey, Result<Target, ApiError>), ApiError> {
         let Some(store) = self.stores.get(store_name) else {
-            return Err(if self.stores.is_empty() {
+            let error = if self.stores.is_empty() {
                 ApiError::NoStores
             } else {
                 ApiError::StoreNotFound(store_name.to_owned())
-            });
+            };
+            let Ok(resource) = ResourceId::new(resource_id) else { return Err(error) };
+            return Ok((HeldKey { store: store_name.into(), resource }, Err(error)));
         };
         // Checked before the prefix is added, which makes any name non-empty.
-        ResourceId::new(resource_id)?;
+        let key =
+            HeldKey { store: Arc::clone(&store.name), resource: ResourceId::new(resource_id)? };
         let resource = ResourceId::new(&store.key(resource_id, &self.app_id)?)?;
-        let key = HeldKey { store: Arc::clone(&store.name), resource };
-        Ok((store, key))
+        Ok((key, Ok(Target { store, resource })))
     }
+}
+
+fn asked_for(max_hold: Option<Duration>) -> MaxHold {
+    max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked)
+}
+
+/// When a call must have been answered for its caller to read the answer;
+/// `None` if it has no deadline, or not even the smallest margin before it.
+fn answer_by(call: &LockCall) -> Option<Instant> {
+    let deadline = call.deadline?;
+    let whole = deadline.saturating_duration_since(call.arrived);
+    let margin = (whole / 4).clamp(ANSWER_MARGIN_MIN, ANSWER_MARGIN_MAX);
+    (margin < whole).then(|| deadline - margin)
 }
 
 impl Acquired {
@@ -209,7 +292,7 @@ impl Acquired {
     }
 
     /// Holds the grant now, for a stream that releases it when it ends.
-    pub(super) fn hold_for_stream(
+    pub(in crate::sidecar) fn hold_for_stream(
         self,
     ) -> (
         Option<crate::sidecar::held::HeldGuard>,

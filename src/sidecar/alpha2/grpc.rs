@@ -27,7 +27,7 @@ impl proto::locks_server::Locks for Locks {
     ) -> Result<Response<proto::LockResponse>, Status> {
         let writes = request.extensions().get().cloned();
         let call = wire::lock_call(request).map_err(ApiError::from)?;
-        let acquired = self.acquire(call).await?;
+        let acquired = Self::lock(self, call).await?;
         let mut response = Response::new(proto::LockResponse {
             lock_id: acquired.granted.lock_id.as_str().to_owned(),
             fencing_token: wire::token(acquired.granted.token),

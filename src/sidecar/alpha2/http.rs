@@ -50,17 +50,19 @@ async fn lock(
     let (store_name, resource_id) = named(target)?;
     let fields = read(body).await?;
     fields.check_metadata()?;
+    let immediate = fields.flag("immediate")?;
+    let wait = fields.wait()?.filter(|_| !immediate);
     let call = LockCall {
         store_name,
         resource_id,
-        immediate: fields.flag("immediate")?,
+        immediate,
         ttl: fields.ttl()?,
         request_id: fields.text("requestID")?,
         mode: fields.mode()?,
         max_hold: fields.max_hold()?,
         no_renewal: fields.flag("noRenewal")?,
         arrived,
-        deadline: fields.wait()?.and_then(|wait| arrived.checked_add(wait)),
+        deadline: wait.and_then(|wait| arrived.checked_add(wait)),
     };
     if ndjson::is_wanted(&headers) {
         if version < Version::HTTP_2 {
@@ -71,7 +73,7 @@ async fn lock(
         }
         return Ok(ndjson::response(stream::open(&locks, call).await?));
     }
-    let acquired = locks.acquire(call).await?;
+    let acquired = locks.lock(call).await?;
     let mut response = Json(json!({
         "lockID": acquired.granted.lock_id.as_str(),
         "fencingToken": wire::token(acquired.granted.token),

@@ -16,6 +16,15 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Whether the store may have the grant yet: nobody ended it as far as is
+    /// known, and another process may have renewed it.
+    pub(super) fn may_be_held_yet(self) -> bool {
+        match self {
+            Self::Expired | Self::Unreachable | Self::Unhealthy => true,
+            Self::Forced | Self::MaxHold => false,
+        }
+    }
+
     /// The wire's word.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Cause;
-use crate::lock::{Renewed, safe_deadline};
+use crate::lock::{Renewed, Ttl, safe_deadline};
 
 /// A renewal is due when this part of the TTL has passed.
 const RENEWAL_PART: u32 = 3;
@@ -45,29 +45,93 @@ pub(super) enum Due {
     Lose(Cause),
 }
 
+/// Until when the holder may believe in the grant, and what that rests on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Belief {
+    /// The TTL granted, or what a request asked for that may have been granted.
+    ttl: Duration,
+    /// What renewals ask for. A store may grant more, so the TTL that it granted
+    /// may be above its `maxTTL`.
+    asked: Duration,
+    safe_deadline: Instant,
+}
+
+/// For how long a lock is held at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxHold {
+    /// Without limit: something else ends it.
+    Unlimited,
+    /// The sidecar's own limit, because nothing else would end the lock of an
+    /// app that is gone.
+    Default(Duration),
+    /// The limit that the app asked for.
+    Asked(Duration),
+}
+
+/// When a lock is released; see [`MaxHold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReleaseAt {
+    Never,
+    Default(Instant),
+    Asked(Instant),
+}
+
+impl ReleaseAt {
+    fn new(since: Instant, max_hold: MaxHold) -> Self {
+        // A moment beyond what the clock can count never comes.
+        let at = |after| since.checked_add(after);
+        match max_hold {
+            MaxHold::Unlimited => Self::Never,
+            MaxHold::Default(after) => at(after).map_or(Self::Never, Self::Default),
+            MaxHold::Asked(after) => at(after).map_or(Self::Never, Self::Asked),
+        }
+    }
+
+    fn instant(self) -> Option<Instant> {
+        match self {
+            Self::Never => None,
+            Self::Default(at) | Self::Asked(at) => Some(at),
+        }
+    }
+
+    /// The limit of a lock that a replay found: it does not start again.
+    fn after_replay(self, replay: Self) -> Self {
+        match (self, replay) {
+            (Self::Asked(first), Self::Asked(again)) => Self::Asked(first.min(again)),
+            (asked @ Self::Asked(_), _) | (_, asked @ Self::Asked(_)) => asked,
+            (Self::Default(first), Self::Default(again)) => Self::Default(first.min(again)),
+            // A stream, or an app that renews by itself, ends the lock now.
+            (_, replay) => replay,
+        }
+    }
+}
+
 /// The state of one held lock as far as time is concerned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clockwork {
-    ttl: Duration,
-    safe_deadline: Instant,
-    release_at: Option<Instant>,
+    belief: Belief,
+    /// When the latest request that may have changed the TTL was sent.
+    sent: Instant,
+    release_at: ReleaseAt,
     renewal: Renewal,
     failures: u8,
 }
 
 impl Clockwork {
-    /// A grant that counts from `since`. `jitter` is from 0 to 1.
+    /// A grant of `ttl` that counts from `since`, for which `asked` was asked.
+    /// `jitter` is from 0 to 1.
     pub(super) fn new(
         since: Instant,
         ttl: Duration,
+        asked: Duration,
         renewed: bool,
-        max_hold: Option<Duration>,
+        max_hold: MaxHold,
         jitter: f64,
     ) -> Self {
         let mut clockwork = Self {
-            ttl,
-            safe_deadline: safe_deadline(since, ttl),
-            release_at: max_hold.and_then(|max_hold| since.checked_add(max_hold)),
+            belief: Belief { ttl, asked, safe_deadline: safe_deadline(since, ttl) },
+            sent: since,
+            release_at: ReleaseAt::new(since, max_hold),
             renewal: Renewal::Off,
             failures: 0,
         };
@@ -77,19 +141,26 @@ impl Clockwork {
         clockwork
     }
 
-    /// The TTL that renewals ask for.
+    /// The TTL that was granted.
     pub(super) fn ttl(&self) -> Duration {
-        self.ttl
+        self.belief.ttl
+    }
+
+    /// The TTL that renewals ask for.
+    pub(super) fn asked(&self) -> Duration {
+        self.belief.asked
     }
 
     /// Until when the holder may believe in the grant.
     pub(super) fn safe_deadline(&self) -> Instant {
-        self.safe_deadline
+        self.belief.safe_deadline
     }
 
     /// When something comes due.
     pub(super) fn next(&self) -> Instant {
-        let next = self.release_at.map_or(self.safe_deadline, |at| at.min(self.safe_deadline));
+        let release_at = self.release_at.instant();
+        let safe_deadline = self.safe_deadline();
+        let next = release_at.map_or(safe_deadline, |at| at.min(safe_deadline));
         match self.renewal {
             Renewal::At(at) => at.min(next),
             Renewal::Off | Renewal::Busy | Renewal::Parked => next,
@@ -98,10 +169,10 @@ impl Clockwork {
 
     /// What is due at `now`, the gravest first.
     pub(super) fn due(&self, now: Instant) -> Option<Due> {
-        if now >= self.safe_deadline {
+        if now >= self.safe_deadline() {
             return Some(Due::Lose(self.cause()));
         }
-        if self.release_at.is_some_and(|at| now >= at) {
+        if self.release_at.instant().is_some_and(|at| now >= at) {
             return Some(Due::Release);
         }
         matches!(self.renewal, Renewal::At(at) if now >= at).then_some(Due::Renew)
@@ -130,25 +201,59 @@ impl Clockwork {
     /// Ends renewal: from here the grant only runs out.
     pub(super) fn stop(&mut self) {
         self.renewal = Renewal::Off;
-        self.release_at = None;
+        self.release_at = ReleaseAt::Never;
     }
 
-    /// A renewal succeeded. `keep_on` says whether the next is ours to do.
-    pub(super) fn renewed(&mut self, renewed: Renewed, keep_on: bool, jitter: f64) {
-        self.ttl = renewed.ttl;
-        self.safe_deadline = safe_deadline(renewed.since, renewed.ttl);
+    /// A request is sent that asks for `asked` anew: what it may grant is
+    /// believed in no longer than that, and no more is asked for, until it is
+    /// answered. Returns the belief before it.
+    pub(super) fn sends(&mut self, sent: Instant, asked: Duration) -> Belief {
+        let before = self.belief;
+        let belief = &mut self.belief;
+        self.sent = sent;
+        belief.safe_deadline =
+            belief.safe_deadline.min(safe_deadline(sent, asked.max(Ttl::MIN.duration())));
+        if asked < belief.asked {
+            belief.asked = asked;
+            belief.ttl = belief.ttl.min(asked);
+        }
+        before
+    }
+
+    /// What was sent at `sent` did not happen: the belief is what it was
+    /// before, unless something was sent since.
+    pub(super) fn did_not_happen(&mut self, sent: Instant, before: Belief) {
+        if self.sent == sent {
+            self.belief = before;
+        }
+    }
+
+    /// A renewal that asked for `asked` succeeded. `keep_on` says whether the
+    /// next is ours to do.
+    pub(super) fn renewed(
+        &mut self,
+        renewed: Renewed,
+        asked: Duration,
+        keep_on: bool,
+        jitter: f64,
+    ) {
+        let safe_deadline = safe_deadline(renewed.since, renewed.ttl);
+        self.belief = Belief { ttl: renewed.ttl, asked, safe_deadline };
         self.failures = 0;
         self.renewal =
             if keep_on { self.next_renewal(renewed.since, jitter) } else { Renewal::Off };
     }
 
-    /// A renewal sent at `sent` may have granted `asked` anew: from now on no
-    /// more than the shorter of both TTLs is believed in, and asked for.
-    pub(super) fn may_be_renewed(&mut self, sent: Instant, asked: Duration) {
-        if asked < self.ttl {
-            self.ttl = asked;
-            self.safe_deadline = self.safe_deadline.min(safe_deadline(sent, asked));
+    /// A replay found the grant: `replay` is what its answer says on its own.
+    /// If something was sent after the replay, that answer lengthens nothing.
+    pub(super) fn replayed(&mut self, replay: Self) {
+        let mut belief = replay.belief;
+        if replay.sent < self.sent {
+            belief.ttl = belief.ttl.min(self.belief.ttl);
+            belief.safe_deadline = belief.safe_deadline.min(self.belief.safe_deadline);
         }
+        let release_at = self.release_at.after_replay(replay.release_at);
+        *self = Self { belief, release_at, sent: replay.sent.max(self.sent), ..replay };
     }
 
     /// A renewal failed, or nobody knows: tried again until the safe deadline.
@@ -157,20 +262,20 @@ impl Clockwork {
             self.renewal = Renewal::Off;
             return;
         }
-        let delay = (self.ttl / RETRY_PART_MIN * (1 << self.failures.min(4)))
-            .clamp(RETRY_DELAY_MIN, (self.ttl / RETRY_PART_MAX).max(RETRY_DELAY_MIN));
+        let delay = (self.ttl() / RETRY_PART_MIN * (1 << self.failures.min(4)))
+            .clamp(RETRY_DELAY_MIN, (self.ttl() / RETRY_PART_MAX).max(RETRY_DELAY_MIN));
         self.failures = self.failures.saturating_add(1);
         self.renewal = Renewal::At(now + delay.mul_f64(0.75 + jitter / 2.0));
     }
 
     /// Until when one renewal that starts at `now` may take.
     pub(super) fn attempt_until(&self, now: Instant) -> Instant {
-        (now + self.ttl / ATTEMPT_PART).min(self.safe_deadline)
+        (now + self.ttl() / ATTEMPT_PART).min(self.safe_deadline())
     }
 
     fn next_renewal(&self, since: Instant, jitter: f64) -> Renewal {
-        let spread = (self.ttl / JITTER_PART).mul_f64(jitter);
-        Renewal::At(since + self.ttl / RENEWAL_PART - spread)
+        let spread = (self.ttl() / JITTER_PART).mul_f64(jitter);
+        Renewal::At(since + self.ttl() / RENEWAL_PART - spread)
     }
 
     fn cause(&self) -> Cause {
@@ -189,14 +294,14 @@ mod tests {
     const TTL: Duration = Duration::from_secs(30);
 
     fn renewed(since: Instant) -> Clockwork {
-        Clockwork::new(since, TTL, true, None, 0.0)
+        Clockwork::new(since, TTL, TTL, true, MaxHold::Unlimited, 0.0)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_renewal_is_due_at_about_a_third_of_the_ttl() {
         let now = Instant::now();
         for (jitter, expected_ms) in [(0.0, 10_000), (1.0, 8_000)] {
-            let clockwork = Clockwork::new(now, TTL, true, None, jitter);
+            let clockwork = Clockwork::new(now, TTL, TTL, true, MaxHold::Unlimited, jitter);
             assert_eq!(clockwork.next() - now, Duration::from_millis(expected_ms));
         }
         let clockwork = renewed(now);
@@ -223,7 +328,7 @@ mod tests {
         assert!(clockwork.next() > failed_at && clockwork.next() < failed_at + TTL / 8);
         let since = clockwork.next();
         clockwork.begin();
-        clockwork.renewed(Renewed { ttl: TTL, since }, true, 0.0);
+        clockwork.renewed(Renewed { ttl: TTL, since }, TTL, true, 0.0);
         assert_eq!(clockwork.safe_deadline(), safe_deadline(since, TTL));
         assert_eq!(clockwork.next(), since + TTL / 3);
     }
@@ -252,15 +357,51 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_app_decides_how_long_it_is_held() {
         let now = Instant::now();
-        let clockwork = Clockwork::new(now, TTL, true, Some(TTL / 6), 0.0);
+        let clockwork = Clockwork::new(now, TTL, TTL, true, MaxHold::Asked(TTL / 6), 0.0);
         assert_eq!(clockwork.due(now + TTL / 6), Some(Due::Release));
         assert_eq!(clockwork.due(now + TTL), Some(Due::Lose(Cause::Unreachable)));
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_replay_never_moves_a_limit_to_later() {
+        use MaxHold::{Asked, Default, Unlimited};
+        let since = Instant::now();
+        let again = since + TTL;
+        let hour = Duration::from_secs(3600);
+        for (first, replay, released_at) in [
+            (Default(hour), Default(hour), Some(since + hour)),
+            (Asked(hour), Asked(hour), Some(since + hour)),
+            (Asked(hour), Default(TTL), Some(since + hour)),
+            (Asked(hour), Unlimited, Some(since + hour)),
+            (Asked(hour), Asked(TTL), Some(again + TTL)),
+            // Nothing limited it before, or something else ends it now.
+            (Unlimited, Default(hour), Some(again + hour)),
+            (Default(hour), Asked(TTL), Some(again + TTL)),
+            (Default(hour), Unlimited, None),
+        ] {
+            let mut clockwork = Clockwork::new(since, TTL, TTL, true, first, 0.0);
+            clockwork.replayed(Clockwork::new(again, TTL, TTL, true, replay, 0.0));
+            let told = clockwork.release_at.instant();
+            assert_eq!(told, released_at, "{first:?} {replay:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_asks_for_what_was_asked_for_not_for_what_was_granted() {
+        let now = Instant::now();
+        let asked = Duration::from_millis(2500);
+        let granted = Duration::from_secs(3);
+        let mut clockwork = Clockwork::new(now, granted, asked, true, MaxHold::Unlimited, 0.0);
+        assert_eq!((clockwork.ttl(), clockwork.asked()), (granted, asked));
+        clockwork.renewed(Renewed { ttl: granted, since: now }, asked, true, 0.0);
+        assert_eq!((clockwork.ttl(), clockwork.asked()), (granted, asked));
+        assert_eq!(clockwork.next(), now + granted / 3);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn without_renewal_it_expires() {
         let now = Instant::now();
-        let clockwork = Clockwork::new(now, TTL, false, None, 0.0);
+        let clockwork = Clockwork::new(now, TTL, TTL, false, MaxHold::Unlimited, 0.0);
         assert_eq!(clockwork.next(), safe_deadline(now, TTL));
         assert_eq!(clockwork.due(clockwork.next()), Some(Due::Lose(Cause::Expired)));
     }
@@ -281,7 +422,7 @@ mod tests {
     async fn the_shortest_ttl_leaves_time_for_two_attempts() {
         let now = Instant::now();
         let ttl = Duration::from_millis(100);
-        let mut clockwork = Clockwork::new(now, ttl, true, None, 0.0);
+        let mut clockwork = Clockwork::new(now, ttl, ttl, true, MaxHold::Unlimited, 0.0);
         let first_until = clockwork.attempt_until(clockwork.next());
         clockwork.begin();
         clockwork.failed(first_until, true, 0.5);

@@ -1,20 +1,44 @@
 //! The one task that acts on what is due.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::{
     task::yield_now,
     time::{Instant, sleep_until, timeout_at},
 };
+use tracing::warn;
 
 use super::{
-    Cause, Ended, Engine, calls::renew_request, clockwork::Due, lane::Place, record::RecordId,
+    Cause, Ended, Engine,
+    clockwork::{Belief, Due},
+    lane::Place,
+    record::RecordId,
     table::Table,
 };
 use crate::lock::{LockError, Renewed};
 
 /// How many due records are acted on before others get a turn.
 const BATCH: usize = 512;
+
+/// A request that may change a grant's TTL, as it was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) at: Instant,
+    pub(super) asked: Duration,
+    pub(super) before: Belief,
+}
+
+/// Whether a request that ended so left the grant as it was.
+pub(super) fn changed_nothing(error: &LockError) -> bool {
+    matches!(
+        error,
+        LockError::StoreUnavailable(_)
+            | LockError::InvalidRequest(_)
+            | LockError::Unsupported(_)
+            | LockError::Overloaded
+            | LockError::ShuttingDown
+    )
+}
 
 impl Engine {
     pub(super) async fn drive(self) {
@@ -103,27 +127,45 @@ impl Engine {
         record.run += 1;
         let run = record.run;
         let until = record.clockwork.attempt_until(Instant::now());
-        let request =
-            renew_request(&record.key(), &record.lock_id, Some(record.clockwork.ttl()));
-        let store = Arc::clone(&record.store);
+        let asked = record.clockwork.asked();
+        let (target, lock_id) = (record.target(), record.lock_id.clone());
         let engine = self.clone();
         record.renewal = Some(self.0.runtime.spawn(async move {
-            let result = timeout_at(until, store.store().renew(request))
+            let Some(sending) = engine.sends(id, asked) else { return };
+            let result = timeout_at(until, target.renew(&lock_id, Some(asked)))
                 .await
                 .unwrap_or_else(|_| Err(LockError::OutcomeUnknown("no answer in time".into())));
             drop(place);
-            engine.renewed(id, run, &result);
+            engine.renewed(id, run, &sending, &result);
         }));
     }
 
+    /// A renewal is sent now; `None` if the lock is gone.
+    pub(super) fn sends(&self, id: RecordId, asked: Duration) -> Option<Sending> {
+        let at = Instant::now();
+        let mut table = self.table();
+        let before = table.get_mut(id)?.clockwork.sends(at, asked);
+        self.reschedule(&mut table, id);
+        Some(Sending { at, asked, before })
+    }
+
     /// A renewal has ended.
-    pub(super) fn renewed(&self, id: RecordId, run: u32, result: &Result<Renewed, LockError>) {
+    pub(super) fn renewed(
+        &self,
+        id: RecordId,
+        run: u32,
+        sending: &Sending,
+        result: &Result<Renewed, LockError>,
+    ) {
         let now = Instant::now();
         let mut table = self.table();
         let Some(record) = table.get_mut(id).filter(|record| record.run == run) else { return };
         record.renewal = None;
         match result {
-            Ok(renewed) => record.clockwork.renewed(*renewed, record.renewed, fastrand::f64()),
+            Ok(renewed) => {
+                let (asked, keep_on) = (sending.asked, record.renewed);
+                record.clockwork.renewed(*renewed, asked, keep_on, fastrand::f64());
+            }
             // Perhaps the unlock under way has taken place: its answer tells.
             Err(LockError::NotFound { .. }) if record.unlocks > 0 => {}
             // One whose outcome nobody learnt has.
@@ -140,7 +182,20 @@ impl Engine {
                 };
                 return self.lose(&mut table, id, cause);
             }
-            Err(_) => record.clockwork.failed(now, record.renewed, fastrand::f64()),
+            Err(error) => {
+                if let LockError::Unsupported(answer) = error
+                    && record.renewed
+                {
+                    warn!(store = %record.store.name, resource = %record.resource, answer,
+                        "the lock store cannot renew; the lock lasts until its TTL ends");
+                    record.store.refused_to_renew();
+                    record.renewed = false;
+                }
+                if changed_nothing(error) {
+                    record.clockwork.did_not_happen(sending.at, sending.before);
+                }
+                record.clockwork.failed(now, record.renewed, fastrand::f64());
+            }
         }
         self.reschedule(&mut table, id);
     }

@@ -165,25 +165,28 @@ impl Engine {
             self.tell(&mut table, record, Cause::Forced);
             return None;
         }
-        if let Some(id) = table.current(&key) {
+        if let Some(id) = table.find(&key, &record.lock_id) {
+            // Its place in the queue is that of the store before.
+            table.dequeue(id);
             let held = table.get_mut(id)?;
-            if held.lock_id == record.lock_id {
-                held.tell_stream(Ended::Superseded);
-                held.epoch += 1;
-                held.stream = record.stream.take();
-                held.received &= held.stream.is_none();
-                held.found &= held.stream.is_none();
-                held.clockwork = record.clockwork;
-                held.renewed = record.renewed;
-                held.give_up();
-                let epoch = held.epoch;
-                table.dequeue(id);
-                self.reschedule(&mut table, id);
-                return Some((id, epoch));
-            }
-            // Tokens of different backends say nothing of each other: after a
-            // reload the grant made last stands.
-            if Arc::ptr_eq(&held.store, &record.store) && held.token > record.token {
+            held.tell_stream(Ended::Superseded);
+            held.epoch += 1;
+            held.stream = record.stream.take();
+            held.received &= held.stream.is_none();
+            held.found &= held.stream.is_none();
+            held.clockwork.replayed(record.clockwork);
+            held.renewed = record.renewed;
+            held.request_id = record.request_id.or(held.request_id.take());
+            (held.store, held.resource) = (record.store, record.resource);
+            held.give_up();
+            let epoch = held.epoch;
+            self.reschedule(&mut table, id);
+            return Some((id, epoch));
+        }
+        // What is held in the store of before a reload is another grant.
+        if let Some(id) = table.in_store(&key, &record.store) {
+            let held = table.get_mut(id)?;
+            if held.token > record.token {
                 self.tell(&mut table, record, Cause::Forced);
                 return None;
             }

@@ -17,6 +17,7 @@ use super::record::RecordId;
 
 /// One store's lane, so that a silent backend holds up no other's renewals.
 pub(super) struct Lane {
+    in_flight_max: usize,
     places: Arc<Semaphore>,
     /// Those due, the nearest safe deadline first.
     due: BTreeSet<(Instant, RecordId)>,
@@ -33,10 +34,16 @@ pub(super) struct Place {
 impl Lane {
     pub(super) fn new(in_flight_max: usize) -> Self {
         Self {
+            in_flight_max,
             places: Arc::new(Semaphore::new(in_flight_max)),
             due: BTreeSet::new(),
             backlog: Arc::default(),
         }
+    }
+
+    /// Whether nothing is due and nothing under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.due.is_empty() && self.places.available_permits() == self.in_flight_max
     }
 
     pub(super) fn enqueue(&mut self, safe_deadline: Instant, id: RecordId) {

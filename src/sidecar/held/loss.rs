@@ -92,7 +92,8 @@ impl Engine {
     fn note(&self, table: &mut Table, lost: LostLock, by_notice: bool) {
         warn!(store = %lost.store, resource = %lost.resource, cause = %lost.cause,
             "a held lock is lost");
-        let key = HeldKey { store: Arc::clone(&lost.store), resource: lost.resource.clone() };
+        let key =
+            HeldKey { store: Arc::clone(&lost.store), resource: lost.app_resource.clone() };
         table.lost.remember(key, lost.lock_id.clone(), lost.cause, Instant::now());
         if by_notice
             && let Err(mpsc::error::TrySendError::Full(lost)) = self.0.notices.try_send(lost)

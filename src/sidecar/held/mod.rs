@@ -22,16 +22,27 @@ mod tests;
 use std::sync::Arc;
 
 pub use cause::Cause;
+pub use clockwork::MaxHold;
 pub use engine::{Engine, EngineOptions};
 pub use record::{Ended, HeldGuard, Holding, LostLock};
 
-use crate::lock::ResourceId;
+use crate::{lock::ResourceId, sidecar::stores::NamedStore};
 
-/// What is held: at most one live grant has this key.
+/// What is held, as the app names it. It means the same after a reload that
+/// gave the component another backend or key prefix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeldKey {
     /// The store's name.
     pub store: Arc<str>,
-    /// The resource, prefixed.
+    /// The resource, without a prefix.
+    pub resource: ResourceId,
+}
+
+/// Where a resource is locked.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The store.
+    pub store: Arc<NamedStore>,
+    /// The store's name of the resource, prefixed.
     pub resource: ResourceId,
 }

@@ -12,9 +12,9 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Cause, Engine, HeldKey, clockwork::Clockwork, release::join};
+use super::{Cause, Engine, HeldKey, MaxHold, Target, clockwork::Clockwork, release::join};
 use crate::{
-    lock::{FencingToken, LockId, ResourceId},
+    lock::{FencingToken, LockId, RequestId, ResourceId},
     sidecar::stores::NamedStore,
 };
 
@@ -25,20 +25,24 @@ pub struct Holding {
     pub store: Arc<NamedStore>,
     /// What is locked, prefixed.
     pub resource: ResourceId,
-    /// How many bytes of `resource` are the prefix.
-    pub prefix_bytes: usize,
+    /// What is locked, as the app names it.
+    pub app_resource: ResourceId,
     /// The grant.
     pub lock_id: LockId,
     /// Its token, if the store has them.
     pub token: Option<FencingToken>,
+    /// The caller's secret for retries: a request that has it may find the grant.
+    pub request_id: Option<RequestId>,
     /// The TTL granted.
     pub ttl: Duration,
+    /// The TTL that was asked for, and that renewals ask for.
+    pub asked: Duration,
     /// When the operation was sent from which the TTL counts.
     pub since: Instant,
     /// Whether it is renewed here.
     pub renewed: bool,
     /// After how long it is released whatever the app does.
-    pub max_hold: Option<Duration>,
+    pub max_hold: MaxHold,
     /// Its place among the held locks.
     pub place: OwnedSemaphorePermit,
 }
@@ -61,22 +65,14 @@ pub struct LostLock {
     pub store: Arc<str>,
     /// What was locked, prefixed.
     pub resource: ResourceId,
-    /// How many bytes of `resource` are the prefix.
-    pub prefix_bytes: usize,
+    /// What was locked, as the app names it.
+    pub app_resource: ResourceId,
     /// The grant.
     pub lock_id: LockId,
     /// Its token, if the store has them.
     pub token: Option<FencingToken>,
     /// Why.
     pub cause: Cause,
-}
-
-impl LostLock {
-    /// What was locked, as the app named it.
-    #[must_use]
-    pub fn app_resource(&self) -> &str {
-        self.resource.as_str().get(self.prefix_bytes..).unwrap_or_default()
-    }
 }
 
 /// Ends when a cancelled renewal has.
@@ -89,9 +85,10 @@ pub(super) type RecordId = u64;
 pub(super) struct Record {
     pub(super) store: Arc<NamedStore>,
     pub(super) resource: ResourceId,
-    pub(super) prefix_bytes: u32,
+    pub(super) app_resource: ResourceId,
     pub(super) lock_id: LockId,
     pub(super) token: Option<FencingToken>,
+    pub(super) request_id: Option<RequestId>,
     pub(super) clockwork: Clockwork,
     /// Whether renewals are ours to do.
     pub(super) renewed: bool,
@@ -129,6 +126,7 @@ impl Record {
         let clockwork = Clockwork::new(
             holding.since,
             holding.ttl,
+            holding.asked,
             holding.renewed,
             holding.max_hold,
             fastrand::f64(),
@@ -136,9 +134,10 @@ impl Record {
         Self {
             store: holding.store,
             resource: holding.resource,
-            prefix_bytes: u32::try_from(holding.prefix_bytes).unwrap_or(0),
+            app_resource: holding.app_resource,
             lock_id: holding.lock_id,
             token: holding.token,
+            request_id: holding.request_id,
             clockwork,
             renewed: holding.renewed,
             renewal: None,
@@ -180,14 +179,20 @@ impl Record {
     }
 
     pub(super) fn key(&self) -> HeldKey {
-        HeldKey { store: Arc::clone(&self.store.name), resource: self.resource.clone() }
+        HeldKey { store: Arc::clone(&self.store.name), resource: self.app_resource.clone() }
+    }
+
+    /// Where it is locked: through the store, and under the name, with which it
+    /// was taken.
+    pub(super) fn target(&self) -> Target {
+        Target { store: Arc::clone(&self.store), resource: self.resource.clone() }
     }
 
     pub(super) fn lost(&self, cause: Cause) -> LostLock {
         LostLock {
             store: Arc::clone(&self.store.name),
             resource: self.resource.clone(),
-            prefix_bytes: self.prefix_bytes as usize,
+            app_resource: self.app_resource.clone(),
             lock_id: self.lock_id.clone(),
             token: self.token,
             cause,

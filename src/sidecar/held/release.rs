@@ -11,7 +11,7 @@ use tokio::{
 use tracing::debug;
 
 use super::record::Record;
-use crate::lock::{LockError, UnlockRequest};
+use crate::lock::LockError;
 
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
@@ -34,13 +34,8 @@ pub(super) async fn until_gone(record: &Record, places: &Semaphore) {
         .with_jitter()
         .build();
     while Instant::now() < give_up {
-        let request = UnlockRequest {
-            resource_id: record.resource.as_str().to_owned(),
-            lock_id: record.lock_id.as_str().to_owned(),
-            force: false,
-        };
         let place = places.acquire().await;
-        let result = record.store.store().unlock(request).await;
+        let result = record.target().unlock(&record.lock_id).await;
         drop(place);
         match result {
             // What is unknown the store goes on settling by itself.

@@ -1,7 +1,7 @@
 //! All held locks, in the order in which something comes due.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -15,7 +15,10 @@ use super::{
     lost::Lost,
     record::{Record, RecordId},
 };
-use crate::lock::LockId;
+use crate::{
+    lock::LockId,
+    sidecar::stores::{NamedStore, StoreId},
+};
 
 /// A grant's full name.
 pub(super) type Name = (HeldKey, LockId);
@@ -27,8 +30,11 @@ type Releases = (usize, CancellationToken);
 pub(super) struct Table {
     records: HashMap<RecordId, Record>,
     by_key: HashMap<HeldKey, RecordId>,
+    /// Further records of a key in `by_key`: after a reload the same name may be
+    /// held in the store before it, too.
+    others: HashMap<HeldKey, Vec<RecordId>>,
     timers: BTreeSet<(Instant, RecordId)>,
-    lanes: HashMap<Arc<str>, Lane>,
+    lanes: BTreeMap<StoreId, Lane>,
     lane_in_flight_max: usize,
     next_id: RecordId,
     /// When the driver wakes by itself; `None` means never.
@@ -43,8 +49,9 @@ impl Table {
         Self {
             records: HashMap::new(),
             by_key: HashMap::new(),
+            others: HashMap::new(),
             timers: BTreeSet::new(),
-            lanes: HashMap::new(),
+            lanes: BTreeMap::new(),
             lane_in_flight_max,
             next_id: 0,
             driver_wakes_at: None,
@@ -93,24 +100,35 @@ impl Table {
         self.records.get_mut(&id)
     }
 
-    /// The record of a key, whoever's grant it is.
-    pub(super) fn current(&self, key: &HeldKey) -> Option<RecordId> {
-        self.by_key.get(key).copied()
+    /// The records of a key, whoever's grants they are: one in each store.
+    pub(super) fn of_key(&self, key: &HeldKey) -> impl Iterator<Item = (RecordId, &Record)> {
+        let others = self.others.get(key).into_iter().flatten();
+        let ids = self.by_key.get(key).into_iter().chain(others);
+        ids.filter_map(|id| Some((*id, self.records.get(id)?)))
+    }
+
+    /// The record of a key in this store, whoever's grant it is.
+    pub(super) fn in_store(&self, key: &HeldKey, store: &NamedStore) -> Option<RecordId> {
+        let mut of_key = self.of_key(key);
+        of_key.find(|(_, record)| record.store.id() == store.id()).map(|(id, _)| id)
     }
 
     /// The record of this grant.
     pub(super) fn find(&self, key: &HeldKey, lock_id: &LockId) -> Option<RecordId> {
-        let id = self.current(key)?;
-        (self.records.get(&id)?.lock_id == *lock_id).then_some(id)
+        let mut of_key = self.of_key(key);
+        of_key.find(|(_, record)| record.lock_id == *lock_id).map(|(id, _)| id)
     }
 
-    /// Adds a record, whose key must be free.
+    /// Adds a record, whose key must be free in its store.
     pub(super) fn insert(&mut self, mut record: Record) -> RecordId {
         let id = self.next_id;
         self.next_id += 1;
         record.timer = record.clockwork.next();
         self.timers.insert((record.timer, id));
-        self.by_key.insert(record.key(), id);
+        let key = record.key();
+        if let Some(other) = self.by_key.insert(key.clone(), id) {
+            self.others.entry(key).or_default().push(other);
+        }
         self.records.insert(id, record);
         id
     }
@@ -120,8 +138,23 @@ impl Table {
         self.dequeue(id);
         let record = self.records.remove(&id)?;
         self.timers.remove(&(record.timer, id));
-        self.by_key.remove(&record.key());
+        self.remove_key(&record.key(), id);
         Some(record)
+    }
+
+    fn remove_key(&mut self, key: &HeldKey, id: RecordId) {
+        let Some(others) = self.others.get_mut(key) else {
+            self.by_key.remove(key);
+            return;
+        };
+        if self.by_key.get(key) != Some(&id) {
+            others.retain(|other| *other != id);
+        } else if let Some(next) = others.pop() {
+            self.by_key.insert(key.clone(), next);
+        }
+        if others.is_empty() {
+            self.others.remove(key);
+        }
     }
 
     /// Puts a record where its clockwork now says. Returns when it is next
@@ -167,7 +200,7 @@ impl Table {
         record.queued = Some(safe_deadline);
         let in_flight_max = self.lane_in_flight_max;
         self.lanes
-            .entry(Arc::clone(&record.store.name))
+            .entry(record.store.id())
             .or_insert_with(|| Lane::new(in_flight_max))
             .enqueue(safe_deadline, id);
         self.reschedule(id);
@@ -177,7 +210,7 @@ impl Table {
     pub(super) fn dequeue(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(&id) else { return };
         if let Some(at) = record.queued.take()
-            && let Some(lane) = self.lanes.get_mut(&record.store.name)
+            && let Some(lane) = self.lanes.get_mut(&record.store.id())
         {
             lane.dequeue(at, id);
         }
@@ -185,7 +218,11 @@ impl Table {
 
     /// The next record of any store to be renewed, and its place.
     pub(super) fn next_renewal(&mut self, wake: &Arc<Notify>) -> Option<(RecordId, Place)> {
-        let (id, place) = self.lanes.values_mut().find_map(|lane| lane.next(wake))?;
+        let Some((id, place)) = self.lanes.values_mut().find_map(|lane| lane.next(wake)) else {
+            // Of a store that is gone nothing may stay behind.
+            self.lanes.retain(|_, lane| !lane.is_idle());
+            return None;
+        };
         if let Some(record) = self.records.get_mut(&id) {
             record.queued = None;
         }

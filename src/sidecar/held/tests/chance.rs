@@ -81,7 +81,7 @@ async fn live(plan: Plan, mut rng: Rng) -> Arc<Ledger> {
     let weather = Weather::new(&plan, rng.fork(), Arc::clone(&ledger));
     let memory = Arc::clone(&weather.memory);
     let store = Store::new(Arc::new(weather), Settings::default());
-    let store = Arc::new(NamedStore::new("s", "lock.x", "v1", KeyPrefix::None, store));
+    let store = Arc::new(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store));
     let (tell, mut notices) = mpsc::channel(1000);
     let (healthy, health) = watch::channel(true);
     let options = EngineOptions {
@@ -149,13 +149,15 @@ impl App {
         let holding = Holding {
             store: Arc::clone(&self.store),
             resource: ResourceId::new(&resource).unwrap(),
-            prefix_bytes: 0,
+            app_resource: ResourceId::new(&resource).unwrap(),
             lock_id: granted.lock_id.clone(),
             token: granted.token,
+            request_id: None,
             ttl: granted.ttl,
+            asked: ttl,
             since: granted.since,
             renewed,
-            max_hold,
+            max_hold: max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked),
             place: self.engine.place().unwrap(),
         };
         let key =
@@ -223,9 +225,8 @@ impl App {
         match self.rng.u8(..16) {
             0..5 => self.unlock(key, lock_id).await,
             5 => {
-                let (engine, store) = (self.engine.clone(), Arc::clone(&self.store));
                 self.ledger.note(self.number, What::Forcing);
-                let _ = engine.force_unlock(&store, key.clone()).await;
+                let _ = self.engine.force_unlock(key.clone(), self.target(key)).await;
             }
             6 => {
                 let resource_id = key.resource.as_str().to_owned();
@@ -235,8 +236,10 @@ impl App {
             }
             7..9 => {
                 self.ledger.note(self.number, What::AppRenews);
-                let _ =
-                    self.engine.renew(&self.store, key.clone(), lock_id.clone(), None).await;
+                let _ = self
+                    .engine
+                    .renew(key.clone(), lock_id.clone(), None, self.target(key))
+                    .await;
                 self.ledger.note(self.number, What::AppRenewed);
             }
             _ => {}
@@ -246,7 +249,8 @@ impl App {
     /// Unlocks, now and then twice at once, or goes away meanwhile.
     async fn unlock(&mut self, key: &HeldKey, lock_id: &LockId) {
         self.ledger.note(self.number, What::Unlocking);
-        let unlock = || self.engine.unlock(&self.store, key.clone(), lock_id.clone());
+        let target = self.target(key);
+        let unlock = || self.engine.unlock(key.clone(), lock_id.clone(), target.clone());
         let answer = match self.rng.u8(..6) {
             0 => timeout(Duration::from_millis(3), unlock()).await.ok(),
             1 => {
@@ -270,6 +274,10 @@ impl App {
             Some(Err(_)) => {}
             None => self.ledger.note(self.number, What::UnlockLeft),
         }
+    }
+
+    fn target(&self, key: &HeldKey) -> Result<Target, HeldError> {
+        Ok(Target { store: Arc::clone(&self.store), resource: key.resource.clone() })
     }
 
     async fn pause(&mut self, ms_max: u64) {

@@ -3,6 +3,8 @@
 use super::{scripted::Fault, *};
 use crate::{lock::safe_deadline, sidecar::held::Cause};
 
+const SHORT: Duration = Duration::from_secs(1);
+
 /// Trap 16: told no later than the safe deadline, whatever the failure.
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_is_cut_off_is_told_at_its_safe_deadline() {
@@ -55,7 +57,7 @@ async fn what_is_gone_before_its_safe_deadline_was_forced() {
 async fn a_force_through_this_process_is_told_at_once() {
     let mut setup = setup();
     setup.hold("r").await;
-    setup.engine.force_unlock(&setup.store, setup.key("r")).await.unwrap();
+    setup.force("r").await.unwrap();
     assert_eq!(setup.notices.try_recv().unwrap().cause, Cause::Forced);
     assert!(setup.is_free("r").await);
 }
@@ -64,7 +66,7 @@ async fn a_force_through_this_process_is_told_at_once() {
 async fn a_lock_held_for_as_long_as_allowed_is_released_and_told() {
     let mut setup = setup();
     let granted = setup.acquire("r", TTL).await;
-    let max_hold = Some(TTL * 3);
+    let max_hold = MaxHold::Asked(TTL * 3);
     setup.keep(Holding { max_hold, ..setup.holding("r", &granted) });
     let lost = setup.notices.recv().await.unwrap();
     assert_eq!(lost.cause, Cause::MaxHold);
@@ -93,7 +95,7 @@ async fn a_newer_grant_of_the_resource_means_that_the_older_is_lost() {
     assert_eq!((lost.lock_id, lost.cause), (older.lock_id, Cause::Forced));
     assert_eq!(setup.engine.held(), 1);
     sleep(TTL * 2).await;
-    setup.engine.unlock(&setup.store, setup.key("r"), newer.lock_id).await.unwrap();
+    setup.unlock("r", newer.lock_id).await.unwrap();
 }
 
 /// Tokens of two backends were compared: the app was told that the lock it had
@@ -108,8 +110,9 @@ async fn after_a_reload_the_new_backends_grant_stands_though_its_token_is_lower(
     let before = setup.hold("r").await;
     assert!(before.token > lower.token);
     setup.keep(Holding { store: reloaded, ..setup.holding("r", &lower) });
-    assert_eq!(setup.notices.recv().await.unwrap().lock_id, before.lock_id);
-    assert_eq!(setup.engine.held(), 1);
+    sleep(TTL * 2).await;
+    assert!(setup.notices.try_recv().is_err());
+    assert_eq!(setup.engine.held(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +156,7 @@ async fn a_force_whose_caller_went_away_is_told_at_once() {
     setup.hold("r").await;
     setup.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
     {
-        let force = setup.engine.force_unlock(&setup.store, setup.key("r"));
+        let force = setup.force("r");
         assert!(tokio::time::timeout(Duration::from_millis(10), force).await.is_err());
     }
     sleep(Duration::from_secs(2)).await;
@@ -164,14 +167,13 @@ async fn a_force_whose_caller_went_away_is_told_at_once() {
 /// The grant may end as early as the renewal asked for.
 #[tokio::test(start_paused = true)]
 async fn a_shorter_ttl_that_may_have_been_granted_is_believed_in_no_longer() {
-    const SHORT: Duration = Duration::from_secs(2);
     let mut setup = setup();
     let granted = setup.acquire("r", TTL).await;
     setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
     setup.script.on_renewal(Fault::ReplyLost);
     let sent = Instant::now();
-    let (key, id) = (setup.key("r"), granted.lock_id.clone());
-    let unknown = setup.engine.renew(&setup.store, key, id, Some(SHORT)).await;
+    let id = granted.lock_id.clone();
+    let unknown = setup.renew("r", id, Some(SHORT)).await;
     assert!(matches!(
         unknown,
         Err(crate::sidecar::HeldError::Lock(LockError::OutcomeUnknown(_)))
@@ -187,9 +189,66 @@ async fn a_lock_whose_shorter_ttl_is_unknown_is_renewed_in_time() {
     let granted = setup.hold("r").await;
     setup.script.on_renewal(Fault::ReplyLost);
     let short = Some(Duration::from_millis(200));
-    let renewed = setup.engine.renew(&setup.store, setup.key("r"), granted.lock_id, short);
+    let renewed = setup.renew("r", granted.lock_id, short);
     assert!(renewed.await.is_err());
     sleep(TTL).await;
     assert!(setup.notices.try_recv().is_err());
     assert!(!setup.is_free("r").await);
+}
+
+/// Trap 50: the belief was shortened when the renewal was answered, not when it
+/// was sent.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_to_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
+    for renewed in [false, true] {
+        let mut setup = setup();
+        let granted = setup.acquire("r", TTL).await;
+        setup.keep(Holding { renewed, ..setup.holding("r", &granted) });
+        setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_secs(4)));
+        let sent = Instant::now();
+        let id = granted.lock_id.clone();
+        let (engine, key) = (setup.engine.clone(), setup.key("r"));
+        let target = setup.target("r");
+        tokio::spawn(async move { engine.renew(key, id, Some(SHORT), target).await });
+        setup.notices.recv().await.unwrap();
+        assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
+        assert!(!setup.is_free("r").await, "told before the backend expires it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_another_superseded_has_shortened_the_belief() {
+    let mut setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
+    setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_secs(4)));
+    setup.script.on_renewal(Fault::Unreachable);
+    let sent = Instant::now();
+    let (engine, key) = (setup.engine.clone(), setup.key("r"));
+    let target = setup.target("r");
+    let id = granted.lock_id.clone();
+    let first = tokio::spawn(async move { engine.renew(key, id, Some(SHORT), target).await });
+    settle().await;
+    let id = granted.lock_id.clone();
+    assert!(setup.renew("r", id, Some(TTL)).await.is_err());
+    assert!(first.await.unwrap().is_err());
+    setup.notices.recv().await.unwrap();
+    assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
+    assert!(!setup.is_free("r").await, "told before the backend expires it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_ttl_that_was_not_granted_leaves_the_belief_as_it_was() {
+    let mut setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
+    setup.script.on_renewal(Fault::Unreachable);
+    let id = granted.lock_id.clone();
+    let refused = setup.renew("r", id, Some(SHORT)).await;
+    assert!(matches!(
+        refused,
+        Err(crate::sidecar::HeldError::Lock(LockError::StoreUnavailable(_)))
+    ));
+    setup.notices.recv().await.unwrap();
+    assert_eq!(Instant::now(), safe_deadline(granted.since, TTL));
 }

@@ -2,9 +2,11 @@
 
 mod chance;
 mod loss;
+mod reload;
 mod renewal;
 mod replay;
 mod scripted;
+mod unary;
 mod unlock;
 
 use std::{sync::Arc, time::Duration};
@@ -14,10 +16,12 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{Ended, Engine, EngineOptions, HeldGuard, HeldKey, Holding, LostLock};
+use super::{
+    Ended, Engine, EngineOptions, HeldGuard, HeldKey, Holding, LostLock, MaxHold, Target,
+};
 use crate::{
-    lock::{AcquireRequest, Granted, LockError, ResourceId, Store},
-    sidecar::{prefix::KeyPrefix, stores::NamedStore},
+    lock::{AcquireRequest, Granted, LockError, LockId, Renewed, ResourceId, Store},
+    sidecar::{HeldError, prefix::KeyPrefix, stores::NamedStore},
 };
 use scripted::{Script, Scripted};
 
@@ -46,7 +50,7 @@ fn setup_with(options: EngineOptions) -> Setup {
 fn scripted(name: &str) -> (Arc<NamedStore>, Arc<Script>) {
     let (backend, script, settings) = Scripted::new();
     let store = Store::new(Arc::new(backend), settings);
-    (Arc::new(NamedStore::new(name, "lock.scripted", "v1", KeyPrefix::AppId, store)), script)
+    (Arc::new(NamedStore::new(name, "lock.memory", "v1", KeyPrefix::AppId, store)), script)
 }
 
 impl Setup {
@@ -61,13 +65,15 @@ impl Setup {
         Holding {
             store: Arc::clone(&self.store),
             resource: ResourceId::new(resource).unwrap(),
-            prefix_bytes: 0,
+            app_resource: ResourceId::new(resource).unwrap(),
             lock_id: granted.lock_id.clone(),
             token: granted.token,
+            request_id: None,
             ttl: granted.ttl,
+            asked: granted.ttl,
             since: granted.since,
             renewed: true,
-            max_hold: None,
+            max_hold: MaxHold::Unlimited,
             place: self.engine.place().unwrap(),
         }
     }
@@ -95,6 +101,28 @@ impl Setup {
             store: Arc::clone(&self.store.name),
             resource: ResourceId::new(resource).unwrap(),
         }
+    }
+
+    fn target(&self, resource: &str) -> Result<Target, HeldError> {
+        let resource = ResourceId::new(resource).unwrap();
+        Ok(Target { store: Arc::clone(&self.store), resource })
+    }
+
+    async fn unlock(&self, resource: &str, lock_id: LockId) -> Result<(), HeldError> {
+        self.engine.unlock(self.key(resource), lock_id, self.target(resource)).await
+    }
+
+    async fn force(&self, resource: &str) -> Result<(), HeldError> {
+        self.engine.force_unlock(self.key(resource), self.target(resource)).await
+    }
+
+    async fn renew(
+        &self,
+        resource: &str,
+        lock_id: LockId,
+        ttl: Option<Duration>,
+    ) -> Result<Renewed, HeldError> {
+        self.engine.renew(self.key(resource), lock_id, ttl, self.target(resource)).await
     }
 
     /// Whether the backend has nobody holding it.

@@ -23,7 +23,7 @@ async fn a_refused_acquisition_renews_nothing() {
     let stores = Stores::default();
     let (backend, script, settings) = Scripted::new();
     let store = Store::new(Arc::new(backend), settings);
-    stores.insert(NamedStore::new("s", "lock.x", "v1", KeyPrefix::None, store.clone()));
+    stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store.clone()));
     let locks = Locks::new(stores, setup.engine.clone(), "app".into());
     let held = store.try_lock(AcquireRequest::new("lock||r")).await.unwrap();
     let call = || crate::sidecar::alpha2::LockCall {
@@ -59,8 +59,7 @@ async fn what_expired_is_not_renewed_into_being() {
     sleep(TTL).await;
     assert!(setup.is_free("r").await, "B locks it, and unlocks it by going away");
     setup.script.on_every_renewal(None);
-    let renewed =
-        setup.engine.renew(&setup.store, setup.key("r"), lost.lock_id.clone(), None).await;
+    let renewed = setup.renew("r", lost.lock_id.clone(), None).await;
     assert!(matches!(renewed, Err(crate::sidecar::HeldError::Lost(Cause::Unreachable))));
     sleep(TTL).await;
     assert!(setup.is_free("r").await);
@@ -122,7 +121,7 @@ async fn an_unhealthy_app_renews_nothing_and_a_healthy_one_what_is_still_held() 
     setup.hold("b").await;
     assert_eq!(setup.script.renewals.load(Ordering::SeqCst), 0);
     let lost = setup.notices.recv().await.unwrap();
-    assert_eq!((lost.app_resource(), lost.cause), ("a", Cause::Unhealthy));
+    assert_eq!((lost.app_resource.as_str(), lost.cause), ("a", Cause::Unhealthy));
     setup.healthy.send(true).unwrap();
     sleep(TTL * 2).await;
     assert!(setup.is_free("a").await && !setup.is_free("b").await);
@@ -160,11 +159,7 @@ async fn an_app_that_was_never_healthy_renews_nothing() {
 async fn the_app_may_change_the_ttl() {
     let setup = setup();
     let granted = setup.hold("r").await;
-    let renewed = setup
-        .engine
-        .renew(&setup.store, setup.key("r"), granted.lock_id.clone(), Some(TTL * 2))
-        .await
-        .unwrap();
+    let renewed = setup.renew("r", granted.lock_id.clone(), Some(TTL * 2)).await.unwrap();
     assert_eq!(renewed.ttl, TTL * 2);
     let before = setup.script.renewals.load(Ordering::SeqCst);
     sleep(TTL * 20).await;
@@ -180,11 +175,7 @@ async fn a_renewal_by_the_app_takes_the_place_of_one_that_hangs() {
     setup.script.on_renewal(Fault::Silent);
     sleep(TTL / 3 + Duration::from_secs(1)).await;
     let begun = Instant::now();
-    setup
-        .engine
-        .renew(&setup.store, setup.key("r"), granted.lock_id.clone(), None)
-        .await
-        .unwrap();
+    setup.renew("r", granted.lock_id.clone(), None).await.unwrap();
     assert_eq!(ms(begun), 0);
     sleep(TTL * 2).await;
     assert!(!setup.is_free("r").await);

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     edge::{delivery, writes::Noted},
-    lock::Mode,
+    lock::{Mode, safe_deadline},
     sidecar::{
         alpha2::{LockCall, Locks},
         error::ApiError,
@@ -31,9 +31,15 @@ impl Api {
         let stores = Stores::default();
         let (backend, script, settings) = Scripted::new();
         let store = Store::new(Arc::new(backend), settings);
-        stores.insert(NamedStore::new("s", "lock.x", "v1", KeyPrefix::None, store));
+        stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store));
         let store = stores.get("s").unwrap();
         Self { locks: Locks::new(stores, setup.engine.clone(), "app".into()), store, script }
+    }
+
+    /// A repetition with another TTL, sent and not yet answered.
+    fn send_again(&self, ttl: Duration) -> tokio::task::JoinHandle<()> {
+        let (locks, call) = (self.locks.clone(), LockCall { ttl: Some(ttl), ..Self::call() });
+        tokio::spawn(async move { drop(locks.acquire(call).await) })
     }
 
     fn call() -> LockCall {
@@ -152,4 +158,53 @@ async fn a_lock_that_neither_the_first_nor_its_replay_received_is_released_at_on
     drop(again);
     settle().await;
     assert!(api.is_free().await);
+}
+
+/// Trap 50: the backend may end the grant as early as the replay asks.
+#[tokio::test(start_paused = true)]
+async fn a_replay_with_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
+    const SHORT: Duration = Duration::from_secs(1);
+    let mut setup = setup();
+    let api = Api::of(&setup);
+    api.lock(true).await.unwrap();
+    api.script.on_every_renewal(Some(Fault::Unreachable));
+    api.script.on_try(Fault::ReplyDelayed(Duration::from_secs(4)));
+    let sent = Instant::now();
+    let again = api.send_again(SHORT);
+    setup.notices.recv().await.unwrap();
+    assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
+    assert!(!api.is_free().await, "told before the backend expires it");
+    again.abort();
+}
+
+/// The answer of a replay is taken later than a renewal that came after it.
+#[tokio::test(start_paused = true)]
+async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief() {
+    const SHORT: Duration = Duration::from_secs(1);
+    let mut setup = setup();
+    let api = Api::of(&setup);
+    let first = api.lock(true).await.unwrap();
+    let replay = api.locks.acquire(Api::call()).await.unwrap();
+    settle().await;
+    let sent = Instant::now();
+    let id = first.lock_id.as_str();
+    api.locks.renew("s", "r", id, Some(SHORT)).await.unwrap();
+    api.script.on_every_renewal(Some(Fault::Unreachable));
+    let (_guard, told) = replay.hold_for_stream();
+    told.await.unwrap();
+    assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
+    assert!(setup.notices.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_request_for_the_lock_leaves_its_holders_belief_alone() {
+    let mut setup = setup();
+    let api = Api::of(&setup);
+    let first = api.lock(true).await.unwrap();
+    api.script.on_every_renewal(Some(Fault::Unreachable));
+    let ttl = Some(Duration::from_secs(1));
+    let other = LockCall { ttl, request_id: "another".into(), ..Api::call() };
+    api.locks.acquire(other).await.unwrap_err();
+    setup.notices.recv().await.unwrap();
+    assert_eq!(Instant::now(), safe_deadline(first.since, TTL));
 }

@@ -1,4 +1,4 @@
-//! Memory behind a script of faults in renewals and unlocks.
+//! Memory behind a script of faults in tries, renewals and unlocks.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ use crate::{
     backend::{Context, memory::Memory},
     lock::{
         Attempt, Backend, BackendError, Clock, Feature, Grant, Release, Renewal, Renewed,
-        Settings,
+        Settings, Ttl,
     },
 };
 
@@ -37,6 +37,9 @@ pub(super) enum Fault {
 
 #[derive(Default)]
 pub(super) struct Script {
+    /// The TTLs granted are multiples of this, rounded up.
+    rounds_to: Mutex<Option<Duration>>,
+    next_tries: Mutex<VecDeque<Fault>>,
     next_renewals: Mutex<VecDeque<Fault>>,
     every_renewal: Mutex<Option<Fault>>,
     next_unlocks: Mutex<VecDeque<Fault>>,
@@ -48,6 +51,22 @@ pub(super) struct Script {
 }
 
 impl Script {
+    pub(super) fn round_ttls_up_to(&self, whole: Duration) {
+        *self.rounds_to.lock().unwrap() = Some(whole);
+    }
+
+    fn rounded(&self, ttl: Ttl) -> Ttl {
+        let whole = self.rounds_to.lock().unwrap();
+        whole.map_or(ttl, |whole| {
+            let times = ttl.as_ms().div_ceil(u64::try_from(whole.as_millis()).unwrap());
+            Ttl::new(whole * u32::try_from(times).unwrap(), Duration::MAX).unwrap()
+        })
+    }
+
+    pub(super) fn on_try(&self, fault: Fault) {
+        self.next_tries.lock().unwrap().push_back(fault);
+    }
+
     pub(super) fn on_renewal(&self, fault: Fault) {
         self.next_renewals.lock().unwrap().push_back(fault);
     }
@@ -116,7 +135,9 @@ impl Backend for Scripted {
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
-        self.memory.try_lock(attempt, until).await
+        let fault = self.script.next_tries.lock().unwrap().pop_front();
+        let attempt = Attempt { ttl: self.script.rounded(attempt.ttl), ..attempt.clone() };
+        faulted(fault, self.memory.try_lock(&attempt, until)).await
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
@@ -131,7 +152,8 @@ impl Backend for Scripted {
         script.in_flight_max.fetch_max(in_flight, Ordering::SeqCst);
         let next = script.next_renewals.lock().unwrap().pop_front();
         let fault = next.or(*script.every_renewal.lock().unwrap());
-        faulted(fault, self.memory.renew(renewal, until)).await
+        let renewal = Renewal { ttl: script.rounded(renewal.ttl), ..renewal.clone() };
+        faulted(fault, self.memory.renew(&renewal, until)).await
     }
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {

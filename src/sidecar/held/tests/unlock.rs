@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{scripted::Fault, *};
-use crate::sidecar::{HeldError, held::Cause};
+use crate::sidecar::held::Cause;
 
 /// Trap 11: the renewal has ended before the unlock is sent.
 #[tokio::test(start_paused = true)]
@@ -14,7 +14,7 @@ async fn a_renewal_in_flight_ends_before_the_unlock() {
     while setup.script.renewals.load(Ordering::SeqCst) == 0 {
         settle().await;
     }
-    setup.engine.unlock(&setup.store, setup.key("r"), granted.lock_id).await.unwrap();
+    setup.unlock("r", granted.lock_id).await.unwrap();
     assert_eq!(setup.script.renewing_at_unlock.load(Ordering::SeqCst), 0);
     assert!(setup.is_free("r").await);
     sleep(TTL).await;
@@ -28,7 +28,7 @@ async fn an_unlock_whose_caller_went_away_is_completed() {
     let granted = setup.hold("r").await;
     setup.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
     {
-        let unlock = setup.engine.unlock(&setup.store, setup.key("r"), granted.lock_id);
+        let unlock = setup.unlock("r", granted.lock_id);
         let abandoned = tokio::time::timeout(Duration::from_millis(10), unlock).await;
         assert!(abandoned.is_err());
     }
@@ -42,8 +42,7 @@ async fn after_an_unlock_that_did_not_happen_the_lock_runs_out() {
     let mut setup = setup();
     let granted = setup.hold("r").await;
     setup.script.on_unlock(Fault::Unreachable);
-    let failed =
-        setup.engine.unlock(&setup.store, setup.key("r"), granted.lock_id.clone()).await;
+    let failed = setup.unlock("r", granted.lock_id.clone()).await;
     assert!(matches!(failed, Err(HeldError::Lock(LockError::StoreUnavailable(_)))));
     assert_eq!(setup.engine.held(), 1, "it can be unlocked again until then");
     assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Expired);
@@ -55,7 +54,7 @@ async fn an_unlock_is_repeated_after_an_unknown_outcome() {
     let setup = setup();
     let granted = setup.hold("r").await;
     setup.script.on_unlock(Fault::ReplyLost);
-    let unlock = || setup.engine.unlock(&setup.store, setup.key("r"), granted.lock_id.clone());
+    let unlock = || setup.unlock("r", granted.lock_id.clone());
     let unknown = unlock().await;
     assert!(matches!(unknown, Err(HeldError::Lock(LockError::OutcomeUnknown(_)))));
     unlock().await.unwrap();
@@ -66,7 +65,7 @@ async fn an_unlock_is_repeated_after_an_unknown_outcome() {
 async fn unlocking_twice_at_once_succeeds_once() {
     let setup = setup();
     let granted = setup.hold("r").await;
-    let unlock = || setup.engine.unlock(&setup.store, setup.key("r"), granted.lock_id.clone());
+    let unlock = || setup.unlock("r", granted.lock_id.clone());
     let (first, second) = tokio::join!(unlock(), unlock());
     assert!(first.is_ok());
     assert_eq!(second, Err(HeldError::Lock(LockError::NotFound { held: false })));
@@ -81,7 +80,7 @@ async fn of_two_unlocks_at_once_neither_overtakes_the_renewal() {
     while setup.script.renewals.load(Ordering::SeqCst) == 0 {
         settle().await;
     }
-    let unlock = || setup.engine.unlock(&setup.store, setup.key("r"), granted.lock_id.clone());
+    let unlock = || setup.unlock("r", granted.lock_id.clone());
     let (first, second) = tokio::join!(unlock(), unlock());
     assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
     assert_eq!(setup.script.renewing_at_unlock.load(Ordering::SeqCst), 0);
@@ -95,11 +94,11 @@ async fn an_unlock_that_another_overtook_tells_no_loss() {
     let (guard, told) = setup.stream("r").await;
     let lock_id = {
         let mut table = setup.engine.table();
-        let id = table.current(&setup.key("r")).unwrap();
+        let id = table.in_store(&setup.key("r"), &setup.store).unwrap();
         table.get_mut(id).unwrap().lock_id.clone()
     };
     setup.script.on_unlock(Fault::ReplyDelayed(Duration::from_millis(40)));
-    let unlock = || setup.engine.unlock(&setup.store, setup.key("r"), lock_id.clone());
+    let unlock = || setup.unlock("r", lock_id.clone());
     let (first, second) = tokio::join!(unlock(), unlock());
     assert!(first.is_ok());
     assert_eq!(second, Err(HeldError::Lock(LockError::NotFound { held: false })));
@@ -114,10 +113,9 @@ async fn a_renewal_after_an_unlock_without_an_answer_tells_no_loss() {
     let mut setup = setup();
     let granted = setup.hold("r").await;
     setup.script.on_unlock(Fault::ReplyLost);
-    let unknown =
-        setup.engine.unlock(&setup.store, setup.key("r"), granted.lock_id.clone()).await;
+    let unknown = setup.unlock("r", granted.lock_id.clone()).await;
     assert!(matches!(unknown, Err(HeldError::Lock(LockError::OutcomeUnknown(_)))));
-    let renewed = setup.engine.renew(&setup.store, setup.key("r"), granted.lock_id, None).await;
+    let renewed = setup.renew("r", granted.lock_id, None).await;
     assert_eq!(renewed.err(), Some(HeldError::Lock(LockError::NotFound { held: false })));
     assert_eq!(setup.engine.held(), 0);
     assert!(setup.notices.try_recv().is_err(), "nothing was lost");
@@ -133,7 +131,7 @@ async fn an_unlock_finds_a_lock_that_was_forced_elsewhere_lost() {
         force: true,
     };
     setup.store.store().unlock(force).await.unwrap();
-    let unlock = || setup.engine.unlock(&setup.store, setup.key("r"), granted.lock_id.clone());
+    let unlock = || setup.unlock("r", granted.lock_id.clone());
     assert_eq!(unlock().await, Err(HeldError::Lost(Cause::Forced)));
     sleep(Duration::from_secs(599)).await;
     assert_eq!(unlock().await, Err(HeldError::Lost(Cause::Forced)));
@@ -175,7 +173,7 @@ async fn a_place_is_free_again_when_a_lock_ends() {
     let mut setup = setup_with(limits);
     let granted = setup.hold("a").await;
     assert!(setup.engine.is_full() && setup.engine.place().is_none());
-    setup.engine.unlock(&setup.store, setup.key("a"), granted.lock_id).await.unwrap();
+    setup.unlock("a", granted.lock_id).await.unwrap();
     setup.hold("b").await;
     setup.script.on_every_renewal(Some(Fault::Unreachable));
     setup.notices.recv().await.unwrap();

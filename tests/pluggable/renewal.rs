@@ -1,0 +1,72 @@
+//! A store that cannot renew, behind the sidecar, which would have to.
+
+use leasehold::{
+    lock::{LockError, Mode},
+    sidecar::{
+        ApiError, Hooks,
+        alpha2::{LockCall, Locks},
+        held::{Engine, EngineOptions},
+        prefix::KeyPrefix,
+        stores::{NamedStore, Stores},
+    },
+};
+use tokio::{sync::mpsc, time::Instant};
+use tonic::Status;
+
+use crate::fake::{Asked, Fake, Told};
+
+fn call(no_renewal: bool) -> LockCall {
+    LockCall {
+        store_name: "s".into(),
+        resource_id: "r".into(),
+        immediate: true,
+        ttl: None,
+        request_id: String::new(),
+        mode: Mode::Exclusive,
+        max_hold: None,
+        no_renewal,
+        arrived: Instant::now(),
+        deadline: None,
+    }
+}
+
+async fn locks(fake: &mut Fake) -> Locks {
+    let stores = Stores::default();
+    let store = fake.open(&[]).await;
+    stores.insert(NamedStore::new("s", "lock.fake", "v1", KeyPrefix::None, store));
+    let (tell, _) = mpsc::channel(1);
+    let engine = Engine::start(EngineOptions::default(), Hooks::default().healthy, tell);
+    Locks::new(stores, engine, "app".into())
+}
+
+/// The lock was called renewed, and lost at its TTL as unreachable.
+#[tokio::test]
+async fn a_store_that_cannot_renew_grants_nothing_that_would_have_to_be_renewed() {
+    let mut fake = Fake::start(&[]).await;
+    let locks = locks(&mut fake).await;
+    for _ in 0..2 {
+        fake.tell(Told::Refuse(Status::unimplemented("no renewals here")));
+        let refused = locks.acquire(call(false)).await.unwrap_err();
+        assert!(matches!(refused, ApiError::Lock(LockError::Unsupported(_))), "{refused:?}");
+        assert!(matches!(fake.next().await, Asked::Renew(_)));
+    }
+    fake.must_be_left_alone().await;
+    locks.acquire(call(true)).await.unwrap();
+    assert!(matches!(fake.next().await, Asked::TryLock(_)));
+}
+
+#[tokio::test]
+async fn a_store_is_asked_once_whether_it_can_renew() {
+    let mut fake = Fake::start(&[]).await;
+    let locks = locks(&mut fake).await;
+    fake.tell(Told::Refuse(Status::not_found("no such lock")));
+    for first in [true, false] {
+        let acquired = locks.acquire(call(false)).await.unwrap();
+        if first {
+            assert!(matches!(fake.next().await, Asked::Renew(_)));
+        }
+        assert!(matches!(fake.next().await, Asked::TryLock(_)));
+        drop(acquired);
+        assert!(matches!(fake.next().await, Asked::Unlock(_)));
+    }
+}
