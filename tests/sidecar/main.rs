@@ -16,6 +16,7 @@ mod alpha2_http;
 mod binary;
 mod callback;
 mod harness;
+mod leaving;
 mod ndjson;
 #[path = "../passthrough/stand_in.rs"]
 #[allow(dead_code, reason = "the pass-through's own tests use the rest")]
@@ -24,4 +25,5 @@ mod stream;
 #[path = "../support/mod.rs"]
 mod support;
 mod surroundings;
+mod unix_sockets;
 mod wiring;
