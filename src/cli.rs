@@ -36,7 +36,7 @@ pub enum Command {
     /// Serve lock stores to daprd, or to any client of the component protocol, on Unix sockets
     Serve(ServeOptions),
     /// Speak the Dapr API to an app: its lock calls are served here, all others passed on
-    Sidecar(SidecarArgs),
+    Sidecar(Box<SidecarArgs>),
 }
 
 /// The options of `serve`.

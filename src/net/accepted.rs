@@ -49,8 +49,8 @@ impl Accepted {
     pub(crate) async fn closed_by_peer(&self) {
         // tokio has no interest for this alone. Urgent data, which is what
         // PRIORITY stands for otherwise, is never registered for a stream.
-        let closed = on_either!(self, stream => stream.ready(Interest::PRIORITY).await);
-        debug_assert!(closed.is_ok_and(|ready| ready.is_read_closed()));
+        // It fails only while the runtime shuts down.
+        let _ = on_either!(self, stream => stream.ready(Interest::PRIORITY).await);
     }
 }
 

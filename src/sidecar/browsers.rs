@@ -157,7 +157,7 @@ impl Guard {
             return Err(Refusal::Origin(text(site)));
         }
         if self.reach == Reach::Machine {
-            let authority = request.uri().authority().map(|authority| authority.to_string());
+            let authority = request.uri().authority().map(ToString::to_string);
             let hosts = headers.get_all(HOST).iter().map(text).chain(authority);
             for host in hosts {
                 self.check_host(host)?;
