@@ -6,6 +6,7 @@
 //! - [`component`]: the pluggable component, on Unix sockets.
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //! - `edge`: what both edges know of their transport.
+//! - `net`: their sockets and connections.
 //! - [`cork`]: connections that write together what comes together.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
@@ -20,6 +21,7 @@ mod edge;
 pub mod fuzzing;
 pub mod lock;
 pub mod manifest;
+mod net;
 pub mod properties;
 pub mod runtime;
 pub mod serve;

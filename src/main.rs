@@ -29,7 +29,14 @@ fn main() -> ExitCode {
             return ExitCode::from(if told.use_stderr() { EXIT_CONFIGURATION } else { 0 });
         }
     };
-    telemetry::init(cli.log_level, cli.log_as_json);
+    // Written to its end when this function returns, whatever it returns.
+    let _logs = match telemetry::init(cli.log_level, cli.log_as_json) {
+        Ok(logs) => logs,
+        Err(error) => {
+            eprintln!("cannot start the log's thread: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let runtime = match runtime::on_half_of_the_cores() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -79,8 +79,8 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         let mine: Vec<_> =
             manifests.iter().filter(|manifest| is_served_at(manifest, &socket)).collect();
         let to_initialise = resolve(kind, &mine, &resources.surroundings).await?;
-        let socket =
-            Socket::open(&folder.join(format!("{socket}.sock")), options.socket_mode).await?;
+        let path = folder.join(format!("{socket}.sock"));
+        let socket = Socket::open(&path, Some(options.socket_mode), "--socket-folder").await?;
         info!(store = kind.name, socket = %socket.path().display(), "listening");
         let open: OpenInstance =
             Arc::new(move |metadata| Box::pin(kind.open(metadata, Clock::system())));

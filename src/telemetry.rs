@@ -1,9 +1,21 @@
 //! Logs: to stderr, for people on a terminal, as JSON on request.
 
-use std::io::{self, IsTerminal as _};
+mod queue;
+
+use std::{
+    backtrace::{Backtrace, BacktraceStatus},
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
 
 use clap::ValueEnum;
+use tracing::error;
 use tracing_subscriber::EnvFilter;
+
+use self::queue::LogQueue;
+
+/// How long the end of the process waits for its last lines to be written.
+const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
 /// The least severity that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -30,16 +42,42 @@ impl LogLevel {
     }
 }
 
-/// Starts to log. No log line ever has a secret, a lock ID or a request ID in
-/// it, which is why libraries are never asked for more than `info`: what they
-/// tell beyond it is bytes of requests.
-pub fn init(level: LogLevel, as_json: bool) {
+/// The log. Its last lines are written when this is dropped, if stderr is read
+/// within a moment.
+#[derive(Debug)]
+pub struct Logs(LogQueue);
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        self.0.flush(FLUSH_WITHIN);
+    }
+}
+
+/// Starts to log, without ever waiting for a reader of stderr. No log line ever
+/// has a secret, a lock ID or a request ID in it, which is why libraries are
+/// never asked for more than `info`: what they tell beyond it is bytes of
+/// requests. Fails if no thread can be started.
+pub fn init(level: LogLevel, as_json: bool) -> io::Result<Logs> {
+    let queue = LogQueue::start(io::stderr())?;
+    let writer = queue.clone();
     let filter = EnvFilter::from(level.directive());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || writer.clone());
     // A second call (in tests) keeps the first.
     let _ = if as_json {
         log.json().flatten_event(true).try_init()
     } else {
         log.with_ansi(io::stderr().is_terminal()).with_target(false).try_init()
     };
+    // The default hook writes to stderr by itself, and waits for its reader.
+    std::panic::set_hook(Box::new(|panic| {
+        let panic = panic.to_string().replace('\n', " ");
+        let backtrace = Backtrace::capture();
+        if backtrace.status() == BacktraceStatus::Captured {
+            error!(%backtrace, "{panic}");
+        } else {
+            error!("{panic}");
+        }
+    }));
+    Ok(Logs(queue))
 }

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const TRAPS: u32 = 52;
+const TRAPS: u32 = 56;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -20,10 +20,8 @@ use tracing::warn;
 
 use crate::{
     cork::Corked,
-    edge::{
-        opening::Opening,
-        writes::{Noted, Writes},
-    },
+    edge::writes::{Noted, Writes},
+    net::opening::Opening,
 };
 
 /// How many connections a socket serves at a time. One too many is closed at

@@ -12,11 +12,11 @@ pub(crate) mod fuzzing;
 mod instances;
 mod server;
 mod service;
-mod socket;
 mod wire;
 
 pub use connections::Answers;
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
 pub use instances::{Instances, Metadata, OpenInstance};
 pub use server::{Component, ServeError};
-pub use socket::{Socket, SocketError, SocketMode};
+
+pub use crate::net::socket::{Socket, SocketError, SocketMode};

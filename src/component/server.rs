@@ -20,9 +20,11 @@ use super::{
     connections::{Answers, Places},
     instances::Instances,
     service::Service,
-    socket::Socket,
 };
-use crate::edge::{delivery::settle, intake::Intake};
+use crate::{
+    edge::{delivery::settle, intake::Intake},
+    net::socket::{Socket, SocketFile},
+};
 
 /// Above every limit of waiters, so that no wait keeps other calls out.
 const STREAMS_MAX: u32 = 250_000;
@@ -57,15 +59,12 @@ pub enum ServeError {
     /// The transport failed.
     #[error("transport: {0}")]
     Transport(#[from] tonic::transport::Error),
-    /// The socket was already being served.
-    #[error("the socket has no listener")]
-    NoListener,
 }
 
 /// A backend that is being served.
 #[derive(Debug)]
 pub struct Component {
-    socket: Socket,
+    file: SocketFile,
     instances: Arc<Instances>,
     health: HealthReporter,
     places: Places,
@@ -77,11 +76,11 @@ impl Component {
     /// Starts to serve. Health, reflection and Ping answer from now on, calls
     /// as soon as their instance is initialised.
     pub async fn start(
-        mut socket: Socket,
+        socket: Socket,
         instances: Arc<Instances>,
         answers: Answers,
     ) -> Result<Self, ServeError> {
-        let listener = socket.take_listener().ok_or(ServeError::NoListener)?;
+        let (file, listener) = socket.into_parts();
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_serving::<LockStoreServer<Service>>().await;
         let lock_store = LockStoreServer::new(Service::new(Arc::clone(&instances)))
@@ -109,7 +108,7 @@ impl Component {
                 stop.clone().cancelled_owned(),
             );
         let server = tokio::spawn(server);
-        Ok(Self { socket, instances, health, places, stop, server })
+        Ok(Self { file, instances, health, places, stop, server })
     }
 
     /// The instances that are served.
@@ -129,7 +128,7 @@ impl Component {
             info!("clients keep calling; their connections end now");
         }
         // Before nobody listens any more: a stale socket hangs a starting daprd.
-        drop(self.socket);
+        drop(self.file);
         self.stop.cancel();
         let abort = self.server.abort_handle();
         match timeout(ANSWERED_WITHIN, self.server).await {

@@ -1,14 +1,12 @@
 //! What both edges, the pluggable component and the sidecar, share.
 //!
 //! - [`intake`]: bounds what has not come whole.
-//! - [`opening`]: puts out who does not begin to speak.
 //! - [`writes`]: what a connection has written; [`delivery`]: settles a grant by
 //!   what became of its answer.
 //! - [`status`]: errors as gRPC statuses; [`wire`]: durations and deadlines.
 
 pub(crate) mod delivery;
 pub(crate) mod intake;
-pub(crate) mod opening;
 pub(crate) mod status;
 pub(crate) mod wire;
 pub(crate) mod writes;

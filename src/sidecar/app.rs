@@ -21,7 +21,9 @@ use super::{
     alpha1::{self, Alpha1, grpc::DaprService},
     alpha2::{self, Locks},
     auth::{self, Token},
-    body, fallback,
+    body,
+    browsers::{self, Guard},
+    fallback,
     metadata::Metadata,
     panics,
 };
@@ -34,6 +36,8 @@ pub(super) struct Services {
     pub(super) locks: Locks,
     pub(super) metadata: Metadata,
     pub(super) token: Token,
+    /// Which browsers' lock calls are refused.
+    pub(super) guard: Guard,
     /// What both ports may have taken of requests that have not ended.
     pub(super) intake: Intake,
 }
@@ -57,8 +61,11 @@ pub(super) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
         router = router.route_service("/dapr.proto.runtime.v1.Dapr/GetMetadata", dapr);
     }
     router
-        .fallback_service(daprd.unwrap_or_else(fallback::no_daprd_grpc))
+        .fallback_service(fallback::all_but_lock_methods(
+            daprd.unwrap_or_else(fallback::no_daprd_grpc),
+        ))
         .layer(from_fn_with_state(services.token, auth::check_grpc))
+        .layer(from_fn_with_state(services.guard, browsers::check_grpc))
         .layer(from_fn(panics::answer_grpc))
 }
 
@@ -77,13 +84,15 @@ pub(super) fn http(services: Services, daprd: Option<Fallback>) -> Router {
     if daprd.is_none() {
         router = router.merge(own_routes(services.metadata));
     }
-    let has_daprd = daprd.is_some();
-    let fallback = daprd.unwrap_or_else(fallback::no_daprd_http);
-    let not_this_method = if has_daprd { fallback.clone() } else { fallback::wrong_method() };
     router
-        .method_not_allowed_fallback(move |request: Request| not_this_method.oneshot(request))
-        .fallback_service(fallback)
+        .method_not_allowed_fallback(|request: Request| {
+            fallback::wrong_method().oneshot(request)
+        })
+        .fallback_service(fallback::all_but_lock_calls(
+            daprd.unwrap_or_else(fallback::no_daprd_http),
+        ))
         .layer(from_fn_with_state(services.token, auth::check_http))
+        .layer(from_fn_with_state(services.guard, browsers::check_http))
         .layer(from_fn(panics::answer_http))
 }
 

@@ -11,7 +11,9 @@ use axum::{
 };
 use serde_json::json;
 use tonic::Status;
-use tower::{service_fn, util::BoxCloneSyncService};
+use tower::{ServiceExt as _, service_fn, util::BoxCloneSyncService};
+
+use super::paths;
 
 /// A service for the calls that are not served here: the way to daprd, or the
 /// answer that there is none.
@@ -32,6 +34,44 @@ pub fn no_daprd_http() -> Fallback {
         }
         let body = json!({ "errorCode": "ERR_DAPRD_NOT_CONFIGURED", "message": message });
         Ok((StatusCode::NOT_IMPLEMENTED, Json(body)).into_response())
+    }))
+}
+
+/// What is passed on over HTTP: all but lock calls. daprd would take one whose
+/// path is written in another way than the routes here for a call to its own
+/// lock store.
+pub(super) fn all_but_lock_calls(passing: Fallback) -> Fallback {
+    BoxCloneSyncService::new(service_fn(move |request: Request| {
+        let passing = passing.clone();
+        async move {
+            let path = request.uri().path();
+            if !paths::is_lock_call(path) {
+                return passing.oneshot(request).await;
+            }
+            let message = format!(
+                "{} {path} is not how a lock call is written; locks are at \
+                 /v1.0-alpha2/lock/STORE/RESOURCE, /v1.0-alpha1/lock/STORE and \
+                 /v1.0-alpha1/unlock/STORE",
+                request.method(),
+            );
+            let body = json!({ "errorCode": "ERR_LOCK_PATH", "message": message });
+            Ok((StatusCode::NOT_FOUND, Json(body)).into_response())
+        }
+    }))
+}
+
+/// What is passed on over gRPC: all but lock calls.
+pub(super) fn all_but_lock_methods(passing: Fallback) -> Fallback {
+    BoxCloneSyncService::new(service_fn(move |request: Request| {
+        let passing = passing.clone();
+        async move {
+            let path = request.uri().path();
+            if !paths::is_lock_method(path) {
+                return passing.oneshot(request).await;
+            }
+            let message = format!("{path} is not the path of a lock call's method");
+            Ok(Status::unimplemented(message).into_http::<Body>())
+        }
     }))
 }
 

@@ -17,6 +17,7 @@ use super::{
     alpha2::{self, Locks},
     app::{self, Services},
     auth::Token,
+    browsers::{Allowed, Guard, Reach},
     held::{Engine, EngineOptions},
     metadata::Metadata,
     prefix::KeyPrefix,
@@ -160,6 +161,7 @@ fn services(world: &World) -> Services {
         locks: Locks::new(stores.clone(), engine, Arc::clone(&app_id)),
         metadata: Metadata { app_id, stores },
         token: Token::default(),
+        guard: Guard::new(Allowed::default(), Reach::Network),
         intake: Intake::new(),
     }
 }

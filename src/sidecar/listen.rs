@@ -3,11 +3,13 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tracing::info;
+
+use crate::net::socket::{Socket, SocketError, SocketFile};
 
 /// Why the sidecar cannot listen; names the flag to change.
 #[derive(Debug, thiserror::Error)]
@@ -27,13 +29,8 @@ pub enum ListenError {
     #[error("this machine has none of the --dapr-listen-addresses")]
     NoAddress,
     /// A socket is not to be had.
-    #[error("cannot listen on {path}: {error}; choose another --unix-domain-socket")]
-    Unix {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     /// A listener does not say where it listens.
     #[error("the address of a listener is not known: {0}")]
     Address(io::Error),
@@ -44,20 +41,10 @@ pub enum ListenError {
 pub(super) enum Listener {
     Tcp(TcpListener),
     Unix {
-        listener: UnixListener,
         /// Removes the socket's file at the end.
         _file: SocketFile,
+        listener: UnixListener,
     },
-}
-
-/// A socket's file, removed when dropped.
-#[derive(Debug)]
-pub(super) struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 /// Binds a port on every address. One that this machine does not have (an IPv6
@@ -81,16 +68,10 @@ pub(super) async fn tcp(addresses: &[IpAddr], port: u16) -> Result<Vec<Listener>
     if listeners.is_empty() { Err(ListenError::NoAddress) } else { Ok(listeners) }
 }
 
-/// Binds a Unix socket. A dead one's file is replaced, a live server's never.
+/// Binds a Unix socket. A dead one's file is replaced; a live server's, and
+/// what is no socket, stays.
 pub(super) async fn unix(path: &Path) -> Result<Listener, ListenError> {
-    let failed = |error| ListenError::Unix { path: path.to_owned(), error };
-    if path.exists() {
-        if UnixStream::connect(path).await.is_ok() {
-            return Err(failed(io::ErrorKind::AddrInUse.into()));
-        }
-        std::fs::remove_file(path).map_err(failed)?;
-    }
-    let listener = UnixListener::bind(path).map_err(failed)?;
+    let (file, listener) = Socket::open(path, None, "--unix-domain-socket").await?.into_parts();
     info!(socket = %path.display(), "listening");
-    Ok(Listener::Unix { listener, _file: SocketFile(path.to_owned()) })
+    Ok(Listener::Unix { _file: file, listener })
 }

@@ -16,6 +16,7 @@ use super::{
     alpha1::Alpha1,
     alpha2::Locks,
     app::{self, Services},
+    browsers::{Guard, Reach},
     callback,
     held::{Engine, EngineOptions},
     listen::{self, ListenError, Listener},
@@ -94,6 +95,7 @@ impl Sidecar {
                 .with_max_hold_default(options.max_hold_default),
             metadata: Metadata { app_id, stores: stores.clone() },
             token: options.token,
+            guard: Guard::new(options.allowed, reach(&grpc_listeners, &http_listeners)?),
             intake: Intake::new(),
         };
         let grpc = Server::new(app::grpc(services.clone(), hooks.grpc), Speaks::Grpc);
@@ -162,6 +164,20 @@ async fn bind(options: &Options) -> Result<(Vec<Listener>, Vec<Listener>), Liste
             (vec![listen::unix(&path("grpc")).await?], vec![listen::unix(&path("http")).await?])
         }
     })
+}
+
+/// Who can reach them: as far as the farthest-reaching does.
+fn reach(grpc: &[Listener], http: &[Listener]) -> Result<Reach, ListenError> {
+    let mut reach = Reach::Processes;
+    for listener in grpc.iter().chain(http) {
+        let Listener::Tcp(listener) = listener else { continue };
+        let address = listener.local_addr().map_err(ListenError::Address)?.ip();
+        if !address.to_canonical().is_loopback() {
+            return Ok(Reach::Network);
+        }
+        reach = Reach::Machine;
+    }
+    Ok(reach)
 }
 
 fn serve(server: &Server, listeners: Vec<Listener>) -> Result<Vec<SocketAddr>, ListenError> {

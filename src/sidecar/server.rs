@@ -1,18 +1,19 @@
 //! Serves a router on listeners, with limits on connections, streams, headers
 //! and slow clients.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible, future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration,
+};
 
 use axum::{Router, body::Body, http::Request};
-use hyper::body::Incoming;
+use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
-    service::TowerToHyperService,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -20,7 +21,14 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use super::listen::Listener;
-use crate::edge::{opening::Opening, writes::Noted};
+use crate::{
+    edge::writes::Noted,
+    net::{
+        accepted::Accepted,
+        http1::{Exchange, HeaderTimeout},
+        opening::Opening,
+    },
+};
 
 /// How many connections a port takes at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 16_384;
@@ -34,8 +42,6 @@ const UNREAD_BYTES_MAX: u32 = 64 * 1024 * 1024;
 const HEADERS_BYTES_MAX: u32 = 64 * 1024;
 /// Within what time a client must have begun to speak.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take to send a request's headers.
-const HEADERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often an HTTP/2 client is asked whether it is still there.
 const KEEP_ALIVE_PERIOD: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,6 +61,7 @@ pub(super) enum Speaks {
 #[derive(Clone)]
 pub(super) struct Server {
     router: Router,
+    speaks: Speaks,
     builder: auto::Builder<TokioExecutor>,
     connections: Arc<Semaphore>,
     /// Stops accepting, and ends connections when their calls are answered.
@@ -66,6 +73,7 @@ impl Server {
     pub(super) fn new(router: Router, speaks: Speaks) -> Self {
         Self {
             router,
+            speaks,
             builder: builder(speaks),
             connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             closing: CancellationToken::new(),
@@ -110,47 +118,90 @@ impl Server {
         }
     }
 
-    fn spawn(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        place: tokio::sync::OwnedSemaphorePermit,
-    ) {
+    fn spawn<S>(&self, stream: S, place: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Into<Accepted> + Send + Unpin + 'static,
+    {
         let server = self.clone();
         self.tasks.spawn(async move {
-            let stream = Opening::new(Noted::new(stream), OPENING_TIMEOUT);
-            let writes = stream.stream().writes();
-            let service = server.router.map_request(move |request: Request<Incoming>| {
-                let writes = writes.of(request.version());
-                let mut request = request.map(Body::new);
-                request.extensions_mut().insert(writes);
-                request
-            });
-            let connection = server.builder.serve_connection_with_upgrades(
-                TokioIo::new(stream),
-                TowerToHyperService::new(service),
-            );
-            let mut connection = pin!(connection);
-            let ended = tokio::select! {
-                ended = &mut connection => ended,
-                () = server.closing.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
+            let exchange = Exchange::default();
+            match server.speaks {
+                Speaks::Grpc => {
+                    server.converse(stream, exchange, std::future::pending()).await;
                 }
-            };
-            if let Err(error) = ended {
-                debug!(%error, "a connection broke off");
+                Speaks::Http => {
+                    let stream: Accepted = stream.into();
+                    let peer = stream.clone();
+                    let abandoned = abandoned(peer, exchange.clone());
+                    server.converse(stream, exchange, abandoned).await;
+                }
             }
             drop(place);
         });
     }
+
+    /// Serves one connection until its end, or until `abandoned`: then the call
+    /// that is under way is dropped with it.
+    async fn converse(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        exchange: Exchange,
+        abandoned: impl Future<Output = ()>,
+    ) {
+        let stream = Opening::new(Noted::new(stream), OPENING_TIMEOUT);
+        let writes = stream.stream().writes();
+        let stream = HeaderTimeout::new(stream, exchange.clone());
+        let service = service_fn(|request: Request<Incoming>| {
+            let version = request.version();
+            let call = exchange.begin(version);
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(writes.of(version));
+            let answering = self.router.clone().oneshot(request);
+            async move {
+                let answer = answering.await?;
+                Ok::<_, Infallible>(answer.map(|body| call.until_sent(body)))
+            }
+        });
+        let connection =
+            self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let (mut connection, mut abandoned) = (pin!(connection), pin!(abandoned));
+        // A connection is asked first: what its client sent before it left is
+        // read before that counts.
+        let ended = tokio::select! {
+            biased;
+            ended = &mut connection => ended,
+            () = &mut abandoned => return,
+            () = self.closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    biased;
+                    ended = connection => ended,
+                    () = abandoned => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            debug!(%error, "a connection broke off");
+        }
+    }
+}
+
+/// Ends when the peer has closed the connection while a call is under way.
+///
+/// hyper notices that by itself only while it has nothing left to parse: bytes
+/// behind the request would hide it for as long as the call lasts.
+async fn abandoned(peer: Accepted, exchange: Exchange) {
+    peer.closed_by_peer().await;
+    // A call begins where the connection is polled, which is in the same task.
+    poll_fn(|_| if exchange.is_under_way() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
 fn builder(speaks: Speaks) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS_TIMEOUT)
+        // hyper's own counts the time of an idle connection too: see net::http1.
+        .header_read_timeout(None)
         .max_buf_size(HEADERS_BYTES_MAX as usize)
         // A client that closes its side has gone away: its call ends with it.
         .half_close(false);

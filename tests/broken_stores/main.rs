@@ -82,7 +82,7 @@ fn outcome(defect: Defect, cases: &[&str]) -> Result<BTreeMap<String, Outcome>, 
 }
 
 async fn serve(path: &Path, defect: Defect) -> Component {
-    let socket = Socket::open(path, SocketMode::default()).await.unwrap();
+    let socket = Socket::open(path, Some(SocketMode::default()), "--flag").await.unwrap();
     let open: OpenInstance = Arc::new(move |_| {
         Box::pin(async move {
             let settings = Settings::default();

@@ -20,7 +20,8 @@ async fn life(arguments: &[&str]) -> (String, Vec<String>) {
     let secrets = ["hunter2-secret", "request-secret", "lock-secret", "ttl-secret"];
     let mut secrets: Vec<_> = secrets.map(ToOwned::to_owned).into();
     secrets.push(grant.lock_id);
-    (leasehold.log(), secrets)
+    drop(client);
+    (leasehold.whole_log(), secrets)
 }
 
 #[tokio::test]
@@ -45,7 +46,8 @@ async fn an_instance_is_told_of_once() {
     for ttl in ["10s", "20s", "30s"] {
         client.init(&[("ttl", ttl)]).await.unwrap();
     }
-    let log = leasehold.log();
+    drop(client);
+    let log = leasehold.whole_log();
     assert_eq!(log.matches("initialised").count(), 1, "{log}");
 }
 
@@ -59,7 +61,8 @@ async fn a_password_that_the_server_does_not_ask_for_is_warned_of() {
     assert!(!leasehold.log().contains("redisPassword"));
     let items = [("redisHost", &*address), ("redisPassword", "hunter2-secret")];
     client.init(&items).await.unwrap();
-    let log = leasehold.log();
+    drop(client);
+    let log = leasehold.whole_log();
     assert!(log.contains("redisPassword is set, but the server asks for none"), "{log}");
     assert!(!log.contains("hunter2-secret"), "{log}");
 }

@@ -24,3 +24,4 @@ mod logs;
 mod self_init;
 mod services;
 mod sockets;
+mod stalled_log;

@@ -74,7 +74,7 @@ pub fn try_headers(door: Door) -> Vec<u8> {
         field(":method", "POST"),
         field(":scheme", "http"),
         field(":path", path),
-        field(":authority", "x"),
+        field(":authority", "localhost"),
         field("content-type", "application/grpc"),
         field("te", "trailers"),
     ]

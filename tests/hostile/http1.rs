@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -13,7 +13,9 @@ use crate::{
     siege::Siege,
 };
 
-const LOCK: &str = "POST /v1.0-alpha2/lock/mem/attacked HTTP/1.1\r\nHost: x\r\n";
+const LOCK: &str = "POST /v1.0-alpha2/lock/mem/attacked HTTP/1.1\r\nHost: localhost\r\n";
+/// Longer than the time in which headers must have come.
+const IDLE: Duration = Duration::from_secs(12);
 
 /// Sends a byte at a time until the other side has had enough; what it said.
 async fn drip(wire: &mut (dyn Wire + '_), byte: u8) -> Vec<u8> {
@@ -47,6 +49,35 @@ async fn headers_sent_a_byte_at_a_time_are_not_waited_for() {
     for slow in slow {
         slow.await.unwrap();
     }
+    siege.lift().await;
+}
+
+/// Clients keep connections for their next call: the time to send headers in
+/// begins with their first byte.
+#[tokio::test]
+async fn a_connection_may_be_idle_between_requests() {
+    let siege = Siege::lay(Door::Http).await;
+    let mut wire = siege.connect().await;
+    for _ in 0..2 {
+        wire.write_all(b"GET /v1.0/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut part = [0; 1024];
+        let count = timeout(PATIENCE, wire.read(&mut part)).await.unwrap().unwrap();
+        let said = String::from_utf8_lossy(&part[..count]);
+        assert!(said.starts_with("HTTP/1.1 204"), "{said:?}");
+        sleep(IDLE).await;
+    }
+    drop(wire);
+    siege.lift().await;
+}
+
+#[tokio::test]
+async fn headers_that_stop_after_an_answered_request_are_not_waited_for() {
+    let siege = Siege::lay(Door::Http).await;
+    let mut wire = siege.connect().await;
+    wire.write_all(b"GET /v1.0/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    assert!(wire.read(&mut [0; 1024]).await.unwrap() > 0);
+    wire.write_all(LOCK.as_bytes()).await.unwrap();
+    until_closed(&mut *wire).await;
     siege.lift().await;
 }
 

@@ -16,6 +16,7 @@ use leasehold::{
     sidecar::{
         Hooks, Options, Sidecar,
         auth::Token,
+        browsers::Allowed,
         held::Engine,
         options::Listen,
         prefix::KeyPrefix,
@@ -85,6 +86,7 @@ pub fn options() -> Options {
             http: 0,
         },
         token: Token::default(),
+        allowed: Allowed::default(),
         drain_max: Duration::from_secs(5),
         held_max: 1000,
         max_hold_default: None,

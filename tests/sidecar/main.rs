@@ -14,8 +14,11 @@ mod alpha1_http;
 mod alpha2_grpc;
 mod alpha2_http;
 mod binary;
+mod browsers;
 mod callback;
 mod harness;
+mod leaving;
+mod lock_paths;
 mod ndjson;
 #[path = "../passthrough/stand_in.rs"]
 #[allow(dead_code, reason = "the pass-through's own tests use the rest")]
@@ -24,4 +27,5 @@ mod stream;
 #[path = "../support/mod.rs"]
 mod support;
 mod surroundings;
+mod unix_sockets;
 mod wiring;

@@ -123,7 +123,7 @@ async fn a_client_that_closes_its_side_has_gone_away() {
     let harness = Harness::start().await;
     let mut client = TcpStream::connect(harness.http).await.unwrap();
     let request = format!(
-        "POST {PATH} HTTP/1.1\r\nhost: x\r\naccept: application/x-ndjson\r\n\
+        "POST {PATH} HTTP/1.1\r\nhost: localhost\r\naccept: application/x-ndjson\r\n\
          content-length: 0\r\n\r\n"
     );
     client.write_all(request.as_bytes()).await.unwrap();

@@ -177,7 +177,7 @@ async fn unix_sockets_are_served_and_removed() {
     let sidecar = start().await.unwrap();
     let socket = folder.path().join("dapr-app-http.socket");
     let mut client = tokio::net::UnixStream::connect(&socket).await.unwrap();
-    let request = b"GET /v1.0/healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let request = b"GET /v1.0/healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     client.write_all(request).await.unwrap();
     let mut answer = String::new();
     timeout(PATIENCE, client.read_to_string(&mut answer)).await.unwrap().unwrap();

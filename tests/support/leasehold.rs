@@ -68,6 +68,14 @@ impl Leasehold {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
+    /// All that it has logged, once it has ended. Lines are written after what
+    /// they tell of, so what a call had logged may be missing before.
+    pub fn whole_log(mut self) -> String {
+        self.signal("TERM");
+        self.exited();
+        self.log()
+    }
+
     /// Its process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()

@@ -58,28 +58,32 @@ impl FromStr for SocketMode {
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// A live server listens there.
-    #[error(
-        "{path} is in use by a live server; stop that one, or choose another --socket-folder"
-    )]
+    #[error("{path} is in use by a live server; stop that one, or choose another {flag}")]
     InUse {
         /// The socket.
         path: PathBuf,
+        /// The flag that names its folder.
+        flag: &'static str,
     },
     /// Something that is no socket is in the way.
-    #[error("{path} is not a socket; move it away, or choose another --socket-folder")]
+    #[error("{path} is not a socket; move it away, or choose another {flag}")]
     NotASocket {
         /// The file.
         path: PathBuf,
+        /// The flag that names its folder.
+        flag: &'static str,
     },
     /// The path does not fit a socket address.
     #[error(
-        "{path} has {bytes} bytes; at most {PATH_BYTES_MAX} fit a socket's path: choose a shorter --socket-folder"
+        "{path} has {bytes} bytes; at most {PATH_BYTES_MAX} fit a socket's path: choose a shorter {flag}"
     )]
     TooLong {
         /// The socket.
         path: PathBuf,
         /// The path's length.
         bytes: usize,
+        /// The flag that names its folder.
+        flag: &'static str,
     },
     /// Another process holds the folder's lock.
     #[error(
@@ -102,52 +106,67 @@ pub enum SocketError {
 /// A listening socket; its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct Socket {
+    // Dropped before the listener: nobody finds a file that nobody listens on.
+    file: SocketFile,
+    listener: UnixListener,
+}
+
+/// The file of a socket of our own, removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
-    listener: Option<UnixListener>,
 }
 
 impl Socket {
-    /// Opens a socket, and its folder if need be.
+    /// Opens a socket, and its folder if need be. `flag` names the folder, and
+    /// is what errors tell to change. Without a `mode` the socket has the
+    /// permissions that the process's umask leaves.
     ///
     /// Of two processes that start at once, the lock on the folder makes one
     /// look while the other's socket is there and live. It is a lock on the
     /// folder itself: a file beside the sockets would make daprd warn, and a
     /// socket under a passing name would make it dial, and wait, for ever.
-    pub async fn open(path: &Path, mode: SocketMode) -> Result<Self, SocketError> {
+    pub async fn open(
+        path: &Path,
+        mode: Option<SocketMode>,
+        flag: &'static str,
+    ) -> Result<Self, SocketError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |error| SocketError::Io { path, error }
         };
         let bytes = path.as_os_str().len();
         if bytes > PATH_BYTES_MAX {
-            return Err(SocketError::TooLong { path: path.to_owned(), bytes });
+            return Err(SocketError::TooLong { path: path.to_owned(), bytes, flag });
         }
         let folder = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder).map_err(at(folder))?;
         let _alone = lock_folder(folder).await?;
-        must_be_free(path).await?;
+        must_be_free(path, flag).await?;
         let listener = UnixListener::bind(path).map_err(at(path))?;
         let identity = identity(path).map_err(at(path))?;
-        let socket = Self { path: path.to_owned(), identity, listener: Some(listener) };
-        fs::set_permissions(path, Permissions::from_mode(mode.0)).map_err(at(path))?;
+        let socket = Self { file: SocketFile { path: path.to_owned(), identity }, listener };
+        if let Some(mode) = mode {
+            fs::set_permissions(path, Permissions::from_mode(mode.0)).map_err(at(path))?;
+        }
         Ok(socket)
     }
 
     /// The socket's path.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.file.path
     }
 
-    /// The listener, once.
-    pub(super) fn take_listener(&mut self) -> Option<UnixListener> {
-        self.listener.take()
+    /// The listener, and the file, which must be dropped first.
+    pub(crate) fn into_parts(self) -> (SocketFile, UnixListener) {
+        (self.file, self.listener)
     }
 }
 
-impl Drop for Socket {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         // Somebody may have put another socket there meanwhile: not ours.
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
@@ -179,7 +198,7 @@ async fn lock_folder(folder: &Path) -> Result<File, SocketError> {
 
 /// Leaves nothing at `path`, or says why not: a stale socket is removed, a
 /// live one and whatever is no socket stay.
-async fn must_be_free(path: &Path) -> Result<(), SocketError> {
+async fn must_be_free(path: &Path, flag: &'static str) -> Result<(), SocketError> {
     let io = |error| SocketError::Io { path: path.to_owned(), error };
     let file = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -187,7 +206,7 @@ async fn must_be_free(path: &Path) -> Result<(), SocketError> {
         Ok(file) => file,
     };
     if !file.file_type().is_socket() {
-        return Err(SocketError::NotASocket { path: path.to_owned() });
+        return Err(SocketError::NotASocket { path: path.to_owned(), flag });
     }
     match timeout(CONNECT_WITHIN, UnixStream::connect(path)).await {
         Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -196,7 +215,7 @@ async fn must_be_free(path: &Path) -> Result<(), SocketError> {
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => Err(io(error)),
         // Connected, or too busy to accept: somebody's either way.
-        _ => Err(SocketError::InUse { path: path.to_owned() }),
+        _ => Err(SocketError::InUse { path: path.to_owned(), flag }),
     }
 }
 
@@ -214,7 +233,7 @@ mod tests {
     use super::*;
 
     async fn open(path: &Path) -> Result<Socket, SocketError> {
-        Socket::open(path, SocketMode::default()).await
+        Socket::open(path, Some(SocketMode::default()), "--socket-folder").await
     }
 
     #[tokio::test]
@@ -298,7 +317,7 @@ mod tests {
     async fn the_permissions_are_those_asked_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory.sock");
-        let _socket = Socket::open(&path, "0666".parse().unwrap()).await.unwrap();
+        let _socket = Socket::open(&path, "0666".parse().ok(), "--flag").await.unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
     }
 

@@ -22,25 +22,41 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug)]
 pub(crate) struct Opening<S> {
     stream: S,
-    awaited: Option<Awaited>,
+    stage: Stage,
+}
+
+/// What a peer speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http2,
+    /// Anything that is not HTTP/2 from its first bytes on.
+    Http1,
 }
 
 #[derive(Debug)]
-struct Awaited {
-    deadline: Pin<Box<Sleep>>,
-    bytes_left: &'static [u8],
+enum Stage {
+    Awaited { deadline: Pin<Box<Sleep>>, bytes_left: &'static [u8] },
+    Begun(Protocol),
 }
 
 impl<S> Opening<S> {
     /// A connection that has been accepted just now.
     pub(crate) fn new(stream: S, within: Duration) -> Self {
-        let awaited = Awaited { deadline: Box::pin(sleep(within)), bytes_left: PREFACE };
-        Self { stream, awaited: Some(awaited) }
+        let deadline = Box::pin(sleep(within));
+        Self { stream, stage: Stage::Awaited { deadline, bytes_left: PREFACE } }
     }
 
     /// The connection itself.
     pub(crate) fn stream(&self) -> &S {
         &self.stream
+    }
+
+    /// What the peer speaks, once it has begun to.
+    pub(crate) fn protocol(&self) -> Option<Protocol> {
+        match self.stage {
+            Stage::Awaited { .. } => None,
+            Stage::Begun(protocol) => Some(protocol),
+        }
     }
 }
 
@@ -50,18 +66,22 @@ impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Some(awaited) = &mut self.awaited
-            && awaited.deadline.as_mut().poll(context).is_ready()
+        if let Stage::Awaited { deadline, .. } = &mut self.stage
+            && deadline.as_mut().poll(context).is_ready()
         {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         let filled_before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let read = &buffer.filled()[filled_before..];
-        if let Some(awaited) = &mut self.awaited {
-            match awaited.bytes_left.strip_prefix(read) {
-                Some(left) if !left.is_empty() => awaited.bytes_left = left,
-                _ => self.awaited = None,
+        if let Stage::Awaited { bytes_left, .. } = &mut self.stage {
+            let (compared, rest) = bytes_left.split_at(read.len().min(bytes_left.len()));
+            if !read.starts_with(compared) {
+                self.stage = Stage::Begun(Protocol::Http1);
+            } else if rest.is_empty() {
+                self.stage = Stage::Begun(Protocol::Http2);
+            } else {
+                *bytes_left = rest;
             }
         }
         Poll::Ready(Ok(()))

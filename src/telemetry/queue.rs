@@ -1,0 +1,190 @@
+//! Log lines on their way to a reader who may not read.
+//!
+//! A full pipe blocks whoever writes to it, and with it every task of its
+//! thread. So lines are queued, and one thread, which does nothing else, writes
+//! them. What does not fit is dropped and counted.
+
+use std::{
+    io::{self, Write},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use tracing::warn;
+
+/// Room for some ten thousand lines.
+const QUEUED_BYTES_MAX: usize = 1024 * 1024;
+/// Before trying again to write to what takes nothing just now, without blocking.
+const WRITE_DELAY: Duration = Duration::from_millis(10);
+
+/// Whole lines that are still to be written. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LogQueue(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queued: Vec<u8>,
+    is_writing: bool,
+    /// Lines that did not fit since that was last told.
+    dropped: u64,
+}
+
+impl LogQueue {
+    /// Starts the thread that writes to `target`. It ends with the process.
+    pub(super) fn start(target: impl Write + Send + 'static) -> io::Result<Self> {
+        let queue = Self::default();
+        let writing = queue.clone();
+        thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || writing.write_to(target))?;
+        Ok(queue)
+    }
+
+    /// Waits until all is written, or for `within` at most.
+    pub(super) fn flush(&self, within: Duration) {
+        let is_pending = |state: &mut State| {
+            state.is_writing || !state.queued.is_empty() || state.dropped > 0
+        };
+        let waited = self.0.changed.wait_timeout_while(self.state(), within, is_pending);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Queues a line, or drops it.
+    fn push(&self, line: &[u8]) {
+        let mut state = self.state();
+        if state.queued.len() + line.len() <= QUEUED_BYTES_MAX {
+            state.queued.extend_from_slice(line);
+        } else {
+            state.dropped += 1;
+        }
+        self.0.changed.notify_all();
+    }
+
+    fn write_to(&self, mut target: impl Write) {
+        let mut lines = Vec::new();
+        loop {
+            let dropped = {
+                let mut state = self.state();
+                state.is_writing = false;
+                self.0.changed.notify_all();
+                while state.queued.is_empty() && state.dropped == 0 {
+                    state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                state.is_writing = true;
+                std::mem::swap(&mut lines, &mut state.queued);
+                std::mem::take(&mut state.dropped)
+            };
+            // Without the lock, because this goes through `push`.
+            if dropped > 0 {
+                warn!(lines = dropped, "log lines were dropped: stderr was not read in time");
+            }
+            write_all(&mut target, &lines);
+            lines.clear();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes what can be written: there is nobody to tell of an error.
+fn write_all(target: &mut impl Write, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match target.write(bytes) {
+            Ok(0) => return,
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Somebody made it non-blocking, for whom it is shared.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                thread::sleep(WRITE_DELAY);
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// A line comes as one write.
+impl Write for LogQueue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.push(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    use super::*;
+
+    /// Takes what it is given only as it is read.
+    struct Pipe(SyncSender<Vec<u8>>);
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let count = bytes.len().min(4096);
+            self.0.send(bytes[..count].to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn pipe() -> (LogQueue, Receiver<Vec<u8>>) {
+        let (sender, receiver) = sync_channel(0);
+        (LogQueue::start(Pipe(sender)).unwrap(), receiver)
+    }
+
+    const WITHIN: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn what_is_read_comes_whole_and_in_order() {
+        let (queue, receiver) = pipe();
+        let reader = thread::spawn(move || {
+            let mut text = Vec::new();
+            while !text.ends_with(b"last\n") {
+                text.extend(receiver.recv_timeout(WITHIN).unwrap());
+            }
+            String::from_utf8(text).unwrap()
+        });
+        let lines: Vec<_> = (0..5_000).map(|n| format!("line {n}\n")).collect();
+        for line in &lines {
+            queue.push(line.as_bytes());
+        }
+        queue.push(b"last\n");
+        queue.flush(WITHIN);
+        assert_eq!(reader.join().unwrap(), lines.concat() + "last\n");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_by_whole_lines_and_counted() {
+        let (queue, receiver) = pipe();
+        let line = [b'x'; 1023].into_iter().chain([b'\n']).collect::<Vec<_>>();
+        queue.push(&line);
+        // The thread is stuck in its write from here on.
+        while !queue.state().is_writing {
+            thread::yield_now();
+        }
+        for _ in 0..2_000 {
+            queue.push(&line);
+        }
+        assert_eq!(queue.state().queued.len(), QUEUED_BYTES_MAX);
+        assert_eq!(queue.state().dropped, 2_000 - 1024);
+        queue.flush(Duration::from_millis(1));
+        drop(receiver);
+    }
+}

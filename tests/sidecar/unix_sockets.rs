@@ -1,0 +1,103 @@
+//! The sidecar's Unix sockets: whose the file at their path is.
+
+use std::{
+    fs,
+    os::unix::{
+        fs::{FileTypeExt as _, symlink},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::{harness::PATIENCE, support::leasehold::Leasehold};
+
+fn sidecar(folder: &Path) -> Leasehold {
+    let folder = folder.to_str().unwrap();
+    Leasehold::spawn(&["sidecar", "--app-id", "app", "--unix-domain-socket", folder])
+}
+
+fn place() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dapr-app-http.socket");
+    (folder, path)
+}
+
+async fn until_it_answers(path: &Path) {
+    let give_up = Instant::now() + PATIENCE;
+    while UnixStream::connect(path).is_err() {
+        assert!(Instant::now() < give_up, "it does not listen");
+        sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+/// It gives up with exit code 1 and names the path and the flag.
+fn is_refused(folder: &TempDir, path: &Path) {
+    let mut sidecar = sidecar(folder.path());
+    assert_eq!(sidecar.exited().code(), Some(1), "{}", sidecar.log());
+    let log = sidecar.log();
+    assert!(log.contains(path.to_str().unwrap()), "{log}");
+    assert!(log.contains("--unix-domain-socket"), "{log}");
+}
+
+#[tokio::test]
+async fn a_file_at_the_path_stays() {
+    let (folder, path) = place();
+    fs::write(&path, "precious").unwrap();
+    is_refused(&folder, &path);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn a_symbolic_link_at_the_path_stays() {
+    let (folder, path) = place();
+    let target = folder.path().join("elsewhere");
+    drop(UnixListener::bind(&target).unwrap());
+    symlink(&target, &path).unwrap();
+    is_refused(&folder, &path);
+    assert!(path.symlink_metadata().unwrap().is_symlink() && target.exists());
+}
+
+/// A suspended process does not accept, and its backlog may be full.
+#[tokio::test]
+async fn a_socket_that_accepts_nothing_is_alive() {
+    let (folder, path) = place();
+    let _listener = UnixListener::bind(&path).unwrap();
+    let mut queued = Vec::new();
+    loop {
+        let stream = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None);
+        let stream = stream.unwrap();
+        stream.set_nonblocking(true).unwrap();
+        if stream.connect(&socket2::SockAddr::unix(&path).unwrap()).is_err() {
+            break;
+        }
+        queued.push(stream);
+    }
+    is_refused(&folder, &path);
+    assert!(path.symlink_metadata().unwrap().file_type().is_socket());
+}
+
+#[tokio::test]
+async fn a_stale_socket_is_replaced_and_none_is_left_at_the_end() {
+    let (folder, path) = place();
+    drop(UnixListener::bind(&path).unwrap());
+    let mut sidecar = sidecar(folder.path());
+    until_it_answers(&path).await;
+    sidecar.signal("TERM");
+    assert_eq!(sidecar.exited().code(), Some(0));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn the_socket_of_a_successor_is_not_removed() {
+    let (folder, path) = place();
+    let mut sidecar = sidecar(folder.path());
+    until_it_answers(&path).await;
+    fs::remove_file(&path).unwrap();
+    let _successor = UnixListener::bind(&path).unwrap();
+    sidecar.signal("TERM");
+    assert_eq!(sidecar.exited().code(), Some(0));
+    assert!(UnixStream::connect(&path).is_ok());
+}
