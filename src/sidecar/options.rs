@@ -318,46 +318,6 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: SidecarArgs,
-    }
-
-    fn max_hold_default(arguments: &[&str]) -> Option<Duration> {
-        let line = Line::try_parse_from(std::iter::once(&"sidecar").chain(arguments)).unwrap();
-        line.args.options(|_| None).max_hold_default
-    }
-
-    #[test]
-    fn a_lock_that_nothing_else_ends_is_renewed_for_an_hour_by_default() {
-        assert_eq!(max_hold_default(&[]), Some(Duration::from_secs(3600)));
-        let given = max_hold_default(&["--max-hold-default", "1m30s"]);
-        assert_eq!(given, Some(Duration::from_secs(90)));
-    }
-
-    #[test]
-    fn health_checks_or_zero_lift_the_limit() {
-        assert_eq!(max_hold_default(&["--max-hold-default=0"]), None);
-        let checks = ["--app-port=1", "--enable-app-health-check"];
-        assert_eq!(max_hold_default(&checks), None);
-    }
-
-    #[test]
-    fn a_limit_that_is_no_duration_is_refused() {
-        for wrong in ["", "soon", "-1s", "10"] {
-            let line = ["sidecar".to_owned(), format!("--max-hold-default={wrong}")];
-            assert!(Line::try_parse_from(line).is_err(), "{wrong:?}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
     struct CommandLine {
         #[command(flatten)]
         sidecar: SidecarArgs,
@@ -399,6 +359,32 @@ mod tests {
         ] {
             let arguments = ["--app-port", "1", "--app-protocol", protocol, "--app-ssl"];
             assert_eq!(options(&arguments).app.unwrap().protocol, over_tls);
+        }
+    }
+
+    fn max_hold_default(arguments: &[&str]) -> Option<Duration> {
+        options(arguments).max_hold_default
+    }
+
+    #[test]
+    fn a_lock_that_nothing_else_ends_is_renewed_for_an_hour_by_default() {
+        assert_eq!(max_hold_default(&[]), Some(Duration::from_secs(3600)));
+        let given = max_hold_default(&["--max-hold-default", "1m30s"]);
+        assert_eq!(given, Some(Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn health_checks_or_zero_lift_the_limit() {
+        assert_eq!(max_hold_default(&["--max-hold-default=0"]), None);
+        let checks = ["--app-port=1", "--enable-app-health-check"];
+        assert_eq!(max_hold_default(&checks), None);
+    }
+
+    #[test]
+    fn a_limit_that_is_no_duration_is_refused() {
+        for wrong in ["", "soon", "-1s", "10"] {
+            let line = ["sidecar".to_owned(), format!("--max-hold-default={wrong}")];
+            assert!(CommandLine::try_parse_from(line).is_err(), "{wrong:?}");
         }
     }
 }
