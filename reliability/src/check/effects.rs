@@ -1,6 +1,9 @@
 //! What failed had no effect, and every answer is one of the contract's.
 
-use super::{Rule, Surroundings, Violation, at, grants::Grant, resource::ResourceHistory};
+use super::{
+    Rule, Surroundings, Violation, at, grants::Grant, queue::answer_margin_ms,
+    resource::ResourceHistory,
+};
 use crate::history::{Call, Operation, Outcome};
 
 /// What a call that does not wait may take: the operation timeout, and what a
@@ -139,9 +142,8 @@ fn not_in_the_contract(
 
 fn gave_up_early(history: &ResourceHistory<'_>, operation: &Operation) -> Option<String> {
     let Call::Lock { wait_ms, .. } = &operation.invocation.call else { return None };
-    // The answer leaves a tenth of the time early, at most 50 ms.
-    let earliest_ns =
-        operation.invoked_ns() + (wait_ms - (wait_ms / 10 + 2).min(52)) * 1_000_000;
+    let earliest_ms = wait_ms.saturating_sub(answer_margin_ms(*wait_ms) + 2);
+    let earliest_ns = operation.invoked_ns() + earliest_ms * 1_000_000;
     (operation.known() == Some(&Outcome::WaitDeadline)
         && operation.completed_ns() < earliest_ns)
         .then(|| {

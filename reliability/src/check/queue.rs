@@ -123,12 +123,18 @@ fn overtaken(first: &Operation, second: &Operation) -> bool {
     }
 }
 
+/// How long before its deadline a wait of so many milliseconds is answered: 50 ms and
+/// a hundredth of its time, at most a tenth of it and at most 250 ms.
+pub(super) fn answer_margin_ms(wait_ms: u64) -> u64 {
+    (wait_ms / 10).min(50 + wait_ms / 100).min(250)
+}
+
 /// Until when a wait can have been in the queue: until its answer, its
 /// cancellation or its deadline; not at all if its process died.
 pub(super) fn ended_ns(wait: &Operation) -> u64 {
     let deadline_ns = match &wait.invocation.call {
         Call::Lock { wait_ms, .. } => {
-            wait.invoked_ns() + wait_ms.saturating_sub((wait_ms / 10).min(50)) * 1_000_000
+            wait.invoked_ns() + wait_ms.saturating_sub(answer_margin_ms(*wait_ms)) * 1_000_000
         }
         _ => u64::MAX,
     };
