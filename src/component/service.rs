@@ -9,7 +9,7 @@ use tokio::{
     time::Instant,
 };
 use tonic::{Request, Response, Status};
-use tracing::{Instrument as _, debug, debug_span, error};
+use tracing::{Instrument as _, debug, debug_span, error, info};
 
 use super::{instances::Instances, wire};
 use crate::{
@@ -142,7 +142,13 @@ impl LockStore for Service {
         let arrived = Instant::now();
         answer("Unlock", async {
             let store = self.store(&request, arrived).await?;
-            store.unlock(wire::unlock(request.into_inner())).await?;
+            let instance = wire::instance(request.metadata())?.to_owned();
+            let request = wire::unlock(request.into_inner());
+            let forced = request.force.then(|| request.resource_id.clone());
+            store.unlock(request).await?;
+            if let Some(resource) = forced {
+                info!(instance, resource, "unlocked by force");
+            }
             Ok(Response::new(pb::UnlockResponse {}))
         })
         .await
@@ -155,12 +161,16 @@ async fn answer<T>(
     call: &'static str,
     work: impl Future<Output = Result<Response<T>, LockError>>,
 ) -> Result<Response<T>, Status> {
+    let began = Instant::now();
     let outcome = AssertUnwindSafe(work)
         .catch_unwind()
         .instrument(debug_span!("call", name = call))
         .await;
     match outcome {
-        Ok(Ok(response)) => Ok(response),
+        Ok(Ok(response)) => {
+            debug!(call, took = ?began.elapsed(), "answered");
+            Ok(response)
+        }
         Ok(Err(refused)) => {
             debug!(call, error = %refused, "refused");
             Err(status(&refused))

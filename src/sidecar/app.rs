@@ -10,7 +10,9 @@ use axum::{
     routing::get,
 };
 use leasehold_proto::{dapr::dapr_server::DaprServer, locks::locks_server::LocksServer};
+use percent_encoding::percent_decode_str;
 use serde_json::json;
+use tonic::codec::CompressionEncoding;
 use tower::{
     ServiceExt as _,
     util::{MapRequestLayer, MapResponseLayer},
@@ -48,9 +50,11 @@ pub(super) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
     let dapr =
         DaprServer::new(DaprService { alpha1: services.alpha1, metadata: services.metadata })
             .max_decoding_message_size(body::BYTES_MAX)
+            .accept_compressed(CompressionEncoding::Gzip)
             .map_request(counted(services.intake.clone()));
     let locks = LocksServer::new(services.locks)
         .max_decoding_message_size(body::BYTES_MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
         .map_request(counted(services.intake.clone()));
     let mut router = Router::new()
         .route_service("/dapr.proto.runtime.v1.Dapr/TryLockAlpha1", dapr.clone())
@@ -120,8 +124,12 @@ async fn healthz(
     RawQuery(query): RawQuery,
 ) -> Response<Body> {
     let query = query.unwrap_or_default();
-    match query.split('&').find_map(|pair| pair.strip_prefix("appid=")) {
-        Some(app_id) if app_id != &*metadata.app_id => {
+    let asked = query.split('&').find_map(|pair| pair.strip_prefix("appid="));
+    // A plus is a space in a query.
+    let asked = asked.map(|text| text.replace('+', " "));
+    let asked = asked.as_deref().map(|text| percent_decode_str(text).decode_utf8_lossy());
+    match asked {
+        Some(app_id) if *app_id != *metadata.app_id => {
             let body = json!({
                 "errorCode": "ERR_HEALTH_APPID_NOT_MATCH",
                 "message": "dapr app-id does not match",

@@ -11,14 +11,16 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
 };
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, sleep, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
-use tracing::{debug, warn};
+use tracing::{Level, debug, warn};
 
 use super::listen::Listener;
 use crate::{
@@ -40,11 +42,15 @@ const RESETS_MAX: usize = 1024;
 /// As in the component: as many waits as a store allows may begin at once.
 const UNREAD_BYTES_MAX: u32 = 64 * 1024 * 1024;
 const HEADERS_BYTES_MAX: u32 = 64 * 1024;
+/// More of the shortest ones would not fit into the bytes.
+const HEADERS_MAX: usize = 4_096;
 /// Within what time a client must have begun to speak.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often an HTTP/2 client is asked whether it is still there.
 const KEEP_ALIVE_PERIOD: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the system asks an idle TCP connection's peer, as Go does.
+const PROBE_PERIOD: Duration = Duration::from_secs(15);
 /// Before trying again to accept when the process is short of something.
 const ACCEPT_DELAY: Duration = Duration::from_millis(50);
 
@@ -105,6 +111,7 @@ impl Server {
             let accepted = match &listener {
                 Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
                     let _ = stream.set_nodelay(true);
+                    keep_alive(&stream);
                     self.spawn(stream, place);
                 }),
                 Listener::Unix { listener, .. } => {
@@ -153,12 +160,19 @@ impl Server {
         let stream = HeaderTimeout::new(stream, exchange.clone());
         let service = service_fn(|request: Request<Incoming>| {
             let version = request.version();
+            let told = tracing::enabled!(Level::DEBUG)
+                .then(|| (request.method().clone(), request.uri().path().to_owned()));
+            let began = Instant::now();
             let call = exchange.begin(version);
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(writes.of(version));
             let answering = self.router.clone().oneshot(request);
             async move {
                 let answer = answering.await?;
+                if let Some((method, path)) = told {
+                    let status = answer.status().as_u16();
+                    debug!(%method, path, status, took = ?began.elapsed(), "answered");
+                }
                 Ok::<_, Infallible>(answer.map(|body| call.until_sent(body)))
             }
         });
@@ -196,6 +210,14 @@ async fn abandoned(peer: Accepted, exchange: Exchange) {
     poll_fn(|_| if exchange.is_under_way() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
+/// Lets the system notice a peer that has vanished without a word.
+fn keep_alive(stream: &TcpStream) {
+    let probes = TcpKeepalive::new().with_time(PROBE_PERIOD).with_interval(PROBE_PERIOD);
+    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&probes) {
+        debug!(%error, "a connection is without TCP keep-alive");
+    }
+}
+
 fn builder(speaks: Speaks) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -203,6 +225,8 @@ fn builder(speaks: Speaks) -> auto::Builder<TokioExecutor> {
         // hyper's own counts the time of an idle connection too: see net::http1.
         .header_read_timeout(None)
         .max_buf_size(HEADERS_BYTES_MAX as usize)
+        // hyper takes 100 by itself, daprd as many as fit.
+        .max_headers(HEADERS_MAX)
         // A client that closes its side has gone away: its call ends with it.
         .half_close(false);
     builder

@@ -221,7 +221,7 @@ async fn long_names_fit_into_small_requests(version: Version) {
     let wait = lock(&backend, "held");
     queued(&server, "held", 1).await;
     let place = keys(&server, "/t/r/held/q/").await;
-    let tries = (0..300).map(|n| {
+    let tries = (0..80).map(|n| {
         let backend = Arc::clone(&backend);
         tokio::spawn(async move { try_lock(&backend, &long(n)).await })
     });

@@ -386,7 +386,7 @@ async fn thousands_of_renewals_at_once_over_a_follower_all_succeed(version: Vers
     let follower = (cluster.leader().await + 1) % 3;
     let proxy = Proxy::start(&cluster.members[follower].url).await;
     let backend = open(&proxy.address).await;
-    let names = names(8_000);
+    let names = names(2_000);
     let mut grants = Vec::new();
     for some in names.chunks(200) {
         grants.extend(lock_all(&backend, some, TTL).await);

@@ -29,6 +29,8 @@ async fn health_and_metadata_are_answered_so_that_sdks_start() {
     for path in ["/v1.0/healthz", "/v1.0/healthz/outbound", "/v1.0/healthz?appid=app"] {
         assert_eq!(harness.call(Method::GET, path, "").await.status, 204, "{path}");
     }
+    let encoded = harness.call(Method::GET, "/v1.0/healthz?appid=a%70p", "").await;
+    assert_eq!(encoded.status, 204, "percent-encoded");
     let other = harness.call(Method::GET, "/v1.0/healthz?appid=other", "").await;
     assert_eq!(other.error(), (500, "ERR_HEALTH_APPID_NOT_MATCH".into()));
     let metadata = harness.call(Method::GET, "/v1.0/metadata", "").await;
@@ -188,4 +190,19 @@ async fn unix_sockets_are_served_and_removed() {
     assert!(!socket.exists() && !folder.path().join("dapr-app-grpc.socket").exists());
     std::os::unix::net::UnixListener::bind(&socket).unwrap();
     assert!(start().await.is_ok(), "a dead one is replaced");
+}
+
+/// daprd takes as many as fit into its buffer; here more than 100 were refused.
+#[tokio::test]
+async fn hundreds_of_headers_are_taken() {
+    let harness = Harness::start().await;
+    let mut stream = TcpStream::connect(harness.http).await.unwrap();
+    let headers: String = (0..500).map(|n| format!("x-{n}: y\r\n")).collect();
+    let request = format!(
+        "GET /v1.0/healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
 }

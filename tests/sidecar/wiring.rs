@@ -317,3 +317,18 @@ async fn a_component_that_is_added_while_its_backend_is_down_is_tried_again() {
     logged(&sidecar, "lock store loaded store=\"ignored\"").await;
     drop(other);
 }
+
+/// `--log-level debug` said that calls are logged, and none was; nobody could see who
+/// had ended a lock by force.
+#[tokio::test]
+async fn calls_and_forced_unlocks_are_logged() {
+    let yaml = yaml_of_memory();
+    let sidecar = Binary::start(yaml.path(), &["--log-level", "debug"]).await;
+    let held = sidecar.post(LOCK, IMMEDIATE).await;
+    let forced = sidecar.call(Method::DELETE, LOCK, r#"{"force":true}"#).await;
+    assert_eq!((held.status.as_u16(), forced.status.as_u16()), (200, 204));
+    logged(&sidecar, "unlocked by force app_id=\"app\" store=\"locks\" resource=\"r\"").await;
+    logged(&sidecar, "answered method=DELETE path=\"/v1.0-alpha2/lock/locks/r\" status=204")
+        .await;
+    assert!(!sidecar.log().contains(held.json()["lockID"].as_str().unwrap()));
+}

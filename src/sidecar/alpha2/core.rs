@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
+use tracing::info;
 
 use crate::{
     edge::{delivery::Delivery, writes::Writes},
@@ -229,7 +230,10 @@ impl Locks {
         resource_id: &str,
     ) -> Result<(), ApiError> {
         let (key, target) = self.locate(store_name, resource_id)?;
-        self.engine.force_unlock(key, target).await
+        self.engine.force_unlock(key, target).await?;
+        let app_id = &*self.app_id;
+        info!(app_id, store = store_name, resource = resource_id, "unlocked by force");
+        Ok(())
     }
 
     /// What the app names, and where it is locked now, if the store is there: a

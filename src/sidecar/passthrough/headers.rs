@@ -4,7 +4,8 @@
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{
-        CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+        CONNECTION, COOKIE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
+        UPGRADE,
     },
 };
 
@@ -43,6 +44,17 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// Joins the cookies of a request into one header. HTTP/2 may split them, and
+/// HTTP/1 takes one only (RFC 9113, 8.2.3).
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
+    let crumbs: Vec<_> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
+}
+
 /// The protocol that a request insists to change to. One offer of HTTP/2,
 /// which some clients make on every request, may be passed over in silence.
 pub(super) fn demanded_upgrade(headers: &HeaderMap) -> Option<&str> {
@@ -75,6 +87,17 @@ mod tests {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))
             })
             .collect()
+    }
+
+    #[test]
+    fn cookies_that_http2_split_are_one_header_again() {
+        let mut split = HeaderMap::new();
+        for crumb in ["a=1", "b=2; c=3"] {
+            split.append(COOKIE, HeaderValue::from_static(crumb));
+        }
+        join_cookies(&mut split);
+        let joined: Vec<_> = split.get_all(COOKIE).iter().collect();
+        assert_eq!(joined, ["a=1; b=2; c=3"]);
     }
 
     #[test]

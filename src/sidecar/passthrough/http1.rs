@@ -21,7 +21,7 @@ use super::{
     Endpoint, EndpointError,
     body::PassedBody,
     client::{self, PassingClient},
-    headers::{demanded_upgrade, strip_hop_by_hop},
+    headers::{demanded_upgrade, join_cookies, strip_hop_by_hop},
     refusal::{Refusal, chain},
 };
 
@@ -83,6 +83,7 @@ impl Inner {
         let (arrived, body) = request.into_parts();
         let mut headers = arrived.headers;
         strip_hop_by_hop(&mut headers);
+        join_cookies(&mut headers);
         // HTTP/2 has the name in :authority. HTTP/1.0 may have none: then the
         // client puts the endpoint's.
         if let (false, Some(authority)) = (headers.contains_key(HOST), arrived.uri.authority())
