@@ -255,7 +255,7 @@ impl Surroundings<'_> {
         for (begin, end) in faults {
             match outages.last_mut() {
                 Some(last) if begin <= last.1.saturating_add(apart_ns) => {
-                    last.1 = last.1.max(end)
+                    last.1 = last.1.max(end);
                 }
                 _ => outages.push((begin, end)),
             }
