@@ -11,6 +11,8 @@ use crate::{client::Role, faults, world::Backend};
 /// after the last, where something is to be seen that takes seconds.
 const FAULTS_FOR_MIN: Duration = Duration::from_secs(7);
 const CALM_FOR_MIN: Duration = Duration::from_secs(8);
+/// Until long queues have formed.
+const WAITERS_QUIET_FOR: Duration = Duration::from_secs(2);
 const WAITERS_CALM_FOR_MIN: Duration = Duration::from_secs(11);
 /// How many clients at random there are in each process beside others.
 const RANDOM_BESIDE: u32 = 6;
@@ -168,7 +170,9 @@ pub struct Plan {
     pub faults: Vec<&'static str>,
     /// Those of them that are injected more often.
     pub preferred: Vec<&'static str>,
-    /// For how long.
+    /// For how long the clients are left alone at first.
+    pub quiet_for: Duration,
+    /// For how long faults are injected then.
     pub faults_for: Duration,
     /// For how long the clients go on afterwards.
     pub calm_for: Duration,
@@ -201,6 +205,7 @@ impl Plan {
             extras,
             faults,
             preferred,
+            quiet_for: Duration::ZERO,
             faults_for: settings.faults_for,
             calm_for: settings.calm_for,
         };
@@ -213,6 +218,7 @@ impl Plan {
             // Few faults, and time to see who is still waited for, or overtaken.
             Situation::Waiters => {
                 plan.clients = plan.clients.min(RANDOM_BESIDE);
+                plan.quiet_for = WAITERS_QUIET_FOR;
                 plan.calm_for = plan.calm_for.max(WAITERS_CALM_FOR_MIN);
             }
             _ => {
