@@ -31,7 +31,7 @@ pub enum Situation {
     Lasting,
     /// Hundreds of locks are held and renewed while servers stand still.
     Keepers,
-    /// Waits of up to 20 s.
+    /// Waits of up to 22 s.
     Waiters,
     /// Hundreds or thousands of waits of one process, which dies or stands still.
     Crowd,
@@ -259,7 +259,11 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
             let ttl_ms = ttls_ms[rng.usize(..ttls_ms.len())];
             vec![Extra { ttl_ms, ..extra(Role::Keepers, clients, 1) }]
         }
-        Situation::Waiters => vec![extra(Role::Waiters, rng.u32(8..32), rng.u32(2..6))],
+        Situation::Waiters => {
+            // Whoever lost a place must meet somebody who came later and is served.
+            let resources = rng.u32(2..6);
+            vec![extra(Role::Waiters, resources * rng.u32(4..7), resources)]
+        }
         Situation::Crowd => {
             let clients =
                 if rng.u8(..4) == 0 { rng.u32(1_000..4_000) } else { rng.u32(100..600) };
