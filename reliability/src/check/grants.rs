@@ -216,7 +216,7 @@ impl Injected {
 
     /// Whether a follower was lost, and nothing else happened: no election.
     pub(crate) fn is_follower_loss(&self) -> bool {
-        self.name.starts_with("etcd-used-follower-") && !self.detail.contains("led before")
+        self.name.starts_with("etcd-used-follower-")
     }
 
     /// Whether it puts something of its own in a grant's place for a while.

@@ -21,7 +21,7 @@ const QUEUED_AFTER_ETCD_NS: u64 = 1_000_000_000;
 /// How long before its end a wait may already be leaving the queue.
 pub(super) const LEAVING_NS: u64 = 300_000_000;
 /// How long after a fault a wait that it cost its place certainly has one again.
-const QUEUED_AGAIN_NS: u64 = 6_000_000_000;
+const QUEUED_AGAIN_NS: u64 = 4_000_000_000;
 
 /// Checks the order of the waits, and that each that could be served was.
 pub(crate) fn check(

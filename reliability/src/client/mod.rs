@@ -49,7 +49,7 @@ pub enum Role {
     /// Each holds one lock for as long as it can, and renews it every third of
     /// its TTL.
     Keepers,
-    /// They wait for up to 20 s, in queues that move slowly.
+    /// They wait for up to 22 s, in queues that move slowly.
     Waiters,
     /// They wait in long queues, all of them at one leasehold process.
     Crowd,

@@ -6,7 +6,7 @@ use super::{Client, Settings};
 use crate::history::{Acquisition, Call, Outcome};
 
 /// Longer than `operationTimeout`, within which a wait survives an outage.
-const WAIT_MS: std::ops::Range<u64> = 8_000..20_000;
+const WAIT_MS: std::ops::Range<u64> = 10_000..22_000;
 const TTL_MS: std::ops::Range<u64> = 3_000..8_000;
 /// With some others in line, a wait lasts for seconds.
 const HOLD_MS: std::ops::Range<u64> = 50..1_600;

@@ -1,15 +1,21 @@
 //! What is done to etcd's members. As long as the data come back, all promises
 //! hold.
 
-use anyhow::bail;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
 
 use super::{
     Done, Voids,
     pick::{duration_ms, last, outage},
 };
-use crate::world::{
-    etcd::{EtcdCluster, MEMBERS},
-    leasehold::Leasehold,
+use crate::{
+    proxy::{Admission, Conduct},
+    world::{
+        etcd::{EtcdCluster, MEMBERS},
+        leasehold::Leasehold,
+        wait::eventually,
+    },
 };
 
 pub(super) const NAMES: &[&str] = &[
@@ -34,6 +40,9 @@ pub(super) const RESTORED_BUMPED: &str = "etcd-restored-bumped";
 /// How much of what happens the snapshot does not have.
 const SINCE_SNAPSHOT_MS: std::ops::RangeInclusive<u64> = 20..=900;
 
+/// Within what time a process that lost its way to one member uses another.
+const MOVED_WITHIN: Duration = Duration::from_secs(10);
+
 /// Whether the name is of a fault here.
 pub(super) fn knows(name: &str) -> bool {
     NAMES.contains(&name) || name == RESTORED_BUMPED
@@ -45,19 +54,15 @@ pub(super) async fn inject(
     name: &str,
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<Done> {
-    let mut led_before = false;
     let number = if name.starts_with("etcd-leader-") {
         etcd.leader().await?
     } else if name.starts_with("etcd-used-follower-") {
-        let number = used(leaseholds, rng);
-        led_before = etcd.step_down(number).await?;
-        number
+        used_follower(etcd, leaseholds, rng).await?
     } else {
         rng.usize(0..MEMBERS)
     };
     let during = outage(rng);
-    let led = if led_before { ", which led before" } else { "" };
-    let detail = format!("m{number}{led} for {during:?}");
+    let detail = format!("m{number} for {during:?}");
     match name {
         "etcd-leader-killed" | "etcd-member-killed" | "etcd-used-follower-killed" => {
             etcd.members()[number].kill().await;
@@ -116,13 +121,27 @@ pub(super) async fn inject(
     }
 }
 
-/// The member that a leasehold process is connected to.
-fn used(leaseholds: &[Leasehold], rng: &mut fastrand::Rng) -> usize {
-    let used: Vec<usize> = leaseholds
-        .iter()
-        .filter_map(|leasehold| leasehold.proxies.iter().position(|way| way.connections() > 0))
-        .collect();
-    rng.choice(&used).copied().unwrap_or_default()
+/// A member that does not lead, and that a leasehold process is connected to: one
+/// that uses the leader is made to use another member first.
+async fn used_follower(
+    etcd: &EtcdCluster,
+    leaseholds: &[Leasehold],
+    rng: &mut fastrand::Rng,
+) -> anyhow::Result<usize> {
+    let ways = &leaseholds[rng.usize(..leaseholds.len())].proxies;
+    let leader = etcd.leader().await?;
+    let follower = || (0..MEMBERS).find(|it| *it != leader && ways[*it].connections() > 0);
+    if let Some(follower) = follower() {
+        return Ok(follower);
+    }
+    ways[leader].set(Conduct { admission: Admission::Refuse, ..Conduct::default() });
+    ways[leader].cut();
+    let moved = eventually(MOVED_WITHIN, "a process uses a follower", async || {
+        follower().context("not yet")
+    })
+    .await;
+    ways[leader].heal();
+    moved
 }
 
 async fn kill_all(etcd: &mut EtcdCluster) {

@@ -11,6 +11,8 @@ use crate::{client::Role, faults, world::Backend};
 /// after the last, where something is to be seen that takes seconds.
 const FAULTS_FOR_MIN: Duration = Duration::from_secs(7);
 const CALM_FOR_MIN: Duration = Duration::from_secs(8);
+/// Until long queues have formed.
+const WAITERS_QUIET_FOR: Duration = Duration::from_secs(2);
 const WAITERS_CALM_FOR_MIN: Duration = Duration::from_secs(11);
 /// How many clients at random there are in each process beside others.
 const RANDOM_BESIDE: u32 = 6;
@@ -29,7 +31,7 @@ pub enum Situation {
     Lasting,
     /// Hundreds of locks are held and renewed while servers stand still.
     Keepers,
-    /// Waits of up to 20 s.
+    /// Waits of up to 22 s.
     Waiters,
     /// Hundreds or thousands of waits of one process, which dies or stands still.
     Crowd,
@@ -168,7 +170,9 @@ pub struct Plan {
     pub faults: Vec<&'static str>,
     /// Those of them that are injected more often.
     pub preferred: Vec<&'static str>,
-    /// For how long.
+    /// For how long the clients are left alone at first.
+    pub quiet_for: Duration,
+    /// For how long faults are injected then.
     pub faults_for: Duration,
     /// For how long the clients go on afterwards.
     pub calm_for: Duration,
@@ -201,6 +205,7 @@ impl Plan {
             extras,
             faults,
             preferred,
+            quiet_for: Duration::ZERO,
             faults_for: settings.faults_for,
             calm_for: settings.calm_for,
         };
@@ -213,6 +218,7 @@ impl Plan {
             // Few faults, and time to see who is still waited for, or overtaken.
             Situation::Waiters => {
                 plan.clients = plan.clients.min(RANDOM_BESIDE);
+                plan.quiet_for = WAITERS_QUIET_FOR;
                 plan.calm_for = plan.calm_for.max(WAITERS_CALM_FOR_MIN);
             }
             _ => {
@@ -253,7 +259,11 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
             let ttl_ms = ttls_ms[rng.usize(..ttls_ms.len())];
             vec![Extra { ttl_ms, ..extra(Role::Keepers, clients, 1) }]
         }
-        Situation::Waiters => vec![extra(Role::Waiters, rng.u32(8..32), rng.u32(2..6))],
+        Situation::Waiters => {
+            // Whoever lost a place must meet somebody who came later and is served.
+            let resources = rng.u32(2..6);
+            vec![extra(Role::Waiters, resources * rng.u32(4..7), resources)]
+        }
         Situation::Crowd => {
             let clients =
                 if rng.u8(..4) == 0 { rng.u32(1_000..4_000) } else { rng.u32(100..600) };

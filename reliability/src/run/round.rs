@@ -75,6 +75,7 @@ async fn inject_all(
 ) -> anyhow::Result<()> {
     let mut log = FaultLog::create(folder)?;
     let mut felt = Vec::new();
+    sleep(plan.quiet_for).await;
     let until = Instant::now() + plan.faults_for;
     loop {
         sleep(Duration::from_millis(rng.u64(300..1_000))).await;

@@ -118,18 +118,6 @@ impl EtcdCluster {
         .await
     }
 
-    /// Has another member lead, if this one does; whether it did.
-    pub async fn step_down(&self, number: usize) -> anyhow::Result<bool> {
-        if self.leader().await? != number {
-            return Ok(false);
-        }
-        let other = &self.members[(number + 1) % MEMBERS];
-        let other = u64::from_str_radix(&other.id, 16).context("an ID of a member")?;
-        self.members[number].client().await?.move_leader(other).await?;
-        self.agree().await?;
-        Ok(true)
-    }
-
     /// Limits the data of all members, which are started again for that one
     /// after the other.
     pub async fn set_quota(&mut self, bytes: Option<u64>) -> anyhow::Result<()> {

@@ -164,8 +164,8 @@ fn a_wait_that_is_overtaken_long_after_a_fault_is_found() {
             .call(at + 900, at + 901, unlocks("b"), Outcome::Unlocked)
             .rules()
     };
-    assert!(!rules(6_000).contains(&InOrder), "it may just have queued again");
-    assert!(rules(6_500).contains(&InOrder));
+    assert!(!rules(4_000).contains(&InOrder), "it may just have queued again");
+    assert!(rules(4_500).contains(&InOrder));
 }
 
 #[test]
