@@ -137,11 +137,24 @@ pub enum ReleaseOf {
 /// compare for equality: so it can aim at a lock without a token, too.
 #[derive(Debug, Default)]
 pub struct Aim {
+    called: OnceLock<u64>,
     bound: OnceLock<u64>,
     mark: OnceLock<Box<str>>,
 }
 
 impl Aim {
+    /// Notes the first call, with the bound as far as it is known then; `None` for the
+    /// first, for a later one what the first had noted. A later call must not end what
+    /// was granted since the first, also if that sent nothing.
+    pub fn called_before(&self, bound: u64) -> Option<u64> {
+        let mut is_first = false;
+        let noted = self.called.get_or_init(|| {
+            is_first = true;
+            bound
+        });
+        (!is_first).then_some(*noted)
+    }
+
     /// The bound of the first try, or `bound`, which becomes it.
     pub fn bound_or(&self, bound: u64) -> u64 {
         *self.bound.get_or_init(|| bound)

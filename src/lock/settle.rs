@@ -25,7 +25,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::{Backend, BackendError, Release, Settings};
+use super::{Backend, BackendError, Release, ReleaseOf, Settings};
 
 /// With this many unsettled releases nothing new may be acquired. None is ever
 /// dropped: a waiter's forgotten place would stay in the queue.
@@ -114,6 +114,14 @@ impl Settler {
             .build();
         let now = Instant::now();
         let mut queue = self.releases.queue();
+        // Attempts are limited, since none begins when so much is unsettled. Unlocks
+        // may be repeated without end during an outage.
+        let is_attempt = matches!(release.of, ReleaseOf::Attempt(_));
+        if !is_attempt && queue.unsettled >= UNSETTLED_MAX {
+            warn!(resource = %release.resource, limit = UNSETTLED_MAX,
+                "too many unsettled operations; an unlock of unknown outcome is not completed");
+            return;
+        }
         queue.unsettled += 1;
         queue.put(now, Unsettled { release, delays, give_up: now + self.horizon });
         if !std::mem::replace(&mut queue.has_worker, true) {

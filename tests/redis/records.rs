@@ -144,3 +144,28 @@ async fn a_key_whose_expiry_was_taken_away_by_hand_counts_as_foreign() {
     let repeated = store.try_lock(asked(MINUTE)).await;
     assert_eq!(repeated.map(drop).unwrap_err(), LockError::Locked { holder: None });
 }
+
+/// A server that is not let run for some milliseconds between two readings of its clock
+/// took a live grant's record for a dead one's.
+#[tokio::test]
+async fn a_clock_that_jumps_between_two_readings_tells_no_record_from_its_key() {
+    let server = RedisServer::start();
+    let script = include_str!("../../src/backend/redis/scripts/grant.lua");
+    for (left_ms, together) in [
+        // The key's, the record's, then both again as often as they are asked for.
+        ("100, 97, 97, 97, 97", 1),
+        ("100, 100", 1),
+        ("100, 97, 100", 0),
+        ("100, 101", 0),
+        ("-1, -1", 0),
+        ("100, -1, 100", 0),
+    ] {
+        let stand_in = format!(
+            "local answers, at = {{ {left_ms} }}, 0\n\
+             local redis = {{ call = function() at = at + 1; return answers[at] end }}\n"
+        );
+        let text = format!("{stand_in}{script}\nreturn end_together('a', 'b') and 1 or 0");
+        let told: i64 = ask(&mut server.connect(), &["EVAL", &text, "0"]);
+        assert_eq!(told, together, "{left_ms}");
+    }
+}

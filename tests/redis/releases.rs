@@ -1,7 +1,7 @@
 //! Releases that are sent again: completed against the grant that they were
 //! aimed at, and against no other.
 
-use leasehold::lock::{Attempt, BackendError, LockId, ReleaseOf};
+use leasehold::lock::{Attempt, Backend, BackendError, LockId, ReleaseOf};
 
 use super::{
     port::{attempt, backend, in_time, owner, release},
@@ -132,4 +132,37 @@ async fn an_unlock_by_a_made_lock_id_is_completed_also_where_tokens_are_ahead_of
     let unlocked = here.unlock(&release(ReleaseOf::Owner(lock_id)), in_time()).await;
     assert_eq!(unlocked, Ok(()));
     assert!(!is_held(&mut connection));
+}
+
+/// A backend that has lost its server, and cannot reach it for now.
+async fn cut_off(proxy: &Proxy, backend: &dyn Backend) {
+    proxy.refuse(true);
+    soon(async {
+        let at_once = || tokio::time::Instant::now() + SECOND / 20;
+        while backend.ping(at_once()).await.is_ok() {}
+    })
+    .await;
+}
+
+/// Trap 47: a release whose caller left before anything was sent was carried out after
+/// the outage, against whatever was held then.
+#[tokio::test]
+async fn a_release_that_was_never_sent_spares_what_was_granted_since() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
+    let given = || Attempt { lock_id_given: true, ..(*attempt("me")).clone() };
+    there.try_lock(&given(), in_time()).await.unwrap();
+    cut_off(&proxy, &*here).await;
+    for release in [owner("me"), release(ReleaseOf::Anyone)] {
+        let at_once = tokio::time::Instant::now() + SECOND / 20;
+        assert!(here.unlock(&release, at_once).await.is_err());
+        there.unlock(&owner("me"), in_time()).await.unwrap();
+        there.try_lock(&given(), in_time()).await.unwrap();
+        proxy.refuse(false);
+        let later = soon(async { here.unlock(&release, in_time()).await }).await;
+        assert!(!matches!(later, Err(BackendError::Unavailable(_))), "{later:?}");
+        assert!(is_held(&mut server.connect()), "the later grant was ended");
+        cut_off(&proxy, &*here).await;
+    }
 }

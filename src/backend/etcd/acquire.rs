@@ -205,7 +205,7 @@ impl Core {
                 return Ok(Resolved::Made(revision(pair.create_revision())));
             }
             if !fenced {
-                self.leases.revoke(lease.id, until).await?;
+                self.leases.revoke_now(lease.id, until).await?;
             }
         }
         Ok(Resolved::Undone)

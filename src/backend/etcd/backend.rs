@@ -270,7 +270,7 @@ impl Core {
             loop {
                 let until = self.step_until();
                 let tied = match &end {
-                    Loose::Lease(id) => self.leases.revoke(*id, until).await.is_ok(),
+                    Loose::Lease(id) => self.leases.revoke_now(*id, until).await.is_ok(),
                     Loose::Entry(session, key) => {
                         self.sessions.remove_entry(session, key, until).await.is_ok()
                     }

@@ -145,7 +145,7 @@ impl Committer {
     }
 
     /// The way to etcd, for reads.
-    pub(super) fn connection(&self) -> &Connection {
+    pub(super) fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 

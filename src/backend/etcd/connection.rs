@@ -46,8 +46,8 @@ pub(super) struct Connection {
     /// A key range that the user must be allowed to read.
     probe: String,
     current: Mutex<Option<Arc<Link>>>,
-    /// Held by the one who connects; the others wait for its result.
-    connecting: tokio::sync::Mutex<()>,
+    /// Held by the task that connects; all others wait for its result.
+    connecting: Arc<tokio::sync::Mutex<()>>,
     generation: AtomicU64,
     terms: Arc<Terms>,
     /// When etcd last had no space left.
@@ -118,7 +118,7 @@ impl Connection {
             config,
             probe: keys.root().to_owned() + "s/",
             current: Mutex::default(),
-            connecting: tokio::sync::Mutex::default(),
+            connecting: Arc::default(),
             generation: AtomicU64::new(0),
             terms: Arc::default(),
             out_of_space: Mutex::default(),
@@ -126,36 +126,51 @@ impl Connection {
     }
 
     /// The connection that is up, or else a new one, tried until `until`.
-    pub(super) async fn link(&self, until: Instant) -> Result<Arc<Link>, Failure> {
+    pub(super) async fn link(self: &Arc<Self>, until: Instant) -> Result<Arc<Link>, Failure> {
         if let Some(link) = self.current() {
             return Ok(link);
         }
-        let connect = Box::pin(async {
-            let _turn = self.connecting.lock().await;
-            let mut delays = delays();
-            loop {
-                if let Some(link) = self.current() {
-                    return Ok(link);
-                }
-                match self.connect_any().await {
-                    Ok((client, raft_term)) => return Ok(self.install(client, raft_term)),
-                    Err(failure) if !failure.is_passing() => return Err(failure),
-                    Err(failure) => {
-                        let retry = Instant::now() + delays.next().unwrap_or(RETRY_DELAY_MAX);
-                        if retry >= until {
-                            return Err(failure);
-                        }
-                        sleep_until(retry).await;
-                    }
-                }
-            }
+        let connected = Box::pin(async {
+            let turn = Arc::clone(&self.connecting).lock_owned().await;
+            let connection = Arc::clone(self);
+            // In a task: an attempt is carried through although its caller's time is
+            // over. The next caller in line often has little time left, too, so that
+            // else none would ever get through.
+            let connecting = tokio::spawn(async move {
+                let _turn = turn;
+                connection.connect(until).await
+            });
+            connecting.await.unwrap_or_else(|_| {
+                Err(Failure::NotSent("connecting to etcd was aborted".into()))
+            })
         });
         tokio::select! {
             biased;
-            link = connect => link,
+            link = connected => link,
             () = sleep_until(until) => Err(Failure::NotSent(
                 format!("no endpoint answered ({})", self.config.endpoints.join(", ")).into(),
             )),
+        }
+    }
+
+    /// The connection that is up by now, or a new one. No attempt begins after `until`.
+    async fn connect(&self, until: Instant) -> Result<Arc<Link>, Failure> {
+        let mut delays = delays();
+        loop {
+            if let Some(link) = self.current() {
+                return Ok(link);
+            }
+            match self.connect_any().await {
+                Ok((client, raft_term)) => return Ok(self.install(client, raft_term)),
+                Err(failure) if !failure.is_passing() => return Err(failure),
+                Err(failure) => {
+                    let retry = Instant::now() + delays.next().unwrap_or(RETRY_DELAY_MAX);
+                    if retry >= until {
+                        return Err(failure);
+                    }
+                    sleep_until(retry).await;
+                }
+            }
         }
     }
 
@@ -288,7 +303,7 @@ impl Connection {
 
     /// Reads at one revision, linearizably, as often as it takes until `until`.
     pub(super) async fn read(
-        &self,
+        self: &Arc<Self>,
         gets: Vec<TxnOp>,
         until: Instant,
     ) -> Result<TxnResponse, Failure> {
@@ -312,7 +327,7 @@ impl Connection {
 
     /// A read that anybody who may use the store may make. It renews an expired token,
     /// which a refused watch or keep-alive does not.
-    pub(super) async fn check(&self, until: Instant) -> Result<(), Failure> {
+    pub(super) async fn check(self: &Arc<Self>, until: Instant) -> Result<(), Failure> {
         let access = TxnOp::get(self.probe.clone() + "access", None);
         self.read(vec![access], until).await.map(|_| ())
     }
@@ -356,7 +371,7 @@ impl Connection {
     /// its raft term too.
     async fn connect_any(&self) -> Result<(Client, u64), Failure> {
         let mut tries: FuturesUnordered<_> =
-            self.config.endpoints.iter().map(|endpoint| self.connect(endpoint)).collect();
+            self.config.endpoints.iter().map(|endpoint| self.open(endpoint)).collect();
         let mut failure = None;
         while let Some(result) = tries.next().await {
             match result {
@@ -369,7 +384,7 @@ impl Connection {
         Err(failure.unwrap_or_else(|| Failure::NotSent("there is no endpoint".into())))
     }
 
-    async fn connect(&self, endpoint: &str) -> Result<(Client, u64), Failure> {
+    async fn open(&self, endpoint: &str) -> Result<(Client, u64), Failure> {
         let work = async {
             let client = match self.log_in(endpoint, self.config.user.is_some()).await {
                 Err(Failure::Refused(Refusal::AuthNotEnabled, _)) => {

@@ -189,7 +189,7 @@ impl Stream {
             let ended = match connection.link(Instant::now() + LINK_TIMEOUT).await {
                 Ok(link) => self.serve(&connection, &link, first).await,
                 Err(failure) => {
-                    self.shared.push(first);
+                    self.give_back(first);
                     Ended::Failed(Arc::clone(failure.why()))
                 }
             };
@@ -258,11 +258,14 @@ impl Stream {
             Ok(Err(error)) => {
                 let mut sent = Sent::new(&self.shared, None);
                 sent.due.push_back((first, Instant::now()));
-                return sent.fail(connection, link, &Failure::from(error));
+                let ended = sent.fail(connection, link, &Failure::from(error));
+                self.take(0);
+                sent.send_again();
+                return ended;
             }
             Err(_) => {
                 connection.lose(link, "no answer to a keep-alive");
-                self.shared.push(first);
+                self.give_back(first);
                 return Ended::Failed("etcd did not answer a keep-alive".into());
             }
         };
@@ -295,8 +298,15 @@ impl Stream {
                 () = self.woken(), if sent.room() > 0 => {}
             }
         };
+        self.take(0);
         sent.send_again();
         ended
+    }
+
+    /// Lets an ask wait for another stream: this one has room for none now.
+    fn give_back(&self, ask: Ask) {
+        self.take(0);
+        self.shared.push(ask);
     }
 
     async fn woken(&self) {
@@ -377,7 +387,6 @@ impl<'a> Sent<'a> {
         {
             let _ = ask.answer.send(Err(KeepError::Failed(Arc::clone(failure.why()))));
         }
-        self.send_again();
         if login {
             return Ended::LoginExpired;
         }

@@ -67,14 +67,24 @@ pub(super) fn lease_ttl_s(ttl: Ttl) -> u64 {
     asked.next_multiple_of(step) + 1
 }
 
+/// A lease that is to be revoked.
+#[derive(Clone, Copy)]
+struct Unwanted {
+    id: i64,
+    /// Whether new locks have to wait for it, if there are too many.
+    is_backlog: bool,
+}
+
 /// See the module.
 pub(super) struct Leases {
     connection: Arc<Connection>,
     keeper: Keeper,
     pool: Mutex<Pool>,
-    revoked: mpsc::Sender<i64>,
+    revoked: mpsc::Sender<Unwanted>,
     /// How many of those are not revoked yet.
     unrevoked: AtomicUsize,
+    /// How many of these are due to ended locks: new ones wait for them.
+    backlog: AtomicUsize,
     /// Tells that the backlog is no longer full.
     room: Notify,
     /// Places for lease grants in flight.
@@ -95,6 +105,7 @@ impl Leases {
             pool: Mutex::new(Pool::new(KEPT_MAX)),
             revoked,
             unrevoked: AtomicUsize::new(0),
+            backlog: AtomicUsize::new(0),
             room: Notify::new(),
             granting: Semaphore::new(GRANTING_MAX),
         });
@@ -165,7 +176,9 @@ impl Leases {
     /// happened.
     pub(super) fn give(&self, lease: Lease) {
         if self.is_of_before(&lease) {
-            self.revoke_later(lease.id);
+            // After an election that is one for each grant that was moved, and no new
+            // lock is to wait for them.
+            self.revoke(Unwanted { id: lease.id, is_backlog: false });
             return;
         }
         if let Err(surplus) = self.pool().give(lease, Instant::now()) {
@@ -175,12 +188,19 @@ impl Leases {
 
     /// Revokes a lease in the background, for as long as it takes.
     pub(super) fn revoke_later(&self, id: i64) {
-        if id == 0 {
+        self.revoke(Unwanted { id, is_backlog: true });
+    }
+
+    fn revoke(&self, unwanted: Unwanted) {
+        if unwanted.id == 0 {
             return;
         }
+        let backlog = usize::from(unwanted.is_backlog);
         self.unrevoked.fetch_add(1, Ordering::Relaxed);
-        if self.revoked.try_send(id).is_err() {
+        self.backlog.fetch_add(backlog, Ordering::Relaxed);
+        if self.revoked.try_send(unwanted).is_err() {
             self.unrevoked.fetch_sub(1, Ordering::Relaxed);
+            self.backlog.fetch_sub(backlog, Ordering::Relaxed);
             warn!("too many leases are to be revoked; one is left to its TTL");
         }
     }
@@ -190,7 +210,7 @@ impl Leases {
         loop {
             let mut room = pin!(self.room.notified());
             room.as_mut().enable();
-            if self.unrevoked.load(Ordering::Relaxed) < BACKLOG_MAX {
+            if self.backlog.load(Ordering::Relaxed) < BACKLOG_MAX {
                 return Ok(());
             }
             timeout_at(until, room).await.map_err(|_| {
@@ -201,7 +221,7 @@ impl Leases {
 
     /// Revokes a lease, and with it whatever it holds or might come to hold: no
     /// write that is still on its way can use it afterwards.
-    pub(super) async fn revoke(&self, id: i64, until: Instant) -> Result<(), Failure> {
+    pub(super) async fn revoke_now(&self, id: i64, until: Instant) -> Result<(), Failure> {
         let mut delays = delays();
         loop {
             let link = self.connection.link(until).await?;
@@ -339,15 +359,15 @@ impl Leases {
         }
     }
 
-    async fn revoke_all(self: Arc<Self>, mut to_revoke: mpsc::Receiver<i64>) {
-        let ids = poll_fn(|context| to_revoke.poll_recv(context));
-        ids.for_each_concurrent(REVOKING_MAX, |id| self.revoke_surely(id)).await;
+    async fn revoke_all(self: Arc<Self>, mut to_revoke: mpsc::Receiver<Unwanted>) {
+        let unwanted = poll_fn(|context| to_revoke.poll_recv(context));
+        unwanted.for_each_concurrent(REVOKING_MAX, |lease| self.revoke_surely(lease)).await;
     }
 
     /// Revokes a lease, also after an outage of any length.
-    async fn revoke_surely(&self, id: i64) {
+    async fn revoke_surely(&self, unwanted: Unwanted) {
         loop {
-            match self.revoke(id, Instant::now() + REVOKE_TIMEOUT).await {
+            match self.revoke_now(unwanted.id, Instant::now() + REVOKE_TIMEOUT).await {
                 Ok(()) => break,
                 Err(failure) if failure.is_passing() => sleep(CHORES_INTERVAL).await,
                 Err(refused) => {
@@ -356,7 +376,8 @@ impl Leases {
                 }
             }
         }
-        if self.unrevoked.fetch_sub(1, Ordering::Relaxed) == BACKLOG_MAX {
+        self.unrevoked.fetch_sub(1, Ordering::Relaxed);
+        if unwanted.is_backlog && self.backlog.fetch_sub(1, Ordering::Relaxed) == BACKLOG_MAX {
             self.room.notify_waiters();
         }
     }

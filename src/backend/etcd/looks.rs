@@ -21,6 +21,8 @@ use super::{
 
 /// As many as there may be callers.
 const WAITING_MAX: usize = 200_000;
+/// Keys of one transaction, whatever `maxTxnOps` says: an answer must fit into a message.
+const KEYS_MAX: usize = 1_000;
 /// Transactions in flight.
 const READING_MAX: usize = 2;
 
@@ -54,7 +56,11 @@ impl Looks {
         keys_max: usize,
         background: &Background,
     ) -> Arc<Self> {
-        let state = State { waiting: VecDeque::new(), reading: 0, keys_max: keys_max.max(1) };
+        let state = State {
+            waiting: VecDeque::new(),
+            reading: 0,
+            keys_max: keys_max.clamp(1, KEYS_MAX),
+        };
         Arc::new(Self { connection, background: background.clone(), state: Mutex::new(state) })
     }
 

@@ -141,9 +141,13 @@ impl Core {
                 self.ended_elsewhere(&grant.resource, known.token);
                 return Tried::Done;
             };
-            if unsettled.as_deref().is_some_and(|lost| self.settled(&held, lost).is_some())
-                || self.known(&held).is_none()
-            {
+            if unsettled.as_deref().is_some_and(|lost| self.settled(&held, lost).is_some()) {
+                return Tried::Done;
+            }
+            if self.known(&held).is_none() {
+                // What is there is another grant of the same lock ID, perhaps one that a
+                // snapshot brought back.
+                self.ended_elsewhere(&grant.resource, known.token);
                 return Tried::Done;
             }
             match self.move_soon(&held, until).await {

@@ -43,17 +43,35 @@ impl Core {
         let Some(_turn) = self.turns.take(resource, until).await else {
             return Err(BackendError::Unavailable(BUSY.into()));
         };
+        let mut unsettled = None;
+        let renewed = self.renew_in_turn(renewal, until, &mut unsettled).await;
+        // The next renewal must find out under which lease the grant is.
+        if unsettled.is_some()
+            && matches!(renewed, Err(BackendError::Unknown(_)))
+            && let Some(known) = self.grants.named(resource, &renewal.lock_id)
+        {
+            self.lose_track(resource, known.token);
+        }
+        renewed
+    }
+
+    /// `unsettled` is a move whose answer was lost: it may be applied for as long as the
+    /// key is unchanged, whatever is read meanwhile.
+    async fn renew_in_turn(
+        &self,
+        renewal: &Renewal,
+        until: Instant,
+        unsettled: &mut Option<Box<Unsettled>>,
+    ) -> Result<Renewed, BackendError> {
+        let resource = &renewal.resource;
         let asked_s = lease_ttl_s(renewal.ttl);
-        // A move whose answer was lost may be applied for as long as the key is
-        // unchanged, whatever is read meanwhile.
-        let mut unsettled: Option<Box<Unsettled>> = None;
         loop {
             let known = self.grants.named(resource, &renewal.lock_id);
-            let mut kept = None;
+            let (mut kept, mut dead) = (None, None);
             if let Some(grant) = known.as_ref().filter(|grant| grant.lease.asked_s == asked_s) {
                 match self.keeper.keep_alive(grant.lease.id, grant.ends(), until).await {
                     Ok(alive) => kept = Some((grant.lease.id, alive)),
-                    Err(KeepError::Dead) => {}
+                    Err(KeepError::Dead) => dead = Some(grant.lease.id),
                     Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
                 }
             }
@@ -70,7 +88,7 @@ impl Core {
                 }
                 return Err(BackendError::NotHeld { held: pair.is_some() });
             };
-            if let Some(unsettled) = &unsettled
+            if let Some(unsettled) = unsettled
                 && let Some(renewed) = self.settled(&held, unsettled)
             {
                 return Ok(renewed);
@@ -81,7 +99,7 @@ impl Core {
                     Ok(Moved::To(renewed)) => return Ok(renewed),
                     Ok(Moved::Changed) => {}
                     Err(NotMoved::Unknown(lost)) if Instant::now() < until => {
-                        unsettled = Some(lost);
+                        *unsettled = Some(lost);
                     }
                     Err(NotMoved::Unknown(lost)) => {
                         self.lose_track(resource, held.token);
@@ -95,8 +113,8 @@ impl Core {
             }
             let alive = match kept.filter(|(lease, _)| *lease == held.lease()) {
                 Some((_, alive)) => Ok(alive),
-                // It is dead, and the key is about to go.
-                None if grant.is_some() => Err(KeepError::Dead),
+                // The key is about to go.
+                None if dead == Some(held.lease()) => Err(KeepError::Dead),
                 None => self.keeper.keep_alive(held.lease(), until, until).await,
             };
             let alive = match alive {

@@ -41,7 +41,7 @@ impl Core {
             return Err(BackendError::Unavailable(BUSY.into()).into());
         };
         loop {
-            let lease = self.leases.take(lease_ttl_s(attempt.ttl), until).await;
+            let lease = self.leases.take_another(lease_ttl_s(attempt.ttl), until).await;
             let lease = lease.map_err(super::failure::Failure::unavailable)?;
             let asked = Instant::now();
             let value = record.claimed(lease.asked_s);
@@ -58,6 +58,7 @@ impl Core {
                 // back nor revoked.
                 Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
                     if !self.is_under(attempt, lease.id, until).await {
+                        self.lose_track(&attempt.resource, token);
                         return Err(BackendError::Unknown(why).into());
                     }
                     (asked, None)

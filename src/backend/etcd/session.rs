@@ -257,7 +257,7 @@ impl Sessions {
         let session = self.current.lock().await.take();
         if let Some(session) = session {
             let until = Instant::now() + CLOSE_TIMEOUT;
-            let _ = self.leases.revoke(session.lease.id, until).await;
+            let _ = self.leases.revoke_now(session.lease.id, until).await;
         }
     }
 

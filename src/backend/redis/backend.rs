@@ -231,12 +231,14 @@ impl Core {
         lock_id: &LockId,
         until: Instant,
     ) -> Result<(), BackendError> {
-        let is_first = release.aim.bound().is_none();
+        let now = || self.link.token_bound(&release.resource);
+        let called_before = release.aim.called_before(now());
         let aim = |again: bool| {
             // The bound is set by the first sending, not before: only then there
-            // is a connection for certain, and with it a reading of the clock.
-            let bound = release.aim.bound_or(self.link.token_bound(&release.resource));
-            if again || !is_first { bound.to_string() } else { String::new() }
+            // is a connection for certain, and with it a reading of the clock. If the
+            // calls before sent nothing, it is that of the first call.
+            let bound = release.aim.bound_or(called_before.unwrap_or_else(now));
+            if again || called_before.is_some() { bound.to_string() } else { String::new() }
         };
         self.release(release, false, lock_id.as_str(), aim, until).await
     }
@@ -249,8 +251,12 @@ impl Core {
     /// without a record.
     async fn force(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
         let is_first = release.aim.mark().is_none();
+        let called_before = release.aim.called_before(0).is_some();
         let mark = match release.aim.mark() {
             Some(mark) => mark,
+            // The calls before sent nothing that could end a lock, so nothing is to be
+            // completed: what is there now may have been granted since.
+            None if called_before => return Ok(()),
             None => release.aim.mark_or(self.read_mark(&release.resource, until).await?),
         };
         let aim =

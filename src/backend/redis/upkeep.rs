@@ -12,7 +12,7 @@ use futures_util::{
     future::join_all,
     stream::{FuturesUnordered, StreamExt as _},
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::debug;
 
 use super::{
@@ -199,10 +199,13 @@ impl Core {
     /// handed over to nobody.
     pub(super) async fn keep_up(self: Arc<Self>) {
         let mut sessions = self.link.sessions();
+        // Not a sleep of each turn, which strays would begin anew.
+        let mut retries = interval(RETRY);
+        retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.waiters.strayed() => self.pass_strays_on().await,
-                () = sleep(RETRY), if !self.left().is_empty() => self.leave_places().await,
+                _ = retries.tick() => self.leave_places().await,
                 connected = next_session(&mut sessions) => {
                     if !connected {
                         return;

@@ -103,6 +103,9 @@ impl Core {
             if !refused || Instant::now() + REENTRY_DELAY >= give_up {
                 return entered;
             }
+            if matches!(entered, Ok(Entered::Full)) {
+                self.drop_dead(&attempt.resource).await;
+            }
             sleep(REENTRY_DELAY).await;
         }
     }

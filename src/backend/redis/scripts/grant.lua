@@ -6,13 +6,14 @@ local function refuse(resource, reply)
   return reply
 end
 
--- Whether both keys end in the same millisecond. The clock may tick between two
--- readings: then both are read again. A key without an expiry (-1) never counts.
+-- Whether both keys end in the same millisecond. The clock may go on between two
+-- readings, by much where the server was not let run: then both are read again. A key
+-- without an expiry (-1) never counts.
 local function end_together(key, other)
   while true do
     local left, others = redis.call('PTTL', key), redis.call('PTTL', other)
     if left == others then return left >= 0 end
-    if left - others ~= 1 then return false end
+    if left < others then return false end
     if redis.call('PTTL', key) == left then return false end
   end
 end
