@@ -214,6 +214,11 @@ impl Injected {
         self.name.starts_with("etcd-restored")
     }
 
+    /// Whether the backend answers during it, and takes no more data.
+    pub(crate) fn refuses_writes(&self) -> bool {
+        ["redis-out-of-memory", "etcd-out-of-space"].contains(&&*self.name)
+    }
+
     /// Whether a follower was lost, and nothing else happened: no election.
     pub(crate) fn is_follower_loss(&self) -> bool {
         self.name.starts_with("etcd-used-follower-")

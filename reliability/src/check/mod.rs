@@ -236,20 +236,28 @@ impl Surroundings<'_> {
 
     /// For how long something was wrong between two moments.
     pub(crate) fn wrong_for_ns(&self, from_ns: u64, until_ns: u64) -> u64 {
-        let outages = self.outages(from_ns, until_ns, 0);
+        let outages = self.outages(from_ns, until_ns, 0, |_| true);
         outages.iter().map(|(begin, end)| end.min(&until_ns) - begin.max(&from_ns)).sum()
     }
 
-    /// How long the longest outage took that was felt between two moments. Two that
+    /// How long the longest outage for waits took that was felt between two moments. Two that
     /// are less than `apart_ns` apart count as one.
     pub(crate) fn longest_outage_ns(&self, from_ns: u64, until_ns: u64, apart_ns: u64) -> u64 {
-        let outages = self.outages(from_ns, until_ns, apart_ns);
+        // In Redis without memory those who wait lack nothing.
+        let outages = self
+            .outages(from_ns, until_ns, apart_ns, |fault| fault.name != "redis-out-of-memory");
         outages.iter().map(|(begin, end)| end - begin).max().unwrap_or(0)
     }
 
-    fn outages(&self, from_ns: u64, until_ns: u64, apart_ns: u64) -> Vec<(u64, u64)> {
-        let mut faults: Vec<_> =
-            self.faults.iter().map(|fault| (fault.from_ns, fault.until_ns)).collect();
+    fn outages(
+        &self,
+        from_ns: u64,
+        until_ns: u64,
+        apart_ns: u64,
+        counts: impl Fn(&Injected) -> bool,
+    ) -> Vec<(u64, u64)> {
+        let faults = self.faults.iter().filter(|fault| counts(fault));
+        let mut faults: Vec<_> = faults.map(|fault| (fault.from_ns, fault.until_ns)).collect();
         faults.sort_unstable();
         let mut outages: Vec<(u64, u64)> = Vec::new();
         for (begin, end) in faults {

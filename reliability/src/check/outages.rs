@@ -5,6 +5,8 @@ use crate::history::{Call, LAST_WAITS, Outcome};
 
 /// Somewhat shorter than `operationTimeout`, for what a busy machine adds.
 const SURVIVED_NS: u64 = 4_000_000_000;
+/// How long after its invocation a wait certainly stands in the queue.
+const QUEUED_AFTER_NS: u64 = 1_000_000_000;
 /// Two faults that lie closer together count as one outage.
 const APART_NS: u64 = 1_000_000_000;
 
@@ -21,6 +23,17 @@ pub(crate) fn check(
         if wait.invocation.process == LAST_WAITS
             || surroundings.ends_processes(from_ns, until_ns)
         {
+            continue;
+        }
+        // A backend that takes no writes refuses new waits, which is no outage.
+        // Whoever stands in the queue needs no more room.
+        let refusing: Vec<_> = surroundings
+            .faults
+            .iter()
+            .filter(|fault| fault.from_ns <= until_ns && fault.until_ns >= from_ns)
+            .filter(|fault| fault.refuses_writes())
+            .collect();
+        if refusing.iter().any(|fault| fault.from_ns <= from_ns + QUEUED_AFTER_NS) {
             continue;
         }
         let longest_ns = surroundings.longest_outage_ns(from_ns, until_ns, APART_NS);

@@ -68,6 +68,20 @@ fn a_wait_that_a_short_outage_ends_is_found() {
 }
 
 #[test]
+fn a_backend_without_room_may_refuse_new_waits_and_ends_no_others() {
+    let ended = |name: &str, from_ms, to_ms| {
+        on(Backend::Redis)
+            .call(0, to_ms, waits(20_000), Outcome::Unavailable)
+            .fault_called(name, from_ms, to_ms, Voids::Nothing)
+            .rules()
+    };
+    assert!(ended("redis-out-of-memory", 990, 1_500).is_empty());
+    assert_eq!(ended("redis-out-of-memory", 1_010, 7_000), [WaitsSurvive]);
+    assert!(ended("redis-suspended", 1_010, 7_000).is_empty());
+    assert_eq!(ended("etcd-out-of-space", 1_010, 4_000), [WaitsSurvive]);
+}
+
+#[test]
 fn outages_that_follow_each_other_closely_are_one() {
     let apart = |ms: u64| {
         story()
