@@ -10,6 +10,9 @@ use crate::history::{Call, Operation, Outcome};
 /// A holder renews this often within a TTL.
 pub(crate) const RENEWED_WITHIN: u32 = 3;
 
+/// Of shorter TTLs a machine that is busy for a moment takes more than half.
+const TTL_NS_MIN: u64 = 1_000_000_000;
+
 /// Looks for grants that were lost although their holder asked for a renewal each
 /// third of the TTL, and nothing was wrong for longer than half of it. What is
 /// lost before its safe deadline is told by the rule on lifetimes.
@@ -49,6 +52,9 @@ fn lost_without_need(
         .filter(|term| term.operation.completed_ns() <= loss.invoked_ns())
         .max_by_key(|term| term.counted_from_ns)?;
     let (from_ns, ttl_ns) = (last.counted_from_ns, last.ttl_ns);
+    if ttl_ns < TTL_NS_MIN {
+        return None;
+    }
     let until_ns = loss.completed_ns();
     let is_told_elsewhere = until_ns <= from_ns + safe_ns(ttl_ns);
     let ended = grant.unlocks.iter().any(|it| !it.did_nothing() && it.invoked_ns() <= until_ns)

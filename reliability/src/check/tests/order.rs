@@ -175,8 +175,8 @@ fn a_grant_that_nobody_was_told_of_may_keep_a_wait_waiting() {
 
 #[test]
 fn a_wait_that_ends_long_before_its_deadline_is_found() {
-    assert_eq!(story().call(0, 940, waits(1_000), Outcome::WaitDeadline).rules(), [Served]);
-    assert!(story().call(0, 951, waits(1_000), Outcome::WaitDeadline).rules().is_empty());
+    assert_eq!(story().call(0, 930, waits(1_000), Outcome::WaitDeadline).rules(), [Served]);
+    assert!(story().call(0, 941, waits(1_000), Outcome::WaitDeadline).rules().is_empty());
 }
 
 #[test]
