@@ -137,10 +137,17 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
     }
 }
 
-/// The keys that begin with a prefix.
+/// The keys that begin with a prefix. An election under way may refuse a read.
 pub(crate) async fn keys(server: &crate::etcd::EtcdServer, prefix: &str) -> Vec<String> {
     let options = etcd_client::GetOptions::new().with_prefix().with_keys_only();
-    let found = server.client().await.get(prefix, Some(options)).await.unwrap();
+    let give_up = Instant::now() + SOON;
+    let found = loop {
+        match server.client().await.get(prefix, Some(options.clone())).await {
+            Ok(found) => break found,
+            Err(error) => assert!(Instant::now() < give_up, "{error}"),
+        }
+        sleep(Duration::from_millis(10)).await;
+    };
     found.kvs().iter().map(|pair| pair.key_str().unwrap().to_owned()).collect()
 }
 

@@ -18,7 +18,7 @@ use crate::{
 
 /// How many resources are waited for, unless `LEASEHOLD_RESOURCES` says otherwise.
 fn many() -> usize {
-    std::env::var("LEASEHOLD_RESOURCES").ok().map_or(1_000, |count| count.parse().unwrap())
+    std::env::var("LEASEHOLD_RESOURCES").ok().map_or(300, |count| count.parse().unwrap())
 }
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -14,6 +14,8 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
+/// How often a server is started on other ports when it ends at once.
+const STARTS_MAX: usize = 5;
 /// How long a server may take to answer.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -92,13 +94,17 @@ impl EtcdServer {
 
     /// The same with more arguments.
     pub(crate) async fn start_with(version: Version, args: &[&str]) -> Self {
-        let (client, peer) = (free_port(), free_port());
-        let cluster = format!("m0=http://127.0.0.1:{peer}");
-        let mut server = Self::member(version, "m0", client, peer, &cluster, None);
-        server.args.extend(args.iter().map(|arg| (*arg).to_owned()));
-        server.restart();
-        server.ready().await;
-        server
+        for _ in 0..STARTS_MAX {
+            let (client, peer) = (free_port(), free_port());
+            let cluster = format!("m0=http://127.0.0.1:{peer}");
+            let mut server = Self::member(version, "m0", client, peer, &cluster, None);
+            server.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+            server.restart();
+            if server.comes_up().await {
+                return server;
+            }
+        }
+        panic!("etcd ended {STARTS_MAX} times when it was started")
     }
 
     fn member(
@@ -225,6 +231,23 @@ impl EtcdServer {
         line.unwrap_or_else(|| panic!("etcd has no metric {name}")).trim().parse().unwrap()
     }
 
+    /// Waits until it answers; `false` if it has ended instead, most likely because
+    /// somebody took its port meanwhile.
+    async fn comes_up(&mut self) -> bool {
+        let give_up = Instant::now() + READY_TIMEOUT;
+        loop {
+            let child = self.child.as_mut().unwrap();
+            if child.try_wait().unwrap().is_some() {
+                return false;
+            }
+            if self.client().await.get("ready", None).await.is_ok() {
+                return true;
+            }
+            assert!(Instant::now() < give_up, "etcd does not answer at {}", self.url);
+            sleep(Duration::from_millis(30)).await;
+        }
+    }
+
     /// Waits until it answers.
     pub(crate) async fn ready(&self) {
         let give_up = Instant::now() + READY_TIMEOUT;
@@ -281,6 +304,23 @@ impl EtcdCluster {
     /// Starts `size` members and waits until all answer.
     pub(crate) async fn start(version: Version, size: usize, tls: bool) -> Self {
         let tls = tls.then(Tls::generate);
+        for _ in 0..STARTS_MAX {
+            let mut members = Self::members(version, size, tls.as_ref());
+            for member in &mut members {
+                member.restart();
+            }
+            let mut all_up = true;
+            for member in &mut members {
+                all_up = all_up && member.comes_up().await;
+            }
+            if all_up {
+                return Self { members, tls };
+            }
+        }
+        panic!("a member of etcd ended {STARTS_MAX} times when it was started")
+    }
+
+    fn members(version: Version, size: usize, tls: Option<&Tls>) -> Vec<EtcdServer> {
         let ports: Vec<(u16, u16)> = (0..size).map(|_| (free_port(), free_port())).collect();
         let cluster: Vec<String> = ports
             .iter()
@@ -288,21 +328,10 @@ impl EtcdCluster {
             .map(|(n, (_, peer))| format!("m{n}=http://127.0.0.1:{peer}"))
             .collect();
         let cluster = cluster.join(",");
-        let mut members: Vec<EtcdServer> = ports
-            .iter()
-            .enumerate()
-            .map(|(n, (client, peer))| {
-                let name = format!("m{n}");
-                EtcdServer::member(version, &name, *client, *peer, &cluster, tls.as_ref())
-            })
-            .collect();
-        for member in &mut members {
-            member.restart();
-        }
-        for member in &members {
-            member.ready().await;
-        }
-        Self { members, tls }
+        let member = |(n, (client, peer)): (usize, &(u16, u16))| {
+            EtcdServer::member(version, &format!("m{n}"), *client, *peer, &cluster, tls)
+        };
+        ports.iter().enumerate().map(member).collect()
     }
 
     /// The property `endpoints`.
@@ -357,7 +386,9 @@ impl Tls {
     }
 }
 
-/// A port that nobody listens on.
+/// A port that nobody listens on, from below those that the system hands out by itself:
+/// else a connection could take it before the server does.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let ports = std::iter::repeat_with(|| fastrand::u16(10_000..32_000));
+    ports.take(1_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
