@@ -11,9 +11,10 @@
 //!   ten more whose names are that name and a random suffix. They stay: the
 //!   protocol has no way to end an instance.
 //! - It locks some 2,000 resources, every name of which begins with
-//!   `conformance-` and eight random hexadecimal digits, so that two runs on
-//!   one store do not meet, nor does a run meet your own locks. It locks,
-//!   renews, unlocks and forces nothing else.
+//!   `conformance-` and eight random hexadecimal digits, in one case with a
+//!   slash before that, so that two runs on one store do not meet, nor does a
+//!   run meet your own locks. It locks, renews, unlocks and forces nothing
+//!   else.
 //! - At the end of each case, passed or not, it ends that case's waits and
 //!   unlocks that case's grants, by force too where the store declares
 //!   `FORCE_UNLOCK`. What a run that was killed leaves behind ends with its

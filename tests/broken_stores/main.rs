@@ -3,6 +3,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 mod defect;
+mod neighbours;
 
 use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
@@ -39,6 +40,23 @@ const CAUGHT: &[(Defect, &str)] = &[
     ),
     (Defect::WrongHeld, "unlock: of a free resource it is LOCK_NOT_FOUND with held false"),
     (Defect::LockIdRepeats, "lock id: the store's lock IDs are distinct"),
+    (
+        Defect::NameIsTakenByOneBelow,
+        "names: holding a name leaves shorter names that it begins with free",
+    ),
+    (
+        Defect::NameIsTakenByOneAbove,
+        "names: holding a name leaves longer names that begin with it free",
+    ),
+    (
+        Defect::SlashesAreMerged,
+        "names: names that differ in their slashes are different resources",
+    ),
+    (
+        Defect::TriesRefuseEachOther,
+        "try: after an Unlock, one of those who try is granted though other tries are in \
+         flight",
+    ),
 ];
 
 fn main() -> ExitCode {
