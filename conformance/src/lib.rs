@@ -36,6 +36,7 @@
 //! gives the cases to `libtest_mimic::run`, and [`run_collect`] runs them and
 //! returns what came of each.
 
+mod answer;
 mod case;
 mod cases;
 mod component;
@@ -43,19 +44,21 @@ mod connection;
 mod expect;
 mod feature;
 mod junit;
+mod lacks;
 mod litter;
 mod outcome;
+mod probe;
 mod store;
 mod suite;
 mod waiter;
 mod wire;
+mod words;
 mod world;
 
 pub use self::{
     case::{CaseInfo, Demand, catalogue},
     component::Component,
     feature::Feature,
-    junit::to_junit,
     outcome::{Outcome, Recorder, Report},
     suite::{Options, Suite, run_collect},
 };

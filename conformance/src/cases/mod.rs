@@ -3,6 +3,7 @@
 use crate::case::{Case, Cases};
 
 mod cancel;
+mod errors;
 mod exclusion;
 mod fair;
 mod fencing;
@@ -29,6 +30,7 @@ pub(crate) fn all() -> Vec<Case> {
     let mut cases = Cases::new();
     cases.theme("init", init::tests);
     cases.theme("services", services::tests);
+    cases.theme("errors", errors::tests);
     cases.theme("try", try_lock::tests);
     cases.theme("try", free_again::tests);
     cases.theme("names", names::tests);
