@@ -110,16 +110,3 @@ impl Cases {
         self.list.push(Case { info: CaseInfo { name, demand }, body, alone: false });
     }
 }
-
-/// A case's answer when the store leaves out an optional service: the case is
-/// reported as ignored, with this reason.
-#[derive(Debug)]
-pub(crate) struct Absent(pub(crate) String);
-
-impl fmt::Display for Absent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Absent {}

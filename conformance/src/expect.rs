@@ -1,16 +1,22 @@
 //! What an answer has to be.
 
-use std::{collections::HashMap, fmt::Debug, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
-use anyhow::{bail, ensure};
+use anyhow::{anyhow, bail, ensure};
 use tokio::time::Instant;
 use tonic::{Code, Status};
-use tonic_types::{ErrorInfo, StatusExt as _};
 
-use crate::store::Answer;
+use crate::{
+    answer::{Answer, Rejection},
+    lacks::{Absent, DOMAIN, Lacks},
+    words::{Accepted, Told, code_name, listed},
+};
 
-/// The domain of every ErrorInfo of the protocol.
-const DOMAIN: &str = "dapr.io";
+/// What an author does about a wait that the server's library ended.
+const DEADLINE_HINT: &str = "The status comes from the server's gRPC library or from the \
+    transport, not from the store: the wait was not ended before its deadline. Answer a little \
+    before the deadline, such as 50 ms and a hundredth of the time, so that the answer still \
+    arrives.";
 
 /// The reasons of the protocol's error table that a case can provoke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,34 +58,89 @@ impl Reason {
     }
 }
 
-/// A refusal with the right code, reason and domain.
+/// A refusal with the right code, reason and domain; with the right code
+/// alone, where the store has no ErrorInfo.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) message: String,
     /// The ErrorInfo's metadata.
     pub(crate) metadata: HashMap<String, String>,
-    /// The fields that the BadRequest names.
-    pub(crate) fields: Vec<String>,
+    fields: Option<Vec<String>>,
+    lacks: Lacks,
 }
 
 impl Refusal {
-    /// The metadata `held` of a LOCK_NOT_FOUND.
-    pub(crate) fn held(&self) -> anyhow::Result<bool> {
+    /// The metadata `held` of a LOCK_NOT_FOUND; `None` where the store has no
+    /// ErrorInfo.
+    pub(crate) fn held(&self) -> anyhow::Result<Option<bool>> {
         match self.metadata.get("held").map(String::as_str) {
-            Some("true") => Ok(true),
-            Some("false") => Ok(false),
-            other => bail!(
-                "the ErrorInfo's metadata `held` must be `true` or `false`, it is {other:?}"
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            None if self.lacks.error_info => Ok(None),
+            None => bail!("the ErrorInfo has no metadata `held`, it must be `true` or `false`"),
+            Some(other) => bail!(
+                "the ErrorInfo's metadata `held` must be `true` or `false`, it is \"{other}\""
             ),
         }
+    }
+
+    /// Fails if the metadata `held` is not this.
+    pub(crate) fn held_is(&self, expected: bool) -> anyhow::Result<()> {
+        let held = self.held()?;
+        ensure!(
+            held.is_none_or(|held| held == expected),
+            "the ErrorInfo's metadata `held` must be `{expected}`"
+        );
+        Ok(())
+    }
+
+    /// The metadata `holder` of a RESOURCE_LOCKED.
+    pub(crate) fn holder(&self) -> anyhow::Result<&str> {
+        match self.metadata.get("holder") {
+            Some(holder) => Ok(holder),
+            None if self.lacks.error_info => {
+                bail!(Absent("no ErrorInfo of this store could carry the label".to_owned()))
+            }
+            None => bail!("the ErrorInfo has no metadata `holder`"),
+        }
+    }
+
+    /// Fails if the BadRequest does not name these fields, in any order.
+    pub(crate) fn names(&self, fields: &[&str]) -> anyhow::Result<()> {
+        let Some(named) = &self.fields else {
+            ensure!(
+                self.lacks.bad_request,
+                "the status has no BadRequest, which must name {}",
+                listed(fields)
+            );
+            return Ok(());
+        };
+        let mut named: Vec<_> = named.iter().map(String::as_str).collect();
+        let mut fields = fields.to_vec();
+        named.sort_unstable();
+        fields.sort_unstable();
+        ensure!(
+            named == fields,
+            "the BadRequest must name {}, it names {}",
+            listed(&fields),
+            listed(&named)
+        );
+        Ok(())
     }
 
     /// Fails if the secret shows anywhere in the refusal.
     pub(crate) fn keeps_secret(&self, secret: &str) -> anyhow::Result<()> {
         let told = |text: &str| text.contains(secret);
-        ensure!(!told(&self.message), "the message tells {secret:?}: {:?}", self.message);
+        ensure!(
+            !told(&self.message),
+            "the message tells the secret {secret}: \"{}\"",
+            self.message
+        );
         for (key, value) in &self.metadata {
-            ensure!(!told(value), "the metadata `{key}` tells {secret:?}: {value:?}");
+            ensure!(
+                !told(value),
+                "the metadata `{key}` tells the secret {secret}: \"{value}\""
+            );
         }
         Ok(())
     }
@@ -91,66 +152,145 @@ pub(crate) trait Expect<T> {
     fn or_fail(self, what: &str) -> anyhow::Result<T>;
 
     /// The refusal, which must be this one.
-    fn refused(self, reason: Reason) -> anyhow::Result<Refusal>;
+    fn refused(self, reason: Reason) -> anyhow::Result<Refusal>
+    where
+        T: Accepted;
 }
 
-impl<T: Debug> Expect<T> for Answer<T> {
+impl<T> Expect<T> for Answer<T> {
     fn or_fail(self, what: &str) -> anyhow::Result<T> {
-        self.map_err(|status| anyhow::anyhow!("{what}: {}", told(&status)))
+        self.map_err(|rejection| anyhow!("{what}: {rejection}"))
     }
 
-    fn refused(self, reason: Reason) -> anyhow::Result<Refusal> {
-        let status = match self {
-            Ok(answer) => bail!("expected {}, it was accepted: {answer:?}", reason.name()),
-            Err(status) => status,
+    fn refused(self, reason: Reason) -> anyhow::Result<Refusal>
+    where
+        T: Accepted,
+    {
+        let rejection = match self {
+            Ok(answer) => {
+                bail!("expected {}, it was accepted: {}", reason.name(), answer.told())
+            }
+            Err(rejection) => rejection,
         };
-        let info = error_info(&status);
-        let is_it = status.code() == reason.code() && info.reason == reason.name();
-        ensure!(
-            is_it && info.domain == DOMAIN,
-            "expected the code {:?} with an ErrorInfo of reason {} and domain {DOMAIN}, got {}",
-            reason.code(),
-            reason.name(),
-            told(&status),
-        );
-        let violations = status
-            .get_details_bad_request()
-            .map(|bad| bad.field_violations)
-            .unwrap_or_default();
+        let Rejection { status, lacks, .. } = &rejection;
+        let info = rejection.error_info();
+        let is_it = match &info {
+            Some(info) => {
+                info.reason == reason.name() && (info.domain == DOMAIN || lacks.error_info)
+            }
+            None => lacks.error_info,
+        };
+        if status.code() != reason.code() || !is_it {
+            let hint = if is_ended_by_transport(reason, &rejection) {
+                format!(". {DEADLINE_HINT}")
+            } else {
+                String::new()
+            };
+            bail!(
+                "expected the code {}{}, got {rejection}{hint}",
+                code_name(reason.code()),
+                expected_info(reason, *lacks)
+            );
+        }
         Ok(Refusal {
             message: status.message().to_owned(),
-            metadata: info.metadata,
-            fields: violations.into_iter().map(|violation| violation.field).collect(),
+            metadata: info.map(|info| info.metadata).unwrap_or_default(),
+            fields: rejection.bad_fields(),
+            lacks: *lacks,
         })
     }
 }
 
-/// The ErrorInfo; an empty one if the status has none.
-fn error_info(status: &Status) -> ErrorInfo {
-    status.get_details_error_info().unwrap_or_else(|| ErrorInfo::new("", "", HashMap::new()))
+impl<T> Expect<T> for Result<T, Status> {
+    fn or_fail(self, what: &str) -> anyhow::Result<T> {
+        self.map_err(from_optional_service).or_fail(what)
+    }
+
+    fn refused(self, reason: Reason) -> anyhow::Result<Refusal>
+    where
+        T: Accepted,
+    {
+        self.map_err(from_optional_service).refused(reason)
+    }
 }
 
-fn told(status: &Status) -> String {
-    let info = error_info(status);
-    format!(
-        "code {:?}, reason {:?}, domain {:?}, metadata {:?}, message {:?}",
-        status.code(),
-        info.reason,
-        info.domain,
-        info.metadata,
-        status.message()
-    )
+/// A status of a service beside the lock store.
+fn from_optional_service(status: Status) -> Rejection {
+    Rejection::answered(status, Lacks::default())
+}
+
+fn expected_info(reason: Reason, lacks: Lacks) -> String {
+    if lacks.error_info {
+        return format!(" of {}", reason.name());
+    }
+    format!(" with an ErrorInfo of reason {} and domain {DOMAIN}", reason.name())
+}
+
+/// Whether a wait was ended by the server's library, which gives no details.
+fn is_ended_by_transport(reason: Reason, rejection: &Rejection) -> bool {
+    let by_deadline = [Code::DeadlineExceeded, Code::Cancelled, Code::Unknown];
+    reason == Reason::WaitDeadline
+        && rejection.is_bare()
+        && by_deadline.contains(&rejection.code())
 }
 
 /// Fails if `moment` is before `bound`.
 pub(crate) fn not_before(moment: Instant, bound: Instant, what: &str) -> anyhow::Result<()> {
     let early = bound.saturating_duration_since(moment);
-    ensure!(early.is_zero(), "{what}: {early:?} too early");
+    ensure!(early.is_zero(), "{what}: {} too early", Told(early));
     Ok(())
 }
 
 /// Fails if the TTL granted is shorter than the one asked for.
 pub(crate) fn not_shorter(granted: Duration, asked: Duration) -> anyhow::Result<()> {
-    ensure!(granted >= asked, "asked for {asked:?}, granted only {granted:?}");
+    ensure!(granted >= asked, "asked for {}, granted only {}", Told(asked), Told(granted));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::{ErrorDetails, StatusExt as _};
+
+    use super::*;
+
+    const NO_INFO: Lacks = Lacks { error_info: true, bad_request: true, renewal: false };
+
+    fn told(status: Status, lacks: Lacks, reason: Reason) -> Result<Refusal, String> {
+        let answer: Answer<()> = Err(Rejection::answered(status, lacks));
+        answer.refused(reason).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn without_any_error_info_the_code_is_what_counts() {
+        let status = || Status::not_found("no");
+        assert!(told(status(), Lacks::default(), Reason::LockNotFound).is_err());
+        let refusal = told(status(), NO_INFO, Reason::LockNotFound).unwrap();
+        assert_eq!(refusal.held().unwrap(), None);
+        refusal.held_is(true).unwrap();
+        let error = told(status(), NO_INFO, Reason::ResourceLocked).unwrap_err();
+        assert!(
+            error.starts_with("expected the code ABORTED of RESOURCE_LOCKED, got"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_wrong_reason_fails_also_where_other_answers_have_none() {
+        let mut details = ErrorDetails::new();
+        details.set_error_info("OVERLOADED", "dapr.io", HashMap::new());
+        let status = Status::with_error_details(Code::Aborted, "no", details);
+        assert!(told(status, NO_INFO, Reason::ResourceLocked).is_err());
+    }
+
+    #[test]
+    fn a_server_that_answers_at_the_deadline_is_given_a_hint() {
+        for status in [Status::deadline_exceeded("late"), Status::cancelled("Timeout expired")]
+        {
+            let error = told(status, Lacks::default(), Reason::WaitDeadline).unwrap_err();
+            assert!(error.contains("Answer a little before the deadline"), "{error}");
+        }
+        let error =
+            told(Status::aborted(""), Lacks::default(), Reason::WaitDeadline).unwrap_err();
+        assert!(!error.contains("Answer a little"), "{error}");
+    }
 }

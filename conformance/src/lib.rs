@@ -11,9 +11,10 @@
 //!   ten more whose names are that name and a random suffix. They stay: the
 //!   protocol has no way to end an instance.
 //! - It locks some 2,000 resources, every name of which begins with
-//!   `conformance-` and eight random hexadecimal digits, so that two runs on
-//!   one store do not meet, nor does a run meet your own locks. It locks,
-//!   renews, unlocks and forces nothing else.
+//!   `conformance-` and eight random hexadecimal digits, in one case with a
+//!   slash before that, so that two runs on one store do not meet, nor does a
+//!   run meet your own locks. It locks, renews, unlocks and forces nothing
+//!   else.
 //! - At the end of each case, passed or not, it ends that case's waits and
 //!   unlocks that case's grants, by force too where the store declares
 //!   `FORCE_UNLOCK`. What a run that was killed leaves behind ends with its
@@ -35,6 +36,7 @@
 //! gives the cases to `libtest_mimic::run`, and [`run_collect`] runs them and
 //! returns what came of each.
 
+mod answer;
 mod case;
 mod cases;
 mod component;
@@ -42,19 +44,21 @@ mod connection;
 mod expect;
 mod feature;
 mod junit;
+mod lacks;
 mod litter;
 mod outcome;
+mod probe;
 mod store;
 mod suite;
 mod waiter;
 mod wire;
+mod words;
 mod world;
 
 pub use self::{
     case::{CaseInfo, Demand, catalogue},
     component::Component,
     feature::Feature,
-    junit::to_junit,
     outcome::{Outcome, Recorder, Report},
     suite::{Options, Suite, run_collect},
 };

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Context as _;
 use clap::Parser;
 use leasehold_conformance::{
-    CaseInfo, Component, Demand, Options, Outcome, Recorder, Suite, catalogue, to_junit,
+    CaseInfo, Component, Demand, Options, Outcome, Recorder, Suite, catalogue,
 };
 use libtest_mimic::{Arguments, ColorSetting, FormatSetting, Trial};
 
@@ -112,7 +112,7 @@ fn run(cli: Cli) -> Result<u8, (u8, anyhow::Error)> {
     }
     let conclusion = libtest_mimic::run(&arguments, suite.trials());
     if let Some(file) = cli.junit {
-        write_junit(&suite.recorder(), &file).map_err(untested)?;
+        write_junit(&suite, &file).map_err(untested)?;
     }
     let ignored = ignored_count(&suite.recorder());
     if cli.deny_ignored && ignored > 0 {
@@ -149,7 +149,7 @@ fn ignored_count(recorder: &Recorder) -> usize {
     recorder.reports().iter().filter(|report| is_ignored(&report.outcome)).count()
 }
 
-fn write_junit(recorder: &Recorder, file: &std::path::Path) -> anyhow::Result<()> {
-    let xml = to_junit(&recorder.reports())?;
+fn write_junit(suite: &Suite, file: &std::path::Path) -> anyhow::Result<()> {
+    let xml = suite.junit()?;
     std::fs::write(file, xml).with_context(|| format!("cannot write {}", file.display()))
 }

@@ -9,14 +9,17 @@ use leasehold_proto::components::{
 };
 use tokio::time::Instant;
 use tonic::{
-    Request, Response, Status,
+    Code, Request, Response, Status,
     metadata::{Ascii, MetadataValue},
 };
 
 use crate::{
+    answer::{Answer, Rejection},
     connection::{Connection, Http},
+    lacks::{Lacks, Missed},
     litter::Litter,
     waiter::Waiter,
+    words::{Accepted, Told},
 };
 
 /// How long a call that waits for no lock may take: twice the protocol's
@@ -28,9 +31,6 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// How long a store may take to notice that a connection was cut.
 const NOTICE: Duration = Duration::from_millis(250);
-
-/// What a call came to.
-pub(crate) type Answer<T> = Result<T, Status>;
 
 /// A request for a grant.
 #[derive(Clone, Debug)]
@@ -91,6 +91,16 @@ pub(crate) struct Grant {
     pub(crate) told_at: Instant,
 }
 
+impl Accepted for Grant {
+    fn told(&self) -> String {
+        let Self { lock_id, token, ttl, .. } = self;
+        format!(
+            "a grant with the lock ID {lock_id}, the token {token} and a TTL of {}",
+            Told(*ttl)
+        )
+    }
+}
+
 impl Grant {
     /// The moment before which nobody else may hold the resource, unless the
     /// grant is ended.
@@ -106,6 +116,12 @@ pub(crate) struct Renewal {
     pub(crate) asked_at: Instant,
 }
 
+impl Accepted for Renewal {
+    fn told(&self) -> String {
+        format!("a renewal with a TTL of {}", Told(self.ttl))
+    }
+}
+
 impl Renewal {
     /// As [`Grant::lives_until`].
     pub(crate) fn lives_until(&self) -> Instant {
@@ -118,16 +134,24 @@ impl Renewal {
 pub(crate) struct Store {
     connection: Connection,
     instance: Option<MetadataValue<Ascii>>,
-    litter: Arc<Litter>,
+    of: Arc<Scope>,
+}
+
+/// What all calls of one case share.
+#[derive(Default)]
+pub(crate) struct Scope {
+    pub(crate) lacks: Lacks,
+    pub(crate) litter: Litter,
+    pub(crate) missed: Missed,
 }
 
 impl Store {
     pub(crate) fn new(
         connection: Connection,
         instance: Option<MetadataValue<Ascii>>,
-        litter: Arc<Litter>,
+        of: Arc<Scope>,
     ) -> Self {
-        Self { connection, instance, litter }
+        Self { connection, instance, of }
     }
 
     pub(crate) fn connection(&self) -> &Connection {
@@ -145,23 +169,23 @@ impl Store {
     pub(crate) async fn init(&self, properties: HashMap<String, String>) -> Answer<()> {
         let metadata = Some(MetadataRequest { properties });
         let request = self.request(LockStoreInitRequest { metadata });
-        answer(self.client().init(request), ANSWER_MAX).await.map(drop)
+        self.answer(self.client().init(request), ANSWER_MAX).await.map(drop)
     }
 
     pub(crate) async fn features(&self) -> Answer<Vec<String>> {
         let request = self.request(FeaturesRequest {});
-        Ok(answer(self.client().features(request), ANSWER_MAX).await?.features)
+        Ok(self.answer(self.client().features(request), ANSWER_MAX).await?.features)
     }
 
     pub(crate) async fn ping(&self) -> Answer<()> {
         let request = self.request(PingRequest {});
-        answer(self.client().ping(request), ANSWER_MAX).await.map(drop)
+        self.answer(self.client().ping(request), ANSWER_MAX).await.map(drop)
     }
 
     pub(crate) async fn try_lock(&self, ask: &Ask) -> Answer<Grant> {
         let request = self.request(self.asked(ask));
         let asked_at = Instant::now();
-        let response = answer(self.client().try_lock(request), ANSWER_MAX).await?;
+        let response = self.answer(self.client().try_lock(request), ANSWER_MAX).await?;
         self.granted(ask, asked_at, response)
     }
 
@@ -173,7 +197,7 @@ impl Store {
             bound = within + ANSWER_MAX;
         }
         let asked_at = Instant::now();
-        let response = answer(self.client().lock(request), bound).await?;
+        let response = self.answer(self.client().lock(request), bound).await?;
         self.granted(ask, asked_at, response)
     }
 
@@ -190,7 +214,7 @@ impl Store {
         let (store, ask) = (self.clone(), ask.clone());
         let resource = ask.request.resource_id.clone();
         let task = tokio::spawn(async move { store.lock(&ask).await });
-        self.litter.started(task.abort_handle());
+        self.of.litter.started(task.abort_handle());
         Waiter::new(resource, task)
     }
 
@@ -212,8 +236,13 @@ impl Store {
     pub(crate) async fn renew_raw(&self, request: RenewLockRequest) -> Answer<Renewal> {
         let request = self.request(request);
         let asked_at = Instant::now();
-        let response = answer(self.client().renew_lock(request), ANSWER_MAX).await?;
-        Ok(Renewal { ttl: from_wire(response.ttl)?, asked_at })
+        let answer = self.answer(self.client().renew_lock(request), ANSWER_MAX).await;
+        if self.of.lacks.renewal
+            && answer.as_ref().is_err_and(|rejection| rejection.code() == Code::Unimplemented)
+        {
+            self.of.missed.miss_renewal();
+        }
+        Ok(Renewal { ttl: self.told_duration(answer?.ttl)?, asked_at })
     }
 
     pub(crate) async fn unlock(&self, resource: &str, lock_id: &str) -> Answer<()> {
@@ -240,30 +269,58 @@ impl Store {
 
     pub(crate) async fn unlock_raw(&self, unlock: UnlockRequest) -> Answer<()> {
         let request = self.request(unlock.clone());
-        answer(self.client().unlock(request), ANSWER_MAX).await?;
+        self.answer(self.client().unlock(request), ANSWER_MAX).await?;
         if !unlock.force {
-            self.litter.ended(&unlock.resource_id, &unlock.lock_id);
+            self.of.litter.ended(&unlock.resource_id, &unlock.lock_id);
         }
         Ok(())
     }
 
     fn asked(&self, ask: &Ask) -> LockRequest {
         // Before the answer, since it may never be seen.
-        self.litter.asked(self, &ask.request.resource_id, &ask.request.lock_id);
+        self.of.litter.asked(self, &ask.request.resource_id, &ask.request.lock_id);
         ask.request.clone()
     }
 
     fn granted(&self, ask: &Ask, asked_at: Instant, response: LockResponse) -> Answer<Grant> {
         let told_at = Instant::now();
-        self.litter.asked(self, &ask.request.resource_id, &response.lock_id);
+        self.of.litter.asked(self, &ask.request.resource_id, &response.lock_id);
         Ok(Grant {
             resource: ask.request.resource_id.clone(),
             lock_id: response.lock_id,
             token: response.fencing_token,
-            ttl: from_wire(response.ttl)?,
-            waited: from_wire(response.waited)?,
+            ttl: self.told_duration(response.ttl)?,
+            waited: self.told_duration(response.waited)?,
             asked_at,
             told_at,
+        })
+    }
+
+    /// Bounds a call, so that a silent store fails the case and not the run.
+    async fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+        bound: Duration,
+    ) -> Answer<T> {
+        let lacks = self.of.lacks;
+        match tokio::time::timeout(bound, call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(Rejection::answered(status, lacks)),
+            Err(_) => {
+                let why = format!("the store gave no answer within {}", Told(bound));
+                Err(Rejection::unreadable(why, lacks))
+            }
+        }
+    }
+
+    /// An absent duration in an answer is zero, as everywhere in protobuf.
+    fn told_duration(&self, duration: Option<prost_types::Duration>) -> Answer<Duration> {
+        let duration = duration.unwrap_or_default();
+        Duration::try_from(duration).map_err(|_| {
+            let prost_types::Duration { seconds, nanos } = duration;
+            let why =
+                format!("the store answered a duration of {seconds} seconds and {nanos} nanos");
+            Rejection::unreadable(why, self.of.lacks)
         })
     }
 
@@ -280,27 +337,9 @@ impl Store {
     }
 }
 
-/// Bounds a call, so that a silent store fails the case and not the run.
-async fn answer<T>(
-    call: impl Future<Output = Result<Response<T>, Status>>,
-    bound: Duration,
-) -> Answer<T> {
-    match tokio::time::timeout(bound, call).await {
-        Ok(answer) => answer.map(Response::into_inner),
-        Err(_) => Err(Status::unknown(format!("the store gave no answer within {bound:?}"))),
-    }
-}
-
 fn to_wire(duration: Duration) -> prost_types::Duration {
     prost_types::Duration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0),
     }
-}
-
-/// An absent duration in an answer is zero, as everywhere in protobuf.
-fn from_wire(duration: Option<prost_types::Duration>) -> Answer<Duration> {
-    let duration = duration.unwrap_or_default();
-    Duration::try_from(duration)
-        .map_err(|_| Status::unknown(format!("the store answered the duration {duration:?}")))
 }

@@ -17,14 +17,18 @@ use tonic::metadata::{Ascii, MetadataValue};
 use uuid::Uuid;
 
 use crate::{
-    case::{Absent, Case, Demand},
+    case::{Case, CaseInfo, Demand, catalogue},
     cases,
     component::Component,
     connection::Connection,
     expect::Expect as _,
     feature::Feature,
+    junit::to_junit,
+    lacks::{Absent, Lacks},
     outcome::{Outcome, Recorder, Report},
-    store::Store,
+    probe::probe,
+    store::{Scope, Store},
+    words::Told,
     world::World,
 };
 
@@ -77,6 +81,9 @@ pub(crate) struct Subject {
     pub(crate) instance: MetadataValue<Ascii>,
     pub(crate) properties: HashMap<String, String>,
     pub(crate) features: BTreeSet<Feature>,
+    /// All that the store declares, by the names that it gives.
+    declared: Vec<String>,
+    pub(crate) lacks: Lacks,
     /// The prefix of every name that this run makes.
     pub(crate) run: String,
     /// Held by every case; a case that runs alone holds it for writing.
@@ -133,6 +140,7 @@ impl Suite {
         }
 
         let run = format!("conformance-{:08x}", Uuid::new_v4().as_fields().0);
+        let lacks = runtime.block_on(what_it_lacks(&connection, &instance, &run));
         let subject = Arc::new(Subject {
             socket: options.socket.clone(),
             second_socket: options.second_socket.clone(),
@@ -141,6 +149,8 @@ impl Suite {
             instance,
             properties,
             features: declared.iter().filter_map(|name| Feature::from_name(name)).collect(),
+            declared,
+            lacks,
             run,
             floor: RwLock::new(()),
         });
@@ -171,15 +181,54 @@ impl Suite {
         self.bound_cases().into_iter().map(|(_, case)| case.into_trial()).collect()
     }
 
+    /// The run so far as a JUnit document, with the cases that were left out.
+    ///
+    /// # Errors
+    /// When the XML cannot be written.
+    pub fn junit(&self) -> anyhow::Result<String> {
+        let reports = self.recorder.reports();
+        let was_run = |case: &CaseInfo| reports.iter().any(|report| report.case == *case);
+        let left_out = |case: CaseInfo| {
+            let why = self.left_out(&case);
+            (case, why.unwrap_or_else(|| "not chosen for this run".to_owned()))
+        };
+        let left_out: Vec<_> =
+            catalogue().into_iter().filter(|case| !was_run(case)).map(left_out).collect();
+        let socket = |socket: &PathBuf| socket.display().to_string();
+        let subject = &self.subject;
+        let properties = [
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("features", subject.declared.join(",")),
+            ("lacks", subject.lacks.to_string()),
+            ("instance", subject.instance_name.clone()),
+            ("socket", socket(&subject.socket)),
+            ("second-socket", subject.second_socket.as_ref().map_or_else(String::new, socket)),
+        ];
+        to_junit(&reports, &left_out, &properties)
+    }
+
+    /// Why the case does not apply; `None` if it does.
+    fn left_out(&self, case: &CaseInfo) -> Option<String> {
+        match case.demand {
+            Demand::Core | Demand::Features(_) => None,
+            Demand::Without(feature) => self
+                .subject
+                .features
+                .contains(&feature)
+                .then(|| format!("the store declares {feature}")),
+            Demand::TwoProcesses(_) => self
+                .subject
+                .second_socket
+                .is_none()
+                .then(|| "no second socket was given".to_owned()),
+        }
+    }
+
     /// The cases that apply, with their index in the catalogue. Those that run
     /// alone come last, where they keep no other waiting.
     fn bound_cases(&self) -> Vec<(usize, BoundCase)> {
         let mut cases: Vec<_> = cases::all().into_iter().enumerate().collect();
-        cases.retain(|(_, case)| match case.info.demand {
-            Demand::Core | Demand::Features(_) => true,
-            Demand::Without(feature) => !self.subject.features.contains(&feature),
-            Demand::TwoProcesses(_) => self.subject.second_socket.is_some(),
-        });
+        cases.retain(|(_, case)| self.left_out(&case.info).is_none());
         if let Some(only) = &self.only {
             cases.retain(|(_, case)| only.contains(&case.info.name));
         }
@@ -191,6 +240,20 @@ impl Suite {
         };
         cases.into_iter().map(bind).collect()
     }
+}
+
+/// What the store lacks; leaves nothing held.
+async fn what_it_lacks(
+    connection: &Connection,
+    instance: &MetadataValue<Ascii>,
+    run: &str,
+) -> Lacks {
+    let scope = Arc::new(Scope::default());
+    let on = |instance| Store::new(connection.clone(), Some(instance), Arc::clone(&scope));
+    let Ok(stranger) = format!("{run}-stranger").parse() else { return Lacks::default() };
+    let lacks = probe(&on(instance.clone()), &on(stranger), &format!("{run}-probe")).await;
+    scope.litter.clear(false).await;
+    lacks
 }
 
 /// Runs every case that applies and returns what came of each, in the order
@@ -257,6 +320,13 @@ impl BoundCase {
                 let began = Instant::now();
                 let outcome = outcome((case.body)(world.clone())).await;
                 world.clean_up().await;
+                let outcome = if world.missed_renewal() {
+                    let why = "the case renews, and RenewLock is not implemented, which is \
+                               reported by itself";
+                    Outcome::Ignored(why.to_owned())
+                } else {
+                    outcome
+                };
                 (outcome, began.elapsed())
             }),
         };
@@ -274,7 +344,7 @@ async fn outcome(body: BoxFuture<'static, anyhow::Result<()>>) -> Outcome {
             None => Outcome::Failed(format!("{error:#}")),
         },
         Ok(Err(_)) => Outcome::Failed("the case panicked: its own bug".to_owned()),
-        Err(_) => Outcome::Failed(format!("not done within {CASE_MAX:?}")),
+        Err(_) => Outcome::Failed(format!("not done within {}", Told(CASE_MAX))),
     }
 }
 

@@ -6,8 +6,10 @@ use anyhow::{Context as _, bail, ensure};
 use tokio::task::JoinHandle;
 
 use crate::{
+    answer::Answer,
     expect::{Expect as _, Reason},
-    store::{Answer, Ask, Grant, Store},
+    store::{Ask, Grant, Store},
+    words::{Accepted as _, Told},
 };
 
 /// How long a Lock is given to arrive where the store queues it. Nothing in
@@ -52,7 +54,10 @@ impl Waiter {
     pub(crate) async fn stays(&mut self, because: &str) -> anyhow::Result<()> {
         match tokio::time::timeout(WATCH, &mut self.task).await {
             Err(_) => Ok(()),
-            Ok(answer) => bail!("{because}, yet its Lock was answered: {:?}", answer?),
+            Ok(answer) => {
+                let answer = answer?.map_or_else(|no| no.to_string(), |grant| grant.told());
+                bail!("{because}, yet its Lock was answered: {answer}")
+            }
         }
     }
 
@@ -68,9 +73,9 @@ impl Waiter {
     }
 
     pub(crate) async fn answer_within(self, bound: Duration) -> anyhow::Result<Answer<Grant>> {
-        let answer = tokio::time::timeout(bound, self.task)
-            .await
-            .with_context(|| format!("the Lock that was due had no answer within {bound:?}"))?;
+        let answer = tokio::time::timeout(bound, self.task).await.with_context(|| {
+            format!("the Lock that was due had no answer within {}", Told(bound))
+        })?;
         Ok(answer?)
     }
 

@@ -17,8 +17,8 @@ use crate::{
     connection::Connection,
     expect::{Expect as _, Reason},
     feature::Feature,
-    litter::Litter,
-    store::{Ask, Grant, Store},
+    lacks::Lacks,
+    store::{Ask, Grant, Scope, Store},
     suite::Subject,
 };
 
@@ -36,7 +36,7 @@ pub(crate) const FREE_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(crate) struct World {
     subject: Arc<Subject>,
-    litter: Arc<Litter>,
+    scope: Arc<Scope>,
     names: Arc<Names>,
 }
 
@@ -49,7 +49,8 @@ impl World {
     pub(crate) fn new(subject: Arc<Subject>, case_index: usize) -> Self {
         let prefix = format!("{}-{case_index}", subject.run);
         let names = Arc::new(Names { prefix, next: AtomicU32::new(0) });
-        Self { subject, litter: Arc::default(), names }
+        let scope = Arc::new(Scope { lacks: subject.lacks, ..Scope::default() });
+        Self { subject, scope, names }
     }
 
     /// A resource that nobody else uses.
@@ -84,12 +85,12 @@ impl World {
     pub(crate) fn new_instance(&self) -> anyhow::Result<Store> {
         let name = format!("{}-{}", self.subject.instance_name, self.resource());
         let instance = Some(name.parse().context("the instance's name is not ASCII")?);
-        Ok(Store::new(self.subject.connection.clone(), instance, Arc::clone(&self.litter)))
+        Ok(Store::new(self.subject.connection.clone(), instance, Arc::clone(&self.scope)))
     }
 
     /// The instance of calls that name none.
     pub(crate) fn unnamed_instance(&self) -> Store {
-        Store::new(self.subject.connection.clone(), None, Arc::clone(&self.litter))
+        Store::new(self.subject.connection.clone(), None, Arc::clone(&self.scope))
     }
 
     /// The properties of the component YAML.
@@ -105,18 +106,27 @@ impl World {
         self.subject.features.contains(&feature)
     }
 
+    pub(crate) fn lacks(&self) -> Lacks {
+        self.scope.lacks
+    }
+
+    /// Whether the case called RenewLock on a store without it.
+    pub(crate) fn missed_renewal(&self) -> bool {
+        self.scope.missed.renewal()
+    }
+
     /// What cases that run alone keep the others from.
     pub(crate) fn floor(&self) -> &RwLock<()> {
         &self.subject.floor
     }
 
     pub(crate) async fn clean_up(&self) {
-        self.litter.clear(self.declares(Feature::ForceUnlock)).await;
+        self.scope.litter.clear(self.declares(Feature::ForceUnlock)).await;
     }
 
     fn on(&self, connection: &Connection) -> Store {
         let instance = Some(self.subject.instance.clone());
-        Store::new(connection.clone(), instance, Arc::clone(&self.litter))
+        Store::new(connection.clone(), instance, Arc::clone(&self.scope))
     }
 }
 

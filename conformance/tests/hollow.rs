@@ -162,6 +162,25 @@ fn a_feature_that_is_not_declared_is_ignored_by_its_name() {
 }
 
 #[test]
+fn the_junit_report_tells_the_features_and_why_a_case_was_left_out() {
+    let served = Served::new(Hollow { grants: false, features: &[Feature::ForceUnlock] });
+    let mut options = served.options();
+    options.second_socket = None;
+    let xml = Suite::connect(&options).unwrap().junit().unwrap();
+    assert!(xml.contains(r#"<property name="features" value="FORCE_UNLOCK"/>"#), "{xml}");
+    let version = env!("CARGO_PKG_VERSION");
+    let version = format!(r#"<property name="version" value="{version}"/>"#);
+    assert!(xml.contains(&version), "{xml}");
+    for why in [
+        "no second socket was given",
+        "the store declares FORCE_UNLOCK",
+        "not chosen for this run",
+    ] {
+        assert!(xml.contains(&format!(r#"<skipped message="{why}"/>"#)), "{why}: {xml}");
+    }
+}
+
+#[test]
 fn a_socket_that_nobody_serves_is_named() {
     let served = Served::new(Hollow { grants: false, features: &[] });
     let mut options = served.options();

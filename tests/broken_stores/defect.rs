@@ -18,6 +18,8 @@ use leasehold::{
 };
 use tokio::time::{Instant, sleep};
 
+use crate::neighbours::{Neighbours, merged};
+
 /// What is wrong with the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
@@ -56,6 +58,14 @@ pub enum Defect {
     WrongHeld,
     /// The lock ID is the same for all.
     LockIdRepeats,
+    /// Holding `x/a` refuses the free `x`: a holder is looked for by a prefix.
+    NameIsTakenByOneBelow,
+    /// Holding `x` refuses the free `x/a`.
+    NameIsTakenByOneAbove,
+    /// `x//a` is `x/a`: names go through a path library.
+    SlashesAreMerged,
+    /// A try is refused because of another that is itself refused (trap 2).
+    TriesRefuseEachOther,
 }
 
 /// Memory, and what is wrong with it.
@@ -63,11 +73,13 @@ pub struct Broken {
     pub memory: Arc<Memory>,
     pub defect: Defect,
     turns: AtomicU64,
+    neighbours: Neighbours,
 }
 
 impl Broken {
     pub fn new(memory: Memory, defect: Defect) -> Self {
-        Self { memory: Arc::new(memory), defect, turns: AtomicU64::new(0) }
+        let neighbours = Neighbours::default();
+        Self { memory: Arc::new(memory), defect, turns: AtomicU64::new(0), neighbours }
     }
 
     fn spoil(&self, mut grant: Grant, attempt: &Attempt) -> Grant {
@@ -79,11 +91,22 @@ impl Broken {
         grant
     }
 
+    /// Whether the defect refuses a try whatever memory says.
+    fn is_refused(&self, resource: &ResourceId) -> bool {
+        match self.defect {
+            Defect::NameIsTakenByOneBelow => self.neighbours.one_below_is_held(resource),
+            Defect::NameIsTakenByOneAbove => self.neighbours.one_above_is_held(resource),
+            Defect::TriesRefuseEachOther => self.neighbours.is_in_the_way(resource),
+            _ => false,
+        }
+    }
+
     fn spoiled_attempt(&self, attempt: &Attempt) -> Attempt {
         let mut attempt = attempt.clone();
         match self.defect {
             Defect::TtlIsCutShort => attempt.ttl = half(attempt.ttl),
             Defect::ReplayIsRefused => attempt.request_id = None,
+            Defect::SlashesAreMerged => attempt.resource = merged(&attempt.resource),
             Defect::LockIdRepeats if !attempt.lock_id_given => {
                 attempt.lock_id = LockId::new("00000000-0000-4000-8000-000000000000").unwrap();
             }
@@ -115,8 +138,18 @@ impl Backend for Broken {
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
         let attempt = self.spoiled_attempt(attempt);
+        if self.is_refused(&attempt.resource) {
+            return Err(BackendError::Locked { holder: None });
+        }
         let result = self.memory.try_lock(&attempt, until).await;
+        if result.is_ok() {
+            self.neighbours.granted(&attempt.resource);
+        }
         match (self.defect, result) {
+            (Defect::TriesRefuseEachOther, Err(error @ BackendError::Locked { .. })) => {
+                self.neighbours.leave(&attempt.resource).await;
+                Err(error)
+            }
             (Defect::FailedTryLeavesLitter, Err(error @ BackendError::Locked { .. })) => {
                 let memory = Arc::clone(&self.memory);
                 let litter = Attempt { id: AttemptId::random(), ..attempt };
@@ -188,6 +221,12 @@ impl Backend for Broken {
                 aim: Aim::default(),
             };
             return self.memory.unlock(&anyone, until).await;
+        }
+        self.neighbours.unlocked(&release.resource);
+        if self.defect == Defect::SlashesAreMerged {
+            let (resource, of) = (merged(&release.resource), release.of.clone());
+            let release = Release { resource, of, aim: Aim::default() };
+            return self.memory.unlock(&release, until).await;
         }
         match self.memory.unlock(release, until).await {
             Err(BackendError::NotHeld { held }) if self.defect == Defect::WrongHeld => {

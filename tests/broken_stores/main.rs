@@ -3,10 +3,13 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 mod defect;
+mod lacking;
+mod neighbours;
 
 use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
 use defect::{Broken, Defect};
+use lacking::Lack;
 use leasehold::{
     backend::{
         Context,
@@ -15,7 +18,7 @@ use leasehold::{
     component::{Answers, Component, Instances, OpenInstance, Socket, SocketMode},
     lock::{Clock, Settings, Store},
 };
-use leasehold_conformance::{Component as Manifest, Options, Outcome, run_collect};
+use leasehold_conformance::{Component as Manifest, Options, Outcome, catalogue, run_collect};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Each defect, and the case that must fail for it.
@@ -39,6 +42,23 @@ const CAUGHT: &[(Defect, &str)] = &[
     ),
     (Defect::WrongHeld, "unlock: of a free resource it is LOCK_NOT_FOUND with held false"),
     (Defect::LockIdRepeats, "lock id: the store's lock IDs are distinct"),
+    (
+        Defect::NameIsTakenByOneBelow,
+        "names: holding a name leaves shorter names that it begins with free",
+    ),
+    (
+        Defect::NameIsTakenByOneAbove,
+        "names: holding a name leaves longer names that begin with it free",
+    ),
+    (
+        Defect::SlashesAreMerged,
+        "names: names that differ in their slashes are different resources",
+    ),
+    (
+        Defect::TriesRefuseEachOther,
+        "try: after an Unlock, one of those who try is granted though other tries are in \
+         flight",
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -58,10 +78,79 @@ fn main() -> ExitCode {
             outcomes.iter().filter(|(_, outcome)| **outcome != Outcome::Passed).collect();
         if failed.is_empty() { Ok(()) } else { Err(format!("{failed:#?}").into()) }
     }));
+    trials.push(Trial::test("a store without error details fails one case for it", || {
+        let outcomes = outcomes_without(Lack::Details)?;
+        let case = "errors: a refusal has an ErrorInfo with its reason and the domain dapr.io";
+        fails_only(&outcomes, case)
+    }));
+    trials.push(Trial::test("a store without RenewLock fails one case for it", || {
+        let outcomes = outcomes_without(Lack::RenewLock)?;
+        let case = "renew: RenewLock is implemented";
+        fails_only(&outcomes, case)?;
+        let not_left_out: Vec<_> = outcomes
+            .iter()
+            .filter(|(name, _)| name.starts_with("renew: ") && *name != case)
+            .filter(|(_, outcome)| {
+                !matches!(outcome, Outcome::Ignored(why) if why.contains("RenewLock"))
+            })
+            .collect();
+        if not_left_out.is_empty() { Ok(()) } else { Err(format!("{not_left_out:#?}").into()) }
+    }));
     let mut arguments = Arguments::from_args();
     // Each case mostly waits for a TTL to end.
     arguments.test_threads.get_or_insert(8);
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// The themes that a missing answer runs through, without those that mostly
+/// wait.
+const LACKING_THEMES: [&str; 12] = [
+    "init",
+    "errors",
+    "try",
+    "names",
+    "lock id",
+    "ttl",
+    "renew",
+    "unlock",
+    "invalid",
+    "force",
+    "replay",
+    "linearizable",
+];
+
+/// What came of the cases on a store that lacks this and has no other defect.
+fn outcomes_without(lack: Lack) -> Result<BTreeMap<String, Outcome>, Failed> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (inner, path) = (folder.path().join("inner.sock"), folder.path().join("front.sock"));
+    let open: OpenInstance =
+        Arc::new(|metadata| Box::pin(memory::KIND.open(metadata, Clock::system())));
+    let component = runtime.block_on(serve(&inner, open));
+    let front = runtime.block_on(lacking::serve(&path, &inner, lack));
+    let is_chosen = |name: &str| {
+        name.split_once(": ").is_some_and(|(theme, _)| LACKING_THEMES.contains(&theme))
+    };
+    let names = catalogue().into_iter().map(|case| case.name);
+    let mut options = options(&path);
+    options.only = Some(names.filter(|name| is_chosen(name)).collect());
+    let outcomes = run_collect(&options).unwrap().into_iter().collect();
+    front.abort();
+    runtime.block_on(component.drain()).unwrap();
+    Ok(outcomes)
+}
+
+fn fails_only(outcomes: &BTreeMap<String, Outcome>, case: &str) -> Result<(), Failed> {
+    let is_failed = |outcome: &Outcome| matches!(outcome, Outcome::Failed(_));
+    let failed: BTreeMap<_, _> =
+        outcomes.iter().filter(|(_, outcome)| is_failed(outcome)).collect();
+    let is_it = failed.len() == 1 && failed.keys().all(|name| *name == case);
+    if is_it { Ok(()) } else { Err(format!("expected only {case:?}: {failed:#?}").into()) }
+}
+
+fn options(path: &Path) -> Options {
+    let yaml = Path::new(env!("CARGO_MANIFEST_DIR")).join("components/memory.yaml");
+    Options::new(path, Manifest::read(&yaml).unwrap())
 }
 
 /// What came of these cases on a store with this defect.
@@ -69,9 +158,8 @@ fn outcome(defect: Defect, cases: &[&str]) -> Result<BTreeMap<String, Outcome>, 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("broken.sock");
-    let component = runtime.block_on(serve(&path, defect));
-    let yaml = Path::new(env!("CARGO_MANIFEST_DIR")).join("components/memory.yaml");
-    let mut options = Options::new(&path, Manifest::read(&yaml).unwrap());
+    let component = runtime.block_on(serve(&path, broken(defect)));
+    let mut options = options(&path);
     options.only = Some(cases.iter().map(|case| (*case).to_owned()).collect());
     let outcomes: BTreeMap<_, _> = run_collect(&options).unwrap().into_iter().collect();
     runtime.block_on(component.drain()).unwrap();
@@ -81,16 +169,20 @@ fn outcome(defect: Defect, cases: &[&str]) -> Result<BTreeMap<String, Outcome>, 
     }
 }
 
-async fn serve(path: &Path, defect: Defect) -> Component {
-    let socket = Socket::open(path, Some(SocketMode::default()), "--flag").await.unwrap();
-    let open: OpenInstance = Arc::new(move |_| {
+/// Opens memory with the defect, whatever the properties.
+fn broken(defect: Defect) -> OpenInstance {
+    Arc::new(move |_| {
         Box::pin(async move {
             let settings = Settings::default();
             let context = Context { settings: settings.clone(), clock: Clock::system() };
             let broken = Broken::new(Memory::new(&context), defect);
             Ok(Store::new(Arc::new(broken), settings))
         })
-    });
+    })
+}
+
+async fn serve(path: &Path, open: OpenInstance) -> Component {
+    let socket = Socket::open(path, Some(SocketMode::default()), "--flag").await.unwrap();
     let instances = Instances::new(open, memory::KIND.features);
     Component::start(socket, Arc::new(instances), Answers::default()).await.unwrap()
 }

@@ -9,6 +9,7 @@ use crate::{
     expect::{Expect as _, Reason},
     feature::Feature,
     store::{Ask, Grant, Store},
+    words::Told,
     world::secs,
 };
 
@@ -96,8 +97,9 @@ pub(crate) fn never_together(held: &[Held]) -> anyhow::Result<()> {
         let overlap = pair[0].released_at.saturating_duration_since(pair[1].grant.told_at);
         ensure!(
             overlap.is_zero(),
-            "{:?} was granted {overlap:?} before {:?} was released",
+            "the lock ID {} was granted {} before an Unlock of {} was sent",
             pair[1].grant.lock_id,
+            Told(overlap),
             pair[0].grant.lock_id
         );
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use futures_util::future::join_all;
 
 use crate::{
@@ -52,7 +52,9 @@ pub(crate) async fn serve_in_order(store: &Store, waiters: Vec<Waiter>) -> anyho
         let grant = waiter.granted().await.with_context(|| format!("waiter {number}"))?;
         let early =
             waiters.iter().position(Waiter::is_answered).map(|index| number + 1 + index);
-        ensure!(early.is_none(), "waiter {early:?} was answered in the turn of {number}");
+        if let Some(early) = early {
+            bail!("waiter {early} was answered in the turn of waiter {number}");
+        }
         store.release(&grant).await.or_fail("a waiter's Unlock")?;
     }
     Ok(())

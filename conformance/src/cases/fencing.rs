@@ -128,10 +128,10 @@ fn tells_no_token(refusal: &crate::expect::Refusal, grant: &Grant) -> anyhow::Re
         |text: &str| text.split(|c: char| !c.is_ascii_digit()).any(|word| word == token);
     // The resource's name is the case's own and may have any digits.
     let message = refusal.message.replace(&grant.resource, "");
-    ensure!(!words(&message), "the message tells the token: {:?}", refusal.message);
+    ensure!(!words(&message), "the message tells the token: \"{}\"", refusal.message);
     for (key, value) in &refusal.metadata {
         let value = value.replace(&grant.resource, "");
-        ensure!(!words(&value), "the metadata `{key}` tells the token: {value:?}");
+        ensure!(!words(&value), "the metadata `{key}` tells the token: \"{value}\"");
     }
     Ok(())
 }

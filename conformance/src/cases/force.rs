@@ -1,6 +1,5 @@
 //! FORCE_UNLOCK: ending whoever's grant.
 
-use anyhow::ensure;
 use leasehold_proto::components::UnlockRequest;
 
 use crate::{
@@ -80,8 +79,7 @@ async fn one_waiter(world: World) -> anyhow::Result<()> {
 
 async fn free(world: World) -> anyhow::Result<()> {
     let forced = world.store().force(&world.resource()).await;
-    ensure!(!forced.refused(Reason::LockNotFound)?.held()?, "`held` must be false");
-    Ok(())
+    forced.refused(Reason::LockNotFound)?.held_is(false)
 }
 
 async fn another(world: World) -> anyhow::Result<()> {
@@ -93,7 +91,5 @@ async fn another(world: World) -> anyhow::Result<()> {
 }
 
 async fn empty(world: World) -> anyhow::Result<()> {
-    let refusal = world.store().force("").await.refused(Reason::InvalidRequest)?;
-    ensure!(refusal.fields == ["resource_id"], "BadRequest names {:?}", refusal.fields);
-    Ok(())
+    world.store().force("").await.refused(Reason::InvalidRequest)?.names(&["resource_id"])
 }

@@ -54,6 +54,6 @@ async fn longest(world: World, with: char) -> anyhow::Result<()> {
 async fn lock_id(world: World) -> anyhow::Result<()> {
     let own = padded(NAME_BYTES_MAX, 'l');
     let grant = hold(&world.store(), &Ask::of(&world.resource()).lock_id(&own)).await?;
-    ensure!(grant.lock_id == own, "granted with the lock ID {:?}", grant.lock_id);
+    ensure!(grant.lock_id == own, "granted with the lock ID {}", grant.lock_id);
     world.store().release(&grant).await.or_fail("Unlock")
 }

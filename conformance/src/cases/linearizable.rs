@@ -1,18 +1,20 @@
 //! LINEARIZABLE: every operation takes effect at one moment between its call
 //! and its answer.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::ensure;
+use anyhow::bail;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::history::{Event, OPERATIONS_MAX, Operation, is_linearizable};
+use super::history::{Event, OPERATIONS_MAX, Operation, contradiction};
 use crate::{
+    answer::Answer,
     case::{Cases, Demand},
     expect::{Expect as _, Reason},
     feature::Feature,
-    store::{Answer, Ask, Store},
+    store::{Ask, Store},
+    words::Accepted,
     world::{World, secs},
 };
 
@@ -57,12 +59,16 @@ async fn many_histories(world: &World, stores: &[Store]) -> anyhow::Result<()> {
 
 async fn one_history(stores: &[Store], resource: String) -> anyhow::Result<()> {
     let history = History { resource, events: Mutex::default(), lock_ids: Mutex::default() };
-    let callers = stores.iter().enumerate().map(|(number, store)| history.call(store, number));
+    let callers = stores.iter().enumerate().map(|(number, store)| {
+        let caller = Caller { history: &history, store, number };
+        async move { caller.run().await }
+    });
     join_all(callers).await.into_iter().collect::<anyhow::Result<()>>()?;
-    let mut events = history.events.into_inner().unwrap_or_else(PoisonError::into_inner);
-    events.sort_by_key(|event| event.began_at);
-    ensure!(is_linearizable(&events), "no order of these explains their answers: {events:#?}");
-    Ok(())
+    let events = history.events.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match contradiction(events) {
+        Some(contradiction) => bail!("on the resource {}: {contradiction}", history.resource),
+        None => Ok(()),
+    }
 }
 
 /// What all callers of one resource did.
@@ -73,77 +79,86 @@ struct History {
     lock_ids: Mutex<Vec<String>>,
 }
 
-impl History {
-    async fn call(&self, store: &Store, caller: usize) -> anyhow::Result<()> {
+/// One of those who call for the resource.
+struct Caller<'a> {
+    history: &'a History,
+    store: &'a Store,
+    number: usize,
+}
+
+impl Caller<'_> {
+    async fn run(&self) -> anyhow::Result<()> {
         for step in 0..STEPS {
             let began_at = Instant::now();
-            let tried = store.try_lock(&Ask::of(&self.resource)).await;
+            let tried = self.store.try_lock(&Ask::of(&self.history.resource)).await;
             let ended_at = Instant::now();
             let Ok(grant) = tried else {
                 tried.refused(Reason::ResourceLocked)?;
                 self.note(Operation::Refused, began_at, ended_at);
-                self.disturb(store, caller + step).await?;
+                self.disturb(self.number + step).await?;
                 continue;
             };
-            let number = self.number(grant.lock_id.clone());
+            let number = self.number_of(grant.lock_id.clone());
             self.note(Operation::Granted(number), began_at, ended_at);
-            if (caller + step).is_multiple_of(2) {
-                self.renew(store, number, &grant.lock_id).await?;
+            if (self.number + step).is_multiple_of(2) {
+                self.renew(number, &grant.lock_id).await?;
             }
-            self.unlock(store, number, &grant.lock_id).await?;
+            self.unlock(number, &grant.lock_id).await?;
         }
         Ok(())
     }
 
     /// Names a grant of some other caller that is over, or soon will be.
-    async fn disturb(&self, store: &Store, pick: usize) -> anyhow::Result<()> {
-        let known = self.lock_ids.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    async fn disturb(&self, pick: usize) -> anyhow::Result<()> {
+        let known = lock(&self.history.lock_ids).clone();
         let Some(number) = pick.checked_rem(known.len()) else { return Ok(()) };
         if pick.is_multiple_of(2) {
-            self.renew(store, number, &known[number]).await
+            self.renew(number, &known[number]).await
         } else {
-            self.unlock(store, number, &known[number]).await
+            self.unlock(number, &known[number]).await
         }
     }
 
-    async fn renew(&self, store: &Store, number: usize, lock_id: &str) -> anyhow::Result<()> {
+    async fn renew(&self, grant: usize, lock_id: &str) -> anyhow::Result<()> {
         let began_at = Instant::now();
-        let renewed = store.renew(&self.resource, lock_id, secs(60)).await.map(drop);
-        self.note_answer(renewed, Operation::Renewed(number), number, began_at)
-    }
-
-    async fn unlock(&self, store: &Store, number: usize, lock_id: &str) -> anyhow::Result<()> {
-        let began_at = Instant::now();
-        let unlocked = store.unlock(&self.resource, lock_id).await;
-        self.note_answer(unlocked, Operation::Unlocked(number), number, began_at)
-    }
-
-    fn note_answer(
-        &self,
-        answer: Answer<()>,
-        accepted: Operation,
-        number: usize,
-        began_at: Instant,
-    ) -> anyhow::Result<()> {
+        let renewed = self.store.renew(&self.history.resource, lock_id, secs(60)).await;
         let ended_at = Instant::now();
-        let operation = match answer {
-            Ok(()) => accepted,
-            refused => {
-                Operation::NotFound(number, refused.refused(Reason::LockNotFound)?.held()?)
-            }
+        let operation = match renewed {
+            Ok(_) => Operation::Renewed(grant),
+            refused => Operation::NotRenewed(grant, held(refused)?),
+        };
+        self.note(operation, began_at, ended_at);
+        Ok(())
+    }
+
+    async fn unlock(&self, grant: usize, lock_id: &str) -> anyhow::Result<()> {
+        let began_at = Instant::now();
+        let unlocked = self.store.unlock(&self.history.resource, lock_id).await;
+        let ended_at = Instant::now();
+        let operation = match unlocked {
+            Ok(()) => Operation::Unlocked(grant),
+            refused => Operation::NotUnlocked(grant, held(refused)?),
         };
         self.note(operation, began_at, ended_at);
         Ok(())
     }
 
     fn note(&self, operation: Operation, began_at: Instant, ended_at: Instant) {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        events.push(Event { operation, began_at, ended_at });
+        let event = Event { caller: self.number, operation, began_at, ended_at };
+        lock(&self.history.events).push(event);
     }
 
-    fn number(&self, lock_id: String) -> usize {
-        let mut lock_ids = self.lock_ids.lock().unwrap_or_else(PoisonError::into_inner);
+    fn number_of(&self, lock_id: String) -> usize {
+        let mut lock_ids = lock(&self.history.lock_ids);
         lock_ids.push(lock_id);
         lock_ids.len() - 1
     }
+}
+
+fn held<T: Accepted>(refused: Answer<T>) -> anyhow::Result<Option<bool>> {
+    refused.refused(Reason::LockNotFound)?.held()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,6 +9,7 @@ use crate::{
     case::Cases,
     expect::{Expect as _, Reason},
     store::{Ask, Store},
+    words::listed,
     world::{World, hold, secs},
 };
 
@@ -61,14 +62,18 @@ async fn unguessable(world: World) -> anyhow::Result<()> {
         .map(|position| ids.iter().map(|id| id.as_bytes()[position]).collect::<BTreeSet<_>>())
         .map(|seen| f64::from(u32::try_from(seen.len()).unwrap_or(u32::MAX)).log2())
         .sum();
-    ensure!(bits >= 64.0, "{SAMPLE_COUNT} lock IDs vary in some {bits:.0} bits only: {ids:?}");
+    ensure!(
+        bits >= 64.0,
+        "{SAMPLE_COUNT} lock IDs vary in some {bits:.0} bits only: {}",
+        listed(&ids)
+    );
     Ok(())
 }
 
 async fn own_by_try(world: World) -> anyhow::Result<()> {
     let own = World::secret();
     let grant = hold(&world.store(), &Ask::of(&world.resource()).lock_id(&own)).await?;
-    ensure!(grant.lock_id == own, "asked with {own:?}, granted {:?}", grant.lock_id);
+    ensure!(grant.lock_id == own, "asked with {own}, granted {}", grant.lock_id);
     Ok(())
 }
 
@@ -76,7 +81,7 @@ async fn own_by_lock(world: World) -> anyhow::Result<()> {
     let own = World::secret();
     let ask = Ask::of(&world.resource()).lock_id(&own).within(secs(5));
     let grant = world.store().lock(&ask).await.or_fail("Lock of a free resource")?;
-    ensure!(grant.lock_id == own, "asked with {own:?}, granted {:?}", grant.lock_id);
+    ensure!(grant.lock_id == own, "asked with {own}, granted {}", grant.lock_id);
     Ok(())
 }
 

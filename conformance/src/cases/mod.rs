@@ -3,16 +3,19 @@
 use crate::case::{Case, Cases};
 
 mod cancel;
+mod errors;
 mod exclusion;
 mod fair;
 mod fencing;
 mod force;
+mod free_again;
 mod history;
 mod init;
 mod invalid;
 mod limits;
 mod linearizable;
 mod lock_id;
+mod names;
 mod renew;
 mod replay;
 mod services;
@@ -27,7 +30,10 @@ pub(crate) fn all() -> Vec<Case> {
     let mut cases = Cases::new();
     cases.theme("init", init::tests);
     cases.theme("services", services::tests);
+    cases.theme("errors", errors::tests);
     cases.theme("try", try_lock::tests);
+    cases.theme("try", free_again::tests);
+    cases.theme("names", names::tests);
     cases.theme("lock id", lock_id::tests);
     cases.theme("ttl", ttl::tests);
     cases.theme("renew", renew::tests);

@@ -9,10 +9,12 @@ use crate::{
     case::Cases,
     expect::{Expect as _, Reason, not_before, not_shorter},
     store::{Ask, Grant, Store},
+    words::Told,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held, secs},
 };
 
 pub(crate) fn tests(cases: &mut Cases) {
+    cases.core("RenewLock is implemented", implemented);
     cases.core("a renewal starts the TTL again", restarts);
     cases.core("a renewal may lengthen the TTL", lengthens);
     cases.core("a renewal may shorten the TTL", shortens);
@@ -42,6 +44,20 @@ async fn expired_grant(store: &Store, resource: &str) -> anyhow::Result<Grant> {
     Ok(grant)
 }
 
+/// A store without RenewLock fails here, once; other cases that renew are
+/// left out.
+async fn implemented(world: World) -> anyhow::Result<()> {
+    ensure!(
+        !world.lacks().renewal,
+        "RenewLock answers UNIMPLEMENTED. It is part of the core: without it a lock cannot \
+         outlive its TTL. The cases that renew are left out until it is there"
+    );
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let renewed = store.renew(&resource, &grant.lock_id, secs(60)).await;
+    renewed.or_fail("RenewLock by the holder").map(drop)
+}
+
 async fn restarts(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource).ttl(secs(2))).await?;
@@ -66,7 +82,7 @@ async fn shortens(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource).ttl(secs(60))).await?;
     let renewal = store.renew(&resource, &grant.lock_id, ms(500)).await.or_fail("RenewLock")?;
-    ensure!(renewal.ttl < secs(30), "asked for 500 ms, granted {:?}", renewal.ttl);
+    ensure!(renewal.ttl < secs(30), "asked for 500 ms, granted {}", Told(renewal.ttl));
     let deadline = renewal.lives_until() + EXPIRY_SLACK;
     let next = hold_by(&store, &Ask::of(&resource), deadline, "after the shorter TTL").await?;
     not_before(next.told_at, renewal.lives_until(), "another was granted the resource")
@@ -95,7 +111,7 @@ async fn default(world: World) -> anyhow::Result<()> {
         ..Default::default()
     };
     let ttl = store.renew_raw(request).await.or_fail("RenewLock without a TTL")?.ttl;
-    ensure!((secs(30)..=secs(45)).contains(&ttl), "granted {ttl:?}");
+    ensure!((secs(30)..=secs(45)).contains(&ttl), "granted {}", Told(ttl));
     Ok(())
 }
 
@@ -129,8 +145,7 @@ async fn wrong_id(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     hold(&store, &Ask::of(&resource)).await?;
     let renewed = store.renew(&resource, &World::secret(), secs(60)).await;
-    ensure!(renewed.refused(Reason::LockNotFound)?.held()?, "`held` must be true");
-    Ok(())
+    renewed.refused(Reason::LockNotFound)?.held_is(true)
 }
 
 async fn wrong_id_no_effect(world: World) -> anyhow::Result<()> {
@@ -144,8 +159,7 @@ async fn wrong_id_no_effect(world: World) -> anyhow::Result<()> {
 
 async fn free(world: World) -> anyhow::Result<()> {
     let renewed = world.store().renew(&world.resource(), &World::secret(), secs(60)).await;
-    ensure!(!renewed.refused(Reason::LockNotFound)?.held()?, "`held` must be false");
-    Ok(())
+    renewed.refused(Reason::LockNotFound)?.held_is(false)
 }
 
 async fn creates_nothing(world: World) -> anyhow::Result<()> {
@@ -158,8 +172,7 @@ async fn expired(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = expired_grant(&store, &resource).await?;
     let renewed = store.renew(&resource, &grant.lock_id, secs(60)).await;
-    ensure!(!renewed.refused(Reason::LockNotFound)?.held()?, "`held` must be false");
-    Ok(())
+    renewed.refused(Reason::LockNotFound)?.held_is(false)
 }
 
 async fn not_revived(world: World) -> anyhow::Result<()> {
@@ -174,8 +187,7 @@ async fn another_holds(world: World) -> anyhow::Result<()> {
     let grant = expired_grant(&store, &resource).await?;
     hold(&store, &Ask::of(&resource)).await?;
     let renewed = store.renew(&resource, &grant.lock_id, secs(60)).await;
-    ensure!(renewed.refused(Reason::LockNotFound)?.held()?, "`held` must be true");
-    Ok(())
+    renewed.refused(Reason::LockNotFound)?.held_is(true)
 }
 
 async fn came_and_went(world: World) -> anyhow::Result<()> {

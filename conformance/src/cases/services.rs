@@ -9,9 +9,7 @@ use tonic_health::pb::{
 use tonic_reflection::pb::{v1, v1alpha};
 
 use crate::{
-    case::{Absent, Cases},
-    connection::Connection,
-    expect::Expect as _,
+    case::Cases, connection::Connection, expect::Expect as _, lacks::Absent, words::listed,
     world::World,
 };
 
@@ -33,7 +31,11 @@ async fn features(world: World) -> anyhow::Result<()> {
     let count = features.len();
     features.sort();
     features.dedup();
-    ensure!(features.len() == count, "a feature is named twice: {features:?}");
+    ensure!(
+        features.len() == count,
+        "a feature is named twice; all names: {}",
+        listed(&features)
+    );
     Ok(())
 }
 
@@ -58,7 +60,7 @@ async fn v1alpha(world: World) -> anyhow::Result<()> {
         Some(MessageResponse::ListServicesResponse(list)) => {
             lists_the_store(list.service.into_iter().map(|service| service.name))
         }
-        other => bail!("reflection v1alpha answered {other:?}"),
+        _ => bail!("reflection v1alpha did not answer list_services with a list"),
     }
 }
 
@@ -80,7 +82,7 @@ async fn v1(world: World) -> anyhow::Result<()> {
         Some(MessageResponse::ListServicesResponse(list)) => {
             lists_the_store(list.service.into_iter().map(|service| service.name))
         }
-        other => bail!("reflection v1 answered {other:?}"),
+        _ => bail!("reflection v1 did not answer list_services with a list"),
     }
 }
 
@@ -88,12 +90,12 @@ async fn health(world: World) -> anyhow::Result<()> {
     let mut client = HealthClient::with_origin(world.connection().http(), Connection::origin());
     let checked = client.check(HealthCheckRequest { service: String::new() }).await;
     let status = present(checked, "grpc.health.v1")?.into_inner().status();
-    ensure!(status == ServingStatus::Serving, "health says {status:?}");
+    ensure!(status == ServingStatus::Serving, "health says {}", status.as_str_name());
     Ok(())
 }
 
 /// An optional service's answer: UNIMPLEMENTED means that it is not there.
-fn present<T: std::fmt::Debug>(answer: Result<T, Status>, service: &str) -> anyhow::Result<T> {
+fn present<T>(answer: Result<T, Status>, service: &str) -> anyhow::Result<T> {
     match answer {
         Err(status) if status.code() == Code::Unimplemented => {
             bail!(Absent(format!("the store does not serve {service}")))
@@ -104,6 +106,10 @@ fn present<T: std::fmt::Debug>(answer: Result<T, Status>, service: &str) -> anyh
 
 fn lists_the_store(services: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let services: Vec<_> = services.collect();
-    ensure!(services.iter().any(|name| name == SERVICE), "{SERVICE} is not in {services:?}");
+    ensure!(
+        services.iter().any(|name| name == SERVICE),
+        "{SERVICE} is not in {}",
+        listed(&services)
+    );
     Ok(())
 }

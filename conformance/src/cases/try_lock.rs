@@ -8,6 +8,7 @@ use crate::{
     expect::{Expect as _, Reason},
     store::Ask,
     waiter::WATCH,
+    words::Told,
     world::{World, hold, must_be_held, secs},
 };
 
@@ -41,8 +42,8 @@ async fn names_holder(world: World) -> anyhow::Result<()> {
     hold(&world.store(), &ask.clone().holder("first of all")).await?;
     let tried = world.store().try_lock(&ask.holder("second")).await;
     let refusal = tried.refused(Reason::ResourceLocked)?;
-    let holder = refusal.metadata.get("holder").map(String::as_str);
-    ensure!(holder == Some("first of all"), "the metadata `holder` is {holder:?}");
+    let holder = refusal.holder()?;
+    ensure!(holder == "first of all", "the metadata `holder` is \"{holder}\"");
     Ok(())
 }
 
@@ -59,7 +60,7 @@ async fn at_once(world: World) -> anyhow::Result<()> {
     let grant = hold(&world.store(), &ask.clone().ttl(secs(30))).await?;
     must_be_held(&world.store(), &ask.request.resource_id, "a held resource").await?;
     let took = grant.told_at.elapsed();
-    ensure!(took < secs(10), "the refusal took {took:?}");
+    ensure!(took < secs(10), "the refusal took {}", Told(took));
     Ok(())
 }
 
@@ -98,7 +99,9 @@ async fn injective(world: World) -> anyhow::Result<()> {
     {
         let ask = Ask::of(&format!("{base}{suffix}"));
         let tried = world.store().try_lock(&ask).await;
-        tried.or_fail(&format!("{suffix:?} was refused after its neighbours were granted"))?;
+        tried.or_fail(&format!(
+            "`{base}{suffix}` was refused after its neighbours were granted"
+        ))?;
     }
     Ok(())
 }

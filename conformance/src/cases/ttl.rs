@@ -9,6 +9,7 @@ use crate::{
     case::Cases,
     expect::{Expect as _, Reason, not_before, not_shorter},
     store::{Ask, Grant, Store},
+    words::Told,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, secs},
 };
 
@@ -33,7 +34,12 @@ pub(crate) fn tests(cases: &mut Cases) {
         cases.core(sentence, move |world| async move {
             let ttl = granted(&world.store(), &world.resource(), asked).await?.ttl;
             not_shorter(ttl, asked)?;
-            ensure!(ttl <= asked + ROUNDING_MAX, "asked for {asked:?}, granted {ttl:?}");
+            ensure!(
+                ttl <= asked + ROUNDING_MAX,
+                "asked for {}, granted {}",
+                Told(asked),
+                Told(ttl)
+            );
             Ok(())
         });
     }
@@ -67,7 +73,7 @@ async fn default(world: World, ttl: Option<(i64, i32)>) -> anyhow::Result<()> {
     ask.request.ttl = ttl.map(|(seconds, nanos)| prost_types::Duration { seconds, nanos });
     let granted = hold(&store, &ask).await?.ttl;
     let expected = DEFAULT..=DEFAULT + ROUNDING_MAX;
-    ensure!(expected.contains(&granted), "granted {granted:?}, the default is {DEFAULT:?}");
+    ensure!(expected.contains(&granted), "granted {}, the default is 30 s", Told(granted));
     Ok(())
 }
 
@@ -78,7 +84,7 @@ async fn property(world: World) -> anyhow::Result<()> {
     ask.request.ttl = None;
     let granted = hold(&store, &ask).await?.ttl;
     let expected = secs(67)..=secs(67) + ROUNDING_MAX;
-    ensure!(expected.contains(&granted), "granted {granted:?}, `ttl` is 1m7s");
+    ensure!(expected.contains(&granted), "granted {}, `ttl` is 1m7s", Told(granted));
     Ok(())
 }
 

@@ -83,8 +83,7 @@ async fn wrong_id(world: World) -> anyhow::Result<()> {
     let resource = world.resource();
     hold(&world.store(), &Ask::of(&resource)).await?;
     let unlocked = world.second()?.unlock(&resource, &World::secret()).await;
-    ensure!(unlocked.refused(Reason::LockNotFound)?.held()?, "`held` must be true");
-    Ok(())
+    unlocked.refused(Reason::LockNotFound)?.held_is(true)
 }
 
 async fn not_early(world: World) -> anyhow::Result<()> {

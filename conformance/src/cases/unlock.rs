@@ -1,7 +1,5 @@
 //! Unlock by the lock ID.
 
-use anyhow::ensure;
-
 use crate::{
     case::{Cases, Demand},
     expect::{Expect as _, Reason},
@@ -38,8 +36,7 @@ async fn wrong_id(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     hold(&store, &Ask::of(&resource)).await?;
     let unlocked = store.unlock(&resource, &World::secret()).await;
-    ensure!(unlocked.refused(Reason::LockNotFound)?.held()?, "`held` must be true");
-    Ok(())
+    unlocked.refused(Reason::LockNotFound)?.held_is(true)
 }
 
 async fn wrong_id_no_effect(world: World) -> anyhow::Result<()> {
@@ -52,8 +49,7 @@ async fn wrong_id_no_effect(world: World) -> anyhow::Result<()> {
 
 async fn free(world: World) -> anyhow::Result<()> {
     let unlocked = world.store().unlock(&world.resource(), &World::secret()).await;
-    ensure!(!unlocked.refused(Reason::LockNotFound)?.held()?, "`held` must be false");
-    Ok(())
+    unlocked.refused(Reason::LockNotFound)?.held_is(false)
 }
 
 async fn repeated(world: World) -> anyhow::Result<()> {
@@ -61,8 +57,7 @@ async fn repeated(world: World) -> anyhow::Result<()> {
     let grant = hold(&store, &Ask::of(&world.resource())).await?;
     store.release(&grant).await.or_fail("the first Unlock")?;
     let unlocked = store.release(&grant).await;
-    ensure!(!unlocked.refused(Reason::LockNotFound)?.held()?, "`held` must be false");
-    Ok(())
+    unlocked.refused(Reason::LockNotFound)?.held_is(false)
 }
 
 async fn expired(world: World) -> anyhow::Result<()> {

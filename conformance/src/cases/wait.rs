@@ -11,6 +11,7 @@ use crate::{
     case::Cases,
     expect::{Expect as _, Reason, not_before},
     store::{Ask, Store},
+    words::Told,
     world::{EXPIRY_SLACK, FREE_MAX, World, hold, hold_by, hold_soon, ms, must_be_held, secs},
 };
 
@@ -115,7 +116,12 @@ async fn covers_wait(world: World) -> anyhow::Result<()> {
     let held_for = queued_at.elapsed();
     store.release(&first).await.or_fail("Unlock")?;
     let waited = waiter.granted().await?.waited;
-    ensure!(waited >= held_for, "told {waited:?}, the wait took {held_for:?} and more");
+    ensure!(
+        waited >= held_for,
+        "told {}, the wait took {} and more",
+        Told(waited),
+        Told(held_for)
+    );
     Ok(())
 }
 
@@ -126,7 +132,7 @@ async fn not_longer(world: World) -> anyhow::Result<()> {
     store.release(&first).await.or_fail("Unlock")?;
     let grant = waiter.granted().await?;
     let took = grant.told_at - grant.asked_at;
-    ensure!(grant.waited <= took, "told {:?}, the call took {took:?}", grant.waited);
+    ensure!(grant.waited <= took, "told {}, the call took {}", Told(grant.waited), Told(took));
     Ok(())
 }
 
@@ -201,13 +207,13 @@ async fn race_deadline(
         Ok(grant) => store.release(&grant).await.or_fail("the waiter's Unlock")?,
         // The store was so late that its transport ended the call, and may
         // have dropped a grant that it was handed.
-        Err(status) if status.details().is_empty() => {
+        Err(rejection) if rejection.is_bare() => {
             free_within = RACE_TTL + EXPIRY_SLACK;
         }
         // It could not confirm in time that nothing is held, and says so: then
         // it is to settle that, which is what counts here.
-        Err(status) if status.code() == Code::Unknown => {
-            Err::<(), _>(status).refused(Reason::OutcomeUnknown).map(drop)?;
+        Err(rejection) if rejection.code() == Code::Unknown => {
+            Err::<(), _>(rejection).refused(Reason::OutcomeUnknown).map(drop)?;
         }
         refused => drop(refused.refused(Reason::WaitDeadline)?),
     }

@@ -1,0 +1,101 @@
+//! Resources whose names are alike.
+
+use anyhow::{Context as _, ensure};
+use futures_util::{StreamExt as _, stream};
+
+use crate::{
+    case::Cases,
+    expect::Expect as _,
+    store::Ask,
+    world::{World, must_be_held},
+};
+
+/// What is appended to a name to make a longer name that begins with it. A
+/// store that keeps a lock below the path of its name, and looks for holders
+/// by that path as a prefix, takes some of these for the name itself.
+const ENDINGS: [&str; 8] = ["/", "//", "/a", "//a", "/a/b", "-", ".", "a"];
+
+/// Names around one name `x` that differ in their slashes only, or that a
+/// path library takes for one another.
+const SLASHES: [(&str, &str); 7] =
+    [("", ""), ("", "/"), ("/", ""), ("", "/a"), ("", "//a"), ("", "/./a"), ("", "/a/")];
+
+/// How many pairs of names are tried at the same time: few, since other cases
+/// run beside these and judge the time of their answers.
+const PAIRS_AT_ONCE: usize = 2;
+
+pub(crate) fn tests(cases: &mut Cases) {
+    cases.core("holding a name leaves longer names that begin with it free", |world| {
+        let pair = |x: String, ending: &str| (x.clone(), format!("{x}{ending}"));
+        let pairs = ENDINGS.map(|ending| pair(world.resource(), ending));
+        all_free(world, pairs.to_vec())
+    });
+    cases.core("holding a name leaves shorter names that it begins with free", |world| {
+        let pair = |x: String, ending: &str| (format!("{x}{ending}"), x);
+        let pairs = ENDINGS.map(|ending| pair(world.resource(), ending));
+        all_free(world, pairs.to_vec())
+    });
+    cases.core("names that differ in their slashes are different resources", |world| {
+        let mut pairs = Vec::new();
+        for held in SLASHES {
+            for other in SLASHES.into_iter().filter(|other| *other != held) {
+                let x = world.resource();
+                let name = |(before, after): (&str, &str)| format!("{before}{x}{after}");
+                pairs.push((name(held), name(other)));
+            }
+        }
+        all_free(world, pairs)
+    });
+}
+
+/// Fails if the second of any pair is not free while the first is held. All
+/// pairs are tried, since which of them fail tells the author what the store
+/// does to names.
+async fn all_free(world: World, pairs: Vec<(String, String)>) -> anyhow::Result<()> {
+    let count = pairs.len();
+    let outcomes = stream::iter(pairs)
+        .map(|(held, other)| {
+            let world = world.clone();
+            async move { independent(&world, &held, &other).await }
+        })
+        .buffered(PAIRS_AT_ONCE)
+        .collect::<Vec<_>>()
+        .await;
+    let failed: Vec<_> = outcomes
+        .into_iter()
+        .filter_map(Result::err)
+        .map(|error| format!("{error:#}"))
+        .collect();
+    ensure!(
+        failed.is_empty(),
+        "{} of {count} pairs of names are not independent:\n  {}",
+        failed.len(),
+        failed.join("\n  ")
+    );
+    Ok(())
+}
+
+/// Holds one name and then the other, and ends the other's grant, which must
+/// leave the first held.
+async fn independent(world: &World, held: &str, other: &str) -> anyhow::Result<()> {
+    let store = world.store();
+    let first = store
+        .try_lock(&Ask::of(held))
+        .await
+        .or_fail(&format!("a TryLock of `{held}`, which is free, was refused"))?;
+    let second = store.try_lock(&Ask::of(other)).await.or_fail(&format!(
+        "while `{held}` is held, a TryLock of `{other}`, which is free, was refused"
+    ))?;
+    store.release(&second).await.or_fail(&format!("Unlock of `{other}`"))?;
+    must_be_held(
+        &store,
+        held,
+        &format!("after an Unlock of `{other}`, `{held}` is still held"),
+    )
+    .await?;
+    store
+        .release(&first)
+        .await
+        .or_fail(&format!("Unlock of `{held}`"))
+        .with_context(|| format!("after an Unlock of `{other}`"))
+}

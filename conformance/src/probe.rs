@@ -1,0 +1,54 @@
+//! Calls before the first case that find out what the store lacks.
+
+use std::time::Duration;
+
+use tonic::Code;
+
+use crate::{
+    answer::Rejection,
+    lacks::{DOMAIN, Lacks},
+    store::{Ask, Store},
+};
+
+/// Longer than any store allows.
+const NAME_TOO_LONG_BYTES: usize = 1025;
+
+/// Finds out what the store lacks, by calls of which several are refused.
+/// What is held on `resource` afterwards, the caller ends.
+pub(crate) async fn probe(store: &Store, stranger: &Store, resource: &str) -> Lacks {
+    let secret = "conformance-probe";
+    let ask = Ask::of(resource);
+    // Where the first of these is refused, so is the second.
+    let _ = store.try_lock(&ask).await;
+    let too_long = resource.to_owned() + &"r".repeat(NAME_TOO_LONG_BYTES);
+    let bad =
+        [store.try_lock(&Ask::of(&too_long)).await.err(), store.unlock("", secret).await.err()];
+    let others = [
+        store.try_lock(&ask).await.err(),
+        store.unlock(resource, secret).await.err(),
+        stranger.try_lock(&ask).await.err(),
+    ];
+    let renewed = store.renew(resource, secret, Duration::from_secs(60)).await.err();
+
+    let bad: Vec<_> = bad.into_iter().flatten().filter(is_a_refusal).collect();
+    let others = others.into_iter().flatten().filter(is_a_refusal);
+    let all: Vec<_> = bad.iter().cloned().chain(others).collect();
+    let has_info = |rejection: &Rejection| {
+        rejection.error_info().is_some_and(|info| info.domain == DOMAIN)
+    };
+    Lacks {
+        error_info: !all.is_empty() && !all.iter().any(has_info),
+        bad_request: !bad.is_empty() && bad.iter().all(|bad| bad.bad_fields().is_none()),
+        renewal: renewed.is_some_and(|renewed| renewed.code() == Code::Unimplemented),
+    }
+}
+
+/// Whether the code is one of those that these calls should be refused with.
+/// Anything else, such as a broken connection, tells nothing about the store's
+/// refusals.
+fn is_a_refusal(rejection: &Rejection) -> bool {
+    matches!(
+        rejection.code(),
+        Code::Aborted | Code::NotFound | Code::InvalidArgument | Code::FailedPrecondition
+    )
+}
