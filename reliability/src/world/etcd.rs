@@ -188,8 +188,13 @@ impl EtcdCluster {
         Ok(())
     }
 
-    /// The leases that last for longer than any that ends by itself soon.
+    /// The leases that last for longer than any that ends by itself soon. None counts
+    /// once a snapshot was restored: it brings back leases that were revoked since, of
+    /// which nobody knows.
     pub async fn lasting_leases(&self) -> anyhow::Result<Vec<String>> {
+        if self.restores > 0 {
+            return Ok(Vec::new());
+        }
         let mut client = self.client().await?;
         let mut lasting = Vec::new();
         for lease in client.leases().await?.leases() {
