@@ -83,7 +83,7 @@ fuzz-smoke: setup ## The same for 15 s each, as CI does
 	@scripts/fuzz 15
 
 .PHONY: reliability
-reliability: setup ## 200 checked runs under faults on each backend, 3 h in all (RUNS, SEED, BACKENDS)
+reliability: setup ## 200 checked runs under faults on each backend, hours in all (RUNS, SEED, BACKENDS)
 	$(CARGO) build --release --bin leasehold --bin leasehold-reliability --package leasehold --package leasehold-reliability
 	@failed=0; for backend in $(BACKENDS); do \
 		target/release/leasehold-reliability run --backend $$backend --runs $(RUNS) \

@@ -27,8 +27,9 @@ use tracing::{debug, warn};
 
 use super::{Backend, BackendError, Release, ReleaseOf, Settings};
 
-/// With this many unsettled releases nothing new may be acquired. None is ever
-/// dropped: a waiter's forgotten place would stay in the queue.
+/// With this many unsettled releases nothing new may be acquired, and no further unlock
+/// is completed. An attempt's clean-up is never dropped: a waiter's forgotten place would
+/// stay in the queue.
 const UNSETTLED_MAX: usize = 100_000;
 /// How many releases are tried at the same time.
 const CONCURRENT_MAX: usize = 256;
