@@ -28,6 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
         waits_on_many_resources_outlive_a_pause_of_etcd,
         waits_on_many_resources_outlive_a_lost_connection_in_their_places,
         waits_keep_their_places_when_a_follower_stands_still,
+        a_mass_release_takes_longer_than_a_step_and_ends_no_wait,
     ];
     cases.push(Case {
         name: "memory_of_a_watched_resource",
@@ -98,7 +99,9 @@ async fn some_are_served(server: &EtcdServer, waits: Waits, count: usize) {
     let mut client = server.client().await;
     let deletes: Vec<TxnOp> =
         (0..count).map(|n| TxnOp::delete(format!("/t/r/{n}/h"), None)).collect();
-    client.txn(Txn::new().and_then(deletes)).await.unwrap();
+    for part in deletes.chunks(100) {
+        client.txn(Txn::new().and_then(part)).await.unwrap();
+    }
     let mut waits = waits.into_iter();
     for served in waits.by_ref().take(count) {
         soon(served).await;
@@ -208,6 +211,23 @@ async fn waits_keep_their_places_when_a_follower_stands_still(version: Version) 
         assert!(token(&next) > token(&held));
         held = next;
     }
+}
+
+/// Each waiter that is served needs a new lease, and few leases are granted at a time.
+async fn a_mass_release_takes_longer_than_a_step_and_ends_no_wait(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let backend = try_open(&[
+        ("endpoints", &proxy.address),
+        ("keyPrefixPath", "/t"),
+        ("operationTimeout", "1s"),
+    ])
+    .await
+    .unwrap();
+    let count = 400;
+    let waits = wait_for_each(&server, &backend, count).await;
+    proxy.delay_replies(Duration::from_millis(60));
+    some_are_served(&server, waits, count).await;
 }
 
 /// What one more waited-for resource costs etcd; to be read, not asserted.

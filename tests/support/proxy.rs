@@ -23,6 +23,8 @@ pub(crate) struct Proxy {
 struct Faults {
     /// Replies are read and thrown away.
     swallow: AtomicBool,
+    /// How long replies are held back, in milliseconds.
+    delay_ms: AtomicU64,
     /// New connections are closed at once.
     refuse: AtomicBool,
     /// Raised to end all connections there are.
@@ -41,6 +43,7 @@ impl Proxy {
         let address = listener.local_addr().unwrap().to_string();
         let faults = Arc::new(Faults {
             swallow: AtomicBool::new(false),
+            delay_ms: AtomicU64::new(0),
             refuse: AtomicBool::new(false),
             cut: watch::Sender::new(0),
             replied_bytes: AtomicU64::new(0),
@@ -64,6 +67,13 @@ impl Proxy {
     /// From now on replies are lost, and requests still arrive.
     pub(crate) fn swallow_replies(&self, swallow: bool) {
         self.faults.swallow.store(swallow, Ordering::SeqCst);
+    }
+
+    /// From now on each read of replies is passed on only after `delay`.
+    #[allow(dead_code, reason = "not every test that includes this needs it")]
+    pub(crate) fn delay_replies(&self, delay: std::time::Duration) {
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.faults.delay_ms.store(delay_ms, Ordering::SeqCst);
     }
 
     /// From now on nobody gets a new connection.
@@ -108,6 +118,10 @@ async fn serve(client: TcpStream, server: String, faults: Arc<Faults>) {
             faults.replied_bytes.fetch_add(bytes as u64, Ordering::SeqCst);
             if bytes == 0 {
                 break;
+            }
+            let delay_ms = faults.delay_ms.load(Ordering::SeqCst);
+            if delay_ms > 0 {
+                tokio::time::sleep(std::time::Duration::from_millis(delay_ms)).await;
             }
             if !faults.swallow.load(Ordering::SeqCst)
                 && to_client.write_all(&buffer[..bytes]).await.is_err()

@@ -24,6 +24,7 @@ use super::{
     dial::{CONNECT_TIMEOUT, dial},
     failure::{Failure, Refusal},
     keys::Keys,
+    silence::Heard,
     terms::{Headed, Terms},
 };
 
@@ -76,6 +77,8 @@ pub(super) struct Link {
     client: Client,
     /// When the login in use was asked for; locked while another one is.
     login: tokio::sync::Mutex<Instant>,
+    /// The answers to requests.
+    heard: Heard,
     /// Cancelled when the connection was found lost.
     lost: CancellationToken,
 }
@@ -188,10 +191,11 @@ impl Connection {
         }
     }
 
-    /// Waits for the answer to a request, and notes the raft term that it names. It
-    /// waits not beyond `until`, nor longer than a connection that is up would take, nor
-    /// on a connection that was found lost. The request is boxed, for it is several
-    /// kilobytes, which every operation that may come to make one would carry along.
+    /// Waits until `until` for the answer to a request, and notes the raft term that it
+    /// names. The connection counts as lost if no request has been answered over it for
+    /// [`Self::silence_max`]. One slow answer is not enough: a new connection to a busy
+    /// server costs it more work, and everybody's requests. The request is boxed because
+    /// its future takes several kilobytes, which each operation would carry otherwise.
     pub(super) async fn answer<T: Headed>(
         &self,
         link: &Link,
@@ -199,20 +203,21 @@ impl Connection {
         request: Pin<Box<impl Future<Output = Result<T, etcd_client::Error>>>>,
     ) -> Result<T, Failure> {
         let sent = Instant::now();
-        let silent = sent + self.silence_max();
         let result = tokio::select! {
             biased;
             result = request => result.map_err(Failure::from),
             () = link.lost() => Err(Failure::Unknown("the connection to etcd was lost".into())),
-            () = sleep_until(until.min(silent)) => {
-                if silent <= until {
-                    self.lose(link, "no answer");
-                }
-                return Err(Failure::Unknown("etcd did not answer in time".into()));
+            () = link.heard.silence(sent, self.silence_max()) => {
+                self.lose(link, "no answer");
+                return Err(slow());
             }
+            () = sleep_until(until) => return Err(slow()),
         };
         match &result {
-            Ok(answer) => link.note(answer),
+            Ok(answer) => {
+                link.heard.note();
+                link.note(answer);
+            }
             Err(Failure::Refused(Refusal::Login, why)) => {
                 Box::pin(self.log_in_again(link, sent, until)).await?;
                 return Err(Failure::NotSent(Arc::clone(why)));
@@ -260,6 +265,13 @@ impl Connection {
                 Err(_) => sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await,
             }
         }
+    }
+
+    /// Whether a request was answered over the connection that is up within the last
+    /// [`Self::silence_max`].
+    pub(super) fn is_answering(&self) -> bool {
+        let silence_max = self.silence_max();
+        self.current().is_some_and(|link| Instant::now() < link.heard.last() + silence_max)
     }
 
     /// Whether etcd had no space left a moment ago.
@@ -358,6 +370,7 @@ impl Connection {
             terms: Arc::clone(&self.terms),
             client,
             login: tokio::sync::Mutex::new(Instant::now()),
+            heard: Heard::new(),
             lost: CancellationToken::new(),
         });
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&link));
@@ -417,6 +430,10 @@ impl Connection {
         let channel = dial(endpoint, self.config.tls.as_ref())?;
         Ok(Client::from_channel(channel, Some(options)).await?)
     }
+}
+
+fn slow() -> Failure {
+    Failure::Unknown("etcd did not answer in time".into())
 }
 
 /// Delays between tries, growing and jittered.

@@ -51,6 +51,7 @@ mod replay;
 #[cfg(test)]
 mod schedules;
 mod session;
+mod silence;
 mod sweep;
 mod terms;
 mod turns;

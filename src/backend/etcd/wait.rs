@@ -159,9 +159,16 @@ impl Core {
         flight: &Flight,
         entry: &Entry,
     ) -> Result<Promoted, Ended> {
-        let until = self.step_until();
+        let mut until = self.step_until();
         loop {
-            let lease = self.lease_while_wanted(attempt, flight, until).await?;
+            let lease = match self.lease_while_wanted(attempt, flight, until).await {
+                Ok(lease) => lease,
+                Err(ended) if self.is_only_slow(&ended.error, until) => {
+                    until = self.step_until();
+                    continue;
+                }
+                Err(ended) => return Err(ended),
+            };
             let asked = Instant::now();
             match self.commit(self.promote_op(attempt, entry, &lease, until)).await {
                 Ok(reply) if reply.succeeded => {
@@ -176,14 +183,18 @@ impl Core {
                     });
                 }
                 Err(error @ (OpError::Unknown(_) | OpError::OutOfSpace(_))) => {
+                    // The write may have used up the step's time.
+                    until = self.step_until();
                     match self.resolve(attempt, &lease, until).await {
                         Ok(Resolved::Made(token)) => {
                             return Ok(Promoted::Granted(
                                 self.granted(attempt, lease, token, asked)?,
                             ));
                         }
-                        Ok(Resolved::Undone)
-                            if error.is_passing() && Instant::now() < until => {}
+                        // etcd answers, so the waiter tries again.
+                        Ok(Resolved::Undone) if error.is_passing() => {
+                            until = self.step_until();
+                        }
                         Ok(Resolved::Undone) => return Err(unavailable(error.why())),
                         Err(_) => {
                             let loose = vec![Loose::Lease(lease.id)];
@@ -192,9 +203,23 @@ impl Core {
                         }
                     }
                 }
-                Err(error) => self.not_written(lease, &error, until)?,
+                Err(error) => match self.not_written(lease, &error, until) {
+                    Err(error) if self.is_only_slow(&error, until) => {
+                        until = self.step_until();
+                    }
+                    written => written?,
+                },
             }
         }
+    }
+
+    /// Whether a step failed only because its time was over while etcd answered other
+    /// requests. That happens when many resources become free at once. It is no outage,
+    /// so the waiter keeps its place and tries again.
+    fn is_only_slow(&self, error: &BackendError, until: Instant) -> bool {
+        matches!(error, BackendError::Unavailable(_))
+            && Instant::now() + self.settings.operation_timeout / 2 >= until
+            && self.connection.is_answering()
     }
 
     /// A lease; if the caller goes away meanwhile, it is kept for the next one

@@ -1,0 +1,80 @@
+//! When the other end of a connection was last heard.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+
+/// The time of the last answer over a connection.
+#[derive(Debug)]
+pub(super) struct Heard(Mutex<Instant>);
+
+impl Heard {
+    /// The connection was opened just now.
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+
+    /// Notes an answer.
+    pub(super) fn note(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// When the last answer came.
+    pub(super) fn last(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends when a request was sent at `sent` and nothing has been answered for
+    /// `silence_max` since then, or since a later answer.
+    pub(super) async fn silence(&self, sent: Instant, silence_max: Duration) {
+        let mut since = sent;
+        loop {
+            sleep_until(since + silence_max).await;
+            let last = self.last();
+            if last <= since {
+                return;
+            }
+            since = last;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_answer_is_no_silence_while_others_arrive() {
+        let heard = Heard::new();
+        let sent = Instant::now();
+        let others = async {
+            for _ in 0..10 {
+                sleep(Duration::from_millis(1_500)).await;
+                heard.note();
+            }
+        };
+        tokio::select! {
+            () = heard.silence(sent, SILENCE_MAX) => panic!("others were answered"),
+            () = others => {}
+        }
+        let last = Instant::now();
+        heard.silence(sent, SILENCE_MAX).await;
+        assert_eq!(last.elapsed(), SILENCE_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_before_the_request_was_sent_does_not_count() {
+        let heard = Heard::new();
+        sleep(SILENCE_MAX).await;
+        let silence = heard.silence(Instant::now(), SILENCE_MAX);
+        let before_its_time = timeout(SILENCE_MAX - Duration::from_millis(1), silence).await;
+        assert!(before_its_time.is_err());
+    }
+}
