@@ -2,73 +2,107 @@
 
 use super::*;
 
+/// A process that stands still: [`freeze`] subscribes to its channel.
+const FROZEN: &str = "ffffffffffffffffffffffffffffffff";
+
 /// Subscribes as a process would that then stands still.
-fn listen<'a>(frozen: &'a mut redis::Connection, process: &str) -> redis::PubSub<'a> {
-    let mut listening = frozen.as_pubsub();
-    listening.subscribe(format!("\x01n{process}")).unwrap();
-    listening
+fn freeze(server: &RedisServer) -> redis::Connection {
+    let mut connection = server.connect();
+    let _: redis::Value = ask(&mut connection, &["SUBSCRIBE", &format!("\x01n{FROZEN}")]);
+    connection
+}
+
+/// The resource `r`, held through a store.
+struct HeldResource {
+    server: RedisServer,
+    connection: redis::Connection,
+    store: Store,
+    granted: Granted,
+}
+
+impl HeldResource {
+    async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    async fn with(properties: &[(&str, &str)]) -> Self {
+        Self::on(RedisServer::start(), properties).await
+    }
+
+    async fn on(server: RedisServer, properties: &[(&str, &str)]) -> Self {
+        let store = open_with(&server, properties).await;
+        let granted = take(&store, "r", MINUTE).await;
+        Self { connection: server.connect(), server, store, granted }
+    }
+
+    fn put_places(&mut self, process: &str, count: usize) {
+        put_places(&mut self.connection, "r", process, count);
+    }
+
+    fn waiting(&mut self) -> usize {
+        waiting(&mut self.connection, "r")
+    }
+
+    /// A waiter that has its place at the end of the queue.
+    async fn live_waiter(
+        &mut self,
+        store: &Store,
+    ) -> tokio::task::JoinHandle<Result<Granted, LockError>> {
+        let length = self.waiting() + 1;
+        let live = wait(store, "r", MINUTE);
+        until("queued", || self.waiting() == length).await;
+        live
+    }
+
+    async fn unlock(&self) {
+        self.store.unlock(unlock(&self.granted, "r")).await.unwrap();
+    }
+
+    /// A live waiter behind the places that there are is served soon after the
+    /// resource is released.
+    async fn serves_a_live_waiter(mut self) {
+        let store = self.store.clone();
+        let live = self.live_waiter(&store).await;
+        self.unlock().await;
+        in_four_seconds(live).await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
 async fn a_dead_waiter_is_passed_over() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let mut connection = server.connect();
-    let held = take(&store, "r", MINUTE).await;
+    let mut held = HeldResource::new().await;
     for process in ["a", "b", "c", "d"] {
-        put_places(&mut connection, "r", &process.repeat(32), 10);
+        held.put_places(&process.repeat(32), 10);
     }
-    let live = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 41).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
-    in_four_seconds(live).await.unwrap().unwrap();
+    held.serves_a_live_waiter().await;
 }
 
 #[tokio::test]
 async fn ten_thousand_dead_waiters_are_passed_over_in_time() {
-    let server = RedisServer::start();
-    let store = open_with(&server, &[("maxWaiters", "20000")]).await;
-    let mut connection = server.connect();
-    let held = take(&store, "r", MINUTE).await;
-    put_places(&mut connection, "r", &"d".repeat(32), 10_000);
-    let live = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 10_001).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
-    in_four_seconds(live).await.unwrap().unwrap();
+    let mut held = HeldResource::with(&[("maxWaiters", "20000")]).await;
+    held.put_places(&"d".repeat(32), 10_000);
+    held.serves_a_live_waiter().await;
 }
 
 #[tokio::test]
 async fn a_waiter_that_hears_but_never_confirms_is_passed_over() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let mut connection = server.connect();
-    let mut frozen = server.connect();
-    let process = "f".repeat(32);
-    let _listening = listen(&mut frozen, &process);
-    let held = take(&store, "r", MINUTE).await;
-    put_places(&mut connection, "r", &process, 3);
-    let live = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 4).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
-    in_four_seconds(live).await.unwrap().unwrap();
+    let mut held = HeldResource::new().await;
+    let _frozen = freeze(&held.server);
+    held.put_places(FROZEN, 3);
+    held.serves_a_live_waiter().await;
 }
 
 #[tokio::test]
 async fn all_places_of_a_silent_process_cost_one_lapse() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let mut connection = server.connect();
-    let mut frozen = server.connect();
-    let process = "f".repeat(32);
-    let _listening = listen(&mut frozen, &process);
-    let held = take(&store, "r", MINUTE).await;
+    let mut held = HeldResource::new().await;
+    let _frozen = freeze(&held.server);
+    let store = held.store.clone();
     let mut live = Vec::new();
-    for n in 1..=3 {
-        put_places(&mut connection, "r", &process, 1);
-        live.push(wait(&store, "r", MINUTE));
-        until("queued", || waiting(&mut connection, "r") == 2 * n).await;
+    for _ in 0..3 {
+        held.put_places(FROZEN, 1);
+        live.push(held.live_waiter(&store).await);
     }
-    store.unlock(unlock(&held, "r")).await.unwrap();
+    held.unlock().await;
     in_four_seconds(async {
         for waiter in live {
             let granted = waiter.await.unwrap().unwrap();
@@ -80,48 +114,39 @@ async fn all_places_of_a_silent_process_cost_one_lapse() {
 
 #[tokio::test]
 async fn a_silent_waiter_is_passed_over_also_when_the_releaser_has_gone() {
-    let server = RedisServer::start();
-    let (store, releaser) = (open(&server).await, open(&server).await);
-    let mut connection = server.connect();
-    let mut frozen = server.connect();
-    let process = "f".repeat(32);
-    let _listening = listen(&mut frozen, &process);
-    let held = take(&releaser, "r", MINUTE).await;
-    put_places(&mut connection, "r", &process, 1);
-    let live = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 2).await;
-    let () = ask(&mut connection, &["CONFIG", "RESETSTAT"]);
+    let mut held = HeldResource::new().await;
+    let store = open(&held.server).await;
+    let _frozen = freeze(&held.server);
+    held.put_places(FROZEN, 1);
+    let live = held.live_waiter(&store).await;
+    let () = ask(&mut held.connection, &["CONFIG", "RESETSTAT"]);
     // From then on it expects nothing before the grant's end.
     until("the waiter's first look", || {
-        let stats: String = ask(&mut connection, &["INFO", "commandstats"]);
+        let stats: String = ask(&mut held.connection, &["INFO", "commandstats"]);
         stats.contains("cmdstat_pttl")
     })
     .await;
-    releaser.unlock(unlock(&held, "r")).await.unwrap();
-    releaser.retire().await;
+    held.unlock().await;
+    held.store.retire().await;
     in_four_seconds(live).await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn a_call_for_an_unknown_attempt_is_passed_on_at_once() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let mut connection = server.connect();
-    let own = processes(&mut connection);
+    let mut held = HeldResource::new().await;
+    let own = processes(&mut held.connection);
     // Three that wait for something else and have forgotten a place here each.
-    let forgetful = [open(&server).await, open(&server).await, open(&server).await];
-    take(&store, "other", MINUTE).await;
+    let forgetful =
+        [open(&held.server).await, open(&held.server).await, open(&held.server).await];
+    take(&held.store, "other", MINUTE).await;
     let elsewhere = forgetful.each_ref().map(|there| wait(there, "other", MINUTE));
-    until("queued", || waiting(&mut connection, "other") == 3).await;
-    let held = take(&store, "r", MINUTE).await;
-    for process in processes(&mut connection).iter().filter(|name| !own.contains(name)) {
-        put_places(&mut connection, "r", process, 1);
+    until("queued", || waiting(&mut held.connection, "other") == 3).await;
+    let all = processes(&mut held.connection);
+    for process in all.iter().filter(|name| !own.contains(name)) {
+        held.put_places(process, 1);
     }
-    let live = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 4).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
     // Each would cost a lapse of 2 s otherwise.
-    in_four_seconds(live).await.unwrap().unwrap();
+    held.serves_a_live_waiter().await;
     drop(elsewhere);
 }
 
@@ -145,12 +170,9 @@ async fn a_queue_of_the_dead_does_not_block_tries() {
 
 #[tokio::test]
 async fn dead_places_do_not_fill_a_queue() {
-    let server = RedisServer::start();
-    let store = open_with(&server, &[("maxWaiters", "2")]).await;
-    let mut connection = server.connect();
-    take(&store, "r", MINUTE).await;
-    put_places(&mut connection, "r", &"d".repeat(32), 2);
-    let live = wait(&store, "r", MINUTE);
-    until("queued, and the dead dropped", || waiting(&mut connection, "r") == 1).await;
+    let mut held = HeldResource::with(&[("maxWaiters", "2")]).await;
+    held.put_places(&"d".repeat(32), 2);
+    let live = wait(&held.store, "r", MINUTE);
+    until("queued, and the dead dropped", || held.waiting() == 1).await;
     live.abort();
 }
