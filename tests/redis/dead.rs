@@ -176,3 +176,35 @@ async fn dead_places_do_not_fill_a_queue() {
     until("queued, and the dead dropped", || held.waiting() == 1).await;
     live.abort();
 }
+
+/// `PUBLISH` counts who listens by a pattern: with a monitoring client each dead
+/// process counted as alive, and cost a lapse of 2 s.
+#[tokio::test]
+async fn a_monitoring_client_keeps_no_dead_waiter_alive() {
+    let server = RedisServer::start();
+    let mut monitor = server.connect();
+    let _: redis::Value = ask(&mut monitor, &["PSUBSCRIBE", "*"]);
+    let mut held = HeldResource::on(server, &[]).await;
+    let dead = ["a", "b", "c", "d"].map(|process| process.repeat(32));
+    for process in &dead {
+        held.put_places(process, 10);
+    }
+    let store = held.store.clone();
+    let live = held.live_waiter(&store).await;
+    held.unlock().await;
+    let value: String = ask(&mut held.connection, &["GET", "r"]);
+    assert!(!dead.iter().any(|process| value.contains(process)), "called: {value}");
+    in_four_seconds(live).await.unwrap().unwrap();
+}
+
+/// leasehold may not have noticed it yet, but the first lapse says so.
+#[tokio::test]
+async fn a_monitoring_client_that_came_late_costs_one_lapse() {
+    let mut held = HeldResource::new().await;
+    let mut monitor = held.server.connect();
+    let _: redis::Value = ask(&mut monitor, &["PSUBSCRIBE", "*"]);
+    for process in ["a", "b", "c", "d"] {
+        held.put_places(&process.repeat(32), 10);
+    }
+    held.serves_a_live_waiter().await;
+}

@@ -125,7 +125,11 @@ impl Core {
         let oldest = self.waiters.oldest(resource).unwrap_or_default();
         let until = Instant::now() + self.settings.operation_timeout;
         let arguments = |request: &mut ::redis::Cmd, _| {
-            request.arg(self.waiters.process()).arg(&oldest.place).arg(&oldest.attempt);
+            request
+                .arg(self.waiters.process())
+                .arg(&oldest.place)
+                .arg(&oldest.attempt)
+                .arg(u8::from(self.link.is_monitored()));
         };
         let answer =
             self.link.run(&SCRIPTS.look, &[resource.as_str()], arguments, until).await.ok()?;

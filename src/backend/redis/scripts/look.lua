@@ -1,5 +1,5 @@
 local resource = KEYS[1]
-local process, place, attempt = ARGV[1], ARGV[2], ARGV[3]
+local process, place, attempt, monitored = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 local queue = '\1q' .. resource
 local grant = live_grant(resource)
 local left_ms = redis.call('PTTL', resource)
@@ -22,6 +22,6 @@ if left_ms ~= -2 and not lapsed then
 end
 -- The places behind the last one of now are newer than the lapse.
 local last = lapsed and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-local handed = handover(resource, lapsed)
+local handed = handover(resource, monitored, lapsed)
 local again_ms = ({ [0] = -2, PROVISIONAL_MS, 0 })[handed]
 return { again_ms, handed, lost, '', lapsed or '', last or '0' }

@@ -1,5 +1,5 @@
 local resource = KEYS[1]
-local force, lock_id, aim = ARGV[1] == '1', ARGV[2], ARGV[3]
+local force, lock_id, aim, monitored = ARGV[1] == '1', ARGV[2], ARGV[3], ARGV[4] == '1'
 local value = redis.call('GET', resource)
 if not value or not (force or value == lock_id) then
   return refuse(resource, { 'not', value and 1 or 0 })
@@ -18,4 +18,4 @@ if aim ~= '' then
   end
   if later then return refuse(resource, { 'not', 1 }) end
 end
-return { 'ok', handover(resource) }
+return { 'ok', handover(resource, monitored) }
