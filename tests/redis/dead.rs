@@ -208,3 +208,35 @@ async fn a_monitoring_client_that_came_late_costs_one_lapse() {
     }
     held.serves_a_live_waiter().await;
 }
+
+/// Tickets begin again in a queue that was empty: the places of one that has
+/// begun since a lapse are newer than it, whatever their tickets.
+#[tokio::test]
+async fn a_late_sweep_spares_the_places_of_a_newer_queue() {
+    let mut held = HeldResource::new().await;
+    let process = processes(&mut held.connection).remove(0);
+    let store = held.store.clone();
+    let first = held.live_waiter(&store).await;
+    let last = |connection: &mut redis::Connection| -> String {
+        let last: Vec<String> =
+            ask(connection, &["ZRANGE", "\x01qr", "-1", "-1", "WITHSCORES"]);
+        last[1].clone()
+    };
+    let of_old = last(&mut held.connection);
+    first.abort();
+    until("empty", || held.waiting() == 0).await;
+    let live = held.live_waiter(&store).await;
+    let of_new = last(&mut held.connection);
+    let script = format!(
+        "local CHUNK = 512\n{}",
+        include_str!("../../src/backend/redis/scripts/sweep.lua")
+    );
+    let mut sweep = |last: &str| -> (u64, String) {
+        ask(&mut held.connection, &["EVAL", &script, "1", "r", &process, "-inf", last])
+    };
+    assert_eq!(sweep(&of_old).0, 0, "the old queue's last ticket, {of_old}, of {of_new}");
+    assert_eq!(sweep(&of_new).0, 1);
+    // It is told, and enters again.
+    until("queued again", || held.waiting() == 1).await;
+    drop(live);
+}
