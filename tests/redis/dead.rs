@@ -3,10 +3,10 @@
 use super::*;
 
 /// A process that stands still: [`freeze`] subscribes to its channel.
-const FROZEN: &str = "ffffffffffffffffffffffffffffffff";
+pub(super) const FROZEN: &str = "ffffffffffffffffffffffffffffffff";
 
 /// Subscribes as a process would that then stands still.
-fn freeze(server: &RedisServer) -> redis::Connection {
+pub(super) fn freeze(server: &RedisServer) -> redis::Connection {
     let mut connection = server.connect();
     let _: redis::Value = ask(&mut connection, &["SUBSCRIBE", &format!("\x01n{FROZEN}")]);
     connection

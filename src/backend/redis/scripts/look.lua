@@ -23,5 +23,7 @@ end
 -- The places behind the last one of now are newer than the lapse.
 local last = lapsed and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
 local handed = handover(resource, monitored, lapsed)
+-- The record of a grant that was deleted by hand must not outlive the hand-over.
+if handed == 1 then redis.call('DEL', '\1h' .. resource) end
 local again_ms = ({ [0] = -2, PROVISIONAL_MS, 0 })[handed]
 return { again_ms, handed, lost, '', lapsed or '', last or '0' }
