@@ -1,6 +1,6 @@
 //! Waiters whose process has died, or stands still.
 
-use super::*;
+use super::{places::scripts_run, proxy::Proxy, *};
 
 /// A process that stands still: [`freeze`] subscribes to its channel.
 pub(super) const FROZEN: &str = "ffffffffffffffffffffffffffffffff";
@@ -207,6 +207,41 @@ async fn a_monitoring_client_that_came_late_costs_one_lapse() {
         held.put_places(&process.repeat(32), 10);
     }
     held.serves_a_live_waiter().await;
+}
+
+/// An earlier look than the one that was planned at the hand-over, as after the
+/// hand-over before, found it still unconfirmed, and was the last.
+#[tokio::test]
+async fn a_releaser_looks_until_the_hand_over_is_over() {
+    let mut held = HeldResource::new().await;
+    let _frozen = freeze(&held.server);
+    held.put_places(FROZEN, 1);
+    held.put_places(&"d".repeat(32), 1);
+    held.unlock().await;
+    let called: String = ask(&mut held.connection, &["GET", "r"]);
+    let () = ask(&mut held.connection, &["SET", "r", &called, "EX", "60"]);
+    let () = ask(&mut held.connection, &["CONFIG", "RESETSTAT"]);
+    until("two looks", || scripts_run(&mut held.connection) >= 2).await;
+    let () = ask(&mut held.connection, &["SET", "r", &called, "PX", "1900"]);
+    until("passed over", || held.waiting() == 0).await;
+}
+
+#[tokio::test]
+async fn a_releaser_looks_again_after_an_outage() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let store = try_open(proxy.address(), &[("operationTimeout", "200ms")]).await.unwrap();
+    let mut connection = server.connect();
+    let held = take(&store, "r", MINUTE).await;
+    let _frozen = freeze(&server);
+    put_places(&mut connection, "r", FROZEN, 1);
+    put_places(&mut connection, "r", &"d".repeat(32), 1);
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    proxy.refuse(true);
+    // Past the look that was planned, which fails.
+    tokio::time::sleep(SECOND * 3).await;
+    proxy.refuse(false);
+    until("passed over", || waiting(&mut connection, "r") == 0).await;
 }
 
 /// Tickets begin again in a queue that was empty: the places of one that has

@@ -116,7 +116,7 @@ impl Backend for RedisBackend {
             Reply::Held { holder, is_free } => {
                 // Nobody who waits may be alive to look.
                 if is_free {
-                    self.core.waiters.plan(&attempt.resource, Duration::ZERO);
+                    self.core.waiters.guard(&attempt.resource, Duration::ZERO);
                 }
                 Err(BackendError::Locked { holder })
             }
@@ -323,8 +323,8 @@ impl Core {
     fn handed_over(&self, resource: &ResourceId, handed: i64) {
         match handed {
             0 => {}
-            1 => self.waiters.plan(resource, PROVISIONAL),
-            _ => self.waiters.plan(resource, Duration::ZERO),
+            1 => self.waiters.guard(resource, PROVISIONAL),
+            _ => self.waiters.guard(resource, Duration::ZERO),
         }
     }
 

@@ -10,12 +10,12 @@ if place ~= '' and not (grant and grant.attempt == attempt)
 local called = grant and grant.process
 if called == process then
   -- Perhaps the notice was lost: it is repeated by this answer.
-  return { math.max(left_ms - LAPSED_MS, FOREIGN_MS), 0, lost, grant.attempt }
+  return { math.max(left_ms - LAPSED_MS, FOREIGN_MS), 1, lost, grant.attempt }
 end
 local lapsed = called and left_ms <= LAPSED_MS and called
 if left_ms ~= -2 and not lapsed then
   redis.call('PEXPIRE', queue, QUEUE_MS)
-  if called then return { left_ms - LAPSED_MS, 0, lost } end
+  if called then return { left_ms - LAPSED_MS, 1, lost } end
   -- Somebody else's way of locking: it ends without a word, so look often.
   if not grant then left_ms = FOREIGN_MS end
   return { left_ms, 0, lost }
