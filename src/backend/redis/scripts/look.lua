@@ -12,9 +12,9 @@ if called == process then
   -- Perhaps the notice was lost: it is repeated by this answer.
   return { math.max(left_ms - LAPSED_MS, FOREIGN_MS), 1, lost, grant.attempt }
 end
+redis.call('PEXPIRE', queue, QUEUE_MS)
 local lapsed = called and left_ms <= LAPSED_MS and called
 if left_ms ~= -2 and not lapsed then
-  redis.call('PEXPIRE', queue, QUEUE_MS)
   if called then return { left_ms - LAPSED_MS, 1, lost } end
   -- Somebody else's way of locking: it ends without a word, so look often.
   if not grant then left_ms = FOREIGN_MS end
