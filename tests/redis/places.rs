@@ -103,7 +103,8 @@ async fn crowded(
     (store, kept, crowd)
 }
 
-fn scripts_run(connection: &mut redis::Connection) -> usize {
+/// How many scripts ran since the statistics were reset.
+pub(super) fn scripts_run(connection: &mut redis::Connection) -> usize {
     let stats: String = ask(connection, &["INFO", "commandstats"]);
     let calls = stats.split("cmdstat_evalsha:calls=").nth(1);
     calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)

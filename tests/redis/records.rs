@@ -1,6 +1,9 @@
 //! Which record belongs to a key, and when it is over.
 
-use super::*;
+use super::{
+    dead::{FROZEN, freeze},
+    *,
+};
 
 /// What an app asks that brings its own owner name and repeats its requests.
 fn asked(ttl: Duration) -> AcquireRequest {
@@ -89,6 +92,37 @@ async fn a_hand_over_that_lapsed_leaves_no_record() {
     let repeated = store.try_lock(asked(MINUTE)).await;
     assert!(matches!(repeated, Err(LockError::Locked { .. })), "{repeated:?}");
     drop(still);
+}
+
+/// A hand-over that nobody confirmed or looked at left the record of the grant
+/// before: a lock by other means that ended in its millisecond was taken for it.
+#[tokio::test]
+async fn a_released_grant_leaves_no_record_behind_a_hand_over() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let _frozen = freeze(&server);
+    for how in ["unlock", "force", "withdrawal"] {
+        let granted = store.try_lock(asked(MINUTE)).await.unwrap();
+        let ends: String = ask(&mut connection, &["PEXPIRETIME", "\x01hr"]);
+        put_places(&mut connection, "r", FROZEN, 1);
+        match how {
+            "withdrawal" => drop(granted),
+            _ => {
+                let release = if how == "force" { force("r") } else { unlock(&granted, "r") };
+                granted.receipt.accept();
+                store.unlock(release).await.unwrap();
+            }
+        }
+        until("handed over", || {
+            ask::<String>(&mut connection, &["GET", "r"]).starts_with('\x01')
+        })
+        .await;
+        let () = ask(&mut connection, &["SET", "r", "owner", "PXAT", &ends]);
+        let repeated = store.try_lock(asked(MINUTE)).await;
+        assert!(matches!(repeated, Err(LockError::Locked { .. })), "{how}: {repeated:?}");
+        let _: i64 = ask(&mut connection, &["DEL", "r", "\x01hr"]);
+    }
 }
 
 #[tokio::test]

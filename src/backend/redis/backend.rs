@@ -116,7 +116,7 @@ impl Backend for RedisBackend {
             Reply::Held { holder, is_free } => {
                 // Nobody who waits may be alive to look.
                 if is_free {
-                    self.core.waiters.plan(&attempt.resource, Duration::ZERO);
+                    self.core.waiters.guard(&attempt.resource, Duration::ZERO);
                 }
                 Err(BackendError::Locked { holder })
             }
@@ -177,7 +177,8 @@ impl Core {
             request
                 .arg(attempt.id.to_string())
                 .arg(entry::place(self.waiters.process(), attempt))
-                .arg(0);
+                .arg(0)
+                .arg(u8::from(self.link.is_monitored()));
         };
         self.run_withdrawal(&attempt.resource, arguments, until).await
     }
@@ -187,7 +188,7 @@ impl Core {
     pub(super) async fn pass_on(&self, stray: &Stray) -> Result<(), BackendError> {
         let until = Instant::now() + self.settings.operation_timeout;
         let arguments = |request: &mut Cmd, _| {
-            request.arg(&stray.attempt).arg("").arg(1);
+            request.arg(&stray.attempt).arg("").arg(1).arg(u8::from(self.link.is_monitored()));
         };
         self.run_withdrawal(&stray.resource, arguments, until).await
     }
@@ -291,7 +292,11 @@ impl Core {
         let resource = &release.resource;
         let keys = [resource.as_str(), &entry::counter_key(resource)];
         let arguments = |request: &mut Cmd, again: bool| {
-            request.arg(u8::from(force)).arg(lock_id).arg(aim(again));
+            request
+                .arg(u8::from(force))
+                .arg(lock_id)
+                .arg(aim(again))
+                .arg(u8::from(self.link.is_monitored()));
         };
         let answer = self.link.run(&SCRIPTS.unlock, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
@@ -318,8 +323,8 @@ impl Core {
     fn handed_over(&self, resource: &ResourceId, handed: i64) {
         match handed {
             0 => {}
-            1 => self.waiters.plan(resource, PROVISIONAL),
-            _ => self.waiters.plan(resource, Duration::ZERO),
+            1 => self.waiters.guard(resource, PROVISIONAL),
+            _ => self.waiters.guard(resource, Duration::ZERO),
         }
     }
 

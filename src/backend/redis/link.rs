@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use super::{
     entry::{COUNTERS, counter},
     server_time::ServerTime,
-    session::{Failure, Peer, Session, Unfit},
+    session::{Failure, Observed, Peer, Session, Unfit},
     waiters::Waiters,
 };
 use crate::lock::{BackendError, FencingToken, ResourceId, Violation};
@@ -49,6 +49,8 @@ pub(super) struct Link {
     down: Mutex<Arc<str>>,
     /// The last reading of the server's clock.
     time: Mutex<ServerTime>,
+    /// Whether the messages to processes had other subscribers when last asked.
+    is_monitored: AtomicBool,
     /// The greatest token that was seen here of each counter.
     tokens_seen: Box<[AtomicU64]>,
 }
@@ -80,7 +82,8 @@ impl Link {
     /// A link whose first connection is in service.
     pub(super) fn new(first: Session, operation_timeout: Duration) -> Self {
         Self {
-            time: Mutex::new(first.opened),
+            time: Mutex::new(first.opened.time),
+            is_monitored: AtomicBool::new(first.opened.is_monitored),
             sessions: watch::Sender::new(Some(Arc::new(first))),
             operation_timeout,
             down: Mutex::new("not connected".into()),
@@ -110,6 +113,13 @@ impl Link {
 
     fn token_seen(&self, resource: &ResourceId) -> &AtomicU64 {
         &self.tokens_seen[counter(resource) as usize]
+    }
+
+    /// Whether other clients subscribe to the messages to processes, by a pattern.
+    /// The server was asked when the connection was opened, and each [`HEARTBEAT`]
+    /// since.
+    pub(super) fn is_monitored(&self) -> bool {
+        self.is_monitored.load(Ordering::Relaxed)
     }
 
     /// Runs a script until it is answered or `until` has passed. `arguments`
@@ -252,7 +262,7 @@ impl Link {
                 // Those at this server were ended; others may be met again.
                 earlier.retain(|peer: &Peer| !peer.may_share_server(&next.peer));
                 info!("connected to Redis again");
-                self.note_time(next.opened);
+                self.note(next.opened);
                 self.sessions.send_replace(Some(Arc::clone(&next)));
                 session = Some(next);
             }
@@ -267,7 +277,7 @@ impl Link {
             loop {
                 sleep(HEARTBEAT).await;
                 match timeout(self.operation_timeout, session.check()).await {
-                    Ok(Ok(time)) => self.note_time(time),
+                    Ok(Ok(observed)) => self.note(observed),
                     Ok(Err(Failure::Error(error))) if is_passing(&error) => {}
                     Ok(Err(failure)) => return self.set_down(describe_failure(&failure)),
                     Err(_) => return,
@@ -280,8 +290,9 @@ impl Link {
         }
     }
 
-    fn note_time(&self, time: ServerTime) {
-        *self.time.lock().unwrap_or_else(PoisonError::into_inner) = time;
+    fn note(&self, observed: Observed) {
+        *self.time.lock().unwrap_or_else(PoisonError::into_inner) = observed.time;
+        self.is_monitored.store(observed.is_monitored, Ordering::Relaxed);
     }
 
     async fn reopen(

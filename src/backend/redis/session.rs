@@ -10,7 +10,12 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{notice::Notice, scripts::SCRIPTS, server_time::ServerTime, waiters::Waiters};
+use super::{
+    notice::Notice,
+    scripts::SCRIPTS,
+    server_time::ServerTime,
+    waiters::{NOBODYS_CHANNEL, Waiters},
+};
 
 /// How many requests may lie before the socket without slowing their senders.
 const REQUESTS_AHEAD: usize = 1024;
@@ -63,6 +68,15 @@ impl From<RedisError> for Failure {
     }
 }
 
+/// What is asked of the server when a connection is opened, and regularly since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observed {
+    pub(super) time: ServerTime,
+    /// Whether other clients receive the messages to processes, as those do that
+    /// subscribe to the pattern `*`.
+    pub(super) is_monitored: bool,
+}
+
 /// One connection that is in service.
 pub(super) struct Session {
     connection: MultiplexedConnection,
@@ -70,8 +84,8 @@ pub(super) struct Session {
     pub(super) dead: CancellationToken,
     /// Which connection of its backend this is, counted from 1.
     pub(super) number: u64,
-    /// What the server's clock said when the connection was opened.
-    pub(super) opened: ServerTime,
+    /// What was observed of the server when the connection was opened.
+    pub(super) opened: Observed,
     /// What a later connection must end.
     pub(super) peer: Peer,
 }
@@ -108,7 +122,7 @@ impl Session {
         check_role(&mut connection).await?;
         let peer = identify(&mut connection).await?;
         fence(&mut connection, &peer, before).await?;
-        let opened = read_time(&mut connection).await?;
+        let opened = observe(&mut connection).await?;
         connection.subscribe(waiters.channel()).await?;
         for script in SCRIPTS.all() {
             let _: String = script.load_async(&mut connection).await?;
@@ -128,11 +142,11 @@ impl Session {
         again.is_err_and(|error| error.to_string().contains("without any password"))
     }
 
-    /// Asks whether the server is a master still, and for its clock.
-    pub(super) async fn check(&self) -> Result<ServerTime, Failure> {
+    /// Asks whether the server is a master still, and what else is to be observed.
+    pub(super) async fn check(&self) -> Result<Observed, Failure> {
         let mut connection = self.connection();
         check_role(&mut connection).await?;
-        Ok(read_time(&mut connection).await?)
+        Ok(observe(&mut connection).await?)
     }
 
     /// A handle to send requests with.
@@ -147,9 +161,16 @@ impl Drop for Session {
     }
 }
 
-async fn read_time(connection: &mut MultiplexedConnection) -> Result<ServerTime, RedisError> {
+async fn observe(connection: &mut MultiplexedConnection) -> Result<Observed, RedisError> {
     let (secs, us): (u64, u64) = cmd("TIME").query_async(connection).await?;
-    Ok(ServerTime::new(secs * 1_000_000 + us))
+    let time = ServerTime::new(secs * 1_000_000 + us);
+    // No process has this channel, so all who receive the message use a pattern.
+    let mut publish = cmd("PUBLISH");
+    publish.arg(NOBODYS_CHANNEL).arg("");
+    let receivers = allowed(publish.query_async::<u64>(connection).await)?;
+    // Not known without permission: then each hand-over counts direct subscribers.
+    let is_monitored = receivers.is_none_or(|receivers| receivers > 0);
+    Ok(Observed { time, is_monitored })
 }
 
 /// Fails if the server is none that grants locks. `HELLO` says so without a

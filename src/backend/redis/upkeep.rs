@@ -38,7 +38,7 @@ const SEARCHES_MAX: usize = 100;
 pub(super) struct Seen {
     /// In how many milliseconds to look again; negative if there is no need.
     again_ms: i64,
-    /// Whether it handed the resource over.
+    /// Whether the resource is handed over, now or before, and not confirmed yet.
     handed: bool,
     /// Whether the oldest waiter has no place in the queue.
     lost: bool,
@@ -89,11 +89,12 @@ impl Core {
         loop {
             let seen = self.look_once(resource).await;
             let waiting = self.waiters.waiting(resource) > 0;
-            let Some(seen) = seen else {
-                if waiting {
-                    self.waiters.plan(resource, FIRST_LOOK);
-                }
-                return;
+            let seen = match seen {
+                Ok(seen) => seen,
+                // What no later look changes either.
+                Err(BackendError::Invalid(_)) if !waiting => return,
+                // The waiters of other processes may depend on this look.
+                Err(_) => return self.waiters.guard(resource, FIRST_LOOK),
             };
             if !seen.called.is_empty() {
                 self.waiters.call(&seen.called, resource.as_str());
@@ -105,8 +106,11 @@ impl Core {
                 // A chunk of dead waiters was dropped, and there are more.
                 Ok(0) if seen.called.is_empty() && !seen.handed => {}
                 Ok(left_ms) => {
-                    if waiting || seen.handed {
-                        self.waiters.plan(resource, Duration::from_millis(left_ms));
+                    let left = Duration::from_millis(left_ms);
+                    if seen.handed {
+                        self.waiters.guard(resource, left);
+                    } else if waiting {
+                        self.waiters.plan(resource, left);
                     }
                     return;
                 }
@@ -121,21 +125,26 @@ impl Core {
     }
 
     /// Runs the script, and has those enter again who have lost their places.
-    async fn look_once(&self, resource: &ResourceId) -> Option<Seen> {
+    async fn look_once(&self, resource: &ResourceId) -> Result<Seen, BackendError> {
         let oldest = self.waiters.oldest(resource).unwrap_or_default();
         let until = Instant::now() + self.settings.operation_timeout;
         let arguments = |request: &mut ::redis::Cmd, _| {
-            request.arg(self.waiters.process()).arg(&oldest.place).arg(&oldest.attempt);
+            request
+                .arg(self.waiters.process())
+                .arg(&oldest.place)
+                .arg(&oldest.attempt)
+                .arg(u8::from(self.link.is_monitored()));
         };
         let answer =
-            self.link.run(&SCRIPTS.look, &[resource.as_str()], arguments, until).await.ok()?;
-        let seen = Seen::read(answer.value)?;
+            self.link.run(&SCRIPTS.look, &[resource.as_str()], arguments, until).await?;
+        let seen = Seen::read(answer.value)
+            .ok_or_else(|| BackendError::Unknown("the answer was not a look's".into()))?;
         // It may have been granted, or have left, since it was chosen.
         if seen.lost && self.waiters.is_queued(&oldest.attempt) {
             debug!(%resource, "places were lost; those who wait enter again");
             self.waiters.enter_again(resource);
         }
-        Some(seen)
+        Ok(seen)
     }
 
     /// Drops all places of a process that came no later than the ticket `last`.

@@ -17,6 +17,8 @@ use crate::lock::{Attempt, ResourceId};
 
 /// What the name of a process's channel begins with.
 const CHANNEL: &str = "\x01n";
+/// The channel of a process that never is: its name is no random UUID.
+pub(super) const NOBODYS_CHANNEL: &str = "\x01n00000000000000000000000000000000";
 /// How many resources may be looked at besides those waited for here.
 const GUARDED_MAX: usize = 10_000;
 /// How many calls for unknown attempts are kept. The resource of one more is
@@ -55,6 +57,8 @@ struct Watched {
     /// In the order in which they came.
     line: BTreeMap<u64, Arc<Seated>>,
     look_at: Option<Instant>,
+    /// Whether the look that is planned does not depend on anybody waiting here.
+    is_guarded: bool,
 }
 
 struct Seated {
@@ -217,8 +221,27 @@ impl Waiters {
         inner.seats.get(attempt).is_some_and(|seated| seated.is_queued.load(Ordering::Relaxed))
     }
 
-    /// Plans a look at `resource` in `left`, unless an earlier one is planned.
+    /// Plans a look at `resource` in `left`, unless an earlier one is planned. It is
+    /// dropped when nobody waits here any more.
     pub(super) fn plan(&self, resource: &ResourceId, left: Duration) {
+        self.plan_look(resource, left, false);
+    }
+
+    /// Plans a look as [`plan`](Self::plan) does, but it stays planned although nobody
+    /// waits here: the waiters of other processes may depend on it.
+    pub(super) fn guard(&self, resource: &ResourceId, left: Duration) {
+        self.plan_look(resource, left, true);
+    }
+
+    /// Notes that a hand-over was confirmed here, so that nobody need look whether it
+    /// lapses.
+    pub(super) fn confirmed(&self, resource: &ResourceId) {
+        if let Some(watched) = self.inner().resources.get_mut(resource) {
+            watched.is_guarded = false;
+        }
+    }
+
+    fn plan_look(&self, resource: &ResourceId, left: Duration, is_guard: bool) {
         let mut guard = self.inner();
         let inner = &mut *guard;
         let watched = u32::try_from(inner.resources.len()).unwrap_or(u32::MAX);
@@ -228,6 +251,7 @@ impl Waiters {
             return;
         }
         let watched = inner.resources.entry(resource.clone()).or_default();
+        watched.is_guarded |= is_guard;
         if watched.look_at.is_some_and(|planned| planned <= at) {
             return;
         }
@@ -268,6 +292,7 @@ impl Waiters {
             let Some((_, resource)) = inner.due.pop_first() else { break };
             if let Some(watched) = inner.resources.get_mut(&resource) {
                 watched.look_at = None;
+                watched.is_guarded = false;
                 if watched.line.is_empty() {
                     inner.resources.remove(&resource);
                 }
@@ -284,6 +309,7 @@ impl Waiters {
         if let Some(watched) = inner.resources.get_mut(&seated.resource) {
             watched.line.remove(&seated.number);
             if watched.line.is_empty()
+                && !watched.is_guarded
                 && let Some(watched) = inner.resources.remove(&seated.resource)
                 && let Some(at) = watched.look_at
             {
@@ -323,4 +349,52 @@ impl Drop for Seat {
 fn jitter() -> Duration {
     let ms = 2 + Uuid::new_v4().as_u128() % JITTER_MS;
     Duration::from_millis(u64::try_from(ms).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::{AttemptId, LockId, Mode, Ttl};
+
+    fn attempt() -> Attempt {
+        Attempt {
+            id: AttemptId::random(),
+            resource: ResourceId::new("r").unwrap(),
+            lock_id: LockId::random(),
+            lock_id_given: false,
+            request_id: None,
+            mode: Mode::Exclusive,
+            holder: None,
+            ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
+        }
+    }
+
+    /// Whether anything is ever to be looked at.
+    async fn is_looked_at(waiters: &Waiters) -> bool {
+        let looks = tokio::time::timeout(Duration::from_secs(3600), waiters.due(1));
+        looks.await.is_ok_and(|due| due == [attempt().resource])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_stays_when_the_last_waiter_leaves() {
+        let waiters = Arc::new(Waiters::new());
+        let seat = waiters.sit(&attempt());
+        waiters.plan(&attempt().resource, Duration::ZERO);
+        waiters.guard(&attempt().resource, Duration::from_secs(2));
+        drop(seat);
+        assert!(is_looked_at(&waiters).await);
+        assert!(waiters.inner().resources.is_empty(), "something is left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_for_waiters_end_with_them() {
+        let waiters = Arc::new(Waiters::new());
+        let seat = waiters.sit(&attempt());
+        waiters.guard(&attempt().resource, Duration::from_secs(2));
+        waiters.confirmed(&attempt().resource);
+        waiters.plan(&attempt().resource, Duration::from_secs(2));
+        drop(seat);
+        assert!(!is_looked_at(&waiters).await);
+        assert!(waiters.inner().resources.is_empty(), "something is left");
+    }
 }

@@ -168,6 +168,7 @@ impl Core {
             Reply::Gone => Ok(None),
             other => {
                 let grant = self.conclude(attempt, other, answer.since)?;
+                self.waiters.confirmed(&attempt.resource);
                 if self.waiters.waiting(&attempt.resource) > 1 {
                     self.waiters.plan(&attempt.resource, grant.ttl);
                 }

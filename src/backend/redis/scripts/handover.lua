@@ -3,9 +3,14 @@
 -- A process without a subscriber is dead; `lapsed` is one that listens, but has
 -- let a hand-over lapse. The waiters of both are dropped.
 --
+-- PUBLISH also counts subscribers of patterns, so a monitoring client makes dead
+-- processes seem alive. Where there are such clients (`monitored`), or after a
+-- lapse, which they may have caused, direct subscribers are counted as well. That
+-- is a command more, so it is not done otherwise.
+--
 -- A hand-over is a value of the resource's key that is no lock ID. It stays for a
 -- while after it has lapsed, so that whoever looks can see which process it was.
-local function handover(resource, lapsed)
+local function handover(resource, monitored, lapsed)
   local queue = '\1q' .. resource
   local dead = {}
   if lapsed then dead[lapsed] = true end
@@ -18,8 +23,11 @@ local function handover(resource, lapsed)
     local process, rest = string.sub(place, 1, 32), string.sub(place, 33)
     local attempt = string.match(rest, '^%d+:(%x+):')
     if attempt and not dead[process] then
-      local heard =
-        redis.pcall('PUBLISH', '\1n' .. process, 'call:' .. attempt .. ':' .. resource)
+      local channel = '\1n' .. process
+      local heard = redis.pcall('PUBLISH', channel, 'call:' .. attempt .. ':' .. resource)
+      if (monitored or lapsed) and type(heard) == 'number' and heard > 0 then
+        heard = redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or heard
+      end
       if type(heard) == 'number' and heard > 0 then
         redis.call('SET', resource, '\1' .. process .. ':' .. rest, 'PX', PROVISIONAL_MS + LAPSED_MS)
         return 1

@@ -20,8 +20,10 @@ if not last then
     return { 'made', make_grant(resource, counter, lock_id, rest, ttl_ms), lock_id }
   end
 end
-local ticket = (last or 0) + 1
--- Tickets begin with 1, so no more than that many are in the queue.
+-- All tickets of a queue have the fraction of its first, which is random. So a sweep
+-- that comes late tells the places of a queue that has begun since.
+local ticket = last and last + 1 or 1 + tonumber(string.sub(attempt, 1, 5), 16) / 0x100000
+-- Tickets begin between 1 and 2, so no more than that many are in the queue.
 if ticket > waiters_max and redis.call('ZCARD', queue) >= waiters_max then
   return refuse(resource, { 'full' })
 end

@@ -1,5 +1,5 @@
 local resource = KEYS[1]
-local process, place, attempt = ARGV[1], ARGV[2], ARGV[3]
+local process, place, attempt, monitored = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 local queue = '\1q' .. resource
 local grant = live_grant(resource)
 local left_ms = redis.call('PTTL', resource)
@@ -10,18 +10,20 @@ if place ~= '' and not (grant and grant.attempt == attempt)
 local called = grant and grant.process
 if called == process then
   -- Perhaps the notice was lost: it is repeated by this answer.
-  return { math.max(left_ms - LAPSED_MS, FOREIGN_MS), 0, lost, grant.attempt }
+  return { math.max(left_ms - LAPSED_MS, FOREIGN_MS), 1, lost, grant.attempt }
 end
+redis.call('PEXPIRE', queue, QUEUE_MS)
 local lapsed = called and left_ms <= LAPSED_MS and called
 if left_ms ~= -2 and not lapsed then
-  redis.call('PEXPIRE', queue, QUEUE_MS)
-  if called then return { left_ms - LAPSED_MS, 0, lost } end
+  if called then return { left_ms - LAPSED_MS, 1, lost } end
   -- Somebody else's way of locking: it ends without a word, so look often.
   if not grant then left_ms = FOREIGN_MS end
   return { left_ms, 0, lost }
 end
 -- The places behind the last one of now are newer than the lapse.
 local last = lapsed and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-local handed = handover(resource, lapsed)
+local handed = handover(resource, monitored, lapsed)
+-- The record of a grant that was deleted by hand must not outlive the hand-over.
+if handed == 1 then redis.call('DEL', '\1h' .. resource) end
 local again_ms = ({ [0] = -2, PROVISIONAL_MS, 0 })[handed]
 return { again_ms, handed, lost, '', lapsed or '', last or '0' }

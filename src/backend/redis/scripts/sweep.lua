@@ -1,6 +1,9 @@
 -- Drops the places of one process, or of all that have no subscriber, from a part
 -- of the queue. A process is told when all of its places have been dropped, so
 -- that those who live enter again.
+--
+-- The places of one process are dropped up to the ticket that was last at its lapse.
+-- Tickets with another fraction belong to a queue that has begun since.
 local resource = KEYS[1]
 local process, after, last = ARGV[1], ARGV[2], ARGV[3]
 local queue = '\1q' .. resource
@@ -9,8 +12,10 @@ local places =
 local of = {}
 for i = 1, #places, 2 do
   local owner = string.sub(places[i], 1, 32)
-  of[owner] = of[owner] or {}
-  table.insert(of[owner], places[i])
+  if process == '' or places[i + 1] % 1 == last % 1 then
+    of[owner] = of[owner] or {}
+    table.insert(of[owner], places[i])
+  end
 end
 if process == '' then
   local channels = {}

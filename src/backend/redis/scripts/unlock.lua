@@ -1,6 +1,8 @@
 local resource = KEYS[1]
-local force, lock_id, aim = ARGV[1] == '1', ARGV[2], ARGV[3]
-local value = redis.call('GET', resource)
+local force, lock_id, aim, monitored = ARGV[1] == '1', ARGV[2], ARGV[3], ARGV[4] == '1'
+local found = redis.call('MGET', resource, '\1h' .. resource)
+-- MGET reads a key of another type as none; GET is refused.
+local value = found[1] or redis.call('GET', resource)
 if not value or not (force or value == lock_id) then
   return refuse(resource, { 'not', value and 1 or 0 })
 end
@@ -18,4 +20,11 @@ if aim ~= '' then
   end
   if later then return refuse(resource, { 'not', 1 }) end
 end
-return { 'ok', handover(resource) }
+local handed = handover(resource, monitored)
+-- A lock ID that the caller gave may be set again by other means, and must not find
+-- this grant's record then. One that was made for its grant is never set again, and a
+-- hand-over costs no command for it.
+if handed == 1 and string.match(found[2] or '', '^%d+:%d+:%x*:%a:1:') then
+  redis.call('DEL', '\1h' .. resource)
+end
+return { 'ok', handed }
