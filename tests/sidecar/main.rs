@@ -16,6 +16,7 @@ mod alpha2_http;
 mod binary;
 mod browsers;
 mod callback;
+mod contention;
 mod harness;
 mod leaving;
 mod lock_paths;
