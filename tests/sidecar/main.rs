@@ -16,6 +16,7 @@ mod alpha2_http;
 mod binary;
 mod browsers;
 mod callback;
+mod chromium;
 mod contention;
 mod harness;
 mod leaving;
