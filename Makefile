@@ -18,7 +18,7 @@ help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9_-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Install what the build and the tests need (protoc, redis-server, etcd)
+setup: ## Install what the build and the tests need (protoc, redis-server, etcd, Chromium)
 	@scripts/setup
 
 .PHONY: setup-build

@@ -45,6 +45,11 @@ impl Rejection {
         self.status.details().is_empty()
     }
 
+    /// Whether the store itself says that it does not know what came of the call.
+    pub(crate) fn tells_unknown(&self) -> bool {
+        self.code() == Code::Unknown && (!self.is_bare() || self.lacks.error_info)
+    }
+
     pub(crate) fn error_info(&self) -> Option<ErrorInfo> {
         self.status.get_details_error_info()
     }

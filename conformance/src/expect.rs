@@ -214,6 +214,18 @@ impl<T> Expect<T> for Result<T, Status> {
     }
 }
 
+/// The end of a wait at its deadline: `true` if the store tells that nothing is
+/// held, `false` if it says that it could not make sure of that in time, which a
+/// store whose backend is slow may do, and goes on to settle it.
+pub(crate) fn wait_ended<T: Accepted>(answer: Answer<T>) -> anyhow::Result<bool> {
+    match answer {
+        Err(rejection) if rejection.tells_unknown() => {
+            Err::<T, _>(rejection).refused(Reason::OutcomeUnknown).map(|_| false)
+        }
+        answer => answer.refused(Reason::WaitDeadline).map(|_| true),
+    }
+}
+
 /// A status of a service beside the lock store.
 fn from_optional_service(status: Status) -> Rejection {
     Rejection::answered(status, Lacks::default())
@@ -280,6 +292,32 @@ mod tests {
         details.set_error_info("OVERLOADED", "dapr.io", HashMap::new());
         let status = Status::with_error_details(Code::Aborted, "no", details);
         assert!(told(status, NO_INFO, Reason::ResourceLocked).is_err());
+    }
+
+    #[test]
+    fn a_wait_may_end_without_its_outcome_being_known() {
+        let told = |reason: &str, code| {
+            let mut details = ErrorDetails::new();
+            details.set_error_info(reason, "dapr.io", HashMap::new());
+            let status = Status::with_error_details(code, "ended", details);
+            wait_ended::<()>(Err(Rejection::answered(status, Lacks::default()))).ok()
+        };
+        assert_eq!(told("WAIT_DEADLINE", Code::DeadlineExceeded), Some(true));
+        assert_eq!(told("OUTCOME_UNKNOWN", Code::Unknown), Some(false));
+        assert_eq!(told("OUTCOME_UNKNOWN", Code::DeadlineExceeded), None);
+        assert_eq!(told("STORE_UNAVAILABLE", Code::Unavailable), None);
+        assert!(wait_ended(Ok(())).is_err(), "it was granted");
+    }
+
+    /// A transport that ends the call may use the same code.
+    #[test]
+    fn an_unknown_code_alone_does_not_say_that_the_outcome_is_unknown() {
+        let ended = |lacks| {
+            wait_ended::<()>(Err(Rejection::answered(Status::unknown("broken"), lacks)))
+        };
+        let error = format!("{:#}", ended(Lacks::default()).unwrap_err());
+        assert!(error.contains("Answer a little before the deadline"), "{error}");
+        assert!(!ended(NO_INFO).unwrap(), "a store without any ErrorInfo is judged by codes");
     }
 
     #[test]

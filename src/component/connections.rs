@@ -20,7 +20,10 @@ use tracing::warn;
 
 use crate::{
     cork::Corked,
-    edge::writes::{Noted, Writes},
+    edge::{
+        peer::Peer,
+        writes::{Noted, Writes},
+    },
     net::opening::Opening,
 };
 
@@ -88,9 +91,17 @@ impl Places {
     }
 }
 
+/// What a call is told of its connection.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) writes: Writes,
+    pub(super) peer: Option<Peer>,
+}
+
 /// One connection; its place is free again when it ends.
 pub(super) struct Connection {
     stream: Opening<Noted<Corked<UnixStream>>>,
+    peer: Option<Peer>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -100,16 +111,18 @@ impl Connection {
             Answers::AsTheyCome => 0,
             Answers::Together => ANSWER_BYTES_HELD_MAX,
         };
-        let stream = Corked::new(stream, held_bytes_max);
-        Self { stream: Opening::new(Noted::new(stream), PREFACE_WITHIN), _place: place }
+        let peer = Peer::of(&stream);
+        let stream =
+            Opening::new(Noted::new(Corked::new(stream, held_bytes_max)), PREFACE_WITHIN);
+        Self { stream, peer, _place: place }
     }
 }
 
 impl Connected for Connection {
-    type ConnectInfo = Writes;
+    type ConnectInfo = Caller;
 
-    fn connect_info(&self) -> Writes {
-        self.stream.stream().writes()
+    fn connect_info(&self) -> Caller {
+        Caller { writes: self.stream.stream().writes(), peer: self.peer }
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::{
 use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, debug, debug_span, error, info};
 
-use super::{instances::Instances, wire};
+use super::{connections::Caller, instances::Instances, wire};
 use crate::{
     edge::{
         delivery::Delivery,
@@ -114,7 +114,8 @@ impl LockStore for Service {
         answer("Lock", async {
             let store = self.store(&request, arrived).await?;
             let deadline = deadline(request.metadata(), arrived);
-            let writes = request.extensions().get().cloned();
+            let caller = request.extensions().get::<Caller>();
+            let writes = caller.map(|caller| caller.writes.clone());
             let request = wire::acquire(request.into_inner(), arrived, deadline)?;
             Ok(receipted(store.lock(request).await?, writes))
         })
@@ -143,11 +144,13 @@ impl LockStore for Service {
         answer("Unlock", async {
             let store = self.store(&request, arrived).await?;
             let instance = wire::instance(request.metadata())?.to_owned();
+            let peer = request.extensions().get::<Caller>().and_then(|caller| caller.peer);
             let request = wire::unlock(request.into_inner());
             let forced = request.force.then(|| request.resource_id.clone());
             store.unlock(request).await?;
             if let Some(resource) = forced {
-                info!(instance, resource, "unlocked by force");
+                let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
+                info!(instance, resource, uid, pid, "unlocked by force");
             }
             Ok(Response::new(pb::UnlockResponse {}))
         })

@@ -209,7 +209,7 @@ pub enum BackendError {
     Invalid(Violation),
     /// This backend cannot do what was asked; nothing has changed.
     #[error("{0}")]
-    Unsupported(&'static str),
+    Unsupported(Arc<str>),
     /// The backend was not reached: literally nothing has changed, nor will.
     #[error("unavailable: {0}")]
     Unavailable(Arc<str>),

@@ -60,7 +60,7 @@ pub enum LockError {
     },
     /// What this store cannot do.
     #[error("{0}")]
-    Unsupported(&'static str),
+    Unsupported(Arc<str>),
     /// The deadline passed while waiting; nothing is held.
     #[error("the deadline passed while waiting for the lock; nothing is held")]
     WaitDeadline,

@@ -193,7 +193,7 @@ impl Store {
             self.must_have(Feature::Replay, "this store cannot replay a request_id")?;
         }
         if request.mode == Mode::Shared {
-            return Err(LockError::Unsupported("this store has no shared locks"));
+            return Err(LockError::Unsupported("this store has no shared locks".into()));
         }
         Ok(Attempt {
             id: AttemptId::random(),
@@ -215,7 +215,7 @@ impl Store {
         if self.features().contains(&feature) {
             Ok(())
         } else {
-            Err(LockError::Unsupported(problem))
+            Err(LockError::Unsupported(problem.into()))
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The flags of daprd that mean nothing here, taken with a warning, so that the
 //! command line of a daprd can be given to the sidecar as it is.
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+use clap::{
+    Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, error::ErrorKind,
+};
 
 /// Why a flag has no effect.
 #[derive(Clone, Copy)]
@@ -63,6 +65,9 @@ const FLAGS: [(&str, Takes, Why); 35] = [
     ("sentry-request-jwt-audiences", Value, Daprds),
 ];
 
+/// Arguments that belong to no flag. daprd does not look at them.
+const STRAY: &str = "stray";
+
 /// What daprd reads as false.
 const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 
@@ -70,12 +75,18 @@ const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 #[derive(Clone, Debug, Default)]
 pub struct DaprdFlags {
     given: Vec<(String, &'static str)>,
+    stray: Vec<String>,
 }
 
 impl DaprdFlags {
     /// A line for each flag that was given and has no effect.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        self.given.iter().map(|(flag, why)| format!("--{flag} has no effect here: {why}"))
+        let flags = self.given.iter();
+        let flags = flags.map(|(flag, why)| format!("--{flag} has no effect here: {why}"));
+        let stray = self.stray.iter();
+        flags.chain(
+            stray.map(|told| format!("{told:?} has no effect here: it belongs to no flag")),
+        )
     }
 }
 
@@ -98,14 +109,15 @@ impl Why {
 
 impl Args for DaprdFlags {
     fn augment_args(command: Command) -> Command {
-        command.args(FLAGS.map(|(flag, takes, _)| {
+        let command = command.args(FLAGS.map(|(flag, takes, _)| {
             let arg = Arg::new(flag).long(flag).hide(true).action(ArgAction::Append);
             match takes {
                 // Dapr's CLI always passes `--app-max-concurrency -1`.
                 Value => arg.allow_hyphen_values(true),
                 Truth => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
             }
-        }))
+        }));
+        command.arg(Arg::new(STRAY).num_args(0..).hide(true))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -122,7 +134,15 @@ impl FromArgMatches for DaprdFlags {
             let why = why.of(value).filter(|_| !off)?;
             Some(((*flag).to_owned(), why))
         });
-        Ok(Self { given: given.collect() })
+        let stray: Vec<_> = matches.get_many::<String>(STRAY).into_iter().flatten().collect();
+        // Dapr's CLI blanks --scheduler-host-address for runtimes that have none,
+        // and leaves its value. Anything else that belongs to no flag is a mistake.
+        if let Some(mistaken) = stray.first().filter(|first| !first.is_empty()) {
+            let told = format!("unexpected argument '{mistaken}' found\n");
+            return Err(Error::raw(ErrorKind::UnknownArgument, told));
+        }
+        let stray = stray.into_iter().filter(|told| !told.is_empty()).cloned().collect();
+        Ok(Self { given: given.collect(), stray })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
@@ -225,6 +245,20 @@ mod tests {
             "localhost:50001",
         ]);
         assert_eq!(given.len(), 11, "{given:?}");
+    }
+
+    /// The CLI blanks the flag for a runtime whose version it takes for one before
+    /// 1.14, and leaves its value: `dapr run` ended with exit code 64.
+    #[test]
+    fn what_the_cli_leaves_of_a_flag_is_taken() {
+        let given =
+            warnings(&["--app-id", "orders", "", "localhost:50006", "--log-level", "info"]);
+        assert_eq!(given, ["\"localhost:50006\" has no effect here: it belongs to no flag"]);
+        assert!(parse(&["--app-id", "orders", ""]).is_ok());
+        for mistaken in [&["orders"][..], &["orders", ""], &["--app-id", "orders", "etcd"]] {
+            let refused = parse(mistaken).unwrap_err();
+            assert!(refused.to_string().contains("unexpected argument"), "{refused}");
+        }
     }
 
     /// Every flag of daprd 1.18, but those that print something or wait for another

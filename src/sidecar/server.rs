@@ -24,7 +24,7 @@ use tracing::{Level, debug, warn};
 
 use super::listen::Listener;
 use crate::{
-    edge::writes::Noted,
+    edge::{peer::Peer, writes::Noted},
     net::{
         accepted::Accepted,
         http1::{Exchange, HeaderTimeout},
@@ -112,10 +112,13 @@ impl Server {
                 Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
                     let _ = stream.set_nodelay(true);
                     keep_alive(&stream);
-                    self.spawn(stream, place);
+                    self.spawn(stream, None, place);
                 }),
                 Listener::Unix { listener, .. } => {
-                    listener.accept().await.map(|(stream, _)| self.spawn(stream, place))
+                    listener.accept().await.map(|(stream, _)| {
+                        let peer = Peer::of(&stream);
+                        self.spawn(stream, peer, place);
+                    })
                 }
             };
             if let Err(error) = accepted {
@@ -125,7 +128,7 @@ impl Server {
         }
     }
 
-    fn spawn<S>(&self, stream: S, place: OwnedSemaphorePermit)
+    fn spawn<S>(&self, stream: S, peer: Option<Peer>, place: OwnedSemaphorePermit)
     where
         S: AsyncRead + AsyncWrite + Into<Accepted> + Send + Unpin + 'static,
     {
@@ -134,13 +137,12 @@ impl Server {
             let exchange = Exchange::default();
             match server.speaks {
                 Speaks::Grpc => {
-                    server.converse(stream, exchange, std::future::pending()).await;
+                    server.converse(stream, peer, exchange, std::future::pending()).await;
                 }
                 Speaks::Http => {
                     let stream: Accepted = stream.into();
-                    let peer = stream.clone();
-                    let abandoned = abandoned(peer, exchange.clone());
-                    server.converse(stream, exchange, abandoned).await;
+                    let abandoned = abandoned(stream.clone(), exchange.clone());
+                    server.converse(stream, peer, exchange, abandoned).await;
                 }
             }
             drop(place);
@@ -152,6 +154,7 @@ impl Server {
     async fn converse(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        peer: Option<Peer>,
         exchange: Exchange,
         abandoned: impl Future<Output = ()>,
     ) {
@@ -166,6 +169,9 @@ impl Server {
             let call = exchange.begin(version);
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(writes.of(version));
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
             let answering = self.router.clone().oneshot(request);
             async move {
                 let answer = answering.await?;

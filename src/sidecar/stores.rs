@@ -108,10 +108,11 @@ impl NamedStore {
         };
         match self.store().renew(probe).await {
             Err(LockError::Unsupported(answer)) => {
-                warn!(store = %self.name, kind = self.kind, answer,
+                warn!(store = %self.name, kind = self.kind, answer = &*answer,
                     "the lock store cannot renew; locks are granted with no_renewal only");
                 Err(LockError::Unsupported(
-                    "this store cannot renew; ask for no_renewal, and for a TTL that is long enough",
+                    "this store cannot renew; ask for no_renewal, and for a TTL that is long enough"
+                        .into(),
                 ))
             }
             // What is not known did not happen either: the grant does not exist.

@@ -94,6 +94,16 @@ impl Client {
         self.inner.clone().unlock(self.request(request)).await.map(drop)
     }
 
+    /// Ends whoever's grant it is.
+    pub async fn force(&self, resource: &str) -> Result<(), Status> {
+        let request = UnlockRequest {
+            resource_id: resource.to_owned(),
+            force: true,
+            ..Default::default()
+        };
+        self.inner.clone().unlock(self.request(request)).await.map(drop)
+    }
+
     /// A wait without end, under way.
     pub fn waiting(&self, resource: &'static str) -> Waiting {
         let client = self.clone();

@@ -1,5 +1,7 @@
 //! What is logged, and what never is.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use crate::{
     client::{Client, request},
     support::{leasehold::Leasehold, redis::RedisServer},
@@ -33,6 +35,21 @@ async fn no_secret_is_logged_even_when_everything_else_is() {
     for secret in secrets {
         assert!(!log.contains(&secret), "{secret} is in\n{log}");
     }
+}
+
+/// The line named only the instance, which everybody on the socket may name.
+#[tokio::test]
+async fn who_unlocked_by_force_is_told_by_its_process() {
+    let leasehold = Leasehold::serve("memory", &[]);
+    let client = Client::initialised(&leasehold.socket("memory")).await;
+    client.try_lock("r").await.unwrap();
+    client.force("r").await.unwrap();
+    drop(client);
+    let (uid, pid) = (std::fs::metadata("/proc/self").unwrap().uid(), std::process::id());
+    let log = leasehold.whole_log();
+    let told =
+        format!("unlocked by force instance=\"locks\" resource=\"r\" uid={uid} pid={pid}");
+    assert!(log.contains(&told), "{told} is not in\n{log}");
 }
 
 #[tokio::test]

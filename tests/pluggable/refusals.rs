@@ -172,7 +172,7 @@ async fn a_store_without_a_waiting_lock_says_so() {
     let error = store.lock(AcquireRequest::new("r")).await.unwrap_err();
     assert_eq!(
         error,
-        LockError::Unsupported("this store cannot wait for a lock; ask for it at once")
+        LockError::Unsupported("this store cannot wait for a lock; ask for it at once".into())
     );
 }
 

@@ -1,7 +1,9 @@
 //! A store that cannot renew, behind the sidecar, which would have to.
 
+use std::fs;
+
 use leasehold::{
-    lock::{LockError, Mode},
+    lock::{AcquireRequest, LockError, Mode},
     sidecar::{
         ApiError, Hooks,
         alpha2::{LockCall, Locks},
@@ -12,6 +14,7 @@ use leasehold::{
 };
 use tokio::{sync::mpsc, time::Instant};
 use tonic::Status;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::fake::{Asked, Fake, Told};
 
@@ -69,4 +72,34 @@ async fn a_store_is_asked_once_whether_it_can_renew() {
         drop(acquired);
         assert!(matches!(fake.next().await, Asked::Unlock(_)));
     }
+}
+
+/// The log told only leasehold's own words, which are the same for every store.
+#[tokio::test]
+async fn the_log_tells_what_a_store_that_cannot_renew_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::WARN)
+        .with_writer(fs::File::create(&log).unwrap())
+        .finish();
+    // A thread's own would miss what other tests have logged first: what is of
+    // no interest to anybody then is never asked for again.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let mut fake = Fake::start(&[]).await;
+    let locks = locks(&mut fake).await;
+    fake.tell(Told::Refuse(Status::unimplemented("renewals come with version 2")));
+    locks.acquire(call(false)).await.unwrap_err();
+    let log = fs::read_to_string(log).unwrap();
+    assert!(log.contains("renewals come with version 2"), "{log}");
+}
+
+#[tokio::test]
+async fn a_caller_is_told_what_the_store_answers() {
+    let mut fake = Fake::start(&[]).await;
+    let store = fake.open(&[]).await;
+    fake.tell(Told::Refuse(Status::unimplemented("only tries")));
+    let error = store.lock(AcquireRequest::new("r")).await.unwrap_err();
+    assert!(matches!(error, LockError::Unsupported(_)), "{error:?}");
+    assert!(error.to_string().ends_with("; it answers: only tries"), "{error}");
 }

@@ -16,6 +16,8 @@ mod alpha2_http;
 mod binary;
 mod browsers;
 mod callback;
+mod chromium;
+mod contention;
 mod harness;
 mod leaving;
 mod lock_paths;

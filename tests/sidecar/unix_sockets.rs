@@ -2,8 +2,9 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
     os::unix::{
-        fs::{FileTypeExt as _, symlink},
+        fs::{FileTypeExt as _, MetadataExt as _, symlink},
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
@@ -12,7 +13,7 @@ use std::{
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::{harness::PATIENCE, support::leasehold::Leasehold};
+use crate::{binary::component, harness::PATIENCE, support::leasehold::Leasehold};
 
 fn sidecar(folder: &Path) -> Leasehold {
     let folder = folder.to_str().unwrap();
@@ -100,4 +101,44 @@ async fn the_socket_of_a_successor_is_not_removed() {
     sidecar.signal("TERM");
     assert_eq!(sidecar.exited().code(), Some(0));
     assert!(UnixStream::connect(&path).is_ok());
+}
+
+/// One call on a connection of its own; the answer's status.
+fn call(path: &Path, method: &str, body: &str) -> u16 {
+    let mut stream = UnixStream::connect(path).unwrap();
+    write!(
+        stream,
+        "{method} /v1.0-alpha2/lock/locks/r HTTP/1.1\r\nhost: localhost\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut told = String::new();
+    stream.read_to_string(&mut told).unwrap();
+    told.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// Over a port the log names the app alone; here the system tells more.
+#[tokio::test]
+async fn who_unlocked_by_force_is_told_by_its_process() {
+    let (folder, path) = place();
+    let yaml = tempfile::tempdir().unwrap();
+    component(yaml.path(), "locks", "lock.memory", "[]");
+    let (sockets, resources) = (folder.path().to_str(), yaml.path().to_str());
+    let sidecar = Leasehold::spawn(&[
+        "sidecar",
+        "--app-id",
+        "app",
+        "--unix-domain-socket",
+        sockets.unwrap(),
+        "--resources-path",
+        resources.unwrap(),
+    ]);
+    until_it_answers(&path).await;
+    assert_eq!(call(&path, "POST", r#"{"immediate":true}"#), 200);
+    assert_eq!(call(&path, "DELETE", r#"{"force":true}"#), 204);
+    let (uid, pid) = (fs::metadata("/proc/self").unwrap().uid(), std::process::id());
+    let log = sidecar.whole_log();
+    let told = format!("store=\"locks\" resource=\"r\" uid={uid} pid={pid}");
+    assert!(log.contains(&told), "{told} is not in\n{log}");
 }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason},
+    expect::{Expect as _, Reason, wait_ended},
     feature::Feature,
     store::{Ask, Store},
     waiter::Waiter,
@@ -155,7 +155,7 @@ async fn deadline(world: World) -> anyhow::Result<()> {
     let first = store.queue(&lock(&resource)).await?;
     let short = store.queue(&lock(&resource).within(secs(1))).await?;
     let last = store.queue(&lock(&resource)).await?;
-    short.answer().await?.refused(Reason::WaitDeadline)?;
+    wait_ended(short.answer().await?)?;
     store.release(&grant).await.or_fail("Unlock")?;
     serve_in_order(&store, vec![first, last]).await
 }

@@ -70,7 +70,7 @@ pub(super) fn read(verb: Verb, status: &Status) -> Failure {
         "LOCK_NOT_FOUND" => BackendError::NotHeld { held: is_held(info.as_ref()) }.into(),
         "INVALID_REQUEST" | "INVALID_METADATA" => invalid(status).into(),
         "NOT_INITIALIZED" => Failure::NotInitialized(told),
-        "UNSUPPORTED" => unsupported(verb).into(),
+        "UNSUPPORTED" => unsupported(verb, status).into(),
         "TOO_MANY_WAITERS" => {
             BackendError::TooManyWaiters("as many wait as the store allows").into()
         }
@@ -89,7 +89,7 @@ fn by_code(verb: Verb, status: &Status, told: String) -> Failure {
             BackendError::NotHeld { held: false }.into()
         }
         (Code::InvalidArgument, _) => invalid(status).into(),
-        (Code::Unimplemented, _) => unsupported(verb).into(),
+        (Code::Unimplemented, _) => unsupported(verb, status).into(),
         (Code::FailedPrecondition, _) => Failure::NotInitialized(told),
         (Code::ResourceExhausted | Code::PermissionDenied | Code::Unauthenticated, _) => {
             BackendError::Unavailable(told.into()).into()
@@ -150,13 +150,18 @@ fn invalid(status: &Status) -> BackendError {
     })
 }
 
-fn unsupported(verb: Verb) -> BackendError {
-    BackendError::Unsupported(match verb {
+fn unsupported(verb: Verb, status: &Status) -> BackendError {
+    let what = match verb {
         Verb::TryLock => "this store cannot try to lock",
         Verb::Lock => "this store cannot wait for a lock; ask for it at once",
         Verb::Renew => "this store cannot renew",
         Verb::Unlock => "this store cannot unlock so",
         Verb::Ping => "this store has no Ping",
+    };
+    BackendError::Unsupported(match status.message() {
+        "" => what.into(),
+        // Only the store can tell why.
+        message => format!("{what}; it answers: {}", short(message)).into(),
     })
 }
 

@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::info;
 
 use crate::{
-    edge::{delivery::Delivery, writes::Writes},
+    edge::{delivery::Delivery, peer::Peer, writes::Writes},
     lock::{
         AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId, Ttl,
     },
@@ -223,16 +223,25 @@ impl Locks {
         self.engine.unlock(key, LockId::new(lock_id)?, target).await
     }
 
-    /// Ends whoever's grant it is.
-    pub async fn force_unlock(
+    /// Ends whoever's grant it is, and logs who asked for it.
+    pub(in crate::sidecar) async fn force_unlock(
         &self,
         store_name: &str,
         resource_id: &str,
+        peer: Option<Peer>,
     ) -> Result<(), ApiError> {
         let (key, target) = self.locate(store_name, resource_id)?;
         self.engine.force_unlock(key, target).await?;
         let app_id = &*self.app_id;
-        info!(app_id, store = store_name, resource = resource_id, "unlocked by force");
+        let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
+        info!(
+            app_id,
+            store = store_name,
+            resource = resource_id,
+            uid,
+            pid,
+            "unlocked by force"
+        );
         Ok(())
     }
 

@@ -63,8 +63,9 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::ForceUnlockRequest>,
     ) -> Result<Response<proto::ForceUnlockResponse>, Status> {
+        let peer = request.extensions().get().copied();
         let request = request.into_inner();
-        self.force_unlock(&request.store_name, &request.resource_id).await?;
+        self.force_unlock(&request.store_name, &request.resource_id, peer).await?;
         Ok(Response::new(proto::ForceUnlockResponse {}))
     }
 

@@ -18,7 +18,7 @@ use super::{
     ndjson, stream, wire,
 };
 use crate::{
-    edge::writes::Writes,
+    edge::{peer::Peer, writes::Writes},
     lock::LockError,
     sidecar::{
         body::{self, BodyError},
@@ -100,12 +100,14 @@ async fn renew(
 async fn unlock(
     State(locks): State<Locks>,
     target: Target,
+    peer: Option<Extension<Peer>>,
     body: Body,
 ) -> Result<StatusCode, Fault> {
     let (store_name, resource_id) = named(target)?;
     let fields = read(body).await?;
     if fields.flag("force")? {
-        locks.force_unlock(&store_name, &resource_id).await?;
+        let peer = peer.map(|Extension(peer)| peer);
+        locks.force_unlock(&store_name, &resource_id, peer).await?;
     } else {
         locks.unlock(&store_name, &resource_id, &lock_id(&fields)?).await?;
     }

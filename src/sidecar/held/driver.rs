@@ -186,7 +186,8 @@ impl Engine {
                 if let LockError::Unsupported(answer) = error
                     && record.renewed
                 {
-                    warn!(store = %record.store.name, resource = %record.resource, answer,
+                    warn!(store = %record.store.name, resource = %record.resource,
+                        answer = &**answer,
                         "the lock store cannot renew; the lock lasts until its TTL ends");
                     record.store.refused_to_renew();
                     record.renewed = false;

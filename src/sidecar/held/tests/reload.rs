@@ -125,12 +125,12 @@ async fn a_force_reaches_what_is_held_in_the_store_before() {
     let (before, _) = api.load(KeyPrefix::None);
     let lock_id = api.lock().await;
     let (after, _) = api.load(KeyPrefix::None);
-    api.locks.force_unlock("s", "r").await.unwrap();
+    api.locks.force_unlock("s", "r", None).await.unwrap();
     let lost = setup.notices.try_recv().unwrap();
     assert_eq!((lost.lock_id, lost.cause), (lock_id, Cause::Forced));
     assert!(is_free(&before, "lock||r").await && is_free(&after, "lock||r").await);
     let _ = api.stores.remove("s");
-    assert!(api.locks.force_unlock("s", "r").await.is_err(), "there is no such store");
+    assert!(api.locks.force_unlock("s", "r", None).await.is_err(), "there is no such store");
 }
 
 /// The component's TTL was changed, say: both stores are one backend.
@@ -144,7 +144,7 @@ async fn a_force_after_a_reload_spares_the_next_in_line() {
     let waiting = store.clone();
     let next = tokio::spawn(async move { waiting.lock(AcquireRequest::new("lock||r")).await });
     settle().await;
-    api.locks.force_unlock("s", "r").await.unwrap();
+    api.locks.force_unlock("s", "r", None).await.unwrap();
     assert_eq!(setup.notices.try_recv().unwrap().lock_id, lock_id);
     let next = next.await.unwrap().unwrap();
     assert!(!is_free(&store, "lock||r").await, "it is the next one's");

@@ -1,0 +1,90 @@
+//! Many callers that give up while they are answered.
+
+use std::time::Duration;
+
+use http::Method;
+use leasehold_proto::locks::{LockRequest, UnlockRequest, locks_client::LocksClient};
+use serde_json::json;
+use tonic::{
+    Code, Request,
+    transport::{Channel, Endpoint},
+};
+
+use crate::{
+    binary::{Binary, component},
+    harness::PATIENCE,
+};
+use tokio::time::{Instant, sleep};
+
+const CALLERS: usize = 60;
+const ROUNDS: usize = 30;
+const GIVES_UP_AFTER: Duration = Duration::from_millis(100);
+/// Short enough that some are granted, long enough that most give up.
+const HELD_FOR: Duration = Duration::from_millis(5);
+const LOCK: &str = "/v1.0-alpha2/lock/locks/r";
+
+/// Locks with a deadline, again and again, and unlocks what it is granted.
+/// Returns how often it was granted the lock and how often not.
+async fn contend(mut locks: LocksClient<Channel>) -> (usize, usize) {
+    let (mut granted, mut refused) = (0, 0);
+    for _ in 0..ROUNDS {
+        let mut request = Request::new(LockRequest {
+            store_name: "locks".into(),
+            resource_id: "r".into(),
+            ..Default::default()
+        });
+        // The client ends the call by itself then, as every gRPC client does.
+        request.set_timeout(GIVES_UP_AFTER);
+        let Ok(grant) = locks.lock(request).await else {
+            refused += 1;
+            continue;
+        };
+        granted += 1;
+        sleep(HELD_FOR).await;
+        let unlock = UnlockRequest {
+            store_name: "locks".into(),
+            resource_id: "r".into(),
+            lock_id: grant.into_inner().lock_id,
+        };
+        match locks.unlock(unlock).await {
+            Ok(_) => {}
+            // It was longer on its way than a lock may be held here.
+            Err(lost) => assert_eq!(lost.code(), Code::Aborted, "{lost:?}"),
+        }
+    }
+    (granted, refused)
+}
+
+/// A grant whose answer came as its caller gave up was renewed for ever: within
+/// 2.4 s there was one. Answers come a while before the deadline now, and what a
+/// caller misses nevertheless ends with the greatest time to hold a lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_lock_is_left_when_its_callers_gave_up() {
+    let yaml = tempfile::tempdir().unwrap();
+    component(yaml.path(), "locks", "lock.memory", "[]");
+    let sidecar = Binary::start(yaml.path(), &["--max-hold-default", "3s"]).await;
+    let callers = (0..CALLERS).map(|_| {
+        let endpoint = Endpoint::from_shared(format!("http://{}", sidecar.grpc)).unwrap();
+        tokio::spawn(contend(LocksClient::new(endpoint.connect_lazy())))
+    });
+    let (mut granted, mut refused) = (0, 0);
+    for caller in callers.collect::<Vec<_>>() {
+        let (more_granted, more_refused) = caller.await.unwrap();
+        granted += more_granted;
+        refused += more_refused;
+    }
+    assert!(granted > 0 && refused > 0, "no contention: {granted} granted, {refused} refused");
+
+    let give_up = Instant::now() + PATIENCE;
+    let held = loop {
+        let answer = sidecar.post(LOCK, r#"{"immediate":true}"#).await;
+        if answer.status == 200 {
+            break answer.json()["lockID"].clone();
+        }
+        assert!(Instant::now() < give_up, "nobody holds it, and it is not free: {answer:?}");
+        sleep(Duration::from_millis(20)).await;
+    };
+    let unlock = json!({ "lockID": held }).to_string();
+    let unlocked = sidecar.call(Method::DELETE, LOCK, unlock).await;
+    assert_eq!(unlocked.status, 204, "{unlocked:?}");
+}
