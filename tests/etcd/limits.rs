@@ -10,6 +10,7 @@ use crate::{
     Case, cases,
     etcd::{EtcdServer, Version},
     fixture::*,
+    proxy::Proxy,
 };
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -17,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_write_that_exceeds_the_space_leaves_nothing_locked,
         without_space_locks_end_and_tries_name_the_cause,
         locks_of_any_ttl_share_a_bounded_number_of_leases,
+        a_lease_that_is_granted_after_it_was_revoked_is_revoked_again,
         long_names_fit_into_small_requests,
     ]
 }
@@ -208,6 +210,28 @@ async fn locks_of_any_ttl_share_a_bounded_number_of_leases(version: Version) {
     assert!(leases < 500, "{leases} leases after 2,000 locks");
     backend.close().await;
     assert_eq!(server.leases().await, 0);
+}
+
+/// A request may reach etcd after its sender has given it up, and revoked what it asks
+/// for. The lease would live for as long as its TTL, which may be a day.
+async fn a_lease_that_is_granted_after_it_was_revoked_is_revoked_again(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let backend = open(&proxy.address).await;
+    proxy.hold_requests(true);
+    // Over a second connection, when the first one has been silent for too long.
+    backend.try_lock(&attempt("r", TTL), until()).await.unwrap();
+    let leases = server.leases().await;
+    proxy.hold_requests(false);
+    eventually("the first request is carried out", async || {
+        server.leases().await == leases + 1
+    })
+    .await;
+    let give_up = Instant::now() + 3 * SOON;
+    while server.leases().await > leases {
+        assert!(Instant::now() < give_up, "the late lease was not revoked");
+        sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// A batch that is too large is split, and a lock that is too large by itself says

@@ -1,15 +1,19 @@
 //! A TCP proxy that loses what it is told to lose.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    sync::watch,
+    sync::{mpsc, watch},
     task::JoinHandle,
+    time::sleep,
 };
 
 /// Stands before a server; its connections end when it is dropped.
@@ -27,6 +31,8 @@ struct Faults {
     delay_ms: AtomicU64,
     /// New connections are closed at once.
     refuse: AtomicBool,
+    /// Connections up to this number hold requests back.
+    held: watch::Sender<u64>,
     /// Raised to end all connections there are.
     cut: watch::Sender<u64>,
     /// Bytes that came from the server.
@@ -45,6 +51,7 @@ impl Proxy {
             swallow: AtomicBool::new(false),
             delay_ms: AtomicU64::new(0),
             refuse: AtomicBool::new(false),
+            held: watch::Sender::new(0),
             cut: watch::Sender::new(0),
             replied_bytes: AtomicU64::new(0),
             connections: AtomicU64::new(0),
@@ -56,8 +63,8 @@ impl Proxy {
                     if faults.refuse.load(Ordering::SeqCst) {
                         continue;
                     }
-                    faults.connections.fetch_add(1, Ordering::SeqCst);
-                    tokio::spawn(serve(client, server.clone(), Arc::clone(&faults)));
+                    let number = 1 + faults.connections.fetch_add(1, Ordering::SeqCst);
+                    tokio::spawn(serve(client, number, server.clone(), Arc::clone(&faults)));
                 }
             }
         });
@@ -69,9 +76,16 @@ impl Proxy {
         self.faults.swallow.store(swallow, Ordering::SeqCst);
     }
 
+    /// Holds back what is sent over the connections there are, until it is called with
+    /// `false`: the server gets it then, also if the client has gone meanwhile.
+    #[allow(dead_code, reason = "not every test that includes this needs it")]
+    pub(crate) fn hold_requests(&self, hold: bool) {
+        self.faults.held.send_replace(if hold { self.connections() } else { 0 });
+    }
+
     /// From now on each read of replies is passed on only after `delay`.
     #[allow(dead_code, reason = "not every test that includes this needs it")]
-    pub(crate) fn delay_replies(&self, delay: std::time::Duration) {
+    pub(crate) fn delay_replies(&self, delay: Duration) {
         let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         self.faults.delay_ms.store(delay_ms, Ordering::SeqCst);
     }
@@ -87,7 +101,6 @@ impl Proxy {
     }
 
     /// How many connections were let in.
-    #[allow(dead_code, reason = "not every test that includes this needs it")]
     pub(crate) fn connections(&self) -> u64 {
         self.faults.connections.load(Ordering::SeqCst)
     }
@@ -105,13 +118,38 @@ impl Drop for Proxy {
     }
 }
 
-async fn serve(client: TcpStream, server: String, faults: Arc<Faults>) {
+async fn serve(client: TcpStream, number: u64, server: String, faults: Arc<Faults>) {
     let mut cut = faults.cut.subscribe();
     let Ok(server) = TcpStream::connect(server).await else { return };
     let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    let requests = tokio::io::copy(&mut from_client, &mut to_server);
+    let mut held = faults.held.subscribe();
+    // Each read is kept apart, as it came, also while requests are held back.
+    let (chunks, mut to_send) = mpsc::channel::<Vec<u8>>(1_024);
+    let reading = async move {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(bytes @ 1..) = from_client.read(&mut buffer).await {
+            if chunks.send(buffer[..bytes].to_vec()).await.is_err() {
+                break;
+            }
+        }
+    };
+    let sending = async {
+        while let Some(chunk) = to_send.recv().await {
+            let was_held = *held.borrow_and_update() >= number;
+            if held.wait_for(|held| *held < number).await.is_err()
+                || to_server.write_all(&chunk).await.is_err()
+            {
+                break;
+            }
+            if was_held {
+                // The server begins with it before it learns of the client's end.
+                sleep(Duration::from_millis(300)).await;
+            }
+        }
+    };
+    let requests = async { tokio::join!(reading, sending) };
     let replies = async {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(bytes) = from_server.read(&mut buffer).await {
@@ -121,7 +159,7 @@ async fn serve(client: TcpStream, server: String, faults: Arc<Faults>) {
             }
             let delay_ms = faults.delay_ms.load(Ordering::SeqCst);
             if delay_ms > 0 {
-                tokio::time::sleep(std::time::Duration::from_millis(delay_ms)).await;
+                sleep(Duration::from_millis(delay_ms)).await;
             }
             if !faults.swallow.load(Ordering::SeqCst)
                 && to_client.write_all(&buffer[..bytes]).await.is_err()

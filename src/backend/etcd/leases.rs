@@ -52,6 +52,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSE_POLL: Duration = Duration::from_millis(10);
 /// Idle leases are kept alive after all that holds something and is needed earlier.
 const UNHURRIED: Duration = Duration::from_secs(60);
+/// After which time etcd has carried out a grant whose answer was lost, or never will.
+/// It gives up waiting for its own proposals after 7 s by default.
+const GRANT_LATE_MAX: Duration = Duration::from_secs(10);
 /// How long one try to revoke a lease may take.
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What longer TTLs are rounded up to multiples of, in seconds. The greatest one
@@ -73,6 +76,14 @@ struct Unwanted {
     id: i64,
     /// Whether new locks have to wait for it, if there are too many.
     is_backlog: bool,
+    /// Whether etcd may grant it only after it was asked to revoke it.
+    may_come_late: bool,
+}
+
+impl Unwanted {
+    fn new(id: i64) -> Self {
+        Self { id, is_backlog: true, may_come_late: false }
+    }
 }
 
 /// See the module.
@@ -89,6 +100,7 @@ pub(super) struct Leases {
     room: Notify,
     /// Places for lease grants in flight.
     granting: Semaphore,
+    background: Background,
 }
 
 impl Leases {
@@ -108,6 +120,7 @@ impl Leases {
             backlog: AtomicUsize::new(0),
             room: Notify::new(),
             granting: Semaphore::new(GRANTING_MAX),
+            background: background.clone(),
         });
         background.spawn(Arc::clone(&leases).keep(background.clone()));
         background.spawn(Arc::clone(&leases).revoke_all(to_revoke));
@@ -178,7 +191,7 @@ impl Leases {
         if self.is_of_before(&lease) {
             // After an election that is one for each grant that was moved, and no new
             // lock is to wait for them.
-            self.revoke(Unwanted { id: lease.id, is_backlog: false });
+            self.revoke(Unwanted { is_backlog: false, ..Unwanted::new(lease.id) });
             return;
         }
         if let Err(surplus) = self.pool().give(lease, Instant::now()) {
@@ -188,7 +201,7 @@ impl Leases {
 
     /// Revokes a lease in the background, for as long as it takes.
     pub(super) fn revoke_later(&self, id: i64) {
-        self.revoke(Unwanted { id, is_backlog: true });
+        self.revoke(Unwanted::new(id));
     }
 
     fn revoke(&self, unwanted: Unwanted) {
@@ -222,12 +235,18 @@ impl Leases {
     /// Revokes a lease, and with it whatever it holds or might come to hold: no
     /// write that is still on its way can use it afterwards.
     pub(super) async fn revoke_now(&self, id: i64, until: Instant) -> Result<(), Failure> {
+        self.revoke_found(id, until).await.map(|_| ())
+    }
+
+    /// The same; returns whether there was such a lease.
+    async fn revoke_found(&self, id: i64, until: Instant) -> Result<bool, Failure> {
         let mut delays = delays();
         loop {
             let link = self.connection.link(until).await?;
             let mut client = link.client().lease_client();
             match self.connection.answer(&link, until, Box::pin(client.revoke(id))).await {
-                Ok(_) | Err(Failure::Refused(Refusal::LeaseNotFound, _)) => return Ok(()),
+                Ok(_) => return Ok(true),
+                Err(Failure::Refused(Refusal::LeaseNotFound, _)) => return Ok(false),
                 Err(failure) if failure.is_passing() => {
                     let retry = Instant::now() + delays.next().unwrap_or(CHORES_INTERVAL);
                     if retry >= until {
@@ -364,11 +383,24 @@ impl Leases {
         unwanted.for_each_concurrent(REVOKING_MAX, |lease| self.revoke_surely(lease)).await;
     }
 
+    /// Revokes a lease again once its grant cannot come later any more.
+    fn revoke_late(self: &Arc<Self>, id: i64) {
+        let leases = Arc::clone(self);
+        self.background.spawn(async move {
+            sleep(GRANT_LATE_MAX).await;
+            leases.revoke(Unwanted { is_backlog: false, ..Unwanted::new(id) });
+        });
+    }
+
     /// Revokes a lease, also after an outage of any length.
-    async fn revoke_surely(&self, unwanted: Unwanted) {
+    async fn revoke_surely(self: &Arc<Self>, unwanted: Unwanted) {
         loop {
-            match self.revoke_now(unwanted.id, Instant::now() + REVOKE_TIMEOUT).await {
-                Ok(()) => break,
+            match self.revoke_found(unwanted.id, Instant::now() + REVOKE_TIMEOUT).await {
+                Ok(false) if unwanted.may_come_late => {
+                    self.revoke_late(unwanted.id);
+                    break;
+                }
+                Ok(_) => break,
                 Err(failure) if failure.is_passing() => sleep(CHORES_INTERVAL).await,
                 Err(refused) => {
                     warn!(why = %refused.why(), "a lease could not be revoked; its TTL ends it");
@@ -383,7 +415,7 @@ impl Leases {
     }
 }
 
-/// A lease that is being granted: revoked unless it is kept.
+/// A lease that is being granted: revoked unless it is kept, also if it is granted late.
 struct New<'a> {
     leases: &'a Leases,
     id: i64,
@@ -398,7 +430,7 @@ impl New<'_> {
 
 impl Drop for New<'_> {
     fn drop(&mut self) {
-        self.leases.revoke_later(self.id);
+        self.leases.revoke(Unwanted { may_come_late: true, ..Unwanted::new(self.id) });
     }
 }
 
