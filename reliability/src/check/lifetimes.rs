@@ -114,6 +114,8 @@ fn ended_before(
         .unlocks
         .iter()
         .filter(|unlock| unlock.known() == Some(&Outcome::Unlocked))
+        // One that was answered before had another grant of the same lock ID.
+        .filter(|unlock| unlock.completed_ns() >= grant.invoked_ns())
         .map(|unlock| (unlock.completed_ns(), "it was unlocked".to_owned()));
     let forces = history
         .forces()

@@ -4,8 +4,8 @@ use crate::{
     check::{
         Rule::{NoRevival, OneHolder, OwnUnlock, TokensRise, WholeTtl},
         story::{
-            granted, not_held, on, renewed, renews, repeats, story, tries, unknown, unlocks,
-            waits,
+            granted, not_held, on, renewed, renews, repeats, story, tries, tries_with, unknown,
+            unlocks, waits,
         },
     },
     faults::Voids,
@@ -217,6 +217,15 @@ fn a_second_unlock_that_succeeds_is_found() {
         };
     assert_eq!(story_of(Outcome::Unlocked).rules(), [OwnUnlock]);
     assert!(story_of(unknown()).rules().is_empty());
+}
+
+#[test]
+fn an_unlock_before_a_grant_of_the_same_lock_id_ended_another_one() {
+    let story = story()
+        .call(0, 10, unlocks("a"), Outcome::Unlocked)
+        .call(20, 30, tries_with("a"), granted("a", 1))
+        .call(40, 50, unlocks("a"), Outcome::Unlocked);
+    assert!(!story.rules().contains(&OwnUnlock), "{:?}", story.rules());
 }
 
 #[test]
