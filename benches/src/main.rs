@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "the report is what this program is for")]
 
 mod bare;
+mod builds;
 mod client;
 mod cycles;
 mod etcd;
@@ -48,6 +49,14 @@ enum Command {
     Losses(Options),
     /// Start-up, a million held locks, and what is left of them.
     Weight(Options),
+    /// This build beside another one, in turn, on every backend.
+    Builds {
+        /// The other build.
+        #[arg(long)]
+        against: PathBuf,
+        #[command(flatten)]
+        options: Options,
+    },
     /// The baseline, as a server: put if absent, and compare and delete.
     #[command(hide = true)]
     Bare {
@@ -102,6 +111,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Sidecar(options) => sidecar::redis(&options).await,
         Command::Losses(options) => losses::redis(&options).await,
         Command::Weight(options) => weight::memory(&options).await,
+        Command::Builds { against, options } => builds::compare(&options, &against).await,
         Command::All(options) => {
             cycles::redis(&options).await?;
             handover::redis(&options).await?;
