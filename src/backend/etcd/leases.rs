@@ -1,6 +1,7 @@
 //! Leases: taken from the pool or granted, and given back or revoked.
 
 use std::{
+    collections::VecDeque,
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -55,6 +56,8 @@ const UNHURRIED: Duration = Duration::from_secs(60);
 /// After which time etcd has carried out a grant whose answer was lost, or never will.
 /// It gives up waiting for its own proposals after 7 s by default.
 const GRANT_LATE_MAX: Duration = Duration::from_secs(10);
+/// How many such leases are revoked again; more are left to their TTL.
+const LATE_MAX: usize = 10_000;
 /// How long one try to revoke a lease may take.
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What longer TTLs are rounded up to multiples of, in seconds. The greatest one
@@ -100,7 +103,8 @@ pub(super) struct Leases {
     room: Notify,
     /// Places for lease grants in flight.
     granting: Semaphore,
-    background: Background,
+    /// Leases whose grant may come late, and when they are to be revoked again.
+    late: Mutex<VecDeque<(Instant, i64)>>,
 }
 
 impl Leases {
@@ -120,7 +124,7 @@ impl Leases {
             backlog: AtomicUsize::new(0),
             room: Notify::new(),
             granting: Semaphore::new(GRANTING_MAX),
-            background: background.clone(),
+            late: Mutex::default(),
         });
         background.spawn(Arc::clone(&leases).keep(background.clone()));
         background.spawn(Arc::clone(&leases).revoke_all(to_revoke));
@@ -334,6 +338,7 @@ impl Leases {
         for id in idle {
             self.revoke_later(id);
         }
+        self.revoke_again(until + GRANT_LATE_MAX);
         while self.unrevoked.load(Ordering::Relaxed) > 0 && Instant::now() < until {
             sleep(CLOSE_POLL).await;
         }
@@ -360,6 +365,7 @@ impl Leases {
         let mut ticks = interval(CHORES_INTERVAL);
         loop {
             ticks.tick().await;
+            self.revoke_again(Instant::now());
             let chores = self.pool().chores(Instant::now(), self.connection.era());
             for id in chores.revoke {
                 self.revoke_later(id);
@@ -383,17 +389,31 @@ impl Leases {
         unwanted.for_each_concurrent(REVOKING_MAX, |lease| self.revoke_surely(lease)).await;
     }
 
-    /// Revokes a lease again once its grant cannot come later any more.
-    fn revoke_late(self: &Arc<Self>, id: i64) {
-        let leases = Arc::clone(self);
-        self.background.spawn(async move {
-            sleep(GRANT_LATE_MAX).await;
-            leases.revoke(Unwanted { is_backlog: false, ..Unwanted::new(id) });
-        });
+    /// Has a lease revoked again once its grant cannot come later any more.
+    fn revoke_late(&self, id: i64) {
+        let mut late = self.late();
+        if late.len() < LATE_MAX {
+            late.push_back((Instant::now() + GRANT_LATE_MAX, id));
+        }
+    }
+
+    /// Revokes those leases again whose grants cannot have come later than `by`.
+    fn revoke_again(&self, by: Instant) {
+        let mut late = self.late();
+        let due = late.partition_point(|(at, _)| *at <= by);
+        let due: Vec<_> = late.drain(..due).collect();
+        drop(late);
+        for (_, id) in due {
+            self.revoke(Unwanted { is_backlog: false, ..Unwanted::new(id) });
+        }
+    }
+
+    fn late(&self) -> MutexGuard<'_, VecDeque<(Instant, i64)>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Revokes a lease, also after an outage of any length.
-    async fn revoke_surely(self: &Arc<Self>, unwanted: Unwanted) {
+    async fn revoke_surely(&self, unwanted: Unwanted) {
         loop {
             match self.revoke_found(unwanted.id, Instant::now() + REVOKE_TIMEOUT).await {
                 Ok(false) if unwanted.may_come_late => {

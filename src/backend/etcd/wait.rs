@@ -94,14 +94,16 @@ impl Core {
         if attempt.request_id.is_none() && first.is_none() {
             return Ok(None);
         }
-        match self.acquire(attempt, self.step_until()).await {
+        let until = self.step_until();
+        match self.acquire(attempt, until).await {
             Ok(grant) => Ok(Some(grant)),
             Err(Ended { error: BackendError::Locked { .. }, .. }) => Ok(None),
+            Err(ended) if self.is_only_slow(&ended.error, until) => Ok(None),
             Err(ended) => Err(ended),
         }
     }
 
-    /// Puts an entry; `None` if the session was lost.
+    /// Puts an entry; `None` if that is to be tried again.
     async fn enter(
         &self,
         attempt: &Attempt,
@@ -123,7 +125,10 @@ impl Core {
                 error: BackendError::Unknown(why),
                 loose: vec![Loose::Entry(session, key)],
             }),
-            Err(error) => Err(unavailable(error.why())),
+            Err(error) => {
+                let ended = unavailable(error.why());
+                if self.is_only_slow(&ended.error, until) { Ok(None) } else { Err(ended) }
+            }
         }
     }
 
@@ -214,8 +219,8 @@ impl Core {
     }
 
     /// Whether a step failed only because its time was over while etcd answered other
-    /// requests. That happens when many resources become free at once. It is no outage,
-    /// so the waiter keeps its place and tries again.
+    /// requests. That happens when many waiters come, or many resources become free, at
+    /// once. It is no outage, so the waiter goes on.
     fn is_only_slow(&self, error: &BackendError, until: Instant) -> bool {
         matches!(error, BackendError::Unavailable(_))
             && Instant::now() + self.settings.operation_timeout / 2 >= until
