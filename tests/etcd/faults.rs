@@ -20,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         an_unknown_acquisition_is_undone,
         an_acquisition_whose_reply_was_lost_is_found_again,
         an_unlock_whose_reply_was_lost_is_completed,
+        an_unlock_whose_reply_was_lost_leaves_no_lease,
         a_waiter_whose_reply_was_lost_leaves_nothing_behind,
         a_wait_outlives_a_cut_connection,
         a_wait_ends_when_etcd_stays_away,
@@ -148,6 +149,24 @@ async fn an_unlock_whose_reply_was_lost_is_completed(version: Version) {
     })
     .await;
     renew(&other, "r", &later.lock_id, TTL).await.unwrap();
+}
+
+/// Found by checked histories: the lease stayed, for up to a day.
+async fn an_unlock_whose_reply_was_lost_leaves_no_lease(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let backend = open(&proxy.address).await;
+    let grant = try_lock(&backend, "r").await.unwrap();
+    proxy.swallow_replies(true);
+    let unlocked = tokio::spawn({
+        let backend = Arc::clone(&backend);
+        async move { unlock(&backend, "r", &grant).await }
+    });
+    eventually("it was applied", || async { keys(&server, "/t/r/r/").await.is_empty() }).await;
+    proxy.swallow_replies(false);
+    proxy.cut();
+    unlocked.await.unwrap().unwrap();
+    eventually("no lease is left", || async { server.leases().await == 0 }).await;
 }
 
 async fn a_waiter_whose_reply_was_lost_leaves_nothing_behind(version: Version) {

@@ -88,7 +88,8 @@ impl Core {
         let mut known = lock_id
             .and_then(|id| self.grants.named(resource, id))
             .and_then(|grant| Expected::written(&key, &grant));
-        let mut changed = None;
+        // The token of what was to be deleted last.
+        let mut tried = None;
         loop {
             let expected = match known.take() {
                 Some(known) => known,
@@ -99,7 +100,7 @@ impl Core {
                             return Err(self.unread(failure, may_have_happened, lost));
                         }
                     };
-                    self.ended_if_replaced(resource, changed.take(), pair.as_ref());
+                    self.ended_if_replaced(resource, tried.take(), pair.as_ref());
                     match target(pair.as_ref(), lock_id) {
                         Ok(pair) => Expected::read(&key, pair),
                         // The delete whose answer was lost was for a grant that
@@ -116,13 +117,14 @@ impl Core {
                     None => Err(BackendError::NotHeld { held: true }),
                 };
             }
+            tried = Some(expected.token);
             match self.commit(delete_op(resource, &key, &expected, until)).await {
                 Ok(reply) if reply.succeeded => {
                     self.deleted(resource, expected.token, expected.lease);
                     return Ok(());
                 }
                 // Written or ended meanwhile; reading tells.
-                Ok(_) => changed = Some(expected.token),
+                Ok(_) => {}
                 Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
                     may_have_happened = true;
                     if Instant::now() >= until {
@@ -177,6 +179,7 @@ impl Core {
             .grants
             .made_by(resource, attempt.id)
             .and_then(|grant| Expected::written(&key, &grant));
+        let mut tried = None;
         loop {
             let expected = match known.take() {
                 Some(known) => known,
@@ -184,6 +187,7 @@ impl Core {
                     let pair = self.holder(resource, until).await;
                     let pair =
                         pair.map_err(|failure| BackendError::Unknown(failure.why().clone()))?;
+                    self.ended_if_replaced(resource, tried.take(), pair.as_ref());
                     match pair.filter(|pair| {
                         Record::decode(pair.value())
                             .is_some_and(|record| record.made_by(attempt.id))
@@ -193,6 +197,7 @@ impl Core {
                     }
                 }
             };
+            tried = Some(expected.token);
             match self.commit(delete_op(resource, &key, &expected, until)).await {
                 Ok(reply) if reply.succeeded => {
                     self.deleted(resource, expected.token, expected.lease);
@@ -232,15 +237,17 @@ impl Core {
         }
     }
 
-    /// A grant of this process's that was changed: forgotten if it is not the
-    /// one that is there now.
+    /// Forgets a grant of this process's that was to be deleted, if another read shows
+    /// that it is over: by the delete, whose answer was lost, or by somebody else. Its
+    /// lease may live for a day otherwise. The lease of another process's grant is left
+    /// alone, because that process may use it for its next grant by now.
     fn ended_if_replaced(
         &self,
         resource: &ResourceId,
-        changed: Option<u64>,
+        tried: Option<u64>,
         there: Option<&KeyValue>,
     ) {
-        if let Some(token) = changed
+        if let Some(token) = tried
             && there.is_none_or(|pair| revision(pair.create_revision()) != token)
         {
             self.ended_elsewhere(resource, token);
