@@ -150,22 +150,26 @@ async fn a_call_for_an_unknown_attempt_is_passed_on_at_once() {
     drop(elsewhere);
 }
 
+/// Such a try was refused once, also long after the last waiter had died.
 #[tokio::test]
-async fn a_queue_of_the_dead_does_not_block_tries() {
+async fn a_try_takes_what_only_dead_processes_wait_for() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    put_places(&mut server.connect(), "r", &"d".repeat(32), 20);
+    store.try_lock(request("r", MINUTE)).await.unwrap().receipt.accept();
+}
+
+#[tokio::test]
+async fn a_try_of_a_free_lock_serves_the_process_that_waits_for_it() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
-    put_places(&mut connection, "r", &"d".repeat(32), 20);
-    let tried = in_four_seconds(async {
-        loop {
-            if let Ok(granted) = store.try_lock(request("r", MINUTE)).await {
-                return granted;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
-    tried.receipt.accept();
+    let _frozen = freeze(&server);
+    put_places(&mut connection, "r", FROZEN, 1);
+    let refused = store.try_lock(request("r", MINUTE)).await;
+    assert!(matches!(refused, Err(LockError::Locked { .. })), "{refused:?}");
+    let holder: String = ask(&mut connection, &["GET", "r"]);
+    assert!(holder.contains(FROZEN), "{holder:?}");
 }
 
 #[tokio::test]

@@ -110,11 +110,14 @@ impl Backend for RedisBackend {
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
         let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
         let rest = entry::rest(attempt);
-        let arguments = |request: &mut Cmd, _| acquire_arguments(request, attempt, &rest);
+        let arguments = |request: &mut Cmd, _| {
+            acquire_arguments(request, attempt, &rest);
+            request.arg(u8::from(self.core.link.is_monitored()));
+        };
         let answer = self.core.link.run(&SCRIPTS.try_lock, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Held { holder, is_free } => {
-                // Nobody who waits may be alive to look.
+                // It was handed over. Nobody who waits may be alive to see that lapse.
                 if is_free {
                     self.core.waiters.guard(&attempt.resource, Duration::ZERO);
                 }

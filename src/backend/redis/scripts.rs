@@ -59,7 +59,7 @@ impl Scripts {
 
 /// The scripts.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    try_lock: script(&[MINT, GRANT], include_str!("scripts/try.lua")),
+    try_lock: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/try.lua")),
     lock: script(&[MINT, GRANT], include_str!("scripts/lock.lua")),
     confirm: script(&[MINT, GRANT], include_str!("scripts/confirm.lua")),
     renew: script(&[MINT, GRANT], include_str!("scripts/renew.lua")),

@@ -1,6 +1,7 @@
 local resource, counter = KEYS[1], KEYS[2]
 local lock_id, ttl_ms, rest, attempt, request, given =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local monitored = ARGV[7] == '1'
 local queue = '\1q' .. resource
 
 if redis.call('EXISTS', resource, queue) == 0 then
@@ -12,5 +13,10 @@ if own then return own end
 if value or redis.call('EXISTS', resource) == 1 then
   return refuse(resource, { 'held', grant and grant.holder or '', 0 })
 end
--- Free, but there is a queue. Its waiters may all be dead: the caller must look.
-return refuse(resource, { 'held', '', 1 })
+-- Free, but there is a queue. If a waiter's process listens, it gets the resource. If
+-- all of them are dead, the caller does.
+local handed = handover(resource, monitored)
+if handed == 0 then
+  return make_grant(resource, counter, lock_id, rest, ttl_ms)
+end
+return { 'held', '', 1 }
