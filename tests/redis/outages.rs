@@ -1,6 +1,6 @@
 //! What is lost on the way, and what the server does to us.
 
-use super::*;
+use super::{proxy::Proxy, *};
 
 fn kill_clients(connection: &mut redis::Connection) {
     let _: i64 = ask(connection, &["CLIENT", "KILL", "TYPE", "pubsub"]);
@@ -192,4 +192,20 @@ async fn the_documented_permissions_suffice() {
     soon(second).await.unwrap().unwrap();
     let denied: Vec<redis::Value> = ask(&mut connection, &["ACL", "LOG"]);
     assert!(denied.is_empty(), "{denied:?}");
+}
+
+/// Opening a connection took some twenty round trips, more than its time allows for.
+#[tokio::test]
+async fn a_server_that_is_far_away_is_connected_to_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::before(server.address()).await;
+    let store = try_open(proxy.address(), &[]).await.unwrap();
+    take(&store, "r", MINUTE).await;
+    proxy.delay_replies(Duration::from_millis(250));
+    proxy.refuse(true);
+    proxy.refuse(false);
+    let reconnected = tokio::time::timeout(Duration::from_secs(30), async {
+        while store.try_lock(request("free", MINUTE)).await.is_err() {}
+    });
+    reconnected.await.expect("the connection is opened again");
 }

@@ -1,14 +1,18 @@
 //! A wire that can be cut at the worst moment.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     sync::{Notify, watch},
+    time::sleep,
 };
 
 /// Stands between a store and its server.
@@ -30,6 +34,7 @@ struct Faults {
     deliver: Notify,
     delivered: Notify,
     is_stalled: watch::Sender<bool>,
+    reply_delay_ms: AtomicU64,
 }
 
 impl Proxy {
@@ -83,6 +88,12 @@ impl Proxy {
     pub(super) fn refuse(&self, refuse: bool) {
         self.faults.refuse.store(refuse, Ordering::SeqCst);
         self.faults.cut.notify_waiters();
+    }
+
+    /// Holds each read of replies back for so long.
+    pub(super) fn delay_replies(&self, delay: Duration) {
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap();
+        self.faults.reply_delay_ms.store(delay_ms, Ordering::SeqCst);
     }
 
     /// Passes nothing on in either direction until it is resumed.
@@ -145,6 +156,8 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, faults: Arc<Faults>)
             }
             length = server.read(&mut reply) => {
                 let Ok(length @ 1..) = length else { return };
+                let delay_ms = faults.reply_delay_ms.load(Ordering::SeqCst);
+                sleep(Duration::from_millis(delay_ms)).await;
                 faults.until_resumed().await;
                 if faults.cut_next_reply.swap(false, Ordering::SeqCst)
                     || client.write_all(&reply[..length]).await.is_err()

@@ -3,10 +3,11 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ::redis::{
-    AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Value,
+    AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Script, Value,
     aio::MultiplexedConnection, cmd,
 };
-use tokio::time::sleep;
+use futures_util::future::try_join_all;
+use tokio::{join, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -119,14 +120,19 @@ impl Session {
             .set_push_sender(pushed);
         let mut connection =
             client.get_multiplexed_async_connection_with_config(&config).await?;
-        check_role(&mut connection).await?;
-        let peer = identify(&mut connection).await?;
+        // Requests that do not depend on each other share a round trip: a server that
+        // is far away must be reached within the time for opening, too.
+        let (role, peer) = join!(check_role(connection.clone()), identify(&connection));
+        role?;
+        let peer = peer?;
         fence(&mut connection, &peer, before).await?;
-        let opened = observe(&mut connection).await?;
-        connection.subscribe(waiters.channel()).await?;
-        for script in SCRIPTS.all() {
-            let _: String = script.load_async(&mut connection).await?;
-        }
+        let channel = waiters.channel();
+        let (opened, subscribed, loaded) = join!(
+            observe(&connection),
+            subscribe(connection.clone(), &channel),
+            load_scripts(&connection),
+        );
+        let (opened, (), ()) = (opened?, subscribed?, loaded?);
         Ok(Self { connection, dead, number, opened, peer })
     }
 
@@ -144,9 +150,8 @@ impl Session {
 
     /// Asks whether the server is a master still, and what else is to be observed.
     pub(super) async fn check(&self) -> Result<Observed, Failure> {
-        let mut connection = self.connection();
-        check_role(&mut connection).await?;
-        Ok(observe(&mut connection).await?)
+        check_role(self.connection()).await?;
+        Ok(observe(&self.connection).await?)
     }
 
     /// A handle to send requests with.
@@ -161,13 +166,34 @@ impl Drop for Session {
     }
 }
 
-async fn observe(connection: &mut MultiplexedConnection) -> Result<Observed, RedisError> {
-    let (secs, us): (u64, u64) = cmd("TIME").query_async(connection).await?;
-    let time = ServerTime::new(secs * 1_000_000 + us);
+async fn subscribe(
+    mut connection: MultiplexedConnection,
+    channel: &str,
+) -> Result<(), RedisError> {
+    connection.subscribe(channel).await
+}
+
+async fn load_scripts(connection: &MultiplexedConnection) -> Result<(), RedisError> {
+    let load = |script: &'static Script| {
+        let mut connection = connection.clone();
+        async move { script.load_async(&mut connection).await.map(|_: String| ()) }
+    };
+    try_join_all(SCRIPTS.all().map(load)).await.map(|_| ())
+}
+
+async fn observe(connection: &MultiplexedConnection) -> Result<Observed, RedisError> {
+    let (mut asking, mut publishing) = (connection.clone(), connection.clone());
     // No process has this channel, so all who receive the message use a pattern.
     let mut publish = cmd("PUBLISH");
     publish.arg(NOBODYS_CHANNEL).arg("");
-    let receivers = allowed(publish.query_async::<u64>(connection).await)?;
+    let time = cmd("TIME");
+    let (time, receivers) = join!(
+        time.query_async::<(u64, u64)>(&mut asking),
+        publish.query_async::<u64>(&mut publishing),
+    );
+    let (secs, us) = time?;
+    let time = ServerTime::new(secs * 1_000_000 + us);
+    let receivers = allowed(receivers)?;
     // Not known without permission: then each hand-over counts direct subscribers.
     let is_monitored = receivers.is_none_or(|receivers| receivers > 0);
     Ok(Observed { time, is_monitored })
@@ -175,8 +201,9 @@ async fn observe(connection: &mut MultiplexedConnection) -> Result<Observed, Red
 
 /// Fails if the server is none that grants locks. `HELLO` says so without a
 /// further permission.
-async fn check_role(connection: &mut MultiplexedConnection) -> Result<(), Failure> {
-    let hello: HashMap<String, Value> = cmd("HELLO").arg("3").query_async(connection).await?;
+async fn check_role(mut connection: MultiplexedConnection) -> Result<(), Failure> {
+    let hello: HashMap<String, Value> =
+        cmd("HELLO").arg("3").query_async(&mut connection).await?;
     unfit(&hello).map_or(Ok(()), |unfit| Err(Failure::Unfit(unfit)))
 }
 
@@ -231,9 +258,13 @@ async fn end(connection: &mut MultiplexedConnection, peer: &Peer) -> Result<bool
 }
 
 /// Without permission for it there is less to tell a later connection.
-async fn identify(connection: &mut MultiplexedConnection) -> Result<Peer, RedisError> {
-    let server = allowed(cmd("INFO").arg("server").query_async::<String>(connection).await)?;
-    let client = allowed(cmd("CLIENT").arg("INFO").query_async::<String>(connection).await)?;
+async fn identify(connection: &MultiplexedConnection) -> Result<Peer, RedisError> {
+    let ask = |command: &'static str, about: &'static str| {
+        let mut connection = connection.clone();
+        async move { allowed(cmd(command).arg(about).query_async::<String>(&mut connection).await) }
+    };
+    let (server, client) = join!(ask("INFO", "server"), ask("CLIENT", "INFO"));
+    let (server, client) = (server?, client?);
     let run_id = server.and_then(|info| {
         info.lines().find_map(|line| Some(line.strip_prefix("run_id:")?.trim().to_owned()))
     });
