@@ -216,6 +216,12 @@ impl Clockwork {
         if asked < belief.asked {
             belief.asked = asked;
             belief.ttl = belief.ttl.min(asked);
+            // The request may be carried out although its answer is lost, so the next
+            // renewal is due as early as if it was answered.
+            let due = sent + belief.ttl / RENEWAL_PART;
+            if let Renewal::At(at) = &mut self.renewal {
+                *at = due.min(*at);
+            }
         }
         before
     }
@@ -316,6 +322,20 @@ mod tests {
         clockwork.begin();
         assert_eq!(clockwork.next(), safe_deadline(now, TTL));
         assert_eq!(clockwork.due(clockwork.next()), Some(Due::Lose(Cause::Unreachable)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_for_a_shorter_ttl_brings_the_renewal_forward() {
+        let now = Instant::now();
+        let mut clockwork = renewed(now);
+        let shorter = Duration::from_secs(3);
+        let sent = now + Duration::from_secs(1);
+        clockwork.sends(sent, shorter);
+        let due = sent + shorter / 3;
+        assert_eq!(clockwork.next(), due);
+        assert_eq!(clockwork.due(due), Some(Due::Renew), "though nothing was answered");
+        clockwork.sends(sent, TTL);
+        assert_eq!(clockwork.next(), due);
     }
 
     #[tokio::test(start_paused = true)]
