@@ -151,6 +151,13 @@ impl Loader {
         let opened = self.open(component, &backend).await.map_err(|error| error.at(component));
         let store = opened?;
         info!(store = component.name, kind = component.kind, "lock store loaded");
+        if backend == backend::memory::KIND.name && self.stores.get(&component.name).is_some() {
+            warn!(
+                store = component.name,
+                "a changed memory store begins empty: it does not know what is held in the \
+                 one before"
+            );
+        }
         self.stores.insert(store);
         Ok(())
     }

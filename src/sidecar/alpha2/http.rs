@@ -50,8 +50,9 @@ async fn lock(
     let (store_name, resource_id) = named(target)?;
     let fields = read(body).await?;
     fields.check_metadata()?;
-    let immediate = fields.flag("immediate")?;
-    let wait = fields.wait()?.filter(|_| !immediate);
+    let wait = fields.wait()?;
+    let immediate = fields.flag("immediate")? || wait.is_some_and(|wait| wait.is_zero());
+    let wait = wait.filter(|_| !immediate);
     let call = LockCall {
         store_name,
         resource_id,
