@@ -72,8 +72,13 @@ pub(super) async fn inject(
         "redis-clock-back" => {
             let by_ms = rng.i64(200..3_000);
             redis.clock().jump(-by_ms)?;
-            // Grants end late, and tokens go by the counters.
-            Ok(Done::harmless(format!("by {by_ms} ms")))
+            // Grants end late, and tokens go by the counters, if there are any.
+            let voids = if redis.clock().is_before_loss() {
+                Voids::GrantsAndTokens
+            } else {
+                Voids::Nothing
+            };
+            Ok(Done { detail: format!("by {by_ms} ms"), voids })
         }
         _ => bail!("unknown"),
     }
@@ -99,6 +104,7 @@ async fn restart(
 /// Without the counters tokens go by the clock alone; that orders them unless
 /// it shows a time that it has shown before.
 fn data_lost(redis: &mut RedisServer) -> Voids {
+    redis.clock().data_lost();
     if redis.clock().repeats() { Voids::GrantsAndTokens } else { Voids::Grants }
 }
 

@@ -23,6 +23,8 @@ pub struct ClockShim {
     now_us: i64,
     /// Until when it shows a time that it has shown before.
     repeats_until: Option<Instant>,
+    /// When the server last lost its data.
+    data_lost: Option<Instant>,
 }
 
 impl ClockShim {
@@ -31,7 +33,14 @@ impl ClockShim {
         let offset_path = folder.join("clock-offset");
         let offset = File::create(&offset_path)?;
         offset.write_all_at(&0_i64.to_ne_bytes(), 0)?;
-        Ok(Self { library: built()?, offset, offset_path, now_us: 0, repeats_until: None })
+        Ok(Self {
+            library: built()?,
+            offset,
+            offset_path,
+            now_us: 0,
+            repeats_until: None,
+            data_lost: None,
+        })
     }
 
     /// What the server's environment needs.
@@ -50,6 +59,21 @@ impl ClockShim {
         self.repeats_until =
             if by_ms < 0 { Some(reached + by) } else { reached.checked_sub(by) };
         Ok(())
+    }
+
+    /// Notes that the server has lost its data now.
+    pub fn data_lost(&mut self) {
+        self.data_lost = Some(Instant::now());
+    }
+
+    /// Whether it was set back to before the last loss of data: the tokens of before
+    /// the loss may repeat.
+    pub fn is_before_loss(&self) -> bool {
+        let now = Instant::now();
+        let (Some(lost), Some(until)) = (self.data_lost, self.repeats_until) else {
+            return false;
+        };
+        now.saturating_duration_since(lost) < until.saturating_duration_since(now)
     }
 
     /// Whether it shows a time that it has shown before: tokens that are made
