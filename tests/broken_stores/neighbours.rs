@@ -13,8 +13,9 @@ use leasehold::lock::ResourceId;
 use tokio::time::sleep;
 
 /// One refused try in so many takes [`LINGER`] to leave the queue.
-const LINGERS: u64 = 50;
-const LINGER: Duration = Duration::from_millis(5);
+const LINGERS: u64 = 20;
+/// Long enough that on a busy machine, too, the tries after an Unlock meet it.
+const LINGER: Duration = Duration::from_millis(40);
 
 /// The names that are held, and the tries that were refused and have not left
 /// the queue yet.
