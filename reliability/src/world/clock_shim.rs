@@ -107,3 +107,23 @@ fn built() -> anyhow::Result<PathBuf> {
     fs::rename(&object, &library)?;
     Ok(library.canonicalize()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_to_before_a_loss_of_data_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let hour_ms = 3_600_000;
+        let mut clock = ClockShim::new(folder.path()).unwrap();
+        clock.jump(-hour_ms).unwrap();
+        assert!(!clock.is_before_loss(), "nothing was lost");
+        clock.data_lost();
+        assert!(clock.is_before_loss());
+        clock.jump(hour_ms).unwrap();
+        assert!(!clock.is_before_loss(), "the clock is right again");
+        clock.jump(-hour_ms).unwrap();
+        assert!(clock.is_before_loss(), "in this order too");
+    }
+}

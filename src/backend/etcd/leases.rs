@@ -338,6 +338,7 @@ impl Leases {
         for id in idle {
             self.revoke_later(id);
         }
+        // All of them: nobody does it later.
         self.revoke_again(until + GRANT_LATE_MAX);
         while self.unrevoked.load(Ordering::Relaxed) > 0 && Instant::now() < until {
             sleep(CLOSE_POLL).await;
@@ -389,15 +390,18 @@ impl Leases {
         unwanted.for_each_concurrent(REVOKING_MAX, |lease| self.revoke_surely(lease)).await;
     }
 
-    /// Has a lease revoked again once its grant cannot come later any more.
-    fn revoke_late(&self, id: i64) {
+    /// Plans to revoke a lease again, when etcd can no longer carry out its grant.
+    fn plan_again(&self, id: i64) {
         let mut late = self.late();
-        if late.len() < LATE_MAX {
-            late.push_back((Instant::now() + GRANT_LATE_MAX, id));
+        if late.len() >= LATE_MAX {
+            drop(late);
+            warn!("too many lease grants lost their answer; one lease is left to its TTL");
+            return;
         }
+        late.push_back((Instant::now() + GRANT_LATE_MAX, id));
     }
 
-    /// Revokes those leases again whose grants cannot have come later than `by`.
+    /// Revokes the leases again for which that is planned until `by`.
     fn revoke_again(&self, by: Instant) {
         let mut late = self.late();
         let due = late.partition_point(|(at, _)| *at <= by);
@@ -417,7 +421,7 @@ impl Leases {
         loop {
             match self.revoke_found(unwanted.id, Instant::now() + REVOKE_TIMEOUT).await {
                 Ok(false) if unwanted.may_come_late => {
-                    self.revoke_late(unwanted.id);
+                    self.plan_again(unwanted.id);
                     break;
                 }
                 Ok(_) => break,

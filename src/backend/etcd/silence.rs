@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 pub(super) struct Heard(Mutex<Instant>);
 
 impl Heard {
-    /// The connection was opened just now.
+    /// For a connection that is opened now.
     pub(super) fn new() -> Self {
         Self(Mutex::new(Instant::now()))
     }
@@ -27,8 +27,8 @@ impl Heard {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends when a request was sent at `sent` and nothing has been answered for
-    /// `silence_max` since then, or since a later answer.
+    /// Ends when no answer has come for `silence_max`, counted from `sent` or from the
+    /// last answer after it.
     pub(super) async fn silence(&self, sent: Instant, silence_max: Duration) {
         let mut since = sent;
         loop {

@@ -116,9 +116,8 @@ impl Backend for RedisBackend {
         };
         let answer = self.core.link.run(&SCRIPTS.try_lock, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
-            Reply::Held { holder, is_free } => {
-                // It was handed over. Nobody who waits may be alive to see that lapse.
-                if is_free {
+            Reply::Held { holder, must_look } => {
+                if must_look {
                     self.core.waiters.guard(&attempt.resource, Duration::ZERO);
                 }
                 Err(BackendError::Locked { holder })

@@ -11,8 +11,8 @@ pub(super) enum Reply {
     Made { token: FencingToken, lock_id: Option<LockId> },
     /// A live grant of the same request was found.
     Found { token: FencingToken, lock_id: Option<LockId> },
-    /// Somebody else has it, or it is free and has a queue.
-    Held { holder: Option<Holder>, is_free: bool },
+    /// Somebody else has it, or is to get it; then the caller must look whether they do.
+    Held { holder: Option<Holder>, must_look: bool },
     /// The live grant of the same request has another lock ID.
     Differs,
     /// The attempt waits; for how long the grant still lasts, if that is known.
@@ -67,7 +67,7 @@ impl Reply {
                 let holder: Option<String> = from_redis_value(second?).ok();
                 Self::Held {
                     holder: holder.and_then(|label| Holder::new(&label).ok()?),
-                    is_free: number(parts.next()) == Some(1),
+                    must_look: number(parts.next()) == Some(1),
                 }
             }
             "differs" => Self::Differs,

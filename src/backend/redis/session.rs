@@ -7,7 +7,7 @@ use ::redis::{
     aio::MultiplexedConnection, cmd,
 };
 use futures_util::future::try_join_all;
-use tokio::{join, time::sleep};
+use tokio::{join, time::sleep, try_join};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -122,17 +122,16 @@ impl Session {
             client.get_multiplexed_async_connection_with_config(&config).await?;
         // Requests that do not depend on each other share a round trip: a server that
         // is far away must be reached within the time for opening, too.
-        let (role, peer) = join!(check_role(connection.clone()), identify(&connection));
-        role?;
-        let peer = peer?;
+        let ((), peer) = try_join!(check_role(connection.clone()), async {
+            identify(&connection).await.map_err(Failure::from)
+        })?;
         fence(&mut connection, &peer, before).await?;
         let channel = waiters.channel();
-        let (opened, subscribed, loaded) = join!(
+        let (opened, (), ()) = try_join!(
             observe(&connection),
             subscribe(connection.clone(), &channel),
             load_scripts(&connection),
-        );
-        let (opened, (), ()) = (opened?, subscribed?, loaded?);
+        )?;
         Ok(Self { connection, dead, number, opened, peer })
     }
 
@@ -263,8 +262,7 @@ async fn identify(connection: &MultiplexedConnection) -> Result<Peer, RedisError
         let mut connection = connection.clone();
         async move { allowed(cmd(command).arg(about).query_async::<String>(&mut connection).await) }
     };
-    let (server, client) = join!(ask("INFO", "server"), ask("CLIENT", "INFO"));
-    let (server, client) = (server?, client?);
+    let (server, client) = try_join!(ask("INFO", "server"), ask("CLIENT", "INFO"))?;
     let run_id = server.and_then(|info| {
         info.lines().find_map(|line| Some(line.strip_prefix("run_id:")?.trim().to_owned()))
     });

@@ -17,7 +17,7 @@ use crate::lock::{Attempt, ResourceId};
 
 /// What the name of a process's channel begins with.
 const CHANNEL: &str = "\x01n";
-/// The channel of a process that never is: its name is no random UUID.
+/// A channel on which no process listens: no random UUID is all zeros.
 pub(super) const NOBODYS_CHANNEL: &str = "\x01n00000000000000000000000000000000";
 /// How many resources may be looked at besides those waited for here.
 const GUARDED_MAX: usize = 10_000;
