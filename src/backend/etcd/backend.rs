@@ -122,7 +122,9 @@ impl EtcdBackend {
             Arc::clone(&connection),
             &background,
         );
-        let watches = WatchStreams::new(keys.clone(), Arc::clone(&connection), &background);
+        let lists = Looks::new(Arc::clone(&connection), txn_ops_max, &background);
+        let watches =
+            WatchStreams::new(keys.clone(), Arc::clone(&connection), lists, &background);
         let core = Arc::new(Core {
             keys,
             connection,

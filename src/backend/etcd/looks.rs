@@ -1,12 +1,12 @@
-//! Reads of holders' keys. Those that wait at the same time travel together, in one
-//! read-only transaction, which costs etcd one confirmation of its leader for all.
+//! Linearizable reads. Those that wait at the same time share one read-only
+//! transaction, for which etcd confirms its leader once.
 
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use etcd_client::{KeyValue, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, GetResponse, KeyValue, TxnOp, TxnOpResponse};
 use tokio::{
     sync::oneshot,
     task::yield_now,
@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use super::{
+    acquire::revision,
     background::Background,
     connection::Connection,
     failure::{Failure, Refusal},
@@ -21,12 +22,19 @@ use super::{
 
 /// As many as there may be callers.
 const WAITING_MAX: usize = 200_000;
-/// Keys of one transaction, whatever `maxTxnOps` says: an answer must fit into a message.
-const KEYS_MAX: usize = 1_000;
+/// Keys that one transaction may return: the answer must fit into a message.
+pub(super) const KEYS_MAX: usize = 1_000;
 /// Transactions in flight.
 const READING_MAX: usize = 2;
 
-type Answer = Result<Option<KeyValue>, Failure>;
+/// What a read found.
+pub(super) struct Found {
+    /// The revision at which it was read.
+    pub(super) revision: u64,
+    pub(super) get: GetResponse,
+}
+
+type Answer = Result<Found, Failure>;
 
 /// See the module.
 pub(super) struct Looks {
@@ -39,35 +47,55 @@ struct State {
     waiting: VecDeque<Look>,
     /// Transactions in flight.
     reading: usize,
-    /// Keys in a transaction; halved when the server refuses that many.
-    keys_max: usize,
+    /// Reads in a transaction; halved when the server refuses that many.
+    ops_max: usize,
 }
 
 struct Look {
-    key: String,
+    get: TxnOp,
+    /// How many keys it may return.
+    keys: usize,
     until: Instant,
     answer: oneshot::Sender<Answer>,
 }
 
 impl Looks {
-    /// Reads of up to `keys_max` keys, by tasks that end with `background`.
+    /// Up to `ops_max` reads a transaction, by tasks that end with `background`.
     pub(super) fn new(
         connection: Arc<Connection>,
-        keys_max: usize,
+        ops_max: usize,
         background: &Background,
     ) -> Arc<Self> {
-        let state = State {
-            waiting: VecDeque::new(),
-            reading: 0,
-            keys_max: keys_max.clamp(1, KEYS_MAX),
-        };
+        let state = State { waiting: VecDeque::new(), reading: 0, ops_max: ops_max.max(1) };
         Arc::new(Self { connection, background: background.clone(), state: Mutex::new(state) })
     }
 
-    /// Reads a key, linearizably.
-    pub(super) async fn look(self: &Arc<Self>, key: String, until: Instant) -> Answer {
+    /// Reads a key.
+    pub(super) async fn look(
+        self: &Arc<Self>,
+        key: String,
+        until: Instant,
+    ) -> Result<Option<KeyValue>, Failure> {
+        let mut found = self.read(TxnOp::get(key, None), 1, until).await?;
+        Ok(found.get.take_kvs().into_iter().next())
+    }
+
+    /// Reads up to `keys_max` keys with the given options.
+    pub(super) async fn look_at_range(
+        self: &Arc<Self>,
+        from: Vec<u8>,
+        options: GetOptions,
+        keys_max: usize,
+        until: Instant,
+    ) -> Answer {
+        let limit = i64::try_from(keys_max).unwrap_or(i64::MAX);
+        let get = TxnOp::get(from, Some(options.with_limit(limit)));
+        self.read(get, keys_max, until).await
+    }
+
+    async fn read(self: &Arc<Self>, get: TxnOp, keys: usize, until: Instant) -> Answer {
         let (answer, answered) = oneshot::channel();
-        self.push(Look { key, until, answer })?;
+        self.push(Look { get, keys, until, answer })?;
         tokio::select! {
             biased;
             answer = answered => {
@@ -101,27 +129,29 @@ impl Looks {
             // Those who are about to look come first.
             yield_now().await;
             let Some(looks) = reading.next() else { return };
-            self.read(looks).await;
+            self.read_together(looks).await;
         }
     }
 
-    async fn read(&self, looks: Vec<Look>) {
+    async fn read_together(&self, looks: Vec<Look>) {
         let until = looks.iter().map(|look| look.until).max().unwrap_or_else(Instant::now);
-        let gets = looks.iter().map(|look| TxnOp::get(look.key.clone(), None)).collect();
+        let gets = looks.iter().map(|look| look.get.clone()).collect();
         match self.connection.read(gets, until).await {
             Ok(read) => {
+                let revision =
+                    read.header().map(|header| revision(header.revision())).unwrap_or_default();
                 let mut found = read.op_responses().into_iter();
                 for look in looks {
-                    let pair = match found.next() {
-                        Some(TxnOpResponse::Get(mut get)) => get.take_kvs().into_iter().next(),
-                        _ => None,
+                    let answer = match found.next() {
+                        Some(TxnOpResponse::Get(get)) => Ok(Found { revision, get }),
+                        _ => Err(Failure::Unknown("etcd answered something else".into())),
                     };
-                    let _ = look.answer.send(Ok(pair));
+                    let _ = look.answer.send(answer);
                 }
             }
             Err(Failure::Refused(Refusal::TooManyOps, _)) if looks.len() > 1 => {
                 let mut state = self.state();
-                state.keys_max = (looks.len() / 2).max(1);
+                state.ops_max = (looks.len() / 2).max(1);
                 for look in looks.into_iter().rev() {
                     state.waiting.push_front(look);
                 }
@@ -129,7 +159,7 @@ impl Looks {
             // Nobody pays for a neighbour.
             Err(Failure::Refused(..)) if looks.len() > 1 => {
                 for look in looks {
-                    Box::pin(self.read(vec![look])).await;
+                    Box::pin(self.read_together(vec![look])).await;
                 }
             }
             Err(failure) => {
@@ -156,13 +186,19 @@ impl Reading<'_> {
     /// started for whatever comes later.
     fn next(&mut self) -> Option<Vec<Look>> {
         let mut state = self.looks.state();
-        let mut looks = Vec::new();
-        while looks.len() < state.keys_max {
-            match state.waiting.pop_front() {
-                Some(look) if look.answer.is_closed() => {}
-                Some(look) => looks.push(look),
-                None => break,
+        let (mut looks, mut keys) = (Vec::new(), 0);
+        while looks.len() < state.ops_max
+            && let Some(look) = state.waiting.pop_front()
+        {
+            if look.answer.is_closed() {
+                continue;
             }
+            keys += look.keys;
+            if keys > KEYS_MAX && !looks.is_empty() {
+                state.waiting.push_front(look);
+                break;
+            }
+            looks.push(look);
         }
         if looks.is_empty() {
             state.reading -= 1;

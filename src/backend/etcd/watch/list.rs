@@ -1,52 +1,58 @@
 //! Lists a resource's keys at one revision, page by page.
 
-use etcd_client::{GetOptions, TxnOp, TxnOpResponse};
-use tokio::time::Instant;
+use etcd_client::GetOptions;
+use tokio::time::{Instant, sleep};
 
-use super::super::{
-    acquire::{as_etcd, revision},
-    backend::Core,
-    failure::Failure,
-    keys::{Part, range_end},
-    queue::{List, Queue},
+use super::{
+    super::{
+        acquire::{as_etcd, revision},
+        backend::Core,
+        failure::Failure,
+        keys::{Part, range_end},
+        looks::KEYS_MAX,
+        queue::{List, Queue},
+    },
+    RETRY_DELAY,
 };
 
-/// Keys a page.
-const PAGE_KEYS: i64 = 1_000;
+/// Keys of the first page. It is short, so that many lists fit into one transaction:
+/// after a reconnect every queue is listed.
+const FIRST_PAGE_KEYS: usize = 16;
 
-/// Fills the queue's mirror. Waits until there is room among the lists under way.
+/// Fills the queue's mirror.
 pub(super) async fn fill(core: &Core, queue: &Queue) -> Result<(), Failure> {
-    let _room = core.watches.lists.acquire().await;
-    let until = Instant::now() + core.settings.operation_timeout;
     loop {
         let number = queue.lists();
-        let list = read(core, queue, until).await?;
-        if queue.listed(number, list) {
-            return Ok(());
+        match read(core, queue).await {
+            Ok(list) => {
+                if queue.listed(number, list) {
+                    return Ok(());
+                }
+            }
+            // etcd is slow. The watch tells if the connection is lost.
+            Err(failure) if failure.is_passing() && core.connection.is_answering() => {
+                sleep(RETRY_DELAY).await;
+            }
+            Err(failure) => return Err(failure),
         }
     }
 }
 
-async fn read(core: &Core, queue: &Queue, until: Instant) -> Result<List, Failure> {
+async fn read(core: &Core, queue: &Queue) -> Result<List, Failure> {
+    let until = Instant::now() + core.settings.operation_timeout;
     let range = core.keys.resource(&queue.resource);
     let mut list = List::default();
-    let mut from = range.as_bytes().to_vec();
+    let (mut from, mut keys_max) = (range.as_bytes().to_vec(), FIRST_PAGE_KEYS);
     loop {
         let options = GetOptions::new()
             .with_range(range_end(&range))
             .with_keys_only()
-            .with_limit(PAGE_KEYS)
             .with_revision(as_etcd(list.revision));
-        let read = core.connection.read(vec![TxnOp::get(from, Some(options))], until).await?;
+        let page = core.watches.lists.look_at_range(from, options, keys_max, until).await?;
         if list.revision == 0 {
-            list.revision =
-                read.header().map(|header| revision(header.revision())).unwrap_or_default();
+            list.revision = page.revision;
         }
-        let responses = read.op_responses();
-        let Some(TxnOpResponse::Get(page)) = responses.first() else {
-            return Err(Failure::Unknown("etcd answered something else".into()));
-        };
-        for pair in page.kvs() {
+        for pair in page.get.kvs() {
             match core.keys.part(&queue.resource, pair.key()) {
                 Part::Holder => list.holder = Some(revision(pair.mod_revision())),
                 Part::Entry(entry) => {
@@ -55,10 +61,11 @@ async fn read(core: &Core, queue: &Queue, until: Instant) -> Result<List, Failur
                 Part::Other => {}
             }
         }
-        match page.kvs().last() {
-            Some(last) if page.more() => {
+        match page.get.kvs().last() {
+            Some(last) if page.get.more() => {
                 from = last.key().to_vec();
                 from.push(0);
+                keys_max = KEYS_MAX;
             }
             _ => return Ok(list),
         }

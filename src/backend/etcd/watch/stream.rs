@@ -12,27 +12,25 @@ use std::{
     },
 };
 
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
 use super::{
     super::{
         background::Background,
         connection::{Connection, Link},
         keys::Keys,
+        looks::Looks,
         queue::Queue,
     },
     serve,
 };
 
-/// Queues that are listed at the same time. After a reconnect all of them must be,
-/// and thousands of reads at once would hold up every other request.
-const LISTS_MAX: usize = 32;
-
 /// The watch streams of one backend.
 pub(in super::super) struct WatchStreams {
     pub(super) keys: Keys,
     pub(super) connection: Arc<Connection>,
-    pub(super) lists: Semaphore,
+    /// Reads of the queues' keys; apart from the others, which need not wait for them.
+    pub(super) lists: Arc<Looks>,
     /// Whether etcd refused a watch since the last stream was opened.
     pub(super) refused: AtomicBool,
     background: Background,
@@ -98,12 +96,13 @@ impl WatchStreams {
     pub(in super::super) fn new(
         keys: Keys,
         connection: Arc<Connection>,
+        lists: Arc<Looks>,
         background: &Background,
     ) -> Arc<Self> {
         Arc::new(Self {
             keys,
             connection,
-            lists: Semaphore::new(LISTS_MAX),
+            lists,
             refused: AtomicBool::new(false),
             background: background.clone(),
             newest: Mutex::default(),
