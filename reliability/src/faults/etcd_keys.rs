@@ -35,6 +35,8 @@ pub(super) async fn inject(
     name: &str,
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<Done> {
+    // While a leader is elected etcd refuses writes, and does not tell which it carried out.
+    etcd.agree().await?;
     let mut client = etcd.client().await?;
     if name == "etcd-compacted" {
         let revision = all(&mut client, None).await?.header().context("no header")?.revision();

@@ -26,8 +26,9 @@ pub(super) async fn inject(
     match name {
         "leasehold-killed" => {
             let down = duration_ms(rng, 0..=1_500);
-            leasehold.kill().await;
+            world.kill_leasehold(number).await?;
             last(down).await;
+            let leasehold = &mut world.leaseholds[number];
             leasehold.start()?;
             let detail = format!("{} killed, started again after {down:?}", leasehold.name);
             Ok(Done { detail, voids: restart_voids })

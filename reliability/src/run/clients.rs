@@ -169,10 +169,9 @@ impl Clients {
             // Nobody tells the backend that they have gone; and nobody comes in
             // their place, so that what they leave can be seen.
             "crowd-killed-with-leasehold" => {
-                let leasehold = &mut world.leaseholds[0];
-                leasehold.has_not_crashed()?;
-                leasehold.kill().await;
+                world.kill_leasehold(0).await?;
                 self.children[place].child.kill().await?;
+                let leasehold = &mut world.leaseholds[0];
                 leasehold.start()?;
                 self.children.remove(place);
                 format!("and {} with it, which was started again", leasehold.name)

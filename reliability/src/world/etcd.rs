@@ -1,13 +1,14 @@
 //! A cluster of three etcd members whose traffic among each other can be cut.
 
 use std::{
+    collections::HashSet,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context as _, bail, ensure};
-use etcd_client::{Client, ConnectOptions, GetOptions};
+use etcd_client::{Client, ConnectOptions, GetOptions, LeaseStatus};
 use tokio::process::Command;
 
 use super::{
@@ -36,6 +37,9 @@ pub struct EtcdCluster {
     folder: PathBuf,
     tool: PathBuf,
     restores: u32,
+    /// The leases that there were when a leasehold process had just been killed. Its idle
+    /// ones stay until their TTL ends them.
+    of_killed: HashSet<i64>,
 }
 
 impl EtcdCluster {
@@ -58,7 +62,8 @@ impl EtcdCluster {
             members.push(Member::new(number, *place, &places, program, &folder));
         }
         let tool = tool(program, "etcdctl");
-        let mut cluster = Self { members, peers, folder, tool, restores: 0 };
+        let mut cluster =
+            Self { members, peers, folder, tool, restores: 0, of_killed: HashSet::new() };
         cluster.restart().await?;
         for member in &mut cluster.members {
             member.learn_id().await?;
@@ -198,12 +203,27 @@ impl EtcdCluster {
         let mut client = self.client().await?;
         let mut lasting = Vec::new();
         for lease in client.leases().await?.leases() {
+            if self.of_killed.contains(&lease.id()) {
+                continue;
+            }
             let ttl_s = client.lease_time_to_live(lease.id(), None).await?.granted_ttl();
             if ttl_s > LASTING_S {
                 lasting.push(format!("lease {:x} of {ttl_s} s", lease.id()));
             }
         }
         Ok(lasting)
+    }
+
+    /// Excuses the leases that there are now: a leasehold process was killed, and which of
+    /// them were its idle ones cannot be told.
+    pub(super) async fn excuse_leases(&mut self) -> anyhow::Result<()> {
+        // An earlier fault may still be felt.
+        let leases = eventually(READY_WITHIN, "etcd lists its leases", async || {
+            Ok(self.client().await?.leases().await?)
+        })
+        .await?;
+        self.of_killed.extend(leases.leases().iter().map(LeaseStatus::id));
+        Ok(())
     }
 
     /// Writes what is there now to a file.

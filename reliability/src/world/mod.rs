@@ -165,6 +165,18 @@ impl World {
         }
     }
 
+    /// Kills a leasehold process.
+    pub(crate) async fn kill_leasehold(&mut self, number: usize) -> anyhow::Result<()> {
+        let leasehold = &mut self.leaseholds[number];
+        // What crashed is not to pass for what this ends.
+        leasehold.has_not_crashed()?;
+        leasehold.kill().await;
+        match &mut self.store {
+            Store::Memory | Store::Redis(_) => Ok(()),
+            Store::Etcd(etcd) => etcd.excuse_leases().await,
+        }
+    }
+
     /// Ends all faults; returns once everything answers.
     pub async fn heal(&mut self) -> anyhow::Result<()> {
         for leasehold in &mut self.leaseholds {
