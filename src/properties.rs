@@ -168,6 +168,11 @@ impl Properties {
         if self.known.iter().any(|known| known.to_lowercase() == lower) {
             return None;
         }
+        if key.is_empty() {
+            return Some(
+                "a metadata item without a name is ignored; give it a name".to_owned(),
+            );
+        }
         Some(match nearest(lower, self.known()) {
             Some(known) => {
                 format!("unknown metadata key {key:?} is ignored; did you mean {known:?}?")
@@ -231,6 +236,12 @@ mod tests {
         let warnings = read.warnings();
         assert!(warnings[0].contains("\"redisHost\""), "{warnings:?}");
         assert!(!warnings[1].contains("did you mean"), "{warnings:?}");
+    }
+
+    #[test]
+    fn an_item_without_a_name_is_a_warning() {
+        let warnings = properties(&[("", "h")]).warnings();
+        assert!(warnings[0].contains("without a name"), "{warnings:?}");
     }
 
     #[test]

@@ -82,8 +82,9 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         let path = folder.join(format!("{socket}.sock"));
         let socket = Socket::open(&path, Some(options.socket_mode), "--socket-folder").await?;
         info!(store = kind.name, socket = %socket.path().display(), "listening");
-        let open: OpenInstance =
-            Arc::new(move |metadata| Box::pin(kind.open(metadata, Clock::system())));
+        let open: OpenInstance = Arc::new(move |metadata, before| {
+            Box::pin(async move { kind.open(metadata, Clock::system(), before.as_ref()).await })
+        });
         let instances = Arc::new(Instances::new(open, kind.features));
         for own in to_initialise {
             // Before anything is served, so that no call is told NOT_INITIALIZED.

@@ -43,12 +43,23 @@ pub type Connect =
     Box<dyn FnOnce(Context) -> BoxFuture<'static, Result<Arc<dyn Backend>, OpenError>> + Send>;
 
 /// What a backend is given besides its own properties.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Context {
     /// The limits that all backends share.
     pub settings: Settings,
     /// The wall clock.
     pub clock: Clock,
+    /// The backend of the store that this one replaces under its name, if there is one. A
+    /// backend that keeps its locks in its own memory takes them over from it.
+    pub before: Option<Arc<dyn Backend>>,
+}
+
+impl Context {
+    /// For a store that replaces none.
+    #[must_use]
+    pub fn new(settings: Settings, clock: Clock) -> Self {
+        Self { settings, clock, before: None }
+    }
 }
 
 /// Why a backend could not be opened.
@@ -101,14 +112,17 @@ impl Kind {
 
     /// Opens a store with a component's metadata items. A bad property is
     /// [`LockError::InvalidMetadata`], an unreachable server
-    /// [`LockError::StoreUnavailable`]; nothing is left behind by either.
+    /// [`LockError::StoreUnavailable`]; nothing is left behind by either. `before` is
+    /// the store that this one is to replace, see [`Context::before`].
     pub async fn open(
         self,
         items: impl IntoIterator<Item = (String, String)>,
         clock: Clock,
+        before: Option<&Store>,
     ) -> Result<Store, LockError> {
         let (settings, connect) = self.read(items)?;
-        let context = Context { settings: settings.clone(), clock };
+        let before = before.map(Store::backend);
+        let context = Context { settings: settings.clone(), clock, before };
         let backend = connect(context).await.map_err(|error| match error {
             OpenError::Refused(violations) => LockError::InvalidMetadata(violations),
             OpenError::Unavailable(why) => LockError::StoreUnavailable(why),

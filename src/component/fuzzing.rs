@@ -82,7 +82,7 @@ where
 fn call(method: &str, metadata: &MetadataMap, message: &[u8]) -> Told {
     let world = World::new("held");
     let store = world.store.clone();
-    let open = move |items: super::Metadata| {
+    let open = move |items: super::Metadata, _| {
         let store = store.clone();
         async move { crate::backend::memory::KIND.check(items).map(|_| store) }.boxed()
     };

@@ -15,7 +15,7 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, sleep_until, timeout},
 };
-use tracing::{debug, info};
+use tracing::{Instrument as _, debug, info, info_span};
 
 use crate::lock::{Feature, LockError, Store, answer_margin};
 
@@ -32,9 +32,13 @@ const INSTANCES_MAX: usize = 1000;
 /// The metadata items of an instance.
 pub type Metadata = BTreeMap<String, String>;
 
-/// Opens a store with the metadata items of an instance.
-pub type OpenInstance =
-    Arc<dyn Fn(Metadata) -> BoxFuture<'static, Result<Store, LockError>> + Send + Sync>;
+/// Opens a store with the metadata items of an instance, in the place of the store that
+/// the instance had before, if it had one.
+pub type OpenInstance = Arc<
+    dyn Fn(Metadata, Option<Store>) -> BoxFuture<'static, Result<Store, LockError>>
+        + Send
+        + Sync,
+>;
 
 /// Instances by name, each with a store of its own.
 pub struct Instances {
@@ -209,7 +213,8 @@ impl Instances {
         if matches!(&*slot.state(), State::Live { metadata: live, .. } if *live == metadata) {
             return Ok(());
         }
-        let store = (self.open)(metadata.clone()).await?;
+        let opening = (self.open)(metadata.clone(), slot.store());
+        let store = opening.instrument(info_span!("instance", name)).await?;
         let mut slots = self.slots();
         slots.replaced.retain(|replaced| !replaced.retired.is_finished());
         if slots.draining {
@@ -305,11 +310,11 @@ mod tests {
 
     /// Instances whose stores take two seconds to open.
     fn slow() -> Arc<Instances> {
-        let open: OpenInstance = Arc::new(|_| {
+        let open: OpenInstance = Arc::new(|_, _| {
             Box::pin(async {
                 sleep(OPENING).await;
                 let settings = Settings::default();
-                let context = Context { settings: settings.clone(), clock: Clock::system() };
+                let context = Context::new(settings.clone(), Clock::system());
                 Ok(Store::new(Arc::new(memory::Memory::new(&context)), settings))
             })
         });

@@ -216,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_frees_the_place_of_its_call() {
         let service =
-            Service::new(Arc::new(Instances::new(Arc::new(|_| panic!("a defect")), &[])));
+            Service::new(Arc::new(Instances::new(Arc::new(|_, _| panic!("a defect")), &[])));
         let permits = service.short_calls.available_permits();
         let status = service.init(Request::new(pb::LockStoreInitRequest::default())).await;
         assert_eq!(status.unwrap_err().code(), Code::Internal);

@@ -217,7 +217,7 @@ mod tests {
 
     fn store() -> Store {
         let settings = Settings::default();
-        let context = BackendContext { settings: settings.clone(), clock: Clock::system() };
+        let context = BackendContext::new(settings.clone(), Clock::system());
         Store::new(Arc::new(Memory::new(&context)), settings)
     }
 

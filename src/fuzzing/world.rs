@@ -39,7 +39,7 @@ impl World {
             .build()
             .unwrap();
         let store = runtime.block_on(async {
-            let store = memory::KIND.open([], Clock::system()).await.unwrap();
+            let store = memory::KIND.open([], Clock::system(), None).await.unwrap();
             let mut request = AcquireRequest::new(held);
             request.lock_id = "owner".to_owned();
             store.try_lock(request).await.unwrap().receipt.accept();

@@ -1,6 +1,7 @@
 //! The port: what the domain asks of whatever keeps the locks.
 
 use std::{
+    any::Any,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -233,7 +234,7 @@ pub enum BackendError {
 ///   that attempt before (trap 7), also over a connection made anew.
 /// - A failed `try_lock` writes nothing (traps 2 and 3).
 #[async_trait]
-pub trait Backend: Send + Sync + 'static {
+pub trait Backend: Any + Send + Sync {
     /// What it can do beyond the core.
     fn features(&self) -> &[Feature];
 

@@ -119,8 +119,11 @@ impl Settler {
         // may be repeated without end during an outage.
         let is_attempt = matches!(release.of, ReleaseOf::Attempt(_));
         if !is_attempt && queue.unsettled >= UNSETTLED_MAX {
-            warn!(resource = %release.resource, limit = UNSETTLED_MAX,
-                "too many unsettled operations; an unlock of unknown outcome is not completed");
+            warn!(
+                resource = release.resource.as_str(),
+                limit = UNSETTLED_MAX,
+                "too many unsettled operations; an unlock of unknown outcome is not completed"
+            );
             return;
         }
         queue.unsettled += 1;
@@ -170,8 +173,11 @@ impl Settler {
             }
             Some(unsettled) => {
                 queue.unsettled -= 1;
-                warn!(resource = %unsettled.release.resource, "an operation could not be \
-                    settled; whatever it left has outlived its TTL");
+                warn!(
+                    resource = unsettled.release.resource.as_str(),
+                    "an operation could not be \
+                    settled; whatever it left has outlived its TTL"
+                );
             }
             None => queue.unsettled -= 1,
         }
@@ -182,7 +188,7 @@ impl Settler {
         match bounded(until, self.backend.unlock(release, until)).await {
             Ok(()) | Err(BackendError::NotHeld { .. }) => true,
             Err(error) => {
-                debug!(resource = %release.resource, %error, "not settled yet");
+                debug!(resource = release.resource.as_str(), %error, "not settled yet");
                 false
             }
         }

@@ -71,6 +71,11 @@ impl Store {
         }))
     }
 
+    /// What keeps the locks.
+    pub(crate) fn backend(&self) -> Arc<dyn Backend> {
+        Arc::clone(&self.0.backend)
+    }
+
     /// What the backend can do beyond the core.
     #[must_use]
     pub fn features(&self) -> &[Feature] {

@@ -92,7 +92,13 @@ impl Component {
     ) -> Result<String, String> {
         let literal = item.value.clone();
         match &item.reference {
-            None => Ok(literal.unwrap_or_default()),
+            None => {
+                if literal.is_none() {
+                    tracing::warn!(component = %self, item = %item.name,
+                        "a metadata item has no value; give it one, or leave it out");
+                }
+                Ok(literal.unwrap_or_default())
+            }
             Some(Reference::Env(name)) => match around.env_ref(name) {
                 Some(value) => Ok(unquote(value)),
                 None => {

@@ -93,6 +93,16 @@ pub enum SocketError {
         /// The folder.
         folder: PathBuf,
     },
+    /// Its folder is not there, and cannot be made.
+    #[error("cannot make the folder {folder} for the socket: {error}; choose another {flag}")]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What the file system said.
+        error: io::Error,
+        /// The flag that names it.
+        flag: &'static str,
+    },
     /// The file system refused.
     #[error("{path}: {error}")]
     Io {
@@ -142,7 +152,10 @@ impl Socket {
             return Err(SocketError::TooLong { path: path.to_owned(), bytes, flag });
         }
         let folder = path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder).map_err(at(folder))?;
+        fs::create_dir_all(folder).map_err(|error| {
+            let folder = folder.to_owned();
+            SocketError::Folder { folder, error, flag }
+        })?;
         let _alone = lock_folder(folder).await?;
         must_be_free(path, flag).await?;
         let listener = UnixListener::bind(path).map_err(at(path))?;

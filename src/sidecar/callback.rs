@@ -103,10 +103,10 @@ impl Caller {
         match told {
             Ok(()) => {}
             Err(error @ NotTold::NotTaken(_)) => {
-                debug!(resource = %lost.resource, %error, "the app was not told of a lost lock");
+                debug!(resource = lost.resource.as_str(), %error, "the app was not told of a lost lock");
             }
             Err(error) => {
-                warn!(resource = %lost.resource, %error, "the app was not told of a lost lock");
+                warn!(resource = lost.resource.as_str(), %error, "the app was not told of a lost lock");
             }
         }
     }

@@ -138,8 +138,11 @@ impl FromArgMatches for DaprdFlags {
         // Dapr's CLI blanks --scheduler-host-address for runtimes that have none,
         // and leaves its value. Anything else that belongs to no flag is a mistake.
         if let Some(mistaken) = stray.first().filter(|first| !first.is_empty()) {
-            let told = format!("unexpected argument '{mistaken}' found\n");
-            return Err(Error::raw(ErrorKind::UnknownArgument, told));
+            let told = format!("unexpected argument '{mistaken}' found");
+            // Its usage would be that of `leasehold` otherwise.
+            let usage = "leasehold sidecar [OPTIONS]";
+            let mut command = Command::new("leasehold sidecar").override_usage(usage);
+            return Err(command.error(ErrorKind::UnknownArgument, told));
         }
         let stray = stray.into_iter().filter(|told| !told.is_empty()).cloned().collect();
         Ok(Self { given: given.collect(), stray })

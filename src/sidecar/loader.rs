@@ -10,7 +10,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{info, warn};
+use tracing::{Instrument as _, info, info_span, warn};
 
 use super::{
     prefix::{self, KeyPrefix},
@@ -151,13 +151,6 @@ impl Loader {
         let opened = self.open(component, &backend).await.map_err(|error| error.at(component));
         let store = opened?;
         info!(store = component.name, kind = component.kind, "lock store loaded");
-        if backend == backend::memory::KIND.name && self.stores.get(&component.name).is_some() {
-            warn!(
-                store = component.name,
-                "a changed memory store begins empty: it does not know what is held in the \
-                 one before"
-            );
-        }
         self.stores.insert(store);
         Ok(())
     }
@@ -192,11 +185,15 @@ impl Loader {
                     let own = properties
                         .into_iter()
                         .filter(|(key, _)| !key.eq_ignore_ascii_case(prefix::PROPERTY));
-                    kind.open(own, Clock::system()).await
+                    let before = self.stores.newest(&component.name);
+                    let before = before.as_ref().map(|before| before.store());
+                    kind.open(own, Clock::system(), before).await
                 }
                 None => self.pluggable(component, backend, properties).await,
             }
         };
+        let span = info_span!("component", %name, file = %component.origin);
+        let opening = opening.instrument(span);
         let store = match timeout(component.init_timeout, opening).await {
             Ok(Ok(store)) => store,
             Ok(Err(error @ LockError::InvalidMetadata(_))) => {

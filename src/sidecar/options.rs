@@ -39,8 +39,8 @@ Environment:
   DAPR_COMPONENT_SOCKET_FOLDER   the folder of pluggable components' sockets
 
 Exit status: 0 after a drained stop, 64 for a wrong command line or
-configuration, 1 for anything else (a store that is not reached at the start,
-or a port in use, for two).")]
+configuration, 1 for any other failure, such as a store that cannot be reached
+at the start or a port in use.")]
 pub struct SidecarArgs {
     /// The app's ID: prefixes its resources and is shown as the holder.
     #[arg(long, default_value = "")]
@@ -247,6 +247,13 @@ impl SidecarArgs {
                     "--unix-domain-socket needs --app-id, which names the sockets".to_owned(),
                 );
             }
+            if self.app_id.contains('/') {
+                return Some(format!(
+                    "--app-id {:?} cannot be part of a socket's name; leave out the '/', or \
+                     --unix-domain-socket",
+                    self.app_id
+                ));
+            }
             if !folder.is_dir() {
                 return Some(format!(
                     "--unix-domain-socket {} is no folder; make it, or give one that is there",
@@ -342,6 +349,16 @@ mod tests {
         assert_eq!(addresses("::1"), [v6]);
         assert_eq!(addresses("localhost"), [v4, v6]);
         assert_eq!(addresses("127.0.0.1, localhost"), [v4, v6]);
+    }
+
+    /// The sockets were made in a folder of their own, where no SDK looks for them.
+    #[test]
+    fn an_app_id_with_a_slash_names_no_sockets() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().to_str().unwrap();
+        let arguments = ["sidecar", "--app-id", "a/b", "--unix-domain-socket", folder];
+        let parsed = CommandLine::try_parse_from(arguments).unwrap().sidecar;
+        assert!(parsed.problem().is_some_and(|problem| problem.contains("--app-id")));
     }
 
     #[test]

@@ -228,6 +228,15 @@ impl Stores {
         self.read().current.get(name).cloned()
     }
 
+    /// The store of this name; if it was removed, the last one, as long as locks are held
+    /// through it.
+    #[must_use]
+    pub fn newest(&self, name: &str) -> Option<Arc<NamedStore>> {
+        let stores = self.read();
+        let current = stores.current.get(name).cloned();
+        current.or_else(|| stores.earlier().filter(|earlier| &*earlier.name == name).last())
+    }
+
     /// Whether there is none at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {

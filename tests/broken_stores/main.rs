@@ -125,7 +125,7 @@ fn outcomes_without(lack: Lack) -> Result<BTreeMap<String, Outcome>, Failed> {
     let folder = tempfile::tempdir().unwrap();
     let (inner, path) = (folder.path().join("inner.sock"), folder.path().join("front.sock"));
     let open: OpenInstance =
-        Arc::new(|metadata| Box::pin(memory::KIND.open(metadata, Clock::system())));
+        Arc::new(|metadata, _| Box::pin(memory::KIND.open(metadata, Clock::system(), None)));
     let component = runtime.block_on(serve(&inner, open));
     let front = runtime.block_on(lacking::serve(&path, &inner, lack));
     let is_chosen = |name: &str| {
@@ -171,10 +171,10 @@ fn outcome(defect: Defect, cases: &[&str]) -> Result<BTreeMap<String, Outcome>, 
 
 /// Opens memory with the defect, whatever the properties.
 fn broken(defect: Defect) -> OpenInstance {
-    Arc::new(move |_| {
+    Arc::new(move |_, _| {
         Box::pin(async move {
             let settings = Settings::default();
-            let context = Context { settings: settings.clone(), clock: Clock::system() };
+            let context = Context::new(settings.clone(), Clock::system());
             let broken = Broken::new(Memory::new(&context), defect);
             Ok(Store::new(Arc::new(broken), settings))
         })

@@ -94,18 +94,38 @@ async fn one_instance_too_many_is_overloaded_and_the_others_go_on() {
 }
 
 #[tokio::test]
-async fn a_wait_in_flight_finishes_on_the_store_that_was_replaced() {
+async fn a_wait_in_flight_is_granted_after_an_init_with_other_metadata() {
     let (_leasehold, client) = memory().await;
     client.init(&[]).await.unwrap();
     let grant = client.try_lock("r").await.unwrap();
     let waiting = client.waiting("r");
     client.queued("r", &waiting).await;
     client.init(&[("ttl", "10s")]).await.unwrap();
-    // The old store's table is gone from view: its grant is nobody's now.
-    assert_eq!(
-        reason(&client.unlock("r", &grant.lock_id).await.unwrap_err()),
-        "LOCK_NOT_FOUND"
-    );
-    assert!(!waiting.is_finished());
+    client.unlock("r", &grant.lock_id).await.unwrap();
+    let next = waiting.await.unwrap().unwrap();
+    assert!(client.renew("r", &next.lock_id).await.is_ok());
+}
+
+/// A memory store began empty after it, so that a held lock got a second holder.
+#[tokio::test]
+async fn a_held_lock_stays_held_after_an_init_with_other_metadata() {
+    let (_leasehold, client) = memory().await;
+    client.init(&[]).await.unwrap();
+    let grant = client.try_lock("r").await.unwrap();
+    client.init(&[("ttl", "10s")]).await.unwrap();
+    assert_eq!(reason(&client.try_lock("r").await.unwrap_err()), "RESOURCE_LOCKED");
+    assert!(client.renew("r", &grant.lock_id).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_init_changes_how_many_may_wait() {
+    let (_leasehold, client) = memory().await;
+    client.init(&[]).await.unwrap();
+    let _grant = client.try_lock("r").await.unwrap();
+    let waiting = client.waiting("r");
+    client.queued("r", &waiting).await;
+    client.init(&[("maxWaiters", "1")]).await.unwrap();
+    let refused = client.waiting("r").await.unwrap().unwrap_err();
+    assert_eq!(reason(&refused), "TOO_MANY_WAITERS");
     waiting.abort();
 }

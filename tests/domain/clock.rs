@@ -31,7 +31,7 @@ async fn a_stepped_clock_changes_no_expiry_and_no_order_of_tokens() {
             Clock::from_fn(move || now_us.load(Ordering::Relaxed))
         };
         let settings = Settings::default();
-        let memory = Memory::new(&Context { settings: settings.clone(), clock });
+        let memory = Memory::new(&Context::new(settings.clone(), clock));
         let store = Store::new(Arc::new(memory), settings);
         let first = hold(&store, "r").await;
         now_us.store(NOW_US.saturating_add_signed(step_us), Ordering::Relaxed);

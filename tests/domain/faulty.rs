@@ -63,7 +63,7 @@ pub fn store() -> (Store, Arc<Faulty>) {
 }
 
 pub fn store_with(settings: Settings) -> (Store, Arc<Faulty>) {
-    let context = Context { settings: settings.clone(), clock: Clock::system() };
+    let context = Context::new(settings.clone(), Clock::system());
     let faulty = Arc::new(Faulty { memory: Memory::new(&context), script: Script::default() });
     (Store::new(faulty.clone(), settings), faulty)
 }

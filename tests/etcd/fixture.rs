@@ -27,7 +27,7 @@ pub(crate) async fn try_open(items: &[(&str, &str)]) -> Result<Shared, OpenError
     let settings = properties.settings();
     let connect = (Kind::named("etcd").unwrap().read)(&mut properties);
     properties.finish().unwrap();
-    connect(Context { settings, clock: Clock::system() }).await
+    connect(Context::new(settings, Clock::system())).await
 }
 
 /// Opens a backend on these endpoints.

@@ -89,7 +89,7 @@ async fn failed_tries_hand_their_lease_on(version: Version) {
 async fn store(url: &str, clock: Clock) -> Store {
     let items = [("endpoints", url), ("keyPrefixPath", "/t")];
     let items = items.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    Kind::named("etcd").unwrap().open(items, clock).await.unwrap()
+    Kind::named("etcd").unwrap().open(items, clock, None).await.unwrap()
 }
 
 fn asked(ttl: Duration) -> AcquireRequest {

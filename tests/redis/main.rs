@@ -51,7 +51,7 @@ async fn open_with(server: &RedisServer, more: &[(&str, &str)]) -> Store {
 async fn try_open(address: &str, more: &[(&str, &str)]) -> Result<Store, LockError> {
     let mut items = vec![("redisHost".to_owned(), address.to_owned())];
     items.extend(more.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
-    Kind::named("redis").unwrap().open(items, Clock::system()).await
+    Kind::named("redis").unwrap().open(items, Clock::system(), None).await
 }
 
 fn request(resource: &str, ttl: Duration) -> AcquireRequest {

@@ -14,7 +14,7 @@ use super::{proxy::Proxy, *};
 pub(super) async fn backend(address: &str) -> Arc<dyn Backend> {
     let mut properties = Properties::new([("redisHost".to_owned(), address.to_owned())]);
     let connect = (Kind::named("redis").unwrap().read)(&mut properties);
-    let context = Context { settings: Settings::default(), clock: Clock::system() };
+    let context = Context::new(Settings::default(), Clock::system());
     connect(context).await.unwrap()
 }
 

@@ -98,7 +98,7 @@ pub fn memory() -> (Arc<Memory>, Store) {
 }
 
 pub fn memory_with(settings: Settings) -> (Arc<Memory>, Store) {
-    let context = Context { settings: settings.clone(), clock: Clock::system() };
+    let context = Context::new(settings.clone(), Clock::system());
     let memory = Arc::new(Memory::new(&context));
     (memory.clone(), Store::new(memory, settings))
 }

@@ -304,6 +304,29 @@ async fn a_held_lock_outlives_a_change_of_its_components_type() {
     assert_eq!(unlocked.status, 204, "{unlocked:?}");
 }
 
+/// It began empty, so that a held lock got a second holder.
+#[tokio::test]
+async fn a_memory_store_that_is_changed_or_put_back_knows_what_is_held() {
+    let yaml = yaml_of_memory();
+    let sidecar = Binary::start(yaml.path(), &[]).await;
+    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 200);
+    let files: Vec<_> = fs::read_dir(yaml.path()).unwrap().collect();
+    for file in files {
+        fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    logged(&sidecar, "lock store removed").await;
+    component(yaml.path(), "locks", "lock.memory", "[]");
+    until(&sidecar, |answer| answer.status == 409).await;
+    component(yaml.path(), "locks", "lock.memory", "[{name: maxTTL, value: 1h}]");
+    let too_long = r#"{"immediate":true,"ttl":"2h"}"#;
+    let give_up = Instant::now() + PATIENCE;
+    while sidecar.post(LOCK, too_long).await.status != 400 {
+        assert!(Instant::now() < give_up, "{}", sidecar.log());
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 409);
+}
+
 #[tokio::test]
 async fn a_component_that_is_added_while_its_backend_is_down_is_tried_again() {
     let sockets = tempfile::tempdir().unwrap();

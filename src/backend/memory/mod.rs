@@ -12,6 +12,7 @@ mod table;
 mod table_tests;
 
 use std::{
+    any::Any,
     hash::{BuildHasher as _, RandomState},
     sync::Arc,
 };
@@ -23,7 +24,7 @@ use super::{Connect, Context, Kind};
 use crate::{
     lock::{
         Attempt, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed, ResourceId,
-        WaiterBudget,
+        Settings, WaiterBudget,
     },
     properties::Properties,
 };
@@ -46,8 +47,15 @@ const SHARDS: usize = 16;
 fn read(_: &mut Properties) -> Connect {
     Box::new(|context| {
         Box::pin(async move {
-            let backend: Arc<dyn Backend> = Arc::new(Memory::new(&context));
-            Ok(backend)
+            let before: Option<&dyn Any> = match &context.before {
+                Some(before) => Some(&**before),
+                None => None,
+            };
+            let memory = match before.and_then(|before| before.downcast_ref::<Memory>()) {
+                Some(before) => before.with_settings(&context.settings),
+                None => Memory::new(&context),
+            };
+            Ok(Arc::new(memory) as Arc<dyn Backend>)
         })
     })
 }
@@ -55,7 +63,8 @@ fn read(_: &mut Properties) -> Connect {
 /// Locks kept in this process.
 #[derive(Debug)]
 pub struct Memory {
-    shards: Vec<Shard>,
+    /// Shared with the stores that this one replaces, and with those that replace it.
+    shards: Arc<[Shard]>,
     hasher: RandomState,
     waiters: WaiterBudget,
 }
@@ -77,6 +86,18 @@ impl Memory {
             shards: (0..tables.max(1)).map(shard).collect(),
             hasher: RandomState::new(),
             waiters: WaiterBudget::new(context.settings.waiters_max),
+        }
+    }
+
+    /// A store with the same locks and waiters, and other limits.
+    fn with_settings(&self, settings: &Settings) -> Self {
+        for shard in &*self.shards {
+            shard.set_waiters_per_resource_max(settings.waiters_per_resource_max);
+        }
+        Self {
+            shards: Arc::clone(&self.shards),
+            hasher: self.hasher.clone(),
+            waiters: WaiterBudget::new(settings.waiters_max),
         }
     }
 

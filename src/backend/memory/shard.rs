@@ -39,6 +39,10 @@ impl Shard {
         Self { shared, _sweeper: AbortOnDropHandle::new(sweeper) }
     }
 
+    pub(super) fn set_waiters_per_resource_max(&self, waiters_per_resource_max: usize) {
+        self.shared.table().waiters_per_resource_max = waiters_per_resource_max;
+    }
+
     pub(super) fn records(&self) -> usize {
         self.shared.table().records()
     }

@@ -24,7 +24,7 @@ pub(super) struct Table {
     clock: Clock,
     last_token: Option<FencingToken>,
     last_ticket: u64,
-    waiters_per_resource_max: usize,
+    pub(super) waiters_per_resource_max: usize,
 }
 
 #[derive(Debug)]

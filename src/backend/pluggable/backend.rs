@@ -87,8 +87,11 @@ impl Pluggable {
             return Ok(());
         }
         if attempt.lock_id_given && !self.tries.was_granted(attempt.id) {
-            warn!(resource = %attempt.resource, "an attempt under a caller's own lock ID is \
-                not known to be granted; it is left to its TTL");
+            warn!(
+                resource = attempt.resource.as_str(),
+                "an attempt under a caller's own lock ID is \
+                not known to be granted; it is left to its TTL"
+            );
             return Ok(());
         }
         self.send_unlock(&attempt.resource, Some(&attempt.lock_id), until).await
@@ -186,8 +189,11 @@ impl Backend for Pluggable {
         // Only the first try of a release sets a bound; here it marks that
         // there was one, after which another could meet a later grant.
         if release.aim.bound().is_some() {
-            warn!(resource = %release.resource, "an unlock of unknown outcome is not sent again; \
-                if it did not happen, the grant lasts until its TTL ends");
+            warn!(
+                resource = release.resource.as_str(),
+                "an unlock of unknown outcome is not sent again; \
+                if it did not happen, the grant lasts until its TTL ends"
+            );
             return Err(BackendError::NotHeld { held: false });
         }
         release.aim.bound_or(1);

@@ -395,6 +395,6 @@ pub(super) fn describe(error: &RedisError) -> Arc<str> {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("Redis answered {code} {detail}").into(),
         (Some(code), None) => format!("Redis answered {code}").into(),
-        (None, _) => format!("Redis is not reached: {error}").into(),
+        (None, _) => format!("cannot reach Redis: {error}").into(),
     }
 }

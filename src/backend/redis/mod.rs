@@ -59,7 +59,7 @@ async fn open(client: Client, context: Context) -> Result<Arc<dyn Backend>, Open
     let opened = session::Session::open(&client, 1, &[], &waiters);
     let session = timeout(link::OPEN_TIMEOUT, opened)
         .await
-        .map_err(|_| unreached(&client, "no answer in time"))?
+        .map_err(|_| unreached(&client, "Redis did not answer in time"))?
         .map_err(|failure| why_not_open(&client, &failure))?;
     if let Ok(true) = timeout(link::OPEN_TIMEOUT, session.asks_for_no_password(&client)).await {
         let server = client.get_connection_info().addr();
@@ -116,7 +116,7 @@ fn why_not_open(client: &Client, failure: &Failure) -> OpenError {
 fn unreached(client: &Client, why: &str) -> OpenError {
     let address = client.get_connection_info().addr();
     OpenError::Unavailable(
-        format!("Redis at {address}: {why}; start it, or mend redisHost").into(),
+        format!("{why}; start the server at {address}, or correct redisHost").into(),
     )
 }
 

@@ -141,7 +141,10 @@ impl Core {
             .ok_or_else(|| BackendError::Unknown("the answer was not a look's".into()))?;
         // It may have been granted, or have left, since it was chosen.
         if seen.lost && self.waiters.is_queued(&oldest.attempt) {
-            debug!(%resource, "places were lost; those who wait enter again");
+            debug!(
+                resource = resource.as_str(),
+                "places were lost; those who wait enter again"
+            );
             self.waiters.enter_again(resource);
         }
         Ok(seen)

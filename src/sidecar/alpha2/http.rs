@@ -68,8 +68,7 @@ async fn lock(
     if ndjson::is_wanted(&headers) {
         if version < Version::HTTP_2 {
             warn!(
-                "a lock's stream over HTTP/1 takes a connection of its own, and its end may be \
-                 noticed late; prefer HTTP/2 or gRPC"
+                "a lock's stream over HTTP/1 takes a connection of its own; prefer HTTP/2 or gRPC"
             );
         }
         return Ok(ndjson::response(stream::open(&locks, call).await?));

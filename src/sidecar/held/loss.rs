@@ -90,7 +90,7 @@ impl Engine {
     }
 
     fn note(&self, table: &mut Table, lost: LostLock, by_notice: bool) {
-        warn!(store = %lost.store, resource = %lost.resource, cause = %lost.cause,
+        warn!(store = %lost.store, resource = lost.resource.as_str(), cause = %lost.cause,
             "a held lock is lost");
         let key =
             HeldKey { store: Arc::clone(&lost.store), resource: lost.app_resource.clone() };
@@ -98,8 +98,10 @@ impl Engine {
         if by_notice
             && let Err(mpsc::error::TrySendError::Full(lost)) = self.0.notices.try_send(lost)
         {
-            warn!(resource = %lost.resource,
-                "too many callbacks wait; the app is not told that this lock is lost");
+            warn!(
+                resource = lost.resource.as_str(),
+                "too many callbacks wait; the app is not told that this lock is lost"
+            );
         }
     }
 

@@ -41,7 +41,7 @@ pub(super) async fn until_gone(record: &Record, places: &Semaphore) {
             // What is unknown the store goes on settling by itself.
             Ok(()) | Err(LockError::NotFound { .. } | LockError::OutcomeUnknown(_)) => return,
             Err(error) => {
-                debug!(resource = %record.resource, %error, "not released yet");
+                debug!(resource = record.resource.as_str(), %error, "not released yet");
                 sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await;
             }
         }

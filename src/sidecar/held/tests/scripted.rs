@@ -88,7 +88,7 @@ pub(super) struct Scripted {
 impl Scripted {
     pub(super) fn new() -> (Self, Arc<Script>, Settings) {
         let settings = Settings::default();
-        let context = Context { settings: settings.clone(), clock: Clock::system() };
+        let context = Context::new(settings.clone(), Clock::system());
         let script = Arc::<Script>::default();
         let scripted = Self { memory: Memory::new(&context), script: Arc::clone(&script) };
         (scripted, script, settings)
