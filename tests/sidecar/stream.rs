@@ -133,7 +133,7 @@ async fn a_waiting_stream_gets_the_lock_in_its_turn_and_its_deadline_ends_it() {
     let waiting = LockRequest { immediate: false, ..request("r") };
 
     let mut hasty = Request::new(waiting.clone());
-    hasty.set_timeout(Duration::from_millis(400));
+    hasty.set_timeout(Duration::from_secs(2));
     let mut hasty = harness.locks().await.lock_stream(hasty).await.unwrap().into_inner();
     let ended = end(&mut hasty).await.unwrap_err();
     assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE");

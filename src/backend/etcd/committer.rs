@@ -16,6 +16,7 @@ use tokio::{
     task::yield_now,
     time::{Instant, sleep, sleep_until},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::{
@@ -61,6 +62,8 @@ struct Pending {
     op: Op,
     connection: Arc<Connection>,
     answer: oneshot::Sender<Answer>,
+    /// Cancelled when its caller needs it no more.
+    unwanted: Option<CancellationToken>,
     /// Whether it is on its way. Changed only while the batcher is locked, so
     /// that giving up on an item that was not sent is certain.
     sent: Arc<AtomicBool>,
@@ -78,7 +81,8 @@ impl Item for Pending {
     }
 
     fn obsolete(&self, now: Instant) -> Option<Obsolete> {
-        if self.answer.is_closed() {
+        let unwanted = self.unwanted.as_ref().is_some_and(CancellationToken::is_cancelled);
+        if unwanted || self.answer.is_closed() {
             Some(Obsolete::Abandoned)
         } else if now >= self.op.until {
             Some(Obsolete::Late)
@@ -117,11 +121,29 @@ impl Committer {
     /// Commits a write. If the future is dropped before the write was sent, it
     /// is never sent; if after, nobody learns its outcome.
     pub(super) async fn commit(self: &Arc<Self>, op: Op) -> Answer {
+        self.commit_if_wanted(op, None).await
+    }
+
+    /// The same for a write that is not sent any more once `unwanted` is cancelled.
+    /// What was sent before is answered as usual.
+    pub(super) async fn commit_while_wanted(
+        self: &Arc<Self>,
+        op: Op,
+        unwanted: &CancellationToken,
+    ) -> Answer {
+        self.commit_if_wanted(op, Some(unwanted.clone())).await
+    }
+
+    async fn commit_if_wanted(
+        self: &Arc<Self>,
+        op: Op,
+        unwanted: Option<CancellationToken>,
+    ) -> Answer {
         let until = op.until;
         let (answer, mut answered) = oneshot::channel();
         let sent = Arc::new(AtomicBool::new(false));
         let connection = Arc::clone(&self.connection);
-        let pending = Pending { op, connection, answer, sent: Arc::clone(&sent) };
+        let pending = Pending { op, connection, answer, unwanted, sent: Arc::clone(&sent) };
         if !self.push(pending) {
             return Err(OpError::NotSent("too many writes are waiting for etcd".into()));
         }
@@ -307,7 +329,8 @@ impl Committer {
                 Obsolete::Stale => OpError::Stale,
                 Obsolete::Late => OpError::NotSent(self.hindrance()),
                 Obsolete::OutOfSpace => OpError::NotSent(no_space()),
-                Obsolete::Abandoned => continue,
+                // Whoever dropped the call does not hear it.
+                Obsolete::Abandoned => OpError::NotSent("the caller has gone".into()),
             };
             let _ = item.answer.send(Err(error));
         }

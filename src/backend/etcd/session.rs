@@ -17,6 +17,7 @@ use std::{
 
 use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use uuid::Uuid;
 
@@ -148,6 +149,7 @@ impl Sessions {
         key: &str,
         value: String,
         until: Instant,
+        unwanted: &CancellationToken,
     ) -> Result<Entered, OpError> {
         loop {
             let epoch = session.epoch.load(Ordering::Acquire);
@@ -166,7 +168,7 @@ impl Sessions {
                 until,
                 lease: None,
             };
-            match self.committer.commit(op).await {
+            match self.committer.commit_while_wanted(op, unwanted).await {
                 Ok(reply) if reply.succeeded => return Ok(Entered::At(reply.revision)),
                 Ok(reply) => match reply.pair(0) {
                     None => {

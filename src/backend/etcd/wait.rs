@@ -65,7 +65,9 @@ impl Core {
             if place.is_full(self.settings.waiters_per_resource_max) {
                 return Err(BackendError::TooManyWaiters(FULL).into());
             }
-            let Some(entry) = self.enter(attempt, &mut place).await? else { continue };
+            let Some(entry) = self.enter(attempt, flight, &mut place).await? else {
+                continue;
+            };
             match self.wait_in(attempt, flight, &place, &entry).await {
                 Ok(Some(grant)) => {
                     place.leave();
@@ -107,6 +109,7 @@ impl Core {
     async fn enter(
         &self,
         attempt: &Attempt,
+        flight: &Flight,
         place: &mut Place,
     ) -> Result<Option<Entry>, Ended> {
         let until = self.step_until();
@@ -115,7 +118,8 @@ impl Core {
         let id = session.next_entry();
         let key = self.keys.entry(&attempt.resource, &id);
         place.enter(id);
-        match self.sessions.enter(&session, &key, attempt.id.to_string(), until).await {
+        let (value, unwanted) = (attempt.id.to_string(), &flight.unwanted);
+        match self.sessions.enter(&session, &key, value, until, unwanted).await {
             Ok(Entered::At(entered)) => {
                 let lists_begun = place.lists_begun();
                 Ok(Some(Entry { session, key, entered, lists_begun }))
