@@ -270,6 +270,7 @@ impl Core {
         };
         Op {
             claims: Some(resource.clone()),
+            enters: false,
             when: match free {
                 Free::AllKeys => vec![no_key_of(self.keys.resource(resource))],
                 Free::HolderAndQueue => vec![

@@ -8,6 +8,10 @@
 //! batch, and a key written twice refuses all of it, so a resource is in one
 //! batch at a time; a refusal concerns the whole batch, so its members are then
 //! sent alone, and nobody pays for a neighbour.
+//!
+//! New queue entries get a quarter of a batch while anything else waits. Otherwise, with
+//! more waits than etcd can enter before their deadlines, the write that grants to the
+//! first in line would wait behind entries, and nobody would be granted anything.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -24,6 +28,8 @@ pub(super) trait Item {
     type Claim: Clone + Eq + Hash;
     /// What it claims, if anything.
     fn claim(&self) -> Option<&Self::Claim>;
+    /// Whether it makes a queue longer.
+    fn enters(&self) -> bool;
     /// Its share of a request's size.
     fn size_bytes(&self) -> usize;
     /// Why it must not be sent any more.
@@ -76,6 +82,9 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Batcher<T: Item> {
     limits: Limits,
+    /// Those that make a queue longer.
+    entering: VecDeque<Waiting<T>>,
+    /// All others.
     waiting: VecDeque<Waiting<T>>,
 }
 
@@ -88,56 +97,47 @@ struct Waiting<T> {
 
 impl<T: Item> Batcher<T> {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, waiting: VecDeque::new() }
+        Self { limits, entering: VecDeque::new(), waiting: VecDeque::new() }
     }
 
     /// Takes an item; gives it back if too many wait.
     pub(super) fn push(&mut self, item: T) -> Result<(), T> {
-        if self.waiting.len() >= self.limits.waiting_max {
+        if self.waiting() >= self.limits.waiting_max {
             return Err(item);
         }
-        self.waiting.push_back(Waiting { item, alone: false });
+        self.queue_of(&item).push_back(Waiting { item, alone: false });
         Ok(())
+    }
+
+    fn queue_of(&mut self, item: &T) -> &mut VecDeque<Waiting<T>> {
+        if item.enters() { &mut self.entering } else { &mut self.waiting }
     }
 
     /// How many items wait.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.entering.len() + self.waiting.len()
     }
 
     /// The next batch, if anything waits, and what will not be sent any more.
     /// The batch before must have ended: nothing is compared with it.
     pub(super) fn next(&mut self, now: Instant) -> (Option<Batch<T>>, Vec<(T, Obsolete)>) {
-        let mut obsolete = Vec::new();
-        let mut items = Vec::new();
-        let mut bytes = 0;
-        let mut kept = VecDeque::new();
-        // What is passed over claims its resource too, so that items of one
-        // resource stay in order.
-        let mut claimed: HashSet<T::Claim> = HashSet::new();
-        while let Some(waiting) = self.waiting.pop_front() {
-            if let Some(why) = waiting.item.obsolete(now) {
-                obsolete.push((waiting.item, why));
-                continue;
-            }
-            let size = waiting.item.size_bytes();
-            let claim = waiting.item.claim();
-            let blocked = claim.is_some_and(|claim| claimed.contains(claim));
-            claimed.extend(claim.cloned());
-            let full = !items.is_empty() && bytes + size > self.limits.bytes_max;
-            if blocked || full || (waiting.alone && !items.is_empty()) {
-                kept.push_back(waiting);
-                continue;
-            }
-            bytes += size;
-            items.push(waiting.item);
-            if waiting.alone || items.len() >= self.limits.items_max {
-                break;
-            }
-        }
-        kept.append(&mut self.waiting);
-        self.waiting = kept;
-        ((!items.is_empty()).then_some(Batch { items }), obsolete)
+        let Limits { items_max, bytes_max, .. } = self.limits;
+        let others_max = match self.entering.is_empty() {
+            true => items_max,
+            false => (3 * items_max).div_ceil(4),
+        };
+        let mut next = Next {
+            items: Vec::new(),
+            bytes: 0,
+            bytes_max,
+            claimed: HashSet::new(),
+            obsolete: Vec::new(),
+            complete: false,
+        };
+        next.fill(&mut self.waiting, others_max, now);
+        next.fill(&mut self.entering, items_max, now);
+        let items = next.items;
+        ((!items.is_empty()).then_some(Batch { items }), next.obsolete)
     }
 
     /// Ends a batch. What is returned must be answered; all else waits again,
@@ -160,7 +160,7 @@ impl<T: Item> Batcher<T> {
             Verdict::NotSent => false,
         };
         for item in batch.items.into_iter().rev() {
-            self.waiting.push_front(Waiting { item, alone });
+            self.queue_of(&item).push_front(Waiting { item, alone });
         }
         Vec::new()
     }
@@ -169,6 +169,50 @@ impl<T: Item> Batcher<T> {
     #[cfg(test)]
     fn items_max(&self) -> usize {
         self.limits.items_max
+    }
+}
+
+/// A batch that is being put together.
+struct Next<T: Item> {
+    items: Vec<T>,
+    bytes: usize,
+    bytes_max: usize,
+    /// What is passed over claims its resource too, so that items of one resource stay
+    /// in order.
+    claimed: HashSet<T::Claim>,
+    obsolete: Vec<(T, Obsolete)>,
+    /// Whether it takes no more.
+    complete: bool,
+}
+
+impl<T: Item> Next<T> {
+    /// Takes from `queue` what fits, until the batch has `items_max` items.
+    fn fill(&mut self, queue: &mut VecDeque<Waiting<T>>, items_max: usize, now: Instant) {
+        let mut kept = VecDeque::new();
+        while !self.complete
+            && self.items.len() < items_max
+            && let Some(waiting) = queue.pop_front()
+        {
+            if let Some(why) = waiting.item.obsolete(now) {
+                self.obsolete.push((waiting.item, why));
+                continue;
+            }
+            let size = waiting.item.size_bytes();
+            let claim = waiting.item.claim();
+            let blocked = claim.is_some_and(|claim| self.claimed.contains(claim));
+            self.claimed.extend(claim.cloned());
+            let is_first = self.items.is_empty();
+            let full = !is_first && self.bytes + size > self.bytes_max;
+            if blocked || full || (waiting.alone && !is_first) {
+                kept.push_back(waiting);
+                continue;
+            }
+            self.bytes += size;
+            self.complete = waiting.alone;
+            self.items.push(waiting.item);
+        }
+        kept.append(queue);
+        *queue = kept;
     }
 }
 

@@ -62,8 +62,6 @@ struct Pending {
     op: Op,
     connection: Arc<Connection>,
     answer: oneshot::Sender<Answer>,
-    /// Cancelled when its caller needs it no more.
-    unwanted: Option<CancellationToken>,
     /// Whether it is on its way. Changed only while the batcher is locked, so
     /// that giving up on an item that was not sent is certain.
     sent: Arc<AtomicBool>,
@@ -76,13 +74,16 @@ impl Item for Pending {
         self.op.claims.as_ref()
     }
 
+    fn enters(&self) -> bool {
+        self.op.enters
+    }
+
     fn size_bytes(&self) -> usize {
         self.op.size_bytes()
     }
 
     fn obsolete(&self, now: Instant) -> Option<Obsolete> {
-        let unwanted = self.unwanted.as_ref().is_some_and(CancellationToken::is_cancelled);
-        if unwanted || self.answer.is_closed() {
+        if self.answer.is_closed() {
             Some(Obsolete::Abandoned)
         } else if now >= self.op.until {
             Some(Obsolete::Late)
@@ -121,49 +122,59 @@ impl Committer {
     /// Commits a write. If the future is dropped before the write was sent, it
     /// is never sent; if after, nobody learns its outcome.
     pub(super) async fn commit(self: &Arc<Self>, op: Op) -> Answer {
-        self.commit_if_wanted(op, None).await
+        self.commit_while_wanted(op, &CancellationToken::new()).await
     }
 
-    /// The same for a write that is not sent any more once `unwanted` is cancelled.
-    /// What was sent before is answered as usual.
+    /// The same for a write that is given up once `unwanted` is cancelled, unless it was
+    /// sent before.
     pub(super) async fn commit_while_wanted(
         self: &Arc<Self>,
         op: Op,
         unwanted: &CancellationToken,
     ) -> Answer {
-        self.commit_if_wanted(op, Some(unwanted.clone())).await
-    }
-
-    async fn commit_if_wanted(
-        self: &Arc<Self>,
-        op: Op,
-        unwanted: Option<CancellationToken>,
-    ) -> Answer {
         let until = op.until;
         let (answer, mut answered) = oneshot::channel();
         let sent = Arc::new(AtomicBool::new(false));
         let connection = Arc::clone(&self.connection);
-        let pending = Pending { op, connection, answer, unwanted, sent: Arc::clone(&sent) };
+        let pending = Pending { op, connection, answer, sent: Arc::clone(&sent) };
         if !self.push(pending) {
             return Err(OpError::NotSent("too many writes are waiting for etcd".into()));
         }
-        tokio::select! {
-            biased;
-            answer = &mut answered => {
-                answer.unwrap_or_else(|_| Err(OpError::Unknown("the write was given up".into())))
-            }
-            () = sleep_until(until + LATE_GRACE) => {
-                let batcher = self.batcher();
-                let was_sent = sent.load(Ordering::Relaxed);
-                answered.close();
-                drop(batcher);
-                if was_sent {
-                    Err(OpError::Unknown("etcd did not answer in time".into()))
-                } else {
-                    Err(OpError::NotSent(self.hindrance()))
+        let unwanted = unwanted.cancelled();
+        let mut is_wanted = true;
+        tokio::pin!(unwanted);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answered => {
+                    return answer.unwrap_or_else(|_| {
+                        Err(OpError::Unknown("the write was given up".into()))
+                    });
+                }
+                () = &mut unwanted, if is_wanted => {
+                    is_wanted = false;
+                    if self.gives_up(&sent, &mut answered) {
+                        return Err(OpError::NotSent("the caller has gone".into()));
+                    }
+                }
+                () = sleep_until(until + LATE_GRACE) => {
+                    return Err(match self.gives_up(&sent, &mut answered) {
+                        true => OpError::NotSent(self.hindrance()),
+                        false => OpError::Unknown("etcd did not answer in time".into()),
+                    });
                 }
             }
         }
+    }
+
+    /// Whether a write was not sent; then it never is.
+    fn gives_up(&self, sent: &AtomicBool, answered: &mut oneshot::Receiver<Answer>) -> bool {
+        let _batcher = self.batcher();
+        let is_unsent = !sent.load(Ordering::Relaxed);
+        if is_unsent {
+            answered.close();
+        }
+        is_unsent
     }
 
     /// The way to etcd, for reads.
@@ -329,8 +340,7 @@ impl Committer {
                 Obsolete::Stale => OpError::Stale,
                 Obsolete::Late => OpError::NotSent(self.hindrance()),
                 Obsolete::OutOfSpace => OpError::NotSent(no_space()),
-                // Whoever dropped the call does not hear it.
-                Obsolete::Abandoned => OpError::NotSent("the caller has gone".into()),
+                Obsolete::Abandoned => continue,
             };
             let _ = item.answer.send(Err(error));
         }

@@ -18,6 +18,8 @@ pub(super) struct Op {
     /// Whose holder key it writes: no other such write is in flight meanwhile.
     /// `None` for keys that nobody else writes.
     pub(super) claims: Option<ResourceId>,
+    /// Whether it makes a queue longer: such writes leave room for all others.
+    pub(super) enters: bool,
     pub(super) when: Vec<Compare>,
     pub(super) then: Vec<TxnOp>,
     pub(super) otherwise: Vec<TxnOp>,

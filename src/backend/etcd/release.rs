@@ -266,6 +266,7 @@ impl Core {
 fn delete_op(resource: &ResourceId, key: &str, expected: &Expected, until: Instant) -> Op {
     Op {
         claims: Some(resource.clone()),
+        enters: false,
         bytes: 3 * key.len(),
         when: expected.when.clone(),
         then: vec![TxnOp::delete(key, None)],

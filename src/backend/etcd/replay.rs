@@ -127,6 +127,7 @@ impl Core {
         let value = record.encode();
         Op {
             claims: Some(resource.clone()),
+            enters: false,
             bytes: 3 * key.len() + value.len(),
             when: unchanged(&key, pair),
             then: vec![TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease.id)))],

@@ -37,6 +37,9 @@ impl Item for Op {
     fn claim(&self) -> Option<&u8> {
         self.claim.as_ref()
     }
+    fn enters(&self) -> bool {
+        self.claim.is_none()
+    }
     fn size_bytes(&self) -> usize {
         self.bytes
     }

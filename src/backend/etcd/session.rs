@@ -157,6 +157,7 @@ impl Sessions {
             let put = PutOptions::new().with_lease(session.lease.id);
             let op = Op {
                 claims: None,
+                enters: true,
                 bytes: key.len() + 2 * session_key.len() + value.len(),
                 when: vec![Compare::mod_revision(
                     session_key.clone(),
@@ -220,6 +221,7 @@ impl Sessions {
     pub(super) async fn delete_entry(&self, key: &str, until: Instant) -> Result<(), OpError> {
         let op = Op {
             claims: None,
+            enters: false,
             bytes: key.len(),
             when: Vec::new(),
             then: vec![TxnOp::delete(key, None)],
@@ -270,6 +272,7 @@ impl Sessions {
         let key = self.keys.session(&id);
         let op = Op {
             claims: None,
+            enters: false,
             bytes: 2 * key.len(),
             when: Vec::new(),
             then: vec![TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease.id)))],
@@ -301,6 +304,7 @@ impl Sessions {
             let put = PutOptions::new().with_lease(session.lease.id);
             let op = Op {
                 claims: None,
+                enters: false,
                 bytes: 2 * key.len(),
                 when: vec![Compare::create_revision(key.clone(), CompareOp::Greater, 0)],
                 then: vec![TxnOp::put(key.clone(), "", Some(put))],

@@ -179,7 +179,8 @@ impl Core {
                 Err(ended) => return Err(ended),
             };
             let asked = Instant::now();
-            match self.commit(self.promote_op(attempt, entry, &lease, until)).await {
+            let op = self.promote_op(attempt, entry, &lease, until);
+            match self.committer.commit_while_wanted(op, &flight.unwanted).await {
                 Ok(reply) if reply.succeeded => {
                     let grant = self.granted(attempt, lease, reply.revision, reply.sent)?;
                     return Ok(Promoted::Granted(grant));
@@ -272,6 +273,7 @@ impl Core {
         let at = as_etcd(entry.entered);
         Op {
             claims: Some(attempt.resource.clone()),
+            enters: false,
             bytes: 2 * bytes + 2 * entry.key.len(),
             when: vec![
                 Compare::create_revision(key.clone(), CompareOp::Equal, 0),

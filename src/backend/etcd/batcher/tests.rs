@@ -15,6 +15,9 @@ impl Item for Fake {
     fn claim(&self) -> Option<&u8> {
         self.claim.as_ref()
     }
+    fn enters(&self) -> bool {
+        self.claim.is_none()
+    }
     fn size_bytes(&self) -> usize {
         self.bytes
     }
@@ -73,6 +76,24 @@ fn queue_entries_claim_nothing_and_go_together() {
         batcher.push(fake(n, None)).unwrap();
     }
     assert_eq!(next(&mut batcher).unwrap().items.len(), 5);
+}
+
+/// With more entries than could be put before their waits' deadlines nobody was granted
+/// anything: the write that grants waited behind them.
+#[test]
+fn queue_entries_leave_room_for_what_comes_later() {
+    let mut batcher = batcher(8);
+    for n in 0..20 {
+        batcher.push(fake(n, None)).unwrap();
+    }
+    for n in 20..30 {
+        batcher.push(fake(n, Some(n as u8))).unwrap();
+    }
+    let first = next(&mut batcher).unwrap();
+    assert_eq!(numbers(&first), [20, 21, 22, 23, 24, 25, 0, 1]);
+    batcher.done(first, Verdict::Answered);
+    let second = next(&mut batcher).unwrap();
+    assert_eq!(numbers(&second), [26, 27, 28, 29, 2, 3, 4, 5]);
 }
 
 #[test]
