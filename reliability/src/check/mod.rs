@@ -12,6 +12,7 @@ mod grants;
 mod lifetimes;
 mod linear;
 mod outages;
+mod pace;
 mod queue;
 mod renewals;
 mod resource;
@@ -27,6 +28,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::Serialize;
 
 use crate::{faults::Injected, history::Operation, world::Backend};
+use pace::Pace;
 use resource::ResourceHistory;
 
 pub(crate) use grants::safe_ns;
@@ -137,15 +139,17 @@ pub struct Verdict {
 pub(crate) struct Surroundings<'a> {
     pub(crate) backend: Backend,
     pub(crate) faults: &'a [Injected],
+    pub(crate) pace: &'a Pace,
 }
 
 /// Checks a history of one run.
 #[must_use]
 pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) -> Verdict {
-    let surroundings = Surroundings { backend, faults };
     let mut of_resource: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
     let operations: Vec<_> =
         operations.iter().filter(|operation| operation.was_sent()).collect();
+    let pace = Pace::of(&operations);
+    let surroundings = Surroundings { backend, faults, pace: &pace };
     for &operation in &operations {
         of_resource.entry(&operation.invocation.resource).or_default().push(operation);
     }

@@ -2,8 +2,8 @@
 //!
 //! The order that is promised is the one in which the backend applied the
 //! waiters' entries, which no client sees. Two waits are taken for ordered only
-//! if the second was invoked well after the first had arrived, and no fault was
-//! under way meanwhile: a fault may cost a wait its place. It must have one again
+//! if the second was invoked well after the first had arrived, by what the process of
+//! the first took for its other calls at that time, and no fault was under way meanwhile: a fault may cost a wait its place. It must have one again
 //! some seconds later, so a fault that was over so long before the second wait
 //! excuses nothing. A try that was invoked so late must not be granted before the
 //! wait either.
@@ -18,6 +18,9 @@ use crate::{
 const QUEUED_AFTER_NS: u64 = 400_000_000;
 /// The same on etcd, with a disk and a cluster in the way.
 const QUEUED_AFTER_ETCD_NS: u64 = 1_000_000_000;
+/// How many steps, each as slow as a short call, a wait takes more than that when its
+/// process is slow.
+const STEPS_TO_ENTER: u64 = 4;
 /// How long before its end a wait may already be leaving the queue.
 pub(super) const LEAVING_NS: u64 = 300_000_000;
 /// How long after a fault a wait that it cost its place certainly has one again.
@@ -91,13 +94,17 @@ fn ordered<'h>(
     history.waits().filter(|wait| !is_repeatable(wait)).flat_map(move |wait| {
         granted(arrived_ns(wait) + queued_after_ns)
             .filter(move |later| {
-                let queued_by_ns = arrived_ns(wait) + queued_after_ns;
+                let via = wait.invocation.via;
+                let slowest_ns =
+                    surroundings.pace.slowest_ns(via, wait.invoked_ns(), later.invoked_ns());
+                let queued_by_ns =
+                    arrived_ns(wait) + queued_after_ns + STEPS_TO_ENTER * slowest_ns;
                 let again_by_ns = later.invoked_ns().saturating_sub(queued_after_ns);
                 let from_ns = wait
                     .invoked_ns()
                     .saturating_sub(LEAVING_NS)
                     .max(again_by_ns.saturating_sub(QUEUED_AGAIN_NS));
-                later.invoked_ns() < ended_ns(wait)
+                (queued_by_ns..ended_ns(wait)).contains(&later.invoked_ns())
                     && surroundings.keeps_places(from_ns, queued_by_ns, later.completed_ns())
             })
             .map(move |later| (wait, later))

@@ -72,9 +72,9 @@ struct Frame<S> {
 /// Looks for an order of `steps` (by their `from_ns`) that keeps every step
 /// within its time and starts from `initial`.
 ///
-/// An optional step without an end is put in order only right before a required
-/// one that could not come without it. That loses nothing: it can be moved to
-/// there from wherever it is in an order, and dropped if there is none.
+/// An optional step without an end is put in order only right before one with an end
+/// that could not come without it. That loses nothing: it can be moved to there from
+/// wherever it is in an order, and dropped if there is none.
 pub(super) fn search<S: Object>(initial: &S, steps: &[Step<S::Kind>]) -> Result {
     let required = steps.iter().filter(|step| !step.is_optional).count();
     let looks_max = LOOKS_MAX.min(WORDS_MAX / steps.len().div_ceil(64).max(1));
@@ -163,11 +163,10 @@ fn choices<S: Object>(
         candidates.iter().copied().partition(|&index| is_free(index));
     let mut choices = Vec::new();
     for &index in &bound {
-        let changes = |after: &S| !steps[index].is_optional || after != state;
-        if state.step(&steps[index].kind).filter(changes).is_some() {
-            choices.push(vec![index]);
-        } else if !steps[index].is_optional {
-            choices.extend(made_possible(steps, state, &free, index));
+        match state.step(&steps[index].kind) {
+            Some(after) if steps[index].is_optional && after == *state => {}
+            Some(_) => choices.push(vec![index]),
+            None => choices.extend(made_possible(steps, state, &free, index)),
         }
     }
     // The last is tried first: what is needed, soon over, with little besides.

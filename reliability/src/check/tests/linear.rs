@@ -266,3 +266,16 @@ fn a_deadline_may_meet_a_grant_that_is_given_back() {
     assert!(is_linearizable(&story_of(880)));
     assert!(!is_linearizable(&story_of(100)), "its deadline was far");
 }
+
+/// The grant before had expired, which nothing but the given back grant shows.
+#[test]
+fn a_grant_that_is_given_back_may_have_followed_one_that_expired() {
+    let story_of = |seen_at| {
+        story()
+            .call(0, 1, tries(), granted("a", 1))
+            .call(10, 2_900, waits(2_940), Outcome::WaitDeadline)
+            .call(seen_at, seen_at + 1, renews("a"), Outcome::NotHeld { held: Some(true) })
+    };
+    assert!(is_linearizable(&story_of(2_880)));
+    assert!(!is_linearizable(&story_of(2_000)), "its deadline was far");
+}

@@ -212,3 +212,20 @@ fn a_leader_of_etcd_that_stood_still_may_cost_waiters_their_places() {
     assert!(rules_after("etcd-leader-suspended", 8_000).contains(&InOrder));
     assert!(rules_after("etcd-leader-killed", 3_000).contains(&InOrder));
 }
+
+/// A crowd of waits on an overloaded machine was found to be overtaken, though it had not
+/// entered its queues yet.
+#[test]
+fn a_wait_of_a_slow_process_may_enter_its_queue_late() {
+    let overtaken = |slowest_ms: u64| {
+        on(Backend::Etcd)
+            .call(0, 1, tries(), granted("a", 1))
+            .call(10, 3_000, waits(4_000), granted_after(2_990, "c", 3))
+            .call(500, 500 + slowest_ms, tries(), Outcome::Locked)
+            .call(900, 901, unlocks("a"), Outcome::Unlocked)
+            .call(2_000, 2_010, tries(), granted("b", 2))
+            .call(2_020, 2_030, unlocks("b"), Outcome::Unlocked)
+    };
+    assert_eq!(overtaken(10).rules(), [InOrder]);
+    assert!(overtaken(400).rules().is_empty());
+}
