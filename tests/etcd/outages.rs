@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use etcd_client::{GetOptions, KeyValue, Txn, TxnOp};
+use etcd_client::{Txn, TxnOp};
 use leasehold::lock::{BackendError, Grant, Settings};
 use tokio::{
     task::JoinHandle,
@@ -30,7 +30,6 @@ pub(crate) fn cases() -> Vec<Case> {
         waits_keep_their_places_when_a_follower_stands_still,
         a_mass_release_takes_longer_than_a_step_and_ends_no_wait,
         waits_that_are_given_up_before_they_enter_cost_no_write,
-        waits_whose_entries_are_in_doubt_share_a_fence,
     ];
     cases.push(Case {
         name: "memory_of_a_watched_resource",
@@ -258,28 +257,6 @@ async fn waits_that_are_given_up_before_they_enter_cost_no_write(version: Versio
     try_lock(&backend, "last").await.unwrap();
     assert_eq!(server.revision().await, before + 2, "of the unlock and of the last try");
     first.abort();
-}
-
-/// Each of them wrote a fence, one after the other, and each fence refused all entries that
-/// were on their way: with thousands of waits nobody entered a queue for a minute.
-async fn waits_whose_entries_are_in_doubt_share_a_fence(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
-    try_lock(&backend, "r").await.unwrap();
-    let first = lock(&backend, "r");
-    queued(&server, "r", 1).await;
-    proxy.swallow_replies(true);
-    let waits: Waits = (0..100).map(|_| lock(&backend, "r")).collect();
-    sleep(Duration::from_millis(300)).await;
-    proxy.swallow_replies(false);
-    proxy.cut();
-    queued(&server, "r", 101).await;
-    let all = Some(GetOptions::new().with_prefix());
-    let sessions = server.client().await.get("/t/s/", all).await.unwrap();
-    let written: i64 = sessions.kvs().iter().map(KeyValue::version).sum();
-    assert!(written < 20, "the session's key was written {written} times");
-    waits.iter().chain([&first]).for_each(JoinHandle::abort);
 }
 
 /// What one more waited-for resource costs etcd; to be read, not asserted.

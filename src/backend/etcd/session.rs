@@ -10,7 +10,7 @@ mod keep_alive;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -54,11 +54,6 @@ pub(super) struct Session {
     /// The revision of its key that entries compare.
     epoch: AtomicU64,
     next_seq: AtomicU64,
-    /// How many fences were asked for, and how many of these are served.
-    fences_asked: AtomicU64,
-    fences_served: AtomicU64,
-    /// Whether the last fence did not find the session's key.
-    is_gone: AtomicBool,
 }
 
 impl Session {
@@ -291,9 +286,6 @@ impl Sessions {
                 lease,
                 epoch: AtomicU64::new(reply.revision),
                 next_seq: AtomicU64::new(0),
-                fences_asked: AtomicU64::new(0),
-                fences_served: AtomicU64::new(0),
-                is_gone: AtomicBool::new(false),
             }),
             Err(error) => {
                 // Nothing else is under it.
@@ -305,23 +297,8 @@ impl Sessions {
 
     /// Writes the session's key anew, so that no entry that is on its way can
     /// be put any more; `false` if the session is gone.
-    ///
-    /// A fence serves all who asked for one before it was begun. After a lost connection
-    /// thousands may ask, and each fence refuses all entries that are on their way.
     async fn fence(&self, session: &Session, until: Instant) -> Result<bool, OpError> {
-        let asked = session.fences_asked.fetch_add(1, Ordering::AcqRel) + 1;
         let _one = self.fencing.lock().await;
-        if session.fences_served.load(Ordering::Acquire) >= asked {
-            return Ok(!session.is_gone.load(Ordering::Acquire));
-        }
-        let serves = session.fences_asked.load(Ordering::Acquire);
-        let fenced = self.write_fence(session, until).await?;
-        session.is_gone.store(!fenced, Ordering::Release);
-        session.fences_served.store(serves, Ordering::Release);
-        Ok(fenced)
-    }
-
-    async fn write_fence(&self, session: &Session, until: Instant) -> Result<bool, OpError> {
         let key = self.keys.session(&session.id);
         loop {
             let put = PutOptions::new().with_lease(session.lease.id);
