@@ -1,10 +1,10 @@
-//! Connections that write together what comes together.
+//! Connections that delay a flush by one scheduler turn.
 //!
-//! hyper's HTTP/2 flushes what it has each time that it is woken: the head of a
-//! request before its body, the first answer of fifty. Each write costs a system
-//! call and wakes the peer, which finds half a message and sleeps again, or takes
-//! the processor from those who have the rest (docs/decisions/0009). Go's gRPC
-//! gives way before a small write too (`minBatchSize` in its transport).
+//! Writes that are queued in that turn share a system call. hyper's HTTP/2 flushes each
+//! time that it is woken: the head of a request before its body, the first of fifty
+//! responses. Each of these writes wakes the peer, which finds half a message and sleeps
+//! again, or takes the processor from the task that has the rest (docs/decisions/0009).
+//! Go's gRPC yields before a small write too (`minBatchSize` in its transport).
 
 use std::{
     io,

@@ -7,7 +7,7 @@
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //! - `edge`: what both edges know of their transport.
 //! - `net`: their sockets and connections.
-//! - [`cork`]: connections that write together what comes together.
+//! - [`cork`]: connections that delay a flush by one scheduler turn.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 

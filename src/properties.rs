@@ -188,7 +188,7 @@ impl fmt::Debug for Properties {
     }
 }
 
-/// The one of `known` that somebody may have meant who wrote `text`.
+/// The known key that is most similar to `text`, if one is similar enough.
 pub(crate) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|known| (strsim::jaro_winkler(&known.to_lowercase(), text), known))

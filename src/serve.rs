@@ -16,7 +16,7 @@ use crate::{
         socket_folder,
     },
     lock::{Clock, LockError},
-    manifest::{self, LoadError, NoSecrets, PropertyError, Resources, Surroundings},
+    manifest::{self, Environment, LoadError, NoSecrets, PropertyError, Resources},
 };
 
 /// How long to wait between tries to initialise an instance by ourselves.
@@ -63,7 +63,7 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
     must_differ(&stores)?;
     let resources = Resources {
         folders: options.resources_path.clone(),
-        surroundings: Surroundings::of_process(None),
+        environment: Environment::of_process(None),
     };
     let loaded = resources.load()?;
     if let Some(problem) = loaded.problem() {
@@ -78,7 +78,7 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
     for StoreOption { kind, socket } in stores {
         let mine: Vec<_> =
             manifests.iter().filter(|manifest| is_served_at(manifest, &socket)).collect();
-        let to_initialise = resolve(kind, &mine, &resources.surroundings).await?;
+        let to_initialise = resolve(kind, &mine, &resources.environment).await?;
         let path = folder.join(format!("{socket}.sock"));
         let socket = Socket::open(&path, Some(options.socket_mode), "--socket-folder").await?;
         info!(store = kind.name, socket = %socket.path().display(), "listening");
@@ -141,7 +141,7 @@ fn warn_unless_served(manifest: &manifest::Component, stores: &[StoreOption]) {
 async fn resolve(
     kind: Kind,
     manifests: &[&manifest::Component],
-    around: &Surroundings,
+    around: &Environment,
 ) -> Result<Vec<OwnInstance>, StartError> {
     let mut resolved = Vec::new();
     for manifest in manifests {

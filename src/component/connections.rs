@@ -21,16 +21,16 @@ use tracing::warn;
 use crate::{
     cork::Corked,
     edge::{
+        flush_tracker::{FlushTracker, Writes},
         peer::Peer,
-        writes::{Noted, Writes},
     },
-    net::opening::Opening,
+    net::preface::PrefaceTimeout,
 };
 
 /// How many connections a socket serves at a time. One too many is closed at
 /// once: left waiting, its caller would never know why.
 const CONNECTIONS_MAX: usize = 4096;
-/// Within what time a peer must have begun to speak HTTP/2; later silence is
+/// Within what time a peer must have sent the HTTP/2 connection preface; later silence is
 /// noticed by its pings.
 const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 /// Room for the answers to some fifty calls.
@@ -41,11 +41,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How answers are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Answers {
-    /// Each as it comes: while callers are answered one by one, the first are to
-    /// come back before the last are answered.
+    /// Each response is flushed at once, so that early callers can send their next request
+    /// while later ones are still served.
     #[default]
     AsTheyCome,
-    /// Those that come at once together, for a backend that answers whole groups.
+    /// Responses that are ready at the same time share a flush, for a backend that commits
+    /// groups.
     Together,
 }
 
@@ -100,7 +101,7 @@ pub(super) struct Caller {
 
 /// One connection; its place is free again when it ends.
 pub(super) struct Connection {
-    stream: Opening<Noted<Corked<UnixStream>>>,
+    stream: PrefaceTimeout<FlushTracker<Corked<UnixStream>>>,
     peer: Option<Peer>,
     _place: OwnedSemaphorePermit,
 }
@@ -112,8 +113,10 @@ impl Connection {
             Answers::Together => ANSWER_BYTES_HELD_MAX,
         };
         let peer = Peer::of(&stream);
-        let stream =
-            Opening::new(Noted::new(Corked::new(stream, held_bytes_max)), PREFACE_WITHIN);
+        let stream = PrefaceTimeout::new(
+            FlushTracker::new(Corked::new(stream, held_bytes_max)),
+            PREFACE_WITHIN,
+        );
         Self { stream, peer, _place: place }
     }
 }

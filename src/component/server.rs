@@ -22,7 +22,7 @@ use super::{
     service::Service,
 };
 use crate::{
-    edge::{delivery::settle, intake::Intake},
+    edge::{delivery::settle, request_budget::RequestBudget},
     net::socket::{Socket, SocketFile},
 };
 
@@ -86,7 +86,7 @@ impl Component {
         let lock_store = LockStoreServer::new(Service::new(Arc::clone(&instances)))
             .max_decoding_message_size(MESSAGE_BYTES_MAX);
         let (places, stop) = (Places::new(), CancellationToken::new());
-        let intake = Intake::new();
+        let request_budget = RequestBudget::new();
         let server = Server::builder()
             .max_concurrent_streams(STREAMS_MAX)
             .initial_connection_window_size(UNREAD_BYTES_MAX)
@@ -96,7 +96,7 @@ impl Component {
             .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
             .layer(
                 ServiceBuilder::new()
-                    .map_request(move |request| counted(&intake, request))
+                    .map_request(move |request| counted(&request_budget, request))
                     .map_response(settle::<Body>),
             )
             .add_service(lock_store)
@@ -160,10 +160,13 @@ impl Component {
 
 /// Counts what comes for our own service, whose requests are one message each;
 /// the others have streams.
-fn counted(intake: &Intake, request: http::Request<Body>) -> http::Request<Body> {
+fn counted(
+    request_budget: &RequestBudget,
+    request: http::Request<Body>,
+) -> http::Request<Body> {
     let path = request.uri().path().strip_prefix('/').unwrap_or_default();
     if path.starts_with(lock_store_server::SERVICE_NAME) {
-        request.map(|body| Body::new(intake.count(body)))
+        request.map(|body| Body::new(request_budget.count(body)))
     } else {
         request
     }

@@ -15,9 +15,9 @@ use super::{connections::Caller, instances::Instances, wire};
 use crate::{
     edge::{
         delivery::Delivery,
+        flush_tracker::Writes,
         status::status,
         wire::{deadline, duration},
-        writes::Writes,
     },
     lock::{Granted, LockError, Store},
 };

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 
-use super::writes::Writes;
+use super::flush_tracker::Writes;
 use crate::lock::Receipt;
 
 /// What is done when the answer is written; undone by dropping it.
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::{
         backend::{Context as BackendContext, memory::Memory},
-        edge::writes::Noted,
+        edge::flush_tracker::FlushTracker,
         lock::{AcquireRequest, Clock, LockError, Settings, Store, UnlockRequest},
     };
 
@@ -282,7 +282,7 @@ mod tests {
     async fn an_answer_over_http1_is_settled_by_the_next_flush() {
         let store = store();
         for written in [true, false] {
-            let stream = Noted::new(tokio::io::sink());
+            let stream = FlushTracker::new(tokio::io::sink());
             let writes = stream.writes().of(http::Version::HTTP_11);
             let mut body = response(&store, Some(writes.clone())).await;
             assert!(poll(&mut body).is_ready() && body.is_end_stream());

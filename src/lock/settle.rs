@@ -231,7 +231,7 @@ impl Queue {
     }
 }
 
-/// An operation that is not known to need no clean-up.
+/// Has the operation undone or completed when it is dropped, unless it was disarmed.
 pub(super) struct Pending {
     settler: Settler,
     release: Option<Arc<Release>>,

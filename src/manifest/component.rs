@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    Surroundings,
+    Environment,
     fields::Field,
     problem::{Fault, Origin},
     properties::has_template,
@@ -121,7 +121,7 @@ impl Component {
     /// or a variable that is not set here, or, read for no app in particular,
     /// has a template.
     #[must_use]
-    pub fn waits_for_daprd(&self, around: &Surroundings) -> bool {
+    pub fn waits_for_daprd(&self, around: &Environment) -> bool {
         self.items.iter().any(|item| match &item.reference {
             Some(Reference::Secret { .. }) => true,
             Some(Reference::Env(variable)) => {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Component, Origin, Problem, Surroundings, document,
+    Component, Environment, Origin, Problem, document,
     fields::Field,
     problem::Fault,
     yaml::{self, Value},
@@ -26,7 +26,7 @@ pub struct Resources {
     /// their names, without subfolders.
     pub folders: Vec<PathBuf>,
     /// The app, the place and the environment.
-    pub surroundings: Surroundings,
+    pub environment: Environment,
 }
 
 /// What was read.
@@ -107,7 +107,7 @@ impl Resources {
         let mut by_name: BTreeMap<String, usize> = BTreeMap::new();
         let mut duplicates = Vec::new();
         for component in all {
-            let elsewhere = self.surroundings.namespace.as_ref().filter(|namespace| {
+            let elsewhere = self.environment.namespace.as_ref().filter(|namespace| {
                 !component.namespace.is_empty() && component.namespace != **namespace
             });
             if let Some(namespace) = elsewhere {
@@ -123,7 +123,7 @@ impl Resources {
                     "the component {component} ({}) has the name of {first} ({}); rename one",
                     component.origin, first.origin
                 ));
-            } else if component.is_in_scope(self.surroundings.app_id.as_deref()) {
+            } else if component.is_in_scope(self.environment.app_id.as_deref()) {
                 by_name.insert(component.name.clone(), kept.len());
                 kept.push(component);
             } else {
@@ -131,7 +131,7 @@ impl Resources {
                     "{component} ({}) has the scopes {:?}, and --app-id is {:?}",
                     component.origin,
                     component.scopes,
-                    self.surroundings.app_id.as_deref().unwrap_or_default()
+                    self.environment.app_id.as_deref().unwrap_or_default()
                 ));
             }
         }

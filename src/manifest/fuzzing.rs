@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use futures_util::FutureExt as _;
 
-use super::{Component, NoSecrets, Surroundings, document, folder::read_file_text, yaml};
+use super::{Component, Environment, NoSecrets, document, folder::read_file_text, yaml};
 use crate::{backend::Kind, lock::LockError};
 
 /// A file.
@@ -30,7 +30,7 @@ pub(crate) fn yaml(data: &[u8]) {
     for document in document::split(text) {
         tree(document.text);
     }
-    let around = Surroundings::with_env(Some("app"), |name| {
+    let around = Environment::with_env(Some("app"), |name| {
         ["NAMESPACE", "POD_NAME", "HOST"].contains(&name).then(|| "value".to_owned())
     });
     for component in &components {
@@ -52,7 +52,7 @@ fn tree(text: &str) {
     }
 }
 
-fn properties(component: &Component, around: &Surroundings) {
+fn properties(component: &Component, around: &Environment) {
     assert!(!component.name.is_empty() && !component.name.contains(['/', '%']));
     assert!(component.says_the_same_as(component) && !component.init_timeout.is_zero());
     let read = component.properties(around, &NoSecrets).now_or_never().expect("nobody to ask");

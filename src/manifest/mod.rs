@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Resources ── folders → files → documents → Component (and Problems)
-//! Component ── Surroundings, Secrets → properties, as a backend takes them
+//! Component ── Environment, Secrets → properties, as a backend takes them
 //! watch     ── Resources, again and again → Changes
 //! ```
 //!
@@ -12,6 +12,7 @@
 
 mod component;
 mod document;
+mod environment;
 mod fields;
 mod folder;
 #[cfg(any(fuzzing, test))]
@@ -19,13 +20,12 @@ pub(crate) mod fuzzing;
 mod problem;
 mod properties;
 mod scalar;
-mod surroundings;
 mod watch;
 mod yaml;
 
 pub use component::{Component, Item, Reference};
+pub use environment::Environment;
 pub use folder::{LoadError, Loaded, Resources};
 pub use problem::{Origin, Problem};
 pub use properties::{NoSecrets, PropertyError, SecretError, Secrets};
-pub use surroundings::Surroundings;
 pub use watch::{Change, WatchError, watch};

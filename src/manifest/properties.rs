@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{Component, Item, Reference, Surroundings};
+use super::{Component, Environment, Item, Reference};
 
 /// Templates a value may have; each one is replaced by a UUID of its own.
 const UUIDS_MAX: usize = 1_000;
@@ -23,7 +23,7 @@ pub trait Secrets: Send + Sync {
     ) -> Result<BTreeMap<String, String>, SecretError>;
 }
 
-/// For where there are none: every secret is refused.
+/// Used where there is no daprd: every look-up fails.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSecrets;
 
@@ -63,7 +63,7 @@ impl Component {
     /// error: a store must not be opened without its password.
     pub async fn properties(
         &self,
-        around: &Surroundings,
+        around: &Environment,
         secrets: &dyn Secrets,
     ) -> Result<BTreeMap<String, String>, PropertyError> {
         let mut fetched = BTreeMap::new();
@@ -86,7 +86,7 @@ impl Component {
     async fn value(
         &self,
         item: &Item,
-        around: &Surroundings,
+        around: &Environment,
         secrets: &dyn Secrets,
         fetched: &mut BTreeMap<String, BTreeMap<String, String>>,
     ) -> Result<String, String> {
@@ -130,7 +130,7 @@ impl Component {
         }
     }
 
-    fn secret_store_in<'a>(&'a self, around: &'a Surroundings) -> Result<&'a str, String> {
+    fn secret_store_in<'a>(&'a self, around: &'a Environment) -> Result<&'a str, String> {
         if !self.secret_store.is_empty() {
             return Ok(&self.secret_store);
         }
@@ -143,7 +143,7 @@ impl Component {
 }
 
 /// Replaces `{uuid}`, `{podName}`, `{namespace}` and `{appID}`.
-fn fill_in(mut value: String, around: &Surroundings) -> Result<String, String> {
+fn fill_in(mut value: String, around: &Environment) -> Result<String, String> {
     if value.matches("{uuid}").count() > UUIDS_MAX {
         return Err(format!("has more than {UUIDS_MAX} times {{uuid}}"));
     }

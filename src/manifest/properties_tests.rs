@@ -43,8 +43,8 @@ fn component(items: &str) -> Component {
     components.remove(0)
 }
 
-fn around() -> Surroundings {
-    Surroundings::with_env(Some("app1"), |name| match name {
+fn around() -> Environment {
+    Environment::with_env(Some("app1"), |name| match name {
         "PLAIN" => Some("plain".to_owned()),
         "QUOTED" => Some("\"a\\nb\"".to_owned()),
         "NAMESPACE" => Some("prod".to_owned()),

@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use super::opening::{Opening, Protocol};
+use super::preface::{PrefaceTimeout, Protocol};
 
 /// How long a client may take to send a request's headers, from their first
 /// byte on.
@@ -115,7 +115,7 @@ impl<B: Body + Unpin> Body for Answer<B> {
 /// HTTP/2.
 #[derive(Debug)]
 pub(crate) struct HeaderTimeout<S> {
-    stream: Opening<S>,
+    stream: PrefaceTimeout<S>,
     exchange: Exchange,
     awaited: Option<Awaited>,
     /// How many calls had begun when it was last read.
@@ -133,7 +133,7 @@ enum Awaited {
 
 impl<S> HeaderTimeout<S> {
     /// `exchange` tells when the headers have come.
-    pub(crate) fn new(stream: Opening<S>, exchange: Exchange) -> Self {
+    pub(crate) fn new(stream: PrefaceTimeout<S>, exchange: Exchange) -> Self {
         let deadline = Box::pin(sleep(IDLE_TIMEOUT));
         Self { stream, exchange, awaited: None, calls_seen: 0, deadline }
     }
@@ -234,7 +234,7 @@ mod tests {
         fn accept() -> Self {
             let (client, stream) = duplex(1024);
             let exchange = Exchange::default();
-            let opening = Opening::new(stream, HEADERS_TIMEOUT);
+            let opening = PrefaceTimeout::new(stream, HEADERS_TIMEOUT);
             Self { client, server: HeaderTimeout::new(opening, exchange.clone()), exchange }
         }
 

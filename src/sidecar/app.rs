@@ -29,7 +29,7 @@ use super::{
     metadata::Metadata,
     panics,
 };
-use crate::edge::{delivery::settle, intake::Intake};
+use crate::edge::{delivery::settle, request_budget::RequestBudget};
 
 /// What both ports serve.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Services {
     /// Which browsers' lock calls are refused.
     pub(super) guard: Guard,
     /// What both ports may have taken of requests that have not ended.
-    pub(super) intake: Intake,
+    pub(super) request_budget: RequestBudget,
 }
 
 /// The gRPC port. Without a `daprd`, the metadata that SDKs ask for at their
@@ -51,11 +51,11 @@ pub(super) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
         DaprServer::new(DaprService { alpha1: services.alpha1, metadata: services.metadata })
             .max_decoding_message_size(body::BYTES_MAX)
             .accept_compressed(CompressionEncoding::Gzip)
-            .map_request(counted(services.intake.clone()));
+            .map_request(counted(services.request_budget.clone()));
     let locks = LocksServer::new(services.locks)
         .max_decoding_message_size(body::BYTES_MAX)
         .accept_compressed(CompressionEncoding::Gzip)
-        .map_request(counted(services.intake.clone()));
+        .map_request(counted(services.request_budget.clone()));
     let mut router = Router::new()
         .route_service("/dapr.proto.runtime.v1.Dapr/TryLockAlpha1", dapr.clone())
         .route_service("/dapr.proto.runtime.v1.Dapr/UnlockAlpha1", dapr.clone())
@@ -73,8 +73,10 @@ pub(super) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
         .layer(from_fn(panics::answer_grpc))
 }
 
-fn counted(intake: Intake) -> impl Fn(Request) -> http::Request<tonic::body::Body> + Clone {
-    move |request| request.map(|body| tonic::body::Body::new(intake.count(body)))
+fn counted(
+    request_budget: RequestBudget,
+) -> impl Fn(Request) -> http::Request<tonic::body::Body> + Clone {
+    move |request| request.map(|body| tonic::body::Body::new(request_budget.count(body)))
 }
 
 /// The HTTP port. Without a `daprd`, health and metadata are served here.
@@ -82,7 +84,7 @@ pub(super) fn http(services: Services, daprd: Option<Fallback>) -> Router {
     let mut router = alpha1::http::routes(services.alpha1)
         .merge(alpha2::http::routes(services.locks))
         .layer(MapRequestLayer::new(move |request: Request| {
-            request.map(|body| Body::new(services.intake.count(body)))
+            request.map(|body| Body::new(services.request_budget.count(body)))
         }))
         .layer(MapResponseLayer::new(settle::<Body>));
     if daprd.is_none() {

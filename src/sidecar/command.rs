@@ -22,7 +22,7 @@ use super::{
 use crate::{
     component::socket_folder,
     manifest::{
-        self, LoadError, Loaded, NoSecrets, Resources, Secrets, Surroundings, WatchError,
+        self, Environment, LoadError, Loaded, NoSecrets, Resources, Secrets, WatchError,
     },
 };
 
@@ -119,9 +119,9 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
         return Err(StartError::Configuration(problem));
     }
     let healthy = healthy(args, &options)?;
-    let surroundings = Surroundings::of_process(Some(&args.app_id));
+    let environment = Environment::of_process(Some(&args.app_id));
     let resources =
-        Resources { folders: args.resources_path.clone(), surroundings: surroundings.clone() };
+        Resources { folders: args.resources_path.clone(), environment: environment.clone() };
     let loaded = resources.load()?;
     if let Some(problem) = loaded.problem() {
         return Err(StartError::Configuration(problem));
@@ -129,7 +129,7 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     let stores = Stores::default();
     let loader = Loader {
         stores: stores.clone(),
-        surroundings,
+        environment,
         secrets: daprd.secrets(&options)?,
         sockets: socket_folder(args.socket_folder.clone(), |name| env::var_os(name)),
     };

@@ -24,7 +24,7 @@ use super::{
     stores::{NamedStore, Stores},
 };
 use crate::{
-    edge::intake::Intake,
+    edge::request_budget::RequestBudget,
     fuzzing::{Input, Told, World, frame},
 };
 
@@ -162,6 +162,6 @@ fn services(world: &World) -> Services {
         metadata: Metadata { app_id, stores },
         token: Token::default(),
         guard: Guard::new(Allowed::default(), Reach::Network),
-        intake: Intake::new(),
+        request_budget: RequestBudget::new(),
     }
 }

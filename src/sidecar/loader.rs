@@ -22,7 +22,7 @@ use crate::{
         pluggable::{PluggableComponent, socket_path},
     },
     lock::{Clock, LockError, Store, Violation},
-    manifest::{Change, Component, PropertyError, Secrets, Surroundings},
+    manifest::{Change, Component, Environment, PropertyError, Secrets},
 };
 
 /// A component whose backend is not reached is tried again after so long, each
@@ -65,7 +65,7 @@ impl LoadStoreError {
 #[derive(Clone)]
 pub(super) struct Loader {
     pub(super) stores: Stores,
-    pub(super) surroundings: Surroundings,
+    pub(super) environment: Environment,
     pub(super) secrets: Arc<dyn Secrets>,
     /// Where pluggable components have their sockets.
     pub(super) sockets: PathBuf,
@@ -173,8 +173,7 @@ impl Loader {
             let violation = Violation::new("spec.version", problem);
             return Err(LoadStoreError::Metadata(name, violation.into()));
         }
-        let properties =
-            component.properties(&self.surroundings, self.secrets.as_ref()).await?;
+        let properties = component.properties(&self.environment, self.secrets.as_ref()).await?;
         let key_prefix = KeyPrefix::of(
             properties.iter().map(|(key, value)| (&**key, &**value)),
         )

@@ -25,7 +25,7 @@ use super::{
     server::{Server, Speaks},
     stores::Stores,
 };
-use crate::edge::intake::Intake;
+use crate::edge::request_budget::RequestBudget;
 
 /// What is left to do after the drain has at least this long.
 const CLOSE_MIN: Duration = Duration::from_secs(1);
@@ -96,7 +96,7 @@ impl Sidecar {
             metadata: Metadata { app_id, stores: stores.clone() },
             token: options.token,
             guard: Guard::new(options.allowed, reach(&grpc_listeners, &http_listeners)?),
-            intake: Intake::new(),
+            request_budget: RequestBudget::new(),
         };
         let grpc = Server::new(app::grpc(services.clone(), hooks.grpc), Speaks::Grpc);
         let http = Server::new(app::http(services, hooks.http), Speaks::Http);

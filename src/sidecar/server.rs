@@ -24,11 +24,11 @@ use tracing::{Level, debug, warn};
 
 use super::listen::Listener;
 use crate::{
-    edge::{peer::Peer, writes::Noted},
+    edge::{flush_tracker::FlushTracker, peer::Peer},
     net::{
         accepted::Accepted,
         http1::{Exchange, HeaderTimeout},
-        opening::Opening,
+        preface::PrefaceTimeout,
     },
 };
 
@@ -44,7 +44,7 @@ const UNREAD_BYTES_MAX: u32 = 64 * 1024 * 1024;
 const HEADERS_BYTES_MAX: u32 = 64 * 1024;
 /// More of the shortest ones would not fit into the bytes.
 const HEADERS_MAX: usize = 4_096;
-/// Within what time a client must have begun to speak.
+/// Within what time a client must have started its protocol.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often an HTTP/2 client is asked whether it is still there.
 const KEEP_ALIVE_PERIOD: Duration = Duration::from_secs(20);
@@ -158,7 +158,7 @@ impl Server {
         exchange: Exchange,
         abandoned: impl Future<Output = ()>,
     ) {
-        let stream = Opening::new(Noted::new(stream), OPENING_TIMEOUT);
+        let stream = PrefaceTimeout::new(FlushTracker::new(stream), OPENING_TIMEOUT);
         let writes = stream.stream().writes();
         let stream = HeaderTimeout::new(stream, exchange.clone());
         let service = service_fn(|request: Request<Incoming>| {

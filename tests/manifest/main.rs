@@ -9,7 +9,7 @@ mod reading;
 
 use std::{fs, path::PathBuf};
 
-use leasehold::manifest::{Resources, Surroundings};
+use leasehold::manifest::{Environment, Resources};
 use tempfile::TempDir;
 
 /// A folder of YAML files that is gone with the test.
@@ -37,7 +37,7 @@ impl Folder {
     }
 
     fn resources(&self) -> Resources {
-        Resources { folders: vec![self.path()], surroundings: nowhere() }
+        Resources { folders: vec![self.path()], environment: nowhere() }
     }
 
     fn names(&self) -> Vec<String> {
@@ -46,9 +46,9 @@ impl Folder {
     }
 }
 
-/// The surroundings of `app`, without any environment variable.
-fn nowhere() -> Surroundings {
-    Surroundings::with_env(Some("app"), |_| None)
+/// The environment of `app`, without any environment variable.
+fn nowhere() -> Environment {
+    Environment::with_env(Some("app"), |_| None)
 }
 
 /// A component of type `lock.memory`, with more lines appended.

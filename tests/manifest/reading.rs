@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::symlink, time::Duration};
 
-use leasehold::manifest::{Reference, Resources, Surroundings};
+use leasehold::manifest::{Environment, Reference, Resources};
 
 use crate::{Folder, component, nowhere};
 
@@ -50,7 +50,7 @@ fn absent_fields_have_daprs_defaults() {
 
 #[test]
 fn what_only_daprd_can_resolve_waits_for_it() {
-    let here = Surroundings::with_env(None, |name| (name == "SET").then(|| "1".to_owned()));
+    let here = Environment::with_env(None, |name| (name == "SET").then(|| "1".to_owned()));
     for (item, waits) in [
         ("value: '{appID}'", true),
         ("value: '{namespace}'", true),
@@ -78,7 +78,7 @@ fn documents_files_and_folders_are_read_in_order() {
     ]);
     let second = Folder::with(&[("a.yaml", &component("four", ""))]);
     let resources =
-        Resources { folders: vec![first.path(), second.path()], surroundings: nowhere() };
+        Resources { folders: vec![first.path(), second.path()], environment: nowhere() };
     let loaded = resources.load().unwrap();
     let names: Vec<_> = loaded.components.iter().map(|component| &*component.name).collect();
     assert_eq!(names, ["one", "two", "three", "four"]);
@@ -121,8 +121,8 @@ fn components_in_the_scope_of_other_apps_are_passed_over() {
         ("c.yaml", &component("ours", "scopes: []\n")),
     ]);
     assert_eq!(folder.names(), ["mine", "ours"]);
-    let for_all = Surroundings::with_env(None, |_| None);
-    let resources = Resources { folders: vec![folder.path()], surroundings: for_all };
+    let for_all = Environment::with_env(None, |_| None);
+    let resources = Resources { folders: vec![folder.path()], environment: for_all };
     assert_eq!(resources.load().unwrap().components.len(), 3);
 }
 
@@ -132,10 +132,10 @@ fn another_namespace_matters_only_where_one_is_set() {
     let folder = Folder::with(&[("a.yaml", &prod), ("b.yaml", &component("none", ""))]);
     assert_eq!(folder.names(), ["p", "none"]);
     for (namespace, names) in [("prod", &["p", "none"][..]), ("test", &["none"])] {
-        let surroundings = Surroundings::with_env(Some("app"), move |name| {
+        let environment = Environment::with_env(Some("app"), move |name| {
             (name == "NAMESPACE").then(|| namespace.to_owned())
         });
-        let resources = Resources { folders: vec![folder.path()], surroundings };
+        let resources = Resources { folders: vec![folder.path()], environment };
         let read: Vec<_> =
             resources.load().unwrap().components.into_iter().map(|one| one.name).collect();
         assert_eq!(read, names, "{namespace}");
@@ -168,7 +168,7 @@ fn a_name_whose_first_bearer_is_out_of_scope_may_be_used_again() {
 
 #[test]
 fn a_folder_that_is_not_there_is_an_error_that_names_it() {
-    let resources = Resources { folders: vec!["/no/such".into()], surroundings: nowhere() };
+    let resources = Resources { folders: vec!["/no/such".into()], environment: nowhere() };
     let error = resources.load().unwrap_err().to_string();
     assert!(error.contains("/no/such"), "{error}");
 }

@@ -18,6 +18,7 @@ mod browsers;
 mod callback;
 mod chromium;
 mod contention;
+mod environment;
 mod harness;
 mod leaving;
 mod lock_paths;
@@ -28,6 +29,5 @@ mod stand_in;
 mod stream;
 #[path = "../support/mod.rs"]
 mod support;
-mod surroundings;
 mod unix_sockets;
 mod wiring;

@@ -6,7 +6,7 @@ use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, TxnOp, T
 use tokio::time::Instant;
 
 use super::{
-    backend::{Core, Ended, Loose},
+    backend::{Core, Ended, Leftover},
     connection::Era,
     failure::{Failure, Refusal},
     grants::LocalGrant,
@@ -18,17 +18,17 @@ use super::{
 };
 use crate::lock::{Attempt, BackendError, FencingToken, Grant, ResourceId};
 
-/// What stands in the way of a try.
+/// The holder of a resource, and whether anybody waits for it.
 #[derive(Debug)]
-pub(super) struct Sight {
+pub(super) struct HolderState {
     /// The holder's key.
     pub(super) holder: Option<KeyValue>,
     /// Whether anybody waits.
     pub(super) queued: bool,
 }
 
-impl Sight {
-    /// From the answers of [`Core::sight_ops`].
+impl HolderState {
+    /// From the answers of [`Core::holder_state_ops`].
     fn of(responses: &[TxnOpResponse]) -> Self {
         let pair = |index: usize| match responses.get(index) {
             Some(TxnOpResponse::Get(get)) => get.kvs().first().cloned(),
@@ -77,10 +77,10 @@ impl Core {
         let mut free = Free::AllKeys;
         loop {
             if self.grants.seems_held(resource) {
-                let sight =
+                let state =
                     Box::pin(self.look(resource, until)).await.map_err(Failure::unavailable)?;
-                if !sight.is_free() {
-                    match Box::pin(self.refused(attempt, &sight, until)).await? {
+                if !state.is_free() {
+                    match Box::pin(self.refused(attempt, &state, until)).await? {
                         Some(grant) => return Ok(grant),
                         None => continue,
                     }
@@ -104,9 +104,9 @@ impl Core {
                         }
                         Ok(Resolved::Undone) => return Err(unavailable(error.why())),
                         Err(_) => {
-                            let loose = vec![Loose::Lease(lease.id)];
+                            let leftovers = vec![Leftover::Lease(lease.id)];
                             let error = BackendError::Unknown(error.why());
-                            return Err(Ended { error, loose });
+                            return Err(Ended { error, leftovers });
                         }
                     }
                 }
@@ -120,13 +120,13 @@ impl Core {
             }
             self.leases.give(lease);
             self.grants.saw(resource, true);
-            let sight =
+            let state =
                 Box::pin(self.look(resource, until)).await.map_err(Failure::unavailable)?;
-            if sight.is_free() {
+            if state.is_free() {
                 free = Free::HolderAndQueue;
                 continue;
             }
-            if let Some(grant) = Box::pin(self.refused(attempt, &sight, until)).await? {
+            if let Some(grant) = Box::pin(self.refused(attempt, &state, until)).await? {
                 return Ok(grant);
             }
         }
@@ -137,9 +137,9 @@ impl Core {
         &self,
         resource: &ResourceId,
         until: Instant,
-    ) -> Result<Sight, Failure> {
-        let read = self.connection.read(self.sight_ops(resource), until).await?;
-        Ok(Sight::of(&read.op_responses()))
+    ) -> Result<HolderState, Failure> {
+        let read = self.connection.read(self.holder_state_ops(resource), until).await?;
+        Ok(HolderState::of(&read.op_responses()))
     }
 
     /// A try that found the resource taken: its own grant again if it repeats a
@@ -147,11 +147,11 @@ impl Core {
     pub(super) async fn refused(
         &self,
         attempt: &Attempt,
-        sight: &Sight,
+        state: &HolderState,
         until: Instant,
     ) -> Result<Option<Grant>, Ended> {
-        let record = sight.record();
-        if let (Some(pair), Some(record)) = (&sight.holder, &record)
+        let record = state.record();
+        if let (Some(pair), Some(record)) = (&state.holder, &record)
             && record.answers(attempt)
         {
             return self.replay(attempt, pair, record, until).await;
@@ -223,7 +223,7 @@ impl Core {
         let Some(fencing) = FencingToken::new(token) else {
             return Err(Ended {
                 error: BackendError::Unknown("etcd's revision is no token".into()),
-                loose: vec![Loose::Lease(lease.id)],
+                leftovers: vec![Leftover::Lease(lease.id)],
             });
         };
         let term = self.connection.era().term;
@@ -301,7 +301,7 @@ impl Core {
         (key, put, bytes)
     }
 
-    fn sight_ops(&self, resource: &ResourceId) -> Vec<TxnOp> {
+    fn holder_state_ops(&self, resource: &ResourceId) -> Vec<TxnOp> {
         let first = GetOptions::new().with_prefix().with_limit(1).with_keys_only();
         vec![
             TxnOp::get(self.keys.holder(resource), None),

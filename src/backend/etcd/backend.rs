@@ -79,9 +79,9 @@ pub(super) struct Core {
     pub(super) background: Background,
 }
 
-/// Something of an attempt that may still take effect.
+/// A write of an attempt that may still take effect.
 #[derive(Debug)]
-pub(super) enum Loose {
+pub(super) enum Leftover {
     /// A write under this lease.
     Lease(i64),
     /// This waiter's key, put under this session.
@@ -94,12 +94,12 @@ pub(super) struct Ended {
     /// What the caller is told.
     pub(super) error: BackendError,
     /// What must be brought to an end before the attempt has ended.
-    pub(super) loose: Vec<Loose>,
+    pub(super) leftovers: Vec<Leftover>,
 }
 
 impl From<BackendError> for Ended {
     fn from(error: BackendError) -> Self {
-        Self { error, loose: Vec::new() }
+        Self { error, leftovers: Vec::new() }
     }
 }
 
@@ -222,7 +222,7 @@ impl Core {
 
     /// Carries an attempt out in a task of its own, so that it is brought to an
     /// end also when its caller goes away.
-    async fn fly<F>(
+    async fn spawn_attempt<F>(
         self: &Arc<Self>,
         attempt: &Attempt,
         work: impl FnOnce(Arc<Self>, Attempt, Arc<Flight>) -> F,
@@ -245,13 +245,13 @@ impl Core {
                     let _ = answer.send(Ok(grant));
                 }
                 Err(ended) => {
-                    if ended.loose.is_empty() {
+                    if ended.leftovers.is_empty() {
                         flight.left_nothing.cancel();
                         drop(end);
                         let _ = answer.send(Err(ended.error));
                     } else {
                         let _ = answer.send(Err(ended.error));
-                        if core.tie_up(ended.loose).await {
+                        if core.clean_up(ended.leftovers).await {
                             flight.left_nothing.cancel();
                         }
                         drop(end);
@@ -266,14 +266,14 @@ impl Core {
 
     /// Makes sure that nothing of an attempt takes effect any more, for as long
     /// as it takes; `false` if the backend closed before.
-    async fn tie_up(&self, loose: Vec<Loose>) -> bool {
+    async fn clean_up(&self, leftovers: Vec<Leftover>) -> bool {
         let mut delays = super::connection::delays();
-        for end in loose {
+        for leftover in leftovers {
             loop {
                 let until = self.step_until();
-                let tied = match &end {
-                    Loose::Lease(id) => self.leases.revoke_now(*id, until).await.is_ok(),
-                    Loose::Entry(session, key) => {
+                let tied = match &leftover {
+                    Leftover::Lease(id) => self.leases.revoke_now(*id, until).await.is_ok(),
+                    Leftover::Entry(session, key) => {
                         self.sessions.remove_entry(session, key, until).await.is_ok()
                     }
                 };
@@ -322,16 +322,17 @@ impl Backend for EtcdBackend {
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
         self.core
-            .fly(attempt, |core, attempt, _| async move { core.acquire(&attempt, until).await })
+            .spawn_attempt(attempt, |core, attempt, _| async move {
+                core.acquire(&attempt, until).await
+            })
             .await
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
         self.core
-            .fly(
-                attempt,
-                |core, attempt, flight| async move { core.wait(&attempt, &flight).await },
-            )
+            .spawn_attempt(attempt, |core, attempt, flight| async move {
+                core.wait(&attempt, &flight).await
+            })
             .await
     }
 

@@ -202,7 +202,7 @@ impl Core {
             match result {
                 Ok(reply) if reply.succeeded => {
                     grant.written = Some(reply.revision);
-                    self.rehouse(held.resource, held.lease(), grant);
+                    self.move_to_lease(held.resource, held.lease(), grant);
                     let renewed = Renewed { ttl: lease.grant_ttl(), since: reply.sent };
                     return Ok(Moved::To(renewed));
                 }
@@ -230,7 +230,7 @@ impl Core {
         }
         let written = Some(super::acquire::revision(held.pair.mod_revision()));
         let grant = LocalGrant { written, ..unsettled.grant.clone() };
-        self.rehouse(held.resource, unsettled.left, grant);
+        self.move_to_lease(held.resource, unsettled.left, grant);
         Some(Renewed { ttl: lease.grant_ttl(), since: unsettled.asked })
     }
 

@@ -71,7 +71,7 @@ impl Core {
             let term = self.connection.era().term;
             let grant = LocalGrant::new(lock_id.clone(), token, lease, term);
             let grant = LocalGrant { written, ..grant };
-            self.rehouse(&attempt.resource, pair.lease(), grant);
+            self.move_to_lease(&attempt.resource, pair.lease(), grant);
             let token = FencingToken::new(token)
                 .ok_or(BackendError::Unknown("etcd's revision is no token".into()))?;
             let ttl = lease.grant_ttl();
@@ -82,7 +82,7 @@ impl Core {
     /// Remembers that a grant lives under a lease of this process's now, and takes back
     /// the one that it has left, if that was this process's too. Only whoever has the
     /// resource's turn may do so.
-    pub(super) fn rehouse(&self, resource: &ResourceId, left: i64, grant: LocalGrant) {
+    pub(super) fn move_to_lease(&self, resource: &ResourceId, left: i64, grant: LocalGrant) {
         let (token, era) = (grant.token, grant.lease.era);
         match self.grants.moved(resource, grant) {
             Some(before) if before.token == token && before.lease.id == left => {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     acquire::{Resolved, as_etcd, revision, unavailable},
-    backend::{Core, Ended, Loose},
+    backend::{Core, Ended, Leftover},
     failure::Failure,
     grants::Flight,
     leases::lease_ttl_s,
@@ -39,8 +39,8 @@ struct Entry {
 }
 
 impl Entry {
-    fn loose(self) -> Loose {
-        Loose::Entry(self.session, self.key)
+    fn leftover(self) -> Leftover {
+        Leftover::Entry(self.session, self.key)
     }
 }
 
@@ -79,7 +79,7 @@ impl Core {
                     place.leave();
                     if self.sessions.delete_entry(&entry.key, self.step_until()).await.is_err()
                     {
-                        ended.loose.push(entry.loose());
+                        ended.leftovers.push(entry.leftover());
                     }
                     return Err(ended);
                 }
@@ -127,7 +127,7 @@ impl Core {
             Ok(Entered::SessionLost) => Ok(None),
             Err(OpError::Unknown(why)) => Err(Ended {
                 error: BackendError::Unknown(why),
-                loose: vec![Loose::Entry(session, key)],
+                leftovers: vec![Leftover::Entry(session, key)],
             }),
             Err(error) => {
                 let ended = unavailable(error.why());
@@ -207,9 +207,9 @@ impl Core {
                         }
                         Ok(Resolved::Undone) => return Err(unavailable(error.why())),
                         Err(_) => {
-                            let loose = vec![Loose::Lease(lease.id)];
+                            let leftovers = vec![Leftover::Lease(lease.id)];
                             let error = BackendError::Unknown(error.why());
-                            return Err(Ended { error, loose });
+                            return Err(Ended { error, leftovers });
                         }
                     }
                 }

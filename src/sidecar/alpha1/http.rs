@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Alpha1, Alpha1Error, FENCING_TOKEN, TryLock, Unlock, json};
 use crate::{
-    edge::{delivery::Delivery, writes::Writes},
+    edge::{delivery::Delivery, flush_tracker::Writes},
     sidecar::body,
 };
 

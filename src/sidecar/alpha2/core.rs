@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 use tracing::info;
 
 use crate::{
-    edge::{delivery::Delivery, peer::Peer, writes::Writes},
+    edge::{delivery::Delivery, flush_tracker::Writes, peer::Peer},
     lock::{
         AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId, Ttl,
     },

@@ -18,7 +18,7 @@ use super::{
     ndjson, stream, wire,
 };
 use crate::{
-    edge::{peer::Peer, writes::Writes},
+    edge::{flush_tracker::Writes, peer::Peer},
     lock::LockError,
     sidecar::{
         body::{self, BodyError},

@@ -196,7 +196,7 @@ impl Engine {
         record.run += 1;
         let run = record.run;
         if record.renewed {
-            record.clockwork.begin();
+            record.schedule.begin();
         }
         let (target, lock_id) = (record.target(), record.lock_id.clone());
         let engine = self.clone();
@@ -235,7 +235,7 @@ impl Engine {
         }
         let mut table = self.table();
         if let Some(held) = table.get_mut(resent.id) {
-            held.clockwork.did_not_happen(resent.sending.at, resent.sending.before);
+            held.schedule.did_not_happen(resent.sending.at, resent.sending.before);
             self.reschedule(&mut table, resent.id);
         }
     }
@@ -255,7 +255,7 @@ impl Engine {
             };
             record.run += 1;
             record.unlocks += 1;
-            record.clockwork.stop();
+            record.schedule.stop();
             let taken = (record.target(), record.end_renewal());
             self.reschedule(&mut table, id);
             taken

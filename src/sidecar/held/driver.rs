@@ -10,9 +10,9 @@ use tracing::warn;
 
 use super::{
     Cause, Ended, Engine,
-    clockwork::{Belief, Due},
     lane::Place,
     record::RecordId,
+    schedule::{Belief, Due},
     table::Table,
 };
 use crate::lock::{LockError, Renewed};
@@ -84,7 +84,7 @@ impl Engine {
                 Due::Renew if healthy => table.enqueue(id),
                 Due::Renew => {
                     if let Some(record) = table.get_mut(id) {
-                        record.clockwork.park();
+                        record.schedule.park();
                     }
                     table.reschedule(id);
                 }
@@ -104,7 +104,7 @@ impl Engine {
             if healthy {
                 self.start_renewal(&mut table, id, place);
             } else if let Some(record) = table.get_mut(id) {
-                record.clockwork.park();
+                record.schedule.park();
                 table.reschedule(id);
             }
         }
@@ -116,7 +116,7 @@ impl Engine {
         let now = Instant::now();
         let mut table = self.table();
         for id in table.ids() {
-            if table.get_mut(id).is_some_and(|record| record.clockwork.resume(now)) {
+            if table.get_mut(id).is_some_and(|record| record.schedule.resume(now)) {
                 table.reschedule(id);
             }
         }
@@ -126,8 +126,8 @@ impl Engine {
         let Some(record) = table.get_mut(id) else { return };
         record.run += 1;
         let run = record.run;
-        let until = record.clockwork.attempt_until(Instant::now());
-        let asked = record.clockwork.asked();
+        let until = record.schedule.attempt_until(Instant::now());
+        let asked = record.schedule.asked();
         let (target, lock_id) = (record.target(), record.lock_id.clone());
         let engine = self.clone();
         record.renewal = Some(self.0.runtime.spawn(async move {
@@ -144,7 +144,7 @@ impl Engine {
     pub(super) fn sends(&self, id: RecordId, asked: Duration) -> Option<Sending> {
         let at = Instant::now();
         let mut table = self.table();
-        let before = table.get_mut(id)?.clockwork.sends(at, asked);
+        let before = table.get_mut(id)?.schedule.sends(at, asked);
         self.reschedule(&mut table, id);
         Some(Sending { at, asked, before })
     }
@@ -164,7 +164,7 @@ impl Engine {
         match result {
             Ok(renewed) => {
                 let (asked, keep_on) = (sending.asked, record.renewed);
-                record.clockwork.renewed(*renewed, asked, keep_on, fastrand::f64());
+                record.schedule.renewed(*renewed, asked, keep_on, fastrand::f64());
             }
             // Perhaps the unlock under way has taken place: its answer tells.
             Err(LockError::NotFound { .. }) if record.unlocks > 0 => {}
@@ -176,7 +176,7 @@ impl Engine {
                 return;
             }
             Err(LockError::NotFound { .. }) => {
-                let cause = match record.clockwork.due(now) {
+                let cause = match record.schedule.due(now) {
                     Some(Due::Lose(cause)) => cause,
                     _ => Cause::Forced,
                 };
@@ -193,9 +193,9 @@ impl Engine {
                     record.renewed = false;
                 }
                 if changed_nothing(error) {
-                    record.clockwork.did_not_happen(sending.at, sending.before);
+                    record.schedule.did_not_happen(sending.at, sending.before);
                 }
-                record.clockwork.failed(now, record.renewed, fastrand::f64());
+                record.schedule.failed(now, record.renewed, fastrand::f64());
             }
         }
         self.reschedule(&mut table, id);

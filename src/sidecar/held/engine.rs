@@ -11,8 +11,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Cause, Ended, HeldGuard, Holding, LostLock,
-    clockwork::Due,
     record::{Record, RecordId},
+    schedule::Due,
     table::Table,
 };
 
@@ -174,7 +174,7 @@ impl Engine {
             held.stream = record.stream.take();
             held.received &= held.stream.is_none();
             held.found &= held.stream.is_none();
-            held.clockwork.replayed(record.clockwork);
+            held.schedule.replayed(record.schedule);
             held.renewed = record.renewed;
             held.request_id = record.request_id.or(held.request_id.take());
             (held.store, held.resource) = (record.store, record.resource);
@@ -190,7 +190,7 @@ impl Engine {
                 self.tell(&mut table, record, Cause::Forced);
                 return None;
             }
-            let cause = match held.clockwork.due(Instant::now()) {
+            let cause = match held.schedule.due(Instant::now()) {
                 Some(Due::Lose(cause)) => cause,
                 _ => Cause::Forced,
             };

@@ -1,13 +1,12 @@
 //! The locks that apps hold through this sidecar: renewed in one place, and
 //! told when they are lost.
 //!
-//! [`clockwork`] decides what one lock needs and when; [`table`] keeps all of
+//! [`schedule`] decides what one lock needs and when; [`table`] keeps all of
 //! them in the order in which something comes due; [`Engine`] is the one task
 //! that acts on it, with a limit on how much is under way towards each store.
 
 mod calls;
 mod cause;
-mod clockwork;
 mod driver;
 mod engine;
 mod lane;
@@ -15,6 +14,7 @@ mod loss;
 mod lost;
 mod record;
 mod release;
+mod schedule;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -22,9 +22,9 @@ mod tests;
 use std::sync::Arc;
 
 pub use cause::Cause;
-pub use clockwork::MaxHold;
 pub use engine::{Engine, EngineOptions};
 pub use record::{Ended, HeldGuard, Holding, LostLock};
+pub use schedule::MaxHold;
 
 use crate::{lock::ResourceId, sidecar::stores::NamedStore};
 

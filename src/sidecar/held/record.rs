@@ -12,7 +12,9 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Cause, Engine, HeldKey, MaxHold, Target, clockwork::Clockwork, release::join};
+use super::{
+    Cause, Engine, HeldKey, MaxHold, Target, release::join, schedule::RenewalSchedule,
+};
 use crate::{
     lock::{FencingToken, LockId, RequestId, ResourceId},
     sidecar::stores::NamedStore,
@@ -89,7 +91,7 @@ pub(super) struct Record {
     pub(super) lock_id: LockId,
     pub(super) token: Option<FencingToken>,
     pub(super) request_id: Option<RequestId>,
-    pub(super) clockwork: Clockwork,
+    pub(super) schedule: RenewalSchedule,
     /// Whether renewals are ours to do.
     pub(super) renewed: bool,
     /// The renewal under way: at most one (trap 11).
@@ -123,7 +125,7 @@ pub(super) struct Record {
 impl Record {
     /// The record of a grant that is held from now on.
     pub(super) fn new(holding: Holding, stream: Option<oneshot::Sender<Ended>>) -> Self {
-        let clockwork = Clockwork::new(
+        let schedule = RenewalSchedule::new(
             holding.since,
             holding.ttl,
             holding.asked,
@@ -138,7 +140,7 @@ impl Record {
             lock_id: holding.lock_id,
             token: holding.token,
             request_id: holding.request_id,
-            clockwork,
+            schedule,
             renewed: holding.renewed,
             renewal: None,
             ending: None,

@@ -26,7 +26,7 @@ pub(super) async fn join(renewal: Option<JoinHandle<()>>) {
 
 /// Unlocks until it is confirmed, or until the TTL has ended it (trap 24).
 pub(super) async fn until_gone(record: &Record, places: &Semaphore) {
-    let give_up = Instant::now() + record.clockwork.ttl();
+    let give_up = Instant::now() + record.schedule.ttl();
     let mut delays = ExponentialBuilder::new()
         .with_min_delay(RETRY_DELAY_MIN)
         .with_max_delay(RETRY_DELAY_MAX)

@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     HeldKey,
-    clockwork::Due,
     lane::{Lane, Place},
     lost::Lost,
     record::{Record, RecordId},
+    schedule::Due,
 };
 use crate::{
     lock::LockId,
@@ -123,7 +123,7 @@ impl Table {
     pub(super) fn insert(&mut self, mut record: Record) -> RecordId {
         let id = self.next_id;
         self.next_id += 1;
-        record.timer = record.clockwork.next();
+        record.timer = record.schedule.next();
         self.timers.insert((record.timer, id));
         let key = record.key();
         if let Some(other) = self.by_key.insert(key.clone(), id) {
@@ -157,11 +157,11 @@ impl Table {
         }
     }
 
-    /// Puts a record where its clockwork now says. Returns when it is next
+    /// Puts a record where its schedule now says. Returns when it is next
     /// due.
     pub(super) fn reschedule(&mut self, id: RecordId) -> Option<Instant> {
         let record = self.records.get_mut(&id)?;
-        let next = record.clockwork.next();
+        let next = record.schedule.next();
         if next != record.timer {
             self.timers.remove(&(record.timer, id));
             self.timers.insert((next, id));
@@ -183,8 +183,7 @@ impl Table {
             if at > now {
                 return None;
             }
-            if let Some(due) =
-                self.records.get(&id).and_then(|record| record.clockwork.due(now))
+            if let Some(due) = self.records.get(&id).and_then(|record| record.schedule.due(now))
             {
                 return Some((id, due));
             }
@@ -195,8 +194,8 @@ impl Table {
     /// Puts a record into its store's queue for a renewal.
     pub(super) fn enqueue(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(&id) else { return };
-        record.clockwork.begin();
-        let safe_deadline = record.clockwork.safe_deadline();
+        record.schedule.begin();
+        let safe_deadline = record.schedule.safe_deadline();
         record.queued = Some(safe_deadline);
         let in_flight_max = self.lane_in_flight_max;
         self.lanes

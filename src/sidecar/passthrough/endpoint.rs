@@ -59,8 +59,8 @@ impl Endpoint {
         self.scheme == Scheme::HTTPS
     }
 
-    /// Whether who listens at `address` is it, as far as its host tells without
-    /// a look-up.
+    /// Whether this endpoint names `address` and `port`. No host name is resolved;
+    /// `localhost` stands for every local address.
     pub(in crate::sidecar) fn is_at(&self, address: IpAddr, port: u16) -> bool {
         let host = self.authority.host();
         let is_local = address.is_loopback() || address.is_unspecified();

@@ -10,7 +10,7 @@ use super::{
     *,
 };
 use crate::{
-    edge::{delivery, writes::Noted},
+    edge::{delivery, flush_tracker::FlushTracker},
     lock::{Mode, safe_deadline},
     sidecar::{
         alpha2::{LockCall, Locks},
@@ -67,10 +67,10 @@ impl Api {
     }
 
     /// A Lock over HTTP/1, whose answer is taken and not written yet.
-    async fn answered(&self) -> Result<(Granted, Noted<tokio::io::Sink>), ApiError> {
+    async fn answered(&self) -> Result<(Granted, FlushTracker<tokio::io::Sink>), ApiError> {
         let acquired = self.locks.acquire(Self::call()).await?;
         let granted = acquired.granted.clone();
-        let connection = Noted::new(tokio::io::sink());
+        let connection = FlushTracker::new(tokio::io::sink());
         let writes = connection.writes().of(Version::HTTP_11);
         let mut response = Response::new(Full::<Bytes>::from("answer"));
         response.extensions_mut().insert(acquired.deliver(Some(writes)));

@@ -1,4 +1,4 @@
-//! Connections that never begin to speak.
+//! Connections whose peer sends nothing.
 
 use std::{
     io,
@@ -15,12 +15,11 @@ use tokio::{
 /// What HTTP/2 begins with.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A connection on which reading fails unless the peer has begun to speak in
-/// time: HTTP/2 with the whole of its preface, any other protocol with the
-/// first byte that differs from it. Whoever serves it has limits of its own
-/// from then on.
+/// A connection on which reads fail if the peer does not start its protocol in time.
+/// HTTP/2 starts with its whole connection preface, any other protocol with the first
+/// byte that differs from it. After that the server's own limits apply.
 #[derive(Debug)]
-pub(crate) struct Opening<S> {
+pub(crate) struct PrefaceTimeout<S> {
     stream: S,
     stage: Stage,
 }
@@ -39,7 +38,7 @@ enum Stage {
     Begun(Protocol),
 }
 
-impl<S> Opening<S> {
+impl<S> PrefaceTimeout<S> {
     /// A connection that has been accepted just now.
     pub(crate) fn new(stream: S, within: Duration) -> Self {
         let deadline = Box::pin(sleep(within));
@@ -60,7 +59,7 @@ impl<S> Opening<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefaceTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -88,7 +87,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Opening<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefaceTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -132,7 +131,7 @@ mod tests {
     /// How reading ends after these bytes and a long silence, if it does.
     async fn after(bytes: &[u8]) -> Option<io::ErrorKind> {
         let (mut peer, stream) = duplex(64);
-        let mut opening = Opening::new(stream, WITHIN);
+        let mut opening = PrefaceTimeout::new(stream, WITHIN);
         peer.write_all(bytes).await.unwrap();
         let reading = async {
             loop {

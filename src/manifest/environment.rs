@@ -1,13 +1,13 @@
-//! What a component's YAML depends on besides itself.
+//! The app and the environment variables that component YAML refers to.
 
 use std::{fmt, sync::Arc};
 
 /// Looks an environment variable up.
 type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// The app, the place and the environment that components are read for.
+/// The app, the namespace and the environment variables that components are read for.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct Environment {
     /// The app's ID: decides `scopes`, fills `{appID}`. `None` reads for every
     /// app, whatever the scopes.
     pub app_id: Option<String>,
@@ -22,7 +22,7 @@ pub struct Surroundings {
     env: Lookup,
 }
 
-impl Surroundings {
+impl Environment {
     /// Those of this process, for the app of this ID or for all.
     #[must_use]
     pub fn of_process(app_id: Option<&str>) -> Self {
@@ -69,9 +69,9 @@ impl Surroundings {
     }
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings")
+        f.debug_struct("Environment")
             .field("app_id", &self.app_id)
             .field("namespace", &self.namespace)
             .field("pod_name", &self.pod_name)
@@ -84,8 +84,8 @@ impl fmt::Debug for Surroundings {
 mod tests {
     use super::*;
 
-    fn env(pairs: &'static [(&'static str, &'static str)]) -> Surroundings {
-        Surroundings::with_env(Some("app"), |name| {
+    fn env(pairs: &'static [(&'static str, &'static str)]) -> Environment {
+        Environment::with_env(Some("app"), |name| {
             pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
     }

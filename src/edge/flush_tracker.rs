@@ -1,7 +1,7 @@
-//! What a connection has written, for those who must know that it has.
+//! Tells when a connection has written a response.
 //!
-//! A transport flushes its socket only when it has written all that it had put
-//! together until then, so flushes are what is counted.
+//! A transport flushes its socket only after it has written everything that it had
+//! queued, so flushes are counted.
 
 use std::{
     io,
@@ -16,8 +16,8 @@ use std::{
 use http::Version;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is done once all that was put together has been written; dropped
-/// without that if the connection ends before.
+/// Called once everything that was queued has been written. Dropped without a call if the
+/// connection ends before that.
 type Kept = Box<dyn FnOnce() + Send>;
 
 /// The writes of one connection; travels with each of its requests. Cheap to
@@ -122,14 +122,14 @@ impl Writes {
     }
 }
 
-/// A connection that notes what it writes.
+/// A connection that counts its flushes.
 #[derive(Debug)]
-pub(crate) struct Noted<S> {
+pub(crate) struct FlushTracker<S> {
     stream: S,
     writes: Writes,
 }
 
-impl<S> Noted<S> {
+impl<S> FlushTracker<S> {
     pub(crate) fn new(stream: S) -> Self {
         Self { stream, writes: Writes::default() }
     }
@@ -140,13 +140,13 @@ impl<S> Noted<S> {
     }
 }
 
-impl<S> Drop for Noted<S> {
+impl<S> Drop for FlushTracker<S> {
     fn drop(&mut self) {
         self.writes.close();
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FlushTracker<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -156,7 +156,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FlushTracker<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -204,7 +204,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flush_wakes_who_waits_for_it_and_a_write_alone_does_not() {
-        let mut stream = Noted::new(tokio::io::sink());
+        let mut stream = FlushTracker::new(tokio::io::sink());
         let writes = stream.writes();
         let waiting = tokio::spawn({
             let writes = writes.clone();
@@ -219,7 +219,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flush_that_gives_way_to_others_counts_when_it_has_written() {
-        let mut stream = Noted::new(Corked::new(tokio::io::sink(), 100));
+        let mut stream = FlushTracker::new(Corked::new(tokio::io::sink(), 100));
         stream.write_all(b"answer").await.unwrap();
         for _ in 0..2 {
             assert_eq!(stream.writes().flushes(), 0);
@@ -237,7 +237,7 @@ mod tests {
             writes.at_flush(Box::new(move || keeping.store(true, Ordering::SeqCst)));
             kept
         };
-        let mut stream = Noted::new(tokio::io::sink());
+        let mut stream = FlushTracker::new(tokio::io::sink());
         let writes = stream.writes();
         let first = kept(&writes);
         stream.flush().await.unwrap();

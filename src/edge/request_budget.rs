@@ -1,7 +1,7 @@
-//! Requests that do not end: bounded in bytes and in time.
+//! Limits the bytes and the time of requests that are not complete yet.
 //!
-//! A message is kept until it is whole. Its own size has a limit, and so has
-//! the number of streams, but one times the other is more than a machine has.
+//! A message is buffered until it is complete. The size of a message and the number of
+//! streams are limited, but their product is more than the memory of a machine.
 
 use std::{
     pin::Pin,
@@ -21,33 +21,33 @@ use tonic::Status;
 use super::status::status;
 use crate::lock::LockError;
 
-/// What all requests that have not ended yet may have sent together. A
-/// well-behaved one is small and comes whole.
+/// Bytes of all incomplete requests together. The usual request is small and arrives in
+/// one piece.
 const UNENDED_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Within what time a request must have come whole.
+/// Within what time a request must be complete.
 pub(crate) const WHOLE_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the requests of one process that have not ended share. Cheap to clone.
+/// The bytes that the incomplete requests of one process may still take. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Intake(Arc<Semaphore>);
+pub(crate) struct RequestBudget(Arc<Semaphore>);
 
 /// A request's body, its bytes counted until it has ended.
 pub(crate) struct Counted<B> {
     body: B,
-    intake: Intake,
+    request_budget: RequestBudget,
     taken: Option<OwnedSemaphorePermit>,
     /// Set when it was waited for.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Intake {
+impl RequestBudget {
     pub(crate) fn new() -> Self {
         Self(Arc::new(Semaphore::new(UNENDED_BYTES_MAX)))
     }
 
     /// Counts a request's body.
     pub(crate) fn count<B>(&self, body: B) -> Counted<B> {
-        Counted { body, intake: self.clone(), taken: None, deadline: None }
+        Counted { body, request_budget: self.clone(), taken: None, deadline: None }
     }
 }
 
@@ -55,7 +55,7 @@ impl<B> Counted<B> {
     /// Takes room for what has come; whether there was enough.
     fn take(&mut self, bytes: usize) -> bool {
         let Ok(bytes) = u32::try_from(bytes) else { return false };
-        let Ok(more) = Arc::clone(&self.intake.0).try_acquire_many_owned(bytes) else {
+        let Ok(more) = Arc::clone(&self.request_budget.0).try_acquire_many_owned(bytes) else {
             return false;
         };
         match &mut self.taken {
@@ -118,16 +118,16 @@ mod tests {
     type Parts = Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, Status>> + Send>>;
 
     /// A body that is sent in parts.
-    fn body(intake: &Intake) -> (Sender, Counted<StreamBody<Parts>>) {
+    fn body(request_budget: &RequestBudget) -> (Sender, Counted<StreamBody<Parts>>) {
         let (sender, parts) = mpsc::channel(4);
         let parts: Parts =
             Box::pin(ReceiverStream::new(parts).map(|part| Ok(Frame::data(part))));
-        (sender, intake.count(StreamBody::new(parts)))
+        (sender, request_budget.count(StreamBody::new(parts)))
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_end_is_refused_in_time() {
-        let (sender, mut body) = body(&Intake::new());
+        let (sender, mut body) = body(&RequestBudget::new());
         sender.send(Bytes::from_static(b"x")).await.unwrap();
         assert!(body.frame().await.unwrap().is_ok());
         let refused = body.frame().await.unwrap().unwrap_err();
@@ -137,9 +137,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn bodies_that_have_not_ended_share_their_room_and_give_it_back() {
         const HALF: usize = UNENDED_BYTES_MAX / 2;
-        let intake = Intake::new();
-        let (first_sender, mut first) = body(&intake);
-        let (second_sender, mut second) = body(&intake);
+        let request_budget = RequestBudget::new();
+        let (first_sender, mut first) = body(&request_budget);
+        let (second_sender, mut second) = body(&request_budget);
         first_sender.send(Bytes::from(vec![0; HALF])).await.unwrap();
         second_sender.send(Bytes::from(vec![0; HALF])).await.unwrap();
         assert!(first.frame().await.unwrap().is_ok() && second.frame().await.unwrap().is_ok());
@@ -151,6 +151,6 @@ mod tests {
         second_sender.send(Bytes::from_static(b"x")).await.unwrap();
         assert!(second.frame().await.unwrap().is_ok());
         drop(second);
-        assert_eq!(intake.0.available_permits(), UNENDED_BYTES_MAX);
+        assert_eq!(request_budget.0.available_permits(), UNENDED_BYTES_MAX);
     }
 }

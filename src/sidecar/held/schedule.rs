@@ -106,9 +106,9 @@ impl ReleaseAt {
     }
 }
 
-/// The state of one held lock as far as time is concerned.
+/// When a held lock is renewed, released and believed lost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clockwork {
+pub(super) struct RenewalSchedule {
     belief: Belief,
     /// When the latest request that may have changed the TTL was sent.
     sent: Instant,
@@ -117,7 +117,7 @@ pub(super) struct Clockwork {
     failures: u8,
 }
 
-impl Clockwork {
+impl RenewalSchedule {
     /// A grant of `ttl` that counts from `since`, for which `asked` was asked.
     /// `jitter` is from 0 to 1.
     pub(super) fn new(
@@ -128,7 +128,7 @@ impl Clockwork {
         max_hold: MaxHold,
         jitter: f64,
     ) -> Self {
-        let mut clockwork = Self {
+        let mut schedule = Self {
             belief: Belief { ttl, asked, safe_deadline: safe_deadline(since, ttl) },
             sent: since,
             release_at: ReleaseAt::new(since, max_hold),
@@ -136,9 +136,9 @@ impl Clockwork {
             failures: 0,
         };
         if renewed {
-            clockwork.renewal = clockwork.next_renewal(since, jitter);
+            schedule.renewal = schedule.next_renewal(since, jitter);
         }
-        clockwork
+        schedule
     }
 
     /// The TTL that was granted.
@@ -183,7 +183,7 @@ impl Clockwork {
         self.renewal = Renewal::Busy;
     }
 
-    /// The app is unhealthy: nothing is renewed until [`Clockwork::resume`].
+    /// The app is unhealthy: nothing is renewed until [`RenewalSchedule::resume`].
     pub(super) fn park(&mut self) {
         self.renewal = Renewal::Parked;
     }
@@ -299,72 +299,73 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(30);
 
-    fn renewed(since: Instant) -> Clockwork {
-        Clockwork::new(since, TTL, TTL, true, MaxHold::Unlimited, 0.0)
+    fn renewed(since: Instant) -> RenewalSchedule {
+        RenewalSchedule::new(since, TTL, TTL, true, MaxHold::Unlimited, 0.0)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_renewal_is_due_at_about_a_third_of_the_ttl() {
         let now = Instant::now();
         for (jitter, expected_ms) in [(0.0, 10_000), (1.0, 8_000)] {
-            let clockwork = Clockwork::new(now, TTL, TTL, true, MaxHold::Unlimited, jitter);
-            assert_eq!(clockwork.next() - now, Duration::from_millis(expected_ms));
+            let schedule =
+                RenewalSchedule::new(now, TTL, TTL, true, MaxHold::Unlimited, jitter);
+            assert_eq!(schedule.next() - now, Duration::from_millis(expected_ms));
         }
-        let clockwork = renewed(now);
-        assert_eq!(clockwork.due(now + Duration::from_millis(9_999)), None);
-        assert_eq!(clockwork.due(now + TTL / 3), Some(Due::Renew));
+        let schedule = renewed(now);
+        assert_eq!(schedule.due(now + Duration::from_millis(9_999)), None);
+        assert_eq!(schedule.due(now + TTL / 3), Some(Due::Renew));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lock_is_lost_at_its_safe_deadline_while_a_renewal_is_under_way() {
         let now = Instant::now();
-        let mut clockwork = renewed(now);
-        clockwork.begin();
-        assert_eq!(clockwork.next(), safe_deadline(now, TTL));
-        assert_eq!(clockwork.due(clockwork.next()), Some(Due::Lose(Cause::Unreachable)));
+        let mut schedule = renewed(now);
+        schedule.begin();
+        assert_eq!(schedule.next(), safe_deadline(now, TTL));
+        assert_eq!(schedule.due(schedule.next()), Some(Due::Lose(Cause::Unreachable)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_for_a_shorter_ttl_brings_the_renewal_forward() {
         let now = Instant::now();
-        let mut clockwork = renewed(now);
+        let mut schedule = renewed(now);
         let shorter = Duration::from_secs(3);
         let sent = now + Duration::from_secs(1);
-        clockwork.sends(sent, shorter);
+        schedule.sends(sent, shorter);
         let due = sent + shorter / 3;
-        assert_eq!(clockwork.next(), due);
-        assert_eq!(clockwork.due(due), Some(Due::Renew), "though nothing was answered");
-        clockwork.sends(sent, TTL);
-        assert_eq!(clockwork.next(), due);
+        assert_eq!(schedule.next(), due);
+        assert_eq!(schedule.due(due), Some(Due::Renew), "though nothing was answered");
+        schedule.sends(sent, TTL);
+        assert_eq!(schedule.next(), due);
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_failure_is_tried_again_and_a_success_counts_from_its_sending() {
         let now = Instant::now();
-        let mut clockwork = renewed(now);
+        let mut schedule = renewed(now);
         let failed_at = now + TTL / 3;
-        clockwork.begin();
-        clockwork.failed(failed_at, true, 0.5);
-        assert!(clockwork.next() > failed_at && clockwork.next() < failed_at + TTL / 8);
-        let since = clockwork.next();
-        clockwork.begin();
-        clockwork.renewed(Renewed { ttl: TTL, since }, TTL, true, 0.0);
-        assert_eq!(clockwork.safe_deadline(), safe_deadline(since, TTL));
-        assert_eq!(clockwork.next(), since + TTL / 3);
+        schedule.begin();
+        schedule.failed(failed_at, true, 0.5);
+        assert!(schedule.next() > failed_at && schedule.next() < failed_at + TTL / 8);
+        let since = schedule.next();
+        schedule.begin();
+        schedule.renewed(Renewed { ttl: TTL, since }, TTL, true, 0.0);
+        assert_eq!(schedule.safe_deadline(), safe_deadline(since, TTL));
+        assert_eq!(schedule.next(), since + TTL / 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn retries_are_spaced_out_and_go_on_to_the_safe_deadline() {
         let now = Instant::now();
-        let mut clockwork = renewed(now);
+        let mut schedule = renewed(now);
         let mut tries = 0;
         let lost_at = loop {
-            let at = clockwork.next();
-            match clockwork.due(at) {
+            let at = schedule.next();
+            match schedule.due(at) {
                 Some(Due::Renew) => {
                     tries += 1;
-                    clockwork.begin();
-                    clockwork.failed(at, true, 0.5);
+                    schedule.begin();
+                    schedule.failed(at, true, 0.5);
                 }
                 Some(Due::Lose(Cause::Unreachable)) => break at,
                 other => panic!("{other:?}"),
@@ -377,9 +378,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_app_decides_how_long_it_is_held() {
         let now = Instant::now();
-        let clockwork = Clockwork::new(now, TTL, TTL, true, MaxHold::Asked(TTL / 6), 0.0);
-        assert_eq!(clockwork.due(now + TTL / 6), Some(Due::Release));
-        assert_eq!(clockwork.due(now + TTL), Some(Due::Lose(Cause::Unreachable)));
+        let schedule = RenewalSchedule::new(now, TTL, TTL, true, MaxHold::Asked(TTL / 6), 0.0);
+        assert_eq!(schedule.due(now + TTL / 6), Some(Due::Release));
+        assert_eq!(schedule.due(now + TTL), Some(Due::Lose(Cause::Unreachable)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -399,9 +400,9 @@ mod tests {
             (Default(hour), Asked(TTL), Some(again + TTL)),
             (Default(hour), Unlimited, None),
         ] {
-            let mut clockwork = Clockwork::new(since, TTL, TTL, true, first, 0.0);
-            clockwork.replayed(Clockwork::new(again, TTL, TTL, true, replay, 0.0));
-            let told = clockwork.release_at.instant();
+            let mut schedule = RenewalSchedule::new(since, TTL, TTL, true, first, 0.0);
+            schedule.replayed(RenewalSchedule::new(again, TTL, TTL, true, replay, 0.0));
+            let told = schedule.release_at.instant();
             assert_eq!(told, released_at, "{first:?} {replay:?}");
         }
     }
@@ -411,41 +412,42 @@ mod tests {
         let now = Instant::now();
         let asked = Duration::from_millis(2500);
         let granted = Duration::from_secs(3);
-        let mut clockwork = Clockwork::new(now, granted, asked, true, MaxHold::Unlimited, 0.0);
-        assert_eq!((clockwork.ttl(), clockwork.asked()), (granted, asked));
-        clockwork.renewed(Renewed { ttl: granted, since: now }, asked, true, 0.0);
-        assert_eq!((clockwork.ttl(), clockwork.asked()), (granted, asked));
-        assert_eq!(clockwork.next(), now + granted / 3);
+        let mut schedule =
+            RenewalSchedule::new(now, granted, asked, true, MaxHold::Unlimited, 0.0);
+        assert_eq!((schedule.ttl(), schedule.asked()), (granted, asked));
+        schedule.renewed(Renewed { ttl: granted, since: now }, asked, true, 0.0);
+        assert_eq!((schedule.ttl(), schedule.asked()), (granted, asked));
+        assert_eq!(schedule.next(), now + granted / 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_renewal_it_expires() {
         let now = Instant::now();
-        let clockwork = Clockwork::new(now, TTL, TTL, false, MaxHold::Unlimited, 0.0);
-        assert_eq!(clockwork.next(), safe_deadline(now, TTL));
-        assert_eq!(clockwork.due(clockwork.next()), Some(Due::Lose(Cause::Expired)));
+        let schedule = RenewalSchedule::new(now, TTL, TTL, false, MaxHold::Unlimited, 0.0);
+        assert_eq!(schedule.next(), safe_deadline(now, TTL));
+        assert_eq!(schedule.due(schedule.next()), Some(Due::Lose(Cause::Expired)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_parked_is_renewed_when_the_app_is_healthy_again() {
         let now = Instant::now();
-        let mut clockwork = renewed(now);
-        clockwork.park();
-        assert_eq!(clockwork.due(now + TTL / 3), None);
-        assert_eq!(clockwork.due(clockwork.next()), Some(Due::Lose(Cause::Unhealthy)));
-        assert!(clockwork.resume(now + TTL / 2));
-        assert_eq!(clockwork.due(now + TTL / 2), Some(Due::Renew));
-        assert!(!clockwork.resume(now + TTL / 2), "it was not parked");
+        let mut schedule = renewed(now);
+        schedule.park();
+        assert_eq!(schedule.due(now + TTL / 3), None);
+        assert_eq!(schedule.due(schedule.next()), Some(Due::Lose(Cause::Unhealthy)));
+        assert!(schedule.resume(now + TTL / 2));
+        assert_eq!(schedule.due(now + TTL / 2), Some(Due::Renew));
+        assert!(!schedule.resume(now + TTL / 2), "it was not parked");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_shortest_ttl_leaves_time_for_two_attempts() {
         let now = Instant::now();
         let ttl = Duration::from_millis(100);
-        let mut clockwork = Clockwork::new(now, ttl, ttl, true, MaxHold::Unlimited, 0.0);
-        let first_until = clockwork.attempt_until(clockwork.next());
-        clockwork.begin();
-        clockwork.failed(first_until, true, 0.5);
-        assert_eq!(clockwork.due(clockwork.next()), Some(Due::Renew));
+        let mut schedule = RenewalSchedule::new(now, ttl, ttl, true, MaxHold::Unlimited, 0.0);
+        let first_until = schedule.attempt_until(schedule.next());
+        schedule.begin();
+        schedule.failed(first_until, true, 0.5);
+        assert_eq!(schedule.due(schedule.next()), Some(Due::Renew));
     }
 }
