@@ -224,7 +224,7 @@ async fn a_lease_that_is_granted_after_it_was_revoked_is_revoked_again(version: 
     let leases = server.leases().await;
     proxy.hold_requests(false);
     eventually("the first request is carried out", async || {
-        server.leases().await == leases + 1
+        server.leases().await > leases
     })
     .await;
     let give_up = Instant::now() + 3 * SOON;

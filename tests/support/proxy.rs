@@ -145,7 +145,7 @@ async fn serve(client: TcpStream, number: u64, server: String, faults: Arc<Fault
             }
             if was_held {
                 // The server begins with it before it learns of the client's end.
-                sleep(Duration::from_millis(300)).await;
+                sleep(Duration::from_secs(1)).await;
             }
         }
     };
