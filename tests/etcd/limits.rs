@@ -223,10 +223,8 @@ async fn a_lease_that_is_granted_after_it_was_revoked_is_revoked_again(version: 
     backend.try_lock(&attempt("r", TTL), until()).await.unwrap();
     let leases = server.leases().await;
     proxy.hold_requests(false);
-    eventually("the first request is carried out", async || {
-        server.leases().await > leases
-    })
-    .await;
+    eventually("the first request is carried out", async || server.leases().await > leases)
+        .await;
     let give_up = Instant::now() + 3 * SOON;
     while server.leases().await > leases {
         assert!(Instant::now() < give_up, "the late lease was not revoked");
