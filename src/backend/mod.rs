@@ -27,11 +27,14 @@ pub const KINDS: &[Kind] = &[etcd::KIND, memory::KIND, redis::KIND];
 pub struct Kind {
     /// Its name: `redis` is the component type `lock.redis`.
     pub name: &'static str,
-    /// Reads its own properties, noting every mistake, and says how to connect
-    /// with them. Nothing is connected if any property was bad.
+    /// Reads its own properties and returns how to connect with them. A mistake is noted in
+    /// [`Properties`] and does not end the reading, so that all are told at once: the
+    /// function then goes on with any value and returns a [`Connect`], which is never
+    /// called. It must not connect by itself.
     pub read: fn(&mut Properties) -> Connect,
-    /// Whether it commits what many callers want as a group, and so answers them
-    /// all at once.
+    /// Whether it commits the writes of many callers as a group, and so answers them at
+    /// the same time. The component's server then lets the responses share a flush;
+    /// otherwise it flushes each response at once.
     pub commits_groups: bool,
     /// What every store of this kind can do: what its [`Backend::features`]
     /// returns.

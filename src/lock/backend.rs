@@ -136,6 +136,12 @@ pub enum ReleaseOf {
 /// first try and compares the grant's token with it on each later one. A backend
 /// that has read what it is about to end may set a mark of that instead, and
 /// compare for equality: so it can aim at a lock without a token, too.
+///
+/// An example: a force is sent when the newest token is 7, so the backend calls
+/// `bound_or(7)`, and the reply is lost. Meanwhile the holder unlocks, and the next
+/// caller is granted token 8. The domain repeats the same [`Release`]. `bound_or(8)`
+/// still returns 7, and 8 is greater, so the backend answers as if the force had ended
+/// its grant, and leaves the new one alone.
 #[derive(Debug, Default)]
 pub struct Aim {
     called: OnceLock<u64>,
@@ -233,6 +239,24 @@ pub enum BackendError {
 /// - An `unlock` of an attempt takes effect after everything that was sent for
 ///   that attempt before (trap 7), also over a connection made anew.
 /// - A failed `try_lock` writes nothing (traps 2 and 3).
+///
+/// What the domain has done before a verb is called: every field is checked, the TTL is
+/// within `maxTTL`, a waiting request that is repeated while its first wait is open has
+/// joined that wait, and a request with a feature that is not declared is refused.
+///
+/// What is the backend's:
+/// - The order of waiters, since only it can order those of several processes.
+/// - Both limits on waiters. `Settings::waiters_per_resource_max` (`maxWaiters`) counts
+///   the waiters of all processes for a resource. `Settings::waiters_max` counts those of
+///   this store in this process; [`WaiterBudget`](super::WaiterBudget) does that.
+/// - Replays, if it declares [`Feature::Replay`]. An attempt whose `request_id` is that of
+///   the live grant gets this grant: its lock ID and token, with `created` false, and its
+///   TTL starts again with the attempt's `ttl`. From then on a release of either attempt
+///   leaves the grant alone: the later one did not create it, and it was claimed from the
+///   earlier one. If `lock_id_given` is set and the lock ID differs, or if the mode
+///   differs, the attempt is refused as [`BackendError::ReplayMismatch`], and nothing
+///   changes. Without the feature, `request_id` is always `None`.
+/// - Expiry: a grant ends by itself when its TTL is over, though its process has died.
 #[async_trait]
 pub trait Backend: Any + Send + Sync {
     /// What it can do beyond the core.
