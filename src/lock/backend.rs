@@ -140,8 +140,7 @@ pub enum ReleaseOf {
 /// An example: a force is sent when the newest token is 7, so the backend calls
 /// `bound_or(7)`, and the reply is lost. Meanwhile the holder unlocks, and the next
 /// caller is granted token 8. The domain repeats the same [`Release`]. `bound_or(8)`
-/// still returns 7, and 8 is greater, so the backend answers as if the force had ended
-/// its grant, and leaves the new one alone.
+/// still returns 7, and 8 is greater, so the backend leaves the new grant alone.
 #[derive(Debug, Default)]
 pub struct Aim {
     called: OnceLock<u64>,

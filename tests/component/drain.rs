@@ -102,6 +102,7 @@ async fn callers_that_never_stop_end_it_within_ten_seconds() {
     leasehold.signal("TERM");
     let ended = tokio::task::spawn_blocking(move || leasehold.exited()).await.unwrap();
     assert_eq!(ended.code(), Some(0));
+    // Twice the limit, for a busy machine.
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     caller.await.unwrap();
 }

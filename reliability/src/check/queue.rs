@@ -2,11 +2,11 @@
 //!
 //! The order that is promised is the one in which the backend applied the
 //! waiters' entries, which no client sees. Two waits are taken for ordered only
-//! if the second was invoked well after the first had arrived, by what the process of
-//! the first took for its other calls at that time, and no fault was under way meanwhile: a fault may cost a wait its place. It must have one again
-//! some seconds later, so a fault that was over so long before the second wait
-//! excuses nothing. A try that was invoked so late must not be granted before the
-//! wait either.
+//! if the second was invoked well after the first had arrived, measured by how long the
+//! process of the first took for its other calls at that time, and no fault was under way
+//! meanwhile. A fault may cost a wait its place. It must have one again some seconds later,
+//! so a fault that was over so long before the second wait excuses nothing. A try that was
+//! invoked so late must not be granted before the wait either.
 
 use super::{Rule, Surroundings, Violation, at, resource::ResourceHistory};
 use crate::{

@@ -194,8 +194,9 @@ impl Connection {
     /// Waits until `until` for the answer to a request, and notes the raft term that it
     /// names. The connection counts as lost if no request has been answered over it for
     /// [`Self::silence_max`]. One slow answer is not enough: a new connection costs a busy
-    /// server more work, and fails all requests that are under way. The request is boxed because
-    /// its future takes several kilobytes, which each operation would carry otherwise.
+    /// server more work, and fails all requests that are under way. The request is boxed
+    /// because its future takes several kilobytes, which each operation would carry
+    /// otherwise.
     pub(super) async fn answer<T: Headed>(
         &self,
         link: &Link,

@@ -47,11 +47,10 @@ const SHARDS: usize = 16;
 fn read(_: &mut Properties) -> Connect {
     Box::new(|context| {
         Box::pin(async move {
-            let before: Option<&dyn Any> = match &context.before {
-                Some(before) => Some(&**before),
-                None => None,
-            };
-            let memory = match before.and_then(|before| before.downcast_ref::<Memory>()) {
+            let before = context.before.as_deref();
+            let before =
+                before.and_then(|before| (before as &dyn Any).downcast_ref::<Memory>());
+            let memory = match before {
                 Some(before) => before.with_settings(&context.settings),
                 None => Memory::new(&context),
             };
