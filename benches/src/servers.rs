@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -270,6 +270,11 @@ async fn ready(mut answers: impl FnMut() -> bool) -> Result<()> {
     Ok(())
 }
 
+/// A port that nobody listens on, from below those that the system hands out by itself:
+/// else a connection could take it before the server does.
 fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    let mut ports = std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).take(1_000);
+    ports
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .context("no free port between 10000 and 32000")
 }

@@ -83,8 +83,11 @@ impl Drop for RedisServer {
     }
 }
 
+/// A port that nobody listens on, from below those that the system hands out by itself:
+/// else a connection could take it before the server does.
 fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    let ports = std::iter::repeat_with(|| fastrand::u16(10_000..32_000));
+    ports.take(1_000).find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).unwrap()
 }
 
 fn spawn(port: u16, folder: &TempDir, arguments: &[String]) -> Option<Child> {

@@ -3,10 +3,12 @@ package e2e
 import (
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -155,14 +157,21 @@ func eventually(t *testing.T, limit time.Duration, what string, condition func()
 	}
 }
 
+// freePort finds a port that nobody listens on, from below the range that the
+// system hands out by itself: else a connection could take it before the
+// server listens there.
 func freePort(t *testing.T) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1_000 {
+		port := 10_000 + rand.IntN(22_000)
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			_ = listener.Close()
+			return port
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	t.Fatal("no free port between 10000 and 32000")
+	return 0
 }
 
 // binary finds a program: by an environment variable, or where the Makefile
