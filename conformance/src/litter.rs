@@ -1,11 +1,9 @@
 //! What a case left in the store, and its removal.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeMap;
 
 use futures_util::{StreamExt as _, stream};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 
 use crate::store::Store;
@@ -74,6 +72,6 @@ impl Litter {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

@@ -1,9 +1,8 @@
 //! What came of each case.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
 
 use crate::case::CaseInfo;
 
@@ -39,10 +38,10 @@ impl Recorder {
     /// The reports so far, in the order in which the cases ended.
     #[must_use]
     pub fn reports(&self) -> Vec<Report> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.reports.lock().clone()
     }
 
     pub(crate) fn record(&self, report: Report) {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+        self.reports.lock().push(report);
     }
 }

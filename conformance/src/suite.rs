@@ -5,13 +5,14 @@ use std::{
     os::unix::net::UnixStream,
     panic::AssertUnwindSafe,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::Context as _;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use libtest_mimic::{Completion, Trial};
+use parking_lot::Mutex;
 use tokio::{runtime::Runtime, sync::RwLock, time::Instant};
 use tonic::metadata::{Ascii, MetadataValue};
 use uuid::Uuid;
@@ -265,20 +266,20 @@ pub fn run_collect(options: &Options) -> anyhow::Result<Vec<(String, Outcome)>> 
     let suite = Suite::connect(options)?;
     let queue = Mutex::new(VecDeque::from(suite.bound_cases()));
     let done = Mutex::new(Vec::new());
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let next = || queue.lock().pop_front();
     std::thread::scope(|scope| {
         for _ in 0..options.threads.max(1) {
             scope.spawn(|| {
                 while let Some((index, case)) = next() {
                     let name = case.case.info.name.clone();
                     let outcome = case.run();
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut done = done.lock();
                     done.push((index, name, outcome));
                 }
             });
         }
     });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut done = done.into_inner();
     done.sort_by_key(|(index, ..)| *index);
     Ok(done.into_iter().map(|(_, name, outcome)| (name, outcome)).collect())
 }

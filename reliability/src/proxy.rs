@@ -1,11 +1,8 @@
 //! A TCP proxy that does to a connection what networks do.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{
@@ -165,7 +162,7 @@ impl Proxy {
     /// From now on new connections reach this server; those that there are stay
     /// with theirs.
     pub fn lead_to(&self, server: SocketAddr) {
-        *self.control.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+        *self.control.server.lock() = server;
     }
 
     /// How many connections to the server there are.
@@ -281,7 +278,7 @@ async fn serve(mut client: TcpStream, control: &Control) {
             (origin(&first), first)
         }
     };
-    let address = *control.server.lock().unwrap_or_else(PoisonError::into_inner);
+    let address = *control.server.lock();
     let Ok(server) = TcpStream::connect(address).await else { return };
     let counted = Counted::new(&control.connections);
     let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));

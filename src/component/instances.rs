@@ -3,13 +3,14 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use futures_util::future::{BoxFuture, join_all};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Notify,
     task::JoinHandle,
@@ -266,7 +267,7 @@ impl Instances {
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 }
 
@@ -285,7 +286,7 @@ impl Slot {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -20,13 +20,14 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 
 use super::flush_tracker::Writes;
 use crate::lock::Receipt;
@@ -68,7 +69,7 @@ impl Delivery {
     }
 
     fn accept(&self) {
-        let accept = self.accept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let accept = self.accept.lock().take();
         let Some(keep) = accept.map(|accept| accept()) else { return };
         match &self.writes {
             Some(writes) if !writes.is_http2() => writes.at_flush(keep),

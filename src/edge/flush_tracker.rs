@@ -7,13 +7,14 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
 };
 
 use http::Version;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Called once everything that was queued has been written. Dropped without a call if the
@@ -118,7 +119,7 @@ impl Writes {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.shared.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.waiting.lock()
     }
 }
 

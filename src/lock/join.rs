@@ -7,7 +7,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -16,6 +16,7 @@ use futures_util::{
     FutureExt as _,
     future::{BoxFuture, Shared},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -105,7 +106,7 @@ impl Joins {
     }
 
     fn waits(&self) -> MutexGuard<'_, HashMap<Key, Weak<OpenWait>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,6 +1,8 @@
 //! Whether a grant was received.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::settle::Pending;
 
@@ -20,12 +22,12 @@ impl Receipt {
     /// Whether dropping it would release the grant: not that of a replay, nor
     /// one that was received.
     pub(crate) fn undoes(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.0.lock().is_some()
     }
 
     /// The caller has the grant; from now on its TTL ends it.
     pub fn accept(&self) {
-        let pending = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let pending = self.0.lock().take();
         if let Some(pending) = pending {
             pending.disarm();
         }

@@ -5,18 +5,14 @@
 //! that went away, a panic) drops the guard armed, and the release is then
 //! carried out in the background until the backend has confirmed it.
 
-use std::{
-    collections::BTreeMap,
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures_util::{
     FutureExt as _,
     stream::{FuturesUnordered, StreamExt as _},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     runtime::Handle,
     sync::Notify,
@@ -197,7 +193,7 @@ impl Settler {
 
 impl Releases {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 

@@ -3,11 +3,12 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::runtime::Handle;
 use tracing::warn;
 
@@ -265,10 +266,10 @@ impl Stores {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Inner> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write()
     }
 }

@@ -6,11 +6,12 @@
 
 use std::{
     io::{self, Write},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tracing::warn;
 
 /// Room for some ten thousand lines.
@@ -52,8 +53,8 @@ impl LogQueue {
         let is_pending = |state: &mut State| {
             state.is_writing || !state.queued.is_empty() || state.dropped > 0
         };
-        let waited = self.0.changed.wait_timeout_while(self.state(), within, is_pending);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let mut state = self.state();
+        self.0.changed.wait_while_for(&mut state, is_pending, within);
     }
 
     /// Queues a line, or drops it.
@@ -75,7 +76,7 @@ impl LogQueue {
                 state.is_writing = false;
                 self.0.changed.notify_all();
                 while state.queued.is_empty() && state.dropped == 0 {
-                    state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    self.0.changed.wait(&mut state);
                 }
                 state.is_writing = true;
                 std::mem::swap(&mut lines, &mut state.queued);
@@ -91,7 +92,7 @@ impl LogQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 }
 

@@ -87,7 +87,10 @@ impl Drop for RedisServer {
 /// else a connection could take it before the server does.
 fn free_port() -> u16 {
     let ports = std::iter::repeat_with(|| fastrand::u16(10_000..32_000));
-    ports.take(1_000).find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).unwrap()
+    ports
+        .take(1_000)
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .unwrap()
 }
 
 fn spawn(port: u16, folder: &TempDir, arguments: &[String]) -> Option<Child> {

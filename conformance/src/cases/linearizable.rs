@@ -1,10 +1,9 @@
 //! LINEARIZABLE: every operation takes effect at one moment between its call
 //! and its answer.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use anyhow::bail;
 use futures_util::future::join_all;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::history::{Event, OPERATIONS_MAX, Operation, contradiction};
@@ -64,7 +63,7 @@ async fn one_history(stores: &[Store], resource: String) -> anyhow::Result<()> {
         async move { caller.run().await }
     });
     join_all(callers).await.into_iter().collect::<anyhow::Result<()>>()?;
-    let events = history.events.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let events = history.events.into_inner();
     match contradiction(events) {
         Some(contradiction) => bail!("on the resource {}: {contradiction}", history.resource),
         None => Ok(()),
@@ -160,5 +159,5 @@ fn held<T: Accepted>(refused: Answer<T>) -> anyhow::Result<Option<bool>> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

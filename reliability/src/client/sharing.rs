@@ -1,11 +1,9 @@
 //! Clients that renew and unlock each other's grants, at whichever leasehold
 //! process they like, and hold some of them to their safe deadline.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{Client, LASTING, Role, Settings};
@@ -40,7 +38,7 @@ pub(super) struct Pool(Arc<Mutex<Vec<Shared>>>);
 
 impl Pool {
     fn put(&self, grant: Shared) {
-        let mut grants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut grants = self.0.lock();
         if grants.len() < POOL_MAX {
             grants.push(grant);
         }
@@ -48,12 +46,12 @@ impl Pool {
 
     /// A copy of one, which others may use at the same time.
     fn look(&self, rng: &mut fastrand::Rng) -> Option<Shared> {
-        let grants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let grants = self.0.lock();
         rng.choice(&*grants).cloned()
     }
 
     fn take(&self, rng: &mut fastrand::Rng) -> Option<Shared> {
-        let mut grants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut grants = self.0.lock();
         let place = (!grants.is_empty()).then(|| rng.usize(..grants.len()))?;
         Some(grants.swap_remove(place))
     }

@@ -5,10 +5,10 @@ use std::{
     fs::{File, OpenOptions},
     io::{BufRead, BufReader, Write},
     path::Path,
-    sync::{Mutex, PoisonError},
 };
 
 use anyhow::{Context, bail};
+use parking_lot::Mutex;
 
 use super::{Event, Invocation, Operation};
 
@@ -32,7 +32,7 @@ impl Log {
     pub fn record(&self, event: &Event) -> anyhow::Result<()> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line)?;
+        self.0.lock().write_all(&line)?;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -11,6 +11,7 @@ use std::{
 
 use etcd_client::{Txn, TxnOp, TxnResponse, proto::PbTxnOpResponse};
 use futures_util::FutureExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::oneshot,
     task::yield_now,
@@ -183,12 +184,12 @@ impl Committer {
     }
 
     fn hindrance(&self) -> Arc<str> {
-        let hindrance = self.hindrance.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let hindrance = self.hindrance.lock().clone();
         hindrance.unwrap_or_else(|| "etcd is too busy".into())
     }
 
     fn batcher(&self) -> MutexGuard<'_, Batcher<Pending>> {
-        self.batcher.lock().unwrap_or_else(PoisonError::into_inner)
+        self.batcher.lock()
     }
 
     /// Lets an item wait, and sees to it that a task is at it; `false` if too
@@ -311,8 +312,7 @@ impl Committer {
     async fn failed(&self, batch: Batch<Pending>, failure: &Failure) {
         let (verdict, error) = match failure {
             Failure::NotSent(why) => {
-                *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Some(Arc::clone(why));
+                *self.hindrance.lock() = Some(Arc::clone(why));
                 self.mark_unsent(&batch);
                 // Nothing else is sent meanwhile, so that nothing spins.
                 sleep(RESEND_DELAY).await;

@@ -6,7 +6,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -15,6 +15,7 @@ use std::{
 use backon::{BackoffBuilder, ExponentialBuilder};
 use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp, TxnResponse};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -185,7 +186,7 @@ impl Connection {
         }
         warn!(generation = link.generation, why, "the connection to etcd was lost");
         link.lost.cancel();
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if current.as_ref().is_some_and(|now| now.generation == link.generation) {
             *current = None;
         }
@@ -277,13 +278,13 @@ impl Connection {
 
     /// Whether etcd had no space left a moment ago.
     pub(super) fn is_out_of_space(&self, now: Instant) -> bool {
-        let since = *self.out_of_space.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *self.out_of_space.lock();
         since.is_some_and(|since| now < since + NO_SPACE_PAUSE)
     }
 
     fn note_no_space(&self, why: &str) {
         let now = Instant::now();
-        let mut since = self.out_of_space.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.out_of_space.lock();
         if since.replace(now).is_none_or(|before| now >= before + NO_SPACE_WARNING_INTERVAL) {
             warn!(why, "etcd takes no new locks");
         }
@@ -361,7 +362,7 @@ impl Connection {
     }
 
     fn current(&self) -> Option<Arc<Link>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.lock().clone()
     }
 
     fn install(&self, client: Client, raft_term: u64) -> Arc<Link> {
@@ -374,7 +375,7 @@ impl Connection {
             heard: Heard::new(),
             lost: CancellationToken::new(),
         });
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&link));
+        *self.current.lock() = Some(Arc::clone(&link));
         if link.generation > 1 {
             info!(generation = link.generation, "connected to etcd again");
         }

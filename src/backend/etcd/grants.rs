@@ -5,9 +5,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -243,15 +244,15 @@ impl Grants {
     }
 
     fn made(&self) -> MutexGuard<'_, HashMap<ResourceId, LocalGrant>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock()
     }
 
     fn tried(&self) -> MutexGuard<'_, HashSet<ResourceId>> {
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tried.lock()
     }
 
     fn held(&self) -> MutexGuard<'_, HashSet<ResourceId>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 
@@ -293,7 +294,7 @@ impl Flights {
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<AttemptId, Arc<Flight>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

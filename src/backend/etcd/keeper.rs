@@ -7,11 +7,12 @@
 
 use std::{
     collections::{BinaryHeap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use etcd_client::{Error, LeaseKeepAliveResponse, LeaseKeeper};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep, sleep_until, timeout},
@@ -151,16 +152,16 @@ impl Shared {
     }
 
     fn hindrance(&self) -> Arc<str> {
-        let hindrance = self.hindrance.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let hindrance = self.hindrance.lock().clone();
         hindrance.unwrap_or_else(|| "etcd did not answer a keep-alive in time".into())
     }
 
     fn hindered(&self, why: Option<Arc<str>>) {
-        *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        *self.hindrance.lock() = why;
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

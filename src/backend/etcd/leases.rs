@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 
 use etcd_client::{LeaseGrantOptions, LeaseTimeToLiveOptions};
 use futures_util::{StreamExt as _, stream::poll_fn};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Notify, Semaphore, mpsc},
     time::{Instant, interval, sleep, sleep_until, timeout_at},
@@ -359,7 +360,7 @@ impl Leases {
     }
 
     fn pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool.lock()
     }
 
     async fn keep(self: Arc<Self>, background: Background) {
@@ -413,7 +414,7 @@ impl Leases {
     }
 
     fn late(&self) -> MutexGuard<'_, VecDeque<(Instant, i64)>> {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+        self.late.lock()
     }
 
     /// Revokes a lease, also after an outage of any length.

@@ -1,12 +1,10 @@
 //! Linearizable reads. Those that wait at the same time share one read-only
 //! transaction, for which etcd confirms its leader once.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use etcd_client::{GetOptions, GetResponse, KeyValue, TxnOp, TxnOpResponse};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::oneshot,
     task::yield_now,
@@ -171,7 +169,7 @@ impl Looks {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,10 +1,8 @@
 //! When the other end of a connection was last heard.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 /// The time of the last answer over a connection.
@@ -19,12 +17,12 @@ impl Heard {
 
     /// Notes an answer.
     pub(super) fn note(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.0.lock() = Instant::now();
     }
 
     /// When the last answer came.
     pub(super) fn last(&self) -> Instant {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     /// Ends when no answer has come for `silence_max`, counted from `sent` or from the

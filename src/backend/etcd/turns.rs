@@ -3,11 +3,9 @@
 //! Whatever moves a grant from one lease to another takes its resource's turn: so what
 //! this process knows of the lease is changed in the order in which etcd changes it.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::OwnedMutexGuard,
     time::{Instant, timeout_at},
@@ -55,7 +53,7 @@ impl Turns {
     }
 
     fn locks(&self) -> MutexGuard<'_, HashMap<ResourceId, Lock>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

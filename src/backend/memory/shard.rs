@@ -1,7 +1,8 @@
 //! One table behind its mutex, with the task that ends its grants in time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -82,7 +83,7 @@ impl Shard {
 
 impl Shared {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Runs one operation, and wakes the sweeper if a grant now expires sooner

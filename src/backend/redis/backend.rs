@@ -2,12 +2,13 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use ::redis::{Client, Cmd, cmd};
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout_at},

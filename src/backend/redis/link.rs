@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -11,6 +11,7 @@ use std::{
 
 use ::redis::{Client, Cmd, ErrorKind, RedisError, Script, Value, cmd};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
+use parking_lot::Mutex;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout, timeout_at},
@@ -106,7 +107,7 @@ impl Link {
     /// far as it is known. To be asked for when a request is sent, because the
     /// clock of a new connection is read before anything else is sent over it.
     pub(super) fn token_bound(&self, resource: &ResourceId) -> u64 {
-        let time = *self.time.lock().unwrap_or_else(PoisonError::into_inner);
+        let time = *self.time.lock();
         let reached = time.reached(Instant::now());
         reached.max(self.token_seen(resource).load(Ordering::Relaxed))
     }
@@ -230,11 +231,11 @@ impl Link {
     }
 
     fn set_down(&self, why: Arc<str>) {
-        *self.down.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        *self.down.lock() = why;
     }
 
     fn down(&self) -> Arc<str> {
-        Arc::clone(&self.down.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.down.lock())
     }
 
     /// Keeps a connection in service until told to stop.
@@ -291,7 +292,7 @@ impl Link {
     }
 
     fn note(&self, observed: Observed) {
-        *self.time.lock().unwrap_or_else(PoisonError::into_inner) = observed.time;
+        *self.time.lock() = observed.time;
         self.is_monitored.store(observed.is_monitored, Ordering::Relaxed);
     }
 

@@ -1,17 +1,14 @@
 //! What goes on besides calls: looks at what is waited for, and the removal of
 //! places that nobody waits at.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use ::redis::Value;
 use futures_util::{
     future::join_all,
     stream::{FuturesUnordered, StreamExt as _},
 };
+use parking_lot::MutexGuard;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::debug;
 
@@ -198,7 +195,7 @@ impl Core {
     }
 
     fn may_search(&self, resource: &ResourceId) -> bool {
-        let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut searched = self.searched.lock();
         searched.retain(|_, at| at.elapsed() < SEARCH_PERIOD);
         if searched.len() >= SEARCHES_MAX || searched.contains_key(resource) {
             return false;
@@ -269,7 +266,7 @@ impl Core {
 
     /// Places to be left when Redis is back.
     pub(super) fn left(&self) -> MutexGuard<'_, VecDeque<(Arc<Attempt>, WaiterSlot)>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        self.left.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The engine: what it is made of, and how a grant comes into it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     runtime::Handle,
     sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch},
@@ -149,7 +150,7 @@ impl Engine {
     }
 
     pub(super) fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.table.lock()
     }
 
     fn insert(

@@ -7,11 +7,12 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
 use super::{
@@ -117,7 +118,7 @@ impl WatchStreams {
         let (status, told) = watch::channel(Status::Asked);
         queue.followed_by(id);
         let mut wanted = Wanted { id, queue: Arc::clone(queue), status };
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.newest.lock();
         if let Some(stream) = &*newest
             && Arc::ptr_eq(&stream.link, link)
         {
@@ -177,7 +178,7 @@ impl Stream {
     }
 
     fn todo(&self) -> MutexGuard<'_, Todo> {
-        self.todo.lock().unwrap_or_else(PoisonError::into_inner)
+        self.todo.lock()
     }
 }
 
