@@ -3,11 +3,11 @@
 use axum::{
     Json, Router,
     body::Body,
-    extract::{RawQuery, Request, State},
+    extract::{Path, RawQuery, Request, State},
     http::StatusCode,
     middleware::{from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, put},
 };
 use leasehold_proto::{dapr::dapr_server::DaprServer, locks::locks_server::LocksServer};
 use percent_encoding::percent_decode_str;
@@ -117,7 +117,22 @@ fn own_routes(metadata: Metadata) -> Router {
             get(async |State(metadata): State<Metadata>| Json(metadata.as_json())),
         );
     }
-    router.with_state(metadata)
+    router.route("/v1.0/metadata/{key}", put(set_attribute)).with_state(metadata)
+}
+
+/// Adds an attribute to the metadata, as `dapr run` does with its process IDs.
+async fn set_attribute(
+    State(metadata): State<Metadata>,
+    Path(key): Path<String>,
+    value: String,
+) -> Response<Body> {
+    match metadata.attributes.set(key, value) {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(message) => {
+            let body = json!({ "errorCode": "ERR_METADATA_SET", "message": message });
+            (StatusCode::BAD_REQUEST, Json(body)).into_response()
+        }
+    }
 }
 
 /// With `?appid=`, whether this is that app's sidecar, as daprd answers.

@@ -19,7 +19,7 @@ use super::{
     auth::Token,
     browsers::{Allowed, Guard, Reach},
     held::{Engine, EngineOptions},
-    metadata::Metadata,
+    metadata::{Attributes, Metadata},
     prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
@@ -159,7 +159,7 @@ fn services(world: &World) -> Services {
     Services {
         alpha1: Alpha1::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
         locks: Locks::new(stores.clone(), engine, Arc::clone(&app_id)),
-        metadata: Metadata { app_id, stores },
+        metadata: Metadata { app_id, stores, attributes: Attributes::default() },
         token: Token::default(),
         guard: Guard::new(Allowed::default(), Reach::Network),
         request_budget: RequestBudget::new(),

@@ -20,7 +20,7 @@ use super::{
     callback,
     held::{Engine, EngineOptions},
     listen::{self, ListenError, Listener},
-    metadata::Metadata,
+    metadata::{Attributes, Metadata},
     options::{Listen, Options},
     server::{Server, Speaks},
     stores::Stores,
@@ -93,7 +93,11 @@ impl Sidecar {
             alpha1: Alpha1::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
             locks: Locks::new(stores.clone(), engine.clone(), Arc::clone(&app_id))
                 .with_max_hold_default(options.max_hold_default),
-            metadata: Metadata { app_id, stores: stores.clone() },
+            metadata: Metadata {
+                app_id,
+                stores: stores.clone(),
+                attributes: Attributes::default(),
+            },
             token: options.token,
             guard: Guard::new(options.allowed, reach(&grpc_listeners, &http_listeners)?),
             request_budget: RequestBudget::new(),

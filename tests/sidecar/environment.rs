@@ -41,6 +41,18 @@ async fn health_and_metadata_are_answered_so_that_sdks_start() {
     assert_eq!(metadata["components"], expected);
 }
 
+// `dapr list` showed the process IDs as 0: `dapr run` adds them in this way.
+#[tokio::test]
+async fn attributes_that_callers_add_are_among_the_metadata() {
+    let harness = Harness::start().await;
+    let added = harness.call(Method::PUT, "/v1.0/metadata/cliPID", "4711").await;
+    assert_eq!(added.status, 204);
+    let metadata = harness.call(Method::GET, "/v1.0/metadata", "").await.json();
+    assert_eq!(metadata["extended"]["cliPID"], "4711");
+    let over_grpc = harness.dapr().await.get_metadata(GetMetadataRequest {}).await.unwrap();
+    assert_eq!(over_grpc.into_inner().extended_metadata["cliPID"], "4711");
+}
+
 #[tokio::test]
 async fn other_calls_say_that_no_daprd_is_configured() {
     let harness = Harness::start().await;
