@@ -174,15 +174,21 @@ async fn a_waiter_whose_reply_was_lost_leaves_nothing_behind(version: Version) {
     let proxy = Proxy::start(&server.url).await;
     let (backend, other) = (open(&proxy.address).await, open(&server.url).await);
     let held = try_lock(&other, "r").await.unwrap();
-    // Opens the session and the watch.
+    // A grant that is handed over shows that the backend follows the queue. Before
+    // that, the next waiter could not enter without a reply.
     let first = lock(&backend, "r");
+    queued(&server, "r", 1).await;
+    let second = lock(&backend, "r");
+    queued(&server, "r", 2).await;
+    unlock(&other, "r", &held).await.unwrap();
+    let held = soon(first).await;
     queued(&server, "r", 1).await;
     proxy.swallow_replies(true);
     let mine = attempt("r", TTL);
     let wait = lock_as(&backend, mine.clone());
     queued(&server, "r", 2).await;
     wait.abort();
-    first.abort();
+    second.abort();
     proxy.swallow_replies(false);
     proxy.cut();
     eventually("it is undone", || async { undo(&backend, &mine).await.is_ok() }).await;
