@@ -338,7 +338,7 @@ async fn odd_names_and_prefixes_do_not_meet(version: Version) {
     let mut stores = Vec::new();
     for prefix in ["", "/p", "/p/s", "/p/rr", "päth with spaces*", "s"] {
         let items = [("endpoints", server.url.as_str()), ("keyPrefixPath", prefix)];
-        stores.push(try_open(&items).await.unwrap());
+        stores.push(open_with(&items).await);
     }
     let mut grants = Vec::new();
     for store in &stores {
@@ -383,7 +383,7 @@ async fn operations_have_the_results_that_the_model_has(version: Version) {
     for seed in 0..3 {
         let prefix = format!("/{seed}");
         let items = [("endpoints", &*server.url), ("keyPrefixPath", &*prefix)];
-        let handles = vec![try_open(&items).await.unwrap(), try_open(&items).await.unwrap()];
+        let handles = vec![open_with(&items).await, open_with(&items).await];
         crate::differential::Differential::new(handles, seed).run(100).await;
     }
 }

@@ -219,7 +219,7 @@ async fn a_wait_outlives_a_cut_connection(version: Version) {
 async fn a_wait_ends_when_etcd_stays_away(version: Version) {
     let mut server = EtcdServer::start(version).await;
     let items = [("endpoints", server.url.as_str()), ("operationTimeout", "1s")];
-    let backend = try_open(&items).await.unwrap();
+    let backend = open_with(&items).await;
     try_lock(&backend, "r").await.unwrap();
     let wait = lock(&backend, "r");
     eventually("it waits", || async { keys(&server, "r/r/q/").await.len() == 1 }).await;
@@ -345,7 +345,7 @@ async fn a_cluster_survives_the_loss_of_a_member(version: Version) {
         ("cert", &tls.cert),
         ("key", &tls.key),
     ];
-    let (a, b) = (try_open(&items).await.unwrap(), try_open(&items).await.unwrap());
+    let (a, b) = (open_with(&items).await, open_with(&items).await);
     let held = try_lock(&a, "r").await.unwrap();
     let wait = lock(&b, "r");
     let other = (cluster.leader().await + 1) % 3;

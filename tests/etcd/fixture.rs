@@ -30,9 +30,24 @@ pub(crate) async fn try_open(items: &[(&str, &str)]) -> Result<Shared, OpenError
     connect(Context::new(settings, Clock::system())).await
 }
 
+/// Opens a backend with these properties. On a busy machine etcd may need more than
+/// one attempt to answer in time.
+pub(crate) async fn open_with(items: &[(&str, &str)]) -> Shared {
+    let give_up = Instant::now() + SOON;
+    loop {
+        match try_open(items).await {
+            Ok(backend) => return backend,
+            Err(OpenError::Unavailable(why)) => {
+                assert!(Instant::now() < give_up, "{why}");
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
 /// Opens a backend on these endpoints.
 pub(crate) async fn open(endpoints: &str) -> Shared {
-    try_open(&[("endpoints", endpoints), ("keyPrefixPath", "/t")]).await.unwrap()
+    open_with(&[("endpoints", endpoints), ("keyPrefixPath", "/t")]).await
 }
 
 /// An attempt on a resource.

@@ -61,8 +61,8 @@ fn items<'a>(
 
 async fn a_role_for_the_prefix_suffices(version: Version) {
     let (server, _root) = with_users(version, &[]).await;
-    let a = try_open(&items(&server, "/t", "pw")).await.unwrap();
-    let b = try_open(&items(&server, "/t/", "pw")).await.unwrap();
+    let a = open_with(&items(&server, "/t", "pw")).await;
+    let b = open_with(&items(&server, "/t/", "pw")).await;
     let held = try_lock(&a, "r").await.unwrap();
     let wait = lock(&b, "r");
     sleep(Duration::from_millis(300)).await;
@@ -77,7 +77,7 @@ async fn a_role_for_the_prefix_suffices(version: Version) {
 
 async fn an_expired_login_is_renewed(version: Version) {
     let (server, _root) = with_users(version, &["--auth-token-ttl", "1"]).await;
-    let backend = try_open(&items(&server, "/t", "pw")).await.unwrap();
+    let backend = open_with(&items(&server, "/t", "pw")).await;
     for _ in 0..3 {
         let held = try_lock(&backend, "r").await.unwrap();
         sleep(Duration::from_millis(2_500)).await;
@@ -104,7 +104,7 @@ async fn a_login_that_ends_in_use_costs_no_connection(version: Version) {
     let proxy = Proxy::start(&server.url).await;
     let mut items = items(&server, "/t", "pw");
     items[0].1 = &proxy.address;
-    let backend = try_open(&items).await.unwrap();
+    let backend = open_with(&items).await;
     let opened = proxy.connections();
     let held = try_lock(&backend, "r").await.unwrap();
     let wait = lock(&backend, "r");
@@ -136,7 +136,7 @@ async fn a_change_of_users_costs_no_connection(version: Version) {
     let proxy = Proxy::start(&server.url).await;
     let mut items = items(&server, "/t", "pw");
     items[0].1 = &proxy.address;
-    let backend = try_open(&items).await.unwrap();
+    let backend = open_with(&items).await;
     let opened = proxy.connections();
     let held = try_lock(&backend, "r").await.unwrap();
     let wait = lock(&backend, "r");
@@ -168,7 +168,7 @@ async fn a_watch_whose_token_expired_costs_no_connection(version: Version) {
         ("username", "locker"),
         ("password", "pw"),
     ];
-    let backend = try_open(&items).await.unwrap();
+    let backend = open_with(&items).await;
     let mut held = Vec::new();
     let mut waits = Vec::new();
     let connections = proxy.connections();
@@ -202,12 +202,12 @@ async fn what_etcd_refuses_is_named(version: Version) {
     assert_eq!(refused(&[("endpoints", server.url.as_str())]).await, ["username"]);
     // A user where none is asked for is no mistake.
     let open_server = EtcdServer::start(version).await;
-    try_open(&items(&open_server, "/t", "pw")).await.unwrap();
+    open_with(&items(&open_server, "/t", "pw")).await;
 }
 
 async fn rights_lost_later_are_told(version: Version) {
     let (server, mut root) = with_users(version, &[]).await;
-    let backend = try_open(&items(&server, "/t", "pw")).await.unwrap();
+    let backend = open_with(&items(&server, "/t", "pw")).await;
     let grant = try_lock(&backend, "r").await.unwrap();
     unlock(&backend, "r", &grant).await.unwrap();
     root.user_revoke_role("locker", "locks").await.unwrap();
@@ -252,5 +252,5 @@ async fn wrong_certificates_are_told(version: Version) {
     }
     let items = with(&right, &right);
     let items: Vec<_> = items.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    try_open(&items).await.unwrap();
+    open_with(&items).await;
 }

@@ -172,7 +172,7 @@ async fn a_full_queue_is_told(version: Version) {
     let server = EtcdServer::start(version).await;
     let items =
         [("endpoints", server.url.as_str()), ("keyPrefixPath", "/t"), ("maxWaiters", "2")];
-    let (a, b) = (try_open(&items).await.unwrap(), try_open(&items).await.unwrap());
+    let (a, b) = (open_with(&items).await, open_with(&items).await);
     try_lock(&a, "r").await.unwrap();
     let _waits = (lock(&a, "r"), lock(&a, "r"));
     queued(&server, "r", 2).await;
