@@ -5,32 +5,35 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, TxnOp};
 use tokio::{
-    sync::{Semaphore, oneshot},
+    sync::oneshot,
     time::{Instant, interval, timeout},
 };
 use tokio_util::task::TaskTracker;
 
-use super::{
-    background::Background,
-    committer::Committer,
-    config::Config,
-    connection::Connection,
-    failure::{Failure, Refusal},
-    grants::{Flight, Flights, Grants},
-    keeper::Keeper,
-    keys::Keys,
-    leases::Leases,
-    looks::Looks,
-    moves,
-    op::{Op, OpError},
-    queue::Queues,
-    session::{Session, Sessions},
-    sweep,
-    turns::Turns,
-    watch::WatchStreams,
-};
 use crate::{
-    backend::OpenError,
+    backend::{
+        OpenError,
+        etcd::{
+            background::Background,
+            client::{
+                connection::Connection,
+                failure::{Failure, Refusal},
+                reads::Looks,
+            },
+            commit::committer::Committer,
+            config::Config,
+            core::{Core, Ended, Leftover},
+            keys::Keys,
+            lease::{
+                grants::{Flight, Flights, Grants},
+                keeper::Keeper,
+                leases::Leases,
+                turns::Turns,
+            },
+            queue::{session::Sessions, sweep, waiters::Queues, watch::stream::WatchStreams},
+            verbs::moves,
+        },
+    },
     lock::{
         Attempt, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed, Settings,
         Violation, WaiterBudget,
@@ -55,52 +58,6 @@ pub(super) struct EtcdBackend {
     core: Arc<Core>,
     /// Renewals under way, also those whose callers have left.
     renewals: TaskTracker,
-}
-
-/// What the verbs share.
-pub(super) struct Core {
-    pub(super) keys: Keys,
-    pub(super) connection: Arc<Connection>,
-    pub(super) committer: Arc<Committer>,
-    pub(super) looks: Arc<Looks>,
-    pub(super) keeper: Keeper,
-    pub(super) leases: Arc<Leases>,
-    pub(super) sessions: Arc<Sessions>,
-    pub(super) grants: Grants,
-    /// Of whatever moves a grant to another lease.
-    pub(super) turns: Turns,
-    /// Places for moves to other leases.
-    pub(super) moving: Semaphore,
-    pub(super) flights: Flights,
-    pub(super) queues: Queues,
-    pub(super) watches: Arc<WatchStreams>,
-    pub(super) waiters: WaiterBudget,
-    pub(super) settings: Settings,
-    pub(super) background: Background,
-}
-
-/// A write of an attempt that may still take effect.
-#[derive(Debug)]
-pub(super) enum Leftover {
-    /// A write under this lease.
-    Lease(i64),
-    /// This waiter's key, put under this session.
-    Entry(Arc<Session>, String),
-}
-
-/// How an attempt ended without a grant.
-#[derive(Debug)]
-pub(super) struct Ended {
-    /// What the caller is told.
-    pub(super) error: BackendError,
-    /// What must be brought to an end before the attempt has ended.
-    pub(super) leftovers: Vec<Leftover>,
-}
-
-impl From<BackendError> for Ended {
-    fn from(error: BackendError) -> Self {
-        Self { error, leftovers: Vec::new() }
-    }
 }
 
 impl EtcdBackend {
@@ -215,11 +172,6 @@ impl Core {
         }
     }
 
-    /// When a step of a wait must have been answered.
-    pub(super) fn step_until(&self) -> Instant {
-        Instant::now() + self.settings.operation_timeout
-    }
-
     /// Carries an attempt out in a task of its own, so that it is brought to an
     /// end also when its caller goes away.
     async fn spawn_attempt<F>(
@@ -267,7 +219,7 @@ impl Core {
     /// Makes sure that nothing of an attempt takes effect any more, for as long
     /// as it takes; `false` if the backend closed before.
     async fn clean_up(&self, leftovers: Vec<Leftover>) -> bool {
-        let mut delays = super::connection::delays();
+        let mut delays = crate::backend::etcd::client::connection::delays();
         for leftover in leftovers {
             loop {
                 let until = self.step_until();
@@ -287,11 +239,6 @@ impl Core {
             }
         }
         true
-    }
-
-    /// Commits a write whose lost answer needs no care.
-    pub(super) async fn commit(&self, op: Op) -> Result<super::op::Reply, OpError> {
-        self.committer.commit(op).await
     }
 }
 

@@ -4,8 +4,7 @@ use std::fmt;
 
 use etcd_client::{Certificate, Identity, TlsOptions};
 
-use super::keys::is_prefix;
-use crate::properties::Properties;
+use crate::{backend::etcd::keys::is_prefix, properties::Properties};
 
 /// How many operations etcd takes in one transaction unless told otherwise
 /// (its `--max-txn-ops`).

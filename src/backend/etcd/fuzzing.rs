@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    keys::{EntryId, Keys, Part},
-    mirror::Mirror,
-    record::Record,
+use crate::{
+    backend::etcd::{
+        keys::{EntryId, Keys, Part},
+        queue::mirror::Mirror,
+        record::Record,
+    },
+    fuzzing::Input,
+    lock::ResourceId,
 };
-use crate::{fuzzing::Input, lock::ResourceId};
 
 /// The first byte chooses: a holder's value, a key, or the events of a queue.
 pub(crate) fn values(data: &[u8]) {

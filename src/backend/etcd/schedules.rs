@@ -12,10 +12,9 @@ use fastrand::Rng;
 use tokio::time::Instant;
 
 use super::{
-    batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
-    connection::Era,
-    failure::Refusal,
-    pool::{Lease, Pool},
+    client::{connection::Era, failure::Refusal},
+    commit::batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
+    lease::pool::{Lease, Pool},
 };
 use model::{Etcd, Write};
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::{super::keys::EntryId, Queue};
+use crate::backend::etcd::{keys::EntryId, queue::waiters::Queue};
 
 /// A waiter's place, given up when dropped. Its entry is then removed by the
 /// watch, unless [`Place::leave`] says that the waiter does so.
 #[derive(Debug)]
-pub(in super::super) struct Place {
+pub(crate) struct Place {
     pub(super) queue: Arc<Queue>,
     pub(super) number: u64,
     pub(super) woken: Arc<Notify>,
@@ -20,7 +20,7 @@ pub(in super::super) struct Place {
 
 /// Why a waiter was woken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum Turn {
+pub(crate) enum Turn {
     /// It is the first, and nobody holds the resource.
     Mine,
     /// Its entry is gone: deleted by somebody, or with its session.
@@ -32,7 +32,7 @@ pub(in super::super) enum Turn {
 impl Place {
     /// Waits until the mirror is live, so that an entry put from now on will be
     /// seen in it.
-    pub(in super::super) async fn ready(&self) -> Result<(), Arc<str>> {
+    pub(crate) async fn ready(&self) -> Result<(), Arc<str>> {
         loop {
             {
                 let state = self.queue.state();
@@ -48,12 +48,12 @@ impl Place {
     }
 
     /// Whether as many wait already, in all processes, as may.
-    pub(in super::super) fn is_full(&self, waiters_max: usize) -> bool {
+    pub(crate) fn is_full(&self, waiters_max: usize) -> bool {
         self.queue.state().mirror.len() >= waiters_max
     }
 
     /// Names the entry that is about to be put.
-    pub(in super::super) fn enter(&mut self, entry: EntryId) {
+    pub(crate) fn enter(&mut self, entry: EntryId) {
         self.forget_entry(false);
         self.queue.state().entries.insert(entry.clone(), self.number);
         self.entry = Some(entry);
@@ -61,13 +61,13 @@ impl Place {
 
     /// How many lists were begun. Note this once the put is acknowledged; any later
     /// list is authoritative.
-    pub(in super::super) fn lists_begun(&self) -> u64 {
+    pub(crate) fn lists_begun(&self) -> u64 {
         self.queue.state().lists_begun
     }
 
     /// Waits for the turn of the entry, which was put at `entered`, when
     /// `lists_begun` lists had been begun at most.
-    pub(in super::super) async fn turn(&self, entered: u64, lists_begun: u64) -> Turn {
+    pub(crate) async fn turn(&self, entered: u64, lists_begun: u64) -> Turn {
         loop {
             if let Some(turn) = self.turn_now(entered, lists_begun) {
                 return turn;
@@ -77,12 +77,12 @@ impl Place {
     }
 
     /// The holder's key was seen, written at `revision`.
-    pub(in super::super) fn saw_holder(&self, revision: u64) {
+    pub(crate) fn saw_holder(&self, revision: u64) {
         self.queue.state().mirror.saw_holder(revision);
     }
 
     /// Gives the place up; the waiter itself removes its entry, or has.
-    pub(in super::super) fn leave(mut self) {
+    pub(crate) fn leave(mut self) {
         self.forget_entry(true);
     }
 

@@ -1,0 +1,4 @@
+//! Watches of queues, many over one stream.
+
+pub(crate) mod serve;
+pub(crate) mod stream;
