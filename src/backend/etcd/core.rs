@@ -1,4 +1,4 @@
-//! What the verbs share.
+//! The state that the verbs share.
 
 use std::sync::Arc;
 
@@ -7,44 +7,44 @@ use tokio::{sync::Semaphore, time::Instant};
 use crate::{
     backend::etcd::{
         background::Background,
-        client::{connection::Connection, reads::Looks},
-        commit::{
-            committer::Committer,
-            op::{Op, OpError, Reply},
-        },
+        client::{connection::Connection, reads::Reads},
+        commit::committer::Committer,
+        config::Config,
+        contention::Contention,
+        flights::Flights,
         keys::Keys,
-        lease::{
-            grants::{Flights, Grants},
-            keeper::Keeper,
-            leases::Leases,
-            turns::Turns,
-        },
+        lease::{grants::Grants, keeper::Keeper, keyed_mutex::KeyedMutex, leases::Leases},
         queue::{
+            queues::Queues,
             session::{Session, Sessions},
-            waiters::Queues,
-            watch::stream::WatchStreams,
         },
     },
     lock::{BackendError, Settings, WaiterBudget},
 };
 
-/// What the verbs share.
+/// How many grants may be moved to other leases at the same time. Each needs a lease, few of
+/// which are granted at once, and acquisitions need some too.
+pub(super) const MOVING_MAX: usize = 16;
+/// The error of a call that waited too long for another call about the same grant.
+pub(super) const BUSY: &str = "an earlier call for this grant has not been answered yet";
+
+/// The state that the verbs share.
 pub(super) struct Core {
     pub(super) keys: Keys,
     pub(super) connection: Arc<Connection>,
     pub(super) committer: Arc<Committer>,
-    pub(super) looks: Arc<Looks>,
+    pub(super) reads: Arc<Reads>,
     pub(super) keeper: Keeper,
     pub(super) leases: Arc<Leases>,
     pub(super) sessions: Arc<Sessions>,
+    pub(super) queues: Arc<Queues>,
     pub(super) grants: Grants,
-    /// Of whatever moves a grant to another lease.
-    pub(super) turns: Turns,
-    /// Places for moves to other leases.
+    /// Locked by whatever moves a grant to another lease.
+    pub(super) resources: KeyedMutex,
+    /// Limits the moves to other leases.
     pub(super) moving: Semaphore,
+    pub(super) contention: Contention,
     pub(super) flights: Flights,
-    pub(super) queues: Queues,
-    pub(super) watches: Arc<WatchStreams>,
     pub(super) waiters: WaiterBudget,
     pub(super) settings: Settings,
     pub(super) background: Background,
@@ -55,33 +55,72 @@ pub(super) struct Core {
 pub(super) enum Leftover {
     /// A write under this lease.
     Lease(i64),
-    /// This waiter's key, put under this session.
+    /// A write of this waiter's key, under this session.
     Entry(Arc<Session>, String),
 }
 
 /// How an attempt ended without a grant.
 #[derive(Debug)]
-pub(super) struct Ended {
-    /// What the caller is told.
+pub(super) struct Failed {
+    /// The caller's error.
     pub(super) error: BackendError,
-    /// What must be brought to an end before the attempt has ended.
+    /// What must be cleaned up before the attempt has ended.
     pub(super) leftovers: Vec<Leftover>,
 }
 
-impl From<BackendError> for Ended {
+impl From<BackendError> for Failed {
     fn from(error: BackendError) -> Self {
         Self { error, leftovers: Vec::new() }
     }
 }
 
 impl Core {
-    /// When a step of a wait must have been answered.
-    pub(super) fn step_until(&self) -> Instant {
-        Instant::now() + self.settings.operation_timeout
+    /// Does not connect yet.
+    pub(super) fn new(config: Config, settings: Settings) -> Self {
+        let keys = Keys::new(&config.key_prefix);
+        let background = Background::default();
+        let txn_ops_max = config.txn_ops_max;
+        let connection = Arc::new(Connection::new(config, &keys));
+        let committer = Committer::new(Arc::clone(&connection), txn_ops_max, &background);
+        let keeper = Keeper::start(&connection, &background);
+        let leases = Leases::start(Arc::clone(&connection), keeper.clone(), &background);
+        let sessions = Sessions::start(
+            keys.clone(),
+            Arc::clone(&committer),
+            Arc::clone(&leases),
+            Arc::clone(&connection),
+            &background,
+        );
+        let queues = Queues::new(
+            keys.clone(),
+            Arc::clone(&connection),
+            Arc::clone(&sessions),
+            txn_ops_max,
+            settings.clone(),
+            &background,
+        );
+        Self {
+            keys,
+            reads: Reads::new(Arc::clone(&connection), txn_ops_max, &background),
+            connection,
+            committer,
+            keeper,
+            leases,
+            sessions,
+            queues,
+            grants: Grants::default(),
+            resources: KeyedMutex::default(),
+            moving: Semaphore::new(MOVING_MAX),
+            contention: Contention::default(),
+            flights: Flights::default(),
+            waiters: WaiterBudget::new(settings.waiters_max),
+            settings,
+            background,
+        }
     }
 
-    /// Commits a write whose lost answer needs no care.
-    pub(super) async fn commit(&self, op: Op) -> Result<Reply, OpError> {
-        self.committer.commit(op).await
+    /// The deadline of one step of a wait that begins now.
+    pub(super) fn step_until(&self) -> Instant {
+        Instant::now() + self.settings.operation_timeout
     }
 }

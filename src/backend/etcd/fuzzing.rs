@@ -7,6 +7,7 @@ use crate::{
         keys::{EntryId, Keys, Part},
         queue::mirror::Mirror,
         record::Record,
+        revision::Revision,
     },
     fuzzing::Input,
     lock::ResourceId,
@@ -55,10 +56,11 @@ fn key(mut input: Input<'_>) {
 /// Events in any order leave what a plain table of them has.
 fn events(mut input: Input<'_>) {
     let mut mirror = Mirror::default();
-    let (mut queue, mut held, mut revision) = (BTreeMap::<EntryId, u64>::new(), false, 0);
+    let (mut queue, mut held, mut revision) =
+        (BTreeMap::<EntryId, Revision>::new(), false, Revision(0));
     while !input.is_empty() {
         let (what, seq) = (input.byte(), u64::from(input.byte() % 8));
-        revision += u64::from(what >> 4) + 1;
+        revision.0 += u64::from(what >> 4) + 1;
         let entry = EntryId { session: "s".into(), seq };
         match what % 4 {
             0 => {

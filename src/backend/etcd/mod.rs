@@ -23,13 +23,16 @@ mod background;
 mod client;
 mod commit;
 mod config;
+mod contention;
 mod core;
+mod flights;
 #[cfg(any(fuzzing, test))]
 pub(super) mod fuzzing;
 mod keys;
 mod lease;
 mod queue;
 mod record;
+mod revision;
 #[cfg(test)]
 mod schedules;
 mod verbs;

@@ -1,7 +1,7 @@
-//! The way to etcd: one endpoint at a time, and the next one on a loss.
+//! The connection to etcd: one endpoint at a time, and another one when it is lost.
 //!
-//! Everything of a process goes over one member, so that an operation and its
-//! clean-up keep their order, and a loss is seen once, by all.
+//! A process sends everything to one member, so that an operation and its clean-up keep
+//! their order, and all tasks see the same loss.
 
 use std::{
     pin::Pin,
@@ -24,7 +24,8 @@ use crate::backend::etcd::{
     client::{
         dial::{CONNECT_TIMEOUT, dial},
         failure::{Failure, Refusal},
-        silence::Heard,
+        link::{Link, Origin},
+        silence::LastAnswer,
         terms::{Headed, Terms},
     },
     config::Config,
@@ -36,15 +37,15 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// The same with a single endpoint: a new connection leads to the same server, so it
 /// helps only if the old one is broken, and costs much if the server is merely slow.
 const SILENCE_MAX_ALONE: Duration = Duration::from_secs(3);
-/// How long nothing that needs space is sent after etcd had none: each such request
-/// costs it a raft entry, and keeps the deletes of its batch from being carried out.
+/// How long no write that needs space is sent after etcd ran out of it. Each such request
+/// costs etcd a raft entry, and the deletes in its batch fail with it.
 const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
-/// It is logged again only after it had space for so long.
+/// How long etcd must have had space before its lack is logged again.
 const NO_SPACE_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(20);
 const RETRY_DELAY_MAX: Duration = Duration::from_millis(400);
 
-/// See the module.
+/// The one connection that is in use, opened again when it is lost.
 pub(crate) struct Connection {
     config: Config,
     /// A key range that the user must be allowed to read.
@@ -58,67 +59,8 @@ pub(crate) struct Connection {
     out_of_space: Mutex<Option<Instant>>,
 }
 
-/// When a lease was granted.
-///
-/// An idle lease is reused only within its era: over another connection the
-/// cluster may be one that was restored from a snapshot, in which an earlier
-/// grant still lies under the lease. A live grant outlives its connection, since
-/// its unchanged key shows that the data set is the same, but not the term: see
-/// [`Terms`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Era {
-    /// The number of the connection.
-    pub(crate) connection: u64,
-    /// The number of the leader's term, as [`Terms`] counts them.
-    pub(crate) term: u64,
-}
-
-/// One connection that was up.
-pub(crate) struct Link {
-    generation: u64,
-    terms: Arc<Terms>,
-    client: Client,
-    /// When the login in use was asked for; locked while another one is.
-    login: tokio::sync::Mutex<Instant>,
-    /// The answers to requests.
-    heard: Heard,
-    /// Cancelled when the connection was found lost.
-    lost: CancellationToken,
-}
-
-impl Link {
-    /// The clients of it. Only the one that is wanted is to be cloned: all of them
-    /// are several kilobytes, on the way of every write.
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// Notes the raft term that an answer names.
-    pub(crate) fn note(&self, answer: &impl Headed) {
-        // After the loss another data set may have begun to count anew.
-        if !self.lost.is_cancelled() {
-            self.terms.note(answer.raft_term());
-        }
-    }
-
-    /// The era of a lease that is asked for now, over this connection.
-    pub(crate) fn era(&self) -> Era {
-        Era { connection: self.generation, term: self.terms.current() }
-    }
-
-    /// Whether the connection was found lost.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.is_cancelled()
-    }
-
-    /// Ends when the connection was found lost.
-    pub(crate) async fn lost(&self) {
-        self.lost.cancelled().await;
-    }
-}
-
 impl Connection {
-    /// A way that is not connected yet.
+    /// Does not connect yet.
     pub(crate) fn new(config: Config, keys: &Keys) -> Self {
         Self {
             config,
@@ -131,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// The connection that is up, or else a new one, tried until `until`.
+    /// The open connection, or a new one, which is tried for until `until`.
     pub(crate) async fn link(self: &Arc<Self>, until: Instant) -> Result<Arc<Link>, Failure> {
         if let Some(link) = self.current() {
             return Ok(link);
@@ -139,9 +81,8 @@ impl Connection {
         let connected = Box::pin(async {
             let turn = Arc::clone(&self.connecting).lock_owned().await;
             let connection = Arc::clone(self);
-            // In a task: an attempt is carried through although its caller's time is
-            // over. The next caller in line often has little time left, too, so that
-            // else none would ever get through.
+            // In a task, so that connecting goes on when its caller's time is over. The next
+            // caller often has little time left too, and otherwise none would succeed.
             let connecting = tokio::spawn(async move {
                 let _turn = turn;
                 connection.connect(until).await
@@ -159,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// The connection that is up by now, or a new one. No attempt begins after `until`.
+    /// The connection that is open by now, or a new one. No attempt begins after `until`.
     async fn connect(&self, until: Instant) -> Result<Arc<Link>, Failure> {
         let mut delays = delays();
         loop {
@@ -180,8 +121,8 @@ impl Connection {
         }
     }
 
-    /// Declares a connection lost: whoever uses it learns it, and the next
-    /// request opens another.
+    /// Declares a connection lost: whoever uses it is told, and the next request opens
+    /// another one.
     pub(crate) fn lose(&self, link: &Link, why: &str) {
         if link.lost.is_cancelled() {
             return;
@@ -194,12 +135,11 @@ impl Connection {
         }
     }
 
-    /// Waits until `until` for the answer to a request, and notes the raft term that it
-    /// names. The connection counts as lost if no request has been answered over it for
+    /// Waits until `until` for the answer to a request, and notes the raft term in it. The
+    /// connection counts as lost if no request has been answered over it for
     /// [`Self::silence_max`]. One slow answer is not enough: a new connection costs a busy
-    /// server more work, and fails all requests that are under way. The request is boxed
-    /// because its future takes several kilobytes, which each operation would carry
-    /// otherwise.
+    /// server more work, and fails all requests in flight. The request is boxed because its
+    /// future takes several kilobytes, which each operation would carry otherwise.
     pub(crate) async fn answer<T: Headed>(
         &self,
         link: &Link,
@@ -211,7 +151,7 @@ impl Connection {
             biased;
             result = request => result.map_err(Failure::from),
             () = link.lost() => Err(Failure::Unknown("the connection to etcd was lost".into())),
-            () = link.heard.silence(sent, self.silence_max()) => {
+            () = link.last_answer.silence(sent, self.silence_max()) => {
                 self.lose(link, "no answer");
                 return Err(slow());
             }
@@ -219,7 +159,7 @@ impl Connection {
         };
         match &result {
             Ok(answer) => {
-                link.heard.note();
+                link.last_answer.note();
                 link.note(answer);
             }
             Err(Failure::Refused(Refusal::Login, why)) => {
@@ -231,20 +171,20 @@ impl Connection {
         result
     }
 
-    /// A request or a stream failed: the connection is lost, unless etcd itself
-    /// said so over it.
+    /// Handles the failure of a request or a stream: the connection is lost, unless the
+    /// failure is an answer of etcd itself.
     pub(crate) fn failed(&self, link: &Link, failure: &Failure) {
         if let Failure::OutOfSpace(why) = failure {
             self.note_no_space(why);
         }
         let by_etcd = failure.why().contains("etcdserver:");
-        // A member that lacks a leader may be cut off from the others.
+        // A member without a leader may be cut off from the others.
         if failure.is_passing() && (!by_etcd || self.has_others()) {
             self.lose(link, failure.why());
         }
     }
 
-    /// How long an answer may be due before the connection counts as lost.
+    /// How long an answer may be outstanding before the connection counts as lost.
     pub(crate) fn silence_max(&self) -> Duration {
         if self.has_others() { SILENCE_MAX } else { SILENCE_MAX_ALONE }
     }
@@ -254,9 +194,9 @@ impl Connection {
         self.config.endpoints.len() > 1
     }
 
-    /// Replaces a silent connection by the first one that answers, and gives the
-    /// silent one up only then. Ends when `link` is not in use any more. The caller
-    /// drops the future when `link` answers after all.
+    /// Replaces a silent connection by the first endpoint that answers; until then the
+    /// silent one stays in use. Ends when `link` is no longer in use. The caller drops the
+    /// future when `link` answers after all.
     pub(crate) async fn replace(&self, link: &Link) {
         let _turn = self.connecting.lock().await;
         let mut delays = delays();
@@ -271,14 +211,14 @@ impl Connection {
         }
     }
 
-    /// Whether a request was answered over the connection that is up within the last
+    /// Whether the open connection has answered a request within the last
     /// [`Self::silence_max`].
     pub(crate) fn is_answering(&self) -> bool {
         let silence_max = self.silence_max();
-        self.current().is_some_and(|link| Instant::now() < link.heard.last() + silence_max)
+        self.current().is_some_and(|link| Instant::now() < link.last_answer.at() + silence_max)
     }
 
-    /// Whether etcd had no space left a moment ago.
+    /// Whether etcd ran out of space a moment ago.
     pub(crate) fn is_out_of_space(&self, now: Instant) -> bool {
         let since = *self.out_of_space.lock();
         since.is_some_and(|since| now < since + NO_SPACE_PAUSE)
@@ -292,10 +232,10 @@ impl Connection {
         }
     }
 
-    /// Logs in again after something that was sent at `refused` was refused because
-    /// of its login, unless that has been done since. A login ends after a while,
-    /// or with a change of users and roles; a stream keeps the one that it was
-    /// opened with. Nothing else is wrong with the connection.
+    /// Logs in again after a request sent at `refused` was refused because of its login,
+    /// unless that has been done since. A login expires after a while, and with every change
+    /// of users and roles; a stream keeps the one that it was opened with. The connection
+    /// itself stays in use.
     pub(crate) async fn log_in_again(
         &self,
         link: &Link,
@@ -317,7 +257,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads at one revision, linearizably, as often as it takes until `until`.
+    /// Reads at one revision, linearizably; retries until `until`.
     pub(crate) async fn read(
         self: &Arc<Self>,
         gets: Vec<TxnOp>,
@@ -341,19 +281,24 @@ impl Connection {
         }
     }
 
-    /// A read that anybody who may use the store may make. It renews an expired token,
-    /// which a refused watch or keep-alive does not.
+    /// A read that every user of the store may make. It renews an expired login, which the
+    /// refusal of a watch or a keep-alive does not.
     pub(crate) async fn check(self: &Arc<Self>, until: Instant) -> Result<(), Failure> {
         let access = TxnOp::get(self.probe.clone() + "access", None);
         self.read(vec![access], until).await.map(|_| ())
     }
 
-    /// The present era. It is of the newest connection, also if that is lost.
-    pub(crate) fn era(&self) -> Era {
-        Era { connection: self.generation(), term: self.terms.current() }
+    /// The origin of a lease that is granted now, over the newest connection.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { connection: self.generation(), term: self.term() }
     }
 
-    /// The raft terms seen.
+    /// The number of the current term.
+    pub(crate) fn term(&self) -> u64 {
+        self.terms.current()
+    }
+
+    /// The terms seen.
     pub(crate) fn terms(&self) -> &Terms {
         &self.terms
     }
@@ -374,7 +319,7 @@ impl Connection {
             terms: Arc::clone(&self.terms),
             client,
             login: tokio::sync::Mutex::new(Instant::now()),
-            heard: Heard::new(),
+            last_answer: LastAnswer::new(),
             lost: CancellationToken::new(),
         });
         *self.current.lock() = Some(Arc::clone(&link));
@@ -384,8 +329,8 @@ impl Connection {
         link
     }
 
-    /// Tries all endpoints at once: the first that answers a read is taken. Returns
-    /// its raft term too.
+    /// Tries all endpoints at once, and takes the first that answers a read. Also returns
+    /// the raft term.
     async fn connect_any(&self) -> Result<(Client, u64), Failure> {
         let mut tries: FuturesUnordered<_> =
             self.config.endpoints.iter().map(|endpoint| self.open(endpoint)).collect();
@@ -393,7 +338,7 @@ impl Connection {
         while let Some(result) = tries.next().await {
             match result {
                 Ok(connected) => return Ok(connected),
-                // What etcd itself says is worth more than a missing answer.
+                // A refusal by etcd says more than a missing answer.
                 Err(refused @ Failure::Refused(..)) => failure = Some(refused),
                 Err(other) => failure = failure.or(Some(other)),
             }
@@ -440,7 +385,7 @@ fn slow() -> Failure {
     Failure::Unknown("etcd did not answer in time".into())
 }
 
-/// Delays between tries, growing and jittered.
+/// Delays between retries, exponential with jitter.
 pub(crate) fn delays() -> impl Iterator<Item = Duration> {
     ExponentialBuilder::new()
         .with_min_delay(RETRY_DELAY_MIN)

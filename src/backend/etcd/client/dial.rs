@@ -1,9 +1,8 @@
-//! One connection to one endpoint, never opened a second time.
+//! A channel to one endpoint that connects once and never reconnects.
 //!
-//! A channel that opens itself again after a loss would hide what may lie
-//! between: a member that was restarted, or restored from a snapshot. Here the
-//! loss is an error of the next request, so that it is seen, and a connection
-//! with another number takes its place.
+//! A channel that reconnects by itself would hide that the member was restarted, or restored
+//! from a snapshot. Here the next request fails, and a connection with another number takes
+//! its place.
 
 use std::{
     io,
@@ -26,11 +25,11 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Not below etcd's `--grpc-keepalive-min-time` (5 s), or it hangs up.
 const PING_INTERVAL: Duration = Duration::from_secs(6);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
-/// Room for a batch of some hundred writes, which is one frame of HTTP/2, of 16 KiB
-/// at most, with its head. A longer one is written two frames at a time.
+/// Room for a batch of some hundred writes: one HTTP/2 frame of at most 16 KiB with its
+/// header. A longer batch is written two frames at a time.
 const REQUEST_BYTES_HELD_MAX: usize = 32 * 1024;
 
-/// A channel that connects with its first request, once.
+/// A channel that connects once, with its first request.
 pub(crate) fn dial(url: &str, tls: Option<&TlsOptions>) -> Result<Channel, Error> {
     let mut endpoint = Endpoint::from_shared(url.to_owned())?
         .connect_timeout(CONNECT_TIMEOUT)
@@ -41,8 +40,8 @@ pub(crate) fn dial(url: &str, tls: Option<&TlsOptions>) -> Result<Channel, Error
         endpoint = endpoint.tls_config(tls.clone())?;
     }
     let mut http = HttpConnector::new();
-    // TLS is laid over it by the endpoint. Why we end a handshake etcd is not told:
-    // rustls writes that without a flush. Our own error says it.
+    // The endpoint adds TLS. rustls does not flush the alert when we end a handshake, so
+    // etcd does not learn why; our own error says it.
     http.enforce_http(false);
     http.set_nodelay(true);
     let dialled = Arc::new(AtomicBool::new(false));

@@ -10,36 +10,35 @@ use crate::lock::BackendError;
 /// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It certainly changed nothing, and never will; another endpoint or a
-    /// later moment may do better.
+    /// It changed nothing and never will. A retry, or another endpoint, may succeed.
     NotSent(Arc<str>),
-    /// etcd refused it as it is, and nothing has changed.
+    /// etcd refused the request itself, and nothing has changed.
     Refused(Refusal, Arc<str>),
-    /// etcd has no space left. It may have been applied all the same, but it is
-    /// no longer on its way: what is read now is what it came to.
+    /// etcd has no space left. The request may have been applied all the same, but it is not
+    /// on its way any more, so a read shows whether it was.
     OutOfSpace(Arc<str>),
-    /// It may have been applied, or may yet be.
+    /// It may have been applied, or may be applied later.
     Unknown(Arc<str>),
 }
 
 /// Why etcd refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// A lease is dead.
+    /// The lease does not exist.
     LeaseNotFound,
-    /// The ID that was chosen for a lease is taken.
+    /// The ID chosen for a lease is taken.
     LeaseExists,
     /// More operations than the server's `--max-txn-ops`.
     TooManyOps,
     /// More bytes than the server's `--max-request-bytes`.
     TooLarge,
-    /// The user may not do that to these keys.
+    /// The user lacks the permission for these keys.
     Permission,
     /// User or password is wrong or missing.
     Credentials,
     /// The login has expired, or is older than a change of users or roles.
     Login,
-    /// A user was given to a server that asks for none.
+    /// A user was given, but the server has authentication turned off.
     AuthNotEnabled,
     /// Something else.
     Other,
@@ -56,13 +55,12 @@ impl Failure {
         }
     }
 
-    /// Of a request that changes nothing: whether it may be sent again.
+    /// Whether a request that changes nothing may be sent again.
     pub(crate) fn is_passing(&self) -> bool {
         !matches!(self, Self::Refused(..) | Self::OutOfSpace(_))
     }
 
-    /// What a caller is told about a request that changes nothing, or that is
-    /// known to have changed nothing.
+    /// The caller's error for a request that has changed nothing.
     pub(crate) fn unavailable(self) -> BackendError {
         BackendError::Unavailable(Arc::clone(self.why()))
     }
@@ -113,13 +111,13 @@ impl From<Status> for Failure {
     }
 }
 
-/// Answered before a write is proposed, and also after one was applied that made
-/// the database exceed its quota.
+/// etcd's answer to a write that it does not propose, and also to the write that makes the
+/// database exceed its quota, after it was applied.
 const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
-/// Answered before a write is proposed.
+/// etcd's answer to a write that it does not propose.
 const TOO_LARGE: &str = "etcdserver: request is too large";
 
-/// What callers are told while etcd has no space left.
+/// The message for callers while etcd has no space left.
 pub(crate) fn no_space() -> Arc<str> {
     format!(
         "{NO_SPACE}; compact and defragment etcd, then disarm its alarm (etcdctl alarm disarm)"
@@ -131,16 +129,15 @@ fn too_large(message: &str) -> Arc<str> {
     format!("{message}; raise etcd's --max-request-bytes, or use shorter names").into()
 }
 
-/// A gRPC server refuses a request above its limit before it reads it. The same
-/// words with "trying to send" are of an answer, whose request was carried out.
+/// A gRPC server refuses a request above its limit before it reads it. The same message
+/// with "trying to send" is about the answer to a request that was carried out.
 fn is_too_large_for_grpc(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted
         && status.message().starts_with("grpc: received message larger than max")
 }
 
-/// What etcd answers before it proposes a write, and another endpoint or a later
-/// moment may do better: it has no leader to propose to, too much that is
-/// committed waits to be applied, or the member is a learner.
+/// Whether etcd answers so before it proposes a write, so that a retry may succeed: it has
+/// no leader, it lags too far behind with applying, or the member is a learner.
 fn is_not_sent(message: &str) -> bool {
     matches!(
         message,
@@ -150,9 +147,9 @@ fn is_not_sent(message: &str) -> bool {
     )
 }
 
-/// What etcd has refused and not carried out: by message, because etcd uses one
-/// code for different things, and gRPC uses the same codes for requests that were
-/// sent. Only messages whose origin in etcd 3.4 to 3.6 was looked up are here:
+/// Which refusal a message of etcd is; nothing was carried out. The status code does not
+/// tell: etcd uses one code for several errors, and gRPC uses the same codes for requests
+/// that were sent. Only messages are here whose origin in etcd 3.4 to 3.6 was looked up:
 ///
 /// - checked before a write is proposed: its size, the number of its operations,
 ///   keys that it writes twice, the user and the token;
@@ -161,8 +158,8 @@ fn is_not_sent(message: &str) -> bool {
 /// - refused reads (a compacted revision) and lease requests (a TTL that is too
 ///   large, an ID that is taken), which changed nothing.
 ///
-/// Anything else counts as unknown: a timeout, a changed leader, a stopped member
-/// or a corruption may be told of a write that is still on its way.
+/// Anything else counts as unknown: etcd may report a timeout, a changed leader, a stopped
+/// member or a corruption for a write that is still on its way.
 fn refusal(message: &str) -> Option<Refusal> {
     Some(match message {
         "etcdserver: requested lease not found" => Refusal::LeaseNotFound,
@@ -202,7 +199,7 @@ fn was_never_connected(status: &Status) -> bool {
     false
 }
 
-/// The error and what it stems from, as one line.
+/// The error and its causes, as one line.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = error.to_string();
     let mut source = error.source();

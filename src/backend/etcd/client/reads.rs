@@ -1,5 +1,5 @@
-//! Linearizable reads. Those that wait at the same time share one read-only
-//! transaction, for which etcd confirms its leader once.
+//! Linearizable reads. Reads that wait at the same time share one read-only transaction,
+//! for which etcd confirms its leader only once.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -17,12 +17,12 @@ use crate::backend::etcd::{
         connection::Connection,
         failure::{Failure, Refusal},
     },
-    verbs::acquire::revision,
+    revision::Revision,
 };
 
 /// As many as there may be callers.
 const WAITING_MAX: usize = 200_000;
-/// Keys that one transaction may return: the answer must fit into a message.
+/// Keys that one transaction may return, so that the answer fits into a message.
 pub(crate) const KEYS_MAX: usize = 1_000;
 /// Transactions in flight.
 const READING_MAX: usize = 2;
@@ -30,28 +30,28 @@ const READING_MAX: usize = 2;
 /// What a read found.
 pub(crate) struct Found {
     /// The revision at which it was read.
-    pub(crate) revision: u64,
+    pub(crate) revision: Revision,
     pub(crate) get: GetResponse,
 }
 
 type Answer = Result<Found, Failure>;
 
-/// See the module.
-pub(crate) struct Looks {
+/// Shares transactions between reads.
+pub(crate) struct Reads {
     connection: Arc<Connection>,
     background: Background,
     state: Mutex<State>,
 }
 
 struct State {
-    waiting: VecDeque<Look>,
+    waiting: VecDeque<Read>,
     /// Transactions in flight.
     reading: usize,
     /// Reads in a transaction; halved when the server refuses that many.
     ops_max: usize,
 }
 
-struct Look {
+struct Read {
     get: TxnOp,
     /// How many keys it may return.
     keys: usize,
@@ -59,8 +59,8 @@ struct Look {
     answer: oneshot::Sender<Answer>,
 }
 
-impl Looks {
-    /// Up to `ops_max` reads a transaction, by tasks that end with `background`.
+impl Reads {
+    /// Sends up to `ops_max` reads a transaction; the tasks end with `background`.
     pub(crate) fn new(
         connection: Arc<Connection>,
         ops_max: usize,
@@ -71,7 +71,7 @@ impl Looks {
     }
 
     /// Reads a key.
-    pub(crate) async fn look(
+    pub(crate) async fn key(
         self: &Arc<Self>,
         key: String,
         until: Instant,
@@ -81,7 +81,7 @@ impl Looks {
     }
 
     /// Reads up to `keys_max` keys with the given options.
-    pub(crate) async fn look_at_range(
+    pub(crate) async fn range(
         self: &Arc<Self>,
         from: Vec<u8>,
         options: GetOptions,
@@ -95,7 +95,7 @@ impl Looks {
 
     async fn read(self: &Arc<Self>, get: TxnOp, keys: usize, until: Instant) -> Answer {
         let (answer, answered) = oneshot::channel();
-        self.push(Look { get, keys, until, answer })?;
+        self.push(Read { get, keys, until, answer })?;
         tokio::select! {
             biased;
             answer = answered => {
@@ -107,64 +107,65 @@ impl Looks {
         }
     }
 
-    fn push(self: &Arc<Self>, look: Look) -> Result<(), Failure> {
+    fn push(self: &Arc<Self>, read: Read) -> Result<(), Failure> {
         let mut state = self.state();
         if state.waiting.len() >= WAITING_MAX {
             return Err(Failure::NotSent("too many reads are waiting for etcd".into()));
         }
-        state.waiting.push_back(look);
+        state.waiting.push_back(read);
         if state.reading < READING_MAX {
             state.reading += 1;
             drop(state);
-            let looks = Arc::clone(self);
-            self.background.spawn(async move { looks.read_all().await });
+            let reads = Arc::clone(self);
+            self.background.spawn(async move { reads.read_all().await });
         }
         Ok(())
     }
 
     /// Reads what waits, until nothing does.
     async fn read_all(&self) {
-        let mut reading = Reading { looks: self, counted: true };
+        let mut reading = Reading { reads: self, counted: true };
         loop {
-            // Those who are about to look come first.
+            // Lets tasks that are about to read add their reads.
             yield_now().await;
-            let Some(looks) = reading.next() else { return };
-            self.read_together(looks).await;
+            let Some(reads) = reading.next() else { return };
+            self.read_together(reads).await;
         }
     }
 
-    async fn read_together(&self, looks: Vec<Look>) {
-        let until = looks.iter().map(|look| look.until).max().unwrap_or_else(Instant::now);
-        let gets = looks.iter().map(|look| look.get.clone()).collect();
+    async fn read_together(&self, reads: Vec<Read>) {
+        let until = reads.iter().map(|read| read.until).max().unwrap_or_else(Instant::now);
+        let gets = reads.iter().map(|read| read.get.clone()).collect();
         match self.connection.read(gets, until).await {
             Ok(read) => {
-                let revision =
-                    read.header().map(|header| revision(header.revision())).unwrap_or_default();
+                let header = read.header();
+                let revision = header.map(|header| Revision::from_etcd(header.revision()));
+                let revision = revision.unwrap_or_default();
                 let mut found = read.op_responses().into_iter();
-                for look in looks {
+                for read in reads {
                     let answer = match found.next() {
                         Some(TxnOpResponse::Get(get)) => Ok(Found { revision, get }),
                         _ => Err(Failure::Unknown("etcd answered something else".into())),
                     };
-                    let _ = look.answer.send(answer);
+                    let _ = read.answer.send(answer);
                 }
             }
-            Err(Failure::Refused(Refusal::TooManyOps, _)) if looks.len() > 1 => {
+            Err(Failure::Refused(Refusal::TooManyOps, _)) if reads.len() > 1 => {
                 let mut state = self.state();
-                state.ops_max = (looks.len() / 2).max(1);
-                for look in looks.into_iter().rev() {
-                    state.waiting.push_front(look);
+                state.ops_max = (reads.len() / 2).max(1);
+                for read in reads.into_iter().rev() {
+                    state.waiting.push_front(read);
                 }
             }
-            // Nobody pays for a neighbour.
-            Err(Failure::Refused(..)) if looks.len() > 1 => {
-                for look in looks {
-                    Box::pin(self.read_together(vec![look])).await;
+            // One of them may be the reason; the others must not fail with it.
+            Err(Failure::Refused(..)) if reads.len() > 1 => {
+                for read in reads {
+                    Box::pin(self.read_together(vec![read])).await;
                 }
             }
             Err(failure) => {
-                for look in looks {
-                    let _ = look.answer.send(Err(failure.clone()));
+                for read in reads {
+                    let _ = read.answer.send(Err(failure.clone()));
                 }
             }
         }
@@ -175,44 +176,44 @@ impl Looks {
     }
 }
 
-/// One of the tasks that read; it counts until it ends, however it does.
+/// A task that reads. It counts as one of [`READING_MAX`] until it ends or panics.
 struct Reading<'a> {
-    looks: &'a Looks,
+    reads: &'a Reads,
     counted: bool,
 }
 
 impl Reading<'_> {
-    /// What is to be read next. If there is nothing, the task must end: another one is
-    /// started for whatever comes later.
-    fn next(&mut self) -> Option<Vec<Look>> {
-        let mut state = self.looks.state();
-        let (mut looks, mut keys) = (Vec::new(), 0);
-        while looks.len() < state.ops_max
-            && let Some(look) = state.waiting.pop_front()
+    /// The reads of the next transaction. If there are none, the task must end: another one
+    /// is started for later reads.
+    fn next(&mut self) -> Option<Vec<Read>> {
+        let mut state = self.reads.state();
+        let (mut reads, mut keys) = (Vec::new(), 0);
+        while reads.len() < state.ops_max
+            && let Some(read) = state.waiting.pop_front()
         {
-            if look.answer.is_closed() {
+            if read.answer.is_closed() {
                 continue;
             }
-            keys += look.keys;
-            if keys > KEYS_MAX && !looks.is_empty() {
-                state.waiting.push_front(look);
+            keys += read.keys;
+            if keys > KEYS_MAX && !reads.is_empty() {
+                state.waiting.push_front(read);
                 break;
             }
-            looks.push(look);
+            reads.push(read);
         }
-        if looks.is_empty() {
+        if reads.is_empty() {
             state.reading -= 1;
             self.counted = false;
             return None;
         }
-        Some(looks)
+        Some(reads)
     }
 }
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         if self.counted {
-            self.looks.state().reading -= 1;
+            self.reads.state().reading -= 1;
         }
     }
 }

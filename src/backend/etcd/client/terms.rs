@@ -1,9 +1,9 @@
-//! The terms of etcd's leaders, as answers name them.
+//! The terms of etcd's leaders, which every answer names.
 //!
-//! A leader that stood still and comes back revokes what has expired by its own
-//! count, though its successor has prolonged it (etcd-io/etcd#15247). It does not
-//! know of leases that were granted since. So a lease is trusted only in the term
-//! in which it was granted.
+//! A leader that was paused and comes back revokes the leases that have expired by its own
+//! count, although its successor has prolonged them (etcd-io/etcd#15247). It does not know
+//! of leases that were granted since. So a lease is trusted only in the term in which it
+//! was granted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,20 +19,20 @@ use tracing::info;
 pub(crate) struct Terms {
     /// The raft term as etcd numbers it; 0 before the first answer.
     raft: AtomicU64,
-    /// How often it has changed. A restored data set numbers its terms anew, so
-    /// raft's own number may come twice; this one does not.
+    /// How often it has changed. Unlike raft's own number, which starts again in a restored
+    /// data set, this one never repeats.
     changes: AtomicU64,
     changed: Notify,
 }
 
 impl Terms {
-    /// The number of the present term. One that is read before a request is sent is
-    /// never later than the term in which etcd carries that request out.
+    /// The number of the current term. Read before a request is sent, it is never later than
+    /// the term in which etcd carries out the request.
     pub(crate) fn current(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Notes the raft term of an answer. A member that lags may name an earlier one.
+    /// Notes the raft term of an answer. A member that lags behind may name an earlier one.
     pub(crate) fn note(&self, raft_term: u64) {
         let before = self.raft.fetch_max(raft_term, Ordering::AcqRel);
         if before != 0 && raft_term > before {
@@ -49,12 +49,13 @@ impl Terms {
         }
     }
 
-    /// Ends when the term has changed since this last ended, or was [`Self::nudge`]d.
+    /// Waits until the term has changed since this last returned, or [`Self::nudge`] is
+    /// called.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Lets [`Self::changed`] end.
+    /// Lets [`Self::changed`] return.
     pub(crate) fn nudge(&self) {
         self.changed.notify_one();
     }
@@ -66,9 +67,9 @@ impl Terms {
     }
 }
 
-/// An answer that has a header.
+/// An answer with a header.
 pub(crate) trait Headed {
-    /// The raft term that it names; 0 for none.
+    /// The raft term in it; 0 if there is none.
     fn raft_term(&self) -> u64;
 }
 

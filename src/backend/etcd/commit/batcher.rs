@@ -1,16 +1,16 @@
 //! Group commit, as a state machine without a clock, a server or a task.
 //!
-//! What waits is sent together: nothing is ever held back to make a batch
-//! larger, so a lone caller pays nothing. One batch is in flight at a time; what
-//! arrives meanwhile waits, and that is what fills the next one.
+//! Items that wait are sent together. Nothing is held back to make a batch larger, so a lone
+//! caller is not delayed. One batch is in flight at a time; items that arrive meanwhile make
+//! up the next one.
 //!
-//! Rules, all measured on etcd 3.4 to 3.6: comparisons see the state before the
-//! batch, and a key written twice refuses all of it, so a resource is in one
-//! batch at a time; a refusal concerns the whole batch, so its members are then
-//! sent alone, and nobody pays for a neighbour.
+//! Two rules of etcd, measured on 3.4 to 3.6, matter here. All comparisons see the state
+//! before the batch, and a batch that writes a key twice is refused, so a batch holds at most
+//! one item of a resource. A refusal concerns the whole batch, so its items are then sent
+//! alone, and none fails because of another one.
 //!
 //! New queue entries get a quarter of a batch while anything else waits. Otherwise, with
-//! more waits than etcd can enter before their deadlines, the write that grants to the
+//! more waiters than etcd can enter before their deadlines, the write that grants to the
 //! first in line would wait behind entries, and nobody would be granted anything.
 
 use std::{
@@ -22,45 +22,45 @@ use tokio::time::Instant;
 
 use crate::backend::etcd::client::failure::Refusal;
 
-/// What the batcher must know of an item.
+/// What the batcher needs to know of an item.
 pub(crate) trait Item {
-    /// What no two items of a batch may both claim.
+    /// Something that only one item of a batch may claim.
     type Claim: Clone + Eq + Hash;
-    /// What it claims, if anything.
+    /// What the item claims, if anything.
     fn claim(&self) -> Option<&Self::Claim>;
     /// Whether it makes a queue longer.
     fn enters(&self) -> bool;
-    /// Its share of a request's size.
+    /// The size that it takes up in a request.
     fn size_bytes(&self) -> usize;
-    /// Why it must not be sent any more.
+    /// Why it must not be sent any more, if so.
     fn obsolete(&self, now: Instant) -> Option<Obsolete>;
 }
 
 /// Why an item is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obsolete {
-    /// Nobody waits for it.
+    /// Nobody waits for its answer.
     Abandoned,
-    /// Its time is over.
+    /// Its deadline has passed.
     Late,
-    /// Its lease is no longer fresh enough.
+    /// Its lease can no longer be used.
     Stale,
     /// etcd has no space left for it.
     OutOfSpace,
 }
 
-/// How much may be sent at a time.
+/// How much may be sent, and may wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Items a batch; halved when the server refuses that many.
+    /// Items in a batch; halved when the server refuses that many.
     pub(crate) items_max: usize,
-    /// Bytes a batch; halved when the server refuses that many.
+    /// Bytes in a batch; halved when the server refuses that many.
     pub(crate) bytes_max: usize,
-    /// Items waiting.
+    /// Items that may wait.
     pub(crate) waiting_max: usize,
 }
 
-/// What is sent as one transaction.
+/// Items that are sent as one transaction.
 #[derive(Debug)]
 pub(crate) struct Batch<T> {
     /// In the order of arrival; never empty.
@@ -70,7 +70,7 @@ pub(crate) struct Batch<T> {
 /// How a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Every item has an answer, be it that its outcome is unknown.
+    /// Every item has an answer, even if that is that its outcome is unknown.
     Answered,
     /// The server refused the batch as a whole.
     Refused(Refusal),
@@ -78,13 +78,13 @@ pub(crate) enum Verdict {
     NotSent,
 }
 
-/// See the module.
+/// Queues items and chooses the batches.
 #[derive(Debug)]
 pub(crate) struct Batcher<T: Item> {
     limits: Limits,
-    /// Those that make a queue longer.
+    /// Items that make a queue longer.
     entering: VecDeque<Waiting<T>>,
-    /// All others.
+    /// All other items.
     waiting: VecDeque<Waiting<T>>,
 }
 
@@ -100,7 +100,7 @@ impl<T: Item> Batcher<T> {
         Self { limits, entering: VecDeque::new(), waiting: VecDeque::new() }
     }
 
-    /// Takes an item; gives it back if too many wait.
+    /// Queues an item; gives it back if too many wait.
     pub(crate) fn push(&mut self, item: T) -> Result<(), T> {
         if self.waiting() >= self.limits.waiting_max {
             return Err(item);
@@ -118,8 +118,8 @@ impl<T: Item> Batcher<T> {
         self.entering.len() + self.waiting.len()
     }
 
-    /// The next batch, if anything waits, and what will not be sent any more.
-    /// The batch before must have ended: nothing is compared with it.
+    /// The next batch, if anything waits, and the items that will not be sent any more. The
+    /// previous batch must have ended: claims are compared within one batch only.
     pub(crate) fn next(&mut self, now: Instant) -> (Option<Batch<T>>, Vec<(T, Obsolete)>) {
         let Limits { items_max, bytes_max, .. } = self.limits;
         let others_max = match self.entering.is_empty() {
@@ -140,8 +140,8 @@ impl<T: Item> Batcher<T> {
         ((!items.is_empty()).then_some(Batch { items }), next.obsolete)
     }
 
-    /// Ends a batch. What is returned must be answered; all else waits again,
-    /// before what came later.
+    /// Ends a batch. The items returned must be answered; the others wait again, before
+    /// those that came later.
     pub(crate) fn done(&mut self, batch: Batch<T>, verdict: Verdict) -> Vec<T> {
         let several = batch.items.len() > 1;
         let alone = match verdict {
@@ -177,16 +177,16 @@ struct Next<T: Item> {
     items: Vec<T>,
     bytes: usize,
     bytes_max: usize,
-    /// What is passed over claims its resource too, so that items of one resource stay
-    /// in order.
+    /// Items that are passed over claim their resource too, so that items of one resource
+    /// stay in order.
     claimed: HashSet<T::Claim>,
     obsolete: Vec<(T, Obsolete)>,
-    /// Whether it takes no more.
+    /// Whether it takes no more items.
     complete: bool,
 }
 
 impl<T: Item> Next<T> {
-    /// Takes from `queue` what fits, until the batch has `items_max` items.
+    /// Takes the items of `queue` that fit, until the batch has `items_max` items.
     fn fill(&mut self, queue: &mut VecDeque<Waiting<T>>, items_max: usize, now: Instant) {
         let mut kept = VecDeque::new();
         while !self.complete

@@ -1,4 +1,4 @@
-//! Carries out what the [`Batcher`] decides: every write goes through here.
+//! Sends the batches that the [`Batcher`] chooses. Every write goes through here.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -31,37 +31,37 @@ use crate::{
             batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
             op::{Op, OpError, Reply},
         },
+        revision::Revision,
     },
     lock::ResourceId,
 };
 
-/// Half of what etcd reads of any request (512 KiB more than its
-/// `--max-request-bytes`), so that it is always etcd that refuses one, and says so.
+/// Half of the 512 KiB by which etcd's gRPC limit exceeds `--max-request-bytes`, so that a
+/// batch that is too large is refused by etcd itself, with a clear message.
 const BATCH_BYTES_MAX: usize = 256 * 1024;
-/// How often those who are about to commit something are let first.
+/// How often the sender yields to tasks that are about to commit something.
 const GATHER_ROUNDS_MAX: usize = 16;
 /// As many as there may be callers and waiters.
 const WAITING_MAX: usize = 200_000;
 /// A nested transaction has up to two operations a branch, which count too.
 const NESTED_OPS: usize = 2;
-/// How long after its time a write's own answer is still awaited: it says more.
+/// How long a write's own answer is awaited after its deadline, because it says more.
 const LATE_GRACE: Duration = Duration::from_millis(100);
 /// Between tries of a batch that could not be sent.
 const RESEND_DELAY: Duration = Duration::from_millis(20);
 
 type Answer = Result<Reply, OpError>;
 
-/// The one place that writes.
+/// Commits writes in batches.
 pub(crate) struct Committer {
     connection: Arc<Connection>,
     batcher: Mutex<Batcher<Pending>>,
-    /// Whether a task is at it. Changed only while the batcher is locked, so
-    /// that nothing waits without one, and there are never two: what arrives
-    /// while a batch is in flight is the next one. With two or four in flight
-    /// the batches were smaller, and 16 and 64 callers got less through.
+    /// Whether a task is sending. Changed only while the batcher is locked, so that there is
+    /// exactly one task while items wait. With two or four batches in flight, batches were
+    /// smaller, and 16 and 64 callers had less throughput.
     sending: AtomicBool,
     background: Background,
-    /// Why the last batch could not be sent: told to those whose time passes.
+    /// Why the last batch could not be sent: the error of writes whose deadline passes.
     hindrance: Mutex<Option<Arc<str>>>,
 }
 
@@ -69,8 +69,8 @@ struct Pending {
     op: Op,
     connection: Arc<Connection>,
     answer: oneshot::Sender<Answer>,
-    /// Whether it is on its way. Changed only while the batcher is locked, so
-    /// that giving up on an item that was not sent is certain.
+    /// Whether it was sent. Changed only while the batcher is locked, so that a write that is
+    /// given up before is certain never to be sent.
     sent: Arc<AtomicBool>,
 }
 
@@ -95,10 +95,10 @@ impl Item for Pending {
         } else if now >= self.op.until {
             Some(Obsolete::Late)
         } else if self.op.lease.is_some_and(|lease| {
-            now >= lease.fresh_until() || lease.era != self.connection.era()
+            now >= lease.fresh_until() || !lease.origin.allows_reuse(self.connection.origin())
         }) {
             Some(Obsolete::Stale)
-        } else if self.connection.is_out_of_space(now) && self.op.puts() {
+        } else if self.connection.is_out_of_space(now) && self.op.puts {
             Some(Obsolete::OutOfSpace)
         } else {
             None
@@ -107,7 +107,7 @@ impl Item for Pending {
 }
 
 impl Committer {
-    /// One whose tasks end with `background`.
+    /// Its tasks end with `background`.
     pub(crate) fn new(
         connection: Arc<Connection>,
         txn_ops_max: usize,
@@ -126,14 +126,14 @@ impl Committer {
         })
     }
 
-    /// Commits a write. If the future is dropped before the write was sent, it
-    /// is never sent; if after, nobody learns its outcome.
+    /// Commits a write. If the future is dropped before the write was sent, it is never sent;
+    /// if after, nobody learns its outcome.
     pub(crate) async fn commit(self: &Arc<Self>, op: Op) -> Answer {
         self.commit_while_wanted(op, &CancellationToken::new()).await
     }
 
-    /// The same for a write that is given up once `unwanted` is cancelled, unless it was
-    /// sent before.
+    /// Commits a write that is given up once `unwanted` is cancelled, unless it was sent
+    /// before.
     pub(crate) async fn commit_while_wanted(
         self: &Arc<Self>,
         op: Op,
@@ -174,7 +174,7 @@ impl Committer {
         }
     }
 
-    /// Whether a write was not sent; then it never is.
+    /// Gives a write up; `false` if it was sent already.
     fn gives_up(&self, sent: &AtomicBool, answered: &mut oneshot::Receiver<Answer>) -> bool {
         let _batcher = self.batcher();
         let is_unsent = !sent.load(Ordering::Relaxed);
@@ -182,11 +182,6 @@ impl Committer {
             answered.close();
         }
         is_unsent
-    }
-
-    /// The way to etcd, for reads.
-    pub(crate) fn connection(&self) -> &Arc<Connection> {
-        &self.connection
     }
 
     fn hindrance(&self) -> Arc<str> {
@@ -198,8 +193,8 @@ impl Committer {
         self.batcher.lock()
     }
 
-    /// Lets an item wait, and sees to it that a task is at it; `false` if too
-    /// many wait.
+    /// Queues a write, and starts the sending task if there is none; `false` if too many
+    /// wait.
     fn push(self: &Arc<Self>, pending: Pending) -> bool {
         let start = {
             let mut batcher = self.batcher();
@@ -215,8 +210,8 @@ impl Committer {
         true
     }
 
-    /// Sends what waits. A panic costs the batch that it befell, whose outcome
-    /// is then unknown, and no other: nobody else would send them.
+    /// Sends what waits. After a panic the outcome of that batch is unknown, and the task
+    /// goes on with the others.
     async fn run(&self) {
         while AssertUnwindSafe(self.send_all()).catch_unwind().await.is_err() {
             error!("sending a batch panicked; this is a defect");
@@ -243,8 +238,8 @@ impl Committer {
         }
     }
 
-    /// Lets whoever is about to commit something come first, for as long as
-    /// more of them come: no time is waited, so a lone caller pays nothing.
+    /// Yields to tasks that are about to commit something, for as long as more writes come.
+    /// It does not wait for any time, so a lone caller is not delayed.
     async fn gather(&self) {
         let mut waiting = self.batcher().waiting();
         for _ in 0..GATHER_ROUNDS_MAX {
@@ -267,7 +262,7 @@ impl Committer {
         let sent = Instant::now();
         let batch = match self.mark_sent(batch, sent) {
             Ok(batch) => batch,
-            // Connecting took a while; without them, then.
+            // Connecting took a while; the obsolete ones are dropped from the next batch.
             Err(batch) => {
                 self.batcher().done(batch, Verdict::NotSent);
                 return;
@@ -282,7 +277,7 @@ impl Committer {
         }
     }
 
-    /// Marks all items as sent, or none if one must not be sent any more.
+    /// Marks all items as sent, or none of them if one must not be sent any more.
     fn mark_sent(
         &self,
         batch: Batch<Pending>,
@@ -298,8 +293,8 @@ impl Committer {
         Ok(batch)
     }
 
-    /// Marks all items as certainly not applied: if they wait on, and too long,
-    /// that is what their callers are told.
+    /// Marks all items as certainly not applied, which their callers are told if their
+    /// deadline passes.
     fn mark_unsent(&self, batch: &Batch<Pending>) {
         let _batcher = self.batcher();
         for item in &batch.items {
@@ -320,7 +315,7 @@ impl Committer {
             Failure::NotSent(why) => {
                 *self.hindrance.lock() = Some(Arc::clone(why));
                 self.mark_unsent(&batch);
-                // Nothing else is sent meanwhile, so that nothing spins.
+                // Nothing else is sent meanwhile, so that this does not spin.
                 sleep(RESEND_DELAY).await;
                 (Verdict::NotSent, OpError::NotSent(Arc::clone(why)))
             }
@@ -328,7 +323,7 @@ impl Committer {
                 self.mark_unsent(&batch);
                 (Verdict::Refused(*refusal), OpError::Refused(*refusal, Arc::clone(why)))
             }
-            // Of all its writes, for they are applied together or not at all.
+            // The writes of a batch are applied together or not at all.
             Failure::OutOfSpace(why) => {
                 (Verdict::Answered, OpError::OutOfSpace(Arc::clone(why)))
             }
@@ -353,7 +348,7 @@ impl Committer {
     }
 }
 
-/// One write goes as it is, several as nested transactions.
+/// A single write is sent as it is, several as nested transactions.
 fn transaction(items: &[Pending]) -> Txn {
     match items {
         [single] => single.op.txn(),
@@ -363,10 +358,9 @@ fn transaction(items: &[Pending]) -> Txn {
 }
 
 fn replies(response: TxnResponse, count: usize, sent: Instant) -> Vec<Answer> {
-    let revision = response
-        .header()
-        .and_then(|header| u64::try_from(header.revision()).ok())
-        .unwrap_or_default();
+    let header = response.header();
+    let revision = header.map(|header| Revision::from_etcd(header.revision()));
+    let revision = revision.unwrap_or_default();
     let reply = |txn: &TxnResponse| Reply {
         succeeded: txn.succeeded(),
         revision,
@@ -376,7 +370,7 @@ fn replies(response: TxnResponse, count: usize, sent: Instant) -> Vec<Answer> {
     if count == 1 {
         return vec![Ok(reply(&response))];
     }
-    // Taken apart, because the client's own accessor copies every answer.
+    // Unpacked here, because the client's own accessor copies every answer.
     let nested = response.0.responses.into_iter().map(|nested| match nested.response {
         Some(PbTxnOpResponse::ResponseTxn(txn)) => Ok(reply(&TxnResponse(txn))),
         _ => Err(OpError::Unknown("etcd answered something else".into())),

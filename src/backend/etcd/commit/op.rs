@@ -1,50 +1,155 @@
-//! One write: a transaction that may travel in a batch.
+//! One write: a transaction that may be committed in a batch with others.
 
 use std::sync::Arc;
 
-use etcd_client::{Compare, Txn, TxnOp, TxnOpResponse, proto::PbTxnOpRequest};
+use etcd_client::{
+    Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse,
+};
 use tokio::time::Instant;
 
 use crate::{
-    backend::etcd::{client::failure::Refusal, lease::pool::Lease},
+    backend::etcd::{
+        client::failure::Refusal, keys::range_end, lease::pool::Lease, revision::Revision,
+    },
     lock::ResourceId,
 };
 
 /// Bytes that an operation costs besides its keys and values.
 const OVERHEAD_BYTES: usize = 160;
 
-/// A compared write. At most two comparisons and two operations a branch, which
-/// is what a nested transaction may have when a batch is full.
+/// A compared write, made by [`Op::new`] or [`Op::of_holder`] and completed by the methods
+/// that add a comparison or an operation. It may have at most two comparisons and two
+/// operations a branch, which is what a full batch leaves room for.
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
-    /// Whose holder key it writes: no other such write is in flight meanwhile.
-    /// `None` for keys that nobody else writes.
+    /// The resource whose holder's key it writes. No two such writes of one resource are in
+    /// a batch. `None` for keys that nobody else writes.
     pub(crate) claims: Option<ResourceId>,
-    /// Whether it makes a queue longer: such writes leave room for all others.
+    /// Whether it makes a queue longer: other writes go before it.
     pub(crate) enters: bool,
-    pub(crate) when: Vec<Compare>,
-    pub(crate) then: Vec<TxnOp>,
-    pub(crate) otherwise: Vec<TxnOp>,
-    /// Of keys and values together.
-    pub(crate) bytes: usize,
-    /// Not sent after this.
+    /// Whether it needs space in etcd's database.
+    pub(crate) puts: bool,
+    /// It is not sent after this.
     pub(crate) until: Instant,
-    /// The lease of a grant that it makes or moves. Not sent once that has too
-    /// little left, nor in another era than its own (`Connection::era`).
+    /// The lease of a grant that it makes or moves. The write is not sent once the lease is
+    /// no longer fresh enough or may no longer be reused.
     pub(crate) lease: Option<Lease>,
+    when: Vec<Compare>,
+    then: Vec<TxnOp>,
+    otherwise: Vec<TxnOp>,
+    /// The size of all keys and values.
+    bytes: usize,
 }
 
 impl Op {
-    /// The size it takes up in a request, about.
-    pub(crate) fn size_bytes(&self) -> usize {
-        self.bytes + OVERHEAD_BYTES
+    /// A write of keys that nobody else writes.
+    pub(crate) fn new(until: Instant) -> Self {
+        Self {
+            claims: None,
+            enters: false,
+            puts: false,
+            until,
+            lease: None,
+            when: Vec::new(),
+            then: Vec::new(),
+            otherwise: Vec::new(),
+            bytes: 0,
+        }
     }
 
-    /// Whether it needs space: etcd counts the puts of both branches, also of the
-    /// one that is not taken.
-    pub(crate) fn puts(&self) -> bool {
-        let mut ops = self.then.iter().chain(&self.otherwise);
-        ops.any(|op| matches!(PbTxnOpRequest::from(op.clone()), PbTxnOpRequest::RequestPut(_)))
+    /// A write of the holder's key of `resource`.
+    pub(crate) fn of_holder(resource: &ResourceId, until: Instant) -> Self {
+        Self { claims: Some(resource.clone()), ..Self::new(until) }
+    }
+
+    /// Marks it as making a queue longer.
+    pub(crate) fn entering(mut self) -> Self {
+        self.enters = true;
+        self
+    }
+
+    /// Takes place only if the key does not exist.
+    pub(crate) fn when_absent(self, key: &str) -> Self {
+        self.when(key, Compare::create_revision(key, CompareOp::Equal, 0))
+    }
+
+    /// Takes place only if the key exists.
+    pub(crate) fn when_present(self, key: &str) -> Self {
+        self.when(key, Compare::create_revision(key, CompareOp::Greater, 0))
+    }
+
+    /// Takes place only if no key begins with `prefix`.
+    pub(crate) fn when_none_below(mut self, prefix: &str) -> Self {
+        let none = Compare::create_revision(prefix, CompareOp::Equal, 0);
+        // The end of the range is as long as the prefix.
+        self.bytes += prefix.len();
+        self.when(prefix, none.with_range(range_end(prefix)))
+    }
+
+    /// Takes place only if the key exists since `revision`.
+    pub(crate) fn when_created_at(self, key: &str, revision: Revision) -> Self {
+        self.when(key, Compare::create_revision(key, CompareOp::Equal, revision.to_etcd()))
+    }
+
+    /// Takes place only if the key was last written at `revision`.
+    pub(crate) fn when_written_at(self, key: &str, revision: Revision) -> Self {
+        self.when(key, Compare::mod_revision(key, CompareOp::Equal, revision.to_etcd()))
+    }
+
+    /// Takes place only if the key lies under this lease.
+    pub(crate) fn when_under(self, key: &str, lease: i64) -> Self {
+        self.when(key, Compare::lease(key, CompareOp::Equal, lease))
+    }
+
+    /// Takes place only if the key is as it was read. The revision alone does not tell it
+    /// from the key of another grant: a restored data set counts its revisions anew. The
+    /// IDs of leases are random, so they differ also across a restore. A key without a
+    /// lease is not ours, and is compared by its value.
+    pub(crate) fn when_unchanged(self, key: &str, pair: &KeyValue) -> Self {
+        let op = self.when_written_at(key, Revision::from_etcd(pair.mod_revision()));
+        match pair.lease() {
+            0 => op.when(key, Compare::value(key, CompareOp::Equal, pair.value())),
+            lease => op.when_under(key, lease),
+        }
+    }
+
+    /// Puts a key under a lease of this ID.
+    pub(crate) fn put(mut self, key: &str, value: impl Into<Vec<u8>>, lease: i64) -> Self {
+        let value = value.into();
+        self.puts = true;
+        self.bytes += key.len() + value.len();
+        self.then.push(TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease))));
+        self
+    }
+
+    /// Puts the key of a grant under its lease.
+    pub(crate) fn put_grant(self, key: &str, value: Vec<u8>, lease: &Lease) -> Self {
+        Self { lease: Some(*lease), ..self.put(key, value, lease.id) }
+    }
+
+    /// Deletes a key.
+    pub(crate) fn delete(mut self, key: &str) -> Self {
+        self.bytes += key.len();
+        self.then.push(TxnOp::delete(key, None));
+        self
+    }
+
+    /// Reads a key, but not its value, if a comparison fails.
+    pub(crate) fn or_get(mut self, key: &str) -> Self {
+        self.bytes += key.len();
+        self.otherwise.push(TxnOp::get(key, Some(GetOptions::new().with_keys_only())));
+        self
+    }
+
+    fn when(mut self, key: &str, compare: Compare) -> Self {
+        self.bytes += key.len();
+        self.when.push(compare);
+        self
+    }
+
+    /// About the size that it takes up in a request.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.bytes + OVERHEAD_BYTES
     }
 
     /// The transaction.
@@ -56,27 +161,25 @@ impl Op {
     }
 }
 
-/// What became of an [`Op`] that was committed.
+/// The answer to an [`Op`] that was committed.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
-    /// Which branch was taken.
+    /// Whether all comparisons held.
     pub(crate) succeeded: bool,
-    /// The revision after the batch, and that of what was written in it.
-    pub(crate) revision: u64,
+    /// The revision after the batch, which is that of everything written in it.
+    pub(crate) revision: Revision,
     /// When the batch was sent.
     pub(crate) sent: Instant,
-    /// What the branch's operations answered.
+    /// The answers to the operations of the branch that was taken.
     pub(crate) responses: Vec<TxnOpResponse>,
 }
 
 impl Reply {
-    /// The first pair that the operation at `index` read or replaced.
-    pub(crate) fn pair(&self, index: usize) -> Option<&etcd_client::KeyValue> {
-        match self.responses.get(index)? {
+    /// The pair that [`Op::or_get`] read, if the key exists.
+    pub(crate) fn pair(&self) -> Option<&KeyValue> {
+        match self.responses.first()? {
             TxnOpResponse::Get(get) => get.kvs().first(),
-            TxnOpResponse::Delete(deleted) => deleted.prev_kvs().first(),
-            TxnOpResponse::Put(put) => put.prev_key(),
-            TxnOpResponse::Txn(_) => None,
+            _ => None,
         }
     }
 }
@@ -84,16 +187,16 @@ impl Reply {
 /// Why an [`Op`] was not committed, as far as known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OpError {
-    /// Its lease was no longer fresh enough when its turn came; not sent.
+    /// Its lease could no longer be used when its turn came; it was not sent.
     Stale,
-    /// Not sent, or certainly not applied.
+    /// It was not sent, or certainly not applied.
     NotSent(Arc<str>),
-    /// Refused, by itself.
+    /// etcd refused it, and not because of its neighbours in the batch.
     Refused(Refusal, Arc<str>),
-    /// etcd has no space left. It may have been applied all the same, but it is
-    /// no longer on its way.
+    /// etcd has no space left. The write may have been applied all the same, but it is not
+    /// on its way any more.
     OutOfSpace(Arc<str>),
-    /// It may have been applied, or may yet be.
+    /// It may have been applied, or may be applied later.
     Unknown(Arc<str>),
 }
 
@@ -107,11 +210,5 @@ impl OpError {
             | Self::OutOfSpace(why)
             | Self::Unknown(why) => Arc::clone(why),
         }
-    }
-
-    /// Whether another try may soon do better, once it is settled what became of
-    /// this one.
-    pub(crate) fn is_passing(&self) -> bool {
-        !matches!(self, Self::OutOfSpace(_) | Self::Refused(..))
     }
 }

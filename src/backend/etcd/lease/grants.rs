@@ -1,49 +1,41 @@
-//! What this process knows of its own grants and attempts.
+//! What this process knows of its own grants.
 //!
-//! Only a short cut: whatever is not found here is read from etcd, so that any
-//! process can renew or unlock what another one granted.
+//! This is only a cache. What is not found here is read from etcd, so that any process can
+//! renew or unlock what another one granted.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::HashMap;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::etcd::lease::pool::Lease,
+    backend::etcd::{lease::pool::Lease, revision::Revision},
     lock::{AttemptId, LockId, ResourceId},
 };
 
-/// Resources remembered as held; when there are more, all are forgotten, which
-/// costs a failed transaction each.
-const HELD_MAX: usize = 16_384;
-
-/// A grant under a lease of this process's.
+/// A grant under a lease of this process.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalGrant {
     pub(crate) lock_id: LockId,
     /// Its token: the creation revision of its key.
-    pub(crate) token: u64,
+    pub(crate) token: Revision,
     /// The revision of this process's last write of its key, if known.
-    pub(crate) written: Option<u64>,
+    pub(crate) written: Option<Revision>,
     pub(crate) lease: Lease,
-    /// Until when it lives also if the leader of the term in which its lease was
-    /// granted comes back: counted from what that leader knows to have been sent.
+    /// Until when the grant lives even if the leader of the term in which its lease was
+    /// granted comes back. Counted from the last keep-alive that this leader has seen.
     pub(crate) sure_until: Instant,
-    /// Who made it, until a replay claims it.
+    /// The attempt that made it; `None` once a replay has claimed it.
     pub(crate) attempt: Option<AttemptId>,
 }
 
 impl LocalGrant {
-    /// A grant that was just written under this lease. `term` is the present one, known
-    /// since the answer.
-    pub(crate) fn new(lock_id: LockId, token: u64, lease: Lease, term: u64) -> Self {
-        // If the term has changed, it may be that only the new leader knows of the
-        // lease's last keep-alive.
-        let sure_until = if lease.era.term == term { lease.ends() } else { lease.refreshed };
+    /// A grant that was just written under this lease. `term` is the current term, read
+    /// after the answer.
+    pub(crate) fn new(lock_id: LockId, token: Revision, lease: Lease, term: u64) -> Self {
+        // If the term has changed, perhaps only the new leader has seen the last keep-alive
+        // of the lease.
+        let sure_until = if lease.origin.term == term { lease.ends() } else { lease.refreshed };
         Self { lock_id, token, written: None, lease, sure_until, attempt: None }
     }
 
@@ -58,33 +50,18 @@ impl LocalGrant {
 pub(crate) struct ToMove {
     pub(crate) resource: ResourceId,
     pub(crate) lock_id: LockId,
-    /// Until when there is no hurry.
+    /// The grant is safe until then; see [`LocalGrant::sure_until`].
     pub(crate) sure_until: Instant,
 }
 
-/// The grants made here and not known to have ended.
+/// The grants that this process made and that are not known to have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     made: Mutex<HashMap<ResourceId, LocalGrant>>,
-    held: Mutex<HashSet<ResourceId>>,
-    /// Resources that a waiter is trying to take at once.
-    tried: Mutex<HashSet<ResourceId>>,
-}
-
-/// The only waiter of this process that tries to take a resource at once.
-pub(crate) struct FirstTry<'a> {
-    grants: &'a Grants,
-    resource: &'a ResourceId,
-}
-
-impl Drop for FirstTry<'_> {
-    fn drop(&mut self) {
-        self.grants.tried().remove(self.resource);
-    }
 }
 
 impl Grants {
-    /// The live grant of this name.
+    /// The live grant of this lock ID.
     pub(crate) fn named(&self, resource: &ResourceId, lock_id: &LockId) -> Option<LocalGrant> {
         self.find(resource, |grant| grant.lock_id == *lock_id)
     }
@@ -98,7 +75,8 @@ impl Grants {
         self.find(resource, |grant| grant.attempt == Some(attempt))
     }
 
-    /// Remembers a grant; what is returned has ended without this process.
+    /// Remembers a grant, and returns the one before it, which has ended without this
+    /// process.
     pub(crate) fn insert(
         &self,
         resource: &ResourceId,
@@ -107,9 +85,9 @@ impl Grants {
         self.made().insert(resource.clone(), grant)
     }
 
-    /// Remembers a grant that this process moved to a lease of its own, and returns what
-    /// it knew of it, or of an earlier one. A later one is left as it is: this grant
-    /// has ended meanwhile.
+    /// Remembers a grant that this process moved to one of its leases, and returns what was
+    /// known of it, or of an earlier grant. If a later grant is known, this one has ended
+    /// meanwhile, and nothing changes.
     pub(crate) fn moved(&self, resource: &ResourceId, grant: LocalGrant) -> Option<LocalGrant> {
         let mut made = self.made();
         if made.get(resource).is_some_and(|known| known.token > grant.token) {
@@ -118,9 +96,12 @@ impl Grants {
         made.insert(resource.clone(), grant)
     }
 
-    /// Forgets a grant older than the one with this token: it has ended without
-    /// this process.
-    pub(crate) fn remove_older(&self, resource: &ResourceId, token: u64) -> Option<LocalGrant> {
+    /// Forgets a grant with a smaller token: it has ended without this process.
+    pub(crate) fn remove_older(
+        &self,
+        resource: &ResourceId,
+        token: Revision,
+    ) -> Option<LocalGrant> {
         let mut made = self.made();
         made.get(resource)
             .is_some_and(|grant| grant.token < token)
@@ -128,20 +109,20 @@ impl Grants {
     }
 
     /// Forgets the grant with this token.
-    pub(crate) fn remove(&self, resource: &ResourceId, token: u64) -> Option<LocalGrant> {
+    pub(crate) fn remove(&self, resource: &ResourceId, token: Revision) -> Option<LocalGrant> {
         let mut made = self.made();
         made.get(resource)
             .is_some_and(|grant| grant.token == token)
             .then(|| made.remove(resource))?
     }
 
-    /// What this process knows of the grant that a look has found, with this token and
-    /// under this lease. What it knew of any other one before it, or of this one under
-    /// another lease, has ended without this process: it is forgotten, and returned.
+    /// What this process knows of a grant that was read from etcd with this token and under
+    /// this lease. If it knows an earlier grant instead, or the same one under another
+    /// lease, that has ended without this process: it is forgotten, and returned second.
     pub(crate) fn found(
         &self,
         resource: &ResourceId,
-        token: u64,
+        token: Revision,
         lease: i64,
     ) -> (Option<LocalGrant>, Option<LocalGrant>) {
         let mut made = self.made();
@@ -154,8 +135,8 @@ impl Grants {
         }
     }
 
-    /// Notes that the lease of a grant was kept alive by what was sent at `sent`, and
-    /// that afterwards the term was still `term`.
+    /// Notes that the lease of a grant was kept alive by a request sent at `sent`, and that
+    /// the term was `term` after its answer.
     pub(crate) fn refreshed(
         &self,
         resource: &ResourceId,
@@ -166,21 +147,21 @@ impl Grants {
         let mut made = self.made();
         if let Some(grant) = made.get_mut(resource).filter(|grant| grant.lease.id == lease) {
             grant.lease.refreshed = grant.lease.refreshed.max(sent);
-            if grant.lease.era.term == term {
+            if grant.lease.origin.term == term {
                 grant.sure_until = grant.ends();
             }
         }
     }
 
-    /// Up to `count` of the grants whose lease is of another term, the most urgent ones
-    /// first.
+    /// Up to `count` of the grants whose lease was granted in another term, the most urgent
+    /// ones first.
     pub(crate) fn to_move(&self, term: u64, count: usize) -> Vec<ToMove> {
         let now = Instant::now();
         let mut found: Vec<_> = {
             let made = self.made();
             let of_before = made
                 .iter()
-                .filter(|(_, grant)| grant.lease.era.term != term && now < grant.ends());
+                .filter(|(_, grant)| grant.lease.origin.term != term && now < grant.ends());
             let mut urgent: Vec<_> =
                 of_before.map(|(resource, grant)| (grant.sure_until, resource)).collect();
             if urgent.len() > count {
@@ -199,40 +180,13 @@ impl Grants {
         found
     }
 
-    /// Forgets what has expired; its leases have ended with it.
+    /// Forgets grants that have expired; their leases have ended with them.
     pub(crate) fn purge(&self, now: Instant) {
         let mut made = self.made();
         made.retain(|_, grant| now < grant.ends());
         if made.capacity() > 4 * made.len() + 1_024 {
             made.shrink_to_fit();
         }
-    }
-
-    /// Whether the resource was held when last seen, so that a try had better
-    /// read first: a failed transaction is a raft entry too.
-    pub(crate) fn seems_held(&self, resource: &ResourceId) -> bool {
-        self.held().contains(resource)
-    }
-
-    /// Notes that the resource was seen held or not.
-    pub(crate) fn saw(&self, resource: &ResourceId, held: bool) {
-        let mut seen = self.held();
-        if !held {
-            seen.remove(resource);
-        } else {
-            if seen.len() >= HELD_MAX {
-                seen.clear();
-            }
-            seen.insert(resource.clone());
-        }
-    }
-
-    /// Lets one waiter at a time try to take the resource at once: of many that
-    /// come together at most one can succeed, and each try costs a lease and a
-    /// batch. The others queue.
-    pub(crate) fn first_try<'a>(&'a self, resource: &'a ResourceId) -> Option<FirstTry<'a>> {
-        let first = self.tried().insert(resource.clone());
-        first.then(|| FirstTry { grants: self, resource })
     }
 
     fn find(
@@ -248,56 +202,6 @@ impl Grants {
     fn made(&self) -> MutexGuard<'_, HashMap<ResourceId, LocalGrant>> {
         self.made.lock()
     }
-
-    fn tried(&self) -> MutexGuard<'_, HashSet<ResourceId>> {
-        self.tried.lock()
-    }
-
-    fn held(&self) -> MutexGuard<'_, HashSet<ResourceId>> {
-        self.held.lock()
-    }
-}
-
-/// An attempt under way. It goes on by itself when its caller has gone, until
-/// nothing of it is left unknown.
-#[derive(Debug, Default)]
-pub(crate) struct Flight {
-    /// Cancelled when nobody wants its grant any more.
-    pub(crate) unwanted: CancellationToken,
-    /// Cancelled when it has ended, and all that it sent has taken effect or
-    /// never will.
-    pub(crate) ended: CancellationToken,
-    /// Cancelled before, if it is known to have left nothing behind.
-    pub(crate) left_nothing: CancellationToken,
-}
-
-/// The attempts under way.
-#[derive(Debug, Default)]
-pub(crate) struct Flights(Mutex<HashMap<AttemptId, Arc<Flight>>>);
-
-impl Flights {
-    /// Notes the start of an attempt.
-    pub(crate) fn start(&self, attempt: AttemptId) -> Arc<Flight> {
-        let flight = Arc::new(Flight::default());
-        self.flights().insert(attempt, Arc::clone(&flight));
-        flight
-    }
-
-    /// The attempt, if it is under way.
-    pub(crate) fn get(&self, attempt: AttemptId) -> Option<Arc<Flight>> {
-        self.flights().get(&attempt).cloned()
-    }
-
-    /// Notes the end of an attempt.
-    pub(crate) fn end(&self, attempt: AttemptId) {
-        if let Some(flight) = self.flights().remove(&attempt) {
-            flight.ended.cancel();
-        }
-    }
-
-    fn flights(&self) -> MutexGuard<'_, HashMap<AttemptId, Arc<Flight>>> {
-        self.0.lock()
-    }
 }
 
 #[cfg(test)]
@@ -307,13 +211,13 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::backend::etcd::client::connection::Era;
+    use crate::backend::etcd::client::link::Origin;
 
     fn grant(token: u64) -> LocalGrant {
         LocalGrant {
             lock_id: LockId::new("me").unwrap(),
-            token,
-            written: Some(token),
+            token: Revision(token),
+            written: Some(Revision(token)),
             lease: lease(1, 1),
             sure_until: Instant::now() + Duration::from_secs(3),
             attempt: Some(AttemptId::random()),
@@ -321,8 +225,8 @@ mod tests {
     }
 
     fn lease(id: i64, term: u64) -> Lease {
-        let era = Era { connection: 1, term };
-        Lease { id, asked_s: 3, ttl_s: 3, refreshed: Instant::now(), era }
+        let origin = Origin { connection: 1, term };
+        Lease { id, asked_s: 3, ttl_s: 3, refreshed: Instant::now(), origin }
     }
 
     #[tokio::test(start_paused = true)]
@@ -330,7 +234,7 @@ mod tests {
         let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
         grants.insert(&resource, grant(5));
         let me = LockId::new("me").unwrap();
-        assert_eq!(grants.named(&resource, &me).unwrap().token, 5);
+        assert_eq!(grants.named(&resource, &me).unwrap().token, Revision(5));
         assert!(grants.named(&resource, &LockId::new("you").unwrap()).is_none());
         advance(Duration::from_secs(2)).await;
         grants.refreshed(&resource, 1, Instant::now(), 1);
@@ -346,16 +250,16 @@ mod tests {
     fn only_the_grant_with_the_token_is_removed() {
         let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
         grants.insert(&resource, grant(5));
-        assert!(grants.remove(&resource, 4).is_none());
-        assert!(grants.remove(&resource, 5).is_some());
+        assert!(grants.remove(&resource, Revision(4)).is_none());
+        assert!(grants.remove(&resource, Revision(5)).is_some());
     }
 
     #[test]
-    fn a_grant_under_another_lease_is_no_longer_this_processs() {
+    fn a_grant_under_another_lease_is_no_longer_this_process() {
         let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
         grants.insert(&resource, grant(5));
-        assert_eq!(grants.found(&resource, 5, 1).0.unwrap().lease.id, 1);
-        let (known, ended) = grants.found(&resource, 5, 2);
+        assert_eq!(grants.found(&resource, Revision(5), 1).0.unwrap().lease.id, 1);
+        let (known, ended) = grants.found(&resource, Revision(5), 2);
         assert!(known.is_none());
         assert_eq!(ended.unwrap().lease.id, 1, "it is to be revoked");
         assert!(grants.made().is_empty());
@@ -382,7 +286,7 @@ mod tests {
         grants.refreshed(&resource, 1, Instant::now(), 1);
         assert!(grants.made()[&resource].sure_until > sure_until);
         let me = LockId::new("me").unwrap();
-        let made_since_an_election = LocalGrant::new(me, 6, lease(2, 1), 2);
+        let made_since_an_election = LocalGrant::new(me, Revision(6), lease(2, 1), 2);
         assert!(made_since_an_election.sure_until <= Instant::now());
     }
 

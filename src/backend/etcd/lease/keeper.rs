@@ -1,9 +1,9 @@
 //! Keep-alives of all leases, over a few streams.
 //!
-//! etcd answers the keep-alives of one stream one after the other, and a follower
-//! asks its leader about each. So there are several streams, each with few
-//! keep-alives in flight. What waits is sent in the order in which it is needed,
-//! by the first stream that has room: a process with little to do uses one.
+//! etcd answers the keep-alives of one stream one after the other, and a follower asks its
+//! leader about each. So there are several streams, each with few keep-alives in flight.
+//! Waiting keep-alives are sent in the order in which they are needed, by the first stream
+//! that has room, so that a process with little to do uses a single stream.
 
 use std::{
     collections::{BinaryHeap, VecDeque},
@@ -21,18 +21,20 @@ use tokio::{
 use crate::backend::etcd::{
     background::Background,
     client::{
-        connection::{Connection, Link, delays},
+        connection::{Connection, delays},
         failure::{Failure, Refusal},
+        link::Link,
+        silence::LastAnswer,
     },
 };
 
-/// Keep-alives that wait to be sent: more than a process may hold grants.
+/// Keep-alives that may wait to be sent: more than a process may hold grants.
 const WAITING_MAX: usize = 200_000;
 /// Streams. More would not get more through over a follower.
 const STREAMS: usize = 8;
-/// Keep-alives of a stream that are sent and not answered.
+/// Keep-alives of a stream that may be sent and not answered.
 const IN_FLIGHT_MAX: usize = 32;
-/// How long to try for a connection before the reason is noted.
+/// How long a stream tries to connect before it notes the reason.
 const LINK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A lease that was kept alive.
@@ -47,12 +49,13 @@ pub(crate) struct KeptAlive {
 /// Why a lease was not kept alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KeepError {
-    /// It is dead, and its keys are gone.
+    /// It does not exist any more, and its keys are gone.
     Dead,
     /// No answer.
     Failed(Arc<str>),
 }
 
+/// A lease that is to be kept alive.
 struct Ask {
     id: i64,
     needed_by: Instant,
@@ -60,7 +63,7 @@ struct Ask {
 }
 
 impl Ord for Ask {
-    /// The greatest is sent first: what is needed earliest.
+    /// The greatest is sent first: the one that is needed earliest.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         other.needed_by.cmp(&self.needed_by)
     }
@@ -80,23 +83,23 @@ impl PartialEq for Ask {
 
 impl Eq for Ask {}
 
-/// A handle on the streams.
+/// Keeps leases alive; a handle on the streams.
 #[derive(Clone)]
 pub(crate) struct Keeper(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     waiting: Mutex<Waiting>,
-    /// Tells each stream that there is something for it to send.
+    /// Wakes each stream when there is something for it to send.
     woken: [Notify; STREAMS],
-    /// Why nothing could be sent last: told to those whose time passes.
+    /// Why the last keep-alive could not be sent: the error of those whose time runs out.
     hindrance: Mutex<Option<Arc<str>>>,
 }
 
 #[derive(Default)]
 struct Waiting {
     asks: BinaryHeap<Ask>,
-    /// How many more keep-alives each stream would send now.
+    /// How many more keep-alives each stream has room for.
     room: [usize; STREAMS],
 }
 
@@ -111,8 +114,8 @@ impl Keeper {
         Self(shared)
     }
 
-    /// Keeps a lease alive. If the answer is lost, the keep-alive is sent again, until
-    /// `until`. Of those that wait, the one that is needed earliest is sent first.
+    /// Keeps a lease alive. If the answer is lost, the keep-alive is sent again until
+    /// `until`. Of the waiting ones, the one with the earliest `needed_by` is sent first.
     pub(crate) async fn keep_alive(
         &self,
         id: i64,
@@ -134,7 +137,7 @@ impl Keeper {
 }
 
 impl Shared {
-    /// Lets an ask wait, and wakes the stream that is to send it; `false` if too many
+    /// Queues a keep-alive and wakes the stream that is to send it; `false` if too many
     /// wait.
     fn push(&self, ask: Ask) -> bool {
         let mut waiting = self.waiting();
@@ -167,10 +170,10 @@ impl Shared {
     }
 }
 
-/// How a stream ended.
-enum Ended {
-    /// It can be opened again at once.
-    Well,
+/// Why a stream ended.
+enum StreamEnd {
+    /// Its lease does not exist; the stream can be opened again at once.
+    NoLease,
     /// Something failed.
     Failed(Arc<str>),
     /// The login that it was opened with has expired.
@@ -180,41 +183,41 @@ enum Ended {
 /// One stream, opened again whenever it ends.
 struct Stream {
     shared: Arc<Shared>,
-    /// The streams with a lower number send first.
+    /// Streams with a lower number are used first.
     number: usize,
 }
 
 impl Stream {
     async fn run(self, connection: Arc<Connection>) {
-        let mut delays = delays();
+        let mut retry_delays = delays();
         loop {
             let first = self.next().await;
             let ended = match connection.link(Instant::now() + LINK_TIMEOUT).await {
                 Ok(link) => self.serve(&connection, &link, first).await,
                 Err(failure) => {
                     self.give_back(first);
-                    Ended::Failed(Arc::clone(failure.why()))
+                    StreamEnd::Failed(Arc::clone(failure.why()))
                 }
             };
             match ended {
-                Ended::Well => delays = crate::backend::etcd::client::connection::delays(),
-                Ended::LoginExpired => {
+                StreamEnd::NoLease => retry_delays = delays(),
+                StreamEnd::LoginExpired => {
                     self.take(0);
-                    // A read renews the login, which a stream does not.
+                    // A read renews the login; opening a stream does not.
                     let _ = connection.check(Instant::now() + LINK_TIMEOUT).await;
                 }
-                Ended::Failed(why) => {
+                StreamEnd::Failed(why) => {
                     self.shared.hindered(Some(why));
                     // The other streams send meanwhile.
                     self.take(0);
-                    sleep(delays.next().unwrap_or(LINK_TIMEOUT)).await;
+                    sleep(retry_delays.next().unwrap_or(LINK_TIMEOUT)).await;
                 }
             }
         }
     }
 
-    /// The next ask, if the streams before this one have no room for it and this one
-    /// would send so many more.
+    /// Notes that this stream has `room`, and takes the next keep-alive if it has any and no
+    /// stream with a lower number has.
     fn take(&self, room: usize) -> Option<Ask> {
         let mut waiting = self.shared.waiting();
         let before_have_room = waiting.room.iter().take(self.number).any(|room| *room > 0);
@@ -233,7 +236,7 @@ impl Stream {
         ask
     }
 
-    /// Waits for something to send. Until the stream is open it sends nothing else.
+    /// Waits for a keep-alive to open the stream with.
     async fn next(&self) -> Ask {
         loop {
             if let Some(ask) = self.take(1) {
@@ -246,7 +249,7 @@ impl Stream {
     }
 
     /// Sends keep-alives over one stream until that ends.
-    async fn serve(&self, connection: &Connection, link: &Link, first: Ask) -> Ended {
+    async fn serve(&self, connection: &Connection, link: &Link, first: Ask) -> StreamEnd {
         let mut leases = link.client().lease_client();
         let opened = tokio::select! {
             opened = timeout(connection.silence_max(), leases.keep_alive(first.id)) => opened,
@@ -256,7 +259,7 @@ impl Stream {
             Ok(Ok(opened)) => opened,
             Ok(Err(Error::LeaseKeepAliveError(_))) => {
                 let _ = first.answer.send(Err(KeepError::Dead));
-                return Ended::Well;
+                return StreamEnd::NoLease;
             }
             Ok(Err(error)) => {
                 let mut sent = Sent::new(&self.shared, None);
@@ -269,11 +272,11 @@ impl Stream {
             Err(_) => {
                 connection.lose(link, "no answer to a keep-alive");
                 self.give_back(first);
-                return Ended::Failed("etcd did not answer a keep-alive".into());
+                return StreamEnd::Failed("etcd did not answer a keep-alive".into());
             }
         };
         self.shared.hindered(None);
-        // The opening's own answer does not say the TTL, so it is asked once more.
+        // The answer to the opening keep-alive does not say the TTL, so it is sent again.
         let mut sent = Sent::new(&self.shared, Some(sender));
         let mut next = Some(first);
         let ended = loop {
@@ -293,10 +296,10 @@ impl Stream {
                     Ok(None) => break sent.fail(connection, link, &Failure::from(lost())),
                     Err(error) => break sent.fail(connection, link, &Failure::from(error)),
                 },
-                () = link.lost() => break Ended::Failed("the connection to etcd was lost".into()),
+                () = link.lost() => break StreamEnd::Failed("the connection to etcd was lost".into()),
                 () = sent.silence(connection.silence_max()) => {
                     connection.lose(link, "keep-alives are not answered");
-                    break Ended::Failed("etcd did not answer a keep-alive".into());
+                    break StreamEnd::Failed("etcd did not answer a keep-alive".into());
                 }
                 () = self.woken(), if sent.room() > 0 => {}
             }
@@ -306,7 +309,7 @@ impl Stream {
         ended
     }
 
-    /// Lets an ask wait for another stream: this one has room for none now.
+    /// Leaves a keep-alive to another stream: this one has no room now.
     fn give_back(&self, ask: Ask) {
         self.take(0);
         self.shared.push(ask);
@@ -320,18 +323,17 @@ impl Stream {
     }
 }
 
-/// What was sent over a stream and is not answered, in order.
+/// The keep-alives that were sent over a stream and are not answered, in order.
 struct Sent<'a> {
     shared: &'a Shared,
     sender: Option<LeaseKeeper>,
     due: VecDeque<(Ask, Instant)>,
-    /// When the last answer came, or the oldest of these was sent if that was later.
-    progress: Instant,
+    last_answer: LastAnswer,
 }
 
 impl<'a> Sent<'a> {
     fn new(shared: &'a Shared, sender: Option<LeaseKeeper>) -> Self {
-        Self { shared, sender, due: VecDeque::new(), progress: Instant::now() }
+        Self { shared, sender, due: VecDeque::new(), last_answer: LastAnswer::new() }
     }
 
     /// How many more may be sent.
@@ -342,21 +344,18 @@ impl<'a> Sent<'a> {
     /// Sends one; `false` if the stream has ended.
     async fn send(&mut self, ask: Ask) -> bool {
         let (id, now) = (ask.id, Instant::now());
-        if self.due.is_empty() {
-            self.progress = now;
-        }
         self.due.push_back((ask, now));
         let Some(sender) = &mut self.sender else { return false };
         sender.id = id;
         sender.keep_alive().await.is_ok()
     }
 
-    /// Answers come in the order of the asks.
+    /// Takes an answer. Answers come in the order of the keep-alives.
     fn answered(&mut self, answer: &LeaseKeepAliveResponse) {
-        self.progress = Instant::now();
+        self.last_answer.note();
         while let Some((ask, sent)) = self.due.pop_front() {
             if ask.id != answer.id() {
-                // It was left out.
+                // etcd left it out.
                 self.shared.push(ask);
                 continue;
             }
@@ -369,19 +368,19 @@ impl<'a> Sent<'a> {
         }
     }
 
-    /// Ends when the stream has been silent for too long.
+    /// Waits until the stream has been silent for too long.
     async fn silence(&self, silence_max: Duration) {
-        if self.due.is_empty() {
-            std::future::pending::<()>().await;
+        match self.due.front() {
+            Some((_, sent)) => self.last_answer.silence(*sent, silence_max).await,
+            None => std::future::pending().await,
         }
-        sleep_until(self.progress + silence_max).await;
     }
 
-    /// The stream has failed. A loss of the connection is told at once, mostly before
-    /// any request notices it, so that what was granted over it is not reused. A
-    /// refusal is of the oldest keep-alive alone, since etcd carries them out one after
-    /// the other; but an expired login concerns all of them.
-    fn fail(&mut self, connection: &Connection, link: &Link, failure: &Failure) -> Ended {
+    /// Handles a failure of the stream. If the connection is lost, the streams often notice
+    /// it before any request does, and leases granted over it must not be reused. A refusal
+    /// concerns only the oldest keep-alive, because etcd carries them out one after the
+    /// other; but an expired login concerns all of them.
+    fn fail(&mut self, connection: &Connection, link: &Link, failure: &Failure) -> StreamEnd {
         connection.failed(link, failure);
         let login = matches!(failure, Failure::Refused(Refusal::Login, _));
         if matches!(failure, Failure::Refused(..))
@@ -391,12 +390,12 @@ impl<'a> Sent<'a> {
             let _ = ask.answer.send(Err(KeepError::Failed(Arc::clone(failure.why()))));
         }
         if login {
-            return Ended::LoginExpired;
+            return StreamEnd::LoginExpired;
         }
-        Ended::Failed(Arc::clone(failure.why()))
+        StreamEnd::Failed(Arc::clone(failure.why()))
     }
 
-    /// Lets what was sent wait again.
+    /// Queues the unanswered keep-alives again.
     fn send_again(&mut self) {
         for (ask, _) in self.due.drain(..) {
             self.shared.push(ask);

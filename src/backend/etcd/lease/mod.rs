@@ -2,6 +2,7 @@
 
 pub(crate) mod grants;
 pub(crate) mod keeper;
+pub(crate) mod keyed_mutex;
 pub(crate) mod leases;
 pub(crate) mod pool;
-pub(crate) mod turns;
+pub(crate) mod revocations;

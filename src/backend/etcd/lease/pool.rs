@@ -1,52 +1,47 @@
 //! Leases kept for reuse, as a state machine without a clock or a server.
 //!
-//! A lease lasts a second longer than the grants made under it
-//! ([`SLACK`]). As long as less than that second has passed since it was last
-//! refreshed, it still has the whole TTL of a grant to give; after that it must
-//! be kept alive once more before it is used. Leases are taken last in, first
-//! out, so that a busy store's leases are always fresh and the surplus ages.
+//! A lease lasts a second longer than the grants made under it ([`SLACK`]). Until that
+//! second has passed since its last keep-alive, it still covers the whole TTL of a new
+//! grant; after that it needs another keep-alive before it is used. Leases are taken last
+//! in, first out, so that a busy store's leases are always fresh and surplus ones age.
 //!
-//! A lease is not reused beyond the connection that it was granted over. Behind
-//! another one the cluster may have been restored from a snapshot, in which an
-//! earlier grant still lives under this lease: to keep it alive would keep that
-//! grant for ever. Nor is it reused beyond its leader's term (`Terms`).
+//! [`Origin::allows_reuse`] says when an idle lease must not be reused.
 
 use std::{collections::HashMap, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::backend::etcd::client::connection::Era;
+use crate::backend::etcd::client::link::Origin;
 
 /// How much longer a lease lasts than a grant under it.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
-/// A lease is refreshed before it is used when less of its slack than this is
-/// left, so that the write still gets through in time.
+/// With less slack left than this, a lease is refreshed before it is used, so that the
+/// write is still in time.
 const SLACK_MIN: Duration = Duration::from_millis(250);
-/// From this age on a lease that was just used is refreshed ahead of its next
-/// use.
+/// The age from which a lease that was just used is refreshed ahead of its next use.
 const REFRESH_AGE: Duration = Duration::from_millis(400);
 /// For how long after its last use a lease is kept fresh, not merely alive.
 const HOT: Duration = Duration::from_secs(2);
 /// How long a lease is kept unused.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// A lease of ours.
+/// A lease of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
-    /// etcd's number of it.
+    /// Its ID in etcd.
     pub(crate) id: i64,
     /// The TTL asked for.
     pub(crate) asked_s: u64,
-    /// The TTL given: at least that.
+    /// The TTL granted: at least that.
     pub(crate) ttl_s: u64,
-    /// When the request was sent that last started its TTL.
+    /// When the request that last started its TTL was sent.
     pub(crate) refreshed: Instant,
-    /// When it was granted.
-    pub(crate) era: Era,
+    /// Where it was granted.
+    pub(crate) origin: Origin,
 }
 
 impl Lease {
-    /// Until when it has the whole TTL of a grant to give.
+    /// Until when it covers the whole TTL of a new grant.
     pub(crate) fn fresh_until(&self) -> Instant {
         self.refreshed + SLACK
     }
@@ -67,7 +62,7 @@ impl Lease {
     }
 }
 
-/// What is to be done for idle leases.
+/// What is to be done with idle leases.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chores {
     /// To be kept alive.
@@ -80,7 +75,7 @@ pub(crate) struct Chores {
 struct Idle {
     lease: Lease,
     used: Instant,
-    /// When a keep-alive was last asked for, if it has not been answered.
+    /// When a keep-alive was last sent, if it has not been answered.
     asked: Option<Instant>,
 }
 
@@ -98,8 +93,8 @@ impl Pool {
         Self { idle: HashMap::new(), kept: 0, kept_max }
     }
 
-    /// The lease used last of those with this TTL; it is the caller's alone
-    /// until given back. It may need refreshing.
+    /// The most recently used lease of this TTL. It belongs to the caller until given back,
+    /// and may need refreshing.
     pub(crate) fn take(&mut self, asked_s: u64) -> Option<Lease> {
         let of_ttl = self.idle.get_mut(&asked_s)?;
         let taken = of_ttl.pop();
@@ -110,8 +105,8 @@ impl Pool {
         taken.map(|idle| idle.lease)
     }
 
-    /// Takes a lease under which nothing lives any more; gives it back, to be
-    /// revoked, if there are enough.
+    /// Keeps a lease under which nothing lives any more. Returns it, to be revoked, if the
+    /// pool is full.
     pub(crate) fn give(&mut self, lease: Lease, now: Instant) -> Result<(), Lease> {
         if self.kept >= self.kept_max {
             return Err(lease);
@@ -133,14 +128,16 @@ impl Pool {
         }
     }
 
-    /// Notes that a lease is dead.
+    /// Notes that a lease does not exist any more.
     pub(crate) fn died(&mut self, id: i64) {
         self.remove(|idle| idle.lease.id == id);
     }
 
-    /// What is due now, in this era.
-    pub(crate) fn chores(&mut self, now: Instant, era: Era) -> Chores {
-        let revoke = self.remove(|idle| now >= idle.used + IDLE_MAX || idle.lease.era != era);
+    /// What is due at `now`, when leases are granted at `origin`.
+    pub(crate) fn chores(&mut self, now: Instant, origin: Origin) -> Chores {
+        let revoke = self.remove(|idle| {
+            now >= idle.used + IDLE_MAX || !idle.lease.origin.allows_reuse(origin)
+        });
         let mut refresh = Vec::new();
         for idle in self.idle.values_mut().flatten() {
             let age = now.saturating_duration_since(idle.lease.refreshed);
@@ -185,10 +182,10 @@ mod tests {
 
     use super::*;
 
-    const ERA: Era = Era { connection: 1, term: 1 };
+    const ORIGIN: Origin = Origin { connection: 1, term: 1 };
 
     fn lease(id: i64, asked_s: u64) -> Lease {
-        Lease { id, asked_s, ttl_s: asked_s, refreshed: Instant::now(), era: ERA }
+        Lease { id, asked_s, ttl_s: asked_s, refreshed: Instant::now(), origin: ORIGIN }
     }
 
     #[tokio::test(start_paused = true)]
@@ -217,15 +214,15 @@ mod tests {
     async fn a_used_lease_is_kept_fresh_and_an_unused_one_alive() {
         let mut pool = Pool::new(9);
         pool.give(lease(1, 31), Instant::now()).unwrap();
-        assert_eq!(pool.chores(Instant::now(), ERA), Chores::default());
+        assert_eq!(pool.chores(Instant::now(), ORIGIN), Chores::default());
         advance(REFRESH_AGE).await;
-        assert_eq!(pool.chores(Instant::now(), ERA).refresh, [1]);
-        assert_eq!(pool.chores(Instant::now(), ERA), Chores::default(), "asked for once");
+        assert_eq!(pool.chores(Instant::now(), ORIGIN).refresh, [1]);
+        assert_eq!(pool.chores(Instant::now(), ORIGIN), Chores::default(), "asked for once");
         pool.refreshed(1, Instant::now());
         advance(HOT).await;
-        assert_eq!(pool.chores(Instant::now(), ERA), Chores::default());
+        assert_eq!(pool.chores(Instant::now(), ORIGIN), Chores::default());
         advance(Duration::from_secs(9)).await;
-        assert_eq!(pool.chores(Instant::now(), ERA).refresh, [1]);
+        assert_eq!(pool.chores(Instant::now(), ORIGIN).refresh, [1]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -234,7 +231,7 @@ mod tests {
         pool.give(lease(1, 31), Instant::now()).unwrap();
         assert_eq!(pool.give(lease(2, 31), Instant::now()).unwrap_err().id, 2);
         advance(IDLE_MAX).await;
-        assert_eq!(pool.chores(Instant::now(), ERA).revoke, [1]);
+        assert_eq!(pool.chores(Instant::now(), ORIGIN).revoke, [1]);
         assert!(pool.take(31).is_none());
         assert!(pool.give(lease(3, 31), Instant::now()).is_ok());
     }
@@ -243,8 +240,8 @@ mod tests {
     async fn a_lease_from_before_the_connection_is_revoked() {
         let mut pool = Pool::new(9);
         pool.give(lease(1, 31), Instant::now()).unwrap();
-        assert_eq!(pool.chores(Instant::now(), ERA), Chores::default());
-        let reconnected = Era { connection: 2, ..ERA };
+        assert_eq!(pool.chores(Instant::now(), ORIGIN), Chores::default());
+        let reconnected = Origin { connection: 2, ..ORIGIN };
         assert_eq!(pool.chores(Instant::now(), reconnected).revoke, [1]);
         assert!(pool.take(31).is_none());
     }
@@ -253,7 +250,7 @@ mod tests {
     async fn a_lease_from_an_earlier_term_is_revoked() {
         let mut pool = Pool::new(9);
         pool.give(lease(1, 31), Instant::now()).unwrap();
-        let elected = Era { term: 2, ..ERA };
+        let elected = Origin { term: 2, ..ORIGIN };
         assert_eq!(pool.chores(Instant::now(), elected).revoke, [1]);
     }
 
@@ -268,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_lease_is_ever_with_two(actions in prop::collection::vec((0u8..4, 0u64..3), 1..200)) {
+        fn no_lease_is_ever_given_out_twice(actions in prop::collection::vec((0u8..4, 0u64..3), 1..200)) {
             let now = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true)
                 .build().unwrap().block_on(async { Instant::now() });
             let (mut pool, mut out, mut next) = (Pool::new(5), Vec::<Lease>::new(), 0);
@@ -277,13 +274,13 @@ mod tests {
                     0 => {
                         let lease = pool.take(ttl).unwrap_or_else(|| {
                             next += 1;
-                            Lease { id: next, asked_s: ttl, ttl_s: ttl, refreshed: now, era: ERA }
+                            Lease { id: next, asked_s: ttl, ttl_s: ttl, refreshed: now, origin: ORIGIN }
                         });
                         out.push(lease);
                     }
                     1 => if let Some(lease) = out.pop() { let _ = pool.give(lease, now); },
                     2 => pool.died(next),
-                    _ => { let _ = pool.chores(now + Duration::from_secs(ttl * 10), ERA); }
+                    _ => { let _ = pool.chores(now + Duration::from_secs(ttl * 10), ORIGIN); }
                 }
                 let ids: HashSet<i64> = out.iter().map(|lease| lease.id)
                     .chain(pool.idle.values().flatten().map(|idle| idle.lease.id)).collect();

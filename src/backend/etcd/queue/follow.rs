@@ -1,8 +1,8 @@
-//! Keeps one queue's mirror: a watch, then a list, then the events.
+//! Keeps the mirrors of queues up to date: each by a watch, a list, then the events.
 //!
-//! The watch starts at the current revision (one that starts in the past stalls
-//! for up to 100 ms) and is created before the list is read, so nothing falls
-//! between them. When it is lost or compacted it is created and listed again.
+//! A watch starts at the current revision, because one that starts in the past stalls for up
+//! to 100 ms. It is created before the list is read, so that no event falls between them.
+//! When it is lost or compacted, it is created again, and the queue is listed again.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -10,30 +10,30 @@ use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::error;
 
-use crate::backend::etcd::{
-    client::{
-        connection::{Link, delays},
-        failure::Failure,
+use crate::{
+    backend::etcd::{
+        client::{connection::delays, failure::Failure, link::Link},
+        keys::EntryId,
+        queue::{
+            list,
+            place::Place,
+            queues::Queues,
+            waiters::Queue,
+            watch::stream::{End, Watch},
+        },
     },
-    core::Core,
-    keys::EntryId,
-    queue::{
-        list,
-        waiters::Queue,
-        watch::stream::{End, Watch},
-    },
+    lock::{BackendError, ResourceId},
 };
 
-/// How long a queue is watched on when nobody waits any more: in a hand-over
-/// loop the next waiter comes at once.
+/// How long a queue is followed when nobody waits any more: when a lock is handed from one
+/// waiter to the next, another waiter often comes at once.
 const LINGER: Duration = Duration::from_secs(5);
-/// How often the mirror is listed anew, in case an event was lost all the same
-/// (trap 6); up to a quarter later, so that queues that were first listed together,
-/// after a reconnect, are not listed together ever after.
+/// How often a queue is listed again, in case an event was lost (trap 6). Up to a quarter is
+/// added, so that queues that were listed together after a reconnect do not stay together.
 const RELIST_INTERVAL: Duration = Duration::from_secs(60);
-/// A watch that ends so soon may end so each time.
+/// If a watch ends sooner than this, the next one may do so too.
 const BRIEF: Duration = Duration::from_secs(1);
-pub(super) const RETRY_DELAY: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Why a queue is not followed any more.
 enum Stop {
@@ -46,36 +46,48 @@ enum Stop {
 /// How far following a queue came over one connection.
 #[derive(Default)]
 struct Progress {
-    /// The watch was created: etcd was there.
+    /// The watch was created, so etcd was available.
     watched: bool,
     /// The mirror was filled.
     live: bool,
 }
 
-/// Keeps the queue's mirror until nobody waits. A panic ends the waits that it
-/// befell; nobody else would ever wake them.
-pub(crate) async fn keep(core: Arc<Core>, queue: Arc<Queue>) {
-    while AssertUnwindSafe(keep_up(&core, &queue)).catch_unwind().await.is_err() {
-        error!("the watch of a queue panicked; this is a defect");
+impl Queues {
+    /// Takes a place in the resource's queue, and follows the queue if nobody does yet.
+    pub(crate) fn join(self: &Arc<Self>, resource: &ResourceId) -> Result<Place, BackendError> {
+        let (place, new) = self.take_place(resource)?;
+        if let Some(queue) = new {
+            self.background.spawn(keep(Arc::clone(self), queue));
+        }
+        Ok(place)
+    }
+}
+
+/// Keeps the queue's mirror until nobody waits. A panic ends the current waits, because
+/// nobody else would ever wake them.
+async fn keep(queues: Arc<Queues>, queue: Arc<Queue>) {
+    while AssertUnwindSafe(keep_up(&queues, &queue)).catch_unwind().await.is_err() {
+        error!("following a queue panicked; this is a defect");
         queue.down();
-        queue.fail(&"the watch of the queue failed".into());
+        queue.fail(&"following the queue failed".into());
         sleep(RETRY_DELAY).await;
-        if core.queues.close(&queue) {
+        if queues.close(&queue) {
             return;
         }
     }
 }
 
-async fn keep_up(core: &Arc<Core>, queue: &Arc<Queue>) {
-    let outage_max = core.settings.operation_timeout;
+async fn keep_up(queues: &Arc<Queues>, queue: &Arc<Queue>) {
+    let outage_max = queues.settings.operation_timeout;
     let mut down_since = Instant::now();
-    let mut delays_left = delays();
+    let mut retry_delays = delays();
     loop {
         let (mut progress, opened) = (Progress::default(), Instant::now());
-        let ended = match core.connection.link(down_since + outage_max).await {
+        let ended = match queues.connection.link(down_since + outage_max).await {
             Ok(link) => {
-                let ended = follow(core, queue, &link, &mut progress).await;
-                // Another outage, then, though the mirror was not filled in between.
+                let ended = follow(queues, queue, &link, &mut progress).await;
+                // etcd was available in between, so this is another outage, although the
+                // mirror was not filled.
                 progress.live |= progress.watched && link.is_lost();
                 ended
             }
@@ -84,11 +96,11 @@ async fn keep_up(core: &Arc<Core>, queue: &Arc<Queue>) {
         queue.down();
         if progress.live {
             down_since = Instant::now();
-            delays_left = delays();
+            retry_delays = delays();
         }
         match ended {
             Stop::Deserted => {
-                if core.queues.close(queue) {
+                if queues.close(queue) {
                     return;
                 }
             }
@@ -99,15 +111,15 @@ async fn keep_up(core: &Arc<Core>, queue: &Arc<Queue>) {
             Stop::Watch(End::Failed(why)) => {
                 if Instant::now() >= down_since + outage_max {
                     queue.fail(&why);
-                    if core.queues.close(queue) {
+                    if queues.close(queue) {
                         return;
                     }
-                    // What waits now is told; who comes later gets another try.
+                    // The current waits end; who comes later gets another try.
                     sleep(RETRY_DELAY).await;
                     down_since = Instant::now().checked_sub(outage_max).unwrap_or(down_since)
                         + RETRY_DELAY;
                 } else {
-                    sleep(delays_left.next().unwrap_or(RETRY_DELAY)).await;
+                    sleep(retry_delays.next().unwrap_or(RETRY_DELAY)).await;
                 }
             }
         }
@@ -115,38 +127,38 @@ async fn keep_up(core: &Arc<Core>, queue: &Arc<Queue>) {
 }
 
 async fn follow(
-    core: &Arc<Core>,
+    queues: &Arc<Queues>,
     queue: &Arc<Queue>,
     link: &Arc<Link>,
     progress: &mut Progress,
 ) -> Stop {
-    let mut watch = core.watches.watch(link, queue);
+    let mut watch = queues.watches.watch(link, queue);
     if let Err(end) = watch.created().await {
         return Stop::Watch(end);
     }
     progress.watched = true;
-    let mut deserted = None;
+    let mut linger_until = None;
     loop {
-        if let Err(ended) = list(core, queue, &mut watch).await {
+        if let Err(ended) = fill(queues, queue, &mut watch).await {
             return ended;
         }
         progress.live = true;
         let jitter = RELIST_INTERVAL.mul_f64(fastrand::f64() / 4.0);
         let relist = Instant::now() + RELIST_INTERVAL + jitter;
         while Instant::now() < relist {
-            for ghost in queue.ghosts() {
-                remove(core, queue, ghost);
+            for orphan in queue.take_orphans() {
+                remove(queues, queue, orphan);
             }
-            deserted = match queue.is_deserted() {
-                true => deserted.or(Some(Instant::now() + LINGER)),
+            linger_until = match queue.is_deserted() {
+                true => linger_until.or(Some(Instant::now() + LINGER)),
                 false => None,
             };
             tokio::select! {
                 biased;
                 end = watch.ended() => return Stop::Watch(end),
-                () = queue.stirred.notified() => {}
-                () = sleep_until(deserted.unwrap_or(relist)) => {
-                    if deserted.is_some() {
+                () = queue.changed.notified() => {}
+                () = sleep_until(linger_until.unwrap_or(relist)) => {
+                    if linger_until.is_some() {
                         return Stop::Deserted;
                     }
                 }
@@ -155,11 +167,11 @@ async fn follow(
     }
 }
 
-async fn list(core: &Core, queue: &Queue, watch: &mut Watch) -> Result<(), Stop> {
+async fn fill(queues: &Queues, queue: &Queue, watch: &mut Watch) -> Result<(), Stop> {
     tokio::select! {
         biased;
         end = watch.ended() => Err(Stop::Watch(end)),
-        listed = list::fill(core, queue) => listed.map_err(|failure| failed(&failure)),
+        filled = list::fill(queues, queue) => filled.map_err(|failure| failed(&failure)),
     }
 }
 
@@ -167,14 +179,15 @@ fn failed(failure: &Failure) -> Stop {
     Stop::Watch(End::Failed(Arc::clone(failure.why())))
 }
 
-fn remove(core: &Arc<Core>, queue: &Arc<Queue>, ghost: EntryId) {
-    let (core, queue) = (Arc::clone(core), Arc::clone(queue));
-    core.clone().background.spawn(async move {
-        let key = core.keys.entry(&queue.resource, &ghost);
-        if core.sessions.delete_entry(&key, core.step_until()).await.is_err() {
+/// Removes an entry that nobody waits with.
+fn remove(queues: &Arc<Queues>, queue: &Arc<Queue>, orphan: EntryId) {
+    let (queues, queue) = (Arc::clone(queues), Arc::clone(queue));
+    queues.background.clone().spawn(async move {
+        let key = queues.keys.entry(&queue.resource, &orphan);
+        let until = Instant::now() + queues.settings.operation_timeout;
+        if queues.sessions.delete_entry(&key, until).await.is_err() {
             sleep(RETRY_DELAY).await;
-            queue.still_there(&ghost);
-            queue.stirred.notify_one();
+            queue.put_back_orphan(&orphan);
         }
     });
 }

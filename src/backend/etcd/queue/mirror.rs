@@ -1,32 +1,34 @@
-//! A copy of one resource's keys: who holds, who waits, in which order.
+//! A copy of one resource's keys: whether it is held, who waits, and in which order.
 //!
-//! Filled by a list and kept by the events after it. Entries only ever come
-//! behind those that are there, so "nothing stands before this entry", once
-//! true, stays true: the head needs no comparison of the whole queue to
-//! promote itself, and a release costs the same however many wait.
+//! Filled by a list and updated by the events after it. New entries always come after the
+//! existing ones, so once an entry is the first, it stays the first. Its waiter can take the
+//! lock without comparing the whole queue, and a release costs the same however many wait.
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::backend::etcd::keys::{EntryId, Part};
+use crate::backend::etcd::{
+    keys::{EntryId, Part},
+    revision::Revision,
+};
 
-/// See the module.
+/// The copy.
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {
-    order: BTreeSet<(u64, EntryId)>,
-    entries: HashMap<EntryId, u64>,
+    order: BTreeSet<(Revision, EntryId)>,
+    entries: HashMap<EntryId, Revision>,
     /// The revision at which the holder's key was last seen written.
-    holder: Option<u64>,
+    holder: Option<Revision>,
     /// Everything up to this revision is known.
-    revision: u64,
+    revision: Revision,
 }
 
 impl Mirror {
     /// Starts anew from a list at `revision`.
     pub(crate) fn list(
         &mut self,
-        revision: u64,
-        holder: Option<u64>,
-        entries: impl IntoIterator<Item = (EntryId, u64)>,
+        revision: Revision,
+        holder: Option<Revision>,
+        entries: impl IntoIterator<Item = (EntryId, Revision)>,
     ) {
         *self = Self { holder, revision, ..Self::default() };
         for (entry, created) in entries {
@@ -36,7 +38,7 @@ impl Mirror {
     }
 
     /// Notes that a key was put at `revision`.
-    pub(crate) fn put(&mut self, part: Part, revision: u64) {
+    pub(crate) fn put(&mut self, part: Part, revision: Revision) {
         if revision <= self.revision {
             return;
         }
@@ -53,7 +55,7 @@ impl Mirror {
     }
 
     /// Notes that a key was deleted at `revision`.
-    pub(crate) fn delete(&mut self, part: &Part, revision: u64) {
+    pub(crate) fn delete(&mut self, part: &Part, revision: Revision) {
         if revision <= self.revision {
             return;
         }
@@ -68,14 +70,14 @@ impl Mirror {
         }
     }
 
-    /// Notes that all events up to `revision` are in.
-    pub(crate) fn advance(&mut self, revision: u64) {
+    /// Notes that all events up to `revision` have been applied.
+    pub(crate) fn advance(&mut self, revision: Revision) {
         self.revision = self.revision.max(revision);
     }
 
-    /// Notes that the holder's key was seen, written at `revision`, perhaps
-    /// before the events say so.
-    pub(crate) fn saw_holder(&mut self, revision: u64) {
+    /// Notes that the holder's key was seen, written at `revision`, perhaps before the event
+    /// arrives.
+    pub(crate) fn saw_holder(&mut self, revision: Revision) {
         if revision > self.revision {
             self.holder = self.holder.max(Some(revision));
         }
@@ -86,27 +88,27 @@ impl Mirror {
         self.holder.is_some()
     }
 
-    /// Who is next.
+    /// The first entry.
     pub(crate) fn head(&self) -> Option<&EntryId> {
         self.order.first().map(|(_, entry)| entry)
     }
 
-    /// Since when an entry stands in the queue.
-    pub(crate) fn entered(&self, entry: &EntryId) -> Option<u64> {
+    /// The revision at which an entry was put.
+    pub(crate) fn entered(&self, entry: &EntryId) -> Option<Revision> {
         self.entries.get(entry).copied()
     }
 
-    /// Up to which revision everything is known.
-    pub(crate) fn revision(&self) -> u64 {
+    /// The revision up to which everything is known.
+    pub(crate) fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// How many wait.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Who waits.
+    /// The entries.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &EntryId> {
         self.entries.keys()
     }
@@ -118,6 +120,10 @@ mod tests {
 
     use super::*;
 
+    fn at(revision: u64) -> Revision {
+        Revision(revision)
+    }
+
     fn entry(session: &str, seq: u64) -> EntryId {
         EntryId { session: session.into(), seq }
     }
@@ -125,43 +131,44 @@ mod tests {
     #[test]
     fn the_head_is_the_oldest_and_within_a_batch_the_first_put() {
         let mut mirror = Mirror::default();
-        mirror.list(10, Some(3), [(entry("b", 0), 9), (entry("a", 5), 7), (entry("a", 4), 7)]);
+        let entries = [(entry("b", 0), at(9)), (entry("a", 5), at(7)), (entry("a", 4), at(7))];
+        mirror.list(at(10), Some(at(3)), entries);
         assert_eq!(mirror.head(), Some(&entry("a", 4)));
-        mirror.delete(&Part::Entry(entry("a", 4)), 11);
-        mirror.put(Part::Entry(entry("0", 0)), 12);
+        mirror.delete(&Part::Entry(entry("a", 4)), at(11));
+        mirror.put(Part::Entry(entry("0", 0)), at(12));
         assert_eq!(mirror.head(), Some(&entry("a", 5)));
     }
 
     #[test]
     fn events_that_the_list_has_seen_change_nothing() {
         let mut mirror = Mirror::default();
-        mirror.list(10, Some(9), [(entry("a", 1), 8)]);
-        mirror.delete(&Part::Holder, 7);
-        mirror.delete(&Part::Entry(entry("a", 1)), 10);
+        mirror.list(at(10), Some(at(9)), [(entry("a", 1), at(8))]);
+        mirror.delete(&Part::Holder, at(7));
+        mirror.delete(&Part::Entry(entry("a", 1)), at(10));
         assert!(mirror.is_held() && mirror.len() == 1);
-        mirror.delete(&Part::Holder, 11);
+        mirror.delete(&Part::Holder, at(11));
         assert!(!mirror.is_held());
     }
 
     #[test]
     fn a_holder_seen_ahead_of_the_events_is_cleared_by_its_own_deletion_only() {
         let mut mirror = Mirror::default();
-        mirror.list(10, None, []);
-        mirror.saw_holder(14);
-        mirror.delete(&Part::Holder, 12);
+        mirror.list(at(10), None, []);
+        mirror.saw_holder(at(14));
+        mirror.delete(&Part::Holder, at(12));
         assert!(mirror.is_held(), "that was the holder before");
-        mirror.put(Part::Holder, 14);
-        mirror.delete(&Part::Holder, 15);
+        mirror.put(Part::Holder, at(14));
+        mirror.delete(&Part::Holder, at(15));
         assert!(!mirror.is_held());
     }
 
     #[test]
     fn two_changes_of_one_revision_both_count() {
         let mut mirror = Mirror::default();
-        mirror.list(10, None, [(entry("a", 1), 9)]);
-        mirror.put(Part::Holder, 11);
-        mirror.delete(&Part::Entry(entry("a", 1)), 11);
-        mirror.advance(11);
+        mirror.list(at(10), None, [(entry("a", 1), at(9))]);
+        mirror.put(Part::Holder, at(11));
+        mirror.delete(&Part::Entry(entry("a", 1)), at(11));
+        mirror.advance(at(11));
         assert!(mirror.is_held() && mirror.head().is_none());
     }
 
@@ -172,7 +179,7 @@ mod tests {
             events in prop::collection::vec((any::<bool>(), 0u64..5), 1..40),
             cut in 0usize..40,
         ) {
-            let apply = |mirror: &mut Mirror, revision: u64, (put, seq): (bool, u64)| {
+            let apply = |mirror: &mut Mirror, revision: Revision, (put, seq): (bool, u64)| {
                 let part = if seq == 0 { Part::Holder } else { Part::Entry(entry("s", seq)) };
                 if put { mirror.put(part, revision) } else { mirror.delete(&part, revision) }
                 mirror.advance(revision);
@@ -180,14 +187,14 @@ mod tests {
             let mut whole = Mirror::default();
             let mut relisted = Mirror::default();
             for (n, event) in events.iter().enumerate() {
-                let revision = n as u64 + 1;
+                let revision = at(n as u64 + 1);
                 apply(&mut whole, revision, *event);
                 if n == cut.min(events.len() - 1) {
                     let entries: Vec<_> = whole.order.iter().map(|(r, e)| (e.clone(), *r)).collect();
                     relisted.list(revision, whole.holder, entries);
                     // Events from before the list may still come in.
                     for (m, event) in events.iter().take(n).enumerate() {
-                        let revision = m as u64 + 1;
+                        let revision = at(m as u64 + 1);
                         apply(&mut relisted, revision, *event);
                     }
                 } else {

@@ -1,9 +1,9 @@
-//! The session under whose lease a process's waiters stand.
+//! The session of a process: the lease under which its waiters' entries lie.
 //!
-//! When the process dies, the lease ends within seconds, and its waiters with
-//! it. The session has a key of its own, which every entry compares: so an
-//! entry cannot appear after its session is gone, and writing that key anew
-//! fences off whatever entry is still on its way after a lost answer.
+//! When the process dies, the lease ends within seconds, and the entries with it. The
+//! session has a key of its own, which is compared when an entry is put. So no entry can
+//! appear after its session is gone, and writing the key again (a fence) makes sure that no
+//! entry whose answer was lost can be put later.
 
 mod keep_alive;
 
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Compare, CompareOp, PutOptions, TxnOp};
+use etcd_client::{TxnOp, TxnOpResponse};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -31,13 +31,13 @@ use crate::backend::etcd::{
     keys::{EntryId, Keys},
     lease::{leases::Leases, pool::Lease},
     queue::session::keep_alive::{KeepAlive, Kept},
-    verbs::acquire::as_etcd,
+    revision::Revision,
 };
 
-/// A dead process's waiters are passed over after this, plus the half second
-/// in which etcd looks for expired leases.
+/// The waiters of a dead process are passed over after this time, plus the half second in
+/// which etcd looks for expired leases.
 const SESSION_TTL_S: u64 = 3;
-/// So the lease outlives a pause of etcd of 2.4 s, or as much time spent on finding
+/// Short enough that the lease outlives a pause of etcd of 2.4 s, or as long a search for
 /// another endpoint.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(600);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,19 +51,19 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct Session {
     id: String,
     lease: Lease,
-    /// The revision of its key that entries compare.
-    epoch: AtomicU64,
+    /// The revision at which its key was last written, which entries compare.
+    fenced_at: AtomicU64,
     next_seq: AtomicU64,
 }
 
 impl Session {
-    /// The next entry's name.
+    /// The name of the next entry.
     pub(crate) fn next_entry(&self) -> EntryId {
         let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
         EntryId { session: self.id.clone(), seq }
     }
 
-    /// The lease that its entries stand under.
+    /// The lease that its entries lie under.
     pub(crate) fn lease_id(&self) -> i64 {
         self.lease.id
     }
@@ -74,16 +74,16 @@ impl Session {
     }
 }
 
-/// What became of an entry.
+/// What became of an entry that was to be put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entered {
-    /// It stands in the queue since this revision.
-    At(u64),
+pub(crate) enum EntryOutcome {
+    /// It was put, at this revision.
+    PutAt(Revision),
     /// Its session is gone; it was not put.
     SessionLost,
 }
 
-/// See the module.
+/// The current session, and what it takes to keep one.
 pub(crate) struct Sessions {
     keys: Keys,
     committer: Arc<Committer>,
@@ -141,8 +141,8 @@ impl Sessions {
         self.current.lock().await.clone()
     }
 
-    /// Puts an entry unless the session is gone. An answer that is lost is
-    /// found out: the entry is fenced off, then looked for.
+    /// Puts an entry, unless the session is gone. If the answer is lost, the session is
+    /// fenced, and the entry is then looked for.
     pub(crate) async fn enter(
         &self,
         session: &Session,
@@ -150,51 +150,40 @@ impl Sessions {
         value: String,
         until: Instant,
         unwanted: &CancellationToken,
-    ) -> Result<Entered, OpError> {
+    ) -> Result<EntryOutcome, OpError> {
         loop {
-            let epoch = session.epoch.load(Ordering::Acquire);
+            let fenced_at = Revision(session.fenced_at.load(Ordering::Acquire));
             let session_key = self.keys.session(&session.id);
-            let put = PutOptions::new().with_lease(session.lease.id);
-            let op = Op {
-                claims: None,
-                enters: true,
-                bytes: key.len() + 2 * session_key.len() + value.len(),
-                when: vec![Compare::mod_revision(
-                    session_key.clone(),
-                    CompareOp::Equal,
-                    as_etcd(epoch),
-                )],
-                then: vec![TxnOp::put(key, value.clone(), Some(put))],
-                otherwise: vec![TxnOp::get(session_key, None)],
-                until,
-                lease: None,
-            };
+            let op = Op::new(until)
+                .entering()
+                .when_written_at(&session_key, fenced_at)
+                .put(key, value.clone(), session.lease.id)
+                .or_get(&session_key);
             match self.committer.commit_while_wanted(op, unwanted).await {
-                Ok(reply) if reply.succeeded => return Ok(Entered::At(reply.revision)),
-                Ok(reply) => match reply.pair(0) {
+                Ok(reply) if reply.succeeded => return Ok(EntryOutcome::PutAt(reply.revision)),
+                Ok(reply) => match reply.pair() {
                     None => {
                         self.lose(session).await;
-                        return Ok(Entered::SessionLost);
+                        return Ok(EntryOutcome::SessionLost);
                     }
                     Some(pair) => {
-                        let now =
-                            crate::backend::etcd::verbs::acquire::revision(pair.mod_revision());
-                        if now < epoch {
-                            // An older data set was restored: no entry would
-                            // ever be put with what is known of the session.
+                        let now = Revision::from_etcd(pair.mod_revision());
+                        if now < fenced_at {
+                            // An older data set was restored, in which no entry would ever
+                            // be put with this revision.
                             if self.lose(session).await {
                                 self.leases.revoke_later(session.lease.id);
                             }
-                            return Ok(Entered::SessionLost);
+                            return Ok(EntryOutcome::SessionLost);
                         }
                         // Fenced meanwhile, for another entry's sake.
-                        session.epoch.fetch_max(now, Ordering::AcqRel);
+                        session.fenced_at.fetch_max(now.0, Ordering::AcqRel);
                     }
                 },
-                // No longer on its way, so that it needs no fence.
+                // It is not on its way any more, so it needs no fence.
                 Err(OpError::OutOfSpace(why)) => {
                     return match self.find(key, until).await {
-                        Ok(Some(revision)) => Ok(Entered::At(revision)),
+                        Ok(Some(revision)) => Ok(EntryOutcome::PutAt(revision)),
                         Ok(None) => Err(OpError::NotSent(why)),
                         Err(_) => Err(OpError::Unknown(why)),
                     };
@@ -202,10 +191,10 @@ impl Sessions {
                 Err(OpError::Unknown(why)) => {
                     if !self.fence(session, until).await? {
                         self.lose(session).await;
-                        return Ok(Entered::SessionLost);
+                        return Ok(EntryOutcome::SessionLost);
                     }
                     match self.find(key, until).await {
-                        Ok(Some(revision)) => return Ok(Entered::At(revision)),
+                        Ok(Some(revision)) => return Ok(EntryOutcome::PutAt(revision)),
                         Ok(None) => {}
                         Err(_) => return Err(OpError::Unknown(why)),
                     }
@@ -220,26 +209,17 @@ impl Sessions {
 
     /// Removes an entry that is known to have been put.
     pub(crate) async fn delete_entry(&self, key: &str, until: Instant) -> Result<(), OpError> {
-        let op = Op {
-            claims: None,
-            enters: false,
-            bytes: key.len(),
-            when: Vec::new(),
-            then: vec![TxnOp::delete(key, None)],
-            otherwise: Vec::new(),
-            until,
-            lease: None,
-        };
+        let op = Op::new(until).delete(key);
         loop {
             match self.committer.commit(op.clone()).await {
-                // Because of others in its batch; it may be repeated.
+                // A delete needs no space itself, so others in its batch are the reason.
                 Err(OpError::OutOfSpace(_)) if Instant::now() < until => {}
                 committed => return committed.map(|_| ()),
             }
         }
     }
 
-    /// Removes an entry that may have been put, or may yet be.
+    /// Removes an entry that may have been put, or may be put later.
     pub(crate) async fn remove_entry(
         &self,
         session: &Session,
@@ -252,7 +232,7 @@ impl Sessions {
                 self.lose(session).await;
                 Ok(())
             }
-            // Also unfenced, which takes space: what stands in the queue goes.
+            // Also if the fence failed, for it takes space that a delete does not.
             fenced => self.delete_entry(key, until).await.and(fenced.map(|_| ())),
         }
     }
@@ -271,21 +251,12 @@ impl Sessions {
         let lease = self.leases.grant(SESSION_TTL_S, until).await.map_err(failed)?;
         let id = format!("{}.{}", self.instance, self.made.fetch_add(1, Ordering::Relaxed));
         let key = self.keys.session(&id);
-        let op = Op {
-            claims: None,
-            enters: false,
-            bytes: 2 * key.len(),
-            when: Vec::new(),
-            then: vec![TxnOp::put(key, "", Some(PutOptions::new().with_lease(lease.id)))],
-            otherwise: Vec::new(),
-            until,
-            lease: None,
-        };
+        let op = Op::new(until).put(&key, "", lease.id);
         match self.committer.commit(op).await {
             Ok(reply) => Ok(Session {
                 id,
                 lease,
-                epoch: AtomicU64::new(reply.revision),
+                fenced_at: AtomicU64::new(reply.revision.0),
                 next_seq: AtomicU64::new(0),
             }),
             Err(error) => {
@@ -296,26 +267,16 @@ impl Sessions {
         }
     }
 
-    /// Writes the session's key anew, so that no entry that is on its way can
-    /// be put any more; `false` if the session is gone.
+    /// Writes the session's key again, so that no entry that is on its way can be put any
+    /// more; `false` if the session is gone.
     async fn fence(&self, session: &Session, until: Instant) -> Result<bool, OpError> {
         let _one = self.fencing.lock().await;
         let key = self.keys.session(&session.id);
         loop {
-            let put = PutOptions::new().with_lease(session.lease.id);
-            let op = Op {
-                claims: None,
-                enters: false,
-                bytes: 2 * key.len(),
-                when: vec![Compare::create_revision(key.clone(), CompareOp::Greater, 0)],
-                then: vec![TxnOp::put(key.clone(), "", Some(put))],
-                otherwise: Vec::new(),
-                until,
-                lease: None,
-            };
+            let op = Op::new(until).when_present(&key).put(&key, "", session.lease.id);
             match self.committer.commit(op).await {
                 Ok(reply) if reply.succeeded => {
-                    session.epoch.fetch_max(reply.revision, Ordering::AcqRel);
+                    session.fenced_at.fetch_max(reply.revision.0, Ordering::AcqRel);
                     return Ok(true);
                 }
                 Ok(_) => return Ok(false),
@@ -326,13 +287,14 @@ impl Sessions {
         }
     }
 
-    async fn find(&self, key: &str, until: Instant) -> Result<Option<u64>, Failure> {
+    /// The revision at which a key was created, if it exists.
+    async fn find(&self, key: &str, until: Instant) -> Result<Option<Revision>, Failure> {
         let get = vec![TxnOp::get(key, None)];
-        let read = self.committer.connection().read(get, until).await?;
+        let read = self.connection.read(get, until).await?;
         Ok(match read.op_responses().first() {
-            Some(etcd_client::TxnOpResponse::Get(get)) => get.kvs().first().map(|pair| {
-                crate::backend::etcd::verbs::acquire::revision(pair.create_revision())
-            }),
+            Some(TxnOpResponse::Get(get)) => {
+                get.kvs().first().map(|pair| Revision::from_etcd(pair.create_revision()))
+            }
             _ => None,
         })
     }

@@ -1,40 +1,42 @@
 //! Removes entries that came back with an older data set.
 //!
-//! The watch of a queue finds those of its own. This finds the rest, in queues
-//! that nobody of this process waits in any more: their session is kept alive,
-//! and without this they would stand before everybody else for as long.
+//! Whoever follows a queue removes the orphans in it. This finds the others, in queues that
+//! nobody of this process waits in any more. Their session is kept alive, so that otherwise
+//! they would stand before all other waiters for as long.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, interval};
 use tracing::{debug, info, warn};
 
-use crate::backend::etcd::{client::failure::Failure, core::Core};
+use crate::backend::etcd::{
+    client::failure::Failure, lease::leases::Leases, queue::queues::Queues,
+};
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How often one is tried again.
+/// How often a sweep that failed is tried again.
 const RETRIES_MAX: u32 = 5;
-/// How long one look may take.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one sweep may take.
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Looks once for each connection that was opened anew, and a few times if it
-/// cannot: etcd is not restored under one that lives.
-pub(crate) async fn keep(core: Arc<Core>) {
-    let (mut swept, mut failed) = (core.connection.generation(), 0);
+/// Sweeps once after each reconnect, and retries a few times if that fails. etcd cannot be
+/// restored while a connection to it lives.
+pub(crate) async fn keep(queues: Arc<Queues>, leases: Arc<Leases>) {
+    let (mut swept, mut failed) = (queues.connection.generation(), 0);
     let mut ticks = interval(INTERVAL);
     loop {
         ticks.tick().await;
-        let generation = core.connection.generation();
+        let generation = queues.connection.generation();
         if generation == swept {
             continue;
         }
-        match sweep(&core, Instant::now() + LOOK_TIMEOUT).await {
+        match sweep(&queues, &leases, Instant::now() + SWEEP_TIMEOUT).await {
             Err(failure) if failed < RETRIES_MAX => {
                 failed += 1;
                 debug!(why = %failure.why(), "old entries could not be looked for yet");
             }
-            looked => {
-                if let Err(failure) = looked {
+            result => {
+                if let Err(failure) = result {
                     warn!(why = %failure.why(), "old entries could not be looked for");
                 }
                 (swept, failed) = (generation, 0);
@@ -43,20 +45,20 @@ pub(crate) async fn keep(core: Arc<Core>) {
     }
 }
 
-async fn sweep(core: &Core, until: Instant) -> Result<(), Failure> {
-    let Some(session) = core.sessions.kept().await else { return Ok(()) };
-    let mut found = core.leases.keys_under(session.lease_id(), until).await?;
+async fn sweep(queues: &Queues, leases: &Leases, until: Instant) -> Result<(), Failure> {
+    let Some(session) = queues.sessions.kept().await else { return Ok(()) };
+    let mut found = leases.keys_under(session.lease_id(), until).await?;
     // Read the local entries after listing: a waiter registers before its key is written.
-    let known: HashSet<String> = core
-        .queues
+    let known: HashSet<String> = queues
         .entries()
         .iter()
-        .map(|(resource, entry)| core.keys.entry(resource, entry))
+        .map(|(resource, entry)| queues.keys.entry(resource, entry))
         .collect();
-    found.retain(|key| *key != session.key(&core.keys) && !known.contains(key));
+    found.retain(|key| *key != session.key(&queues.keys) && !known.contains(key));
     for key in &found {
         info!(key, "removing a waiter's entry that nobody waits with");
-        core.sessions
+        queues
+            .sessions
             .delete_entry(key, until)
             .await
             .map_err(|error| Failure::Unknown(error.why()))?;

@@ -1,36 +1,37 @@
-//! TRY: one compared write on "no holder, no waiter".
+//! TRY: one write, which takes place only if there is no holder and no waiter.
 
 use std::sync::Arc;
 
-use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, KeyValue, TxnOp, TxnOpResponse};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::etcd::{
         client::{
-            connection::Era,
             failure::{Failure, Refusal},
+            link::Origin,
         },
-        commit::op::{Op, OpError},
-        core::{Core, Ended, Leftover},
-        keys::range_end,
+        commit::op::{Op, OpError, Reply},
+        core::{Core, Failed, Leftover},
         lease::{grants::LocalGrant, leases::lease_ttl_s, pool::Lease},
         record::Record,
+        revision::Revision,
     },
     lock::{Attempt, BackendError, FencingToken, Grant, ResourceId},
 };
 
 /// The holder of a resource, and whether anybody waits for it.
 #[derive(Debug)]
-pub(crate) struct HolderState {
+struct HolderState {
     /// The holder's key.
-    pub(crate) holder: Option<KeyValue>,
+    holder: Option<KeyValue>,
     /// Whether anybody waits.
-    pub(crate) queued: bool,
+    queued: bool,
 }
 
 impl HolderState {
-    /// From the answers of [`Core::holder_state_ops`].
+    /// From the answers to [`Core::holder_state_ops`].
     fn of(responses: &[TxnOpResponse]) -> Self {
         let pair = |index: usize| match responses.get(index) {
             Some(TxnOpResponse::Get(get)) => get.kvs().first().cloned(),
@@ -39,12 +40,12 @@ impl HolderState {
         Self { holder: pair(0), queued: pair(1).is_some() }
     }
 
-    pub(crate) fn is_free(&self) -> bool {
+    fn is_free(&self) -> bool {
         self.holder.is_none() && !self.queued
     }
 
-    /// The holder's record, if it is one of ours.
-    pub(crate) fn record(&self) -> Option<Record> {
+    /// The holder's record, if the key is one of ours.
+    fn record(&self) -> Option<Record> {
         self.holder.as_ref().and_then(|pair| Record::decode(pair.value()))
     }
 }
@@ -52,78 +53,64 @@ impl HolderState {
 /// How a try compares that nobody holds and nobody waits.
 #[derive(Clone, Copy)]
 enum Free {
-    /// By one comparison over all of the resource's keys.
+    /// By one comparison of all of the resource's keys.
     AllKeys,
-    /// By one for the holder's and one for the waiters', because of a key among
-    /// them that is not ours.
+    /// By one comparison of the holder's key and one of the waiters' keys, because there is
+    /// a key among the resource's keys that is not ours.
     HolderAndQueue,
 }
 
-/// What reading back after a lost answer brought.
-pub(crate) enum Resolved {
-    /// It was applied; the grant's token.
-    Made(u64),
+/// What a write of a new grant came to.
+pub(super) enum Written {
+    /// Granted.
+    Granted(Grant),
+    /// A comparison failed.
+    NotFree(Reply),
+    /// It was certainly not applied, and another try may succeed. The error is for a caller
+    /// who has no time left.
+    Again(BackendError),
+}
+
+/// Whether a write was applied whose answer was lost.
+enum Resolved {
+    /// It was; the grant's token.
+    Made(Revision),
     /// It was not, and never will be.
     Undone,
 }
 
 impl Core {
-    /// Acquires what is free and not waited for. What is rare is boxed, so that
-    /// the future of the common case stays small.
+    /// Acquires a resource that is free and that nobody waits for. The futures of rare steps
+    /// are boxed, so that the future of the common case stays small.
     pub(crate) async fn acquire(
         &self,
         attempt: &Attempt,
         until: Instant,
-    ) -> Result<Grant, Ended> {
+    ) -> Result<Grant, Failed> {
         let resource = &attempt.resource;
+        let wanted = CancellationToken::new();
         let mut free = Free::AllKeys;
         loop {
-            if self.grants.seems_held(resource) {
-                let state =
-                    Box::pin(self.look(resource, until)).await.map_err(Failure::unavailable)?;
+            if self.contention.seems_held(resource) {
+                let state = Box::pin(self.holder_state(resource, until)).await?;
                 if !state.is_free() {
                     match Box::pin(self.refused(attempt, &state, until)).await? {
                         Some(grant) => return Ok(grant),
                         None => continue,
                     }
                 }
-                self.grants.saw(resource, false);
+                self.contention.saw(resource, false);
             }
             let lease = self.leases.take(lease_ttl_s(attempt.ttl), until).await;
             let lease = lease.map_err(Failure::unavailable)?;
-            let asked = Instant::now();
-            let reply = match self.commit(self.try_op(attempt, free, &lease, until)).await {
-                Ok(reply) => reply,
-                Err(error @ (OpError::Unknown(_) | OpError::OutOfSpace(_))) => {
-                    match Box::pin(self.resolve(attempt, &lease, until)).await {
-                        Ok(Resolved::Made(token)) => {
-                            return self.granted(attempt, lease, token, asked);
-                        }
-                        Ok(Resolved::Undone)
-                            if error.is_passing() && Instant::now() < until =>
-                        {
-                            continue;
-                        }
-                        Ok(Resolved::Undone) => return Err(unavailable(error.why())),
-                        Err(_) => {
-                            let leftovers = vec![Leftover::Lease(lease.id)];
-                            let error = BackendError::Unknown(error.why());
-                            return Err(Ended { error, leftovers });
-                        }
-                    }
-                }
-                Err(error) => {
-                    self.not_written(lease, &error, until)?;
-                    continue;
-                }
-            };
-            if reply.succeeded {
-                return self.granted(attempt, lease, reply.revision, reply.sent);
+            let op = self.try_op(attempt, free, &lease, until);
+            match self.write_grant(attempt, lease, op, &wanted, || until).await? {
+                Written::Granted(grant) => return Ok(grant),
+                Written::Again(_) if Instant::now() < until => continue,
+                Written::Again(error) => return Err(error.into()),
+                Written::NotFree(_) => self.contention.saw(resource, true),
             }
-            self.leases.give(lease);
-            self.grants.saw(resource, true);
-            let state =
-                Box::pin(self.look(resource, until)).await.map_err(Failure::unavailable)?;
+            let state = Box::pin(self.holder_state(resource, until)).await?;
             if state.is_free() {
                 free = Free::HolderAndQueue;
                 continue;
@@ -134,24 +121,80 @@ impl Core {
         }
     }
 
-    /// Reads what stands in the way, without a raft entry.
-    pub(crate) async fn look(
+    /// Writes the holder's key under a new lease, and finds out what became of it if the
+    /// answer is lost, which may take until `resolve_until`.
+    pub(super) async fn write_grant(
+        &self,
+        attempt: &Attempt,
+        lease: Lease,
+        op: Op,
+        unwanted: &CancellationToken,
+        resolve_until: impl FnOnce() -> Instant,
+    ) -> Result<Written, Failed> {
+        let asked = Instant::now();
+        let error = match self.committer.commit_while_wanted(op, unwanted).await {
+            Ok(reply) if reply.succeeded => {
+                let grant = self.granted(attempt, lease, reply.revision, reply.sent)?;
+                return Ok(Written::Granted(grant));
+            }
+            Ok(reply) => {
+                self.leases.give(lease);
+                return Ok(Written::NotFree(reply));
+            }
+            Err(error) => error,
+        };
+        let unavailable = BackendError::Unavailable(error.why());
+        if !matches!(error, OpError::Unknown(_) | OpError::OutOfSpace(_)) {
+            return match self.may_write_again(lease, &error) {
+                true => Ok(Written::Again(unavailable)),
+                false => Err(unavailable.into()),
+            };
+        }
+        match Box::pin(self.resolve(attempt, &lease, resolve_until())).await {
+            Ok(Resolved::Made(token)) => {
+                Ok(Written::Granted(self.granted(attempt, lease, token, asked)?))
+            }
+            Ok(Resolved::Undone) if matches!(error, OpError::OutOfSpace(_)) => {
+                Err(unavailable.into())
+            }
+            Ok(Resolved::Undone) => Ok(Written::Again(unavailable)),
+            Err(_) => Err(Failed {
+                error: BackendError::Unknown(error.why()),
+                leftovers: vec![Leftover::Lease(lease.id)],
+            }),
+        }
+    }
+
+    /// Handles a write that was certainly not applied: gives its lease back, if that exists.
+    /// Returns whether another try with another lease may succeed.
+    pub(super) fn may_write_again(&self, lease: Lease, error: &OpError) -> bool {
+        if matches!(error, OpError::Refused(Refusal::LeaseNotFound, _)) {
+            return true;
+        }
+        self.leases.give(lease);
+        matches!(error, OpError::Stale)
+    }
+
+    /// Reads the holder and the first waiter, without a raft entry.
+    async fn holder_state(
         &self,
         resource: &ResourceId,
         until: Instant,
-    ) -> Result<HolderState, Failure> {
-        let read = self.connection.read(self.holder_state_ops(resource), until).await?;
+    ) -> Result<HolderState, BackendError> {
+        let read = self.connection.read(self.holder_state_ops(resource), until).await;
+        let read = read.map_err(Failure::unavailable)?;
         Ok(HolderState::of(&read.op_responses()))
     }
 
-    /// A try that found the resource taken: its own grant again if it repeats a
-    /// request, else refused. `None` if that has changed meanwhile.
-    pub(crate) async fn refused(
+    /// Handles a try that found the resource taken: if it repeats the request that made the
+    /// grant, it finds that grant, otherwise it is refused. `None` if the grant has changed
+    /// meanwhile.
+    async fn refused(
         &self,
         attempt: &Attempt,
         state: &HolderState,
         until: Instant,
-    ) -> Result<Option<Grant>, Ended> {
+    ) -> Result<Option<Grant>, Failed> {
         let record = state.record();
         if let (Some(pair), Some(record)) = (&state.holder, &record)
             && record.answers(attempt)
@@ -162,80 +205,58 @@ impl Core {
         Err(BackendError::Locked { holder }.into())
     }
 
-    /// Handles a write that was certainly not applied: the lease goes back, if
-    /// it lives. `Ok` if it is worth another try.
-    pub(crate) fn not_written(
-        &self,
-        lease: Lease,
-        error: &OpError,
-        until: Instant,
-    ) -> Result<(), BackendError> {
-        let again = match error {
-            OpError::Refused(Refusal::LeaseNotFound, _) => true,
-            OpError::Stale => {
-                self.leases.give(lease);
-                true
-            }
-            _ => {
-                self.leases.give(lease);
-                false
-            }
-        };
-        if again && Instant::now() < until {
-            Ok(())
-        } else {
-            Err(BackendError::Unavailable(error.why()))
-        }
-    }
-
-    /// Finds out what became of a write of the holder's key whose answer was
-    /// lost. If it is not there, its lease is revoked first, so that it cannot
-    /// be applied any more (a proposal may outlive its connection).
-    pub(crate) async fn resolve(
+    /// Finds out what became of a write of the holder's key whose answer was lost. If the
+    /// key is not there, the lease is revoked and the key read again, because the write may
+    /// still be on its way: a proposal can outlive its connection.
+    async fn resolve(
         &self,
         attempt: &Attempt,
         lease: &Lease,
         until: Instant,
     ) -> Result<Resolved, Failure> {
-        for fenced in [false, true] {
+        for is_revoked in [false, true] {
             let get = TxnOp::get(self.keys.holder(&attempt.resource), None);
             let read = self.connection.read(vec![get], until).await?;
             if let Some(TxnOpResponse::Get(get)) = read.op_responses().first()
                 && let Some(pair) = get.kvs().first()
                 && Record::decode(pair.value()).is_some_and(|record| record.made_by(attempt.id))
             {
-                return Ok(Resolved::Made(revision(pair.create_revision())));
+                return Ok(Resolved::Made(Revision::from_etcd(pair.create_revision())));
             }
-            if !fenced {
+            if !is_revoked {
                 self.leases.revoke_now(lease.id, until).await?;
             }
         }
         Ok(Resolved::Undone)
     }
 
-    /// Remembers a grant and tells it. Its TTL counts from `since`, when its
-    /// lease still had all of it.
-    pub(crate) fn granted(
+    /// Remembers a new grant. Its TTL counts from `since`, when its lease still covered all
+    /// of it.
+    fn granted(
         &self,
         attempt: &Attempt,
         lease: Lease,
-        token: u64,
+        token: Revision,
         since: Instant,
-    ) -> Result<Grant, Ended> {
-        let Some(fencing) = FencingToken::new(token) else {
-            return Err(Ended {
+    ) -> Result<Grant, Failed> {
+        let Some(fencing) = FencingToken::new(token.0) else {
+            return Err(Failed {
                 error: BackendError::Unknown("etcd's revision is no token".into()),
                 leftovers: vec![Leftover::Lease(lease.id)],
             });
         };
-        let term = self.connection.era().term;
+        let term = self.connection.term();
         let grant = LocalGrant {
             written: Some(token),
             attempt: Some(attempt.id),
             ..LocalGrant::new(attempt.lock_id.clone(), token, lease, term)
         };
-        self.remember(&attempt.resource, grant);
-        self.grants.saw(&attempt.resource, true);
+        // An earlier grant has ended without this process, so its lease is not reused.
+        if let Some(before) = self.grants.insert(&attempt.resource, grant) {
+            self.leases.revoke_later(before.lease.id);
+        }
+        self.move_if_of_earlier_term(lease.origin);
+        self.contention.saw(&attempt.resource, true);
         Ok(Grant {
             lock_id: attempt.lock_id.clone(),
             token: Some(fencing),
@@ -245,62 +266,27 @@ impl Core {
         })
     }
 
-    /// Remembers a grant that this process made. The one before, if there still was
-    /// one, has ended without this process, so its lease is not for reuse.
-    fn remember(&self, resource: &ResourceId, grant: LocalGrant) {
-        let era = grant.lease.era;
-        if let Some(before) = self.grants.insert(resource, grant) {
-            self.leases.revoke_later(before.lease.id);
-        }
-        self.see_to_term(era);
-    }
-
-    /// Has a grant moved if the term of its lease was over when it was remembered.
-    pub(crate) fn see_to_term(&self, era: Era) {
+    /// Has a grant moved if the term of its lease was over by the time it was remembered.
+    pub(super) fn move_if_of_earlier_term(&self, origin: Origin) {
         let terms = self.connection.terms();
-        if era.term != terms.current() {
+        if origin.term != terms.current() {
             terms.nudge();
         }
     }
 
     fn try_op(&self, attempt: &Attempt, free: Free, lease: &Lease, until: Instant) -> Op {
         let resource = &attempt.resource;
-        let (key, put, bytes) = self.holder_put(attempt, lease);
-        let no_key_of = |range: String| {
-            let end = range_end(&range);
-            Compare::create_revision(range, CompareOp::Equal, 0).with_range(end)
+        let key = self.keys.holder(resource);
+        let op = Op::of_holder(resource, until);
+        let op = match free {
+            Free::AllKeys => op.when_none_below(&self.keys.resource(resource)),
+            Free::HolderAndQueue => {
+                op.when_absent(&key).when_none_below(&self.keys.queue(resource))
+            }
         };
-        Op {
-            claims: Some(resource.clone()),
-            enters: false,
-            when: match free {
-                Free::AllKeys => vec![no_key_of(self.keys.resource(resource))],
-                Free::HolderAndQueue => vec![
-                    Compare::create_revision(key, CompareOp::Equal, 0),
-                    no_key_of(self.keys.queue(resource)),
-                ],
-            },
-            then: vec![put],
-            // What stands in the way is read afterwards, if need be: here it
-            // would be part of every raft entry.
-            otherwise: Vec::new(),
-            bytes: 2 * bytes,
-            until,
-            lease: Some(*lease),
-        }
-    }
-
-    /// The write of the holder's key, and the size of its key and value.
-    pub(crate) fn holder_put(
-        &self,
-        attempt: &Attempt,
-        lease: &Lease,
-    ) -> (String, TxnOp, usize) {
-        let key = self.keys.holder(&attempt.resource);
-        let value = Record::of(attempt, lease.asked_s).encode();
-        let bytes = key.len() + value.len();
-        let put = TxnOp::put(key.clone(), value, Some(PutOptions::new().with_lease(lease.id)));
-        (key, put, bytes)
+        // A failed try reads the holder afterwards: a read in this transaction would be part
+        // of every raft entry.
+        op.put_grant(&key, Record::of(attempt, lease.asked_s).encode(), lease)
     }
 
     fn holder_state_ops(&self, resource: &ResourceId) -> Vec<TxnOp> {
@@ -312,17 +298,7 @@ impl Core {
     }
 }
 
-/// A revision as the domain counts: never negative.
-pub(crate) fn revision(revision: i64) -> u64 {
-    u64::try_from(revision).unwrap_or_default()
-}
-
-/// A revision as etcd's API takes it.
-pub(crate) fn as_etcd(revision: u64) -> i64 {
-    i64::try_from(revision).unwrap_or(i64::MAX)
-}
-
-/// An error of a write for which it is known that nothing changed.
-pub(crate) fn unavailable(why: Arc<str>) -> Ended {
+/// The error of a write for which it is known that nothing has changed.
+pub(super) fn unavailable(why: Arc<str>) -> Failed {
     BackendError::Unavailable(why).into()
 }

@@ -1,94 +1,102 @@
 //! Moves live grants to other leases.
 //!
-//! After an election the leases of the term before are not to be trusted
-//! ([`crate::backend::etcd::client::terms`]). What they hold lives on, and renewals keep them alive, but each
-//! grant is moved to a new lease in the background. A grant is sure to live until the
-//! end that it had when the former leader last heard of it, so those whose end is
-//! nearest come first, and a renewal that comes later than that moves it itself.
+//! After an election, leases of earlier terms cannot be trusted (see `client::terms`). Their
+//! grants live on, and renewals keep them alive, but each grant is moved to a new lease in
+//! the background. A grant is safe until the end that it had when the former leader last
+//! heard of it. So those whose end is nearest are moved first, and a renewal shortly before
+//! that end, or after it, moves the grant itself.
 
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::KeyValue;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, sleep, timeout_at},
-};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{
     backend::etcd::{
         commit::op::OpError,
-        core::Core,
+        core::{Core, MOVING_MAX},
         lease::grants::{LocalGrant, ToMove},
         record::Record,
+        revision::Revision,
     },
     lock::{LockId, Renewed, ResourceId},
 };
 
-/// Moves at the same time. Each needs a lease, of which few are granted at once, and
-/// acquisitions are to get theirs too.
-pub(crate) const MOVING_MAX: usize = 16;
 /// How many grants are chosen at a time.
 const CHOSEN_MAX: usize = 4_096;
-/// Before another try when all grants were in use.
+/// The delay before a retry when all grants were locked by others.
 const IN_USE_DELAY: Duration = Duration::from_millis(50);
-/// Before another try when nothing could be moved.
+/// The delay before a retry when no grant could be moved.
 const FAILED_DELAY: Duration = Duration::from_secs(1);
 
 /// A grant's key, as it was read.
-pub(crate) struct Held<'a> {
-    pub(crate) resource: &'a ResourceId,
-    pub(crate) lock_id: &'a LockId,
-    pub(crate) pair: &'a KeyValue,
-    pub(crate) record: Record,
-    pub(crate) token: u64,
+pub(super) struct Held<'a> {
+    pub(super) resource: &'a ResourceId,
+    pub(super) lock_id: &'a LockId,
+    pub(super) pair: &'a KeyValue,
+    pub(super) record: Record,
+    pub(super) token: Revision,
 }
 
-impl Held<'_> {
-    pub(crate) fn lease(&self) -> i64 {
+impl<'a> Held<'a> {
+    /// The key that was read, if its grant has this lock ID.
+    pub(super) fn of(
+        resource: &'a ResourceId,
+        pair: Option<&'a KeyValue>,
+        lock_id: &'a LockId,
+    ) -> Option<Self> {
+        let pair = pair?;
+        let record = Record::decode(pair.value()).filter(|record| record.is(lock_id))?;
+        let token = Revision::from_etcd(pair.create_revision());
+        Some(Self { resource, lock_id, pair, record, token })
+    }
+
+    /// The lease that the key lies under; 0 for none.
+    pub(super) fn lease(&self) -> i64 {
         self.pair.lease()
     }
 }
 
 /// What a move came to.
-pub(crate) enum Moved {
-    /// The grant lives under a lease of this process's, with its whole TTL.
+pub(super) enum Moved {
+    /// The grant lies under a lease of this process, and its TTL has started again.
     To(Renewed),
-    /// The key was not any more as it was read.
+    /// The key had changed since it was read.
     Changed,
 }
 
 /// Why a grant was not moved, as far as known.
-pub(crate) enum NotMoved {
-    /// It certainly was not.
+pub(super) enum NotMoved {
+    /// It certainly was not moved.
     Not(Arc<str>),
     /// The answer was lost.
     Unknown(Box<Unsettled>),
 }
 
 /// A move whose outcome is unknown.
-pub(crate) struct Unsettled {
-    pub(crate) why: Arc<str>,
-    /// The lease that the key leaves.
+pub(super) struct Unsettled {
+    pub(super) why: Arc<str>,
+    /// The lease that the key was under before.
     left: i64,
-    /// Before it was sent.
+    /// A time before it was sent.
     asked: Instant,
-    /// The grant, if it was moved.
+    /// The grant as it is if it was moved.
     grant: LocalGrant,
 }
 
 /// What became of a move in the background.
 enum Tried {
-    /// The grant was moved, or has ended, or is not this process's any more.
+    /// The grant was moved, has ended, or was moved by another process.
     Done,
-    /// Somebody else has its turn, and perhaps moves it.
+    /// Another task has locked the resource, and perhaps moves the grant.
     InUse,
-    /// It is still to be moved.
+    /// It still has to be moved.
     Failed,
 }
 
 /// Moves grants whenever the term has changed.
-pub(crate) async fn keep(core: Arc<Core>) {
+pub(crate) async fn run(core: Arc<Core>) {
     loop {
         core.connection.terms().changed().await;
         core.move_all().await;
@@ -99,7 +107,7 @@ impl Core {
     /// Moves all grants of earlier terms.
     async fn move_all(&self) {
         loop {
-            let chosen = self.grants.to_move(self.connection.era().term, CHOSEN_MAX);
+            let chosen = self.grants.to_move(self.connection.term(), CHOSEN_MAX);
             if chosen.is_empty() {
                 return;
             }
@@ -113,7 +121,7 @@ impl Core {
                     Tried::Failed => failed += 1,
                     Tried::InUse => {}
                 }
-                // If nothing can be moved (the quota is exceeded, say), the rest waits.
+                // If nothing can be moved (because of the quota, for example), the rest waits.
                 if done > 0 || failed < MOVING_MAX {
                     moving.extend(chosen.next().map(|grant| self.move_one(grant)));
                 }
@@ -124,9 +132,11 @@ impl Core {
         }
     }
 
-    /// Moves one, unless it is in use.
+    /// Moves one grant, unless its resource is locked.
     async fn move_one(&self, grant: ToMove) -> Tried {
-        let Some(_turn) = self.turns.try_take(&grant.resource) else { return Tried::InUse };
+        let Some(_locked) = self.resources.try_lock(&grant.resource) else {
+            return Tried::InUse;
+        };
         let until = self.step_until();
         let mut unsettled: Option<Box<Unsettled>> = None;
         loop {
@@ -147,7 +157,7 @@ impl Core {
                 return Tried::Done;
             }
             if self.known(&held).is_none() {
-                // What is there is another grant of the same lock ID, perhaps one that a
+                // This is another grant of the same lock ID, perhaps one that a restored
                 // snapshot brought back.
                 self.ended_elsewhere(&grant.resource, known.token);
                 return Tried::Done;
@@ -166,27 +176,26 @@ impl Core {
         }
     }
 
-    /// It is not known under which of two leases a grant is, or will be: the next
-    /// renewal finds out.
-    pub(crate) fn lose_track(&self, resource: &ResourceId, token: u64) {
+    /// Forgets a grant of which it is not known under which of two leases it lies, or will
+    /// lie. The next renewal finds out.
+    pub(super) fn lose_track(&self, resource: &ResourceId, token: Revision) {
         self.grants.remove(resource, token);
     }
 
-    /// Moves a grant to a lease of the same TTL, when it is its turn among those that
-    /// are moved.
-    pub(crate) async fn move_soon(
+    /// Moves a grant to a lease of the same TTL, once fewer than the limit are being moved.
+    pub(super) async fn move_soon(
         &self,
         held: &Held<'_>,
         until: Instant,
     ) -> Result<Moved, NotMoved> {
-        let Ok(_place) = timeout_at(until, self.moving.acquire()).await else {
+        let Ok(_permit) = timeout_at(until, self.moving.acquire()).await else {
             return Err(NotMoved::Not("too many grants are to be moved".into()));
         };
         self.move_key(held, held.record.lease_ttl_s, until).await
     }
 
     /// Writes the holder's key under another lease, of `asked_s` seconds.
-    pub(crate) async fn move_key(
+    pub(super) async fn move_key(
         &self,
         held: &Held<'_>,
         asked_s: u64,
@@ -196,10 +205,10 @@ impl Core {
             let lease = self.leases.take_another(asked_s, until).await;
             let lease = lease.map_err(|failure| NotMoved::Not(Arc::clone(failure.why())))?;
             let asked = Instant::now();
-            let value = held.record.with_ttl(asked_s);
-            let op = self.holder_rewrite(held.resource, held.pair, &value, &lease, until);
-            let result = self.commit(op).await;
-            let term = self.connection.era().term;
+            let record = held.record.with_ttl(asked_s);
+            let op = self.rewrite_op(held.resource, held.pair, &record, &lease, until);
+            let result = self.committer.commit(op).await;
+            let term = self.connection.term();
             let mut grant = LocalGrant::new(held.lock_id.clone(), held.token, lease, term);
             match result {
                 Ok(reply) if reply.succeeded => {
@@ -216,39 +225,35 @@ impl Core {
                     let unsettled = Unsettled { why, left: held.lease(), asked, grant };
                     return Err(NotMoved::Unknown(Box::new(unsettled)));
                 }
-                Err(error) => self
-                    .not_written(lease, &error, until)
-                    .map_err(|_| NotMoved::Not(error.why()))?,
+                Err(error) => {
+                    if !self.may_write_again(lease, &error) || Instant::now() >= until {
+                        return Err(NotMoved::Not(error.why()));
+                    }
+                }
             }
         }
     }
 
-    /// If the key is under the lease that it was to be moved to, the move was carried
-    /// out.
-    pub(crate) fn settled(&self, held: &Held<'_>, unsettled: &Unsettled) -> Option<Renewed> {
+    /// Whether a move of unknown outcome was carried out: the key then lies under the new
+    /// lease.
+    pub(super) fn settled(&self, held: &Held<'_>, unsettled: &Unsettled) -> Option<Renewed> {
         let lease = unsettled.grant.lease;
         if lease.id != held.lease() {
             return None;
         }
-        let written =
-            Some(crate::backend::etcd::verbs::acquire::revision(held.pair.mod_revision()));
+        let written = Some(Revision::from_etcd(held.pair.mod_revision()));
         let grant = LocalGrant { written, ..unsettled.grant.clone() };
         self.move_to_lease(held.resource, unsettled.left, grant);
         Some(Renewed { ttl: lease.grant_ttl(), since: unsettled.asked })
     }
 
-    /// What this process knows of a grant that it has just read. If the key is under
-    /// another lease than the one that this process knows of, that one is of no use.
-    pub(crate) fn known(&self, held: &Held<'_>) -> Option<LocalGrant> {
+    /// What this process knows of a grant that it has just read. If it knows the grant under
+    /// another lease, that lease is revoked.
+    pub(super) fn known(&self, held: &Held<'_>) -> Option<LocalGrant> {
         let (known, ended) = self.grants.found(held.resource, held.token, held.lease());
         if let Some(ended) = ended {
             self.leases.revoke_later(ended.lease.id);
         }
         known
     }
-}
-
-/// Places for moves.
-pub(crate) fn places() -> Semaphore {
-    Semaphore::new(MOVING_MAX)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use etcd_client::{Compare, CompareOp, KeyValue, TxnOp};
+use etcd_client::KeyValue;
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
@@ -12,50 +12,37 @@ use crate::{
         core::Core,
         lease::grants::LocalGrant,
         record::Record,
-        verbs::acquire::{as_etcd, revision},
+        revision::Revision,
     },
     lock::{Attempt, BackendError, LockId, Release, ReleaseOf, ResourceId},
 };
 
-/// The holder's key as it must still be when it is deleted.
-///
-/// The revision alone does not tell a key from that of another grant: a data set that
-/// was restored from a snapshot counts its revisions anew.
+/// The delete of a holder's key.
 #[derive(Debug)]
-struct Expected {
-    /// The grant's token.
-    token: u64,
+struct Deletion {
+    /// The token of the grant that it ends.
+    token: Revision,
     /// The lease of the key; 0 for none.
     lease: i64,
-    when: Vec<Compare>,
+    op: Op,
 }
 
-impl Expected {
-    /// As this process wrote it, so that nothing need be read first.
-    fn written(key: &str, grant: &LocalGrant) -> Option<Self> {
-        let (at, lease) = (as_etcd(grant.written?), grant.lease.id);
-        let when = vec![
-            Compare::mod_revision(key, CompareOp::Equal, at),
-            Compare::lease(key, CompareOp::Equal, lease),
-        ];
-        Some(Self { token: grant.token, lease, when })
+impl Deletion {
+    /// Of the key as this process wrote it, if it knows the revision. Nothing needs to be
+    /// read first. The lease is compared too, because a restored data set counts its
+    /// revisions anew.
+    fn of_written(op: Op, key: &str, grant: &LocalGrant) -> Option<Self> {
+        let lease = grant.lease.id;
+        let op = op.when_written_at(key, grant.written?).when_under(key, lease).delete(key);
+        Some(Self { token: grant.token, lease, op })
     }
 
-    /// As it was read.
-    fn read(key: &str, pair: &KeyValue) -> Self {
-        let token = revision(pair.create_revision());
-        Self { token, lease: pair.lease(), when: unchanged(key, pair) }
+    /// Of the key as it was read.
+    fn of_read(op: Op, key: &str, pair: &KeyValue) -> Self {
+        let token = Revision::from_etcd(pair.create_revision());
+        let op = op.when_unchanged(key, pair).delete(key);
+        Self { token, lease: pair.lease(), op }
     }
-}
-
-/// That a key is as it was read. Leases have numbers that come only once, also over a
-/// restore; a key without one is somebody else's, and is told by its value.
-pub(crate) fn unchanged(key: &str, pair: &KeyValue) -> Vec<Compare> {
-    let same = match pair.lease() {
-        0 => Compare::value(key, CompareOp::Equal, pair.value()),
-        lease => Compare::lease(key, CompareOp::Equal, lease),
-    };
-    vec![Compare::mod_revision(key, CompareOp::Equal, pair.mod_revision()), same]
 }
 
 impl Core {
@@ -83,17 +70,18 @@ impl Core {
     ) -> Result<(), BackendError> {
         let resource = &release.resource;
         let key = self.keys.holder(resource);
-        // What a try before this call, or in it, may have done.
+        // Whether an earlier call, or this one, may have ended the grant already.
         let mut may_have_happened = release.aim.bound().is_some();
         let mut lost: Option<Arc<str>> = None;
         let first_call = !may_have_happened;
+        let op = || Op::of_holder(resource, until);
         let mut known = lock_id
             .and_then(|id| self.grants.named(resource, id))
-            .and_then(|grant| Expected::written(&key, &grant));
-        // The token of what was to be deleted last.
+            .and_then(|grant| Deletion::of_written(op(), &key, &grant));
+        // The token of the grant that was to be deleted last.
         let mut tried = None;
         loop {
-            let expected = match known.take() {
+            let deletion = match known.take() {
                 Some(known) => known,
                 None => {
                     let pair = match Box::pin(self.holder(resource, until)).await {
@@ -104,28 +92,28 @@ impl Core {
                     };
                     self.ended_if_replaced(resource, tried.take(), pair.as_ref());
                     match target(pair.as_ref(), lock_id) {
-                        Ok(pair) => Expected::read(&key, pair),
-                        // The delete whose answer was lost was for a grant that
-                        // was there: it is over, as was asked for.
+                        Ok(pair) => Deletion::of_read(op(), &key, pair),
+                        // The delete whose answer was lost was aimed at an existing grant,
+                        // which has ended, as was asked for.
                         Err(_) if lost.is_some() => return Ok(()),
                         Err(not_held) => return Err(not_held),
                     }
                 }
             };
-            let bound = release.aim.bound_or(expected.token);
-            if expected.token > bound && (lost.is_some() || !first_call) {
+            let bound = release.aim.bound_or(deletion.token.0);
+            if deletion.token.0 > bound && (lost.is_some() || !first_call) {
                 return match lost {
                     Some(_) => Ok(()),
                     None => Err(BackendError::NotHeld { held: true }),
                 };
             }
-            tried = Some(expected.token);
-            match self.commit(delete_op(resource, &key, &expected, until)).await {
+            tried = Some(deletion.token);
+            match self.committer.commit(deletion.op).await {
                 Ok(reply) if reply.succeeded => {
-                    self.deleted(resource, expected.token, expected.lease);
+                    self.deleted(resource, deletion.token, deletion.lease);
                     return Ok(());
                 }
-                // Written or ended meanwhile; reading tells.
+                // The key was written or deleted meanwhile; the next read tells.
                 Ok(_) => {}
                 Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
                     may_have_happened = true;
@@ -155,7 +143,7 @@ impl Core {
         }
     }
 
-    /// Ends what an attempt made, after everything that was sent for it.
+    /// Ends the grant that an attempt made, once the attempt itself has ended.
     async fn release_attempt(
         &self,
         attempt: &Attempt,
@@ -176,14 +164,15 @@ impl Core {
         }
         let resource = &attempt.resource;
         let key = self.keys.holder(resource);
-        // Never renewed or claimed: its key is as the attempt wrote it.
+        let op = || Op::of_holder(resource, until);
+        // If nobody has renewed or claimed the grant, its key is as the attempt wrote it.
         let mut known = self
             .grants
             .made_by(resource, attempt.id)
-            .and_then(|grant| Expected::written(&key, &grant));
+            .and_then(|grant| Deletion::of_written(op(), &key, &grant));
         let mut tried = None;
         loop {
-            let expected = match known.take() {
+            let deletion = match known.take() {
                 Some(known) => known,
                 None => {
                     let pair = self.holder(resource, until).await;
@@ -195,14 +184,14 @@ impl Core {
                             .is_some_and(|record| record.made_by(attempt.id))
                     }) {
                         None => return Ok(()),
-                        Some(pair) => Expected::read(&key, &pair),
+                        Some(pair) => Deletion::of_read(op(), &key, &pair),
                     }
                 }
             };
-            tried = Some(expected.token);
-            match self.commit(delete_op(resource, &key, &expected, until)).await {
+            tried = Some(deletion.token);
+            match self.committer.commit(deletion.op).await {
                 Ok(reply) if reply.succeeded => {
-                    self.deleted(resource, expected.token, expected.lease);
+                    self.deleted(resource, deletion.token, deletion.lease);
                     return Ok(());
                 }
                 Err(error)
@@ -210,7 +199,7 @@ impl Core {
                 {
                     return Err(BackendError::Unknown(error.why()));
                 }
-                // Changed, or unknown: look again.
+                // The key has changed, or the outcome is unknown: read again.
                 Ok(_) | Err(_) if Instant::now() < until => {}
                 Ok(_) | Err(_) => {
                     return Err(BackendError::Unknown("etcd was too slow to confirm".into()));
@@ -219,10 +208,10 @@ impl Core {
         }
     }
 
-    /// A delete by this process is known to have happened: the key's lease is free
-    /// again if it was this process's own, and any other lease ends.
-    fn deleted(&self, resource: &ResourceId, token: u64, lease_of_key: i64) {
-        self.grants.saw(resource, false);
+    /// Handles a delete that is known to have happened. If the key's lease belongs to this
+    /// process, it becomes free; any other lease is revoked.
+    fn deleted(&self, resource: &ResourceId, token: Revision, lease_of_key: i64) {
+        self.contention.saw(resource, false);
         if let Some(older) = self.grants.remove_older(resource, token) {
             self.leases.revoke_later(older.lease.id);
         }
@@ -230,8 +219,7 @@ impl Core {
             Some(grant) if grant.lease.id == lease_of_key => self.leases.give(grant.lease),
             known => {
                 self.leases.revoke_later(lease_of_key);
-                // The key was moved from it by another process, so that nobody kept it
-                // alive.
+                // Another process had moved the key away from this lease.
                 if let Some(grant) = known {
                     self.leases.revoke_later(grant.lease.id);
                 }
@@ -239,46 +227,33 @@ impl Core {
         }
     }
 
-    /// Forgets a grant of this process's that was to be deleted, if another read shows
-    /// that it is over: by the delete, whose answer was lost, or by somebody else. Its
-    /// lease may live for a day otherwise. The lease of another process's grant is left
-    /// alone, because that process may use it for its next grant by now.
+    /// Forgets a grant of this process that was to be deleted, if a later read shows that it
+    /// has ended: by the delete, whose answer was lost, or by somebody else. Otherwise its
+    /// lease might live for a day. The lease of another process's grant is not touched,
+    /// because that process may have reused it by now.
     fn ended_if_replaced(
         &self,
         resource: &ResourceId,
-        tried: Option<u64>,
-        there: Option<&KeyValue>,
+        tried: Option<Revision>,
+        found: Option<&KeyValue>,
     ) {
         if let Some(token) = tried
-            && there.is_none_or(|pair| revision(pair.create_revision()) != token)
+            && found.is_none_or(|pair| Revision::from_etcd(pair.create_revision()) != token)
         {
             self.ended_elsewhere(resource, token);
         }
     }
 
-    /// A grant of this process's was ended by somebody else, who may be about
-    /// to revoke its lease: it is not for reuse.
-    pub(crate) fn ended_elsewhere(&self, resource: &ResourceId, token: u64) {
+    /// Forgets a grant of this process that somebody else ended. Its lease is not reused,
+    /// because they may be about to revoke it.
+    pub(super) fn ended_elsewhere(&self, resource: &ResourceId, token: Revision) {
         if let Some(grant) = self.grants.remove(resource, token) {
             self.leases.revoke_later(grant.lease.id);
         }
     }
 }
 
-fn delete_op(resource: &ResourceId, key: &str, expected: &Expected, until: Instant) -> Op {
-    Op {
-        claims: Some(resource.clone()),
-        enters: false,
-        bytes: 3 * key.len(),
-        when: expected.when.clone(),
-        then: vec![TxnOp::delete(key, None)],
-        otherwise: Vec::new(),
-        until,
-        lease: None,
-    }
-}
-
-/// The key of the grant to end, if there is one that may be ended so.
+/// The key to delete, if it is the grant of this lock ID, or if there is no lock ID.
 fn target<'a>(
     pair: Option<&'a KeyValue>,
     lock_id: Option<&LockId>,

@@ -1,6 +1,5 @@
-//! RENEW: keeps the grant's lease alive and looks at its key, without a raft write; or
-//! moves the key to another lease: for another TTL, or because it cannot be trusted
-//! that the lease lives on (see [`crate::backend::etcd::verbs::moves`]).
+//! RENEW: keeps the grant's lease alive and reads its key, without a raft entry. If the TTL
+//! changes, or the lease cannot be trusted (see `moves`), it moves the key to another lease.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,44 +9,39 @@ use tokio::time::{Instant, sleep};
 use crate::{
     backend::etcd::{
         client::failure::Failure,
-        core::Core,
+        core::{BUSY, Core},
         lease::{keeper::KeepError, leases::lease_ttl_s, pool::SLACK},
-        record::Record,
-        verbs::{
-            acquire::revision,
-            moves::{Held, Moved, NotMoved, Unsettled},
-            replay::BUSY,
-        },
+        verbs::moves::{Held, Moved, NotMoved, Unsettled},
     },
-    lock::{BackendError, LockId, Renewal, Renewed, ResourceId},
+    lock::{BackendError, Renewal, Renewed, ResourceId},
 };
 
-/// Between looks at a key whose lease is dead: it is about to go.
+/// The delay between reads of a key whose lease has ended, which is about to be deleted.
 const DEAD_DELAY: Duration = Duration::from_millis(5);
-/// A grant that is sure to live for so much longer is moved in the background.
+/// A grant that is safe for longer than this is moved in the background.
 const HURRY: Duration = Duration::from_secs(2);
-/// How long a renewal that is in a hurry waits for the move.
+/// How long a renewal waits for a move that is urgent.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// Starts the TTL of a live grant again. The key is compared as well as the lease: a
-    /// lease may outlive a key that somebody deleted.
+    /// Starts the TTL of a live grant again. The key is checked as well as the lease, because
+    /// a lease outlives a key that somebody deleted.
     ///
-    /// The look comes after the keep-alive, because the header of a keep-alive's answer
-    /// is older than the answer: only an answer to what is sent later shows under which
-    /// leader it was carried out.
+    /// The key is read after the keep-alive, because etcd fills in the header of a
+    /// keep-alive's answer before it carries it out. Only the answer to a later request shows
+    /// under which leader the keep-alive was carried out.
     pub(crate) async fn renew(
         &self,
         renewal: &Renewal,
         until: Instant,
     ) -> Result<Renewed, BackendError> {
         let resource = &renewal.resource;
-        let Some(_turn) = self.turns.take(resource, until).await else {
+        let Some(_locked) = self.resources.lock(resource, until).await else {
             return Err(BackendError::Unavailable(BUSY.into()));
         };
         let mut unsettled = None;
-        let renewed = self.renew_in_turn(renewal, until, &mut unsettled).await;
-        // The next renewal must find out under which lease the grant is.
+        let renewed = self.renew_locked(renewal, until, &mut unsettled).await;
+        // The next renewal must find out under which lease the grant lies.
         if unsettled.is_some()
             && matches!(renewed, Err(BackendError::Unknown(_)))
             && let Some(known) = self.grants.named(resource, &renewal.lock_id)
@@ -57,9 +51,9 @@ impl Core {
         renewed
     }
 
-    /// `unsettled` is a move whose answer was lost: it may be applied for as long as the
-    /// key is unchanged, whatever is read meanwhile.
-    async fn renew_in_turn(
+    /// `unsettled` is a move whose answer was lost. It may still be applied for as long as the
+    /// key is unchanged.
+    async fn renew_locked(
         &self,
         renewal: &Renewal,
         until: Instant,
@@ -80,7 +74,7 @@ impl Core {
             let pair = match self.holder(resource, until).await {
                 Ok(pair) => pair,
                 Err(failure) if kept.is_none() => {
-                    return Err(told(failure, unsettled.as_deref()));
+                    return Err(step_error(failure, unsettled.as_deref()));
                 }
                 Err(failure) => return Err(BackendError::Unknown(Arc::clone(failure.why()))),
             };
@@ -108,14 +102,14 @@ impl Core {
                         return Err(BackendError::Unknown(lost.why));
                     }
                     Err(NotMoved::Not(why)) => {
-                        return Err(told(Failure::NotSent(why), unsettled.as_deref()));
+                        return Err(step_error(Failure::NotSent(why), unsettled.as_deref()));
                     }
                 }
                 continue;
             }
             let alive = match kept.filter(|(lease, _)| *lease == held.lease()) {
                 Some((_, alive)) => Ok(alive),
-                // The key is about to go.
+                // The key is about to be deleted.
                 None if dead == Some(held.lease()) => Err(KeepError::Dead),
                 None => self.keeper.keep_alive(held.lease(), until, until).await,
             };
@@ -132,25 +126,25 @@ impl Core {
             };
             let ttl = Duration::from_secs(alive.ttl_s).saturating_sub(SLACK);
             let renewed = Renewed { ttl, since: alive.sent };
-            let hurries = match grant {
-                // When another process's lease was granted is not known.
+            let is_urgent = match grant {
+                // It is not known when another process's lease was granted.
                 None => true,
                 Some(grant) => {
-                    let term = self.connection.era().term;
+                    let term = self.connection.term();
                     self.grants.refreshed(resource, grant.lease.id, alive.sent, term);
-                    grant.lease.era.term != term && grant.sure_until < Instant::now() + HURRY
+                    grant.lease.origin.term != term && grant.sure_until < Instant::now() + HURRY
                 }
             };
-            if !hurries {
+            if !is_urgent {
                 return Ok(renewed);
             }
             match self.move_soon(&held, until.min(Instant::now() + MOVE_TIMEOUT)).await {
                 Ok(Moved::To(renewed)) => return Ok(renewed),
                 Ok(Moved::Changed) => {}
-                // The lease is alive all the same.
+                // The lease is alive anyway.
                 Err(NotMoved::Not(_)) => return Ok(renewed),
-                // If the key is moved later, then to a lease that lives for longer than
-                // is told here.
+                // If the key is moved later, then to a lease that lasts longer than what is
+                // returned here.
                 Err(NotMoved::Unknown(_)) => {
                     self.lose_track(resource, held.token);
                     return Ok(renewed);
@@ -160,30 +154,17 @@ impl Core {
     }
 
     /// The holder's key, read linearizably.
-    pub(crate) async fn holder(
+    pub(super) async fn holder(
         &self,
         resource: &ResourceId,
         until: Instant,
     ) -> Result<Option<KeyValue>, Failure> {
-        self.looks.look(self.keys.holder(resource), until).await
+        self.reads.key(self.keys.holder(resource), until).await
     }
 }
 
-impl<'a> Held<'a> {
-    /// What was read, if the lock ID is its grant's.
-    pub(crate) fn of(
-        resource: &'a ResourceId,
-        pair: Option<&'a KeyValue>,
-        lock_id: &'a LockId,
-    ) -> Option<Self> {
-        let pair = pair?;
-        let record = Record::decode(pair.value()).filter(|record| record.is(lock_id))?;
-        Some(Self { resource, lock_id, pair, record, token: revision(pair.create_revision()) })
-    }
-}
-
-/// What is told of a step that changed nothing, after a move whose outcome is unknown.
-fn told(failure: Failure, unsettled: Option<&Unsettled>) -> BackendError {
+/// The error of a step that changed nothing, perhaps after a move of unknown outcome.
+fn step_error(failure: Failure, unsettled: Option<&Unsettled>) -> BackendError {
     match unsettled {
         Some(unsettled) => BackendError::Unknown(Arc::clone(&unsettled.why)),
         None => failure.unavailable(),

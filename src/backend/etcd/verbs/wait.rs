@@ -1,22 +1,24 @@
-//! WAIT: enters the queue, waits for the turn, and promotes itself.
+//! WAIT: enters the queue, waits for the turn, and takes the lock.
 
 use std::sync::Arc;
 
-use etcd_client::{Compare, CompareOp, GetOptions, TxnOp};
+use etcd_client::KeyValue;
 use tokio::time::Instant;
 
 use crate::{
     backend::etcd::{
         client::failure::Failure,
         commit::op::{Op, OpError},
-        core::{Core, Ended, Leftover},
-        lease::{grants::Flight, leases::lease_ttl_s, pool::Lease},
+        core::{Core, Failed, Leftover},
+        flights::Flight,
+        lease::{leases::lease_ttl_s, pool::Lease},
         queue::{
-            place::{Place, Turn},
-            session::{Entered, Session},
-            waiters::FULL,
+            place::{FULL, Place, Turn},
+            session::{EntryOutcome, Session},
         },
-        verbs::acquire::{Resolved, as_etcd, revision, unavailable},
+        record::Record,
+        revision::Revision,
+        verbs::acquire::{Written, unavailable},
     },
     lock::{Attempt, BackendError, Grant},
 };
@@ -26,7 +28,7 @@ enum Promoted {
     /// Granted.
     Granted(Grant),
     /// Somebody holds the resource after all, since this revision.
-    Held(u64),
+    Held(Revision),
     /// The entry is gone.
     Lost,
 }
@@ -35,8 +37,8 @@ enum Promoted {
 struct Entry {
     session: Arc<Session>,
     key: String,
-    /// Since when it stands in the queue.
-    entered: u64,
+    /// The revision at which it was put.
+    entered: Revision,
     /// How many lists of the queue had been begun when that was known.
     lists_begun: u64,
 }
@@ -48,17 +50,17 @@ impl Entry {
 }
 
 impl Core {
-    /// Waits until granted, or until the flight is not wanted any more.
+    /// Waits until granted, or until the caller leaves.
     pub(crate) async fn wait(
         self: &Arc<Self>,
         attempt: &Attempt,
         flight: &Flight,
-    ) -> Result<Grant, Ended> {
+    ) -> Result<Grant, Failed> {
         let _slot = self.waiters.enter()?;
         if let Some(grant) = self.acquire_at_once(attempt).await? {
             return Ok(grant);
         }
-        let mut place = self.queues.join(self, &attempt.resource)?;
+        let mut place = self.queues.join(&attempt.resource)?;
         loop {
             tokio::select! {
                 biased;
@@ -76,45 +78,45 @@ impl Core {
                     place.leave();
                     return Ok(grant);
                 }
-                // The place was lost; at the end of the queue, then.
+                // The entry was lost; a new one comes at the end of the queue.
                 Ok(None) => {}
-                Err(mut ended) => {
+                Err(mut failed) => {
                     place.leave();
                     if self.sessions.delete_entry(&entry.key, self.step_until()).await.is_err()
                     {
-                        ended.leftovers.push(entry.leftover());
+                        failed.leftovers.push(entry.leftover());
                     }
-                    return Err(ended);
+                    return Err(failed);
                 }
             }
         }
     }
 
-    /// What a try would do, unless it is known to be in vain.
-    async fn acquire_at_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Ended> {
+    /// Tries to lock without queueing, unless that is known to fail.
+    async fn acquire_at_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Failed> {
         if attempt.request_id.is_none() && self.queues.is_contended(&attempt.resource) {
             return Ok(None);
         }
-        let first = self.grants.first_try(&attempt.resource);
+        let first = self.contention.first_try(&attempt.resource);
         if attempt.request_id.is_none() && first.is_none() {
             return Ok(None);
         }
         let until = self.step_until();
         match self.acquire(attempt, until).await {
             Ok(grant) => Ok(Some(grant)),
-            Err(Ended { error: BackendError::Locked { .. }, .. }) => Ok(None),
-            Err(ended) if self.is_only_slow(&ended.error, until) => Ok(None),
-            Err(ended) => Err(ended),
+            Err(Failed { error: BackendError::Locked { .. }, .. }) => Ok(None),
+            Err(failed) if self.is_only_slow(&failed.error, until) => Ok(None),
+            Err(failed) => Err(failed),
         }
     }
 
-    /// Puts an entry; `None` if that is to be tried again.
+    /// Puts an entry; `None` if the caller should try again.
     async fn enter(
         &self,
         attempt: &Attempt,
         flight: &Flight,
         place: &mut Place,
-    ) -> Result<Option<Entry>, Ended> {
+    ) -> Result<Option<Entry>, Failed> {
         let until = self.step_until();
         let session =
             self.sessions.current(until).await.map_err(|error| unavailable(error.why()))?;
@@ -123,30 +125,30 @@ impl Core {
         place.enter(id);
         let (value, unwanted) = (attempt.id.to_string(), &flight.unwanted);
         match self.sessions.enter(&session, &key, value, until, unwanted).await {
-            Ok(Entered::At(entered)) => {
+            Ok(EntryOutcome::PutAt(entered)) => {
                 let lists_begun = place.lists_begun();
                 Ok(Some(Entry { session, key, entered, lists_begun }))
             }
-            Ok(Entered::SessionLost) => Ok(None),
-            Err(OpError::Unknown(why)) => Err(Ended {
+            Ok(EntryOutcome::SessionLost) => Ok(None),
+            Err(OpError::Unknown(why)) => Err(Failed {
                 error: BackendError::Unknown(why),
                 leftovers: vec![Leftover::Entry(session, key)],
             }),
             Err(error) => {
-                let ended = unavailable(error.why());
-                if self.is_only_slow(&ended.error, until) { Ok(None) } else { Err(ended) }
+                let failed = unavailable(error.why());
+                if self.is_only_slow(&failed.error, until) { Ok(None) } else { Err(failed) }
             }
         }
     }
 
-    /// Waits with an entry; `None` if that is gone.
+    /// Waits for the turn of an entry; `None` if the entry is gone.
     async fn wait_in(
         &self,
         attempt: &Attempt,
         flight: &Flight,
         place: &Place,
         entry: &Entry,
-    ) -> Result<Option<Grant>, Ended> {
+    ) -> Result<Option<Grant>, Failed> {
         loop {
             let turn = tokio::select! {
                 biased;
@@ -165,84 +167,65 @@ impl Core {
         }
     }
 
+    /// Takes the lock for the first in the queue, in as many steps as it takes while etcd is
+    /// merely slow.
     async fn promote(
         &self,
         attempt: &Attempt,
         flight: &Flight,
         entry: &Entry,
-    ) -> Result<Promoted, Ended> {
+    ) -> Result<Promoted, Failed> {
         let mut until = self.step_until();
         loop {
-            let lease = match self.lease_while_wanted(attempt, flight, until).await {
-                Ok(lease) => lease,
-                Err(ended) if self.is_only_slow(&ended.error, until) => {
-                    until = self.step_until();
-                    continue;
+            let failed = match self.try_promote(attempt, flight, entry, until).await {
+                Ok(Written::Granted(grant)) => return Ok(Promoted::Granted(grant)),
+                Ok(Written::NotFree(reply)) => {
+                    let held_since = |pair: &KeyValue| Revision::from_etcd(pair.mod_revision());
+                    let held = reply.pair().map(held_since).map(Promoted::Held);
+                    return Ok(held.unwrap_or(Promoted::Lost));
                 }
-                Err(ended) => return Err(ended),
+                Ok(Written::Again(_)) if Instant::now() < until => continue,
+                Ok(Written::Again(error)) => error.into(),
+                Err(failed) => failed,
             };
-            let asked = Instant::now();
-            let op = self.promote_op(attempt, entry, &lease, until);
-            match self.committer.commit_while_wanted(op, &flight.unwanted).await {
-                Ok(reply) if reply.succeeded => {
-                    let grant = self.granted(attempt, lease, reply.revision, reply.sent)?;
-                    return Ok(Promoted::Granted(grant));
-                }
-                Ok(reply) => {
-                    self.leases.give(lease);
-                    return Ok(match reply.pair(0) {
-                        Some(holder) => Promoted::Held(revision(holder.mod_revision())),
-                        None => Promoted::Lost,
-                    });
-                }
-                Err(error @ (OpError::Unknown(_) | OpError::OutOfSpace(_))) => {
-                    // The write may have used up the step's time.
-                    until = self.step_until();
-                    match self.resolve(attempt, &lease, until).await {
-                        Ok(Resolved::Made(token)) => {
-                            return Ok(Promoted::Granted(
-                                self.granted(attempt, lease, token, asked)?,
-                            ));
-                        }
-                        // etcd answers, so the waiter tries again.
-                        Ok(Resolved::Undone) if error.is_passing() => {
-                            until = self.step_until();
-                        }
-                        Ok(Resolved::Undone) => return Err(unavailable(error.why())),
-                        Err(_) => {
-                            let leftovers = vec![Leftover::Lease(lease.id)];
-                            let error = BackendError::Unknown(error.why());
-                            return Err(Ended { error, leftovers });
-                        }
-                    }
-                }
-                Err(error) => match self.not_written(lease, &error, until) {
-                    Err(error) if self.is_only_slow(&error, until) => {
-                        until = self.step_until();
-                    }
-                    written => written?,
-                },
+            if !self.is_only_slow(&failed.error, until) {
+                return Err(failed);
             }
+            until = self.step_until();
         }
     }
 
-    /// Whether a step failed only because its time was over while etcd answered other
+    async fn try_promote(
+        &self,
+        attempt: &Attempt,
+        flight: &Flight,
+        entry: &Entry,
+        until: Instant,
+    ) -> Result<Written, Failed> {
+        let lease = self.lease_while_wanted(attempt, flight, until).await?;
+        let op = self.promote_op(attempt, entry, &lease, until);
+        // The write may use up the step's time, so resolving it gets a step of its own.
+        let resolve_until = || self.step_until();
+        self.write_grant(attempt, lease, op, &flight.unwanted, resolve_until).await
+    }
+
+    /// Whether a step failed only because its time ran out while etcd answered other
     /// requests. That happens when many waiters come, or many resources become free, at
-    /// once. It is no outage, so the waiter goes on.
+    /// once. It is not an outage, so the waiter goes on.
     fn is_only_slow(&self, error: &BackendError, until: Instant) -> bool {
         matches!(error, BackendError::Unavailable(_))
             && Instant::now() + self.settings.operation_timeout / 2 >= until
             && self.connection.is_answering()
     }
 
-    /// A lease; if the caller goes away meanwhile, it is kept for the next one
-    /// when it comes, and the caller does not wait for it.
+    /// A lease. If the caller leaves meanwhile, this ends at once, and the lease goes to the
+    /// pool when it arrives.
     async fn lease_while_wanted(
         &self,
         attempt: &Attempt,
         flight: &Flight,
         until: Instant,
-    ) -> Result<Lease, Ended> {
+    ) -> Result<Lease, Failed> {
         let (leases, asked_s) = (Arc::clone(&self.leases), lease_ttl_s(attempt.ttl));
         let mut take = tokio::spawn(async move { leases.take(asked_s, until).await });
         tokio::select! {
@@ -263,8 +246,7 @@ impl Core {
         }
     }
 
-    /// Nothing stands before the entry, and nothing ever will, so that needs
-    /// no comparison.
+    /// No other entry is before this one, and none ever will be, so that needs no comparison.
     fn promote_op(
         &self,
         attempt: &Attempt,
@@ -272,25 +254,17 @@ impl Core {
         lease: &Lease,
         until: Instant,
     ) -> Op {
-        let (key, put, bytes) = self.holder_put(attempt, lease);
-        let at = as_etcd(entry.entered);
-        Op {
-            claims: Some(attempt.resource.clone()),
-            enters: false,
-            bytes: 2 * bytes + 2 * entry.key.len(),
-            when: vec![
-                Compare::create_revision(key.clone(), CompareOp::Equal, 0),
-                Compare::create_revision(entry.key.clone(), CompareOp::Equal, at),
-            ],
-            then: vec![put, TxnOp::delete(entry.key.clone(), None)],
-            otherwise: vec![TxnOp::get(key, Some(GetOptions::new().with_keys_only()))],
-            until,
-            lease: Some(*lease),
-        }
+        let key = self.keys.holder(&attempt.resource);
+        Op::of_holder(&attempt.resource, until)
+            .when_absent(&key)
+            .when_created_at(&entry.key, entry.entered)
+            .put_grant(&key, Record::of(attempt, lease.asked_s).encode(), lease)
+            .delete(&entry.key)
+            .or_get(&key)
     }
 }
 
-/// Nobody hears it.
-fn abandoned() -> Ended {
+/// The error of an attempt whose caller has left.
+fn abandoned() -> Failed {
     BackendError::Unavailable("the caller has gone".into()).into()
 }

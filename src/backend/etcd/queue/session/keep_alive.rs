@@ -1,8 +1,8 @@
 //! Keeps a session's lease alive, over a stream of its own.
 //!
-//! The lease lasts 3 s. So it waits behind no other lease's keep-alive, and a silent
-//! endpoint is noticed early: after a second without an answer the other endpoints are
-//! tried, and the first that answers takes the connection over.
+//! The lease lasts only 3 s. So its keep-alive does not wait behind those of other leases,
+//! and a silent endpoint is noticed early: after a second without an answer all endpoints
+//! are tried, and the first that answers takes the connection over.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,11 +10,12 @@ use etcd_client::{Error, LeaseKeepAliveStream, LeaseKeeper};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::backend::etcd::client::{
-    connection::{Connection, Link, delays},
+    connection::{Connection, delays},
     failure::Failure,
+    link::Link,
 };
 
-/// How long an answer may be due before other endpoints are tried.
+/// How long an answer may be outstanding before other endpoints are tried.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
@@ -29,13 +30,13 @@ pub(crate) enum Kept {
     Unknown,
 }
 
-/// See the module.
+/// Keeps one lease alive.
 pub(crate) struct KeepAlive {
     connection: Arc<Connection>,
     stream: Option<Stream>,
 }
 
-/// A stream on which every keep-alive was answered.
+/// A stream on which no answer is outstanding.
 struct Stream {
     link: Arc<Link>,
     lease: i64,
@@ -48,7 +49,7 @@ impl KeepAlive {
         Self { connection, stream: None }
     }
 
-    /// Sends a keep-alive, over one connection after the other until there is an answer.
+    /// Sends a keep-alive, over one connection after another until there is an answer.
     pub(crate) async fn keep(&mut self, lease: i64, until: Instant) -> Kept {
         let mut delays = delays();
         loop {
@@ -65,7 +66,7 @@ impl KeepAlive {
                 Err(failure) => {
                     self.connection.failed(&link, &failure);
                     if !failure.is_passing() {
-                        // A read renews an expired token, a stream does not.
+                        // A read renews an expired login, a stream does not.
                         let _ = self.connection.check(until).await;
                     }
                 }
@@ -85,7 +86,7 @@ async fn ask(
     link: &Arc<Link>,
     lease: i64,
 ) -> Result<Kept, Failure> {
-    // Given back only with its answer: one that was interrupted has an answer due.
+    // Put back only after its answer: on an interrupted stream one is outstanding.
     let usable =
         stream.take().filter(|open| open.lease == lease && Arc::ptr_eq(&open.link, link));
     let (open, kept) = match usable {
@@ -97,7 +98,7 @@ async fn ask(
             link.note(&answer);
             (open, if answer.ttl() > 0 { Kept::Alive } else { Kept::Dead })
         }
-        // Opening sends the first one.
+        // Opening a stream sends the first keep-alive.
         None => match link.client().lease_client().keep_alive(lease).await {
             Ok((requests, answers)) => {
                 (Stream { link: Arc::clone(link), lease, requests, answers }, Kept::Alive)
@@ -112,7 +113,7 @@ async fn ask(
     Ok(kept)
 }
 
-/// Replaces a connection over which an answer is due for too long; ends when it is lost.
+/// Replaces a connection over which an answer has been outstanding for too long.
 async fn give_up(connection: &Connection, link: &Link) {
     if connection.has_others() {
         sleep(SILENCE_MAX).await;

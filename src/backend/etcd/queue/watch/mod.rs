@@ -1,4 +1,5 @@
 //! Watches of queues, many over one stream.
 
-pub(crate) mod serve;
-pub(crate) mod stream;
+mod serve;
+pub(super) mod stream;
+pub(crate) mod streams;

@@ -1,7 +1,7 @@
 //! The task of a watch stream.
 //!
-//! It sends the requests and reads the answers. Events go from here straight to the
-//! queue that they are for, so a hand-over passes through one task.
+//! It sends the requests and reads the answers. It applies events to their queue directly,
+//! so that a hand-over passes through one task only.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -14,47 +14,47 @@ use etcd_client::{
     EventType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
 };
 use futures_util::FutureExt as _;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tracing::{debug, error};
 
 use crate::backend::etcd::{
-    client::{connection::Link, failure::Failure},
+    client::{failure::Failure, link::Link, silence::LastAnswer},
     keys::range_end,
     queue::{
         waiters::{Event, Queue},
-        watch::stream::{End, Status, Stream, Wanted, WatchStreams},
+        watch::stream::{End, Shared, Status, Stream, Wanted},
     },
-    verbs::acquire::revision,
+    revision::Revision,
 };
 
-/// Requests that were sent and not answered. The client library holds 100 for a stream
-/// before sending has to wait; sending must not wait, because etcd reads no further
-/// requests while its answers are not read.
+/// Requests that may be sent and not answered. The client library buffers 100 for a stream
+/// before sending has to wait. Sending must not wait, because etcd reads no more requests
+/// while its answers are not read.
 const UNANSWERED_MAX: usize = 64;
-/// One answer may tell the end of every waiter.
+/// One answer may tell the deletion of every waiter's entry.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How long a read may take that renews an expired token.
+/// How long the read that renews an expired login may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The watches of a stream, by their IDs.
 #[derive(Default)]
 struct Watches {
     all: HashMap<i64, Wanted>,
-    /// Those that etcd is to create, in the order of the requests, which is that of
-    /// the answers: a refusal does not name its watch.
+    /// Watches that etcd was asked to create. Answers come in the order of the requests; a
+    /// refusal does not name its watch.
     creating: VecDeque<i64>,
-    /// Those that etcd was asked to cancel.
+    /// Watches that etcd was asked to cancel.
     cancelling: HashSet<i64>,
-    /// Whether etcd refused one. The stream then serves those that it has, and sends no
-    /// more requests: its token may have expired, and some releases of etcd 3.4 read no
+    /// Whether etcd refused a watch. The stream then serves the watches that it has and sends
+    /// no more requests: its login may have expired, and some releases of etcd 3.4 read no
     /// requests after a refusal.
     retired: bool,
 }
 
-/// Serves a stream until nobody watches over it any more, or until it ends.
-pub(crate) async fn run(streams: Arc<WatchStreams>, stream: Arc<Stream>) {
+/// Serves a stream until it ends, or until nobody uses it any more.
+pub(crate) async fn run(shared: Arc<Shared>, stream: Arc<Stream>) {
     let mut watches = Watches::default();
-    let served = AssertUnwindSafe(serve(&streams, &stream, &mut watches)).catch_unwind().await;
+    let served = AssertUnwindSafe(serve(&shared, &stream, &mut watches)).catch_unwind().await;
     let end = served.unwrap_or_else(|_| {
         error!("a watch stream panicked; this is a defect");
         End::Cancelled
@@ -65,43 +65,45 @@ pub(crate) async fn run(streams: Arc<WatchStreams>, stream: Arc<Stream>) {
     }
 }
 
-async fn serve(streams: &WatchStreams, stream: &Stream, watches: &mut Watches) -> End {
+async fn serve(shared: &Shared, stream: &Stream, watches: &mut Watches) -> End {
     let Some(first) = stream.next_wanted() else { return End::Cancelled };
-    let (mut requests, mut answers) = match open(streams, stream, watches, first).await {
+    let (mut requests, mut answers) = match open(shared, stream, watches, first).await {
         Ok(opened) => opened,
         Err(end) => return end,
     };
-    let (connection, link) = (&streams.connection, &stream.link);
-    // When the last answer came, or the first request that is due for one was sent.
-    let mut heard = Instant::now();
+    let (connection, link) = (&shared.connection, &stream.link);
+    let last_answer = LastAnswer::new();
     loop {
         if watches.unanswered() == 0 {
-            heard = Instant::now();
+            // No answer is due, so the silence before this does not count.
+            last_answer.note();
         }
-        let sent = watches.send(streams, stream, &mut requests).await;
+        let sent = watches.send(shared, stream, &mut requests).await;
         if sent.is_err() {
             return End::Cancelled;
         }
         if watches.all.is_empty() && stream.close_if_idle() {
             return End::Cancelled;
         }
-        let silent = (watches.unanswered() > 0).then(|| heard + connection.silence_max());
+        let is_answer_due = watches.unanswered() > 0;
         tokio::select! {
             biased;
             answer = answers.message() => match answer {
                 Ok(Some(answer)) => {
-                    heard = Instant::now();
-                    let sent = watches.answered(streams, stream, &mut requests, &answer).await;
+                    last_answer.note();
+                    let sent = watches.answered(shared, stream, &mut requests, &answer).await;
                     if sent.is_err() {
                         return End::Cancelled;
                     }
                 }
                 Ok(None) => return End::Cancelled,
-                Err(error) => return failed(streams, link, error),
+                Err(error) => return failed(shared, link, error),
             },
             () = link.lost() => return lost(),
-            () = stream.stirred.notified() => {}
-            () = sleep_until(silent.unwrap_or(heard)), if silent.is_some() => {
+            () = stream.woken.notified() => {}
+            () = last_answer.silence(last_answer.at(), connection.silence_max()),
+                if is_answer_due =>
+            {
                 connection.lose(link, "a watch was not created");
                 return lost();
             }
@@ -111,16 +113,16 @@ async fn serve(streams: &WatchStreams, stream: &Stream, watches: &mut Watches) -
 
 /// Opens the stream with its first watch.
 async fn open(
-    streams: &WatchStreams,
+    shared: &Shared,
     stream: &Stream,
     watches: &mut Watches,
     first: Wanted,
 ) -> Result<(WatchRequestSender, WatchResponseStream), End> {
-    let (connection, link) = (&streams.connection, &stream.link);
-    let (range, options) = request(streams, &first);
+    let (connection, link) = (&shared.connection, &stream.link);
+    let (range, options) = request(shared, &first);
     watches.ask(first);
-    if streams.refused.swap(false, Ordering::Relaxed) {
-        // The refusal of a watch renews no token, that of a read does.
+    if shared.refused.swap(false, Ordering::Relaxed) {
+        // A read renews an expired login, a watch does not.
         let _ = connection.check(Instant::now() + CHECK_TIMEOUT).await;
     }
     let mut client = link.client().watch_client().max_decoding_message_size(ANSWER_BYTES_MAX);
@@ -130,7 +132,7 @@ async fn open(
     };
     match opened {
         Ok(Ok(opened)) => Ok(opened.split()),
-        Ok(Err(error)) => Err(failed(streams, link, error)),
+        Ok(Err(error)) => Err(failed(shared, link, error)),
         Err(_) => {
             connection.lose(link, "a watch stream was not opened");
             Err(lost())
@@ -138,18 +140,18 @@ async fn open(
     }
 }
 
-fn request(streams: &WatchStreams, watch: &Wanted) -> (String, WatchOptions) {
-    let range = streams.keys.resource(&watch.queue.resource);
+fn request(shared: &Shared, watch: &Wanted) -> (String, WatchOptions) {
+    let range = shared.keys.resource(&watch.queue.resource);
     let options = WatchOptions::new().with_range(range_end(&range)).with_watch_id(watch.id);
     (range, options)
 }
 
-fn failed(streams: &WatchStreams, link: &Link, error: etcd_client::Error) -> End {
+fn failed(shared: &Shared, link: &Link, error: etcd_client::Error) -> End {
     let failure = Failure::from(error);
     if !failure.is_passing() {
-        streams.refused.store(true, Ordering::Relaxed);
+        shared.refused.store(true, Ordering::Relaxed);
     }
-    streams.connection.failed(link, &failure);
+    shared.connection.failed(link, &failure);
     End::Failed(Arc::clone(failure.why()))
 }
 
@@ -162,29 +164,29 @@ impl Watches {
         self.creating.len() + self.cancelling.len()
     }
 
-    /// Notes that etcd is asked for a watch.
+    /// Notes that etcd is asked to create a watch.
     fn ask(&mut self, watch: Wanted) {
         self.creating.push_back(watch.id);
         self.all.insert(watch.id, watch);
     }
 
-    /// Sends what there is to send, as far as there is room for it.
+    /// Sends the requests that there is room for.
     async fn send(
         &mut self,
-        streams: &WatchStreams,
+        shared: &Shared,
         stream: &Stream,
         requests: &mut WatchRequestSender,
     ) -> Result<(), etcd_client::Error> {
         while self.retired || self.unanswered() < UNANSWERED_MAX {
             if let Some(id) = stream.next_dropped() {
-                // One that etcd has not created yet is cancelled when it has.
+                // A watch that etcd has not created yet is cancelled once it has.
                 if self.is_created(id) {
                     self.cancel(id, requests).await?;
                 }
             } else if !self.retired
                 && let Some(watch) = stream.next_wanted()
             {
-                let (range, options) = request(streams, &watch);
+                let (range, options) = request(shared, &watch);
                 self.ask(watch);
                 requests.watch(range, Some(options)).await?;
             } else {
@@ -210,17 +212,17 @@ impl Watches {
     /// Takes an answer.
     async fn answered(
         &mut self,
-        streams: &WatchStreams,
+        shared: &Shared,
         stream: &Stream,
         requests: &mut WatchRequestSender,
         answer: &WatchResponse,
     ) -> Result<(), etcd_client::Error> {
         let id = answer.watch_id();
         if answer.created() {
-            // After a refusal those that were not answered are no longer waited for.
+            // After a refusal the other answers are not waited for.
             let Some(id) = self.creating.pop_front() else { return Ok(()) };
             if answer.canceled() {
-                self.refused(streams, stream, id, answer.cancel_reason());
+                self.refused(shared, stream, id, answer.cancel_reason());
             } else if let Some(watch) = self.all.get(&id) {
                 watch.status.send_replace(Status::Created);
                 if watch.status.is_closed() {
@@ -228,22 +230,22 @@ impl Watches {
                 }
             }
         } else if answer.canceled() {
-            // By our request, or by etcd itself: what was compacted away, for one.
+            // By our request, or by etcd itself: because of a compaction, for example.
             if !self.cancelling.remove(&id) {
                 self.end(id, End::Cancelled);
             }
         } else if let Some(watch) = self.all.get(&id) {
-            apply(streams, &watch.queue, id, answer);
+            apply(shared, &watch.queue, id, answer);
         }
         Ok(())
     }
 
-    /// Ends a watch that etcd refused, and gives those that are not created yet back,
-    /// for another stream.
-    fn refused(&mut self, streams: &WatchStreams, stream: &Stream, id: i64, why: &str) {
+    /// Ends a watch that etcd refused, and also those that are not created yet, which will be
+    /// asked for on another stream.
+    fn refused(&mut self, shared: &Shared, stream: &Stream, id: i64, why: &str) {
         debug!(why, "etcd refused a watch; the next one goes over another stream");
         self.end(id, End::Failed(format!("etcd refused a watch: {why}").into()));
-        streams.refused.store(true, Ordering::Relaxed);
+        shared.refused.store(true, Ordering::Relaxed);
         self.retired = true;
         self.cancelling.clear();
         for id in std::mem::take(&mut self.creating) {
@@ -266,13 +268,13 @@ impl Watches {
     }
 }
 
-fn apply(streams: &WatchStreams, queue: &Queue, id: i64, answer: &WatchResponse) {
+fn apply(shared: &Shared, queue: &Queue, id: i64, answer: &WatchResponse) {
     let events = answer.events().iter().filter_map(|event| {
         let pair = event.kv()?;
         Some(Event {
             put: event.event_type() == EventType::Put,
-            part: streams.keys.part(&queue.resource, pair.key()),
-            at: revision(pair.mod_revision()),
+            part: shared.keys.part(&queue.resource, pair.key()),
+            at: Revision::from_etcd(pair.mod_revision()),
         })
     });
     queue.apply(id, events.collect());
