@@ -1,39 +1,33 @@
-//! The port's five verbs, each handed to where it is carried out.
+//! The port's verbs, each handed to the module that carries it out.
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, TxnOp};
 use tokio::{
-    sync::{Semaphore, oneshot},
+    sync::oneshot,
     time::{Instant, interval, timeout},
 };
 use tokio_util::task::TaskTracker;
 
-use super::{
-    background::Background,
-    committer::Committer,
-    config::Config,
-    connection::Connection,
-    failure::{Failure, Refusal},
-    grants::{Flight, Flights, Grants},
-    keeper::Keeper,
-    keys::Keys,
-    leases::Leases,
-    looks::Looks,
-    moves,
-    op::{Op, OpError},
-    queue::Queues,
-    session::{Session, Sessions},
-    sweep,
-    turns::Turns,
-    watch::WatchStreams,
-};
 use crate::{
-    backend::OpenError,
+    backend::{
+        OpenError,
+        etcd::{
+            client::{
+                connection::delays,
+                failure::{Failure, Refusal},
+            },
+            config::Config,
+            core::{Core, Failed, Leftover},
+            flights::Flight,
+            queue::sweep,
+            verbs::moves,
+        },
+    },
     lock::{
-        Attempt, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed, Settings,
-        Violation, WaiterBudget,
+        Attempt, AttemptId, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed,
+        Settings, Violation,
     },
 };
 
@@ -41,7 +35,7 @@ use crate::{
 const OPEN_TIMEOUT: Duration = Duration::from_millis(3_500);
 const PURGE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What it can do beyond the core.
+/// What it can do besides what every backend must.
 pub(super) const FEATURES: &[Feature] = &[
     Feature::Fencing,
     Feature::ForceUnlock,
@@ -53,110 +47,30 @@ pub(super) const FEATURES: &[Feature] = &[
 /// The etcd backend.
 pub(super) struct EtcdBackend {
     core: Arc<Core>,
-    /// Renewals under way, also those whose callers have left.
+    /// Renewals in flight, also those whose callers have left.
     renewals: TaskTracker,
-}
-
-/// What the verbs share.
-pub(super) struct Core {
-    pub(super) keys: Keys,
-    pub(super) connection: Arc<Connection>,
-    pub(super) committer: Arc<Committer>,
-    pub(super) looks: Arc<Looks>,
-    pub(super) keeper: Keeper,
-    pub(super) leases: Arc<Leases>,
-    pub(super) sessions: Arc<Sessions>,
-    pub(super) grants: Grants,
-    /// Of whatever moves a grant to another lease.
-    pub(super) turns: Turns,
-    /// Places for moves to other leases.
-    pub(super) moving: Semaphore,
-    pub(super) flights: Flights,
-    pub(super) queues: Queues,
-    pub(super) watches: Arc<WatchStreams>,
-    pub(super) waiters: WaiterBudget,
-    pub(super) settings: Settings,
-    pub(super) background: Background,
-}
-
-/// A write of an attempt that may still take effect.
-#[derive(Debug)]
-pub(super) enum Leftover {
-    /// A write under this lease.
-    Lease(i64),
-    /// This waiter's key, put under this session.
-    Entry(Arc<Session>, String),
-}
-
-/// How an attempt ended without a grant.
-#[derive(Debug)]
-pub(super) struct Ended {
-    /// What the caller is told.
-    pub(super) error: BackendError,
-    /// What must be brought to an end before the attempt has ended.
-    pub(super) leftovers: Vec<Leftover>,
-}
-
-impl From<BackendError> for Ended {
-    fn from(error: BackendError) -> Self {
-        Self { error, leftovers: Vec::new() }
-    }
 }
 
 impl EtcdBackend {
     /// Connects, and checks that the user may read and write the keys.
     pub(super) async fn open(config: Config, settings: Settings) -> Result<Self, OpenError> {
-        let keys = Keys::new(&config.key_prefix);
-        let background = Background::default();
-        let txn_ops_max = config.txn_ops_max;
         let with_user = config.user.is_some();
-        let connection = Arc::new(Connection::new(config, &keys));
-        let committer = Committer::new(Arc::clone(&connection), txn_ops_max, &background);
-        let looks = Looks::new(Arc::clone(&connection), txn_ops_max, &background);
-        let keeper = Keeper::start(&connection, &background);
-        let leases = Leases::start(Arc::clone(&connection), keeper.clone(), &background);
-        let sessions = Sessions::start(
-            keys.clone(),
-            Arc::clone(&committer),
-            Arc::clone(&leases),
-            Arc::clone(&connection),
-            &background,
-        );
-        let lists = Looks::new(Arc::clone(&connection), txn_ops_max, &background);
-        let watches =
-            WatchStreams::new(keys.clone(), Arc::clone(&connection), lists, &background);
-        let core = Arc::new(Core {
-            keys,
-            connection,
-            committer,
-            looks,
-            keeper,
-            leases,
-            sessions,
-            grants: Grants::default(),
-            turns: Turns::default(),
-            moving: moves::places(),
-            flights: Flights::default(),
-            queues: Queues::default(),
-            watches,
-            waiters: WaiterBudget::new(settings.waiters_max),
-            settings,
-            background,
-        });
+        let core = Arc::new(Core::new(config, settings));
         if let Err(failure) = core.check_access(Instant::now() + OPEN_TIMEOUT).await {
             core.background.close().await;
             return Err(core.open_error(failure, with_user));
         }
         core.background.spawn(Arc::clone(&core).purge());
-        core.background.spawn(sweep::keep(Arc::clone(&core)));
-        core.background.spawn(moves::keep(Arc::clone(&core)));
+        let (queues, leases) = (Arc::clone(&core.queues), Arc::clone(&core.leases));
+        core.background.spawn(sweep::keep(queues, leases));
+        core.background.spawn(moves::run(Arc::clone(&core)));
         Ok(Self { core, renewals: TaskTracker::new() })
     }
 }
 
 impl Core {
-    /// A write that changes nothing, but that only a user who may write the
-    /// keys may send: etcd checks the branch that is not taken too.
+    /// Sends a write that changes nothing, but that only a user who may write the keys may
+    /// send: etcd also checks the branch that is not taken.
     async fn check_access(&self, until: Instant) -> Result<(), Failure> {
         let key = self.keys.session("access");
         let link = self.connection.link(until).await?;
@@ -165,7 +79,7 @@ impl Core {
             .and_then([TxnOp::put(key, "", None)]);
         let mut client = link.client().kv_client();
         match self.connection.answer(&link, until, Box::pin(client.txn(txn))).await {
-            // What is held can still be renewed and released.
+            // Without space, existing locks can still be renewed and released.
             Ok(_) | Err(Failure::OutOfSpace(_)) => Ok(()),
             Err(failure) => Err(failure),
         }
@@ -215,20 +129,15 @@ impl Core {
         }
     }
 
-    /// When a step of a wait must have been answered.
-    pub(super) fn step_until(&self) -> Instant {
-        Instant::now() + self.settings.operation_timeout
-    }
-
-    /// Carries an attempt out in a task of its own, so that it is brought to an
-    /// end also when its caller goes away.
+    /// Carries out an attempt in a task of its own, so that it ends properly even if its
+    /// caller leaves.
     async fn spawn_attempt<F>(
         self: &Arc<Self>,
         attempt: &Attempt,
         work: impl FnOnce(Arc<Self>, Attempt, Arc<Flight>) -> F,
     ) -> Result<Grant, BackendError>
     where
-        F: Future<Output = Result<Grant, Ended>> + Send + 'static,
+        F: Future<Output = Result<Grant, Failed>> + Send + 'static,
     {
         let id = attempt.id;
         let flight = self.flights.start(id);
@@ -240,18 +149,18 @@ impl Core {
             let end = EndOnDrop { core: &core, attempt: id };
             match work.await {
                 Ok(grant) => {
-                    // Before the answer: whoever undoes it must find it done.
+                    // Before the answer: an undo after it must find the attempt ended.
                     drop(end);
                     let _ = answer.send(Ok(grant));
                 }
-                Err(ended) => {
-                    if ended.leftovers.is_empty() {
+                Err(failed) => {
+                    if failed.leftovers.is_empty() {
                         flight.left_nothing.cancel();
                         drop(end);
-                        let _ = answer.send(Err(ended.error));
+                        let _ = answer.send(Err(failed.error));
                     } else {
-                        let _ = answer.send(Err(ended.error));
-                        if core.clean_up(ended.leftovers).await {
+                        let _ = answer.send(Err(failed.error));
+                        if core.clean_up(failed.leftovers).await {
                             flight.left_nothing.cancel();
                         }
                         drop(end);
@@ -264,39 +173,34 @@ impl Core {
         result.unwrap_or_else(|_| Err(BackendError::Unknown("the attempt was aborted".into())))
     }
 
-    /// Makes sure that nothing of an attempt takes effect any more, for as long
-    /// as it takes; `false` if the backend closed before.
+    /// Makes sure that nothing of an attempt takes effect any more, for as long as that takes;
+    /// `false` if the backend closed before.
     async fn clean_up(&self, leftovers: Vec<Leftover>) -> bool {
-        let mut delays = super::connection::delays();
+        let mut retry_delays = delays();
         for leftover in leftovers {
             loop {
                 let until = self.step_until();
-                let tied = match &leftover {
+                let is_cleaned_up = match &leftover {
                     Leftover::Lease(id) => self.leases.revoke_now(*id, until).await.is_ok(),
                     Leftover::Entry(session, key) => {
                         self.sessions.remove_entry(session, key, until).await.is_ok()
                     }
                 };
-                if tied {
+                if is_cleaned_up {
                     break;
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(delays.next().unwrap_or(PURGE_INTERVAL)) => {}
+                    () = tokio::time::sleep(retry_delays.next().unwrap_or(PURGE_INTERVAL)) => {}
                     () = self.background.closed() => return false,
                 }
             }
         }
         true
     }
-
-    /// Commits a write whose lost answer needs no care.
-    pub(super) async fn commit(&self, op: Op) -> Result<super::op::Reply, OpError> {
-        self.committer.commit(op).await
-    }
 }
 
 impl Drop for EtcdBackend {
-    /// A backend that nobody closed leaves no task behind.
+    /// Ends the tasks of a backend that was not closed.
     fn drop(&mut self) {
         self.core.background.stop();
     }
@@ -305,7 +209,7 @@ impl Drop for EtcdBackend {
 /// Ends an attempt also when its task panics.
 struct EndOnDrop<'a> {
     core: &'a Core,
-    attempt: crate::lock::AttemptId,
+    attempt: AttemptId,
 }
 
 impl Drop for EndOnDrop<'_> {
@@ -337,9 +241,9 @@ impl Backend for EtcdBackend {
     }
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
-        // In a task of its own: whoever leaves must not leave a lease between
-        // its taking and its use. It ends by `until`, and compares the key, so
-        // that late it changes no other grant.
+        // In a task of its own, so that a lease that was taken is used or given back even if
+        // the caller leaves. It ends by `until`, and compares the key, so that a late one
+        // changes no other grant.
         let (core, renewal) = (Arc::clone(&self.core), renewal.clone());
         let renewing = self.renewals.spawn(async move { core.renew(&renewal, until).await });
         renewing

@@ -1,4 +1,4 @@
-//! Tasks that live as long as the backend.
+//! Background tasks, which end with the backend.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Background {
         });
     }
 
-    /// Ends when the backend closes.
+    /// Waits until the backend closes.
     pub(super) async fn closed(&self) {
         self.closed.cancelled().await;
     }
@@ -39,7 +39,7 @@ impl Background {
     pub(super) async fn close(&self) {
         self.stop();
         self.tasks.close();
-        // They all end at their next await.
+        // All tasks end at their next await.
         let _ = timeout(Duration::from_secs(1), self.tasks.wait()).await;
     }
 }

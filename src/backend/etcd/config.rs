@@ -4,8 +4,7 @@ use std::fmt;
 
 use etcd_client::{Certificate, Identity, TlsOptions};
 
-use super::keys::is_prefix;
-use crate::properties::Properties;
+use crate::{backend::etcd::keys::is_prefix, properties::Properties};
 
 /// How many operations etcd takes in one transaction unless told otherwise
 /// (its `--max-txn-ops`).
@@ -14,7 +13,7 @@ const TXN_OPS_DEFAULT: usize = 128;
 /// Where etcd is and how to log in. `Debug` shows no secret.
 #[derive(Clone)]
 pub(super) struct Config {
-    /// One URL for each member, `http://` or `https://` included.
+    /// One URL for each member, with `http://` or `https://`.
     pub(super) endpoints: Vec<String>,
     /// What all keys begin with; empty by default.
     pub(super) key_prefix: String,
@@ -22,12 +21,12 @@ pub(super) struct Config {
     pub(super) tls: Option<TlsOptions>,
     /// User and password, if etcd asks for them.
     pub(super) user: Option<(String, String)>,
-    /// The server's `--max-txn-ops`, as far as known; learnt when smaller.
+    /// The server's `--max-txn-ops`. A smaller limit is learned from its refusals.
     pub(super) txn_ops_max: usize,
 }
 
 impl Config {
-    /// Reads the properties, noting every mistake.
+    /// Reads the properties and notes every mistake.
     pub(super) fn read(properties: &mut Properties) -> Self {
         let endpoints = properties.required("endpoints");
         let key_prefix = properties.text("keyPrefixPath").unwrap_or_default();
@@ -69,7 +68,7 @@ impl fmt::Debug for Config {
 fn split_endpoints(properties: &mut Properties, list: &str, tls: bool) -> Vec<String> {
     let mut endpoints = Vec::new();
     for endpoint in list.split(',').map(str::trim).filter(|endpoint| !endpoint.is_empty()) {
-        // Never repeated: an endpoint stands in errors and logs.
+        // The endpoint is not repeated here, because it holds a secret.
         if endpoint.contains('@') {
             properties.refuse(
                 "endpoints",

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    keys::{EntryId, Keys, Part},
-    mirror::Mirror,
-    record::Record,
+use crate::{
+    backend::etcd::{
+        keys::{EntryId, Keys, Part},
+        queue::mirror::Mirror,
+        record::Record,
+        revision::Revision,
+    },
+    fuzzing::Input,
+    lock::ResourceId,
 };
-use crate::{fuzzing::Input, lock::ResourceId};
 
 /// The first byte chooses: a holder's value, a key, or the events of a queue.
 pub(crate) fn values(data: &[u8]) {
@@ -52,10 +56,11 @@ fn key(mut input: Input<'_>) {
 /// Events in any order leave what a plain table of them has.
 fn events(mut input: Input<'_>) {
     let mut mirror = Mirror::default();
-    let (mut queue, mut held, mut revision) = (BTreeMap::<EntryId, u64>::new(), false, 0);
+    let (mut queue, mut held, mut revision) =
+        (BTreeMap::<EntryId, Revision>::new(), false, Revision(0));
     while !input.is_empty() {
         let (what, seq) = (input.byte(), u64::from(input.byte() % 8));
-        revision += u64::from(what >> 4) + 1;
+        revision.0 += u64::from(what >> 4) + 1;
         let entry = EntryId { session: "s".into(), seq };
         match what % 4 {
             0 => {

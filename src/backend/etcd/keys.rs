@@ -1,8 +1,8 @@
-//! Names of keys: from a resource ID to etcd's keys and back, injectively.
+//! The names of keys in etcd, and what a key is by its name.
 
 use crate::lock::ResourceId;
 
-/// The part of a key that follows the prefix, for all keys that lie in ranges.
+/// The part after the prefix in the keys of resources.
 const RESOURCES: &str = "r";
 
 /// Where this store's keys lie below its prefix.
@@ -13,14 +13,14 @@ const RESOURCES: &str = "r";
 /// PREFIX/s/SESSION                 a process's session, under the same lease
 /// ```
 ///
-/// In RESOURCE, `%` and `/` are written `%25` and `%2F`, so two resources never
-/// share a key (trap 29) and no resource's range contains another's. All of a
-/// resource's keys are one range, so that one watch sees them all.
+/// In RESOURCE, `%` and `/` are written `%25` and `%2F`, so that two resources never share a
+/// key (trap 29), and no resource's range contains that of another. All keys of a resource
+/// are one range, so that one watch sees them all.
 ///
-/// PREFIX has no part `r` ([`is_prefix`]), so the first one of a key ends its
-/// prefix. Otherwise the keys of a store with the prefix `/locks/r/a` would lie in
-/// the range of the resource `a` of a store with the prefix `/locks`, whose waiters
-/// they might pass for (trap 38).
+/// PREFIX has no part `r` ([`is_prefix`]), so the first `r` of a key ends its prefix.
+/// Otherwise the keys of a store with the prefix `/locks/r/a` would lie in the range of the
+/// resource `a` of a store with the prefix `/locks`, and might be taken for its waiters
+/// (trap 38).
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     root: String,
@@ -31,8 +31,8 @@ pub(super) struct Keys {
 pub(super) struct EntryId {
     /// The session it was put under.
     pub(super) session: String,
-    /// Its number in that session: entries of one batch share a revision, and
-    /// are then ordered by it.
+    /// Its number in that session. Entries of one batch have the same revision, and are
+    /// ordered by this number.
     pub(super) seq: u64,
 }
 
@@ -43,21 +43,20 @@ pub(super) enum Part {
     Holder,
     /// A waiter's.
     Entry(EntryId),
-    /// Nothing that leasehold puts there.
+    /// Not a key of leasehold.
     Other,
 }
 
 impl Keys {
-    /// Keys below `prefix`; a slash at its end makes no difference, and an
-    /// empty one has none before the first part.
+    /// Keys below `prefix`. A slash at its end makes no difference. With an empty prefix, keys
+    /// begin without a slash.
     pub(super) fn new(prefix: &str) -> Self {
         let prefix = prefix.trim_end_matches('/');
         let root = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         Self { root }
     }
 
-    /// What all keys begin with: what a role must be allowed to read and
-    /// write.
+    /// What all keys begin with; a role needs to be allowed to read and write these keys.
     pub(super) fn root(&self) -> &str {
         &self.root
     }
@@ -123,8 +122,8 @@ pub(super) fn is_prefix(prefix: &str) -> bool {
     prefix.split('/').all(|part| part != RESOURCES)
 }
 
-/// Only as it is written: a key put by hand must not pass for a waiter's, whose
-/// place would end with it.
+/// Reads the number only in the form in which it is written. A key put by hand must not be
+/// taken for a waiter's entry, because deleting it would then end that waiter's place.
 fn read_seq(digits: &str) -> Option<u64> {
     let is_written = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     (digits.len() == 16 && digits.bytes().all(is_written))
@@ -134,7 +133,7 @@ fn read_seq(digits: &str) -> Option<u64> {
 /// The end of the range of keys that begin with `prefix`.
 pub(super) fn range_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
-    // Every prefix of ours ends in `/`, so its last byte never overflows.
+    // All our prefixes end in `/`, so the last byte never overflows.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }

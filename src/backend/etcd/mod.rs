@@ -2,61 +2,40 @@
 //!
 //! A grant is a key under a lease of its own; its token is the key's creation
 //! revision. Two things make it fast: concurrent writes travel as nested
-//! transactions of one etcd transaction ([`committer`]), and leases are kept
-//! for reuse instead of being granted and revoked per lock ([`leases`]).
+//! transactions of one etcd transaction ([`commit`]), and leases are kept
+//! for reuse instead of being granted and revoked per lock ([`lease`]).
 //!
 //! ```text
-//! backend ── acquire, wait, release, renew ── the verbs
-//!    │            │        │
-//!    │         queue ── mirror      who waits, and whose turn it is
-//!    │            │
-//!    │         watch ── stream      all queues' watches over one stream
-//!    │            │
-//!    ├── session ── sweep           its entries that nobody waits with
-//!    │            │      grants     what this process itself made
-//!    ├── moves    │       turns     to new leases, after an election
-//!    ├── leases ──┴── keeper        leases for reuse, and what keeps them alive
-//!    ├── looks                      reads that travel together
-//!    └── committer ── batcher       group commit
-//!             │
-//!        connection ── failure      one endpoint at a time, the next on a loss
-//!             └─ terms              of the leaders seen
+//! backend ── verbs/   the port's verbs, and moves between leases after an election
+//!    │
+//!  core               the state that they share
+//!    │
+//!  queue/             who waits and whose turn it is: mirrors, watches, the session
+//!  commit/            group commit: every write goes through it
+//!  lease/             leases for reuse, their keep-alives, this process's grants
+//!  client/            one connection at a time, failures, reads that travel together
 //! ```
+//!
+//! A folder imports only what stands below it.
 
-mod acquire;
 mod backend;
 mod background;
-mod batcher;
-mod committer;
+mod client;
+mod commit;
 mod config;
-mod connection;
-mod dial;
-mod failure;
+mod contention;
+mod core;
+mod flights;
 #[cfg(any(fuzzing, test))]
 pub(super) mod fuzzing;
-mod grants;
-mod keeper;
 mod keys;
-mod leases;
-mod looks;
-mod mirror;
-mod moves;
-mod op;
-mod pool;
+mod lease;
 mod queue;
 mod record;
-mod release;
-mod renew;
-mod replay;
+mod revision;
 #[cfg(test)]
 mod schedules;
-mod session;
-mod silence;
-mod sweep;
-mod terms;
-mod turns;
-mod wait;
-mod watch;
+mod verbs;
 
 use std::sync::Arc;
 

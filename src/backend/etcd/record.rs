@@ -1,4 +1,4 @@
-//! What a holder's key says.
+//! The value of a holder's key.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub(super) struct Record {
     request_id: Option<String>,
     holder: Option<String>,
     shared: bool,
-    /// The TTL that was asked for of the key's lease.
+    /// The TTL that was asked for when the key's lease was granted.
     pub(super) lease_ttl_s: u64,
 }
 
@@ -31,7 +31,7 @@ struct Wire {
     ttl: u64,
 }
 
-/// The form written; another one is somebody else's value.
+/// The version of the format. A value with another one is not ours.
 const VERSION: u8 = 1;
 
 impl Record {
@@ -47,7 +47,7 @@ impl Record {
         }
     }
 
-    /// Reads a value; `None` if it is not one of ours, which counts as held by
+    /// Reads a value; `None` if it is not one of ours. The resource then counts as held by
     /// somebody unknown.
     pub(super) fn decode(value: &[u8]) -> Option<Self> {
         let wire: Wire = serde_json::from_slice(value).ok()?;
@@ -72,11 +72,11 @@ impl Record {
             shared: self.shared,
             ttl: self.lease_ttl_s,
         };
-        // A struct of strings and numbers always has a JSON form.
+        // Strings and numbers can always be written as JSON.
         serde_json::to_vec(&wire).unwrap_or_default()
     }
 
-    /// Whether `lock_id` is the grant's name.
+    /// Whether this is the grant's lock ID.
     pub(super) fn is(&self, lock_id: &LockId) -> bool {
         self.lock_id == lock_id.as_str()
     }
@@ -91,7 +91,7 @@ impl Record {
         matches!((&self.request_id, &attempt.request_id), (Some(a), Some(b)) if a == b.as_str())
     }
 
-    /// The field in which a repeated request differs from the first.
+    /// The field in which a repeated request differs from the first, if any.
     pub(super) fn mismatch(&self, attempt: &Attempt) -> Option<&'static str> {
         if attempt.lock_id_given && !self.is(&attempt.lock_id) {
             Some("lock_id")
@@ -112,12 +112,12 @@ impl Record {
         Self { lease_ttl_s, ..self.clone() }
     }
 
-    /// The grant's name, if it is one that the port takes.
+    /// The grant's lock ID, if it is a valid one.
     pub(super) fn lock_id(&self) -> Option<LockId> {
         LockId::new(&self.lock_id).ok()
     }
 
-    /// Who holds it, if told.
+    /// The holder's name, if one was given.
     pub(super) fn holder(&self) -> Option<Holder> {
         self.holder.as_deref().and_then(|holder| Holder::new(holder).ok().flatten())
     }

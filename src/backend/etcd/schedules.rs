@@ -12,10 +12,9 @@ use fastrand::Rng;
 use tokio::time::Instant;
 
 use super::{
-    batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
-    connection::Era,
-    failure::Refusal,
-    pool::{Lease, Pool},
+    client::{failure::Refusal, link::Origin},
+    commit::batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
+    lease::pool::{Lease, Pool},
 };
 use model::{Etcd, Write};
 
@@ -218,7 +217,7 @@ fn lend(seed: u64, begun: Instant) -> Vec<String> {
                         asked_s: 3,
                         ttl_s: 3,
                         refreshed: now,
-                        era: Era::default(),
+                        origin: Origin::default(),
                     }
                 });
                 assert!(out.iter().all(|held| held.id != lease.id), "{} twice", lease.id);
@@ -237,7 +236,7 @@ fn lend(seed: u64, begun: Instant) -> Vec<String> {
                 log.push(format!("give {} {kept}", lease.id));
             }
             2 => {
-                let chores = pool.chores(now, Era::default());
+                let chores = pool.chores(now, Origin::default());
                 for id in &chores.revoke {
                     assert!(out.iter().all(|held| held.id != *id), "{id} is in use");
                     ends.remove(id);

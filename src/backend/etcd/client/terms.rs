@@ -1,0 +1,114 @@
+//! The terms of etcd's leaders, which every answer names.
+//!
+//! A leader that was paused and comes back revokes the leases that have expired by its own
+//! count, although its successor has prolonged them (etcd-io/etcd#15247). It does not know
+//! of leases that were granted since. So a lease is trusted only in the term in which it
+//! was granted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use etcd_client::{
+    GetResponse, LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRevokeResponse,
+    ResponseHeader, TxnResponse,
+};
+use tokio::sync::Notify;
+use tracing::info;
+
+/// Counts the terms, over all connections.
+#[derive(Debug, Default)]
+pub(crate) struct Terms {
+    /// The raft term as etcd numbers it; 0 before the first answer.
+    raft: AtomicU64,
+    /// How often it has changed. Unlike raft's own number, which starts again in a restored
+    /// data set, this one never repeats.
+    changes: AtomicU64,
+    changed: Notify,
+}
+
+impl Terms {
+    /// The number of the current term. Read before a request is sent, it is never later than
+    /// the term in which etcd carries out the request.
+    pub(crate) fn current(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Notes the raft term of an answer. A member that lags behind may name an earlier one.
+    pub(crate) fn note(&self, raft_term: u64) {
+        let before = self.raft.fetch_max(raft_term, Ordering::AcqRel);
+        if before != 0 && raft_term > before {
+            self.change(raft_term);
+        }
+    }
+
+    /// Notes the raft term of the first, linearizable, answer over a new connection.
+    /// If it is an earlier one, the data set is another.
+    pub(crate) fn begin(&self, raft_term: u64) {
+        let before = self.raft.swap(raft_term, Ordering::AcqRel);
+        if before != 0 && raft_term != before {
+            self.change(raft_term);
+        }
+    }
+
+    /// Waits until the term has changed since this last returned, or [`Self::nudge`] is
+    /// called.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Lets [`Self::changed`] return.
+    pub(crate) fn nudge(&self) {
+        self.changed.notify_one();
+    }
+
+    fn change(&self, raft_term: u64) {
+        info!(raft_term, "etcd has elected a leader");
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.nudge();
+    }
+}
+
+/// An answer with a header.
+pub(crate) trait Headed {
+    /// The raft term in it; 0 if there is none.
+    fn raft_term(&self) -> u64;
+}
+
+macro_rules! headed {
+    ($($answer:ty),* $(,)?) => {
+        $(impl Headed for $answer {
+            fn raft_term(&self) -> u64 {
+                self.header().map_or(0, ResponseHeader::raft_term)
+            }
+        })*
+    };
+}
+
+headed!(
+    GetResponse,
+    LeaseGrantResponse,
+    LeaseKeepAliveResponse,
+    LeaseRevokeResponse,
+    TxnResponse,
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_is_another_only_if_its_number_is() {
+        let terms = Terms::default();
+        terms.begin(5);
+        terms.note(5);
+        terms.begin(5);
+        assert_eq!(terms.current(), 0, "the same leader, over another connection");
+        terms.note(4);
+        assert_eq!(terms.current(), 0, "a member that lags");
+        terms.note(6);
+        assert_eq!(terms.current(), 1, "an election");
+        terms.begin(2);
+        assert_eq!(terms.current(), 2, "a restored data set");
+        terms.note(3);
+        assert_eq!(terms.current(), 3, "an election there");
+    }
+}

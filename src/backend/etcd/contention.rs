@@ -1,0 +1,61 @@
+//! Hints which tries are likely to fail, so that they cost etcd less.
+
+use std::collections::HashSet;
+
+use parking_lot::Mutex;
+
+use crate::lock::ResourceId;
+
+/// Resources remembered as held. When there are more, all are forgotten, which costs a
+/// failed transaction each.
+const HELD_MAX: usize = 16_384;
+
+/// What this process has seen of the resources that it tried to lock.
+#[derive(Debug, Default)]
+pub(super) struct Contention {
+    /// Resources that were held when last seen.
+    held: Mutex<HashSet<ResourceId>>,
+    /// Resources that a waiter tries to lock before it queues.
+    tried: Mutex<HashSet<ResourceId>>,
+}
+
+/// Held by the only waiter of this process that tries to lock a resource before it queues.
+pub(super) struct FirstTry<'a> {
+    contention: &'a Contention,
+    resource: &'a ResourceId,
+}
+
+impl Drop for FirstTry<'_> {
+    fn drop(&mut self) {
+        self.contention.tried.lock().remove(self.resource);
+    }
+}
+
+impl Contention {
+    /// Whether the resource was held when last seen. A try should then read first, because
+    /// a failed transaction is a raft entry too.
+    pub(super) fn seems_held(&self, resource: &ResourceId) -> bool {
+        self.held.lock().contains(resource)
+    }
+
+    /// Notes that the resource was seen held or free.
+    pub(super) fn saw(&self, resource: &ResourceId, held: bool) {
+        let mut seen = self.held.lock();
+        if !held {
+            seen.remove(resource);
+        } else {
+            if seen.len() >= HELD_MAX {
+                seen.clear();
+            }
+            seen.insert(resource.clone());
+        }
+    }
+
+    /// Allows one waiter at a time to try to lock the resource before it queues. Of many
+    /// that come together at most one can succeed, and each try costs a lease and a place
+    /// in a batch.
+    pub(super) fn first_try<'a>(&'a self, resource: &'a ResourceId) -> Option<FirstTry<'a>> {
+        let first = self.tried.lock().insert(resource.clone());
+        first.then(|| FirstTry { contention: self, resource })
+    }
+}

@@ -1,0 +1,126 @@
+//! The state that the verbs share.
+
+use std::sync::Arc;
+
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::{
+    backend::etcd::{
+        background::Background,
+        client::{connection::Connection, reads::Reads},
+        commit::committer::Committer,
+        config::Config,
+        contention::Contention,
+        flights::Flights,
+        keys::Keys,
+        lease::{grants::Grants, keeper::Keeper, keyed_mutex::KeyedMutex, leases::Leases},
+        queue::{
+            queues::Queues,
+            session::{Session, Sessions},
+        },
+    },
+    lock::{BackendError, Settings, WaiterBudget},
+};
+
+/// How many grants may be moved to other leases at the same time. Each needs a lease, few of
+/// which are granted at once, and acquisitions need some too.
+pub(super) const MOVING_MAX: usize = 16;
+/// The error of a call that waited too long for another call about the same grant.
+pub(super) const BUSY: &str = "an earlier call for this grant has not been answered yet";
+
+/// The state that the verbs share.
+pub(super) struct Core {
+    pub(super) keys: Keys,
+    pub(super) connection: Arc<Connection>,
+    pub(super) committer: Arc<Committer>,
+    pub(super) reads: Arc<Reads>,
+    pub(super) keeper: Keeper,
+    pub(super) leases: Arc<Leases>,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) queues: Arc<Queues>,
+    pub(super) grants: Grants,
+    /// Locked by whatever moves a grant to another lease.
+    pub(super) resources: KeyedMutex,
+    /// Limits the moves to other leases.
+    pub(super) moving: Semaphore,
+    pub(super) contention: Contention,
+    pub(super) flights: Flights,
+    pub(super) waiters: WaiterBudget,
+    pub(super) settings: Settings,
+    pub(super) background: Background,
+}
+
+/// A write of an attempt that may still take effect.
+#[derive(Debug)]
+pub(super) enum Leftover {
+    /// A write under this lease.
+    Lease(i64),
+    /// A write of this waiter's key, under this session.
+    Entry(Arc<Session>, String),
+}
+
+/// How an attempt ended without a grant.
+#[derive(Debug)]
+pub(super) struct Failed {
+    /// The caller's error.
+    pub(super) error: BackendError,
+    /// What must be cleaned up before the attempt has ended.
+    pub(super) leftovers: Vec<Leftover>,
+}
+
+impl From<BackendError> for Failed {
+    fn from(error: BackendError) -> Self {
+        Self { error, leftovers: Vec::new() }
+    }
+}
+
+impl Core {
+    /// Does not connect yet.
+    pub(super) fn new(config: Config, settings: Settings) -> Self {
+        let keys = Keys::new(&config.key_prefix);
+        let background = Background::default();
+        let txn_ops_max = config.txn_ops_max;
+        let connection = Arc::new(Connection::new(config, &keys));
+        let committer = Committer::new(Arc::clone(&connection), txn_ops_max, &background);
+        let keeper = Keeper::start(&connection, &background);
+        let leases = Leases::start(Arc::clone(&connection), keeper.clone(), &background);
+        let sessions = Sessions::start(
+            keys.clone(),
+            Arc::clone(&committer),
+            Arc::clone(&leases),
+            Arc::clone(&connection),
+            &background,
+        );
+        let queues = Queues::new(
+            keys.clone(),
+            Arc::clone(&connection),
+            Arc::clone(&sessions),
+            txn_ops_max,
+            settings.clone(),
+            &background,
+        );
+        Self {
+            keys,
+            reads: Reads::new(Arc::clone(&connection), txn_ops_max, &background),
+            connection,
+            committer,
+            keeper,
+            leases,
+            sessions,
+            queues,
+            grants: Grants::default(),
+            resources: KeyedMutex::default(),
+            moving: Semaphore::new(MOVING_MAX),
+            contention: Contention::default(),
+            flights: Flights::default(),
+            waiters: WaiterBudget::new(settings.waiters_max),
+            settings,
+            background,
+        }
+    }
+
+    /// The deadline of one step of a wait that begins now.
+    pub(super) fn step_until(&self) -> Instant {
+        Instant::now() + self.settings.operation_timeout
+    }
+}

@@ -1,0 +1,8 @@
+//! Leases, and the grants of this process that live under them.
+
+pub(crate) mod grants;
+pub(crate) mod keeper;
+pub(crate) mod keyed_mutex;
+pub(crate) mod leases;
+pub(crate) mod pool;
+pub(crate) mod revocations;

@@ -1,0 +1,18 @@
+//! Revisions of etcd's data set.
+
+/// A revision: every write of etcd has a greater one than the write before, until the
+/// data set is replaced by an older one (a restored snapshot).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Revision(pub(crate) u64);
+
+impl Revision {
+    /// From a message of etcd, where a revision is a signed number but never negative.
+    pub(crate) fn from_etcd(revision: i64) -> Self {
+        Self(u64::try_from(revision).unwrap_or_default())
+    }
+
+    /// As etcd's API takes it.
+    pub(crate) fn to_etcd(self) -> i64 {
+        i64::try_from(self.0).unwrap_or(i64::MAX)
+    }
+}

@@ -1,0 +1,8 @@
+//! The port's verbs, and the moves of grants between leases.
+
+pub(crate) mod acquire;
+pub(crate) mod moves;
+pub(crate) mod release;
+pub(crate) mod renew;
+pub(crate) mod replay;
+pub(crate) mod wait;

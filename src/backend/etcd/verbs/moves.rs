@@ -1,0 +1,259 @@
+//! Moves live grants to other leases.
+//!
+//! After an election, leases of earlier terms cannot be trusted (see `client::terms`). Their
+//! grants live on, and renewals keep them alive, but each grant is moved to a new lease in
+//! the background. A grant is safe until the end that it had when the former leader last
+//! heard of it. So those whose end is nearest are moved first, and a renewal shortly before
+//! that end, or after it, moves the grant itself.
+
+use std::{sync::Arc, time::Duration};
+
+use etcd_client::KeyValue;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::{
+    backend::etcd::{
+        commit::op::OpError,
+        core::{Core, MOVING_MAX},
+        lease::grants::{LocalGrant, ToMove},
+        record::Record,
+        revision::Revision,
+    },
+    lock::{LockId, Renewed, ResourceId},
+};
+
+/// How many grants are chosen at a time.
+const CHOSEN_MAX: usize = 4_096;
+/// The delay before a retry when all grants were locked by others.
+const IN_USE_DELAY: Duration = Duration::from_millis(50);
+/// The delay before a retry when no grant could be moved.
+const FAILED_DELAY: Duration = Duration::from_secs(1);
+
+/// A grant's key, as it was read.
+pub(super) struct Held<'a> {
+    pub(super) resource: &'a ResourceId,
+    pub(super) lock_id: &'a LockId,
+    pub(super) pair: &'a KeyValue,
+    pub(super) record: Record,
+    pub(super) token: Revision,
+}
+
+impl<'a> Held<'a> {
+    /// The key that was read, if its grant has this lock ID.
+    pub(super) fn of(
+        resource: &'a ResourceId,
+        pair: Option<&'a KeyValue>,
+        lock_id: &'a LockId,
+    ) -> Option<Self> {
+        let pair = pair?;
+        let record = Record::decode(pair.value()).filter(|record| record.is(lock_id))?;
+        let token = Revision::from_etcd(pair.create_revision());
+        Some(Self { resource, lock_id, pair, record, token })
+    }
+
+    /// The lease that the key lies under; 0 for none.
+    pub(super) fn lease(&self) -> i64 {
+        self.pair.lease()
+    }
+}
+
+/// What a move came to.
+pub(super) enum Moved {
+    /// The grant lies under a lease of this process, and its TTL has started again.
+    To(Renewed),
+    /// The key had changed since it was read.
+    Changed,
+}
+
+/// Why a grant was not moved, as far as known.
+pub(super) enum NotMoved {
+    /// It certainly was not moved.
+    Not(Arc<str>),
+    /// The answer was lost.
+    Unknown(Box<Unsettled>),
+}
+
+/// A move whose outcome is unknown.
+pub(super) struct Unsettled {
+    pub(super) why: Arc<str>,
+    /// The lease that the key was under before.
+    left: i64,
+    /// A time before it was sent.
+    asked: Instant,
+    /// The grant as it is if it was moved.
+    grant: LocalGrant,
+}
+
+/// What became of a move in the background.
+enum Tried {
+    /// The grant was moved, has ended, or was moved by another process.
+    Done,
+    /// Another task has locked the resource, and perhaps moves the grant.
+    InUse,
+    /// It still has to be moved.
+    Failed,
+}
+
+/// Moves grants whenever the term has changed.
+pub(crate) async fn run(core: Arc<Core>) {
+    loop {
+        core.connection.terms().changed().await;
+        core.move_all().await;
+    }
+}
+
+impl Core {
+    /// Moves all grants of earlier terms.
+    async fn move_all(&self) {
+        loop {
+            let chosen = self.grants.to_move(self.connection.term(), CHOSEN_MAX);
+            if chosen.is_empty() {
+                return;
+            }
+            let mut chosen = chosen.into_iter();
+            let mut moving: FuturesUnordered<_> =
+                chosen.by_ref().take(MOVING_MAX).map(|grant| self.move_one(grant)).collect();
+            let (mut done, mut failed) = (0, 0);
+            while let Some(tried) = moving.next().await {
+                match tried {
+                    Tried::Done => done += 1,
+                    Tried::Failed => failed += 1,
+                    Tried::InUse => {}
+                }
+                // If nothing can be moved (because of the quota, for example), the rest waits.
+                if done > 0 || failed < MOVING_MAX {
+                    moving.extend(chosen.next().map(|grant| self.move_one(grant)));
+                }
+            }
+            if done == 0 {
+                sleep(if failed > 0 { FAILED_DELAY } else { IN_USE_DELAY }).await;
+            }
+        }
+    }
+
+    /// Moves one grant, unless its resource is locked.
+    async fn move_one(&self, grant: ToMove) -> Tried {
+        let Some(_locked) = self.resources.try_lock(&grant.resource) else {
+            return Tried::InUse;
+        };
+        let until = self.step_until();
+        let mut unsettled: Option<Box<Unsettled>> = None;
+        loop {
+            let Some(known) = self.grants.named(&grant.resource, &grant.lock_id) else {
+                return Tried::Done;
+            };
+            let Ok(pair) = self.holder(&grant.resource, until).await else {
+                if unsettled.is_some() {
+                    self.lose_track(&grant.resource, known.token);
+                }
+                return Tried::Failed;
+            };
+            let Some(held) = Held::of(&grant.resource, pair.as_ref(), &grant.lock_id) else {
+                self.ended_elsewhere(&grant.resource, known.token);
+                return Tried::Done;
+            };
+            if unsettled.as_deref().is_some_and(|lost| self.settled(&held, lost).is_some()) {
+                return Tried::Done;
+            }
+            if self.known(&held).is_none() {
+                // This is another grant of the same lock ID, perhaps one that a restored
+                // snapshot brought back.
+                self.ended_elsewhere(&grant.resource, known.token);
+                return Tried::Done;
+            }
+            match self.move_soon(&held, until).await {
+                Ok(Moved::To(_)) => return Tried::Done,
+                Ok(Moved::Changed) => unsettled = None,
+                Err(NotMoved::Unknown(lost)) => unsettled = Some(lost),
+                Err(NotMoved::Not(_)) => {
+                    if unsettled.is_some() {
+                        self.lose_track(&grant.resource, known.token);
+                    }
+                    return Tried::Failed;
+                }
+            }
+        }
+    }
+
+    /// Forgets a grant of which it is not known under which of two leases it lies, or will
+    /// lie. The next renewal finds out.
+    pub(super) fn lose_track(&self, resource: &ResourceId, token: Revision) {
+        self.grants.remove(resource, token);
+    }
+
+    /// Moves a grant to a lease of the same TTL, once fewer than the limit are being moved.
+    pub(super) async fn move_soon(
+        &self,
+        held: &Held<'_>,
+        until: Instant,
+    ) -> Result<Moved, NotMoved> {
+        let Ok(_permit) = timeout_at(until, self.moving.acquire()).await else {
+            return Err(NotMoved::Not("too many grants are to be moved".into()));
+        };
+        self.move_key(held, held.record.lease_ttl_s, until).await
+    }
+
+    /// Writes the holder's key under another lease, of `asked_s` seconds.
+    pub(super) async fn move_key(
+        &self,
+        held: &Held<'_>,
+        asked_s: u64,
+        until: Instant,
+    ) -> Result<Moved, NotMoved> {
+        loop {
+            let lease = self.leases.take_another(asked_s, until).await;
+            let lease = lease.map_err(|failure| NotMoved::Not(Arc::clone(failure.why())))?;
+            let asked = Instant::now();
+            let record = held.record.with_ttl(asked_s);
+            let op = self.rewrite_op(held.resource, held.pair, &record, &lease, until);
+            let result = self.committer.commit(op).await;
+            let term = self.connection.term();
+            let mut grant = LocalGrant::new(held.lock_id.clone(), held.token, lease, term);
+            match result {
+                Ok(reply) if reply.succeeded => {
+                    grant.written = Some(reply.revision);
+                    self.move_to_lease(held.resource, held.lease(), grant);
+                    let renewed = Renewed { ttl: lease.grant_ttl(), since: reply.sent };
+                    return Ok(Moved::To(renewed));
+                }
+                Ok(_) => {
+                    self.leases.give(lease);
+                    return Ok(Moved::Changed);
+                }
+                Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
+                    let unsettled = Unsettled { why, left: held.lease(), asked, grant };
+                    return Err(NotMoved::Unknown(Box::new(unsettled)));
+                }
+                Err(error) => {
+                    if !self.may_write_again(lease, &error) || Instant::now() >= until {
+                        return Err(NotMoved::Not(error.why()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a move of unknown outcome was carried out: the key then lies under the new
+    /// lease.
+    pub(super) fn settled(&self, held: &Held<'_>, unsettled: &Unsettled) -> Option<Renewed> {
+        let lease = unsettled.grant.lease;
+        if lease.id != held.lease() {
+            return None;
+        }
+        let written = Some(Revision::from_etcd(held.pair.mod_revision()));
+        let grant = LocalGrant { written, ..unsettled.grant.clone() };
+        self.move_to_lease(held.resource, unsettled.left, grant);
+        Some(Renewed { ttl: lease.grant_ttl(), since: unsettled.asked })
+    }
+
+    /// What this process knows of a grant that it has just read. If it knows the grant under
+    /// another lease, that lease is revoked.
+    pub(super) fn known(&self, held: &Held<'_>) -> Option<LocalGrant> {
+        let (known, ended) = self.grants.found(held.resource, held.token, held.lease());
+        if let Some(ended) = ended {
+            self.leases.revoke_later(ended.lease.id);
+        }
+        known
+    }
+}

@@ -1,0 +1,172 @@
+//! RENEW: keeps the grant's lease alive and reads its key, without a raft entry. If the TTL
+//! changes, or the lease cannot be trusted (see `moves`), it moves the key to another lease.
+
+use std::{sync::Arc, time::Duration};
+
+use etcd_client::KeyValue;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    backend::etcd::{
+        client::failure::Failure,
+        core::{BUSY, Core},
+        lease::{keeper::KeepError, leases::lease_ttl_s, pool::SLACK},
+        verbs::moves::{Held, Moved, NotMoved, Unsettled},
+    },
+    lock::{BackendError, Renewal, Renewed, ResourceId},
+};
+
+/// The delay between reads of a key whose lease has ended, which is about to be deleted.
+const DEAD_DELAY: Duration = Duration::from_millis(5);
+/// A grant that is safe for longer than this is moved in the background.
+const HURRY: Duration = Duration::from_secs(2);
+/// How long a renewal waits for a move that is urgent.
+const MOVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// Starts the TTL of a live grant again. The key is checked as well as the lease, because
+    /// a lease outlives a key that somebody deleted.
+    ///
+    /// The key is read after the keep-alive, because etcd fills in the header of a
+    /// keep-alive's answer before it carries it out. Only the answer to a later request shows
+    /// under which leader the keep-alive was carried out.
+    pub(crate) async fn renew(
+        &self,
+        renewal: &Renewal,
+        until: Instant,
+    ) -> Result<Renewed, BackendError> {
+        let resource = &renewal.resource;
+        let Some(_locked) = self.resources.lock(resource, until).await else {
+            return Err(BackendError::Unavailable(BUSY.into()));
+        };
+        let mut unsettled = None;
+        let renewed = self.renew_locked(renewal, until, &mut unsettled).await;
+        // The next renewal must find out under which lease the grant lies.
+        if unsettled.is_some()
+            && matches!(renewed, Err(BackendError::Unknown(_)))
+            && let Some(known) = self.grants.named(resource, &renewal.lock_id)
+        {
+            self.lose_track(resource, known.token);
+        }
+        renewed
+    }
+
+    /// `unsettled` is a move whose answer was lost. It may still be applied for as long as the
+    /// key is unchanged.
+    async fn renew_locked(
+        &self,
+        renewal: &Renewal,
+        until: Instant,
+        unsettled: &mut Option<Box<Unsettled>>,
+    ) -> Result<Renewed, BackendError> {
+        let resource = &renewal.resource;
+        let asked_s = lease_ttl_s(renewal.ttl);
+        loop {
+            let known = self.grants.named(resource, &renewal.lock_id);
+            let (mut kept, mut dead) = (None, None);
+            if let Some(grant) = known.as_ref().filter(|grant| grant.lease.asked_s == asked_s) {
+                match self.keeper.keep_alive(grant.lease.id, grant.ends(), until).await {
+                    Ok(alive) => kept = Some((grant.lease.id, alive)),
+                    Err(KeepError::Dead) => dead = Some(grant.lease.id),
+                    Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
+                }
+            }
+            let pair = match self.holder(resource, until).await {
+                Ok(pair) => pair,
+                Err(failure) if kept.is_none() => {
+                    return Err(step_error(failure, unsettled.as_deref()));
+                }
+                Err(failure) => return Err(BackendError::Unknown(Arc::clone(failure.why()))),
+            };
+            let Some(held) = Held::of(resource, pair.as_ref(), &renewal.lock_id) else {
+                if let Some(ended) = known {
+                    self.ended_elsewhere(resource, ended.token);
+                }
+                return Err(BackendError::NotHeld { held: pair.is_some() });
+            };
+            if let Some(unsettled) = unsettled
+                && let Some(renewed) = self.settled(&held, unsettled)
+            {
+                return Ok(renewed);
+            }
+            let grant = self.known(&held);
+            if held.record.lease_ttl_s != asked_s || held.lease() == 0 || unsettled.is_some() {
+                match self.move_key(&held, asked_s, until).await {
+                    Ok(Moved::To(renewed)) => return Ok(renewed),
+                    Ok(Moved::Changed) => {}
+                    Err(NotMoved::Unknown(lost)) if Instant::now() < until => {
+                        *unsettled = Some(lost);
+                    }
+                    Err(NotMoved::Unknown(lost)) => {
+                        self.lose_track(resource, held.token);
+                        return Err(BackendError::Unknown(lost.why));
+                    }
+                    Err(NotMoved::Not(why)) => {
+                        return Err(step_error(Failure::NotSent(why), unsettled.as_deref()));
+                    }
+                }
+                continue;
+            }
+            let alive = match kept.filter(|(lease, _)| *lease == held.lease()) {
+                Some((_, alive)) => Ok(alive),
+                // The key is about to be deleted.
+                None if dead == Some(held.lease()) => Err(KeepError::Dead),
+                None => self.keeper.keep_alive(held.lease(), until, until).await,
+            };
+            let alive = match alive {
+                Ok(alive) => alive,
+                Err(KeepError::Dead) if Instant::now() + DEAD_DELAY < until => {
+                    sleep(DEAD_DELAY).await;
+                    continue;
+                }
+                Err(KeepError::Dead) => {
+                    return Err(BackendError::Unknown("the lease is about to end".into()));
+                }
+                Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
+            };
+            let ttl = Duration::from_secs(alive.ttl_s).saturating_sub(SLACK);
+            let renewed = Renewed { ttl, since: alive.sent };
+            let is_urgent = match grant {
+                // It is not known when another process's lease was granted.
+                None => true,
+                Some(grant) => {
+                    let term = self.connection.term();
+                    self.grants.refreshed(resource, grant.lease.id, alive.sent, term);
+                    grant.lease.origin.term != term && grant.sure_until < Instant::now() + HURRY
+                }
+            };
+            if !is_urgent {
+                return Ok(renewed);
+            }
+            match self.move_soon(&held, until.min(Instant::now() + MOVE_TIMEOUT)).await {
+                Ok(Moved::To(renewed)) => return Ok(renewed),
+                Ok(Moved::Changed) => {}
+                // The lease is alive anyway.
+                Err(NotMoved::Not(_)) => return Ok(renewed),
+                // If the key is moved later, then to a lease that lasts longer than what is
+                // returned here.
+                Err(NotMoved::Unknown(_)) => {
+                    self.lose_track(resource, held.token);
+                    return Ok(renewed);
+                }
+            }
+        }
+    }
+
+    /// The holder's key, read linearizably.
+    pub(super) async fn holder(
+        &self,
+        resource: &ResourceId,
+        until: Instant,
+    ) -> Result<Option<KeyValue>, Failure> {
+        self.reads.key(self.keys.holder(resource), until).await
+    }
+}
+
+/// The error of a step that changed nothing, perhaps after a move of unknown outcome.
+fn step_error(failure: Failure, unsettled: Option<&Unsettled>) -> BackendError {
+    match unsettled {
+        Some(unsettled) => BackendError::Unknown(Arc::clone(&unsettled.why)),
+        None => failure.unavailable(),
+    }
+}

@@ -1,0 +1,117 @@
+//! REPLAY: a repeated request finds its grant again.
+
+use etcd_client::{KeyValue, TxnOp, TxnOpResponse};
+use tokio::time::Instant;
+
+use crate::{
+    backend::etcd::{
+        client::failure::Failure,
+        commit::op::{Op, OpError},
+        core::{BUSY, Core, Failed},
+        lease::{grants::LocalGrant, leases::lease_ttl_s, pool::Lease},
+        record::Record,
+        revision::Revision,
+    },
+    lock::{Attempt, BackendError, FencingToken, Grant, ResourceId},
+};
+
+impl Core {
+    /// Claims the live grant for a repeated request: no attempt may undo it any more, and
+    /// its TTL starts again, under a lease of this process, so that whoever still cleans up
+    /// after the first attempt cannot end it. `None` if the grant has changed meanwhile.
+    pub(super) async fn replay(
+        &self,
+        attempt: &Attempt,
+        pair: &KeyValue,
+        record: &Record,
+        until: Instant,
+    ) -> Result<Option<Grant>, Failed> {
+        if let Some(field) = record.mismatch(attempt) {
+            return Err(BackendError::ReplayMismatch { field }.into());
+        }
+        let Some(lock_id) = record.lock_id() else {
+            return Err(BackendError::Locked { holder: record.holder() }.into());
+        };
+        let resource = &attempt.resource;
+        let token = Revision::from_etcd(pair.create_revision());
+        let Some(_locked) = self.resources.lock(resource, until).await else {
+            return Err(BackendError::Unavailable(BUSY.into()).into());
+        };
+        loop {
+            let lease = self.leases.take_another(lease_ttl_s(attempt.ttl), until).await;
+            let lease = lease.map_err(Failure::unavailable)?;
+            let asked = Instant::now();
+            let claimed = record.claimed(lease.asked_s);
+            let op = self.rewrite_op(resource, pair, &claimed, &lease, until);
+            let (since, written) = match self.committer.commit(op).await {
+                Ok(reply) if reply.succeeded => (reply.sent, Some(reply.revision)),
+                Ok(_) => {
+                    self.leases.give(lease);
+                    return Ok(None);
+                }
+                // The key may come to lie under the lease, so it is neither given back nor
+                // revoked.
+                Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
+                    if !self.is_under(resource, lease.id, until).await {
+                        self.lose_track(resource, token);
+                        return Err(BackendError::Unknown(why).into());
+                    }
+                    (asked, None)
+                }
+                Err(error) => {
+                    if !self.may_write_again(lease, &error) || Instant::now() >= until {
+                        return Err(BackendError::Unavailable(error.why()).into());
+                    }
+                    continue;
+                }
+            };
+            let term = self.connection.term();
+            let grant = LocalGrant::new(lock_id.clone(), token, lease, term);
+            self.move_to_lease(resource, pair.lease(), LocalGrant { written, ..grant });
+            let token = FencingToken::new(token.0)
+                .ok_or(BackendError::Unknown("etcd's revision is no token".into()))?;
+            let ttl = lease.grant_ttl();
+            return Ok(Some(Grant { lock_id, token: Some(token), ttl, since, created: false }));
+        }
+    }
+
+    /// Remembers that a grant lies under a lease of this process now, and gives the lease
+    /// that it has left back, if that was this process's too. The resource must be locked.
+    pub(super) fn move_to_lease(&self, resource: &ResourceId, left: i64, grant: LocalGrant) {
+        let (token, origin) = (grant.token, grant.lease.origin);
+        match self.grants.moved(resource, grant) {
+            Some(before) if before.token == token && before.lease.id == left => {
+                self.leases.give(before.lease);
+            }
+            // The key was no longer under that lease.
+            Some(before) => self.leases.revoke_later(before.lease.id),
+            None => {}
+        }
+        self.move_if_of_earlier_term(origin);
+    }
+
+    async fn is_under(&self, resource: &ResourceId, lease: i64, until: Instant) -> bool {
+        let get = TxnOp::get(self.keys.holder(resource), None);
+        let Ok(read) = self.connection.read(vec![get], until).await else { return false };
+        matches!(read.op_responses().first(), Some(TxnOpResponse::Get(get))
+            if get.kvs().first().is_some_and(|pair| pair.lease() == lease))
+    }
+
+    /// A write of the holder's key that takes place only if the key is unchanged since `pair`
+    /// was read. The key keeps its creation revision, which is the grant's token.
+    pub(super) fn rewrite_op(
+        &self,
+        resource: &ResourceId,
+        pair: &KeyValue,
+        record: &Record,
+        lease: &Lease,
+        until: Instant,
+    ) -> Op {
+        let key = self.keys.holder(resource);
+        Op::of_holder(resource, until).when_unchanged(&key, pair).put_grant(
+            &key,
+            record.encode(),
+            lease,
+        )
+    }
+}
