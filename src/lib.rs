@@ -5,8 +5,7 @@
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
 //! - [`component`]: the pluggable component, on Unix sockets.
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
-//! - `edge`: what both edges know of their transport.
-//! - `net`: their sockets and connections.
+//! - `net`: the server under both: sockets, connections, delivery, errors on the wire.
 //! - [`cork`]: connections that delay a flush by one scheduler turn.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
@@ -14,8 +13,6 @@
 pub mod backend;
 pub mod cli;
 pub mod component;
-pub mod cork;
-mod edge;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -28,3 +25,7 @@ pub mod serve;
 pub mod sidecar;
 pub mod signals;
 pub mod telemetry;
+
+pub use net::cork;
+// The former name of `net`.
+use net as edge;

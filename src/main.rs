@@ -60,7 +60,7 @@ async fn run(command: Command) -> ExitCode {
             Ok(serving) => {
                 until_drained(stop, async move |stopping: CancellationToken| {
                     stopping.cancelled().await;
-                    serving.drain().await
+                    serving.drain().await;
                 })
                 .await
             }
@@ -90,9 +90,9 @@ async fn run(command: Command) -> ExitCode {
 }
 
 /// Serves until the first signal, then until the drain has ended or the second.
-async fn until_drained<E: Display>(
+async fn until_drained(
     mut stop: StopSignals,
-    serve: impl AsyncFnOnce(CancellationToken) -> Result<(), E>,
+    serve: impl AsyncFnOnce(CancellationToken),
 ) -> ExitCode {
     let stopping = CancellationToken::new();
     let signals = async {
@@ -102,13 +102,7 @@ async fn until_drained<E: Display>(
         stop.next().await;
     };
     tokio::select! {
-        drained = serve(stopping.clone()) => match drained {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                error!(%error, "the drain failed");
-                ExitCode::FAILURE
-            }
-        },
+        () = serve(stopping.clone()) => ExitCode::SUCCESS,
         () = signals => ExitCode::FAILURE,
     }
 }

@@ -104,8 +104,8 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
 
 impl Serving {
     /// Drains every component, all at the same time.
-    pub async fn drain(self) -> Result<(), ServeError> {
-        join_all(self.components.into_iter().map(Component::drain)).await.into_iter().collect()
+    pub async fn drain(self) {
+        join_all(self.components.into_iter().map(Component::drain)).await;
     }
 }
 

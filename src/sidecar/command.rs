@@ -1,6 +1,6 @@
 //! `leasehold sidecar`: from its command line to a sidecar that serves.
 
-use std::{convert::Infallible, env, sync::Arc, time::Duration};
+use std::{env, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::sync::watch;
@@ -90,9 +90,8 @@ pub struct Serving {
 
 impl Serving {
     /// Serves until `stop`, then drains.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), Infallible> {
+    pub async fn run(self, stop: CancellationToken) {
         self.sidecar.run(stop).await;
-        Ok(())
     }
 }
 
