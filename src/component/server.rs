@@ -22,10 +22,11 @@ use super::{instances::Instances, service::Service};
 use crate::{
     lock::LockError,
     net::{
+        config::{AtLimit, Config, Protocols},
         delivery::settle,
         listener::Listener,
         request_budget::RequestBudget,
-        server::{AtLimit, Config, Protocols, Server},
+        server::Server,
         socket::Socket,
         status::status,
         wire::deadline,

@@ -1,6 +1,6 @@
 //! Everything between a socket and a service, for the component and the sidecar alike.
 //!
-//! - [`server`]: accepts connections and serves a router on them, within limits.
+//! - [`server`]: accepts connections and serves a router on them; [`config`]: its limits.
 //! - [`listener`]: TCP ports and Unix sockets; [`socket`]: Unix sockets that never take the
 //!   place of a live one.
 //! - [`connection`]: an accepted connection. It closes peers that do not send in time
@@ -13,6 +13,7 @@
 //! - [`status`]: errors as gRPC statuses; [`wire`]: durations and deadlines.
 
 mod accepted;
+pub(crate) mod config;
 mod connection;
 pub mod cork;
 pub(crate) mod delivery;

@@ -66,7 +66,7 @@ impl Listeners {
         })
     }
 
-    /// Who can reach them: as far as the farthest-reaching does.
+    /// Who can reach the sidecar: the widest reach of its listeners.
     pub(super) fn reach(&self) -> Result<Reach, ListenError> {
         let mut reach = Reach::Processes;
         for listener in self.grpc.iter().chain(&self.http) {
@@ -82,8 +82,8 @@ impl Listeners {
     }
 }
 
-/// Binds a port on every address. One that this machine does not have (an IPv6
-/// loopback, say) is left out, as long as one remains.
+/// Binds a port on every address. An address that this machine does not have (an IPv6
+/// loopback, for instance) is left out, as long as one remains.
 async fn tcp(addresses: &[IpAddr], port: u16) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     for address in addresses {

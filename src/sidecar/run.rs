@@ -1,4 +1,4 @@
-//! The sidecar as a whole: bind, serve, drain.
+//! The sidecar as a whole: listen, serve, drain.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -30,23 +30,24 @@ use super::{
 use crate::{
     lock::LockError,
     net::{
+        config::{AtLimit, Config, Protocols},
         listener::Listener,
         request_budget::RequestBudget,
-        server::{AtLimit, Config, Protocols, Server},
+        server::Server,
     },
 };
 
 /// How many connections an API takes at a time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 16_384;
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
-/// How many calls may be reset before they are taken up: a client that gives up on many waits
-/// at once is no attack yet.
+/// How many calls may be cancelled before they are taken up. A client that cancels many waits
+/// at once is no attack.
 const RESETS_MAX: usize = 1024;
 
-/// What is left to do after the drain has at least this long.
+/// The least time for what remains to be done after the drain.
 const CLOSE_MIN: Duration = Duration::from_secs(1);
 
-/// What others provide.
+/// What the sidecar needs from other parts of the process.
 pub struct Hooks {
     /// The way to daprd's gRPC API, if one is configured.
     pub grpc: Option<Fallback>,
@@ -93,7 +94,7 @@ impl std::fmt::Debug for Sidecar {
 }
 
 impl Sidecar {
-    /// Binds and begins to serve. `stores` may change meanwhile.
+    /// Opens the listeners and begins to serve. `stores` may change at any time.
     pub async fn start(
         options: Options,
         stores: Stores,
@@ -146,15 +147,15 @@ impl Sidecar {
         &self.http_addresses
     }
 
-    /// What renews.
+    /// The engine that renews held locks.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Serves until `stop`, then drains: nothing more is acquired, waits and
-    /// streams end, renewals and unlocks are served until all calls in flight
-    /// are answered. Locks without a stream stay with their holders.
+    /// Serves until `stop`, then drains: nothing more is acquired, waits and streams end, and
+    /// renewals and unlocks are served until all calls in flight are answered. Locks without a
+    /// stream stay with their holders.
     pub async fn run(self, stop: CancellationToken) {
         stop.cancelled().await;
         self.stores.drain();
