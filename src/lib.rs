@@ -3,6 +3,7 @@
 //!
 //! - [`lock`]: the domain and the port that backends implement.
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
+//! - [`command`]: the command line, and the start of each command.
 //! - [`component`]: the pluggable component, on Unix sockets.
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //! - `net`: the server under both: sockets, connections, delivery, errors on the wire.
@@ -11,7 +12,7 @@
 //! Dependencies point inward: edges → `lock` ← backends.
 
 pub mod backend;
-pub mod cli;
+pub mod command;
 pub mod component;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
@@ -21,7 +22,6 @@ pub mod manifest;
 mod net;
 pub mod properties;
 pub mod runtime;
-pub mod serve;
 pub mod sidecar;
 pub mod signals;
 pub mod telemetry;

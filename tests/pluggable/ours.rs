@@ -4,10 +4,12 @@ use std::{path::Path, time::Duration};
 
 use leasehold::{
     backend::{Kind, pluggable::socket_path},
-    cli::{ServeOptions, StoreOption},
+    command::{
+        ServeOptions, StoreOption,
+        serve::{self, Serving},
+    },
     component::SocketMode,
     lock::{AcquireRequest, Feature, LockError, Store},
-    serve::{self, Serving},
 };
 use tokio::time::{Instant, sleep, timeout};
 
