@@ -3,19 +3,17 @@
 //!
 //! - [`lock`]: the domain and the port that backends implement.
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
+//! - [`command`]: the command line, and the start of each command.
 //! - [`component`]: the pluggable component, on Unix sockets.
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
-//! - `edge`: what both edges know of their transport.
-//! - `net`: their sockets and connections.
+//! - `net`: the server under both: sockets, connections, delivery, errors on the wire.
 //! - [`cork`]: connections that delay a flush by one scheduler turn.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 
 pub mod backend;
-pub mod cli;
+pub mod command;
 pub mod component;
-pub mod cork;
-mod edge;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -24,7 +22,10 @@ pub mod manifest;
 mod net;
 pub mod properties;
 pub mod runtime;
-pub mod serve;
 pub mod sidecar;
 pub mod signals;
 pub mod telemetry;
+
+pub use net::cork;
+// The former name of `net`.
+use net as edge;

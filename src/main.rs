@@ -1,24 +1,22 @@
 //! leasehold: distributed locks that people can trust.
 
-use std::{fmt::Display, process::ExitCode};
+use std::process::ExitCode;
 
 use leasehold::{
-    cli::{Cli, Command},
+    command::{Cli, Command, StartError, serve, sidecar},
     runtime,
-    serve::{self, StartError},
-    sidecar,
     signals::StopSignals,
     telemetry,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-// Gives memory back when a million locks are gone: docs/performance.md tells how
+// Returns memory to the system when a million locks are gone: docs/performance.md tells how
 // much. The system's allocator was not measured beside it.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// A wrong command line or configuration (`EX_USAGE`).
+/// The exit status of a wrong command line or configuration (`EX_USAGE`).
 const EXIT_CONFIGURATION: u8 = 64;
 
 fn main() -> ExitCode {
@@ -29,7 +27,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if told.use_stderr() { EXIT_CONFIGURATION } else { 0 });
         }
     };
-    // Written to its end when this function returns, whatever it returns.
+    // The last lines are written when this is dropped, at the end of this function.
     let _logs = match telemetry::init(cli.log_level, cli.log_as_json) {
         Ok(logs) => logs,
         Err(error) => {
@@ -37,14 +35,13 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let runtime = match runtime::on_half_of_the_cores() {
-        Ok(runtime) => runtime,
+    match runtime::on_half_of_the_cores() {
+        Ok(runtime) => runtime.block_on(run(cli.command)),
         Err(error) => {
             error!(%error, "no runtime");
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
-    };
-    runtime.block_on(run(cli.command))
+    }
 }
 
 async fn run(command: Command) -> ExitCode {
@@ -57,19 +54,12 @@ async fn run(command: Command) -> ExitCode {
     };
     match command {
         Command::Serve(options) => match serve::start(&options).await {
-            Ok(serving) => {
-                until_drained(stop, async move |stopping: CancellationToken| {
-                    stopping.cancelled().await;
-                    serving.drain().await
-                })
-                .await
-            }
-            Err(error @ StartError::Configuration(_)) => wrong_configuration(&error),
-            Err(error) => cannot_serve(&error),
+            Ok(serving) => until_drained(stop, |stopping| serving.run(stopping)).await,
+            Err(error) => cannot_start(&error),
         },
         Command::Sidecar(args) => {
             let started = tokio::select! {
-                started = sidecar::command::start(&args) => started,
+                started = sidecar::start(&args) => started,
                 // Until it listens there is nothing to drain.
                 () = stop.next() => {
                     info!("stopped before it began to serve");
@@ -77,22 +67,17 @@ async fn run(command: Command) -> ExitCode {
                 }
             };
             match started {
-                Ok(serving) => {
-                    until_drained(stop, async move |stopping| serving.run(stopping).await).await
-                }
-                Err(error @ sidecar::command::StartError::Configuration(_)) => {
-                    wrong_configuration(&error)
-                }
-                Err(error) => cannot_serve(&error),
+                Ok(serving) => until_drained(stop, |stopping| serving.run(stopping)).await,
+                Err(error) => cannot_start(&error),
             }
         }
     }
 }
 
-/// Serves until the first signal, then until the drain has ended or the second.
-async fn until_drained<E: Display>(
+/// Serves until the first signal, then until the drain has ended or the second signal.
+async fn until_drained<F: Future<Output = ()>>(
     mut stop: StopSignals,
-    serve: impl AsyncFnOnce(CancellationToken) -> Result<(), E>,
+    serve: impl FnOnce(CancellationToken) -> F,
 ) -> ExitCode {
     let stopping = CancellationToken::new();
     let signals = async {
@@ -102,23 +87,20 @@ async fn until_drained<E: Display>(
         stop.next().await;
     };
     tokio::select! {
-        drained = serve(stopping.clone()) => match drained {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                error!(%error, "the drain failed");
-                ExitCode::FAILURE
-            }
-        },
+        () = serve(stopping.clone()) => ExitCode::SUCCESS,
         () = signals => ExitCode::FAILURE,
     }
 }
 
-fn wrong_configuration(error: &dyn Display) -> ExitCode {
-    error!(%error, "wrong configuration");
-    ExitCode::from(EXIT_CONFIGURATION)
-}
-
-fn cannot_serve(error: &dyn Display) -> ExitCode {
-    error!(%error, "cannot serve");
-    ExitCode::FAILURE
+fn cannot_start(error: &StartError) -> ExitCode {
+    match error {
+        StartError::Configuration(_) => {
+            error!(%error, "wrong configuration");
+            ExitCode::from(EXIT_CONFIGURATION)
+        }
+        StartError::Unavailable(_) => {
+            error!(%error, "cannot serve");
+            ExitCode::FAILURE
+        }
+    }
 }

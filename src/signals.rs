@@ -4,18 +4,18 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM and SIGINT, listened for from the moment that this is made: one
-/// that comes while the process starts is not lost, nor does it end the
-/// process without its clean-up.
+/// SIGTERM and SIGINT. They are listened for from the moment that this is made: a signal that
+/// comes while the process starts is not lost, and does not end the process without its
+/// clean-up.
 #[derive(Debug)]
 pub struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
-    /// Keeps SIGHUP from ending the process.
+    /// Without a handler, SIGHUP would end the process.
     _hangup: Hangup,
 }
 
-/// SIGHUP, which asks to read component YAML again, and ends nothing.
+/// SIGHUP, which makes the sidecar read its component YAML again.
 #[derive(Debug)]
 pub struct Hangup(Signal);
 
@@ -29,7 +29,7 @@ impl Hangup {
         signal(SignalKind::hangup()).map(Self)
     }
 
-    /// Ends when one comes, or has come since the last time.
+    /// Waits for a signal, or returns at once if one has come since the last call.
     pub async fn next(&mut self) {
         self.0.recv().await;
     }
@@ -45,7 +45,7 @@ impl StopSignals {
         })
     }
 
-    /// Ends when one comes, or has come since the last time.
+    /// Waits for a signal, or returns at once if one has come since the last call.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

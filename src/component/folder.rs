@@ -2,18 +2,18 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-/// The folder that daprd looks into when none is named.
+/// The folder that daprd uses by default.
 pub const DEFAULT_FOLDER: &str = "/tmp/dapr-components-sockets";
 
-/// The variables that name the folder, in the order in which they are asked:
-/// daprd's, the Kubernetes injector's, and the Go component SDK's.
+/// The environment variables that name the folder, in order of precedence: daprd's, the
+/// Kubernetes injector's, and the Go component SDK's.
 pub const FOLDER_VARIABLES: [&str; 3] = [
     "DAPR_COMPONENTS_SOCKETS_FOLDER",
     "DAPR_COMPONENT_SOCKETS_FOLDER",
     "DAPR_COMPONENT_SOCKET_FOLDER",
 ];
 
-/// The folder: the option, else the first variable that is set, else the
+/// The folder of the sockets: the option, else the first variable that is set, else the
 /// default. `lookup` reads a variable.
 pub fn socket_folder(
     option: Option<PathBuf>,

@@ -1,11 +1,10 @@
-//! The pluggable component: the lock protocol on Unix sockets, one a backend.
+//! The pluggable component: the lock protocol on Unix sockets, one for each backend.
 //!
 //! ```text
-//! socket ─▶ server (streams, sizes, keep-alive) ─▶ edge::delivery (receipts)
-//!        ─▶ service (proto ↔ domain, one funnel) ─▶ instances ─▶ lock::Store
+//! net::server (connections, limits) ─▶ server (deadlines, receipts)
+//!        ─▶ service (proto ↔ domain) ─▶ instances ─▶ lock::Store
 //! ```
 
-mod connections;
 mod folder;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzzing;
@@ -14,9 +13,8 @@ mod server;
 mod service;
 mod wire;
 
-pub use connections::Answers;
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
 pub use instances::{Instances, Metadata, OpenInstance};
-pub use server::{Component, ServeError};
+pub use server::{Answers, Component, ServeError};
 
 pub use crate::net::socket::{Socket, SocketError, SocketMode};

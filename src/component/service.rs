@@ -1,25 +1,25 @@
 //! The `LockStore` service: the protocol's calls, each through one funnel.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::sync::Arc;
 
-use futures_util::FutureExt as _;
 use leasehold_proto::components::{self as pb, lock_store_server::LockStore};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::Instant,
 };
 use tonic::{Request, Response, Status};
-use tracing::{Instrument as _, debug, debug_span, error, info};
+use tracing::{Instrument as _, debug, debug_span, info};
 
-use super::{connections::Caller, instances::Instances, wire};
+use super::{instances::Instances, wire};
 use crate::{
-    edge::{
+    lock::{Granted, LockError, Store},
+    net::{
         delivery::Delivery,
         flush_tracker::Writes,
+        peer::Peer,
         status::status,
         wire::{deadline, duration},
     },
-    lock::{Granted, LockError, Store},
 };
 
 /// How many TryLocks and Inits may be under way at a time. Waits hold no permit, and
@@ -114,8 +114,7 @@ impl LockStore for Service {
         answer("Lock", async {
             let store = self.store(&request, arrived).await?;
             let deadline = deadline(request.metadata(), arrived);
-            let caller = request.extensions().get::<Caller>();
-            let writes = caller.map(|caller| caller.writes.clone());
+            let writes = request.extensions().get::<Writes>().cloned();
             let request = wire::acquire(request.into_inner(), arrived, deadline)?;
             Ok(receipted(store.lock(request).await?, writes))
         })
@@ -144,7 +143,7 @@ impl LockStore for Service {
         answer("Unlock", async {
             let store = self.store(&request, arrived).await?;
             let instance = wire::instance(request.metadata())?.to_owned();
-            let peer = request.extensions().get::<Caller>().and_then(|caller| caller.peer);
+            let peer = request.extensions().get::<Peer>().copied();
             let request = wire::unlock(request.into_inner());
             let forced = request.force.then(|| request.resource_id.clone());
             store.unlock(request).await?;
@@ -158,34 +157,21 @@ impl LockStore for Service {
     }
 }
 
-/// The answer to one call: its error becomes a status, its panic an INTERNAL
-/// that is logged, and its outcome a trace without any ID in it.
+/// The answer to one call: an error becomes a status, and the outcome is logged without any
+/// ID.
 async fn answer<T>(
     call: &'static str,
     work: impl Future<Output = Result<Response<T>, LockError>>,
 ) -> Result<Response<T>, Status> {
     let began = Instant::now();
-    let outcome = AssertUnwindSafe(work)
-        .catch_unwind()
-        .instrument(debug_span!("call", name = call))
-        .await;
-    match outcome {
-        Ok(Ok(response)) => {
+    match work.instrument(debug_span!("call", name = call)).await {
+        Ok(response) => {
             debug!(call, took = ?began.elapsed(), "answered");
             Ok(response)
         }
-        Ok(Err(refused)) => {
+        Err(refused) => {
             debug!(call, error = %refused, "refused");
             Err(status(&refused))
-        }
-        Err(panic) => {
-            let what = panic
-                .downcast_ref::<&str>()
-                .copied()
-                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-                .unwrap_or("of an unknown kind");
-            error!(call, panic = what, "a call panicked; this is a defect, please report it");
-            Err(status(&LockError::Internal))
         }
     }
 }
@@ -199,27 +185,17 @@ fn receipted(granted: Granted, writes: Option<Writes>) -> Response<pb::LockRespo
 
 #[cfg(test)]
 mod tests {
-    use tonic::Code;
-    use tonic_types::StatusExt as _;
-
     use super::*;
-
-    #[tokio::test]
-    async fn a_panic_is_an_internal_error_that_tells_nothing() {
-        let panics = async { panic!("a secret of ours") };
-        let status = answer::<()>("TryLock", panics).await.unwrap_err();
-        assert_eq!(status.code(), Code::Internal);
-        assert_eq!(status.get_details_error_info().unwrap().reason, "INTERNAL");
-        assert!(!format!("{status:?}").contains("secret"), "{status:?}");
-    }
 
     #[tokio::test]
     async fn a_panic_frees_the_place_of_its_call() {
         let service =
             Service::new(Arc::new(Instances::new(Arc::new(|_, _| panic!("a defect")), &[])));
-        let permits = service.short_calls.available_permits();
-        let status = service.init(Request::new(pb::LockStoreInitRequest::default())).await;
-        assert_eq!(status.unwrap_err().code(), Code::Internal);
-        assert_eq!(service.short_calls.available_permits(), permits);
+        let call = tokio::spawn({
+            let service = service.clone();
+            async move { service.init(Request::new(pb::LockStoreInitRequest::default())).await }
+        });
+        assert!(call.await.unwrap_err().is_panic());
+        assert_eq!(service.short_calls.available_permits(), SHORT_CALLS_MAX);
     }
 }

@@ -14,8 +14,8 @@ use tokio::{
     net::{TcpStream, UnixStream},
 };
 
-/// A connection over TCP or a Unix socket. Cheap to clone: one clone can watch
-/// what another one reads and writes.
+/// A connection over TCP or a Unix socket. Cheap to clone: one clone can wait for its end
+/// while another one reads and writes.
 #[derive(Clone, Debug)]
 pub(crate) enum Accepted {
     Tcp(Arc<TcpStream>),
@@ -47,9 +47,9 @@ impl Accepted {
     /// Ends when the peer has closed the connection, or its sending side, even
     /// while bytes that it sent before that are unread.
     pub(crate) async fn closed_by_peer(&self) {
-        // tokio has no interest for this alone. Urgent data, which is what
-        // PRIORITY stands for otherwise, is never registered for a stream.
-        // It fails only while the runtime shuts down.
+        // tokio has no interest for this alone; PRIORITY includes it, and otherwise stands for
+        // urgent data, which is never registered for a stream.
+        // This fails only while the runtime shuts down.
         let _ = on_either!(self, stream => stream.ready(Interest::PRIORITY).await);
     }
 }
@@ -106,7 +106,7 @@ impl AsyncWrite for Accepted {
             SockRef::from(&**stream).shutdown(Shutdown::Write)
         });
         Poll::Ready(match shut_down {
-            // The peer was faster.
+            // The peer has closed it already.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             shut_down => shut_down,
         })

@@ -1,11 +1,29 @@
-//! What the component and the sidecar share of their sockets.
+//! Everything between a socket and a service, for the component and the sidecar alike.
 //!
-//! - [`socket`]: Unix sockets that never take another's place.
-//! - [`accepted`]: an accepted connection that tells when its peer has closed it.
-//! - [`preface`]: closes connections that do not begin to send in time.
-//! - [`http1`]: what an HTTP/1 connection is doing, and the limits that follow.
+//! - [`server`]: accepts connections and serves a router on them; [`config`]: its limits.
+//! - [`listener`]: TCP ports and Unix sockets; [`socket`]: Unix sockets that never take the
+//!   place of a live one.
+//! - [`connection`]: an accepted connection. It closes peers that do not send in time
+//!   ([`read_timeout`]), delays flushes ([`cork`]) and counts them ([`flush_tracker`]).
+//! - [`exchange`]: whether an HTTP/1 connection is idle, reads headers or has a call under
+//!   way; [`accepted`]: tells when its client has closed it.
+//! - [`peer`]: the process that made a connection.
+//! - [`request_budget`]: limits the bytes and the time of incomplete requests.
+//! - [`delivery`]: releases a grant whose response was not delivered.
+//! - [`status`]: errors as gRPC statuses; [`wire`]: durations and deadlines.
 
-pub(crate) mod accepted;
-pub(crate) mod http1;
-pub(crate) mod preface;
+mod accepted;
+pub(crate) mod config;
+mod connection;
+pub mod cork;
+pub(crate) mod delivery;
+mod exchange;
+pub(crate) mod flush_tracker;
+pub(crate) mod listener;
+pub(crate) mod peer;
+mod read_timeout;
+pub(crate) mod request_budget;
+pub(crate) mod server;
 pub(crate) mod socket;
+pub(crate) mod status;
+pub(crate) mod wire;

@@ -14,12 +14,13 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// The longest path that fits a socket address, its closing zero left out.
+/// The longest path that fits a socket address, without its terminating zero.
 const PATH_BYTES_MAX: usize = 107;
-/// How long another process may be at work in the folder.
+/// How long another process may hold the folder's lock.
 const FOLDER_WITHIN: Duration = Duration::from_secs(5);
 const FOLDER_LOOK: Duration = Duration::from_millis(5);
-/// A live server's socket accepts within this time, or is busy and alive.
+/// How long to try to connect to a socket that is there. A server that does not accept within
+/// this time is busy, and so alive.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The permissions of a socket, octal as in `chmod`; `0660` by default.
@@ -116,28 +117,29 @@ pub enum SocketError {
 /// A listening socket; its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct Socket {
-    // Dropped before the listener: nobody finds a file that nobody listens on.
+    // Dropped before the listener: nobody finds a file that nobody listens on. A starting
+    // daprd would wait for such a socket for ever.
     file: SocketFile,
     listener: UnixListener,
 }
 
-/// The file of a socket of our own, removed when this is dropped.
+/// The file of a socket that this process listens on, removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+struct SocketFile {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
 }
 
 impl Socket {
-    /// Opens a socket, and its folder if need be. `flag` names the folder, and
-    /// is what errors tell to change. Without a `mode` the socket has the
+    /// Opens a socket, and makes its folder if it is not there. `flag` is the command-line flag
+    /// that names the folder; errors say to change it. Without a `mode` the socket has the
     /// permissions that the process's umask leaves.
     ///
-    /// Of two processes that start at once, the lock on the folder makes one
-    /// look while the other's socket is there and live. It is a lock on the
-    /// folder itself: a file beside the sockets would make daprd warn, and a
-    /// socket under a passing name would make it dial, and wait, for ever.
+    /// If two processes start at once, the lock on the folder lets one look for a live socket
+    /// only after the other has opened its own. It is a lock on the folder itself: a lock file
+    /// beside the sockets would make daprd warn, and a socket under a temporary name would
+    /// make daprd dial it and wait for ever.
     pub async fn open(
         path: &Path,
         mode: Option<SocketMode>,
@@ -173,15 +175,15 @@ impl Socket {
         &self.file.path
     }
 
-    /// The listener, and the file, which must be dropped first.
-    pub(crate) fn into_parts(self) -> (SocketFile, UnixListener) {
-        (self.file, self.listener)
+    /// Accepts the next connection. No connection is lost if this is cancelled.
+    pub(super) async fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().await.map(|(stream, _)| stream)
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have put another socket there meanwhile: not ours.
+        // Another process may have put its own socket there meanwhile.
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
             let _ = fs::remove_file(&self.path);
         }
@@ -209,8 +211,8 @@ async fn lock_folder(folder: &Path) -> Result<File, SocketError> {
     }
 }
 
-/// Leaves nothing at `path`, or says why not: a stale socket is removed, a
-/// live one and whatever is no socket stay.
+/// Makes sure that there is nothing at `path`. A stale socket is removed; a live one, or a file
+/// that is no socket, is an error.
 async fn must_be_free(path: &Path, flag: &'static str) -> Result<(), SocketError> {
     let io = |error| SocketError::Io { path: path.to_owned(), error };
     let file = match fs::symlink_metadata(path) {
@@ -227,7 +229,7 @@ async fn must_be_free(path: &Path, flag: &'static str) -> Result<(), SocketError
         }
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => Err(io(error)),
-        // Connected, or too busy to accept: somebody's either way.
+        // Connected, or too busy to accept: a live server either way.
         _ => Err(SocketError::InUse { path: path.to_owned(), flag }),
     }
 }

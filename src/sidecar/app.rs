@@ -5,18 +5,20 @@ use axum::{
     body::Body,
     extract::{Path, RawQuery, Request, State},
     http::StatusCode,
-    middleware::{from_fn, from_fn_with_state},
+    middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::{get, put},
 };
 use leasehold_proto::{dapr::dapr_server::DaprServer, locks::locks_server::LocksServer};
 use percent_encoding::percent_decode_str;
 use serde_json::json;
+use tokio::time::Instant;
 use tonic::codec::CompressionEncoding;
 use tower::{
     ServiceExt as _,
     util::{MapRequestLayer, MapResponseLayer},
 };
+use tracing::{Level, debug};
 
 use super::{
     Fallback,
@@ -27,9 +29,8 @@ use super::{
     browsers::{self, Guard},
     fallback,
     metadata::Metadata,
-    panics,
 };
-use crate::edge::{delivery::settle, request_budget::RequestBudget};
+use crate::net::{delivery::settle, request_budget::RequestBudget};
 
 /// What both ports serve.
 #[derive(Clone, Debug)]
@@ -70,7 +71,7 @@ pub(super) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
         ))
         .layer(from_fn_with_state(services.token, auth::check_grpc))
         .layer(from_fn_with_state(services.guard, browsers::check_grpc))
-        .layer(from_fn(panics::answer_grpc))
+        .layer(from_fn(logged))
 }
 
 fn counted(
@@ -99,7 +100,20 @@ pub(super) fn http(services: Services, daprd: Option<Fallback>) -> Router {
         ))
         .layer(from_fn_with_state(services.token, auth::check_http))
         .layer(from_fn_with_state(services.guard, browsers::check_http))
-        .layer(from_fn(panics::answer_http))
+        .layer(from_fn(logged))
+}
+
+/// Logs each response, if calls are logged.
+async fn logged(request: Request, next: Next) -> Response {
+    if !tracing::enabled!(Level::DEBUG) {
+        return next.run(request).await;
+    }
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let began = Instant::now();
+    let response = next.run(request).await;
+    let status = response.status().as_u16();
+    debug!(%method, path, status, took = ?began.elapsed(), "answered");
+    response
 }
 
 fn own_routes(metadata: Metadata) -> Router {

@@ -159,7 +159,7 @@ mod tests {
     use clap::{Args as _, Parser as _};
 
     use crate::{
-        cli::{Cli, Command},
+        command::{Cli, Command},
         sidecar::SidecarArgs,
     };
 

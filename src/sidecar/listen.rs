@@ -6,50 +6,85 @@ use std::{
     path::Path,
 };
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tracing::info;
 
-use crate::net::socket::{Socket, SocketError, SocketFile};
+use super::{
+    browsers::Reach,
+    options::{Listen, Options},
+};
+use crate::net::{
+    listener::Listener,
+    socket::{Socket, SocketError},
+};
 
 /// Why the sidecar cannot listen; names the flag to change.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// An address is not to be had.
+    /// An address could not be bound.
     #[error(
         "cannot listen on {address}: {error}; choose another --dapr-grpc-port, \
          --dapr-http-port or --dapr-listen-addresses"
     )]
     Tcp {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// What the system said.
         error: io::Error,
     },
     /// This machine has none of the addresses.
     #[error("this machine has none of the --dapr-listen-addresses")]
     NoAddress,
-    /// A socket is not to be had.
+    /// A socket could not be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// A listener does not say where it listens.
+    /// The system does not say where a listener listens.
     #[error("the address of a listener is not known: {0}")]
     Address(io::Error),
 }
 
-/// A bound listener.
-#[derive(Debug)]
-pub(super) enum Listener {
-    Tcp(TcpListener),
-    Unix {
-        /// Removes the socket's file at the end.
-        _file: SocketFile,
-        listener: UnixListener,
-    },
+/// What each API listens on.
+pub(super) struct Listeners {
+    pub(super) grpc: Vec<Listener>,
+    pub(super) http: Vec<Listener>,
 }
 
-/// Binds a port on every address. One that this machine does not have (an IPv6
-/// loopback, say) is left out, as long as one remains.
-pub(super) async fn tcp(addresses: &[IpAddr], port: u16) -> Result<Vec<Listener>, ListenError> {
+impl Listeners {
+    /// Opens what the options name.
+    pub(super) async fn open(options: &Options) -> Result<Self, ListenError> {
+        Ok(match &options.listen {
+            Listen::Ports { addresses, grpc, http } => {
+                Self { grpc: tcp(addresses, *grpc).await?, http: tcp(addresses, *http).await? }
+            }
+            Listen::Sockets(folder) => {
+                let path = |api| folder.join(format!("dapr-{}-{api}.socket", options.app_id));
+                Self {
+                    grpc: vec![unix(&path("grpc")).await?],
+                    http: vec![unix(&path("http")).await?],
+                }
+            }
+        })
+    }
+
+    /// Who can reach the sidecar: the widest reach of its listeners.
+    pub(super) fn reach(&self) -> Result<Reach, ListenError> {
+        let mut reach = Reach::Processes;
+        for listener in self.grpc.iter().chain(&self.http) {
+            let Some(address) = listener.address().map_err(ListenError::Address)? else {
+                continue;
+            };
+            if !address.ip().to_canonical().is_loopback() {
+                return Ok(Reach::Network);
+            }
+            reach = Reach::Machine;
+        }
+        Ok(reach)
+    }
+}
+
+/// Binds a port on every address. An address that this machine does not have (an IPv6
+/// loopback, for instance) is left out, as long as one remains.
+async fn tcp(addresses: &[IpAddr], port: u16) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     for address in addresses {
         let address = SocketAddr::new(*address, port);
@@ -68,10 +103,8 @@ pub(super) async fn tcp(addresses: &[IpAddr], port: u16) -> Result<Vec<Listener>
     if listeners.is_empty() { Err(ListenError::NoAddress) } else { Ok(listeners) }
 }
 
-/// Binds a Unix socket. A dead one's file is replaced; a live server's, and
-/// what is no socket, stays.
-pub(super) async fn unix(path: &Path) -> Result<Listener, ListenError> {
-    let (file, listener) = Socket::open(path, None, "--unix-domain-socket").await?.into_parts();
+async fn unix(path: &Path) -> Result<Listener, ListenError> {
+    let socket = Socket::open(path, None, "--unix-domain-socket").await?;
     info!(socket = %path.display(), "listening");
-    Ok(Listener::Unix { _file: file, listener })
+    Ok(Listener::Unix(socket))
 }

@@ -63,19 +63,19 @@ impl LoadStoreError {
 
 /// Opens stores as their components say.
 #[derive(Clone)]
-pub(super) struct Loader {
-    pub(super) stores: Stores,
-    pub(super) environment: Environment,
-    pub(super) secrets: Arc<dyn Secrets>,
+pub(crate) struct Loader {
+    pub(crate) stores: Stores,
+    pub(crate) environment: Environment,
+    pub(crate) secrets: Arc<dyn Secrets>,
     /// Where pluggable components have their sockets.
-    pub(super) sockets: PathBuf,
+    pub(crate) sockets: PathBuf,
 }
 
 impl Loader {
     /// Opens the store of a component that is there at the start. With
     /// `ignoreErrors`, a failure is only logged; returns the component if it is
     /// to be tried again.
-    pub(super) async fn begin<'a>(
+    pub(crate) async fn begin<'a>(
         &self,
         component: &'a Component,
     ) -> Result<Option<&'a Component>, LoadStoreError> {
@@ -92,7 +92,7 @@ impl Loader {
     /// Follows what changes, until that ends. A component that fails keeps what
     /// it had before. One whose backend is not reached, and each of `late`, is
     /// tried again until it is, or until it changes.
-    pub(super) async fn follow(
+    pub(crate) async fn follow(
         self,
         mut changes: mpsc::Receiver<Change>,
         late: Vec<Component>,

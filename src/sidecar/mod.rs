@@ -4,7 +4,7 @@
 //! - [`alpha1`], [`alpha2`]: the lock APIs, each a core and its two edges.
 //! - [`held`]: what is held through this process, renewed in one place.
 //! - [`callback`]: tells the app of locks that are lost.
-//! - [`app`]: which service answers which path; [`server`]: the listeners.
+//! - [`app`]: which service answers which path; [`listen`]: what it listens on.
 
 pub mod alpha1;
 pub mod alpha2;
@@ -16,7 +16,7 @@ pub mod auth;
 mod body;
 pub mod browsers;
 pub mod callback;
-pub mod command;
+pub(crate) mod daprd;
 pub mod daprd_flags;
 mod error;
 mod fallback;
@@ -24,16 +24,14 @@ mod fallback;
 pub(crate) mod fuzzing;
 pub mod held;
 mod listen;
-mod loader;
+pub(crate) mod loader;
 mod metadata;
 pub mod options;
-mod panics;
 pub mod passthrough;
 mod paths;
 pub mod prefix;
 mod run;
 pub mod secrets;
-mod server;
 pub mod stores;
 
 pub use error::{ApiError, HeldError};

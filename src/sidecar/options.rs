@@ -185,7 +185,7 @@ impl AppProtocol {
     }
 
     /// Whether the app is called by gRPC, or else by HTTP.
-    pub(super) fn is_grpc(self) -> bool {
+    pub(crate) fn is_grpc(self) -> bool {
         matches!(self, Self::Grpc | Self::Grpcs)
     }
 
@@ -240,7 +240,7 @@ pub enum Listen {
 
 impl SidecarArgs {
     /// What of it cannot be; names the flags and the fix.
-    pub(super) fn problem(&self) -> Option<String> {
+    pub(crate) fn problem(&self) -> Option<String> {
         if let Some(folder) = &self.unix_domain_socket {
             if self.app_id.is_empty() {
                 return Some(

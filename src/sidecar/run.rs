@@ -1,7 +1,8 @@
-//! The sidecar as a whole: bind, serve, drain.
+//! The sidecar as a whole: listen, serve, drain.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use axum::response::{IntoResponse as _, Response};
 use futures_util::future::join_all;
 use tokio::{
     sync::{mpsc, watch},
@@ -9,6 +10,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 use tracing::warn;
 
 use super::{
@@ -16,21 +18,36 @@ use super::{
     alpha1::Alpha1,
     alpha2::Locks,
     app::{self, Services},
-    browsers::{Guard, Reach},
+    browsers::Guard,
     callback,
+    error::ApiError,
     held::{Engine, EngineOptions},
-    listen::{self, ListenError, Listener},
+    listen::{ListenError, Listeners},
     metadata::{Attributes, Metadata},
-    options::{Listen, Options},
-    server::{Server, Speaks},
+    options::Options,
     stores::Stores,
 };
-use crate::edge::request_budget::RequestBudget;
+use crate::{
+    lock::LockError,
+    net::{
+        config::{AtLimit, Config, Protocols},
+        listener::Listener,
+        request_budget::RequestBudget,
+        server::Server,
+    },
+};
 
-/// What is left to do after the drain has at least this long.
+/// How many connections an API takes at a time; more wait to be accepted.
+const CONNECTIONS_MAX: usize = 16_384;
+const HEADER_BYTES_MAX: u32 = 64 * 1024;
+/// How many calls may be cancelled before they are taken up. A client that cancels many waits
+/// at once is no attack.
+const RESETS_MAX: usize = 1024;
+
+/// The least time for what remains to be done after the drain.
 const CLOSE_MIN: Duration = Duration::from_secs(1);
 
-/// What others provide.
+/// What the sidecar needs from other parts of the process.
 pub struct Hooks {
     /// The way to daprd's gRPC API, if one is configured.
     pub grpc: Option<Fallback>,
@@ -77,13 +94,13 @@ impl std::fmt::Debug for Sidecar {
 }
 
 impl Sidecar {
-    /// Binds and begins to serve. `stores` may change meanwhile.
+    /// Opens the listeners and begins to serve. `stores` may change at any time.
     pub async fn start(
         options: Options,
         stores: Stores,
         hooks: Hooks,
     ) -> Result<Self, ListenError> {
-        let (grpc_listeners, http_listeners) = bind(&options).await?;
+        let listeners = Listeners::open(&options).await?;
         let (notices, queue) = mpsc::channel(callback::NOTICES_MAX);
         let callbacks = tokio::spawn(callback::run(queue, options.app.clone()));
         let limits = EngineOptions { held_max: options.held_max, ..EngineOptions::default() };
@@ -99,14 +116,20 @@ impl Sidecar {
                 attributes: Attributes::default(),
             },
             token: options.token,
-            guard: Guard::new(options.allowed, reach(&grpc_listeners, &http_listeners)?),
+            guard: Guard::new(options.allowed, listeners.reach()?),
             request_budget: RequestBudget::new(),
         };
-        let grpc = Server::new(app::grpc(services.clone(), hooks.grpc), Speaks::Grpc);
-        let http = Server::new(app::http(services, hooks.http), Speaks::Http);
+        let grpc = Server::new(
+            app::grpc(services.clone(), hooks.grpc),
+            config(Protocols::Http2, || Status::from(internal()).into_http()),
+        );
+        let http = Server::new(
+            app::http(services, hooks.http),
+            config(Protocols::Http1AndHttp2, || internal().into_response()),
+        );
         Ok(Self {
-            grpc_addresses: serve(&grpc, grpc_listeners)?,
-            http_addresses: serve(&http, http_listeners)?,
+            grpc_addresses: serve(&grpc, listeners.grpc)?,
+            http_addresses: serve(&http, listeners.http)?,
             stores,
             engine,
             grpc,
@@ -128,21 +151,21 @@ impl Sidecar {
         &self.http_addresses
     }
 
-    /// What renews.
+    /// The engine that renews held locks.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Serves until `stop`, then drains: nothing more is acquired, waits and
-    /// streams end, renewals and unlocks are served until all calls in flight
-    /// are answered. Locks without a stream stay with their holders.
+    /// Serves until `stop`, then drains: nothing more is acquired, waits and streams end, and
+    /// renewals and unlocks are served until all calls in flight are answered. Locks without a
+    /// stream stay with their holders.
     pub async fn run(self, stop: CancellationToken) {
         stop.cancelled().await;
         self.stores.drain();
         self.engine.drain();
         let deadline = Instant::now() + self.drain_max;
-        tokio::join!(self.grpc.close(deadline), self.http.close(deadline));
+        tokio::join!(close(&self.grpc, deadline), close(&self.http, deadline));
         if timeout_at(deadline.max(Instant::now() + CLOSE_MIN), self.engine.close())
             .await
             .is_err()
@@ -158,39 +181,62 @@ impl Sidecar {
     }
 }
 
-async fn bind(options: &Options) -> Result<(Vec<Listener>, Vec<Listener>), ListenError> {
-    Ok(match &options.listen {
-        Listen::Ports { addresses, grpc, http } => {
-            (listen::tcp(addresses, *grpc).await?, listen::tcp(addresses, *http).await?)
-        }
-        Listen::Sockets(folder) => {
-            let path = |api| folder.join(format!("dapr-{}-{api}.socket", options.app_id));
-            (vec![listen::unix(&path("grpc")).await?], vec![listen::unix(&path("http")).await?])
-        }
-    })
+/// What a call that panicked is answered with.
+fn internal() -> ApiError {
+    ApiError::Lock(LockError::Internal)
 }
 
-/// Who can reach them: as far as the farthest-reaching does.
-fn reach(grpc: &[Listener], http: &[Listener]) -> Result<Reach, ListenError> {
-    let mut reach = Reach::Processes;
-    for listener in grpc.iter().chain(http) {
-        let Listener::Tcp(listener) = listener else { continue };
-        let address = listener.local_addr().map_err(ListenError::Address)?.ip();
-        if !address.to_canonical().is_loopback() {
-            return Ok(Reach::Network);
-        }
-        reach = Reach::Machine;
+fn config(protocols: Protocols, panicked: fn() -> Response) -> Config {
+    Config {
+        protocols,
+        connections_max: CONNECTIONS_MAX,
+        at_limit: AtLimit::Wait,
+        header_bytes_max: HEADER_BYTES_MAX,
+        early_resets_max: RESETS_MAX,
+        error_resets_max: Some(RESETS_MAX),
+        held_bytes_max: 0,
+        panicked,
     }
-    Ok(reach)
 }
 
+/// Serves the listeners. Returns the addresses of those that are ports.
 fn serve(server: &Server, listeners: Vec<Listener>) -> Result<Vec<SocketAddr>, ListenError> {
     let mut addresses = Vec::new();
     for listener in listeners {
-        if let Listener::Tcp(listener) = &listener {
-            addresses.push(listener.local_addr().map_err(ListenError::Address)?);
-        }
+        addresses.extend(listener.address().map_err(ListenError::Address)?);
         server.serve(listener);
     }
     Ok(addresses)
+}
+
+async fn close(server: &Server, deadline: Instant) {
+    if !server.close(deadline).await {
+        warn!("calls are left unanswered at the end of the drain");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use http::StatusCode;
+    use http_body_util::BodyExt as _;
+    use tonic::Code;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_internal_error_over_http() {
+        let response = internal().into_response();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body = std::str::from_utf8(&body).unwrap();
+        assert!(body.contains("\"ERR_INTERNAL\""), "{body}");
+    }
+
+    #[test]
+    fn a_panic_is_an_internal_error_over_grpc() {
+        let response = Status::from(internal()).into_http::<Body>();
+        let status = Status::from_header_map(response.headers()).unwrap();
+        assert_eq!(status.code(), Code::Internal);
+    }
 }

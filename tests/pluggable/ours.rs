@@ -4,10 +4,12 @@ use std::{path::Path, time::Duration};
 
 use leasehold::{
     backend::{Kind, pluggable::socket_path},
-    cli::{ServeOptions, StoreOption},
+    command::{
+        ServeOptions, StoreOption,
+        serve::{self, Serving},
+    },
     component::SocketMode,
     lock::{AcquireRequest, Feature, LockError, Store},
-    serve::{self, Serving},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -117,7 +119,7 @@ async fn a_store_that_was_restarted_is_initialised_again() {
     let serving = serve(folder.path()).await;
     let store = open(folder.path()).await;
     store.try_lock(request()).await.unwrap().receipt.accept();
-    serving.drain().await.unwrap();
+    serving.drain().await;
     let down = store.try_lock(request()).await.unwrap_err();
     assert!(matches!(down, LockError::StoreUnavailable(_)), "{down:?}");
     let _serving = serve(folder.path()).await;
@@ -145,7 +147,7 @@ async fn a_wait_outlives_an_outage_and_is_granted_after_it() {
         let store = store.clone();
         async move { store.lock(request()).await }
     });
-    serving.drain().await.unwrap();
+    serving.drain().await;
     sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished());
     let _serving = serve(folder.path()).await;
@@ -159,7 +161,7 @@ async fn a_wait_ends_with_an_outage_longer_than_the_operation_timeout() {
     let serving = serve(folder.path()).await;
     let socket = socket_path(folder.path(), "other").unwrap();
     let store = component(socket, &[("operationTimeout", "500ms")]).open().await.unwrap();
-    serving.drain().await.unwrap();
+    serving.drain().await;
     let started = Instant::now();
     let error = store.lock(request()).await.unwrap_err();
     assert!(matches!(error, LockError::StoreUnavailable(_)), "{error:?}");

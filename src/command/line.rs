@@ -36,13 +36,13 @@ impl Cli {
     ///
     /// # Errors
     ///
-    /// What is to be printed instead: help, the version, or what is wrong.
+    /// Contains what to print instead: help, the version, or what is wrong.
     pub fn of_process() -> Result<Self, clap::Error> {
         Self::try_parse_from(with_double_dashes(env::args_os()))
     }
 }
 
-/// daprd takes its flags with one dash, too; so does `sidecar`.
+/// Turns long flags of `sidecar` with one dash into flags with two, because daprd takes both.
 fn with_double_dashes(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> impl Iterator<Item = OsString> {
@@ -125,9 +125,9 @@ impl ServeOptions {
 /// A store and the name of its socket.
 #[derive(Clone, Debug)]
 pub struct StoreOption {
-    /// What keeps the locks.
+    /// The backend.
     pub kind: Kind,
-    /// The socket's name without its ending: `redis` makes the type `lock.redis`.
+    /// The socket's name without `.sock`: `redis` serves the type `lock.redis`.
     pub socket: String,
 }
 

@@ -1,85 +1,25 @@
 //! `leasehold sidecar`: from its command line to a sidecar that serves.
 
-use std::{convert::Infallible, env, sync::Arc, time::Duration};
+use std::{env, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tower::util::BoxCloneSyncService;
 use tracing::warn;
 
-use super::{
-    Hooks, ListenError, Options, Sidecar, SidecarArgs,
-    app_client::AppChannelError,
-    app_health::AppHealthChecks,
-    app_probe::{AppProbeError, GrpcProbe, HttpProbe},
-    loader::{LoadStoreError, Loader},
-    options::Listen,
-    passthrough::{Endpoint, EndpointError, GrpcPassthrough, HttpPassthrough},
-    secrets::DaprdSecrets,
-    stores::Stores,
-};
+use super::StartError;
 use crate::{
     component::socket_folder,
-    manifest::{
-        self, Environment, LoadError, Loaded, NoSecrets, Resources, Secrets, WatchError,
+    manifest::{self, Environment, Loaded, Resources},
+    sidecar::{
+        Hooks, Options, Sidecar, SidecarArgs,
+        app_health::AppHealthChecks,
+        app_probe::{GrpcProbe, HttpProbe},
+        daprd::Daprd,
+        loader::Loader,
+        stores::Stores,
     },
 };
-
-/// Why the sidecar could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The command line or the component YAML is wrong.
-    #[error("{0}")]
-    Configuration(String),
-    /// The backend of a store was not reached.
-    #[error("{0}")]
-    Unavailable(String),
-    /// It cannot listen.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-}
-
-impl From<LoadError> for StartError {
-    fn from(error: LoadError) -> Self {
-        Self::Configuration(error.to_string())
-    }
-}
-
-impl From<EndpointError> for StartError {
-    fn from(error: EndpointError) -> Self {
-        Self::Configuration(error.to_string())
-    }
-}
-
-impl From<AppChannelError> for StartError {
-    fn from(error: AppChannelError) -> Self {
-        Self::Configuration(error.to_string())
-    }
-}
-
-impl From<AppProbeError> for StartError {
-    fn from(error: AppProbeError) -> Self {
-        Self::Configuration(error.to_string())
-    }
-}
-
-impl From<WatchError> for StartError {
-    fn from(error: WatchError) -> Self {
-        Self::Configuration(error.to_string())
-    }
-}
-
-impl From<LoadStoreError> for StartError {
-    fn from(error: LoadStoreError) -> Self {
-        match error {
-            LoadStoreError::Unavailable(..) => Self::Unavailable(error.to_string()),
-            LoadStoreError::Properties(_) | LoadStoreError::Metadata(..) => {
-                Self::Configuration(error.to_string())
-            }
-        }
-    }
-}
 
 /// A sidecar that serves.
 #[derive(Debug)]
@@ -90,9 +30,8 @@ pub struct Serving {
 
 impl Serving {
     /// Serves until `stop`, then drains.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), Infallible> {
+    pub async fn run(self, stop: CancellationToken) {
         self.sidecar.run(stop).await;
-        Ok(())
     }
 }
 
@@ -166,58 +105,6 @@ fn warn_of_no_store(args: &SidecarArgs, loaded: &Loaded) {
     }
     for reason in reasons {
         warn!("no lock store is configured: skipped, {reason}");
-    }
-}
-
-/// The daprd behind, as far as it is configured.
-struct Daprd {
-    grpc: Option<Endpoint>,
-    http: Option<Endpoint>,
-}
-
-impl Daprd {
-    fn of(args: &SidecarArgs) -> Result<Self, EndpointError> {
-        let parse = |flag, endpoint: &Option<String>| {
-            endpoint.as_deref().map(|text| Endpoint::parse(flag, text)).transpose()
-        };
-        Ok(Self {
-            grpc: parse("--daprd-grpc-endpoint", &args.daprd_grpc_endpoint)?,
-            http: parse("--daprd-http-endpoint", &args.daprd_http_endpoint)?,
-        })
-    }
-
-    /// A sidecar behind itself would pass one call on to itself until it has no
-    /// descriptor left.
-    fn problem(&self, listen: &Listen) -> Option<String> {
-        let Listen::Ports { addresses, grpc, http } = listen else { return None };
-        let own = [("--dapr-grpc-port", *grpc), ("--dapr-http-port", *http)];
-        self.grpc.iter().chain(&self.http).find_map(|endpoint| {
-            let (flag, port) = own.into_iter().find(|(_, port)| {
-                addresses.iter().any(|address| endpoint.is_at(*address, *port))
-            })?;
-            Some(format!(
-                "daprd at {endpoint} is the sidecar itself; give {flag} another port than {port}"
-            ))
-        })
-    }
-
-    fn secrets(&self, options: &Options) -> Result<Arc<dyn Secrets>, EndpointError> {
-        Ok(match &self.http {
-            Some(endpoint) => {
-                Arc::new(DaprdSecrets::new(endpoint.clone(), options.token.secret())?)
-            }
-            None => Arc::new(NoSecrets),
-        })
-    }
-
-    fn hooks(self, healthy: watch::Receiver<bool>) -> Result<Hooks, EndpointError> {
-        let grpc = self.grpc.map(GrpcPassthrough::new).transpose()?;
-        let http = self.http.map(HttpPassthrough::new).transpose()?;
-        Ok(Hooks {
-            grpc: grpc.map(BoxCloneSyncService::new),
-            http: http.map(BoxCloneSyncService::new),
-            healthy,
-        })
     }
 }
 

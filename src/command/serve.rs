@@ -5,49 +5,20 @@ use std::{collections::BTreeSet, env, sync::Arc, time::Duration};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures_util::future::join_all;
 use tokio::time::sleep;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
+use super::{ServeOptions, StartError, StoreOption};
 use crate::{
     backend::Kind,
-    cli::{ServeOptions, StoreOption},
-    component::{
-        Answers, Component, Instances, OpenInstance, ServeError, Socket, SocketError,
-        socket_folder,
-    },
+    component::{Answers, Component, Instances, OpenInstance, Socket, socket_folder},
     lock::{Clock, LockError},
-    manifest::{self, Environment, LoadError, NoSecrets, PropertyError, Resources},
+    manifest::{self, Environment, NoSecrets, Resources},
 };
 
-/// How long to wait between tries to initialise an instance by ourselves.
+/// How long to wait between attempts to initialise an instance.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
-
-/// Why the component could not be served.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The command line or the component YAML is wrong.
-    #[error("{0}")]
-    Configuration(String),
-    /// A socket is not to be had.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// Serving failed.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-}
-
-impl From<LoadError> for StartError {
-    fn from(error: LoadError) -> Self {
-        Self::Configuration(error.to_string())
-    }
-}
-
-impl From<PropertyError> for StartError {
-    fn from(error: PropertyError) -> Self {
-        Self::Configuration(error.to_string())
-    }
-}
 
 /// Components that are being served, with the tasks that initialise instances
 /// on their own.
@@ -103,15 +74,21 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
 }
 
 impl Serving {
+    /// Serves until `stop`, then drains.
+    pub async fn run(self, stop: CancellationToken) {
+        stop.cancelled().await;
+        self.drain().await;
+    }
+
     /// Drains every component, all at the same time.
-    pub async fn drain(self) -> Result<(), ServeError> {
-        join_all(self.components.into_iter().map(Component::drain)).await.into_iter().collect()
+    pub async fn drain(self) {
+        join_all(self.components.into_iter().map(Component::drain)).await;
     }
 }
 
 type Items = Vec<(String, String)>;
 
-/// An instance that the process initialises by itself.
+/// An instance that the process initialises without Init.
 struct OwnInstance {
     name: String,
     items: Items,
@@ -122,7 +99,7 @@ fn is_served_at(manifest: &manifest::Component, socket: &str) -> bool {
     manifest.lock_type().is_some_and(|name| name == socket.to_lowercase())
 }
 
-/// Says so of a lock store that is ours to serve by its type, and is not.
+/// Warns of a lock store in the YAML whose type no socket serves.
 fn warn_unless_served(manifest: &manifest::Component, stores: &[StoreOption]) {
     let Some(name) = manifest.lock_type() else { return };
     if !stores.iter().any(|store| is_served_at(manifest, &store.socket)) {
@@ -136,8 +113,8 @@ fn warn_unless_served(manifest: &manifest::Component, stores: &[StoreOption]) {
     }
 }
 
-/// The instances to initialise without Init. One that needs a secret store or
-/// the app's ID waits for daprd's Init, which has both.
+/// The instances to initialise without Init. An instance that needs a secret store or the
+/// app's ID waits for daprd's Init, which has both.
 async fn resolve(
     kind: Kind,
     manifests: &[&manifest::Component],
@@ -168,8 +145,8 @@ async fn resolve(
     Ok(resolved)
 }
 
-/// Initialises one instance, for as long as it takes: its backend may come up
-/// after this process, and daprd does not repeat Init.
+/// Initialises one instance, trying until it succeeds: its backend may come up after this
+/// process, and daprd does not repeat Init.
 async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
     let OwnInstance { name, items, operation_timeout } = own;
     let mut delays = ExponentialBuilder::new()

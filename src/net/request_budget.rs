@@ -23,36 +23,36 @@ use crate::lock::LockError;
 
 /// Bytes of all incomplete requests together. The usual request is small and arrives in
 /// one piece.
-const UNENDED_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Within what time a request must be complete.
+const INCOMPLETE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// How long a request may take to be complete.
 pub(crate) const WHOLE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The bytes that the incomplete requests of one process may still take. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestBudget(Arc<Semaphore>);
 
-/// A request's body, its bytes counted until it has ended.
+/// The body of a request, whose bytes count against the budget until it ends.
 pub(crate) struct Counted<B> {
     body: B,
     request_budget: RequestBudget,
     taken: Option<OwnedSemaphorePermit>,
-    /// Set when it was waited for.
+    /// Set once more of the body had to be waited for.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl RequestBudget {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(UNENDED_BYTES_MAX)))
+        Self(Arc::new(Semaphore::new(INCOMPLETE_BYTES_MAX)))
     }
 
-    /// Counts a request's body.
+    /// Counts the bytes of this body against the budget.
     pub(crate) fn count<B>(&self, body: B) -> Counted<B> {
         Counted { body, request_budget: self.clone(), taken: None, deadline: None }
     }
 }
 
 impl<B> Counted<B> {
-    /// Takes room for what has come; whether there was enough.
+    /// Takes `bytes` from the budget. Returns whether there was enough of it.
     fn take(&mut self, bytes: usize) -> bool {
         let Ok(bytes) = u32::try_from(bytes) else { return false };
         let Ok(more) = Arc::clone(&self.request_budget.0).try_acquire_many_owned(bytes) else {
@@ -136,7 +136,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn bodies_that_have_not_ended_share_their_room_and_give_it_back() {
-        const HALF: usize = UNENDED_BYTES_MAX / 2;
+        const HALF: usize = INCOMPLETE_BYTES_MAX / 2;
         let request_budget = RequestBudget::new();
         let (first_sender, mut first) = body(&request_budget);
         let (second_sender, mut second) = body(&request_budget);
@@ -151,6 +151,6 @@ mod tests {
         second_sender.send(Bytes::from_static(b"x")).await.unwrap();
         assert!(second.frame().await.unwrap().is_ok());
         drop(second);
-        assert_eq!(request_budget.0.available_permits(), UNENDED_BYTES_MAX);
+        assert_eq!(request_budget.0.available_permits(), INCOMPLETE_BYTES_MAX);
     }
 }

@@ -14,24 +14,23 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 
-/// A stream whose flushes give way once, so that tasks that are ready may run, and
-/// then write what those have added too. No time is waited: with no such task the
-/// flush goes on at once. Whoever polls a second time before they have run (HTTP/2
-/// does, when a request is there to be read) has it written then.
+/// A stream whose flushes yield to the scheduler once, so that tasks that are ready may run,
+/// and then write what those have added too. A flush waits for no time: if no other task is
+/// ready, it continues at once. A second poll before the others have run (HTTP/2 does that
+/// when it has a request to read) writes without yielding again.
 ///
-/// As ever, a flush is done only when all of it is written, and a shutdown flushes;
-/// what is held when the stream is dropped is lost.
+/// A flush is complete only when everything is written, and a shutdown flushes. What is held
+/// when the stream is dropped is lost.
 #[derive(Debug)]
 pub struct Corked<S> {
     stream: BufWriter<S>,
-    /// Whether the flush that is due has let others come first.
+    /// Whether the flush under way has yielded.
     has_yielded: bool,
 }
 
 impl<S: AsyncWrite> Corked<S> {
-    /// Lays itself over a stream. Holds at most `held_bytes_max` bytes: for what does
-    /// not fit beside it, what was held is written first. With 0 everything is
-    /// written as it comes.
+    /// Wraps a stream. At most `held_bytes_max` bytes are held: a write that does not fit
+    /// beside them writes them first. With 0 everything is written at once.
     pub fn new(stream: S, held_bytes_max: usize) -> Self {
         Self { stream: BufWriter::with_capacity(held_bytes_max, stream), has_yielded: false }
     }

@@ -4,8 +4,6 @@
 //! queued, so flushes are counted.
 
 use std::{
-    io,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -15,14 +13,13 @@ use std::{
 
 use http::Version;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Called once everything that was queued has been written. Dropped without a call if the
 /// connection ends before that.
 type Kept = Box<dyn FnOnce() + Send>;
 
-/// The writes of one connection; travels with each of its requests. Cheap to
-/// clone.
+/// The writes of one connection. Each of its requests carries them in its extensions. Cheap
+/// to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Writes {
     shared: Arc<Shared>,
@@ -57,18 +54,18 @@ impl Default for Writes {
 }
 
 impl Writes {
-    /// The same, for a request of this version.
+    /// The same writes, for a request of this HTTP version.
     pub(crate) fn of(&self, version: Version) -> Self {
         Self { is_http2: version == Version::HTTP_2, ..self.clone() }
     }
 
-    /// Whether answers are taken ahead of the socket, and dropped if the caller
-    /// cancels before they are written.
+    /// Whether the transport takes responses before it writes them, and drops them if the
+    /// caller cancels first.
     pub(super) fn is_http2(&self) -> bool {
         self.is_http2
     }
 
-    /// Notes that all that was put together has been written.
+    /// Notes that everything that was queued has been written.
     pub(super) fn note_flush(&self) {
         self.shared.flushes.fetch_add(1, Ordering::SeqCst);
         let (wakers, kept) = {
@@ -84,7 +81,7 @@ impl Writes {
         self.shared.flushes.load(Ordering::SeqCst)
     }
 
-    /// Ready once `is_written` says so, which is asked again at every flush.
+    /// Ready once `is_written` returns true. It is called again after every flush.
     pub(super) fn poll_until(
         &self,
         is_written: impl Fn() -> bool,
@@ -100,7 +97,7 @@ impl Writes {
         Poll::Pending
     }
 
-    /// Has this done at the next flush, or dropped if there is none.
+    /// Calls `keep` at the next flush, or drops it if the connection ends first.
     pub(super) fn at_flush(&self, keep: Kept) {
         let mut waiting = self.waiting();
         if !waiting.closed {
@@ -108,8 +105,8 @@ impl Writes {
         }
     }
 
-    /// No more is written.
-    fn close(&self) {
+    /// Notes that nothing more will be written.
+    pub(super) fn close(&self) {
         let kept = {
             let mut waiting = self.waiting();
             waiting.closed = true;
@@ -123,115 +120,19 @@ impl Writes {
     }
 }
 
-/// A connection that counts its flushes.
-#[derive(Debug)]
-pub(crate) struct FlushTracker<S> {
-    stream: S,
-    writes: Writes,
-}
-
-impl<S> FlushTracker<S> {
-    pub(crate) fn new(stream: S) -> Self {
-        Self { stream, writes: Writes::default() }
-    }
-
-    /// What it writes.
-    pub(crate) fn writes(&self) -> Writes {
-        self.writes.clone()
-    }
-}
-
-impl<S> Drop for FlushTracker<S> {
-    fn drop(&mut self) {
-        self.writes.close();
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for FlushTracker<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for FlushTracker<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, buffer)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        if matches!(flushed, Poll::Ready(Ok(()))) {
-            self.writes.note_flush();
-        }
-        flushed
-    }
-
-    fn poll_shutdown(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
+#[cfg(test)]
+pub(crate) use super::connection::Connection as FlushTracker;
 
 #[cfg(test)]
 mod tests {
-    use std::{future::poll_fn, sync::atomic::AtomicBool};
+    use std::sync::atomic::AtomicBool;
 
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
-    use crate::cork::Corked;
 
     #[tokio::test]
-    async fn a_flush_wakes_who_waits_for_it_and_a_write_alone_does_not() {
-        let mut stream = FlushTracker::new(tokio::io::sink());
-        let writes = stream.writes();
-        let waiting = tokio::spawn({
-            let writes = writes.clone();
-            poll_fn(move |context| writes.poll_until(|| writes.flushes() > 0, context))
-        });
-        stream.write_all(b"answer").await.unwrap();
-        tokio::task::yield_now().await;
-        assert!(!waiting.is_finished());
-        stream.flush().await.unwrap();
-        waiting.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_flush_that_gives_way_to_others_counts_when_it_has_written() {
-        let mut stream = FlushTracker::new(Corked::new(tokio::io::sink(), 100));
-        stream.write_all(b"answer").await.unwrap();
-        for _ in 0..2 {
-            assert_eq!(stream.writes().flushes(), 0);
-            let _ =
-                poll_fn(|context| Poll::Ready(Pin::new(&mut stream).poll_flush(context))).await;
-        }
-        assert_eq!(stream.writes().flushes(), 1);
-    }
-
-    #[tokio::test]
-    async fn what_is_to_be_kept_is_kept_at_a_flush_and_dropped_with_the_connection() {
+    async fn a_callback_is_called_at_the_next_flush_and_dropped_with_the_connection() {
         let kept = |writes: &Writes| {
             let kept = Arc::new(AtomicBool::new(false));
             let keeping = Arc::clone(&kept);

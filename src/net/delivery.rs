@@ -1,22 +1,18 @@
-//! Whether the transport took an answer.
+//! Releases a grant whose response was not delivered.
 //!
-//! A grant travels with its answer, in the response's extensions. [`settle`]
-//! moves it into the body, which accepts it when the transport polls the end: a
-//! response that is dropped before that (the caller cancelled, the connection
-//! is gone) releases its grant at once.
+//! A grant travels in the extensions of its response. [`settle`] moves it into the body,
+//! which accepts it when the transport polls the end. A response that is dropped before that
+//! (the caller cancelled, or the connection is gone) releases its grant at once.
 //!
-//! A transport takes an answer ahead of the socket. Where that matters, because
-//! the grant would outlive its caller for long, the connection's writes tell
-//! more ([`Delivery::once_written`]):
+//! A transport takes a response before it writes it. Where the grant would outlive its caller
+//! for long, it is accepted only when the response is written ([`Delivery::once_written`]):
 //!
-//! - HTTP/2 drops what it has not written when it reads that the caller
-//!   cancelled. So the end of the answer is held back until its beginning has
-//!   been written: until the transport let go of the data, has flushed after
-//!   that, and does not then drop the body because of a cancellation.
-//! - HTTP/1 has one answer at a time, so the next flush tells of it. The grant
-//!   counts as held from before the write, because its bearer may use it before
-//!   this process hears of the flush, and is released if the connection ends
-//!   without one.
+//! - HTTP/2 drops what it has not written when it reads that the caller cancelled. So the end
+//!   of the body is held back until its data is written: until the transport dropped the
+//!   data, flushed after that, and did not then drop the body because of a cancellation.
+//! - HTTP/1 has one response at a time, so the next flush has written it. The grant counts as
+//!   held from before the write, because the caller may use it before this process learns of
+//!   the flush. It is released if the connection ends without a flush.
 
 use std::{
     pin::Pin,
@@ -32,9 +28,9 @@ use parking_lot::Mutex;
 use super::flush_tracker::Writes;
 use crate::lock::Receipt;
 
-/// What is done when the answer is written; undone by dropping it.
+/// Called when the response is written. Dropping it instead releases the grant.
 type Keep = Box<dyn FnOnce() + Send>;
-/// What is done when the transport takes the answer; dropped if it does not.
+/// Called when the transport takes the response. Dropping it instead releases the grant.
 type Accept = Box<dyn FnOnce() -> Keep + Send>;
 
 /// A grant on its way to the caller. Clones share one grant; dropping the last
@@ -42,14 +38,14 @@ type Accept = Box<dyn FnOnce() -> Keep + Send>;
 #[derive(Clone)]
 pub(crate) struct Delivery {
     accept: Arc<Mutex<Option<Accept>>>,
-    /// The writes of the connection, if they are to be waited for.
+    /// The writes of the connection, if the grant is accepted only once they include it.
     writes: Option<Writes>,
 }
 
 impl Delivery {
-    /// `accept` is called when the transport takes the answer, what it returns
-    /// when the answer is written. Both are dropped instead if that does not
-    /// happen, which must release the grant.
+    /// `accept` is called when the transport takes the response, and what it returns when the
+    /// response is written. Each is dropped instead if that does not happen; dropping it must
+    /// release the grant.
     pub(crate) fn new<K>(accept: impl FnOnce() -> K + Send + 'static) -> Self
     where
         K: FnOnce() + Send + 'static,
@@ -58,12 +54,12 @@ impl Delivery {
         Self { accept: Arc::new(Mutex::new(Some(accept))), writes: None }
     }
 
-    /// A grant that is only to be received.
+    /// A grant that needs nothing but its receipt to be accepted.
     pub(crate) fn of(receipt: Receipt) -> Self {
         Self::new(move || move || receipt.accept())
     }
 
-    /// Has the grant released also if the answer was taken but not written.
+    /// Releases the grant also if the response was taken but not written.
     pub(crate) fn once_written(self, writes: Option<Writes>) -> Self {
         Self { writes, ..self }
     }
@@ -77,37 +73,37 @@ impl Delivery {
         }
     }
 
-    /// The writes that the answer's end has to wait for.
+    /// The writes that the end of the response has to wait for.
     fn held_back_by(&self) -> Option<&Writes> {
         self.writes.as_ref().filter(|writes| writes.is_http2())
     }
 }
 
-/// Ties the delivery in a response's extensions, if any, to its body.
+/// Moves the delivery in a response's extensions, if there is one, into its body.
 pub(crate) fn settle<B>(mut response: Response<B>) -> Response<Settling<B>> {
     let delivery = response.extensions_mut().remove::<Delivery>();
     response.map(|inner| Settling { inner, delivery, sent: None })
 }
 
-/// A body that settles its delivery when it has been polled to its end.
+/// A body that accepts its delivery when it has been polled to its end.
 pub(crate) struct Settling<B> {
     inner: B,
     delivery: Option<Delivery>,
     sent: Option<Sent>,
 }
 
-/// Data that the transport was given.
+/// Data that was handed to the transport.
 struct Sent {
     watched: Arc<Watched>,
     is_written: bool,
 }
 
-/// How many flushes there were when the transport let go of its data: it had
-/// then put all of it together with what it writes next, or dropped it.
+/// How many flushes there were when the transport dropped the data. It had then queued all of
+/// it for its next write, or discarded it.
 #[derive(Default)]
 struct Watched(OnceLock<u64>);
 
-/// Data that tells when the transport lets go of it.
+/// Data that notes when the transport drops it.
 struct WatchedData {
     data: Bytes,
     watched: Arc<Watched>,
@@ -133,7 +129,7 @@ impl Sent {
         (Bytes::from_owner(data), Self { watched, is_written: false })
     }
 
-    /// Ready when the data is written and the transport did not drop it.
+    /// Ready when the data is written and was not discarded.
     fn poll_written(&mut self, writes: &Writes, context: &mut Context<'_>) -> Poll<()> {
         if self.is_written {
             return Poll::Ready(());
@@ -141,8 +137,8 @@ impl Sent {
         let is_written =
             || self.watched.0.get().is_some_and(|before| writes.flushes() > *before);
         ready!(writes.poll_until(is_written, context));
-        // Dropped data looks the same. The transport knows of a cancellation by
-        // now, and drops the body instead of polling it once more.
+        // Discarded data looks the same. By now the transport knows of a cancellation, and
+        // drops the body instead of polling it once more.
         self.is_written = true;
         context.waker().wake_by_ref();
         Poll::Pending
@@ -166,7 +162,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Settling<B> {
         let ended = match &frame {
             None => true,
             Some(Ok(frame)) if frame.is_trailers() => true,
-            // HTTP/1 asks for no more once it has as much as it announced.
+            // HTTP/1 polls no more once it has the announced number of bytes.
             Some(Ok(_)) => writes.is_none() && this.inner.is_end_stream(),
             Some(Err(_)) => {
                 this.delivery = None;
@@ -210,8 +206,8 @@ mod tests {
     use super::*;
     use crate::{
         backend::{Context as BackendContext, memory::Memory},
-        edge::flush_tracker::FlushTracker,
         lock::{AcquireRequest, Clock, LockError, Settings, Store, UnlockRequest},
+        net::connection::Connection,
     };
 
     type Answer = Settling<Full<Bytes>>;
@@ -283,7 +279,7 @@ mod tests {
     async fn an_answer_over_http1_is_settled_by_the_next_flush() {
         let store = store();
         for written in [true, false] {
-            let stream = FlushTracker::new(tokio::io::sink());
+            let stream = Connection::new(tokio::io::sink());
             let writes = stream.writes().of(http::Version::HTTP_11);
             let mut body = response(&store, Some(writes.clone())).await;
             assert!(poll(&mut body).is_ready() && body.is_end_stream());

@@ -1,0 +1,54 @@
+//! Why a command could not start.
+
+use crate::{
+    component::{ServeError, SocketError},
+    manifest::{LoadError, PropertyError, WatchError},
+    sidecar::{
+        ListenError, app_client::AppChannelError, app_probe::AppProbeError,
+        loader::LoadStoreError, passthrough::EndpointError,
+    },
+};
+
+/// Why a command could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The command line or the component YAML is wrong.
+    #[error("{0}")]
+    Configuration(String),
+    /// A port, a socket or a backend is not available.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+macro_rules! from {
+    ($($error:ty => $kind:ident),* $(,)?) => {
+        $(impl From<$error> for StartError {
+            fn from(error: $error) -> Self {
+                Self::$kind(error.to_string())
+            }
+        })*
+    };
+}
+
+from! {
+    LoadError => Configuration,
+    PropertyError => Configuration,
+    WatchError => Configuration,
+    EndpointError => Configuration,
+    AppChannelError => Configuration,
+    AppProbeError => Configuration,
+    SocketError => Unavailable,
+    ServeError => Unavailable,
+    ListenError => Unavailable,
+}
+
+impl From<LoadStoreError> for StartError {
+    fn from(error: LoadStoreError) -> Self {
+        match error {
+            LoadStoreError::Unavailable(..) => Self::Unavailable(error.to_string()),
+            LoadStoreError::Properties(_) | LoadStoreError::Metadata(..) => {
+                Self::Configuration(error.to_string())
+            }
+        }
+    }
+}

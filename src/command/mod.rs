@@ -1,0 +1,9 @@
+//! The commands of the program: its command line, and the start of each command.
+
+mod error;
+mod line;
+pub mod serve;
+pub mod sidecar;
+
+pub use error::StartError;
+pub use line::{Cli, Command, ServeOptions, StoreOption};

@@ -1,0 +1,89 @@
+//! The limits of a server, and what it speaks.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use hyper_util::{
+    rt::{TokioExecutor, TokioTimer},
+    server::conn::auto,
+};
+
+/// Above every limit of waiters, so that waits never keep other calls out.
+const STREAMS_MAX: u32 = 250_000;
+/// What a connection may have sent that nobody has read yet. h2 takes small frames beyond
+/// half of it, each counted as 256 bytes, for an attack and ends the connection: so as many
+/// waits as a store allows may begin at once.
+const UNREAD_BYTES_MAX: u32 = 64 * 1024 * 1024;
+/// The most headers of an HTTP/1 request. hyper's own limit is 100; daprd takes as many as
+/// fit.
+const HTTP1_HEADERS_MAX: usize = 4_096;
+/// How often an HTTP/2 peer is asked whether it is still there, and how long its answer may
+/// take.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What differs between the servers of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Config {
+    pub(crate) protocols: Protocols,
+    /// How many connections are served at a time.
+    pub(crate) connections_max: usize,
+    pub(crate) at_limit: AtLimit,
+    /// The most bytes of a request's headers.
+    pub(crate) header_bytes_max: u32,
+    /// How many HTTP/2 calls may be cancelled before they were taken up.
+    pub(crate) early_resets_max: usize,
+    /// How many HTTP/2 streams may end in an error of the peer's. `None`: any number.
+    pub(crate) error_resets_max: Option<usize>,
+    /// How many bytes a delayed flush may hold; 0 if flushes are not delayed.
+    pub(crate) held_bytes_max: usize,
+    /// Makes the response to a call that panicked.
+    pub(crate) panicked: fn() -> Response,
+}
+
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocols {
+    /// HTTP/2 without TLS.
+    Http2,
+    /// HTTP/1, and HTTP/2 without TLS.
+    Http1AndHttp2,
+}
+
+/// What happens to one connection too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtLimit {
+    /// It is closed at once. If it were left waiting, its caller would never know why.
+    Close,
+    /// It waits to be accepted.
+    Wait,
+}
+
+impl Config {
+    /// A builder of connections with these limits.
+    pub(super) fn builder(&self) -> auto::Builder<TokioExecutor> {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            // hyper's own counts the time of an idle connection too: see `read_timeout`.
+            .header_read_timeout(None)
+            .max_buf_size(self.header_bytes_max as usize)
+            .max_headers(HTTP1_HEADERS_MAX)
+            // A client that closes its side has gone away: its call ends with it.
+            .half_close(false);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .initial_connection_window_size(UNREAD_BYTES_MAX)
+            .max_pending_accept_reset_streams(self.early_resets_max)
+            .max_local_error_reset_streams(self.error_resets_max)
+            .max_header_list_size(self.header_bytes_max)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT);
+        match self.protocols {
+            Protocols::Http2 => builder.http2_only(),
+            Protocols::Http1AndHttp2 => builder,
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What a server listens on.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tracing::debug;
+
+use super::socket::Socket;
+
+/// How often the system asks an idle TCP connection's peer whether it is there, as Go does.
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// A port or a Unix socket. Nothing listens there any more once it is dropped.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(Socket),
+}
+
+/// An accepted connection.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    /// The address, if it is a port's.
+    pub(crate) fn address(&self) -> io::Result<Option<SocketAddr>> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Some),
+            Self::Unix(_) => Ok(None),
+        }
+    }
+
+    /// Accepts the next connection. No connection is lost if this is cancelled.
+    pub(super) async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let _ = stream.set_nodelay(true);
+                keep_alive(&stream);
+                Ok(Stream::Tcp(stream))
+            }
+            Self::Unix(socket) => socket.accept().await.map(Stream::Unix),
+        }
+    }
+}
+
+/// Lets the system notice a peer whose machine has vanished.
+fn keep_alive(stream: &TcpStream) {
+    let probes = TcpKeepalive::new().with_time(PROBE_INTERVAL).with_interval(PROBE_INTERVAL);
+    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&probes) {
+        debug!(%error, "a connection is without TCP keep-alive");
+    }
+}
