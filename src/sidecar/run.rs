@@ -18,14 +18,16 @@ use super::{
     app::{self, Services},
     browsers::{Guard, Reach},
     callback,
-    held::{Engine, EngineOptions},
     listen::{self, ListenError, Listener},
     metadata::Metadata,
     options::{Listen, Options},
     server::{Server, Speaks},
     stores::Stores,
 };
-use crate::edge::request_budget::RequestBudget;
+use crate::{
+    edge::request_budget::RequestBudget,
+    held::{Engine, EngineOptions},
+};
 
 /// What is left to do after the drain has at least this long.
 const CLOSE_MIN: Duration = Duration::from_secs(1);

@@ -2,11 +2,8 @@
 
 mod chance;
 mod loss;
-mod reload;
 mod renewal;
-mod replay;
-mod scripted;
-mod unary;
+pub(crate) mod scripted;
 mod unlock;
 
 use std::{sync::Arc, time::Duration};
@@ -17,26 +14,24 @@ use tokio::{
 };
 
 use super::{
-    Ended, Engine, EngineOptions, HeldGuard, HeldKey, Holding, LostLock, MaxHold, Target,
+    Ended, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, Holding, LockStore, LostLock,
+    MaxHold, StoreId, Target,
 };
-use crate::{
-    lock::{AcquireRequest, Granted, LockError, LockId, Renewed, ResourceId, Store},
-    sidecar::{HeldError, prefix::KeyPrefix, stores::NamedStore},
-};
+use crate::lock::{AcquireRequest, Granted, LockError, LockId, Renewed, ResourceId, Store};
 use scripted::{Script, Scripted};
 
-const TTL: Duration = Duration::from_secs(30);
+pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 /// An engine, a store over a scripted backend, and what it tells.
-struct Setup {
-    engine: Engine,
-    store: Arc<NamedStore>,
+pub(crate) struct Setup {
+    pub(crate) engine: Engine,
+    store: Arc<dyn LockStore>,
     script: Arc<Script>,
-    notices: mpsc::Receiver<LostLock>,
+    pub(crate) notices: mpsc::Receiver<LostLock>,
     healthy: watch::Sender<bool>,
 }
 
-fn setup() -> Setup {
+pub(crate) fn setup() -> Setup {
     setup_with(EngineOptions::default())
 }
 
@@ -47,10 +42,35 @@ fn setup_with(options: EngineOptions) -> Setup {
     Setup { engine: Engine::start(options, health, tell), store, script, notices, healthy }
 }
 
-fn scripted(name: &str) -> (Arc<NamedStore>, Arc<Script>) {
+fn scripted(name: &str) -> (Arc<dyn LockStore>, Arc<Script>) {
     let (backend, script, settings) = Scripted::new();
     let store = Store::new(Arc::new(backend), settings);
-    (Arc::new(NamedStore::new(name, "lock.memory", "v1", KeyPrefix::AppId, store)), script)
+    (named(name, store), script)
+}
+
+/// A store with a name and nothing else.
+struct Named {
+    id: StoreId,
+    name: Arc<str>,
+    store: Store,
+}
+
+fn named(name: &str, store: Store) -> Arc<dyn LockStore> {
+    Arc::new(Named { id: StoreId::next(), name: name.into(), store })
+}
+
+impl LockStore for Named {
+    fn id(&self) -> StoreId {
+        self.id
+    }
+
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn store(&self) -> &Store {
+        &self.store
+    }
 }
 
 impl Setup {
@@ -98,7 +118,7 @@ impl Setup {
 
     fn key(&self, resource: &str) -> HeldKey {
         HeldKey {
-            store: Arc::clone(&self.store.name),
+            store: Arc::clone(self.store.name()),
             resource: ResourceId::new(resource).unwrap(),
         }
     }
@@ -136,10 +156,10 @@ impl Setup {
 }
 
 /// Lets every task run until it waits for time.
-async fn settle() {
+pub(crate) async fn settle() {
     sleep(Duration::from_millis(1)).await;
 }
 
-fn ms(since: Instant) -> u128 {
+pub(crate) fn ms(since: Instant) -> u128 {
     since.elapsed().as_millis()
 }

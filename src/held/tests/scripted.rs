@@ -22,7 +22,7 @@ use crate::{
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// It never reaches the backend.
     Unreachable,
     /// Nothing is ever answered.
@@ -36,22 +36,22 @@ pub(super) enum Fault {
 }
 
 #[derive(Default)]
-pub(super) struct Script {
+pub(crate) struct Script {
     /// The TTLs granted are multiples of this, rounded up.
     rounds_to: Mutex<Option<Duration>>,
     next_tries: Mutex<VecDeque<Fault>>,
     next_renewals: Mutex<VecDeque<Fault>>,
     every_renewal: Mutex<Option<Fault>>,
     next_unlocks: Mutex<VecDeque<Fault>>,
-    pub(super) renewals: AtomicUsize,
+    pub(crate) renewals: AtomicUsize,
     in_flight: AtomicUsize,
-    pub(super) in_flight_max: AtomicUsize,
+    pub(crate) in_flight_max: AtomicUsize,
     /// How many renewals were in flight when an unlock came.
-    pub(super) renewing_at_unlock: AtomicUsize,
+    pub(crate) renewing_at_unlock: AtomicUsize,
 }
 
 impl Script {
-    pub(super) fn round_ttls_up_to(&self, whole: Duration) {
+    pub(crate) fn round_ttls_up_to(&self, whole: Duration) {
         *self.rounds_to.lock().unwrap() = Some(whole);
     }
 
@@ -63,30 +63,30 @@ impl Script {
         })
     }
 
-    pub(super) fn on_try(&self, fault: Fault) {
+    pub(crate) fn on_try(&self, fault: Fault) {
         self.next_tries.lock().unwrap().push_back(fault);
     }
 
-    pub(super) fn on_renewal(&self, fault: Fault) {
+    pub(crate) fn on_renewal(&self, fault: Fault) {
         self.next_renewals.lock().unwrap().push_back(fault);
     }
 
-    pub(super) fn on_every_renewal(&self, fault: Option<Fault>) {
+    pub(crate) fn on_every_renewal(&self, fault: Option<Fault>) {
         *self.every_renewal.lock().unwrap() = fault;
     }
 
-    pub(super) fn on_unlock(&self, fault: Fault) {
+    pub(crate) fn on_unlock(&self, fault: Fault) {
         self.next_unlocks.lock().unwrap().push_back(fault);
     }
 }
 
-pub(super) struct Scripted {
+pub(crate) struct Scripted {
     memory: Memory,
     script: Arc<Script>,
 }
 
 impl Scripted {
-    pub(super) fn new() -> (Self, Arc<Script>, Settings) {
+    pub(crate) fn new() -> (Self, Arc<Script>, Settings) {
         let settings = Settings::default();
         let context = Context::new(settings.clone(), Clock::system());
         let script = Arc::<Script>::default();

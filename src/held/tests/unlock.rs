@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{scripted::Fault, *};
-use crate::sidecar::held::Cause;
+use crate::held::Cause;
 
 /// Trap 11: the renewal has ended before the unlock is sent.
 #[tokio::test(start_paused = true)]
@@ -94,7 +94,7 @@ async fn an_unlock_that_another_overtook_tells_no_loss() {
     let (guard, told) = setup.stream("r").await;
     let lock_id = {
         let mut table = setup.engine.table();
-        let id = table.in_store(&setup.key("r"), &setup.store).unwrap();
+        let id = table.in_store(&setup.key("r"), setup.store.id()).unwrap();
         table.get_mut(id).unwrap().lock_id.clone()
     };
     setup.script.on_unlock(Fault::ReplyDelayed(Duration::from_millis(40)));
@@ -188,7 +188,7 @@ async fn a_place_is_free_again_when_a_lock_ends() {
 /// is well under 2 KiB.
 #[test]
 fn a_record_is_small() {
-    let record = size_of::<crate::sidecar::held::record::Record>();
+    let record = size_of::<crate::held::record::Record>();
     assert!(record <= 320, "{record} bytes");
 }
 

@@ -10,7 +10,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{Granted, safe_deadline, weather::Fate};
-use crate::{lock::Renewed, sidecar::held::Cause};
+use crate::{held::Cause, lock::Renewed};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {

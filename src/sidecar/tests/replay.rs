@@ -5,18 +5,10 @@ use http::{Response, Version};
 use http_body_util::{BodyExt as _, Full};
 use tokio::io::AsyncWriteExt as _;
 
-use super::{
-    scripted::{Fault, Script},
-    *,
-};
+use super::*;
 use crate::{
     edge::{delivery, flush_tracker::FlushTracker},
-    lock::{Mode, safe_deadline},
-    sidecar::{
-        alpha2::{LockCall, Locks},
-        error::ApiError,
-        stores::Stores,
-    },
+    lock::safe_deadline,
 };
 
 /// The API over one scripted store, its resource as the store has it.
@@ -29,9 +21,7 @@ struct Api {
 impl Api {
     fn of(setup: &Setup) -> Self {
         let stores = Stores::default();
-        let (backend, script, settings) = Scripted::new();
-        let store = Store::new(Arc::new(backend), settings);
-        stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store));
+        let (_, script) = load(&stores);
         let store = stores.get("s").unwrap();
         Self { locks: Locks::new(stores, setup.engine.clone(), "app".into()), store, script }
     }
@@ -43,18 +33,7 @@ impl Api {
     }
 
     fn call() -> LockCall {
-        LockCall {
-            store_name: "s".into(),
-            resource_id: "r".into(),
-            immediate: true,
-            ttl: Some(TTL),
-            request_id: "secret".into(),
-            mode: Mode::Exclusive,
-            max_hold: None,
-            no_renewal: false,
-            arrived: Instant::now(),
-            deadline: None,
-        }
+        LockCall { request_id: "secret".into(), ..call() }
     }
 
     /// A Lock over HTTP/1, whose answer is written or not.

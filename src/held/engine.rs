@@ -185,7 +185,7 @@ impl Engine {
             return Some((id, epoch));
         }
         // What is held in the store of before a reload is another grant.
-        if let Some(id) = table.in_store(&key, &record.store) {
+        if let Some(id) = table.in_store(&key, record.store.id()) {
             let held = table.get_mut(id)?;
             if held.token > record.token {
                 self.tell(&mut table, record, Cause::Forced);

@@ -13,18 +13,16 @@ use tokio::{
 };
 
 use super::{
-    Cause, Engine, HeldKey, MaxHold, Target, release::join, schedule::RenewalSchedule,
+    Cause, Engine, HeldKey, LockStore, MaxHold, Target, release::join,
+    schedule::RenewalSchedule,
 };
-use crate::{
-    lock::{FencingToken, LockId, RequestId, ResourceId},
-    sidecar::stores::NamedStore,
-};
+use crate::lock::{FencingToken, LockId, RequestId, ResourceId};
 
 /// A grant, as it is handed to the engine.
 #[derive(Debug)]
 pub struct Holding {
     /// Through which store it was acquired.
-    pub store: Arc<NamedStore>,
+    pub store: Arc<dyn LockStore>,
     /// What is locked, prefixed.
     pub resource: ResourceId,
     /// What is locked, as the app names it.
@@ -85,7 +83,7 @@ pub(super) type RecordId = u64;
 
 /// Everything that is kept of a held lock.
 pub(super) struct Record {
-    pub(super) store: Arc<NamedStore>,
+    pub(super) store: Arc<dyn LockStore>,
     pub(super) resource: ResourceId,
     pub(super) app_resource: ResourceId,
     pub(super) lock_id: LockId,
@@ -181,7 +179,7 @@ impl Record {
     }
 
     pub(super) fn key(&self) -> HeldKey {
-        HeldKey { store: Arc::clone(&self.store.name), resource: self.app_resource.clone() }
+        HeldKey { store: Arc::clone(self.store.name()), resource: self.app_resource.clone() }
     }
 
     /// Where it is locked: through the store, and under the name, with which it
@@ -192,7 +190,7 @@ impl Record {
 
     pub(super) fn lost(&self, cause: Cause) -> LostLock {
         LostLock {
-            store: Arc::clone(&self.store.name),
+            store: Arc::clone(self.store.name()),
             resource: self.resource.clone(),
             app_resource: self.app_resource.clone(),
             lock_id: self.lock_id.clone(),

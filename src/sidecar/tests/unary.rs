@@ -4,15 +4,7 @@
 use leasehold_proto::locks::{LockRequest, LockResponse, locks_server};
 use tonic::{Request, Response, Status};
 
-use super::{
-    scripted::{Fault, Script},
-    *,
-};
-use crate::sidecar::{
-    alpha2::{LockCall, Locks},
-    held::Cause,
-    stores::Stores,
-};
+use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -121,18 +113,7 @@ async fn a_try_that_is_granted_too_late_for_its_deadline_is_given_back() {
 }
 
 fn call() -> LockCall {
-    LockCall {
-        store_name: "s".into(),
-        resource_id: "r".into(),
-        immediate: true,
-        ttl: Some(TTL),
-        request_id: "secret".into(),
-        mode: crate::lock::Mode::Exclusive,
-        max_hold: None,
-        no_renewal: false,
-        arrived: Instant::now(),
-        deadline: None,
-    }
+    LockCall { request_id: "secret".into(), ..super::call() }
 }
 
 #[tokio::test(start_paused = true)]

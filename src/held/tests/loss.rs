@@ -1,7 +1,7 @@
 //! A lost lock is told at its safe deadline at the latest, with its cause.
 
 use super::{scripted::Fault, *};
-use crate::{lock::safe_deadline, sidecar::held::Cause};
+use crate::{held::Cause, lock::safe_deadline};
 
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -174,10 +174,7 @@ async fn a_shorter_ttl_that_may_have_been_granted_is_believed_in_no_longer() {
     let sent = Instant::now();
     let id = granted.lock_id.clone();
     let unknown = setup.renew("r", id, Some(SHORT)).await;
-    assert!(matches!(
-        unknown,
-        Err(crate::sidecar::HeldError::Lock(LockError::OutcomeUnknown(_)))
-    ));
+    assert!(matches!(unknown, Err(HeldError::Lock(LockError::OutcomeUnknown(_)))));
     assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Expired);
     assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
     assert!(!setup.is_free("r").await, "told before the backend expires it");
@@ -245,10 +242,7 @@ async fn a_shorter_ttl_that_was_not_granted_leaves_the_belief_as_it_was() {
     setup.script.on_renewal(Fault::Unreachable);
     let id = granted.lock_id.clone();
     let refused = setup.renew("r", id, Some(SHORT)).await;
-    assert!(matches!(
-        refused,
-        Err(crate::sidecar::HeldError::Lock(LockError::StoreUnavailable(_)))
-    ));
+    assert!(matches!(refused, Err(HeldError::Lock(LockError::StoreUnavailable(_)))));
     setup.notices.recv().await.unwrap();
     assert_eq!(Instant::now(), safe_deadline(granted.since, TTL));
 }

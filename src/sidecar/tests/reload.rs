@@ -1,14 +1,9 @@
 //! A reload of component YAML strands no lock that is held.
 
-use super::{scripted::Script, *};
+use super::*;
 use crate::{
     lock::{LockId, UnlockRequest},
-    sidecar::{
-        alpha1::{Alpha1, Unlock, UnlockStatus},
-        alpha2::{LockCall, Locks},
-        held::Cause,
-        stores::Stores,
-    },
+    sidecar::alpha1::{Alpha1, Unlock, UnlockStatus},
 };
 
 /// The API over stores that change.
@@ -38,19 +33,7 @@ impl Api {
     }
 
     async fn lock(&self) -> LockId {
-        let call = LockCall {
-            store_name: "s".into(),
-            resource_id: "r".into(),
-            immediate: true,
-            ttl: Some(TTL),
-            request_id: String::new(),
-            mode: crate::lock::Mode::Exclusive,
-            max_hold: None,
-            no_renewal: false,
-            arrived: Instant::now(),
-            deadline: None,
-        };
-        let acquired = self.locks.acquire(call).await.unwrap();
+        let acquired = self.locks.acquire(call()).await.unwrap();
         let lock_id = acquired.granted.lock_id.clone();
         let mut response = http::Response::new(http_body_util::Empty::<bytes::Bytes>::new());
         response.extensions_mut().insert(acquired.deliver(None));
@@ -188,17 +171,14 @@ async fn an_unlock_of_a_lock_that_another_sidecar_renewed_releases_it() {
     let api = Api::of(&setup);
     let (store, script) = api.load(KeyPrefix::None);
     let lock_id = held_elsewhere(&api, &store).await;
-    script.on_every_renewal(Some(scripted::Fault::Unreachable));
+    script.on_every_renewal(Some(Fault::Unreachable));
     let lost = setup.notices.recv().await.unwrap();
     assert_eq!(lost.cause, Cause::Unreachable);
     assert!(!is_free(&store, "lock||r").await, "it is held on");
     api.unlock(&lock_id).await;
     assert!(is_free(&store, "lock||r").await);
     let again = api.locks.unlock("s", "r", lock_id.as_str()).await;
-    assert!(matches!(
-        again,
-        Err(crate::sidecar::error::ApiError::Lock(LockError::NotFound { .. }))
-    ));
+    assert!(matches!(again, Err(ApiError::Lock(LockError::NotFound { .. }))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,17 +187,17 @@ async fn an_unlock_of_a_lock_that_is_really_lost_is_told_why() {
     let api = Api::of(&setup);
     let (store, script) = api.load(KeyPrefix::None);
     let lock_id = api.lock().await;
-    script.on_every_renewal(Some(scripted::Fault::Unreachable));
+    script.on_every_renewal(Some(Fault::Unreachable));
     setup.notices.recv().await.unwrap();
     sleep(TTL).await;
     for _ in 0..2 {
         let lost = api.locks.unlock("s", "r", lock_id.as_str()).await;
         let cause = Cause::Unreachable;
-        assert_eq!(lost, Err(crate::sidecar::error::ApiError::Lost(cause)));
+        assert_eq!(lost, Err(ApiError::Lost(cause)));
     }
-    script.on_unlock(scripted::Fault::Unreachable);
+    script.on_unlock(Fault::Unreachable);
     let lost = api.locks.unlock("s", "r", lock_id.as_str()).await;
-    assert!(matches!(lost, Err(crate::sidecar::error::ApiError::Lost(_))), "still lost");
+    assert!(matches!(lost, Err(ApiError::Lost(_))), "still lost");
     let other = store.try_lock(AcquireRequest::new("lock||r")).await.unwrap();
     let lost = api.locks.unlock("s", "r", lock_id.as_str()).await;
     assert!(lost.is_err());
@@ -235,7 +215,7 @@ async fn an_unlock_of_a_forced_lock_does_not_go_to_the_store() {
         UnlockRequest { resource_id: "lock||r".into(), lock_id: String::new(), force: true };
     store.unlock(force).await.unwrap();
     assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Forced);
-    script.on_unlock(scripted::Fault::Silent);
+    script.on_unlock(Fault::Silent);
     let asked = Instant::now();
     assert!(api.locks.unlock("s", "r", lock_id.as_str()).await.is_err());
     assert_eq!(ms(asked), 0);

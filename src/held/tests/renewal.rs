@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{scripted::Fault, *};
-use crate::sidecar::{alpha2::Locks, error::ApiError, held::Cause, stores::Stores};
+use crate::held::Cause;
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_renewed_about_every_third_of_its_ttl() {
@@ -14,38 +14,6 @@ async fn a_lock_is_renewed_about_every_third_of_its_ttl() {
     let renewals = setup.script.renewals.load(Ordering::SeqCst);
     assert!((30..=38).contains(&renewals), "{renewals}");
     assert!(setup.notices.try_recv().is_err());
-}
-
-/// Trap 12: a refused acquisition starts no renewal that takes the lock later.
-#[tokio::test(start_paused = true)]
-async fn a_refused_acquisition_renews_nothing() {
-    let setup = setup();
-    let stores = Stores::default();
-    let (backend, script, settings) = Scripted::new();
-    let store = Store::new(Arc::new(backend), settings);
-    stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store.clone()));
-    let locks = Locks::new(stores, setup.engine.clone(), "app".into());
-    let held = store.try_lock(AcquireRequest::new("lock||r")).await.unwrap();
-    let call = || crate::sidecar::alpha2::LockCall {
-        store_name: "s".into(),
-        resource_id: "r".into(),
-        immediate: true,
-        ttl: None,
-        request_id: String::new(),
-        mode: crate::lock::Mode::Exclusive,
-        max_hold: None,
-        no_renewal: false,
-        arrived: Instant::now(),
-        deadline: None,
-    };
-    let refused = locks.acquire(call()).await.unwrap_err();
-    assert!(matches!(refused, ApiError::Lock(LockError::Locked { .. })));
-    drop(held);
-    sleep(Duration::from_secs(1)).await;
-    assert!(store.try_lock(AcquireRequest::new("lock||r")).await.is_ok(), "free at once");
-    sleep(TTL * 2).await;
-    assert_eq!((script.renewals.load(Ordering::SeqCst), setup.engine.held()), (0, 0));
-    assert!(store.try_lock(AcquireRequest::new("lock||r")).await.is_ok(), "it is free");
 }
 
 /// Trap 13: a renewal never makes a grant again.
@@ -60,7 +28,7 @@ async fn what_expired_is_not_renewed_into_being() {
     assert!(setup.is_free("r").await, "B locks it, and unlocks it by going away");
     setup.script.on_every_renewal(None);
     let renewed = setup.renew("r", lost.lock_id.clone(), None).await;
-    assert!(matches!(renewed, Err(crate::sidecar::HeldError::Lost(Cause::Unreachable))));
+    assert!(matches!(renewed, Err(HeldError::Lost(Cause::Unreachable))));
     sleep(TTL).await;
     assert!(setup.is_free("r").await);
 }

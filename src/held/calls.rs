@@ -5,15 +5,12 @@ use std::time::Duration;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Cause, Ended, Engine, HeldKey, Target,
+    Cause, Ended, Engine, HeldError, HeldKey, Target,
     driver::{Sending, changed_nothing},
     record::{Record, RecordId},
     release::join,
 };
-use crate::{
-    lock::{LockError, LockId, RenewRequest, Renewed, RequestId, UnlockRequest},
-    sidecar::error::HeldError,
-};
+use crate::lock::{LockError, LockId, Renewed, RequestId};
 
 /// A repeated request that may find a grant which is held here.
 #[derive(Debug)]
@@ -303,44 +300,5 @@ impl Engine {
                 Err(error.into())
             }
         }
-    }
-}
-
-impl Target {
-    fn is(&self, other: &Self) -> bool {
-        self.store.id() == other.store.id() && self.resource == other.resource
-    }
-
-    /// Ends the bearer's grant.
-    pub(super) async fn unlock(&self, lock_id: &LockId) -> Result<(), LockError> {
-        let request = UnlockRequest {
-            resource_id: self.resource.as_str().to_owned(),
-            lock_id: lock_id.as_str().to_owned(),
-            force: false,
-        };
-        self.store.store().unlock(request).await
-    }
-
-    async fn force(&self) -> Result<(), LockError> {
-        let request = UnlockRequest {
-            resource_id: self.resource.as_str().to_owned(),
-            lock_id: String::new(),
-            force: true,
-        };
-        self.store.store().unlock(request).await
-    }
-
-    /// Starts the TTL of the bearer's grant again.
-    pub(super) async fn renew(
-        &self,
-        lock_id: &LockId,
-        ttl: Option<Duration>,
-    ) -> Result<Renewed, LockError> {
-        let request = RenewRequest {
-            resource_id: self.resource.as_str().to_owned(),
-            lock_id: lock_id.as_str().to_owned(),
-            ttl,
-        };
-        self.store.store().renew(request).await
     }
 }

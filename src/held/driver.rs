@@ -186,7 +186,7 @@ impl Engine {
                 if let LockError::Unsupported(answer) = error
                     && record.renewed
                 {
-                    warn!(store = %record.store.name, resource = record.resource.as_str(),
+                    warn!(store = %record.store.name(), resource = record.resource.as_str(),
                         answer = &**answer,
                         "the lock store cannot renew; the lock lasts until its TTL ends");
                     record.store.refused_to_renew();

@@ -9,16 +9,13 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    HeldKey,
+    HeldKey, StoreId,
     lane::{Lane, Place},
     lost::Lost,
     record::{Record, RecordId},
     schedule::Due,
 };
-use crate::{
-    lock::LockId,
-    sidecar::stores::{NamedStore, StoreId},
-};
+use crate::lock::LockId;
 
 /// A grant's full name.
 pub(super) type Name = (HeldKey, LockId);
@@ -108,9 +105,9 @@ impl Table {
     }
 
     /// The record of a key in this store, whoever's grant it is.
-    pub(super) fn in_store(&self, key: &HeldKey, store: &NamedStore) -> Option<RecordId> {
+    pub(super) fn in_store(&self, key: &HeldKey, store: StoreId) -> Option<RecordId> {
         let mut of_key = self.of_key(key);
-        of_key.find(|(_, record)| record.store.id() == store.id()).map(|(id, _)| id)
+        of_key.find(|(_, record)| record.store.id() == store).map(|(id, _)| id)
     }
 
     /// The record of this grant.

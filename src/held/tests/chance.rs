@@ -17,10 +17,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{
-    lock::{LockId, Settings, UnlockRequest, safe_deadline},
-    sidecar::HeldError,
-};
+use crate::lock::{LockId, Settings, UnlockRequest, safe_deadline};
 use ledger::{Ledger, What};
 use weather::Weather;
 
@@ -58,7 +55,7 @@ struct App {
     rng: Rng,
     plan: Plan,
     engine: Engine,
-    store: Arc<NamedStore>,
+    store: Arc<dyn LockStore>,
     ledger: Arc<Ledger>,
 }
 
@@ -81,7 +78,7 @@ async fn live(plan: Plan, mut rng: Rng) -> Arc<Ledger> {
     let weather = Weather::new(&plan, rng.fork(), Arc::clone(&ledger));
     let memory = Arc::clone(&weather.memory);
     let store = Store::new(Arc::new(weather), Settings::default());
-    let store = Arc::new(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store));
+    let store = named("s", store);
     let (tell, mut notices) = mpsc::channel(1000);
     let (healthy, health) = watch::channel(true);
     let options = EngineOptions {
@@ -160,8 +157,10 @@ impl App {
             max_hold: max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked),
             place: self.engine.place().unwrap(),
         };
-        let key =
-            HeldKey { store: Arc::clone(&self.store.name), resource: holding.resource.clone() };
+        let key = HeldKey {
+            store: Arc::clone(self.store.name()),
+            resource: holding.resource.clone(),
+        };
         if streamed {
             let (guard, told) = self.engine.hold_for_stream(holding);
             self.stream(guard.unwrap(), told, &key, &granted.lock_id).await;
