@@ -6,13 +6,13 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Cause, Ended, Engine, HeldError, HeldKey, Target,
-    driver::{Sending, changed_nothing},
-    record::{Record, RecordId},
-    release::join,
+    belief::Sending,
+    record::RecordId,
+    renewal::{cancel, changed_nothing},
 };
 use crate::lock::{LockError, LockId, Renewed, RequestId};
 
-/// A repeated request that may find a grant which is held here.
+/// A repeated request that may find a grant that is held here.
 #[derive(Debug)]
 pub struct Resent {
     id: RecordId,
@@ -21,8 +21,8 @@ pub struct Resent {
 
 impl Engine {
     /// Ends a grant, after the renewal of it that is under way has ended
-    /// (trap 11). Completed also if the caller goes away. `target` is where it
-    /// would be now, if it is not held here.
+    /// (trap 11). Completed also if the caller goes away. `target` is where the grant is
+    /// looked for if it is not held here.
     pub async fn unlock<E: From<HeldError>>(
         &self,
         key: HeldKey,
@@ -32,8 +32,8 @@ impl Engine {
         match self.find(&key, &lock_id) {
             Ok(Some(id)) => Ok(self.unlock_in_task(id, key, lock_id).await?),
             Ok(None) => Ok(target?.unlock(&lock_id).await.map_err(HeldError::from)?),
-            Err(HeldError::Lost(cause)) if cause.may_be_held_yet() => {
-                // The store knows whether another process renewed it.
+            Err(HeldError::Lost(cause)) if cause.may_still_be_held() => {
+                // Another process may have renewed it, which only the store knows.
                 let released = match target {
                     Ok(target) => target.unlock(&lock_id).await.is_ok(),
                     Err(_) => false,
@@ -70,16 +70,15 @@ impl Engine {
         task.await.unwrap_or(Err(HeldError::Lock(LockError::Internal)))
     }
 
-    /// Ends whoever's grant it is in `target`, and what is held through this
-    /// process in the store of before a reload. Such a holder is told at once,
-    /// also if the caller goes away.
+    /// Ends the grant of whoever holds `target`, and what is held through this process
+    /// under `key`, also in a store that a reload replaced. Holders of this process are
+    /// told at once. Completed also if the caller goes away.
     pub async fn force_unlock<E: From<HeldError>>(
         &self,
         key: HeldKey,
         target: Result<Target, E>,
     ) -> Result<(), E> {
-        // Looked up beforehand: what is granted to the next waiter meanwhile
-        // is not what was forced.
+        // Looked up first: a grant that the next waiter gets meanwhile was not forced.
         let held: Vec<_> = self
             .table()
             .of_key(&key)
@@ -106,8 +105,8 @@ impl Engine {
         };
         for (id, at, lock_id) in held {
             let is_in_target = target.as_ref().is_some_and(|target| target.is(&at));
-            // The store before may have the same backend, which has handed the
-            // resource over by now: there only this grant is ended.
+            // A store that a reload replaced may have the same backend, where the next
+            // waiter may hold the resource by now: only this grant is ended there.
             let ended = if is_in_target { outcome.clone() } else { at.unlock(&lock_id).await };
             let is_gone = match &ended {
                 Ok(()) => true,
@@ -123,8 +122,8 @@ impl Engine {
         outcome
     }
 
-    /// Starts a grant's TTL again, as the app asked. `target` is where it would
-    /// be now, if it is not held here.
+    /// Starts a grant's TTL again, as the app asked. `target` is where the grant is looked
+    /// for if it is not held here.
     pub async fn renew<E: From<HeldError>>(
         &self,
         key: HeldKey,
@@ -172,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// What to tell of a lock that is not found although it was held here.
+    /// The error for a lock that was held here and is no longer found.
     fn why_gone(&self, key: &HeldKey, lock_id: &LockId, error: LockError) -> HeldError {
         match self.table().lost.cause(key, lock_id, Instant::now()) {
             Some(cause) => HeldError::Lost(cause),
@@ -189,28 +188,23 @@ impl Engine {
         let mut table = self.table();
         table.dequeue(id);
         let Some(record) = table.get_mut(id) else { return };
-        let before = record.renewal.take();
-        record.run += 1;
-        let run = record.run;
-        if record.renewed {
-            record.schedule.begin();
-        }
+        let before = record.schedule.take_task();
         let (target, lock_id) = (record.target(), record.lock_id.clone());
         let engine = self.clone();
-        record.renewal = Some(self.0.runtime.spawn(async move {
-            join(before).await;
+        record.schedule.start(self.0.runtime.spawn(async move {
+            cancel(before).await;
             let settings = target.store.store().settings();
             let asked = ttl.unwrap_or(settings.ttl_default);
             let Some(sending) = engine.sends(id, asked) else { return };
             let result = target.renew(&lock_id, ttl).await;
-            engine.renewed(id, run, &sending, &result);
+            engine.renewed(id, &sending, &result);
             let _ = answer.send(result);
         }));
         self.reschedule(&mut table, id);
     }
 
-    /// A request with this `request_id` is sent now. If it finds the grant that
-    /// is held here, that may end as early as the request asks.
+    /// A request with this `request_id` is sent now. If it finds the grant that is held
+    /// here, the grant may end as early as the request asks.
     pub fn sends_again(
         &self,
         key: &HeldKey,
@@ -225,14 +219,14 @@ impl Engine {
         Some(Resent { id, sending: self.sends(id, asked)? })
     }
 
-    /// That request failed.
+    /// The request of [`Engine::sends_again`] failed.
     pub fn not_sent_again(&self, resent: &Resent, error: &LockError) {
         if !changed_nothing(error) {
             return;
         }
         let mut table = self.table();
         if let Some(held) = table.get_mut(resent.id) {
-            held.schedule.did_not_happen(resent.sending.at, resent.sending.before);
+            held.schedule.did_not_happen(&resent.sending);
             self.reschedule(&mut table, resent.id);
         }
     }
@@ -250,55 +244,28 @@ impl Engine {
                 drop(table);
                 return Err(self.why_gone(key, lock_id, LockError::NotFound { held: false }));
             };
-            record.run += 1;
-            record.unlocks += 1;
-            record.schedule.stop();
-            let taken = (record.target(), record.end_renewal());
+            let renewal = record.schedule.stop();
+            let taken = (record.target(), record.unlock.begin(renewal));
             self.reschedule(&mut table, id);
             taken
         };
         renewal_ended.await;
         let result = target.unlock(lock_id).await;
         let mut table = self.table();
-        let others = table.get_mut(id).is_some_and(Record::unlock_has_ended);
+        let ended = table.get_mut(id).and_then(|record| record.unlock.answered(&result));
+        if let Some(ended) = ended
+            && let Some(mut record) = table.remove(id)
+        {
+            if let Ended::Lost(cause) = ended {
+                table.lost.remember(key.clone(), lock_id.clone(), cause, Instant::now());
+            }
+            record.holder.tell(ended);
+        }
+        drop(table);
         match result {
-            Ok(()) => {
-                if let Some(mut record) = table.remove(id) {
-                    record.tell_stream(Ended::Unlocked);
-                }
-                Ok(())
-            }
-            Err(LockError::NotFound { .. })
-                if table.get_mut(id).is_some_and(|record| record.unlock_unsure) =>
-            {
-                if let Some(mut record) = table.remove(id) {
-                    record.tell_stream(Ended::Unlocked);
-                }
-                Ok(())
-            }
-            // Another unlock may have ended it, and its answer is on its way.
-            Err(error @ LockError::NotFound { .. }) if others => Err(error.into()),
-            Err(error @ LockError::NotFound { .. }) => {
-                if let Some(mut record) = table.remove(id) {
-                    table.lost.remember(
-                        key.clone(),
-                        lock_id.clone(),
-                        Cause::Forced,
-                        Instant::now(),
-                    );
-                    record.tell_stream(Ended::Lost(Cause::Forced));
-                }
-                drop(table);
-                Err(self.why_gone(key, lock_id, error))
-            }
-            Err(error) => {
-                if let (LockError::OutcomeUnknown(_), Some(record)) =
-                    (&error, table.get_mut(id))
-                {
-                    record.unlock_unsure = true;
-                }
-                Err(error.into())
-            }
+            Err(LockError::NotFound { .. }) if ended == Some(Ended::Unlocked) => Ok(()),
+            Err(error @ LockError::NotFound { .. }) => Err(self.why_gone(key, lock_id, error)),
+            result => Ok(result?),
         }
     }
 }

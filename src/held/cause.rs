@@ -1,31 +1,42 @@
-//! Why a lock was lost.
+//! How a held lock ended, and why it was lost.
 
-/// Why a lock was lost, in the words of the wire.
+/// How a lock that was held ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The holder unlocked it.
+    Unlocked,
+    /// It was lost.
+    Lost(Cause),
+    /// A repeated request took it over.
+    Superseded,
+}
+
+/// Why a lock was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Nobody renewed it: the app was to, or an unlock of it failed.
+    /// Nobody renewed it: its app should have, or an unlock of it failed.
     Expired,
     /// Somebody else ended it.
     Forced,
     /// The backend could not be reached to renew it.
     Unreachable,
-    /// The app asked for it to be released after this long.
+    /// It was held for as long as is allowed.
     MaxHold,
     /// The app was unhealthy, so it was not renewed.
     Unhealthy,
 }
 
 impl Cause {
-    /// Whether the store may have the grant yet: nobody ended it as far as is
-    /// known, and another process may have renewed it.
-    pub(super) fn may_be_held_yet(self) -> bool {
+    /// Whether the store may still have the grant: nobody is known to have ended it, and
+    /// another process may have renewed it.
+    pub(super) fn may_still_be_held(self) -> bool {
         match self {
             Self::Expired | Self::Unreachable | Self::Unhealthy => true,
             Self::Forced | Self::MaxHold => false,
         }
     }
 
-    /// The wire's word.
+    /// Its name in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

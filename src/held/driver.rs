@@ -9,10 +9,7 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    Cause, Ended, Engine,
-    lane::Place,
-    record::RecordId,
-    schedule::{Belief, Due},
+    Ended, Engine, belief::Sending, lane::LanePermit, record::RecordId, schedule::Due,
     table::Table,
 };
 use crate::lock::{LockError, Renewed};
@@ -20,24 +17,13 @@ use crate::lock::{LockError, Renewed};
 /// How many due records are acted on before others get a turn.
 const BATCH: usize = 512;
 
-/// A request that may change a grant's TTL, as it was sent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sending {
-    pub(super) at: Instant,
-    pub(super) asked: Duration,
-    pub(super) before: Belief,
-}
-
-/// Whether a request that ended so left the grant as it was.
-pub(super) fn changed_nothing(error: &LockError) -> bool {
-    matches!(
-        error,
-        LockError::StoreUnavailable(_)
-            | LockError::InvalidRequest(_)
-            | LockError::Unsupported(_)
-            | LockError::Overloaded
-            | LockError::ShuttingDown
-    )
+/// When the driver has more to do.
+enum Next {
+    /// At once: a batch was full.
+    Now,
+    At(Instant),
+    /// When it is woken.
+    Woken,
 }
 
 impl Engine {
@@ -50,14 +36,12 @@ impl Engine {
                 self.resume();
             }
             was_healthy = is_healthy;
-            let Some(next) = self.step(is_healthy) else {
-                yield_now().await;
-                continue;
-            };
+            let next = self.step(is_healthy);
             let timer = async {
                 match next {
-                    Some(at) => sleep_until(at).await,
-                    None => std::future::pending().await,
+                    Next::Now => yield_now().await,
+                    Next::At(at) => sleep_until(at).await,
+                    Next::Woken => std::future::pending().await,
                 }
             };
             // In this order, so that a simulated schedule can be repeated.
@@ -72,10 +56,8 @@ impl Engine {
         }
     }
 
-    /// Acts on what is due. Returns when the next is, or `None` if there is
-    /// more to do now.
-    #[allow(clippy::option_option, reason = "more to do now; nothing at all; then")]
-    fn step(&self, healthy: bool) -> Option<Option<Instant>> {
+    /// Acts on what is due.
+    fn step(&self, healthy: bool) -> Next {
         let now = Instant::now();
         let mut table = self.table();
         for _ in 0..BATCH {
@@ -93,22 +75,22 @@ impl Engine {
             }
         }
         for _ in 0..BATCH {
-            let Some((id, place)) = table.next_renewal(&self.0.wake) else {
+            let Some((id, permit)) = table.next_renewal(&self.0.wake) else {
                 let next = table.next_due();
                 if next.is_some_and(|next| next <= now) {
-                    return None;
+                    return Next::Now;
                 }
                 table.driver_wakes_at = next;
-                return Some(next);
+                return next.map_or(Next::Woken, Next::At);
             };
             if healthy {
-                self.start_renewal(&mut table, id, place);
+                self.start_renewal(&mut table, id, permit);
             } else if let Some(record) = table.get_mut(id) {
                 record.schedule.park();
                 table.reschedule(id);
             }
         }
-        None
+        Next::Now
     }
 
     /// The app is healthy again: renews what is still held.
@@ -122,82 +104,61 @@ impl Engine {
         }
     }
 
-    fn start_renewal(&self, table: &mut Table, id: RecordId, place: Place) {
+    fn start_renewal(&self, table: &mut Table, id: RecordId, permit: LanePermit) {
         let Some(record) = table.get_mut(id) else { return };
-        record.run += 1;
-        let run = record.run;
         let until = record.schedule.attempt_until(Instant::now());
-        let asked = record.schedule.asked();
+        let asked = record.schedule.belief().asked();
         let (target, lock_id) = (record.target(), record.lock_id.clone());
         let engine = self.clone();
-        record.renewal = Some(self.0.runtime.spawn(async move {
+        record.schedule.start(self.0.runtime.spawn(async move {
             let Some(sending) = engine.sends(id, asked) else { return };
             let result = timeout_at(until, target.renew(&lock_id, Some(asked)))
                 .await
                 .unwrap_or_else(|_| Err(LockError::OutcomeUnknown("no answer in time".into())));
-            drop(place);
-            engine.renewed(id, run, &sending, &result);
+            drop(permit);
+            engine.renewed(id, &sending, &result);
         }));
     }
 
     /// A renewal is sent now; `None` if the lock is gone.
     pub(super) fn sends(&self, id: RecordId, asked: Duration) -> Option<Sending> {
-        let at = Instant::now();
         let mut table = self.table();
-        let before = table.get_mut(id)?.schedule.sends(at, asked);
+        let sending = table.get_mut(id)?.schedule.sends(Instant::now(), asked);
         self.reschedule(&mut table, id);
-        Some(Sending { at, asked, before })
+        Some(sending)
     }
 
-    /// A renewal has ended.
+    /// The renewal that the calling task carried out has ended. Ignored if the task was
+    /// cancelled or replaced meanwhile.
     pub(super) fn renewed(
         &self,
         id: RecordId,
-        run: u32,
         sending: &Sending,
         result: &Result<Renewed, LockError>,
     ) {
         let now = Instant::now();
         let mut table = self.table();
-        let Some(record) = table.get_mut(id).filter(|record| record.run == run) else { return };
-        record.renewal = None;
-        match result {
-            Ok(renewed) => {
-                let (asked, keep_on) = (sending.asked, record.renewed);
-                record.schedule.renewed(*renewed, asked, keep_on, fastrand::f64());
-            }
-            // Perhaps the unlock under way has taken place: its answer tells.
-            Err(LockError::NotFound { .. }) if record.unlocks > 0 => {}
-            // One whose outcome nobody learnt has.
-            Err(LockError::NotFound { .. }) if record.unlock_unsure => {
+        let Some(record) = table.get_mut(id) else { return };
+        if !record.schedule.is_this_task() {
+            return;
+        }
+        if let Err(LockError::Unsupported(answer)) = result
+            && record.schedule.is_automatic()
+        {
+            warn!(store = %record.store.name(), resource = record.resource.as_str(),
+                answer = &**answer,
+                "the lock store cannot renew; the lock lasts until its TTL ends");
+            record.store.refused_to_renew();
+            record.schedule.leave_to_app();
+        }
+        match record.renewal_ended(sending, result, now) {
+            None => self.reschedule(&mut table, id),
+            Some(Ended::Lost(cause)) => self.lose(&mut table, id, cause),
+            Some(ended) => {
                 if let Some(mut record) = table.remove(id) {
-                    record.tell_stream(Ended::Unlocked);
+                    record.holder.tell(ended);
                 }
-                return;
-            }
-            Err(LockError::NotFound { .. }) => {
-                let cause = match record.schedule.due(now) {
-                    Some(Due::Lose(cause)) => cause,
-                    _ => Cause::Forced,
-                };
-                return self.lose(&mut table, id, cause);
-            }
-            Err(error) => {
-                if let LockError::Unsupported(answer) = error
-                    && record.renewed
-                {
-                    warn!(store = %record.store.name(), resource = record.resource.as_str(),
-                        answer = &**answer,
-                        "the lock store cannot renew; the lock lasts until its TTL ends");
-                    record.store.refused_to_renew();
-                    record.renewed = false;
-                }
-                if changed_nothing(error) {
-                    record.schedule.did_not_happen(sending.at, sending.before);
-                }
-                record.schedule.failed(now, record.renewed, fastrand::f64());
             }
         }
-        self.reschedule(&mut table, id);
     }
 }

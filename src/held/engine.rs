@@ -1,31 +1,25 @@
-//! The engine: what it is made of, and how a grant comes into it.
+//! The engine: its parts, its limits, and its end.
 
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     runtime::Handle,
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch},
-    time::Instant,
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    Cause, Ended, HeldGuard, Holding, LostLock,
-    record::{Record, RecordId},
-    schedule::Due,
-    table::Table,
-};
+use super::{LostLock, record::RecordId, table::Table};
 
 /// The engine's limits.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineOptions {
     /// How many locks may be held through this process: 200,000.
     pub held_max: usize,
-    /// How many renewals may be under way towards one store: 256. What a
-    /// backend of 1 ms answers in that way is 256,000 a second.
+    /// How many renewals may be under way towards one store: 256. A backend that
+    /// answers in 1 ms then answers 256,000 a second.
     pub renewals_in_flight_max: usize,
-    /// How many releases of locks whose stream ended may be under way: 256.
+    /// How many releases of locks that nobody holds any more may be under way: 256.
     pub releases_in_flight_max: usize,
 }
 
@@ -35,13 +29,14 @@ impl Default for EngineOptions {
     }
 }
 
-/// Renews what is held and tells what is lost. Cheap to clone.
+/// Renews the locks that are held, and tells of those that are lost. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) table: Mutex<Table>,
-    /// Something is due earlier than the driver knows, or a lane has room.
+    /// Wakes the driver: something is due before it wakes by itself, or a lane has a
+    /// free place.
     pub(super) wake: Arc<Notify>,
     pub(super) healthy: watch::Receiver<bool>,
     pub(super) notices: mpsc::Sender<LostLock>,
@@ -60,9 +55,9 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Starts the engine. Renews only while `healthy` is true; tells of lost
-    /// locks that have no stream by `notices`, dropping what does not fit.
-    /// Must be called within a runtime.
+    /// Starts the engine. It renews only while `healthy` is true, and sends lost locks
+    /// that have no stream to `notices`; those that do not fit are dropped. Must be called
+    /// within a runtime.
     #[must_use]
     pub fn start(
         options: EngineOptions,
@@ -91,52 +86,24 @@ impl Engine {
         self.table().len()
     }
 
-    /// Takes a place for one more held lock; `None` at the limit.
+    /// A permit for one more held lock; `None` at the limit.
     #[must_use]
     pub fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.0.places).try_acquire_owned().ok()
     }
 
-    /// Whether [`Engine::place`] would find none.
+    /// Whether as many locks are held as may be.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.0.places.available_permits() == 0
     }
 
-    /// Renews a lock until it is unlocked or lost; its loss is told by notice.
-    /// It is released if the guard is dropped without [`HeldGuard::keep`].
-    /// `None` if it is lost already.
-    #[must_use]
-    pub fn hold(&self, holding: Holding) -> Option<HeldGuard> {
-        self.guard(holding, None)
-    }
-
-    /// Renews a lock for as long as the guard lives; how it ends is told to
-    /// the receiver.
-    #[must_use]
-    pub fn hold_for_stream(
-        &self,
-        holding: Holding,
-    ) -> (Option<HeldGuard>, oneshot::Receiver<Ended>) {
-        let (tell, told) = oneshot::channel();
-        (self.guard(holding, Some(tell)), told)
-    }
-
-    fn guard(
-        &self,
-        holding: Holding,
-        stream: Option<oneshot::Sender<Ended>>,
-    ) -> Option<HeldGuard> {
-        let (id, epoch) = self.insert(holding, stream)?;
-        Some(HeldGuard { engine: self.clone(), share: Some((id, epoch)) })
-    }
-
-    /// From now on streams end, releasing what they hold.
+    /// Asks all streams to end, which releases their locks.
     pub fn drain(&self) {
         self.0.draining.cancel();
     }
 
-    /// Ends when the drain begins.
+    /// Waits until [`Engine::drain`] is called.
     pub async fn draining(&self) {
         self.0.draining.cancelled().await;
     }
@@ -153,57 +120,8 @@ impl Engine {
         self.0.table.lock()
     }
 
-    fn insert(
-        &self,
-        holding: Holding,
-        stream: Option<oneshot::Sender<Ended>>,
-    ) -> Option<(RecordId, u32)> {
-        let mut table = self.table();
-        let mut record = Record::new(holding, stream);
-        let key = record.key();
-        table.lost.forget(&key, &record.lock_id);
-        if table.release_of(&key, &record.lock_id).is_some() {
-            self.tell(&mut table, record, Cause::Forced);
-            return None;
-        }
-        if let Some(id) = table.find(&key, &record.lock_id) {
-            // Its place in the queue is that of the store before.
-            table.dequeue(id);
-            let held = table.get_mut(id)?;
-            held.tell_stream(Ended::Superseded);
-            held.epoch += 1;
-            held.stream = record.stream.take();
-            held.received &= held.stream.is_none();
-            held.found &= held.stream.is_none();
-            held.schedule.replayed(record.schedule);
-            held.renewed = record.renewed;
-            held.request_id = record.request_id.or(held.request_id.take());
-            (held.store, held.resource) = (record.store, record.resource);
-            held.give_up();
-            let epoch = held.epoch;
-            self.reschedule(&mut table, id);
-            return Some((id, epoch));
-        }
-        // What is held in the store of before a reload is another grant.
-        if let Some(id) = table.in_store(&key, record.store.id()) {
-            let held = table.get_mut(id)?;
-            if held.token > record.token {
-                self.tell(&mut table, record, Cause::Forced);
-                return None;
-            }
-            let cause = match held.schedule.due(Instant::now()) {
-                Some(Due::Lose(cause)) => cause,
-                _ => Cause::Forced,
-            };
-            self.lose(&mut table, id, cause);
-        }
-        let id = table.insert(record);
-        self.reschedule(&mut table, id);
-        Some((id, 0))
-    }
-
-    /// Moves a record to its place in time, and wakes the driver if that is
-    /// before it wakes by itself.
+    /// Updates when a record is next due, and wakes the driver if that is before the
+    /// driver wakes by itself.
     pub(super) fn reschedule(&self, table: &mut Table, id: RecordId) {
         let next = table.reschedule(id);
         if next.is_some_and(|next| table.driver_wakes_at.is_none_or(|at| next < at)) {

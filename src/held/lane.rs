@@ -1,4 +1,4 @@
-//! How many renewals are under way towards one store, and which wait for that.
+//! Limits how many renewals are under way towards one store, and queues the others.
 
 use std::{
     collections::BTreeSet,
@@ -15,17 +15,18 @@ use tokio::{
 
 use super::record::RecordId;
 
-/// One store's lane, so that a silent backend holds up no other's renewals.
+/// The renewals of one store. Each store has its own lane, so that a backend that does
+/// not answer delays the renewals of no other.
 pub(super) struct Lane {
     in_flight_max: usize,
     places: Arc<Semaphore>,
-    /// Those due, the nearest safe deadline first.
+    /// Those that wait, the nearest safe deadline first.
     due: BTreeSet<(Instant, RecordId)>,
     backlog: Arc<AtomicBool>,
 }
 
-/// A renewal's place in its lane. Leaving it wakes the engine if others wait.
-pub(super) struct Place {
+/// Permits one renewal in its lane. Dropping it wakes the driver if others wait.
+pub(super) struct LanePermit {
     permit: Option<OwnedSemaphorePermit>,
     backlog: Arc<AtomicBool>,
     wake: Arc<Notify>,
@@ -41,7 +42,7 @@ impl Lane {
         }
     }
 
-    /// Whether nothing is due and nothing under way.
+    /// Whether no renewal waits or is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.due.is_empty() && self.places.available_permits() == self.in_flight_max
     }
@@ -54,27 +55,27 @@ impl Lane {
         self.due.remove(&(safe_deadline, id));
     }
 
-    /// The next to be renewed, if there is a place for it.
-    pub(super) fn next(&mut self, wake: &Arc<Notify>) -> Option<(RecordId, Place)> {
+    /// The next to be renewed, and its permit, if there is one.
+    pub(super) fn next(&mut self, wake: &Arc<Notify>) -> Option<(RecordId, LanePermit)> {
         if self.due.is_empty() {
             self.backlog.store(false, Ordering::SeqCst);
             return None;
         }
-        // Raised before the places are looked at: one that is left meanwhile
-        // then wakes the engine.
+        // Set before the permits are looked at, so that one that is dropped meanwhile
+        // wakes the driver.
         self.backlog.store(true, Ordering::SeqCst);
         let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let (_, id) = self.due.pop_first()?;
-        let place = Place {
+        let permit = LanePermit {
             permit: Some(permit),
             backlog: Arc::clone(&self.backlog),
             wake: Arc::clone(wake),
         };
-        Some((id, place))
+        Some((id, permit))
     }
 }
 
-impl Drop for Place {
+impl Drop for LanePermit {
     fn drop(&mut self) {
         drop(self.permit.take());
         if self.backlog.load(Ordering::SeqCst) {

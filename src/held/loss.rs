@@ -1,4 +1,4 @@
-//! How a held lock ends without its holder's doing, and who is told.
+//! How a held lock ends without an unlock, and who is told.
 
 use std::sync::Arc;
 
@@ -8,13 +8,15 @@ use tracing::warn;
 use super::{
     Cause, Ended, Engine, HeldKey, LostLock,
     engine::Inner,
+    holder::OnDrop,
+    lost::Name,
     record::{Record, RecordId},
-    release::{self, join},
-    table::{Name, Table},
+    release, renewal,
+    table::Table,
 };
 use crate::lock::LockId;
 
-/// Notes the end of a release, however it ends.
+/// Records the end of a release, also if its task is dropped.
 struct Releasing<'a> {
     engine: &'a Engine,
     name: &'a Name,
@@ -27,28 +29,29 @@ impl Drop for Releasing<'_> {
 }
 
 impl Engine {
-    /// The stream of a lock has ended, or its answer was not written: releases
-    /// it, unless a later one has it now, or an earlier caller. One that was
-    /// only found is left to its TTL instead.
-    pub(super) fn abandon(&self, id: RecordId, epoch: u32) {
+    /// The guard of a lock was dropped: its stream has ended, or its answer was not
+    /// written. Does nothing if a later request has found the lock since.
+    pub(super) fn abandon(&self, id: RecordId, replays: u32) {
         let release = {
             let mut table = self.table();
-            if table.get_mut(id).is_none_or(|held| held.epoch != epoch || held.received) {
+            let held = table.get_mut(id).filter(|held| held.replays == replays);
+            let Some(on_drop) = held.map(|held| held.holder.on_drop()) else { return };
+            if on_drop == OnDrop::Keep {
                 return;
             }
             let Some(mut record) = table.remove(id) else { return };
-            if record.found {
-                record.give_up();
+            if on_drop == OnDrop::LeaveToTtl {
+                record.cancel_renewal();
                 return;
             }
             Self::release(&self.0, &mut table, record)
         };
-        // The table is not locked any more: a runtime that is shutting down
-        // drops the task here.
+        // Spawned without the table's lock: a runtime that is shutting down drops the
+        // task here.
         self.0.tasks.spawn_on(release, &self.0.runtime);
     }
 
-    /// Ends when the release of this grant that is under way has, if one is.
+    /// If a release of this grant is under way, a future that ends with it.
     pub fn release_of(
         &self,
         key: &HeldKey,
@@ -58,35 +61,30 @@ impl Engine {
         Some(ended.cancelled_owned())
     }
 
-    /// A caller without a stream has the lock.
-    pub(super) fn received(&self, id: RecordId) {
-        if let Some(record) = self.table().get_mut(id) {
-            record.received |= record.stream.is_none();
-        }
-    }
-
+    /// Releases a lock that was held for as long as is allowed.
     pub(super) fn release_held_long_enough(&self, table: &mut Table, id: RecordId) {
         let Some(mut record) = table.remove(id) else { return };
-        let lost = record.lost(Cause::MaxHold);
-        let had_stream = record.stream.is_some();
-        record.tell_stream(Ended::Lost(Cause::MaxHold));
-        self.note(table, lost, !had_stream);
+        self.tell_holder(table, &mut record, Cause::MaxHold);
         let release = Self::release(&self.0, table, record);
         self.0.tasks.spawn_on(release, &self.0.runtime);
     }
 
+    /// Removes a lock that is lost, and tells its holder.
     pub(super) fn lose(&self, table: &mut Table, id: RecordId, cause: Cause) {
         if let Some(record) = table.remove(id) {
             self.tell(table, record, cause);
         }
     }
 
+    /// Tells the holder that this lock, which is not in the table, is lost.
     pub(super) fn tell(&self, table: &mut Table, mut record: Record, cause: Cause) {
-        record.give_up();
-        let lost = record.lost(cause);
-        let had_stream = record.stream.is_some();
-        record.tell_stream(Ended::Lost(cause));
-        self.note(table, lost, !had_stream);
+        record.cancel_renewal();
+        self.tell_holder(table, &mut record, cause);
+    }
+
+    fn tell_holder(&self, table: &mut Table, record: &mut Record, cause: Cause) {
+        let had_stream = record.holder.tell(Ended::Lost(cause));
+        self.note(table, record.lost(cause), !had_stream);
     }
 
     fn note(&self, table: &mut Table, lost: LostLock, by_notice: bool) {
@@ -105,8 +103,8 @@ impl Engine {
         }
     }
 
-    /// Releases a grant by its name. Until that has ended nobody is handed it,
-    /// not even by a replay, because the release would end it all the same.
+    /// Releases a grant. Until that has ended no replay is handed the grant, because the
+    /// release would end it.
     fn release(
         inner: &Arc<Inner>,
         table: &mut Table,
@@ -114,12 +112,12 @@ impl Engine {
     ) -> impl Future<Output = ()> + Send + 'static {
         let name = (record.key(), record.lock_id.clone());
         table.begin_release(name.clone());
-        let renewal = record.renewal.take();
+        let renewal = record.schedule.take_task();
         let engine = Self(Arc::clone(inner));
         async move {
-            // Made here, so that a task that never ran locks no table.
+            // Made in the task, so that dropping a task that never ran takes no lock.
             let _ending = Releasing { engine: &engine, name: &name };
-            join(renewal).await;
+            renewal::cancel(renewal).await;
             release::until_gone(&record, &engine.0.releases).await;
         }
     }

@@ -1,4 +1,5 @@
-//! The locks that were lost of late, so that a call that names one is told.
+//! The locks that were lost in the last minutes, so that a call that names one is
+//! told why.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,11 +13,11 @@ use crate::lock::LockId;
 
 /// How long a lost lock is remembered.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
-/// How many are remembered; the oldest goes first.
+/// How many are remembered. The oldest is forgotten first.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// A lost lock's full name.
-type Name = (HeldKey, LockId);
+/// A grant's full name.
+pub(super) type Name = (HeldKey, LockId);
 
 /// Remembers lost locks for a while.
 #[derive(Debug, Default)]
@@ -26,7 +27,7 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// Notes a loss at `now`.
+    /// Records a loss at `now`.
     pub(super) fn remember(
         &mut self,
         key: HeldKey,
@@ -43,7 +44,7 @@ impl Lost {
         self.order.push_back((now, name));
     }
 
-    /// Why this lock was lost, if it was within the time remembered.
+    /// Why this lock was lost, if that is still remembered.
     pub(super) fn cause(
         &mut self,
         key: &HeldKey,
@@ -54,7 +55,7 @@ impl Lost {
         self.causes.get(&(key.clone(), lock_id.clone())).map(|(_, cause)| *cause)
     }
 
-    /// A lock of this name is held (again): an owner may bring its own lock ID
+    /// A lock of this name is held again: a caller that chooses its lock ID may use it
     /// twice.
     pub(super) fn forget(&mut self, key: &HeldKey, lock_id: &LockId) {
         if !self.causes.is_empty() {

@@ -2,32 +2,27 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{
-    FutureExt as _,
-    future::{BoxFuture, Shared, ready},
-};
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot},
-    task::JoinHandle,
     time::Instant,
 };
 
 use super::{
-    Cause, Engine, HeldKey, LockStore, MaxHold, Target, release::join,
-    schedule::RenewalSchedule,
+    Cause, Ended, HeldKey, LockStore, MaxHold, Target, belief::Belief, belief::Sending,
+    holder::Holder, renewal::changed_nothing, schedule::RenewalSchedule, unlock::Unlock,
 };
-use crate::lock::{FencingToken, LockId, RequestId, ResourceId};
+use crate::lock::{FencingToken, LockError, LockId, Renewed, RequestId, ResourceId};
 
 /// A grant, as it is handed to the engine.
 #[derive(Debug)]
 pub struct Holding {
-    /// Through which store it was acquired.
+    /// The store that granted it.
     pub store: Arc<dyn LockStore>,
     /// What is locked, prefixed.
     pub resource: ResourceId,
     /// What is locked, as the app names it.
     pub app_resource: ResourceId,
-    /// The grant.
+    /// The lock ID of the grant.
     pub lock_id: LockId,
     /// Its token, if the store has them.
     pub token: Option<FencingToken>,
@@ -37,28 +32,17 @@ pub struct Holding {
     pub ttl: Duration,
     /// The TTL that was asked for, and that renewals ask for.
     pub asked: Duration,
-    /// When the operation was sent from which the TTL counts.
+    /// When the request was sent that was granted: the TTL counts from here.
     pub since: Instant,
-    /// Whether it is renewed here.
+    /// Whether the engine renews it. Otherwise only its app does.
     pub renewed: bool,
-    /// After how long it is released whatever the app does.
+    /// For how long it is held at most.
     pub max_hold: MaxHold,
-    /// Its place among the held locks.
+    /// Its permit to be one of the held locks; see [`Engine::place`](super::Engine::place).
     pub place: OwnedSemaphorePermit,
 }
 
-/// How a lock that was held ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The holder unlocked it.
-    Unlocked,
-    /// It was lost.
-    Lost(Cause),
-    /// A repeated request took it over.
-    Superseded,
-}
-
-/// A lock that its holder must no longer believe in, as the app is told.
+/// A lock that was lost, as its app is told.
 #[derive(Clone, Debug)]
 pub struct LostLock {
     /// The store's name.
@@ -67,7 +51,7 @@ pub struct LostLock {
     pub resource: ResourceId,
     /// What was locked, as the app names it.
     pub app_resource: ResourceId,
-    /// The grant.
+    /// The lock ID of the grant.
     pub lock_id: LockId,
     /// Its token, if the store has them.
     pub token: Option<FencingToken>,
@@ -75,13 +59,12 @@ pub struct LostLock {
     pub cause: Cause,
 }
 
-/// Ends when a cancelled renewal has.
-pub(super) type RenewalEnd = Shared<BoxFuture<'static, ()>>;
-
-/// Names a record for as long as it lives; never used again.
+/// Names a record. Never used again after the record is gone.
 pub(super) type RecordId = u64;
 
-/// Everything that is kept of a held lock.
+/// Everything that is kept of a held lock. Its state is that of three machines, each
+/// drawn at its type: [`Renewal`](super::renewal::Renewal) within the schedule,
+/// [`Unlock`] and [`Holder`].
 pub(super) struct Record {
     pub(super) store: Arc<dyn LockStore>,
     pub(super) resource: ResourceId,
@@ -90,34 +73,14 @@ pub(super) struct Record {
     pub(super) token: Option<FencingToken>,
     pub(super) request_id: Option<RequestId>,
     pub(super) schedule: RenewalSchedule,
-    /// Whether renewals are ours to do.
-    pub(super) renewed: bool,
-    /// The renewal under way: at most one (trap 11).
-    pub(super) renewal: Option<JoinHandle<()>>,
-    /// The end of a renewal that was cancelled: every unlock waits for it.
-    ending: Option<RenewalEnd>,
-    /// Counts renewals, so that the end of one that was given up is ignored.
-    pub(super) run: u32,
+    pub(super) unlock: Unlock,
+    pub(super) holder: Holder,
+    /// How many requests found the lock held here. Dropping the guard of an earlier one
+    /// does nothing.
+    pub(super) replays: u32,
     /// Its entry in the table's order.
     pub(super) timer: Instant,
-    /// Its entry in its lane's queue.
-    pub(super) queued: Option<Instant>,
-    /// Unlocks under way.
-    pub(super) unlocks: u32,
-    /// Whether an earlier unlock may have happened, so that finding nothing
-    /// means that it did.
-    pub(super) unlock_unsure: bool,
-    /// Tells the stream whose life it is.
-    pub(super) stream: Option<oneshot::Sender<Ended>>,
-    /// Counts the streams that it has been the life of.
-    pub(super) epoch: u32,
-    /// Whether a caller without a stream received it: no later answer that is
-    /// not written ends it.
-    pub(super) received: bool,
-    /// Whether it was found, not made, by the request that brought it here: then
-    /// it is not for this process to release.
-    pub(super) found: bool,
-    pub(super) _place: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Record {
@@ -125,8 +88,7 @@ impl Record {
     pub(super) fn new(holding: Holding, stream: Option<oneshot::Sender<Ended>>) -> Self {
         let schedule = RenewalSchedule::new(
             holding.since,
-            holding.ttl,
-            holding.asked,
+            Belief::new(holding.since, holding.ttl, holding.asked),
             holding.renewed,
             holding.max_hold,
             fastrand::f64(),
@@ -138,42 +100,55 @@ impl Record {
             lock_id: holding.lock_id,
             token: holding.token,
             request_id: holding.request_id,
+            timer: schedule.next(),
             schedule,
-            renewed: holding.renewed,
-            renewal: None,
-            ending: None,
-            run: 0,
-            timer: holding.since,
-            queued: None,
-            unlocks: 0,
-            unlock_unsure: false,
-            stream,
-            epoch: 0,
-            received: false,
-            found: false,
+            unlock: Unlock::None,
+            holder: stream.map_or(Holder::Unanswered, Holder::Stream),
+            replays: 0,
             _place: holding.place,
         }
     }
 
-    /// Cancels the renewal under way; what is returned ends when nothing of it
-    /// is left, also for those that ask later.
-    pub(super) fn end_renewal(&mut self) -> RenewalEnd {
-        if let Some(renewal) = self.renewal.take() {
-            self.ending = Some(join(Some(renewal)).boxed().shared());
+    /// A repeated request was granted the same lock, perhaps through a store that a
+    /// reload put in place of the first.
+    pub(super) fn replayed(&mut self, replay: Self) {
+        self.replays += 1;
+        self.holder.replayed(replay.holder);
+        if let Some(renewal) = self.schedule.replayed(replay.schedule) {
+            renewal.abort();
         }
-        self.ending.clone().unwrap_or_else(|| ready(()).boxed().shared())
+        self.request_id = replay.request_id.or(self.request_id.take());
+        (self.store, self.resource) = (replay.store, replay.resource);
     }
 
-    /// An unlock has its answer; whether others are under way.
-    pub(super) fn unlock_has_ended(&mut self) -> bool {
-        self.unlocks = self.unlocks.saturating_sub(1);
-        self.unlocks > 0
+    /// The renewal under way has ended. Returns how the lock ended, or `None` if it is
+    /// still held.
+    pub(super) fn renewal_ended(
+        &mut self,
+        sending: &Sending,
+        result: &Result<Renewed, LockError>,
+        now: Instant,
+    ) -> Option<Ended> {
+        match result {
+            Ok(renewed) => self.schedule.renewed(sending, *renewed, fastrand::f64()),
+            Err(LockError::NotFound { .. }) => match self.unlock {
+                Unlock::None => return Some(Ended::Lost(self.schedule.cause_at(now))),
+                Unlock::Unknown => return Some(Ended::Unlocked),
+                Unlock::UnderWay { .. } => self.schedule.found_nothing(),
+            },
+            Err(error) => {
+                if changed_nothing(error) {
+                    self.schedule.did_not_happen(sending);
+                }
+                self.schedule.failed(now, fastrand::f64());
+            }
+        }
+        None
     }
 
     /// Cancels the renewal of a lock that needs none any more.
-    pub(super) fn give_up(&mut self) {
-        self.run += 1;
-        if let Some(renewal) = self.renewal.take() {
+    pub(super) fn cancel_renewal(&mut self) {
+        if let Some(renewal) = self.schedule.take_task() {
             renewal.abort();
         }
     }
@@ -182,8 +157,7 @@ impl Record {
         HeldKey { store: Arc::clone(self.store.name()), resource: self.app_resource.clone() }
     }
 
-    /// Where it is locked: through the store, and under the name, with which it
-    /// was taken.
+    /// The store, and the name there, with which it was acquired.
     pub(super) fn target(&self) -> Target {
         Target { store: Arc::clone(&self.store), resource: self.resource.clone() }
     }
@@ -196,49 +170,6 @@ impl Record {
             lock_id: self.lock_id.clone(),
             token: self.token,
             cause,
-        }
-    }
-
-    pub(super) fn tell_stream(&mut self, ended: Ended) -> bool {
-        self.stream.take().is_some_and(|stream| stream.send(ended).is_ok())
-    }
-}
-
-/// Releases a lock when dropped: the life of a stream, or of an answer that is
-/// not written yet.
-#[derive(Debug)]
-pub struct HeldGuard {
-    pub(super) engine: Engine,
-    /// Its share in the record: a later stream's is another.
-    pub(super) share: Option<(RecordId, u32)>,
-}
-
-impl HeldGuard {
-    /// The same, of a grant that an earlier request made. If it is dropped, the
-    /// lock stays with who received it, and is left to its TTL if that is not
-    /// known here.
-    #[must_use]
-    pub fn found(self) -> Self {
-        if let Some((id, 0)) = self.share
-            && let Some(record) = self.engine.table().get_mut(id)
-        {
-            record.found = true;
-        }
-        self
-    }
-
-    /// Leaves the lock held.
-    pub fn keep(mut self) {
-        if let Some((id, _)) = self.share.take() {
-            self.engine.received(id);
-        }
-    }
-}
-
-impl Drop for HeldGuard {
-    fn drop(&mut self) {
-        if let Some((id, epoch)) = self.share {
-            self.engine.abandon(id, epoch);
         }
     }
 }

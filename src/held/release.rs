@@ -1,11 +1,10 @@
-//! Releasing what nobody holds any more.
+//! Releases a grant that nobody holds any more.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{
     sync::Semaphore,
-    task::JoinHandle,
     time::{Instant, sleep},
 };
 use tracing::debug;
@@ -16,17 +15,9 @@ use crate::lock::LockError;
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
 
-/// Cancels a renewal and waits until nothing of it is left.
-pub(super) async fn join(renewal: Option<JoinHandle<()>>) {
-    if let Some(renewal) = renewal {
-        renewal.abort();
-        let _ = renewal.await;
-    }
-}
-
-/// Unlocks until it is confirmed, or until the TTL has ended it (trap 24).
+/// Unlocks until the store confirms it, or until the TTL has ended the grant (trap 24).
 pub(super) async fn until_gone(record: &Record, places: &Semaphore) {
-    let give_up = Instant::now() + record.schedule.ttl();
+    let give_up = Instant::now() + record.schedule.belief().ttl();
     let mut delays = ExponentialBuilder::new()
         .with_min_delay(RETRY_DELAY_MIN)
         .with_max_delay(RETRY_DELAY_MAX)
@@ -38,7 +29,7 @@ pub(super) async fn until_gone(record: &Record, places: &Semaphore) {
         let result = record.target().unlock(&record.lock_id).await;
         drop(place);
         match result {
-            // What is unknown the store goes on settling by itself.
+            // After an unknown outcome the store goes on releasing it by itself.
             Ok(()) | Err(LockError::NotFound { .. } | LockError::OutcomeUnknown(_)) => return,
             Err(error) => {
                 debug!(resource = record.resource.as_str(), %error, "not released yet");

@@ -10,25 +10,23 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     HeldKey, StoreId,
-    lane::{Lane, Place},
-    lost::Lost,
+    lane::{Lane, LanePermit},
+    lost::{Lost, Name},
     record::{Record, RecordId},
     schedule::Due,
 };
 use crate::lock::LockId;
 
-/// A grant's full name.
-pub(super) type Name = (HeldKey, LockId);
-
-/// Releases of one grant that are under way, and what ends with the last.
+/// How many releases of one grant are under way, and a token that is cancelled when the
+/// last has ended.
 type Releases = (usize, CancellationToken);
 
-/// The records and their indexes, kept in step by its methods.
+/// The records and their indexes. Its methods keep them consistent.
 pub(super) struct Table {
     records: HashMap<RecordId, Record>,
     by_key: HashMap<HeldKey, RecordId>,
-    /// Further records of a key in `by_key`: after a reload the same name may be
-    /// held in the store before it, too.
+    /// Further records of a key in `by_key`: after a reload the same name may also be
+    /// held in the store that was replaced.
     others: HashMap<HeldKey, Vec<RecordId>>,
     timers: BTreeSet<(Instant, RecordId)>,
     lanes: BTreeMap<StoreId, Lane>,
@@ -36,7 +34,7 @@ pub(super) struct Table {
     next_id: RecordId,
     /// When the driver wakes by itself; `None` means never.
     pub(super) driver_wakes_at: Option<Instant>,
-    /// What was lost of late.
+    /// The locks that were lost in the last minutes.
     pub(super) lost: Lost,
     releases: HashMap<Name, Releases>,
 }
@@ -57,12 +55,12 @@ impl Table {
         }
     }
 
-    /// Notes that a grant is being released.
+    /// Records that a release of a grant begins.
     pub(super) fn begin_release(&mut self, name: Name) {
         self.releases.entry(name).or_default().0 += 1;
     }
 
-    /// Notes that a release has ended.
+    /// Records that a release of a grant has ended.
     pub(super) fn end_release(&mut self, name: &Name) {
         let Some((under_way, ended)) = self.releases.get_mut(name) else { return };
         *under_way -= 1;
@@ -72,7 +70,7 @@ impl Table {
         }
     }
 
-    /// Cancelled when the grant's release has ended, if one is under way.
+    /// If a release of the grant is under way, a token that is cancelled when it ends.
     pub(super) fn release_of(
         &self,
         key: &HeldKey,
@@ -97,14 +95,14 @@ impl Table {
         self.records.get_mut(&id)
     }
 
-    /// The records of a key, whoever's grants they are: one in each store.
+    /// The records of a key, of any lock ID: at most one in each store.
     pub(super) fn of_key(&self, key: &HeldKey) -> impl Iterator<Item = (RecordId, &Record)> {
         let others = self.others.get(key).into_iter().flatten();
         let ids = self.by_key.get(key).into_iter().chain(others);
         ids.filter_map(|id| Some((*id, self.records.get(id)?)))
     }
 
-    /// The record of a key in this store, whoever's grant it is.
+    /// The record of a key in this store, of any lock ID.
     pub(super) fn in_store(&self, key: &HeldKey, store: StoreId) -> Option<RecordId> {
         let mut of_key = self.of_key(key);
         of_key.find(|(_, record)| record.store.id() == store).map(|(id, _)| id)
@@ -117,10 +115,9 @@ impl Table {
     }
 
     /// Adds a record, whose key must be free in its store.
-    pub(super) fn insert(&mut self, mut record: Record) -> RecordId {
+    pub(super) fn insert(&mut self, record: Record) -> RecordId {
         let id = self.next_id;
         self.next_id += 1;
-        record.timer = record.schedule.next();
         self.timers.insert((record.timer, id));
         let key = record.key();
         if let Some(other) = self.by_key.insert(key.clone(), id) {
@@ -130,7 +127,7 @@ impl Table {
         id
     }
 
-    /// Takes a record out of everything.
+    /// Removes a record from all indexes.
     pub(super) fn remove(&mut self, id: RecordId) -> Option<Record> {
         self.dequeue(id);
         let record = self.records.remove(&id)?;
@@ -154,8 +151,7 @@ impl Table {
         }
     }
 
-    /// Puts a record where its schedule now says. Returns when it is next
-    /// due.
+    /// Moves a record to where its schedule now says. Returns when it is next due.
     pub(super) fn reschedule(&mut self, id: RecordId) -> Option<Instant> {
         let record = self.records.get_mut(&id)?;
         let next = record.schedule.next();
@@ -172,8 +168,8 @@ impl Table {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// What is due at `now`, one at a time. The caller must act on it, so that
-    /// it is no longer due.
+    /// One record that is due at `now`. The caller must act on it, so that it is no longer
+    /// due.
     pub(super) fn due(&mut self, now: Instant) -> Option<(RecordId, Due)> {
         loop {
             let (at, id) = *self.timers.first()?;
@@ -191,9 +187,7 @@ impl Table {
     /// Puts a record into its store's queue for a renewal.
     pub(super) fn enqueue(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(&id) else { return };
-        record.schedule.begin();
-        let safe_deadline = record.schedule.safe_deadline();
-        record.queued = Some(safe_deadline);
+        let safe_deadline = record.schedule.queue();
         let in_flight_max = self.lane_in_flight_max;
         self.lanes
             .entry(record.store.id())
@@ -205,23 +199,24 @@ impl Table {
     /// Takes a record out of its store's queue, if it is there.
     pub(super) fn dequeue(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(&id) else { return };
-        if let Some(at) = record.queued.take()
+        if let Some(at) = record.schedule.take_queued()
             && let Some(lane) = self.lanes.get_mut(&record.store.id())
         {
             lane.dequeue(at, id);
         }
     }
 
-    /// The next record of any store to be renewed, and its place.
-    pub(super) fn next_renewal(&mut self, wake: &Arc<Notify>) -> Option<(RecordId, Place)> {
-        let Some((id, place)) = self.lanes.values_mut().find_map(|lane| lane.next(wake)) else {
-            // Of a store that is gone nothing may stay behind.
+    /// The next record of any store to be renewed, and its permit. The caller must start
+    /// the renewal or park it.
+    pub(super) fn next_renewal(
+        &mut self,
+        wake: &Arc<Notify>,
+    ) -> Option<(RecordId, LanePermit)> {
+        let next = self.lanes.values_mut().find_map(|lane| lane.next(wake));
+        if next.is_none() {
+            // A store that was removed must leave no lane behind.
             self.lanes.retain(|_, lane| !lane.is_idle());
-            return None;
-        };
-        if let Some(record) = self.records.get_mut(&id) {
-            record.queued = None;
         }
-        Some((id, place))
+        next
     }
 }

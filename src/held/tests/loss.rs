@@ -5,7 +5,7 @@ use crate::{held::Cause, lock::safe_deadline};
 
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Trap 16: told no later than the safe deadline, whatever the failure.
+/// Trap 16: the holder is told no later than the safe deadline, whatever the failure.
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_is_cut_off_is_told_at_its_safe_deadline() {
     for fault in [Fault::Unreachable, Fault::Silent] {
@@ -149,7 +149,7 @@ async fn a_thousand_lost_at_once_are_told_while_the_others_are_renewed() {
     assert_eq!(setup.engine.held(), 1000);
 }
 
-/// Forced here is told at once, also if whoever forced it does not wait.
+/// A force through this process is told at once, also if its caller does not wait.
 #[tokio::test(start_paused = true)]
 async fn a_force_whose_caller_went_away_is_told_at_once() {
     let mut setup = setup();

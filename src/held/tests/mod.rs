@@ -3,6 +3,7 @@
 mod chance;
 mod loss;
 mod renewal;
+mod schedule;
 pub(crate) mod scripted;
 mod unlock;
 
@@ -145,7 +146,7 @@ impl Setup {
         self.engine.renew(self.key(resource), lock_id, ttl, self.target(resource)).await
     }
 
-    /// Whether the backend has nobody holding it.
+    /// Whether nobody holds it in the backend.
     async fn is_free(&self, resource: &str) -> bool {
         match self.store.store().try_lock(AcquireRequest::new(resource)).await {
             Ok(_) => true,
@@ -155,7 +156,7 @@ impl Setup {
     }
 }
 
-/// Lets every task run until it waits for time.
+/// Lets every task run until it waits for the clock.
 pub(crate) async fn settle() {
     sleep(Duration::from_millis(1)).await;
 }

@@ -1,4 +1,4 @@
-//! What is held is renewed, and nothing else.
+//! Locks that are held are renewed, and no others.
 
 use std::sync::atomic::Ordering;
 
@@ -96,7 +96,7 @@ async fn an_unhealthy_app_renews_nothing_and_a_healthy_one_what_is_still_held() 
     assert_eq!(setup.engine.held(), 1);
 }
 
-/// However often it changes between two looks at it.
+/// However often the health changes between two reads of it.
 #[tokio::test(start_paused = true)]
 async fn a_short_recovery_is_not_missed() {
     let mut setup = setup();

@@ -1,4 +1,4 @@
-//! Memory behind a script of faults in tries, renewals and unlocks.
+//! The memory backend with scripted faults in tries, renewals and unlocks.
 
 use std::{
     collections::VecDeque,

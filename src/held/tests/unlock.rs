@@ -184,8 +184,7 @@ async fn a_place_is_free_again_when_a_lock_ends() {
     assert!(!setup.engine.is_full());
 }
 
-/// What is kept of a lock, with its two names and its entries in four indexes,
-/// is well under 2 KiB.
+/// A record, its two names and its entries in four indexes take well under 2 KiB.
 #[test]
 fn a_record_is_small() {
     let record = size_of::<crate::held::record::Record>();
