@@ -1,11 +1,11 @@
-//! Random schedules of the engine: slow and lost renewals, an app that falls
-//! ill, forces, unlocks that race renewals, streams that end. Each is repeated
+//! Random schedules of the engine: slow and lost renewals, an app that becomes
+//! unhealthy, forces, unlocks that race renewals, streams that end. Each is repeated
 //! from its seed.
 //!
 //!     LEASEHOLD_SEEDS=100000 cargo test --lib held::tests::chance -- --nocapture
 
+mod faulty_backend;
 mod ledger;
-mod weather;
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,10 +18,10 @@ use tokio::{
 
 use super::*;
 use crate::lock::{LockId, Settings, UnlockRequest, safe_deadline};
+use faulty_backend::FaultyBackend;
 use ledger::{Ledger, What};
-use weather::Weather;
 
-/// How many seeds are run when nobody says.
+/// How many seeds are run without `LEASEHOLD_SEEDS`.
 const SEEDS: u64 = 150;
 
 /// The shape of a run.
@@ -31,8 +31,8 @@ struct Plan {
     ttl_ms_max: u64,
     faults_per_mille: u32,
     delay_ms_max: u64,
-    app_falls_ill: bool,
-    /// So few that renewals wait for each other.
+    health_changes: bool,
+    /// May be so low that renewals wait for each other.
     renewals_in_flight_max: usize,
 }
 
@@ -43,7 +43,7 @@ impl Plan {
             ttl_ms_max: [400, 3_000, 30_000][rng.usize(..3)],
             faults_per_mille: [0, 0, 100, 400][rng.usize(..4)],
             delay_ms_max: [0, 2, 40][rng.usize(..3)],
-            app_falls_ill: rng.u8(..4) == 0,
+            health_changes: rng.u8(..4) == 0,
             renewals_in_flight_max: [2, 256][rng.usize(..2)],
         }
     }
@@ -75,10 +75,9 @@ fn run(seed: u64) -> (Plan, String, Vec<String>) {
 
 async fn live(plan: Plan, mut rng: Rng) -> Arc<Ledger> {
     let ledger = Arc::new(Ledger::begin(plan.renewals_in_flight_max < 12));
-    let weather = Weather::new(&plan, rng.fork(), Arc::clone(&ledger));
-    let memory = Arc::clone(&weather.memory);
-    let store = Store::new(Arc::new(weather), Settings::default());
-    let store = named("s", store);
+    let faulty_backend = FaultyBackend::new(&plan, rng.fork(), Arc::clone(&ledger));
+    let memory = Arc::clone(&faulty_backend.memory);
+    let store = named("s", Store::new(Arc::new(faulty_backend), Settings::default()));
     let (tell, mut notices) = mpsc::channel(1000);
     let (healthy, health) = watch::channel(true);
     let options = EngineOptions {
@@ -98,7 +97,7 @@ async fn live(plan: Plan, mut rng: Rng) -> Arc<Ledger> {
         };
         apps.spawn(app.run());
     }
-    let mut well = true;
+    let mut is_healthy = true;
     loop {
         let change = Duration::from_millis(rng.u64(1..=plan.ttl_ms_max * 2));
         tokio::select! {
@@ -111,10 +110,10 @@ async fn live(plan: Plan, mut rng: Rng) -> Arc<Ledger> {
                 Some(ended) => ended.unwrap(),
                 None => break,
             },
-            () = sleep(change), if plan.app_falls_ill => {
-                well = !well;
-                ledger.health(well);
-                healthy.send_replace(well);
+            () = sleep(change), if plan.health_changes => {
+                is_healthy = !is_healthy;
+                ledger.health(is_healthy);
+                healthy.send_replace(is_healthy);
             }
         }
     }
@@ -173,8 +172,7 @@ impl App {
                 self.act(&key, &granted.lock_id).await;
             }
         }
-        // Whatever was done: from here it runs out, at the latest when the
-        // app asks for the last time.
+        // Whatever happened so far, the lock runs out after this last unlock.
         self.pause(self.plan.ttl_ms_max).await;
         self.unlock(&key, &granted.lock_id).await;
         sleep_until(self.ledger.safe_until(self.number) + Duration::from_millis(1)).await;
@@ -245,7 +243,7 @@ impl App {
         }
     }
 
-    /// Unlocks, now and then twice at once, or goes away meanwhile.
+    /// Unlocks. Sometimes twice at once, and sometimes the caller leaves before the answer.
     async fn unlock(&mut self, key: &HeldKey, lock_id: &LockId) {
         self.ledger.note(self.number, What::Unlocking);
         let target = self.target(key);
@@ -257,7 +255,7 @@ impl App {
                 if first.is_ok() && second.is_ok() {
                     self.ledger.wrong(self.number, "was unlocked twice");
                 }
-                // One of the two may be told why, and the other nothing.
+                // Only one of the two may be told why.
                 Some(match (first, second) {
                     (Err(told @ HeldError::Lost(_)), Err(_)) => Err(told),
                     (first, second) => first.or(second),

@@ -1,4 +1,4 @@
-//! What happened to each lock, and whether it may.
+//! Records what happens to each lock, and checks that it may happen.
 
 use std::{
     collections::BTreeMap,
@@ -9,12 +9,12 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{Granted, safe_deadline, weather::Fate};
+use super::{Granted, faulty_backend::Outcome, safe_deadline};
 use crate::{held::Cause, lock::Renewed};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    Fault(Fate),
+    Fault(Outcome),
     /// A call takes this long, which may be too long.
     Takes(Duration),
     /// A renewal was sent, took place, ended.
@@ -29,7 +29,7 @@ pub(super) enum What {
     UnlockHappened,
     Unlocked,
     NotUnlocked(Cause),
-    /// Its caller did not wait for the answer, which may have told it all.
+    /// The caller did not wait for the answer, which may have said that it was unlocked.
     UnlockLeft,
     Forcing,
     StreamEnded,
@@ -48,7 +48,7 @@ struct Lock {
     faulted: bool,
     forced: bool,
     unlocking: bool,
-    /// An unlock that was asked for took place, whoever waited for its answer.
+    /// An unlock that was asked for took place, whether its answer was awaited or not.
     freed: bool,
     /// It ended with its holder's knowledge.
     unlocked: bool,
@@ -64,8 +64,8 @@ struct State {
     few_places: bool,
     locks: BTreeMap<u32, Lock>,
     /// Since when the app is unhealthy; whether it ever was.
-    ill_since: Option<Instant>,
-    ever_ill: bool,
+    unhealthy_since: Option<Instant>,
+    was_unhealthy: bool,
     log: String,
     violations: Vec<String>,
 }
@@ -76,8 +76,8 @@ impl Ledger {
             few_places,
             begun: Instant::now(),
             locks: BTreeMap::new(),
-            ill_since: None,
-            ever_ill: false,
+            unhealthy_since: None,
+            was_unhealthy: false,
             log: String::new(),
             violations: Vec::new(),
         }))
@@ -92,7 +92,7 @@ impl Ledger {
         streamed: bool,
     ) {
         let mut state = self.state();
-        // What takes long already holds this one up too.
+        // A slow renewal that is under way already delays this lock too.
         let faulted = state.few_places
             && state.locks.values().any(|lock| lock.faulted && lock.in_flight > 0);
         state.locks.insert(
@@ -117,14 +117,14 @@ impl Ledger {
         state.line(&format!("r{number} Held {ttl:?} {renewed} {max_hold:?} {streamed}"));
     }
 
-    pub(super) fn health(&self, well: bool) {
+    pub(super) fn health(&self, is_healthy: bool) {
         let mut state = self.state();
-        state.ill_since = (!well).then(Instant::now);
-        state.ever_ill |= !well;
-        state.line(&format!("healthy {well}"));
+        state.unhealthy_since = (!is_healthy).then(Instant::now);
+        state.was_unhealthy |= !is_healthy;
+        state.line(&format!("healthy {is_healthy}"));
     }
 
-    /// The answer of a renewal is handed to the engine.
+    /// The engine is about to get the answer of a renewal.
     pub(super) fn renewed(&self, number: u32, renewed: Renewed) {
         let mut state = self.state();
         if let Some(lock) = state.locks.get_mut(&number) {
@@ -139,15 +139,16 @@ impl Ledger {
     pub(super) fn note(&self, number: u32, what: What) {
         let mut state = self.state();
         state.line(&format!("r{number} {what:?}"));
-        let (now, ill_since, ever_ill) = (Instant::now(), state.ill_since, state.ever_ill);
+        let (now, unhealthy_since, was_unhealthy) =
+            (Instant::now(), state.unhealthy_since, state.was_unhealthy);
         if state.few_places && matches!(what, What::Fault(_) | What::Takes(_)) {
-            // What takes long holds up the others.
+            // A slow renewal delays those of the other locks.
             for lock in state.locks.values_mut() {
-                let _ = lock.see(what, now, ill_since, ever_ill);
+                let _ = lock.see(what, now, unhealthy_since, was_unhealthy);
             }
         }
         if let Some(lock) = state.locks.get_mut(&number)
-            && let Some(wrong) = lock.see(what, now, ill_since, ever_ill)
+            && let Some(wrong) = lock.see(what, now, unhealthy_since, was_unhealthy)
         {
             state.wrong(number, &wrong);
         }
@@ -157,7 +158,7 @@ impl Ledger {
         self.state().wrong(number, what);
     }
 
-    /// What is there when all locks have run out.
+    /// Checks what is left when all locks have run out.
     pub(super) fn left(&self, closed: bool, held: usize, records: usize) {
         let mut state = self.state();
         if !closed || held > 0 || records > 0 {
@@ -200,19 +201,19 @@ impl State {
 }
 
 impl Lock {
-    /// Takes a step; what is wrong with it, if anything.
+    /// Records an event. Returns what is wrong with it, if anything.
     fn see(
         &mut self,
         what: What,
         now: Instant,
-        ill_since: Option<Instant>,
-        ever_ill: bool,
+        unhealthy_since: Option<Instant>,
+        was_unhealthy: bool,
     ) -> Option<String> {
         match what {
             What::Fault(_) => self.faulted = true,
-            // A renewal is given a quarter of the TTL.
+            // The engine gives up a renewal after a quarter of the TTL.
             What::Takes(time) => self.faulted |= time >= self.ttl / 4,
-            What::Renews => return self.renews(now, ill_since),
+            What::Renews => return self.renews(now, unhealthy_since),
             What::RenewalHappened if self.unlocked => {
                 return Some("was renewed after its unlock was answered".into());
             }
@@ -222,26 +223,26 @@ impl Lock {
             What::Unlocking => self.unlocking = true,
             What::UnlockHappened => {
                 self.freed |= self.unlocking;
-                // What its app asked for meanwhile is the app's own.
+                // An app may renew while it unlocks; nothing orders the two.
                 if self.in_flight > 0 && !self.forced && self.app_renewals == 0 {
                     return Some("was unlocked while a renewal was under way".into());
                 }
             }
             What::Unlocked => self.unlocked = true,
-            // Told by the answer to its own call.
+            // The answer to its own call told the app.
             What::NotUnlocked(_) | What::UnlockLeft => self.freed = true,
             What::Forcing => self.forced = true,
             What::StreamEnded => self.stream_ended = Some(now),
-            What::Told(cause) => return self.told(cause, now, ever_ill),
+            What::Told(cause) => return self.told(cause, now, was_unhealthy),
             _ => {}
         }
         None
     }
 
-    fn renews(&mut self, now: Instant, ill_since: Option<Instant>) -> Option<String> {
+    fn renews(&mut self, now: Instant, unhealthy_since: Option<Instant>) -> Option<String> {
         self.in_flight += 1;
         let by_app = self.app_renewals > 0;
-        // What began in the same instant is ended before the release is sent.
+        // A renewal that began in the same instant is cancelled before the release is sent.
         let stream_ended = self.stream_ended.is_some_and(|at| at < now);
         if self.in_flight > 1 {
             Some("has two renewals under way".into())
@@ -249,23 +250,23 @@ impl Lock {
             (!by_app).then(|| "is renewed although it is over".into())
         } else if !self.renewed && !by_app {
             Some("is renewed, which is its app's to do".into())
-        } else if ill_since.is_some_and(|since| since < now) && !by_app {
+        } else if unhealthy_since.is_some_and(|since| since < now) && !by_app {
             Some("is renewed for an app that is unhealthy".into())
         } else {
             None
         }
     }
 
-    fn told(&mut self, cause: Cause, now: Instant, ever_ill: bool) -> Option<String> {
+    fn told(&mut self, cause: Cause, now: Instant, was_unhealthy: bool) -> Option<String> {
         let again = self.told.replace(cause).is_some();
         let early = now < self.safe_until;
         let late = now > self.safe_until + Duration::from_millis(1);
         let may_be = match cause {
             Cause::Forced => self.forced,
             Cause::MaxHold => self.release_at.is_some_and(|at| now >= at),
-            Cause::Unhealthy => ever_ill && !early,
-            // Well again just before the end, and the renewal came too late.
-            Cause::Unreachable => (self.faulted || ever_ill) && !early,
+            Cause::Unhealthy => was_unhealthy && !early,
+            // The app may have become healthy too late for the renewal to succeed.
+            Cause::Unreachable => (self.faulted || was_unhealthy) && !early,
             Cause::Expired => (!self.renewed || self.unlocking) && !early,
         };
         if again {

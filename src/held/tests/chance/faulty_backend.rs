@@ -1,4 +1,4 @@
-//! Memory behind faults drawn from the seed; tells the ledger what happened.
+//! The memory backend with faults drawn from the seed. Tells the ledger what happened.
 
 use std::{
     sync::{Arc, Mutex},
@@ -21,22 +21,22 @@ use crate::{
     },
 };
 
-pub(super) struct Weather {
+pub(super) struct FaultyBackend {
     pub(super) memory: Arc<Memory>,
     ledger: Arc<Ledger>,
     chance: Mutex<(Rng, u32, u64)>,
 }
 
-/// What becomes of a call.
+/// What happens to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Outcome {
     Fine,
     NotSent,
     ReplyLost,
     Silent,
 }
 
-/// A renewal under way; noted when it ends, however it ends.
+/// A renewal under way. Its end is recorded when this is dropped.
 struct Renewing<'a>(&'a Ledger, u32);
 
 impl Drop for Renewing<'_> {
@@ -45,7 +45,7 @@ impl Drop for Renewing<'_> {
     }
 }
 
-impl Weather {
+impl FaultyBackend {
     pub(super) fn new(plan: &Plan, rng: Rng, ledger: Arc<Ledger>) -> Self {
         let clock = Clock::from_fn(|| 1);
         let memory = Memory::with_tables(&Context::new(Settings::default(), clock), 1);
@@ -53,18 +53,18 @@ impl Weather {
         Self { memory: Arc::new(memory), ledger, chance }
     }
 
-    /// A fate, and the delays before and after what happens.
-    fn draw(&self) -> (Fate, Duration, Duration) {
+    /// An outcome, and the delays before and after what happens.
+    fn draw(&self) -> (Outcome, Duration, Duration) {
         let mut chance = self.chance.lock().unwrap();
         let (rng, faults_per_mille, delay_ms_max) = &mut *chance;
-        let fate = if rng.u32(..1000) >= *faults_per_mille {
-            Fate::Fine
+        let outcome = if rng.u32(..1000) >= *faults_per_mille {
+            Outcome::Fine
         } else {
-            [Fate::NotSent, Fate::ReplyLost, Fate::Silent][rng.usize(..3)]
+            [Outcome::NotSent, Outcome::ReplyLost, Outcome::Silent][rng.usize(..3)]
         };
         let slow = if rng.u8(..40) == 0 { 50 } else { 1 };
         let mut delay = || Duration::from_millis(rng.u64(0..=*delay_ms_max * slow));
-        (fate, delay(), delay())
+        (outcome, delay(), delay())
     }
 
     async fn through<T>(
@@ -72,24 +72,24 @@ impl Weather {
         number: u32,
         happens: impl FnOnce() -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
-        let (fate, there, back) = self.draw();
-        if fate != Fate::Fine {
-            self.ledger.note(number, What::Fault(fate));
+        let (outcome, there, back) = self.draw();
+        if outcome != Outcome::Fine {
+            self.ledger.note(number, What::Fault(outcome));
         }
         self.ledger.note(number, What::Takes(there + back));
-        if fate == Fate::NotSent {
+        if outcome == Outcome::NotSent {
             sleep(back).await;
             return Err(BackendError::Unavailable("not sent".into()));
         }
         sleep(there).await;
         let result = happens();
-        match fate {
-            Fate::Silent => std::future::pending().await,
-            Fate::ReplyLost => {
+        match outcome {
+            Outcome::Silent => std::future::pending().await,
+            Outcome::ReplyLost => {
                 sleep(back).await;
                 Err(BackendError::Unknown("the reply was lost".into()))
             }
-            Fate::Fine | Fate::NotSent => {
+            Outcome::Fine | Outcome::NotSent => {
                 sleep(back).await;
                 result
             }
@@ -106,7 +106,7 @@ fn now_or_never<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[async_trait]
-impl Backend for Weather {
+impl Backend for FaultyBackend {
     fn features(&self) -> &[Feature] {
         self.memory.features()
     }
