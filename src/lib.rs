@@ -1,6 +1,7 @@
 //! A distributed lock store for Dapr: a pluggable component over etcd leases,
 //! Redis or memory.
 //!
+//! - [`held`]: renews the locks that this process holds for an app.
 //! - [`lock`]: the domain and the port that backends implement.
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
 //! - [`command`]: the command line, and the start of each command.
@@ -17,6 +18,7 @@ pub mod component;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod held;
 pub mod lock;
 pub mod manifest;
 mod net;

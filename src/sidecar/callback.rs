@@ -23,9 +23,9 @@ use super::{
     app_client::{AppChannel, AppChannelError, AppClient},
     auth,
     auth::Token,
-    held::LostLock,
     passthrough::chain,
 };
+use crate::held::LostLock;
 
 /// How many notices may wait for the app; more are dropped and logged.
 pub const NOTICES_MAX: usize = 10_000;

@@ -1,18 +1,9 @@
 //! What can go wrong in the sidecar beyond what the domain knows.
 
-use super::held::Cause;
-use crate::lock::{LockError, Violation};
-
-/// Why a call on a held lock failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeldError {
-    /// It was held here, and was lost.
-    #[error("the lock is lost: {0}")]
-    Lost(Cause),
-    /// The store refused or failed.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-}
+use crate::{
+    held::{Cause, HeldError},
+    lock::{LockError, Violation},
+};
 
 /// Why an alpha2 call failed. Its edges map these in one place,
 /// `alpha2::status`.

@@ -18,7 +18,6 @@ use super::{
     app::{self, Services},
     auth::Token,
     browsers::{Allowed, Guard, Reach},
-    held::{Engine, EngineOptions},
     metadata::{Attributes, Metadata},
     prefix::KeyPrefix,
     stores::{NamedStore, Stores},
@@ -26,6 +25,7 @@ use super::{
 use crate::{
     edge::request_budget::RequestBudget,
     fuzzing::{Input, Told, World, frame},
+    held::{Engine, EngineOptions},
 };
 
 const APP: &str = "app";

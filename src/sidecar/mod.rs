@@ -2,7 +2,6 @@
 //! and every other call passed on.
 //!
 //! - [`alpha1`], [`alpha2`]: the lock APIs, each a core and its two edges.
-//! - [`held`]: what is held through this process, renewed in one place.
 //! - [`callback`]: tells the app of locks that are lost.
 //! - [`app`]: which service answers which path; [`listen`]: what it listens on.
 
@@ -22,7 +21,6 @@ mod error;
 mod fallback;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzzing;
-pub mod held;
 mod listen;
 pub(crate) mod loader;
 mod metadata;
@@ -33,8 +31,10 @@ pub mod prefix;
 mod run;
 pub mod secrets;
 pub mod stores;
+#[cfg(test)]
+mod tests;
 
-pub use error::{ApiError, HeldError};
+pub use error::ApiError;
 pub use fallback::{Fallback, no_daprd_grpc, no_daprd_http};
 pub use listen::ListenError;
 pub use options::{AppProtocol, Options, SidecarArgs};

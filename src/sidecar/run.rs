@@ -21,13 +21,13 @@ use super::{
     browsers::Guard,
     callback,
     error::ApiError,
-    held::{Engine, EngineOptions},
     listen::{ListenError, Listeners},
     metadata::{Attributes, Metadata},
     options::Options,
     stores::Stores,
 };
 use crate::{
+    held::{Engine, EngineOptions},
     lock::LockError,
     net::{
         config::{AtLimit, Config, Protocols},

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
@@ -15,23 +15,13 @@ use tracing::warn;
 use super::prefix::KeyPrefix;
 use crate::{
     backend::Kind,
+    held::{LockStore, StoreId},
     lock::{LockError, LockId, RenewRequest, ResourceId, Store, Violation},
 };
 
 /// How many stores that a reload replaced or removed may live on, because locks
 /// are held through them.
 const EARLIER_MAX: usize = 64;
-
-/// Tells stores of one name apart: each has its own, never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StoreId(u64);
-
-impl StoreId {
-    fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
 
 /// One component of a lock type, opened.
 ///
@@ -127,18 +117,6 @@ impl NamedStore {
         }
     }
 
-    /// The store refused a renewal as unsupported: it is asked again before the
-    /// next grant.
-    pub fn refused_to_renew(&self) {
-        self.renews.store(false, Ordering::Relaxed);
-    }
-
-    /// Tells it apart from others of its name.
-    #[must_use]
-    pub fn id(&self) -> StoreId {
-        self.id
-    }
-
     /// What keeps the locks.
     #[must_use]
     pub fn store(&self) -> &Store {
@@ -159,6 +137,25 @@ impl NamedStore {
         if !self.retired.swap(true, Ordering::Relaxed) {
             self.store.0.clone().retire().await;
         }
+    }
+}
+
+impl LockStore for NamedStore {
+    fn id(&self) -> StoreId {
+        self.id
+    }
+
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn store(&self) -> &Store {
+        &self.store.0
+    }
+
+    /// The store is asked again before the next grant.
+    fn refused_to_renew(&self) {
+        self.renews.store(false, Ordering::Relaxed);
     }
 }
 

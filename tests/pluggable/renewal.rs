@@ -3,11 +3,11 @@
 use std::fs;
 
 use leasehold::{
+    held::{Engine, EngineOptions},
     lock::{AcquireRequest, LockError, Mode},
     sidecar::{
         ApiError, Hooks,
         alpha2::{LockCall, Locks},
-        held::{Engine, EngineOptions},
         prefix::KeyPrefix,
         stores::{NamedStore, Stores},
     },

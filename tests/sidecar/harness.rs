@@ -12,12 +12,12 @@ use hyper_util::{
 };
 use leasehold::{
     backend::{Context, memory::Memory},
+    held::Engine,
     lock::{Clock, Settings, Store},
     sidecar::{
         Hooks, Options, Sidecar,
         auth::Token,
         browsers::Allowed,
-        held::Engine,
         options::Listen,
         prefix::KeyPrefix,
         stores::{NamedStore, Stores},

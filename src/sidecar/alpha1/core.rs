@@ -10,12 +10,9 @@ use tracing::warn;
 
 use super::Alpha1Error;
 use crate::{
+    held::{Engine, HeldError, HeldKey},
     lock::{AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest},
-    sidecar::{
-        error::HeldError,
-        held::{Engine, HeldKey},
-        stores::{NamedStore, Stores},
-    },
+    sidecar::stores::{NamedStore, Stores},
 };
 
 /// The alpha1 API over the sidecar's stores.

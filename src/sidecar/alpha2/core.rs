@@ -2,18 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
 use tracing::info;
 
 use crate::{
     edge::{delivery::Delivery, flush_tracker::Writes, peer::Peer},
+    held::{Ended, Engine, HeldGuard, HeldKey, Holding, MaxHold, Target},
     lock::{
         AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId, Ttl,
     },
     sidecar::{
         error::ApiError,
-        held::{Engine, HeldKey, Holding, MaxHold, Target},
-        stores::Stores,
+        stores::{NamedStore, Stores},
     },
 };
 
@@ -136,8 +139,8 @@ impl Locks {
         call: LockCall,
         max_hold: MaxHold,
     ) -> Result<Option<Acquired>, ApiError> {
-        let (key, target) = self.locate(&call.store_name, &call.resource_id)?;
-        let Target { store, resource } = target?;
+        let (key, located) = self.locate(&call.store_name, &call.resource_id)?;
+        let (store, resource) = located?;
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
         }
@@ -208,7 +211,7 @@ impl Locks {
         lock_id: &str,
         ttl: Option<Duration>,
     ) -> Result<Renewed, ApiError> {
-        let (key, target) = self.locate(store_name, resource_id)?;
+        let (key, target) = self.target(store_name, resource_id)?;
         self.engine.renew(key, LockId::new(lock_id)?, ttl, target).await
     }
 
@@ -219,7 +222,7 @@ impl Locks {
         resource_id: &str,
         lock_id: &str,
     ) -> Result<(), ApiError> {
-        let (key, target) = self.locate(store_name, resource_id)?;
+        let (key, target) = self.target(store_name, resource_id)?;
         self.engine.unlock(key, LockId::new(lock_id)?, target).await
     }
 
@@ -230,7 +233,7 @@ impl Locks {
         resource_id: &str,
         peer: Option<Peer>,
     ) -> Result<(), ApiError> {
-        let (key, target) = self.locate(store_name, resource_id)?;
+        let (key, target) = self.target(store_name, resource_id)?;
         self.engine.force_unlock(key, target).await?;
         let app_id = &*self.app_id;
         let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
@@ -251,7 +254,7 @@ impl Locks {
         &self,
         store_name: &str,
         resource_id: &str,
-    ) -> Result<(HeldKey, Result<Target, ApiError>), ApiError> {
+    ) -> Result<(HeldKey, Result<Located, ApiError>), ApiError> {
         let Some(store) = self.stores.get(store_name) else {
             let error = if self.stores.is_empty() {
                 ApiError::NoStores
@@ -265,9 +268,22 @@ impl Locks {
         let key =
             HeldKey { store: Arc::clone(&store.name), resource: ResourceId::new(resource_id)? };
         let resource = ResourceId::new(&store.key(resource_id, &self.app_id)?)?;
-        Ok((key, Ok(Target { store, resource })))
+        Ok((key, Ok((store, resource))))
+    }
+
+    /// Like [`Locks::locate`], for the engine.
+    fn target(
+        &self,
+        store_name: &str,
+        resource_id: &str,
+    ) -> Result<(HeldKey, Result<Target, ApiError>), ApiError> {
+        let (key, located) = self.locate(store_name, resource_id)?;
+        Ok((key, located.map(|(store, resource)| Target { store, resource })))
     }
 }
+
+/// A store, and its name of a resource, prefixed.
+type Located = (Arc<NamedStore>, ResourceId);
 
 fn asked_for(max_hold: Option<Duration>) -> MaxHold {
     max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked)
@@ -307,10 +323,7 @@ impl Acquired {
     /// Holds the grant now, for a stream that releases it when it ends.
     pub(in crate::sidecar) fn hold_for_stream(
         self,
-    ) -> (
-        Option<crate::sidecar::held::HeldGuard>,
-        tokio::sync::oneshot::Receiver<crate::sidecar::held::Ended>,
-    ) {
+    ) -> (Option<HeldGuard>, oneshot::Receiver<Ended>) {
         let held = self.engine.hold_for_stream(self.holding);
         self.granted.receipt.accept();
         held

@@ -20,11 +20,9 @@ use tokio::{
 
 use super::{Acquired, LockCall, Locks};
 use crate::{
+    held::{Ended, Engine},
     lock::{FencingToken, LockError, LockId},
-    sidecar::{
-        error::ApiError,
-        held::{Ended, Engine},
-    },
+    sidecar::error::ApiError,
 };
 
 /// How often a stream shows that it is alive.

@@ -1,0 +1,271 @@
+//! The calls on a held lock: unlock, force, renew.
+
+use std::time::Duration;
+
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{
+    Cause, Ended, Engine, HeldError, HeldKey, Target,
+    belief::Sending,
+    record::RecordId,
+    renewal::{cancel, changed_nothing},
+};
+use crate::lock::{LockError, LockId, Renewed, RequestId};
+
+/// A repeated request that may find a grant that is held here.
+#[derive(Debug)]
+pub struct Resent {
+    id: RecordId,
+    sending: Sending,
+}
+
+impl Engine {
+    /// Ends a grant, after the renewal of it that is under way has ended
+    /// (trap 11). Completed also if the caller goes away. `target` is where the grant is
+    /// looked for if it is not held here.
+    pub async fn unlock<E: From<HeldError>>(
+        &self,
+        key: HeldKey,
+        lock_id: LockId,
+        target: Result<Target, E>,
+    ) -> Result<(), E> {
+        match self.find(&key, &lock_id) {
+            Ok(Some(id)) => Ok(self.unlock_in_task(id, key, lock_id).await?),
+            Ok(None) => Ok(target?.unlock(&lock_id).await.map_err(HeldError::from)?),
+            Err(HeldError::Lost(cause)) if cause.may_still_be_held() => {
+                // Another process may have renewed it, which only the store knows.
+                let released = match target {
+                    Ok(target) => target.unlock(&lock_id).await.is_ok(),
+                    Err(_) => false,
+                };
+                if !released {
+                    return Err(HeldError::Lost(cause).into());
+                }
+                self.table().lost.forget(&key, &lock_id);
+                Ok(())
+            }
+            Err(lost) => Err(lost.into()),
+        }
+    }
+
+    /// Ends a grant if it is held here; `None` if it is not.
+    pub async fn unlock_if_held(
+        &self,
+        key: HeldKey,
+        lock_id: LockId,
+    ) -> Option<Result<(), HeldError>> {
+        let id = self.table().find(&key, &lock_id)?;
+        Some(self.unlock_in_task(id, key, lock_id).await)
+    }
+
+    async fn unlock_in_task(
+        &self,
+        id: RecordId,
+        key: HeldKey,
+        lock_id: LockId,
+    ) -> Result<(), HeldError> {
+        let engine = self.clone();
+        let unlocking = async move { engine.unlock_held(id, &key, &lock_id).await };
+        let task = self.0.tasks.spawn(unlocking);
+        task.await.unwrap_or(Err(HeldError::Lock(LockError::Internal)))
+    }
+
+    /// Ends the grant of whoever holds `target`, and what is held through this process
+    /// under `key`, also in a store that a reload replaced. Holders of this process are
+    /// told at once. Completed also if the caller goes away.
+    pub async fn force_unlock<E: From<HeldError>>(
+        &self,
+        key: HeldKey,
+        target: Result<Target, E>,
+    ) -> Result<(), E> {
+        // Looked up first: a grant that the next waiter gets meanwhile was not forced.
+        let held: Vec<_> = self
+            .table()
+            .of_key(&key)
+            .map(|(id, held)| (id, held.target(), held.lock_id.clone()))
+            .collect();
+        let target = match target {
+            Ok(target) => Some(target),
+            Err(error) if held.is_empty() => return Err(error),
+            Err(_) => None,
+        };
+        let engine = self.clone();
+        let task = self.0.tasks.spawn(async move { engine.force(target, held).await });
+        Ok(task.await.unwrap_or(Err(LockError::Internal)).map_err(HeldError::from)?)
+    }
+
+    async fn force(
+        &self,
+        target: Option<Target>,
+        held: Vec<(RecordId, Target, LockId)>,
+    ) -> Result<(), LockError> {
+        let mut outcome = match &target {
+            Some(target) => target.force().await,
+            None => Err(LockError::NotFound { held: false }),
+        };
+        for (id, at, lock_id) in held {
+            let is_in_target = target.as_ref().is_some_and(|target| target.is(&at));
+            // A store that a reload replaced may have the same backend, where the next
+            // waiter may hold the resource by now: only this grant is ended there.
+            let ended = if is_in_target { outcome.clone() } else { at.unlock(&lock_id).await };
+            let is_gone = match &ended {
+                Ok(()) => true,
+                Err(error) => !is_in_target && matches!(error, LockError::NotFound { .. }),
+            };
+            if is_gone {
+                self.lose(&mut self.table(), id, Cause::Forced);
+            }
+            if ended.is_ok() || matches!(outcome, Err(LockError::NotFound { .. })) {
+                outcome = ended;
+            }
+        }
+        outcome
+    }
+
+    /// Starts a grant's TTL again, as the app asked. `target` is where the grant is looked
+    /// for if it is not held here.
+    pub async fn renew<E: From<HeldError>>(
+        &self,
+        key: HeldKey,
+        lock_id: LockId,
+        ttl: Option<Duration>,
+        target: Result<Target, E>,
+    ) -> Result<Renewed, E> {
+        match self.find(&key, &lock_id)? {
+            Some(id) => Ok(self.renew_held(id, &key, &lock_id, ttl).await?),
+            None => Ok(target?.renew(&lock_id, ttl).await.map_err(HeldError::from)?),
+        }
+    }
+
+    async fn renew_held(
+        &self,
+        id: RecordId,
+        key: &HeldKey,
+        lock_id: &LockId,
+        ttl: Option<Duration>,
+    ) -> Result<Renewed, HeldError> {
+        let (answer, answered) = oneshot::channel();
+        self.start_app_renewal(id, ttl, answer);
+        if let Ok(result) = answered.await {
+            return result.map_err(|error| match error {
+                LockError::NotFound { .. } => self.why_gone(key, lock_id, error),
+                error => error.into(),
+            });
+        }
+        if self.find(key, lock_id)?.is_some() {
+            return Err(HeldError::Lock(LockError::OutcomeUnknown(
+                "another call took the place of this renewal".into(),
+            )));
+        }
+        Err(HeldError::Lock(LockError::NotFound { held: false }))
+    }
+
+    fn find(&self, key: &HeldKey, lock_id: &LockId) -> Result<Option<RecordId>, HeldError> {
+        let mut table = self.table();
+        match table.find(key, lock_id) {
+            Some(id) => Ok(Some(id)),
+            None => match table.lost.cause(key, lock_id, Instant::now()) {
+                Some(cause) => Err(HeldError::Lost(cause)),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// The error for a lock that was held here and is no longer found.
+    fn why_gone(&self, key: &HeldKey, lock_id: &LockId, error: LockError) -> HeldError {
+        match self.table().lost.cause(key, lock_id, Instant::now()) {
+            Some(cause) => HeldError::Lost(cause),
+            None => HeldError::Lock(error),
+        }
+    }
+
+    fn start_app_renewal(
+        &self,
+        id: RecordId,
+        ttl: Option<Duration>,
+        answer: oneshot::Sender<Result<Renewed, LockError>>,
+    ) {
+        let mut table = self.table();
+        table.dequeue(id);
+        let Some(record) = table.get_mut(id) else { return };
+        let before = record.schedule.take_task();
+        let (target, lock_id) = (record.target(), record.lock_id.clone());
+        let engine = self.clone();
+        record.schedule.start(self.0.runtime.spawn(async move {
+            cancel(before).await;
+            let settings = target.store.store().settings();
+            let asked = ttl.unwrap_or(settings.ttl_default);
+            let Some(sending) = engine.sends(id, asked) else { return };
+            let result = target.renew(&lock_id, ttl).await;
+            engine.renewed(id, &sending, &result);
+            let _ = answer.send(result);
+        }));
+        self.reschedule(&mut table, id);
+    }
+
+    /// A request with this `request_id` is sent now. If it finds the grant that is held
+    /// here, the grant may end as early as the request asks.
+    pub fn sends_again(
+        &self,
+        key: &HeldKey,
+        request_id: &RequestId,
+        asked: Duration,
+    ) -> Option<Resent> {
+        let id = {
+            let table = self.table();
+            let mut of_key = table.of_key(key);
+            of_key.find(|(_, held)| held.request_id.as_ref() == Some(request_id))?.0
+        };
+        Some(Resent { id, sending: self.sends(id, asked)? })
+    }
+
+    /// The request of [`Engine::sends_again`] failed.
+    pub fn not_sent_again(&self, resent: &Resent, error: &LockError) {
+        if !changed_nothing(error) {
+            return;
+        }
+        let mut table = self.table();
+        if let Some(held) = table.get_mut(resent.id) {
+            held.schedule.did_not_happen(&resent.sending);
+            self.reschedule(&mut table, resent.id);
+        }
+    }
+
+    async fn unlock_held(
+        &self,
+        id: RecordId,
+        key: &HeldKey,
+        lock_id: &LockId,
+    ) -> Result<(), HeldError> {
+        let (target, renewal_ended) = {
+            let mut table = self.table();
+            table.dequeue(id);
+            let Some(record) = table.get_mut(id) else {
+                drop(table);
+                return Err(self.why_gone(key, lock_id, LockError::NotFound { held: false }));
+            };
+            let renewal = record.schedule.stop();
+            let taken = (record.target(), record.unlock.begin(renewal));
+            self.reschedule(&mut table, id);
+            taken
+        };
+        renewal_ended.await;
+        let result = target.unlock(lock_id).await;
+        let mut table = self.table();
+        let ended = table.get_mut(id).and_then(|record| record.unlock.answered(&result));
+        if let Some(ended) = ended
+            && let Some(mut record) = table.remove(id)
+        {
+            if let Ended::Lost(cause) = ended {
+                table.lost.remember(key.clone(), lock_id.clone(), cause, Instant::now());
+            }
+            record.holder.tell(ended);
+        }
+        drop(table);
+        match result {
+            Err(LockError::NotFound { .. }) if ended == Some(Ended::Unlocked) => Ok(()),
+            Err(error @ LockError::NotFound { .. }) => Err(self.why_gone(key, lock_id, error)),
+            result => Ok(result?),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The one task that acts on what is due.
+
+use std::time::Duration;
+
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep_until, timeout_at},
+};
+use tracing::warn;
+
+use super::{
+    Ended, Engine, belief::Sending, lane::LanePermit, record::RecordId, schedule::Due,
+    table::Table,
+};
+use crate::lock::{LockError, Renewed};
+
+/// How many due records are acted on before others get a turn.
+const BATCH: usize = 512;
+
+/// When the driver has more to do.
+enum Next {
+    /// At once: a batch was full.
+    Now,
+    At(Instant),
+    /// When it is woken.
+    Woken,
+}
+
+impl Engine {
+    pub(super) async fn drive(self) {
+        let mut healthy = self.0.healthy.clone();
+        let (mut watching, mut was_healthy) = (true, true);
+        while !self.0.closed.is_cancelled() {
+            let is_healthy = *healthy.borrow_and_update();
+            if is_healthy && !was_healthy {
+                self.resume();
+            }
+            was_healthy = is_healthy;
+            let next = self.step(is_healthy);
+            let timer = async {
+                match next {
+                    Next::Now => yield_now().await,
+                    Next::At(at) => sleep_until(at).await,
+                    Next::Woken => std::future::pending().await,
+                }
+            };
+            // In this order, so that a simulated schedule can be repeated.
+            tokio::select! {
+                biased;
+                () = self.0.closed.cancelled() => return,
+                () = self.0.wake.notified() => {}
+                () = timer => {}
+                // Without a sender, what it said last stays.
+                changed = healthy.changed(), if watching => watching = changed.is_ok(),
+            }
+        }
+    }
+
+    /// Acts on what is due.
+    fn step(&self, healthy: bool) -> Next {
+        let now = Instant::now();
+        let mut table = self.table();
+        for _ in 0..BATCH {
+            let Some((id, due)) = table.due(now) else { break };
+            match due {
+                Due::Renew if healthy => table.enqueue(id),
+                Due::Renew => {
+                    if let Some(record) = table.get_mut(id) {
+                        record.schedule.park();
+                    }
+                    table.reschedule(id);
+                }
+                Due::Lose(cause) => self.lose(&mut table, id, cause),
+                Due::Release => self.release_held_long_enough(&mut table, id),
+            }
+        }
+        for _ in 0..BATCH {
+            let Some((id, permit)) = table.next_renewal(&self.0.wake) else {
+                let next = table.next_due();
+                if next.is_some_and(|next| next <= now) {
+                    return Next::Now;
+                }
+                table.driver_wakes_at = next;
+                return next.map_or(Next::Woken, Next::At);
+            };
+            if healthy {
+                self.start_renewal(&mut table, id, permit);
+            } else if let Some(record) = table.get_mut(id) {
+                record.schedule.park();
+                table.reschedule(id);
+            }
+        }
+        Next::Now
+    }
+
+    /// The app is healthy again: renews what is still held.
+    fn resume(&self) {
+        let now = Instant::now();
+        let mut table = self.table();
+        for id in table.ids() {
+            if table.get_mut(id).is_some_and(|record| record.schedule.resume(now)) {
+                table.reschedule(id);
+            }
+        }
+    }
+
+    fn start_renewal(&self, table: &mut Table, id: RecordId, permit: LanePermit) {
+        let Some(record) = table.get_mut(id) else { return };
+        let until = record.schedule.attempt_until(Instant::now());
+        let asked = record.schedule.belief().asked();
+        let (target, lock_id) = (record.target(), record.lock_id.clone());
+        let engine = self.clone();
+        record.schedule.start(self.0.runtime.spawn(async move {
+            let Some(sending) = engine.sends(id, asked) else { return };
+            let result = timeout_at(until, target.renew(&lock_id, Some(asked)))
+                .await
+                .unwrap_or_else(|_| Err(LockError::OutcomeUnknown("no answer in time".into())));
+            drop(permit);
+            engine.renewed(id, &sending, &result);
+        }));
+    }
+
+    /// A renewal is sent now; `None` if the lock is gone.
+    pub(super) fn sends(&self, id: RecordId, asked: Duration) -> Option<Sending> {
+        let mut table = self.table();
+        let sending = table.get_mut(id)?.schedule.sends(Instant::now(), asked);
+        self.reschedule(&mut table, id);
+        Some(sending)
+    }
+
+    /// The renewal that the calling task carried out has ended. Ignored if the task was
+    /// cancelled or replaced meanwhile.
+    pub(super) fn renewed(
+        &self,
+        id: RecordId,
+        sending: &Sending,
+        result: &Result<Renewed, LockError>,
+    ) {
+        let now = Instant::now();
+        let mut table = self.table();
+        let Some(record) = table.get_mut(id) else { return };
+        if !record.schedule.is_this_task() {
+            return;
+        }
+        if let Err(LockError::Unsupported(answer)) = result
+            && record.schedule.is_automatic()
+        {
+            warn!(store = %record.store.name(), resource = record.resource.as_str(),
+                answer = &**answer,
+                "the lock store cannot renew; the lock lasts until its TTL ends");
+            record.store.refused_to_renew();
+            record.schedule.leave_to_app();
+        }
+        match record.renewal_ended(sending, result, now) {
+            None => self.reschedule(&mut table, id),
+            Some(Ended::Lost(cause)) => self.lose(&mut table, id, cause),
+            Some(ended) => {
+                if let Some(mut record) = table.remove(id) {
+                    record.holder.tell(ended);
+                }
+            }
+        }
+    }
+}

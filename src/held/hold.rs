@@ -1,0 +1,113 @@
+//! How a grant comes into the engine, and the guard that releases it.
+
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{
+    Cause, Ended, Engine, Holding,
+    record::{Record, RecordId},
+};
+
+/// Releases a lock when dropped: the life of a stream, or of an answer that is
+/// not written yet.
+#[derive(Debug)]
+pub struct HeldGuard {
+    engine: Engine,
+    /// The record, and how many requests had found it when this guard was made. The
+    /// guard does nothing if a later request found it too.
+    lock: Option<(RecordId, u32)>,
+}
+
+impl Engine {
+    /// Renews a lock until it is unlocked or lost; its loss is told by notice.
+    /// It is released if the guard is dropped without [`HeldGuard::keep`].
+    /// `None` if it is lost already.
+    #[must_use]
+    pub fn hold(&self, holding: Holding) -> Option<HeldGuard> {
+        self.guard(holding, None)
+    }
+
+    /// Renews a lock for as long as the guard lives; how it ends is told to
+    /// the receiver.
+    #[must_use]
+    pub fn hold_for_stream(
+        &self,
+        holding: Holding,
+    ) -> (Option<HeldGuard>, oneshot::Receiver<Ended>) {
+        let (tell, told) = oneshot::channel();
+        (self.guard(holding, Some(tell)), told)
+    }
+
+    fn guard(
+        &self,
+        holding: Holding,
+        stream: Option<oneshot::Sender<Ended>>,
+    ) -> Option<HeldGuard> {
+        let lock = self.insert(Record::new(holding, stream))?;
+        Some(HeldGuard { engine: self.clone(), lock: Some(lock) })
+    }
+
+    fn insert(&self, record: Record) -> Option<(RecordId, u32)> {
+        let mut table = self.table();
+        let key = record.key();
+        table.lost.forget(&key, &record.lock_id);
+        if table.release_of(&key, &record.lock_id).is_some() {
+            self.tell(&mut table, record, Cause::Forced);
+            return None;
+        }
+        if let Some(id) = table.find(&key, &record.lock_id) {
+            // The replay may put it in the lane of another store.
+            table.dequeue(id);
+            let held = table.get_mut(id)?;
+            held.replayed(record);
+            let replays = held.replays;
+            self.reschedule(&mut table, id);
+            return Some((id, replays));
+        }
+        // A lock of this name in another store, the one before a reload, is another grant.
+        if let Some(id) = table.in_store(&key, record.store.id()) {
+            let held = table.get_mut(id)?;
+            if held.token > record.token {
+                self.tell(&mut table, record, Cause::Forced);
+                return None;
+            }
+            let cause = held.schedule.cause_at(Instant::now());
+            self.lose(&mut table, id, cause);
+        }
+        let id = table.insert(record);
+        self.reschedule(&mut table, id);
+        Some((id, 0))
+    }
+}
+
+impl HeldGuard {
+    /// The same, of a grant that an earlier request made. If it is dropped, the
+    /// lock stays with who received it, and is left to its TTL if that is not
+    /// known here.
+    #[must_use]
+    pub fn found(self) -> Self {
+        // A lock that was held here before has the state that its first request left.
+        if let Some((id, 0)) = self.lock
+            && let Some(record) = self.engine.table().get_mut(id)
+        {
+            record.holder.found();
+        }
+        self
+    }
+
+    /// Leaves the lock held.
+    pub fn keep(mut self) {
+        if let Some((id, _)) = self.lock.take()
+            && let Some(record) = self.engine.table().get_mut(id)
+        {
+            record.holder.received();
+        }
+    }
+}
+
+impl Drop for HeldGuard {
+    fn drop(&mut self) {
+        if let Some((id, replays)) = self.lock {
+            self.engine.abandon(id, replays);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! How a held lock ends without an unlock, and who is told.
+
+use std::sync::Arc;
+
+use tokio::{sync::mpsc, time::Instant};
+use tracing::warn;
+
+use super::{
+    Cause, Ended, Engine, HeldKey, LostLock,
+    engine::Inner,
+    holder::OnDrop,
+    lost::Name,
+    record::{Record, RecordId},
+    release, renewal,
+    table::Table,
+};
+use crate::lock::LockId;
+
+/// Records the end of a release, also if its task is dropped.
+struct Releasing<'a> {
+    engine: &'a Engine,
+    name: &'a Name,
+}
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        self.engine.table().end_release(self.name);
+    }
+}
+
+impl Engine {
+    /// The guard of a lock was dropped: its stream has ended, or its answer was not
+    /// written. Does nothing if a later request has found the lock since.
+    pub(super) fn abandon(&self, id: RecordId, replays: u32) {
+        let release = {
+            let mut table = self.table();
+            let held = table.get_mut(id).filter(|held| held.replays == replays);
+            let Some(on_drop) = held.map(|held| held.holder.on_drop()) else { return };
+            if on_drop == OnDrop::Keep {
+                return;
+            }
+            let Some(mut record) = table.remove(id) else { return };
+            if on_drop == OnDrop::LeaveToTtl {
+                record.cancel_renewal();
+                return;
+            }
+            Self::release(&self.0, &mut table, record)
+        };
+        // Spawned without the table's lock: a runtime that is shutting down drops the
+        // task here.
+        self.0.tasks.spawn_on(release, &self.0.runtime);
+    }
+
+    /// If a release of this grant is under way, a future that ends with it.
+    pub fn release_of(
+        &self,
+        key: &HeldKey,
+        lock_id: &LockId,
+    ) -> Option<impl Future<Output = ()> + Send + 'static + use<>> {
+        let ended = self.table().release_of(key, lock_id)?;
+        Some(ended.cancelled_owned())
+    }
+
+    /// Releases a lock that was held for as long as is allowed.
+    pub(super) fn release_held_long_enough(&self, table: &mut Table, id: RecordId) {
+        let Some(mut record) = table.remove(id) else { return };
+        self.tell_holder(table, &mut record, Cause::MaxHold);
+        let release = Self::release(&self.0, table, record);
+        self.0.tasks.spawn_on(release, &self.0.runtime);
+    }
+
+    /// Removes a lock that is lost, and tells its holder.
+    pub(super) fn lose(&self, table: &mut Table, id: RecordId, cause: Cause) {
+        if let Some(record) = table.remove(id) {
+            self.tell(table, record, cause);
+        }
+    }
+
+    /// Tells the holder that this lock, which is not in the table, is lost.
+    pub(super) fn tell(&self, table: &mut Table, mut record: Record, cause: Cause) {
+        record.cancel_renewal();
+        self.tell_holder(table, &mut record, cause);
+    }
+
+    fn tell_holder(&self, table: &mut Table, record: &mut Record, cause: Cause) {
+        let had_stream = record.holder.tell(Ended::Lost(cause));
+        self.note(table, record.lost(cause), !had_stream);
+    }
+
+    fn note(&self, table: &mut Table, lost: LostLock, by_notice: bool) {
+        warn!(store = %lost.store, resource = lost.resource.as_str(), cause = %lost.cause,
+            "a held lock is lost");
+        let key =
+            HeldKey { store: Arc::clone(&lost.store), resource: lost.app_resource.clone() };
+        table.lost.remember(key, lost.lock_id.clone(), lost.cause, Instant::now());
+        if by_notice
+            && let Err(mpsc::error::TrySendError::Full(lost)) = self.0.notices.try_send(lost)
+        {
+            warn!(
+                resource = lost.resource.as_str(),
+                "too many callbacks wait; the app is not told that this lock is lost"
+            );
+        }
+    }
+
+    /// Releases a grant. Until that has ended no replay is handed the grant, because the
+    /// release would end it.
+    fn release(
+        inner: &Arc<Inner>,
+        table: &mut Table,
+        mut record: Record,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let name = (record.key(), record.lock_id.clone());
+        table.begin_release(name.clone());
+        let renewal = record.schedule.take_task();
+        let engine = Self(Arc::clone(inner));
+        async move {
+            // Made in the task, so that dropping a task that never ran takes no lock.
+            let _ending = Releasing { engine: &engine, name: &name };
+            renewal::cancel(renewal).await;
+            release::until_gone(&record, &engine.0.releases).await;
+        }
+    }
+}

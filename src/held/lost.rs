@@ -1,0 +1,114 @@
+//! The locks that were lost in the last minutes, so that a call that names one is
+//! told why.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{Cause, HeldKey};
+use crate::lock::LockId;
+
+/// How long a lost lock is remembered.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+/// How many are remembered. The oldest is forgotten first.
+const REMEMBERED_MAX: usize = 10_000;
+
+/// A grant's full name.
+pub(super) type Name = (HeldKey, LockId);
+
+/// Remembers lost locks for a while.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    causes: HashMap<Name, (Instant, Cause)>,
+    order: VecDeque<(Instant, Name)>,
+}
+
+impl Lost {
+    /// Records a loss at `now`.
+    pub(super) fn remember(
+        &mut self,
+        key: HeldKey,
+        lock_id: LockId,
+        cause: Cause,
+        now: Instant,
+    ) {
+        self.forget_old(now);
+        if self.order.len() >= REMEMBERED_MAX {
+            self.forget_oldest();
+        }
+        let name = (key, lock_id);
+        self.causes.insert(name.clone(), (now, cause));
+        self.order.push_back((now, name));
+    }
+
+    /// Why this lock was lost, if that is still remembered.
+    pub(super) fn cause(
+        &mut self,
+        key: &HeldKey,
+        lock_id: &LockId,
+        now: Instant,
+    ) -> Option<Cause> {
+        self.forget_old(now);
+        self.causes.get(&(key.clone(), lock_id.clone())).map(|(_, cause)| *cause)
+    }
+
+    /// A lock of this name is held again: a caller that chooses its lock ID may use it
+    /// twice.
+    pub(super) fn forget(&mut self, key: &HeldKey, lock_id: &LockId) {
+        if !self.causes.is_empty() {
+            self.causes.remove(&(key.clone(), lock_id.clone()));
+        }
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        while self.order.front().is_some_and(|(at, _)| now >= *at + REMEMBERED_FOR) {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some((at, name)) = self.order.pop_front() else { return };
+        if self.causes.get(&name).is_some_and(|(noted, _)| *noted == at) {
+            self.causes.remove(&name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::ResourceId;
+
+    fn key(resource: usize) -> HeldKey {
+        HeldKey {
+            store: "s".into(),
+            resource: ResourceId::new(&format!("r{resource}")).unwrap(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loss_is_remembered_for_ten_minutes() {
+        let (mut lost, id, now) = (Lost::default(), LockId::random(), Instant::now());
+        lost.remember(key(0), id.clone(), Cause::Forced, now);
+        let last = now + Duration::from_secs(600) - Duration::from_millis(1);
+        assert_eq!(lost.cause(&key(0), &id, last), Some(Cause::Forced));
+        assert_eq!(lost.cause(&key(0), &LockId::random(), last), None);
+        assert_eq!(lost.cause(&key(1), &id, last), None);
+        assert_eq!(lost.cause(&key(0), &id, now + Duration::from_secs(600)), None);
+        assert!(lost.causes.is_empty() && lost.order.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_thousand_are_remembered() {
+        let (mut lost, id, now) = (Lost::default(), LockId::random(), Instant::now());
+        for resource in 0..=REMEMBERED_MAX {
+            lost.remember(key(resource), id.clone(), Cause::Expired, now);
+        }
+        assert_eq!(lost.cause(&key(0), &id, now), None);
+        assert_eq!(lost.cause(&key(1), &id, now), Some(Cause::Expired));
+        assert_eq!(lost.causes.len(), REMEMBERED_MAX);
+    }
+}

@@ -1,0 +1,55 @@
+//! Renews the locks that are held through this process, and tells of those that are
+//! lost.
+//!
+//! [`Engine::hold`] takes a grant, [`Engine::unlock`] ends it. In between one task, the
+//! driver, does what is due:
+//!
+//! ```text
+//!                  Engine::hold, unlock, renew            LockStore
+//!                              │                              ▲ renew, unlock
+//!   driver ── what is due ──▶ Table ── a Record per lock ─────┘
+//!                              │
+//!                              └── lost: the stream, or a notice to the app
+//! ```
+//!
+//! - `table` keeps the records, ordered by when something comes due; `lane` limits how
+//!   many renewals are under way towards each store.
+//! - A record's state is that of three small machines, each drawn at its type: its
+//!   `renewal`, its `unlock`, and its `holder`. Their methods decide and return what to
+//!   do; they wait for nothing.
+//! - `schedule` says when a lock is renewed, released (`max_hold`) and lost; `belief` is
+//!   until when its holder may believe in it.
+//! - `hold`, `calls`, `driver` and `loss` do it, the table locked, and never across an
+//!   await.
+//!
+//! A store is whatever implements [`LockStore`]. Nothing here depends on the sidecar.
+
+mod belief;
+mod calls;
+mod cause;
+mod driver;
+mod engine;
+mod error;
+mod hold;
+mod holder;
+mod lane;
+mod loss;
+mod lost;
+mod max_hold;
+mod record;
+mod release;
+mod renewal;
+mod schedule;
+mod store;
+mod table;
+#[cfg(test)]
+pub(crate) mod tests;
+mod unlock;
+
+pub use cause::{Cause, Ended};
+pub use engine::{Engine, EngineOptions};
+pub use error::HeldError;
+pub use hold::HeldGuard;
+pub use max_hold::MaxHold;
+pub use record::{Holding, LostLock};
+pub use store::{HeldKey, LockStore, StoreId, Target};

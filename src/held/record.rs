@@ -1,0 +1,175 @@
+//! One held lock.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::Instant,
+};
+
+use super::{
+    Cause, Ended, HeldKey, LockStore, MaxHold, Target, belief::Belief, belief::Sending,
+    holder::Holder, renewal::changed_nothing, schedule::RenewalSchedule, unlock::Unlock,
+};
+use crate::lock::{FencingToken, LockError, LockId, Renewed, RequestId, ResourceId};
+
+/// A grant, as it is handed to the engine.
+#[derive(Debug)]
+pub struct Holding {
+    /// The store that granted it.
+    pub store: Arc<dyn LockStore>,
+    /// What is locked, prefixed.
+    pub resource: ResourceId,
+    /// What is locked, as the app names it.
+    pub app_resource: ResourceId,
+    /// The lock ID of the grant.
+    pub lock_id: LockId,
+    /// Its token, if the store has them.
+    pub token: Option<FencingToken>,
+    /// The caller's secret for retries: a request that has it may find the grant.
+    pub request_id: Option<RequestId>,
+    /// The TTL granted.
+    pub ttl: Duration,
+    /// The TTL that was asked for, and that renewals ask for.
+    pub asked: Duration,
+    /// When the request was sent that was granted: the TTL counts from here.
+    pub since: Instant,
+    /// Whether the engine renews it. Otherwise only its app does.
+    pub renewed: bool,
+    /// For how long it is held at most.
+    pub max_hold: MaxHold,
+    /// Its permit to be one of the held locks; see [`Engine::place`](super::Engine::place).
+    pub place: OwnedSemaphorePermit,
+}
+
+/// A lock that was lost, as its app is told.
+#[derive(Clone, Debug)]
+pub struct LostLock {
+    /// The store's name.
+    pub store: Arc<str>,
+    /// What was locked, prefixed.
+    pub resource: ResourceId,
+    /// What was locked, as the app names it.
+    pub app_resource: ResourceId,
+    /// The lock ID of the grant.
+    pub lock_id: LockId,
+    /// Its token, if the store has them.
+    pub token: Option<FencingToken>,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Names a record. Never used again after the record is gone.
+pub(super) type RecordId = u64;
+
+/// Everything that is kept of a held lock. Its state is that of three machines, each
+/// drawn at its type: [`Renewal`](super::renewal::Renewal) within the schedule,
+/// [`Unlock`] and [`Holder`].
+pub(super) struct Record {
+    pub(super) store: Arc<dyn LockStore>,
+    pub(super) resource: ResourceId,
+    pub(super) app_resource: ResourceId,
+    pub(super) lock_id: LockId,
+    pub(super) token: Option<FencingToken>,
+    pub(super) request_id: Option<RequestId>,
+    pub(super) schedule: RenewalSchedule,
+    pub(super) unlock: Unlock,
+    pub(super) holder: Holder,
+    /// How many requests found the lock held here. Dropping the guard of an earlier one
+    /// does nothing.
+    pub(super) replays: u32,
+    /// Its entry in the table's order.
+    pub(super) timer: Instant,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Record {
+    /// The record of a grant that is held from now on.
+    pub(super) fn new(holding: Holding, stream: Option<oneshot::Sender<Ended>>) -> Self {
+        let schedule = RenewalSchedule::new(
+            holding.since,
+            Belief::new(holding.since, holding.ttl, holding.asked),
+            holding.renewed,
+            holding.max_hold,
+            fastrand::f64(),
+        );
+        Self {
+            store: holding.store,
+            resource: holding.resource,
+            app_resource: holding.app_resource,
+            lock_id: holding.lock_id,
+            token: holding.token,
+            request_id: holding.request_id,
+            timer: schedule.next(),
+            schedule,
+            unlock: Unlock::None,
+            holder: stream.map_or(Holder::Unanswered, Holder::Stream),
+            replays: 0,
+            _place: holding.place,
+        }
+    }
+
+    /// A repeated request was granted the same lock, perhaps through a store that a
+    /// reload put in place of the first.
+    pub(super) fn replayed(&mut self, replay: Self) {
+        self.replays += 1;
+        self.holder.replayed(replay.holder);
+        if let Some(renewal) = self.schedule.replayed(replay.schedule) {
+            renewal.abort();
+        }
+        self.request_id = replay.request_id.or(self.request_id.take());
+        (self.store, self.resource) = (replay.store, replay.resource);
+    }
+
+    /// The renewal under way has ended. Returns how the lock ended, or `None` if it is
+    /// still held.
+    pub(super) fn renewal_ended(
+        &mut self,
+        sending: &Sending,
+        result: &Result<Renewed, LockError>,
+        now: Instant,
+    ) -> Option<Ended> {
+        match result {
+            Ok(renewed) => self.schedule.renewed(sending, *renewed, fastrand::f64()),
+            Err(LockError::NotFound { .. }) => match self.unlock {
+                Unlock::None => return Some(Ended::Lost(self.schedule.cause_at(now))),
+                Unlock::Unknown => return Some(Ended::Unlocked),
+                Unlock::UnderWay { .. } => self.schedule.found_nothing(),
+            },
+            Err(error) => {
+                if changed_nothing(error) {
+                    self.schedule.did_not_happen(sending);
+                }
+                self.schedule.failed(now, fastrand::f64());
+            }
+        }
+        None
+    }
+
+    /// Cancels the renewal of a lock that needs none any more.
+    pub(super) fn cancel_renewal(&mut self) {
+        if let Some(renewal) = self.schedule.take_task() {
+            renewal.abort();
+        }
+    }
+
+    pub(super) fn key(&self) -> HeldKey {
+        HeldKey { store: Arc::clone(self.store.name()), resource: self.app_resource.clone() }
+    }
+
+    /// The store, and the name there, with which it was acquired.
+    pub(super) fn target(&self) -> Target {
+        Target { store: Arc::clone(&self.store), resource: self.resource.clone() }
+    }
+
+    pub(super) fn lost(&self, cause: Cause) -> LostLock {
+        LostLock {
+            store: Arc::clone(self.store.name()),
+            resource: self.resource.clone(),
+            app_resource: self.app_resource.clone(),
+            lock_id: self.lock_id.clone(),
+            token: self.token,
+            cause,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Releases a grant that nobody holds any more.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
+use tracing::debug;
+
+use super::record::Record;
+use crate::lock::LockError;
+
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
+
+/// Unlocks until the store confirms it, or until the TTL has ended the grant (trap 24).
+pub(super) async fn until_gone(record: &Record, places: &Semaphore) {
+    let give_up = Instant::now() + record.schedule.belief().ttl();
+    let mut delays = ExponentialBuilder::new()
+        .with_min_delay(RETRY_DELAY_MIN)
+        .with_max_delay(RETRY_DELAY_MAX)
+        .without_max_times()
+        .with_jitter()
+        .build();
+    while Instant::now() < give_up {
+        let place = places.acquire().await;
+        let result = record.target().unlock(&record.lock_id).await;
+        drop(place);
+        match result {
+            // After an unknown outcome the store goes on releasing it by itself.
+            Ok(()) | Err(LockError::NotFound { .. } | LockError::OutcomeUnknown(_)) => return,
+            Err(error) => {
+                debug!(resource = record.resource.as_str(), %error, "not released yet");
+                sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await;
+            }
+        }
+    }
+}

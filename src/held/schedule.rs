@@ -1,0 +1,246 @@
+//! What a held lock needs next, and when: decisions only, no waiting and no
+//! backend.
+
+use std::time::Duration;
+
+use tokio::{task::JoinHandle, time::Instant};
+
+use super::{
+    Cause, MaxHold,
+    belief::{Belief, Sending},
+    max_hold::ReleaseAt,
+    renewal::Renewal,
+};
+use crate::lock::Renewed;
+
+/// A renewal is due when this part of the TTL has passed.
+const RENEWAL_PART: u32 = 3;
+/// How far renewals are spread, as a part of the TTL. Without it, locks that were taken
+/// together would be renewed together ever after.
+const JITTER_PART: u32 = 15;
+/// The first retry follows after this part of the TTL; each further one after
+/// twice as long, up to [`RETRY_PART_MAX`].
+const RETRY_PART_MIN: u32 = 32;
+const RETRY_PART_MAX: u32 = 8;
+/// One renewal may take this part of the TTL, so that there is time for another.
+const ATTEMPT_PART: u32 = 4;
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(10);
+
+/// What has come due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Start a renewal.
+    Renew,
+    /// Release the lock: it was held for as long as is allowed.
+    Release,
+    /// The holder must no longer believe in the lock.
+    Lose(Cause),
+}
+
+/// When a held lock is renewed, released and lost.
+#[derive(Debug)]
+pub(super) struct RenewalSchedule {
+    belief: Belief,
+    release_at: ReleaseAt,
+    renewal: Renewal,
+    /// Whether the engine renews the lock, or only its app.
+    automatic: bool,
+    /// How many renewals failed since the last one that succeeded.
+    failures: u8,
+}
+
+impl RenewalSchedule {
+    /// Without renewal, until one is due or the app renews. `jitter` is from 0 to 1.
+    pub(super) fn new(
+        since: Instant,
+        belief: Belief,
+        automatic: bool,
+        max_hold: MaxHold,
+        jitter: f64,
+    ) -> Self {
+        let mut schedule = Self {
+            belief,
+            release_at: ReleaseAt::new(since, max_hold),
+            renewal: Renewal::Off,
+            automatic,
+            failures: 0,
+        };
+        schedule.wait_for_renewal(since, jitter);
+        schedule
+    }
+
+    /// Until when the holder may believe in the grant, and what that rests on.
+    pub(super) fn belief(&self) -> &Belief {
+        &self.belief
+    }
+
+    /// Whether the engine renews the lock, or only its app.
+    pub(super) fn is_automatic(&self) -> bool {
+        self.automatic
+    }
+
+    /// When something comes due.
+    pub(super) fn next(&self) -> Instant {
+        let safe_deadline = self.belief.safe_deadline();
+        let next = self.release_at.instant().map_or(safe_deadline, |at| at.min(safe_deadline));
+        match self.renewal {
+            Renewal::Waiting(at) => at.min(next),
+            _ => next,
+        }
+    }
+
+    /// What is due at `now`: a loss before a release, and that before a renewal.
+    pub(super) fn due(&self, now: Instant) -> Option<Due> {
+        if now >= self.belief.safe_deadline() {
+            return Some(Due::Lose(self.cause()));
+        }
+        if self.release_at.instant().is_some_and(|at| now >= at) {
+            return Some(Due::Release);
+        }
+        matches!(self.renewal, Renewal::Waiting(at) if now >= at).then_some(Due::Renew)
+    }
+
+    /// Why the lock is lost, if the store turns out at `now` not to have the grant.
+    pub(super) fn cause_at(&self, now: Instant) -> Cause {
+        match self.due(now) {
+            Some(Due::Lose(cause)) => cause,
+            _ => Cause::Forced,
+        }
+    }
+
+    fn cause(&self) -> Cause {
+        match self.renewal {
+            Renewal::Parked => Cause::Unhealthy,
+            Renewal::Off => Cause::Expired,
+            _ if self.automatic => Cause::Unreachable,
+            _ => Cause::Expired,
+        }
+    }
+
+    /// A renewal waits for a place in its store's lane. Returns its key there: the
+    /// nearest safe deadline is served first.
+    pub(super) fn queue(&mut self) -> Instant {
+        let at = self.belief.safe_deadline();
+        self.renewal = Renewal::Queued(at);
+        at
+    }
+
+    /// The key in the lane that is to be removed, if the renewal is there.
+    pub(super) fn take_queued(&mut self) -> Option<Instant> {
+        self.renewal.take_queued()
+    }
+
+    /// This task renews the lock now.
+    pub(super) fn start(&mut self, task: JoinHandle<()>) {
+        self.renewal = Renewal::UnderWay(task);
+    }
+
+    /// Takes the renewal under way, which the caller cancels or awaits.
+    pub(super) fn take_task(&mut self) -> Option<JoinHandle<()>> {
+        self.renewal.take_task()
+    }
+
+    /// Whether the calling task is the renewal under way.
+    pub(super) fn is_this_task(&self) -> bool {
+        self.renewal.is_this_task()
+    }
+
+    /// Until when one renewal that starts at `now` may take.
+    pub(super) fn attempt_until(&self, now: Instant) -> Instant {
+        (now + self.belief.ttl() / ATTEMPT_PART).min(self.belief.safe_deadline())
+    }
+
+    /// The app is unhealthy: nothing is renewed until [`RenewalSchedule::resume`].
+    pub(super) fn park(&mut self) {
+        self.renewal = Renewal::Parked;
+    }
+
+    /// The app is healthy again: what was parked is due at `now`. Returns whether it
+    /// was parked.
+    pub(super) fn resume(&mut self, now: Instant) -> bool {
+        let parked = matches!(self.renewal, Renewal::Parked);
+        if parked {
+            self.renewal = Renewal::Waiting(now);
+        }
+        parked
+    }
+
+    /// An unlock begins: from here the grant only runs out, unless the app renews it.
+    /// Returns the renewal under way, which must end before the unlock is sent.
+    pub(super) fn stop(&mut self) -> Option<JoinHandle<()>> {
+        self.release_at = ReleaseAt::Never;
+        let task = self.take_task();
+        self.renewal = Renewal::Off;
+        task
+    }
+
+    /// A request that asks for the TTL `asked` is sent at `at`.
+    pub(super) fn sends(&mut self, at: Instant, asked: Duration) -> Sending {
+        let sending = self.belief.sends(at, asked);
+        // The request may be carried out although its answer is lost, so the next
+        // renewal is due as early as if it was answered.
+        if sending.shortens()
+            && let Renewal::Waiting(due) = &mut self.renewal
+        {
+            *due = (at + self.belief.ttl() / RENEWAL_PART).min(*due);
+        }
+        sending
+    }
+
+    /// What was sent did not happen.
+    pub(super) fn did_not_happen(&mut self, sending: &Sending) {
+        self.belief.did_not_happen(sending);
+    }
+
+    /// A renewal succeeded.
+    pub(super) fn renewed(&mut self, sending: &Sending, renewed: Renewed, jitter: f64) {
+        self.belief.renewed(sending, renewed);
+        self.failures = 0;
+        self.wait_for_renewal(renewed.since, jitter);
+    }
+
+    /// A renewal failed, or nobody knows: tried again until the safe deadline.
+    pub(super) fn failed(&mut self, now: Instant, jitter: f64) {
+        if !self.automatic {
+            self.renewal = Renewal::Off;
+            return;
+        }
+        let ttl = self.belief.ttl();
+        let delay = (ttl / RETRY_PART_MIN * (1 << self.failures.min(4)))
+            .clamp(RETRY_DELAY_MIN, (ttl / RETRY_PART_MAX).max(RETRY_DELAY_MIN));
+        self.failures = self.failures.saturating_add(1);
+        self.renewal = Renewal::Waiting(now + delay.mul_f64(0.75 + jitter / 2.0));
+    }
+
+    /// A renewal found no grant, which an unlock may have ended: none is tried again.
+    pub(super) fn found_nothing(&mut self) {
+        self.renewal = Renewal::Off;
+    }
+
+    /// The store cannot renew: the engine does not try again.
+    pub(super) fn leave_to_app(&mut self) {
+        self.automatic = false;
+    }
+
+    /// A replay found the grant: `replay` is what its answer says on its own. Returns
+    /// the renewal that was under way.
+    pub(super) fn replayed(&mut self, replay: Self) -> Option<JoinHandle<()>> {
+        let task = self.take_task();
+        let mut belief = self.belief;
+        belief.replayed(replay.belief);
+        let release_at = self.release_at.after_replay(replay.release_at);
+        *self = Self { belief, release_at, ..replay };
+        task
+    }
+
+    /// The next renewal is due a part of the TTL after `since`, if it is the engine's.
+    fn wait_for_renewal(&mut self, since: Instant, jitter: f64) {
+        let ttl = self.belief.ttl();
+        let spread = (ttl / JITTER_PART).mul_f64(jitter);
+        self.renewal = if self.automatic {
+            Renewal::Waiting(since + ttl / RENEWAL_PART - spread)
+        } else {
+            Renewal::Off
+        };
+    }
+}

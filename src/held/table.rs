@@ -1,0 +1,222 @@
+//! All held locks, in the order in which something comes due.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    HeldKey, StoreId,
+    lane::{Lane, LanePermit},
+    lost::{Lost, Name},
+    record::{Record, RecordId},
+    schedule::Due,
+};
+use crate::lock::LockId;
+
+/// How many releases of one grant are under way, and a token that is cancelled when the
+/// last has ended.
+type Releases = (usize, CancellationToken);
+
+/// The records and their indexes. Its methods keep them consistent.
+pub(super) struct Table {
+    records: HashMap<RecordId, Record>,
+    by_key: HashMap<HeldKey, RecordId>,
+    /// Further records of a key in `by_key`: after a reload the same name may also be
+    /// held in the store that was replaced.
+    others: HashMap<HeldKey, Vec<RecordId>>,
+    timers: BTreeSet<(Instant, RecordId)>,
+    lanes: BTreeMap<StoreId, Lane>,
+    lane_in_flight_max: usize,
+    next_id: RecordId,
+    /// When the driver wakes by itself; `None` means never.
+    pub(super) driver_wakes_at: Option<Instant>,
+    /// The locks that were lost in the last minutes.
+    pub(super) lost: Lost,
+    releases: HashMap<Name, Releases>,
+}
+
+impl Table {
+    pub(super) fn new(lane_in_flight_max: usize) -> Self {
+        Self {
+            records: HashMap::new(),
+            by_key: HashMap::new(),
+            others: HashMap::new(),
+            timers: BTreeSet::new(),
+            lanes: BTreeMap::new(),
+            lane_in_flight_max,
+            next_id: 0,
+            driver_wakes_at: None,
+            lost: Lost::default(),
+            releases: HashMap::new(),
+        }
+    }
+
+    /// Records that a release of a grant begins.
+    pub(super) fn begin_release(&mut self, name: Name) {
+        self.releases.entry(name).or_default().0 += 1;
+    }
+
+    /// Records that a release of a grant has ended.
+    pub(super) fn end_release(&mut self, name: &Name) {
+        let Some((under_way, ended)) = self.releases.get_mut(name) else { return };
+        *under_way -= 1;
+        if *under_way == 0 {
+            ended.cancel();
+            self.releases.remove(name);
+        }
+    }
+
+    /// If a release of the grant is under way, a token that is cancelled when it ends.
+    pub(super) fn release_of(
+        &self,
+        key: &HeldKey,
+        lock_id: &LockId,
+    ) -> Option<CancellationToken> {
+        if self.releases.is_empty() {
+            return None;
+        }
+        let name = (key.clone(), lock_id.clone());
+        self.releases.get(&name).map(|(_, ended)| ended.clone())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn ids(&self) -> Vec<RecordId> {
+        self.records.keys().copied().collect()
+    }
+
+    pub(super) fn get_mut(&mut self, id: RecordId) -> Option<&mut Record> {
+        self.records.get_mut(&id)
+    }
+
+    /// The records of a key, of any lock ID: at most one in each store.
+    pub(super) fn of_key(&self, key: &HeldKey) -> impl Iterator<Item = (RecordId, &Record)> {
+        let others = self.others.get(key).into_iter().flatten();
+        let ids = self.by_key.get(key).into_iter().chain(others);
+        ids.filter_map(|id| Some((*id, self.records.get(id)?)))
+    }
+
+    /// The record of a key in this store, of any lock ID.
+    pub(super) fn in_store(&self, key: &HeldKey, store: StoreId) -> Option<RecordId> {
+        let mut of_key = self.of_key(key);
+        of_key.find(|(_, record)| record.store.id() == store).map(|(id, _)| id)
+    }
+
+    /// The record of this grant.
+    pub(super) fn find(&self, key: &HeldKey, lock_id: &LockId) -> Option<RecordId> {
+        let mut of_key = self.of_key(key);
+        of_key.find(|(_, record)| record.lock_id == *lock_id).map(|(id, _)| id)
+    }
+
+    /// Adds a record, whose key must be free in its store.
+    pub(super) fn insert(&mut self, record: Record) -> RecordId {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.timers.insert((record.timer, id));
+        let key = record.key();
+        if let Some(other) = self.by_key.insert(key.clone(), id) {
+            self.others.entry(key).or_default().push(other);
+        }
+        self.records.insert(id, record);
+        id
+    }
+
+    /// Removes a record from all indexes.
+    pub(super) fn remove(&mut self, id: RecordId) -> Option<Record> {
+        self.dequeue(id);
+        let record = self.records.remove(&id)?;
+        self.timers.remove(&(record.timer, id));
+        self.remove_key(&record.key(), id);
+        Some(record)
+    }
+
+    fn remove_key(&mut self, key: &HeldKey, id: RecordId) {
+        let Some(others) = self.others.get_mut(key) else {
+            self.by_key.remove(key);
+            return;
+        };
+        if self.by_key.get(key) != Some(&id) {
+            others.retain(|other| *other != id);
+        } else if let Some(next) = others.pop() {
+            self.by_key.insert(key.clone(), next);
+        }
+        if others.is_empty() {
+            self.others.remove(key);
+        }
+    }
+
+    /// Moves a record to where its schedule now says. Returns when it is next due.
+    pub(super) fn reschedule(&mut self, id: RecordId) -> Option<Instant> {
+        let record = self.records.get_mut(&id)?;
+        let next = record.schedule.next();
+        if next != record.timer {
+            self.timers.remove(&(record.timer, id));
+            self.timers.insert((next, id));
+            record.timer = next;
+        }
+        Some(next)
+    }
+
+    /// When something is next due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// One record that is due at `now`. The caller must act on it, so that it is no longer
+    /// due.
+    pub(super) fn due(&mut self, now: Instant) -> Option<(RecordId, Due)> {
+        loop {
+            let (at, id) = *self.timers.first()?;
+            if at > now {
+                return None;
+            }
+            if let Some(due) = self.records.get(&id).and_then(|record| record.schedule.due(now))
+            {
+                return Some((id, due));
+            }
+            self.timers.pop_first();
+        }
+    }
+
+    /// Puts a record into its store's queue for a renewal.
+    pub(super) fn enqueue(&mut self, id: RecordId) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        let safe_deadline = record.schedule.queue();
+        let in_flight_max = self.lane_in_flight_max;
+        self.lanes
+            .entry(record.store.id())
+            .or_insert_with(|| Lane::new(in_flight_max))
+            .enqueue(safe_deadline, id);
+        self.reschedule(id);
+    }
+
+    /// Takes a record out of its store's queue, if it is there.
+    pub(super) fn dequeue(&mut self, id: RecordId) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        if let Some(at) = record.schedule.take_queued()
+            && let Some(lane) = self.lanes.get_mut(&record.store.id())
+        {
+            lane.dequeue(at, id);
+        }
+    }
+
+    /// The next record of any store to be renewed, and its permit. The caller must start
+    /// the renewal or park it.
+    pub(super) fn next_renewal(
+        &mut self,
+        wake: &Arc<Notify>,
+    ) -> Option<(RecordId, LanePermit)> {
+        let next = self.lanes.values_mut().find_map(|lane| lane.next(wake));
+        if next.is_none() {
+            // A store that was removed must leave no lane behind.
+            self.lanes.retain(|_, lane| !lane.is_idle());
+        }
+        next
+    }
+}

@@ -1,0 +1,166 @@
+//! The engine over a backend that fails on demand, in paused time.
+
+mod chance;
+mod loss;
+mod renewal;
+mod schedule;
+pub(crate) mod scripted;
+mod unlock;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, sleep},
+};
+
+use super::{
+    Ended, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, Holding, LockStore, LostLock,
+    MaxHold, StoreId, Target,
+};
+use crate::lock::{AcquireRequest, Granted, LockError, LockId, Renewed, ResourceId, Store};
+use scripted::{Script, Scripted};
+
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// An engine, a store over a scripted backend, and what it tells.
+pub(crate) struct Setup {
+    pub(crate) engine: Engine,
+    store: Arc<dyn LockStore>,
+    script: Arc<Script>,
+    pub(crate) notices: mpsc::Receiver<LostLock>,
+    healthy: watch::Sender<bool>,
+}
+
+pub(crate) fn setup() -> Setup {
+    setup_with(EngineOptions::default())
+}
+
+fn setup_with(options: EngineOptions) -> Setup {
+    let (tell, notices) = mpsc::channel(1000);
+    let (healthy, health) = watch::channel(true);
+    let (store, script) = scripted("s");
+    Setup { engine: Engine::start(options, health, tell), store, script, notices, healthy }
+}
+
+fn scripted(name: &str) -> (Arc<dyn LockStore>, Arc<Script>) {
+    let (backend, script, settings) = Scripted::new();
+    let store = Store::new(Arc::new(backend), settings);
+    (named(name, store), script)
+}
+
+/// A store with a name and nothing else.
+struct Named {
+    id: StoreId,
+    name: Arc<str>,
+    store: Store,
+}
+
+fn named(name: &str, store: Store) -> Arc<dyn LockStore> {
+    Arc::new(Named { id: StoreId::next(), name: name.into(), store })
+}
+
+impl LockStore for Named {
+    fn id(&self) -> StoreId {
+        self.id
+    }
+
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl Setup {
+    async fn acquire(&self, resource: &str, ttl: Duration) -> Granted {
+        let request = AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource) };
+        let granted = self.store.store().try_lock(request).await.unwrap();
+        granted.receipt.accept();
+        granted
+    }
+
+    fn holding(&self, resource: &str, granted: &Granted) -> Holding {
+        Holding {
+            store: Arc::clone(&self.store),
+            resource: ResourceId::new(resource).unwrap(),
+            app_resource: ResourceId::new(resource).unwrap(),
+            lock_id: granted.lock_id.clone(),
+            token: granted.token,
+            request_id: None,
+            ttl: granted.ttl,
+            asked: granted.ttl,
+            since: granted.since,
+            renewed: true,
+            max_hold: MaxHold::Unlimited,
+            place: self.engine.place().unwrap(),
+        }
+    }
+
+    async fn hold(&self, resource: &str) -> Granted {
+        let granted = self.acquire(resource, TTL).await;
+        self.keep(self.holding(resource, &granted));
+        granted
+    }
+
+    fn keep(&self, holding: Holding) {
+        if let Some(guard) = self.engine.hold(holding) {
+            guard.keep();
+        }
+    }
+
+    async fn stream(&self, resource: &str) -> (HeldGuard, oneshot::Receiver<Ended>) {
+        let granted = self.acquire(resource, TTL).await;
+        let (guard, told) = self.engine.hold_for_stream(self.holding(resource, &granted));
+        (guard.unwrap(), told)
+    }
+
+    fn key(&self, resource: &str) -> HeldKey {
+        HeldKey {
+            store: Arc::clone(self.store.name()),
+            resource: ResourceId::new(resource).unwrap(),
+        }
+    }
+
+    fn target(&self, resource: &str) -> Result<Target, HeldError> {
+        let resource = ResourceId::new(resource).unwrap();
+        Ok(Target { store: Arc::clone(&self.store), resource })
+    }
+
+    async fn unlock(&self, resource: &str, lock_id: LockId) -> Result<(), HeldError> {
+        self.engine.unlock(self.key(resource), lock_id, self.target(resource)).await
+    }
+
+    async fn force(&self, resource: &str) -> Result<(), HeldError> {
+        self.engine.force_unlock(self.key(resource), self.target(resource)).await
+    }
+
+    async fn renew(
+        &self,
+        resource: &str,
+        lock_id: LockId,
+        ttl: Option<Duration>,
+    ) -> Result<Renewed, HeldError> {
+        self.engine.renew(self.key(resource), lock_id, ttl, self.target(resource)).await
+    }
+
+    /// Whether nobody holds it in the backend.
+    async fn is_free(&self, resource: &str) -> bool {
+        match self.store.store().try_lock(AcquireRequest::new(resource)).await {
+            Ok(_) => true,
+            Err(LockError::Locked { .. }) => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Lets every task run until it waits for the clock.
+pub(crate) async fn settle() {
+    sleep(Duration::from_millis(1)).await;
+}
+
+pub(crate) fn ms(since: Instant) -> u128 {
+    since.elapsed().as_millis()
+}

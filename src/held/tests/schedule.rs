@@ -1,0 +1,149 @@
+//! When a held lock is renewed, released and lost.
+
+use super::*;
+use crate::{
+    held::{
+        Cause,
+        belief::Belief,
+        schedule::{Due, RenewalSchedule},
+    },
+    lock::safe_deadline,
+};
+
+fn renewed(since: Instant) -> RenewalSchedule {
+    of(since, TTL, true, MaxHold::Unlimited)
+}
+
+fn of(since: Instant, ttl: Duration, automatic: bool, max_hold: MaxHold) -> RenewalSchedule {
+    RenewalSchedule::new(since, Belief::new(since, ttl, ttl), automatic, max_hold, 0.0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_is_due_at_about_a_third_of_the_ttl() {
+    let now = Instant::now();
+    for (jitter, expected_ms) in [(0.0, 10_000), (1.0, 8_000)] {
+        let belief = Belief::new(now, TTL, TTL);
+        let schedule = RenewalSchedule::new(now, belief, true, MaxHold::Unlimited, jitter);
+        assert_eq!(schedule.next() - now, Duration::from_millis(expected_ms));
+    }
+    let schedule = renewed(now);
+    assert_eq!(schedule.due(now + Duration::from_millis(9_999)), None);
+    assert_eq!(schedule.due(now + TTL / 3), Some(Due::Renew));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_lost_at_its_safe_deadline_while_a_renewal_is_under_way() {
+    let now = Instant::now();
+    let mut schedule = renewed(now);
+    schedule.queue();
+    assert_eq!(schedule.next(), safe_deadline(now, TTL));
+    assert_eq!(schedule.due(schedule.next()), Some(Due::Lose(Cause::Unreachable)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_for_a_shorter_ttl_brings_the_renewal_forward() {
+    let now = Instant::now();
+    let mut schedule = renewed(now);
+    let shorter = Duration::from_secs(3);
+    let sent = now + Duration::from_secs(1);
+    schedule.sends(sent, shorter);
+    let due = sent + shorter / 3;
+    assert_eq!(schedule.next(), due);
+    assert_eq!(schedule.due(due), Some(Due::Renew), "though nothing was answered");
+    schedule.sends(sent, TTL);
+    assert_eq!(schedule.next(), due);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failure_is_tried_again_and_a_success_counts_from_its_sending() {
+    let now = Instant::now();
+    let mut schedule = renewed(now);
+    let failed_at = now + TTL / 3;
+    schedule.queue();
+    schedule.failed(failed_at, 0.5);
+    assert!(schedule.next() > failed_at && schedule.next() < failed_at + TTL / 8);
+    let since = schedule.next();
+    schedule.queue();
+    let sending = schedule.sends(since, TTL);
+    schedule.renewed(&sending, Renewed { ttl: TTL, since }, 0.0);
+    assert_eq!(schedule.belief().safe_deadline(), safe_deadline(since, TTL));
+    assert_eq!(schedule.next(), since + TTL / 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_are_spaced_out_and_go_on_to_the_safe_deadline() {
+    let now = Instant::now();
+    let mut schedule = renewed(now);
+    let mut tries = 0;
+    let lost_at = loop {
+        let at = schedule.next();
+        match schedule.due(at) {
+            Some(Due::Renew) => {
+                tries += 1;
+                schedule.queue();
+                schedule.failed(at, 0.5);
+            }
+            Some(Due::Lose(Cause::Unreachable)) => break at,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(lost_at, safe_deadline(now, TTL));
+    assert!((5..=12).contains(&tries), "{tries}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_app_decides_how_long_it_is_held() {
+    let now = Instant::now();
+    let schedule = of(now, TTL, true, MaxHold::Asked(TTL / 6));
+    assert_eq!(schedule.due(now + TTL / 6), Some(Due::Release));
+    assert_eq!(schedule.due(now + TTL), Some(Due::Lose(Cause::Unreachable)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_asks_for_what_was_asked_for_not_for_what_was_granted() {
+    let now = Instant::now();
+    let asked = Duration::from_millis(2500);
+    let granted = Duration::from_secs(3);
+    let belief = Belief::new(now, granted, asked);
+    let mut schedule = RenewalSchedule::new(now, belief, true, MaxHold::Unlimited, 0.0);
+    let terms = |schedule: &RenewalSchedule| {
+        let belief = schedule.belief();
+        (belief.ttl(), belief.asked())
+    };
+    assert_eq!(terms(&schedule), (granted, asked));
+    let sending = schedule.sends(now, asked);
+    schedule.renewed(&sending, Renewed { ttl: granted, since: now }, 0.0);
+    assert_eq!(terms(&schedule), (granted, asked));
+    assert_eq!(schedule.next(), now + granted / 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_renewal_it_expires() {
+    let now = Instant::now();
+    let schedule = of(now, TTL, false, MaxHold::Unlimited);
+    assert_eq!(schedule.next(), safe_deadline(now, TTL));
+    assert_eq!(schedule.due(schedule.next()), Some(Due::Lose(Cause::Expired)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_parked_is_renewed_when_the_app_is_healthy_again() {
+    let now = Instant::now();
+    let mut schedule = renewed(now);
+    schedule.park();
+    assert_eq!(schedule.due(now + TTL / 3), None);
+    assert_eq!(schedule.due(schedule.next()), Some(Due::Lose(Cause::Unhealthy)));
+    assert!(schedule.resume(now + TTL / 2));
+    assert_eq!(schedule.due(now + TTL / 2), Some(Due::Renew));
+    assert!(!schedule.resume(now + TTL / 2), "it was not parked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_shortest_ttl_leaves_time_for_two_attempts() {
+    let now = Instant::now();
+    let ttl = Duration::from_millis(100);
+    let mut schedule = of(now, ttl, true, MaxHold::Unlimited);
+    let first_until = schedule.attempt_until(schedule.next());
+    schedule.queue();
+    schedule.failed(first_until, 0.5);
+    assert_eq!(schedule.due(schedule.next()), Some(Due::Renew));
+}

@@ -1,0 +1,174 @@
+//! The memory backend with scripted faults in tries, renewals and unlocks.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    backend::{Context, memory::Memory},
+    lock::{
+        Attempt, Backend, BackendError, Clock, Feature, Grant, Release, Renewal, Renewed,
+        Settings, Ttl,
+    },
+};
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// It never reaches the backend.
+    Unreachable,
+    /// Nothing is ever answered.
+    Silent,
+    /// It happens, and the reply takes this long.
+    ReplyDelayed(Duration),
+    /// It happens this much later.
+    Delayed(Duration),
+    /// It happens, and its reply is lost.
+    ReplyLost,
+}
+
+#[derive(Default)]
+pub(crate) struct Script {
+    /// The TTLs granted are multiples of this, rounded up.
+    rounds_to: Mutex<Option<Duration>>,
+    next_tries: Mutex<VecDeque<Fault>>,
+    next_renewals: Mutex<VecDeque<Fault>>,
+    every_renewal: Mutex<Option<Fault>>,
+    next_unlocks: Mutex<VecDeque<Fault>>,
+    pub(crate) renewals: AtomicUsize,
+    in_flight: AtomicUsize,
+    pub(crate) in_flight_max: AtomicUsize,
+    /// How many renewals were in flight when an unlock came.
+    pub(crate) renewing_at_unlock: AtomicUsize,
+}
+
+impl Script {
+    pub(crate) fn round_ttls_up_to(&self, whole: Duration) {
+        *self.rounds_to.lock().unwrap() = Some(whole);
+    }
+
+    fn rounded(&self, ttl: Ttl) -> Ttl {
+        let whole = self.rounds_to.lock().unwrap();
+        whole.map_or(ttl, |whole| {
+            let times = ttl.as_ms().div_ceil(u64::try_from(whole.as_millis()).unwrap());
+            Ttl::new(whole * u32::try_from(times).unwrap(), Duration::MAX).unwrap()
+        })
+    }
+
+    pub(crate) fn on_try(&self, fault: Fault) {
+        self.next_tries.lock().unwrap().push_back(fault);
+    }
+
+    pub(crate) fn on_renewal(&self, fault: Fault) {
+        self.next_renewals.lock().unwrap().push_back(fault);
+    }
+
+    pub(crate) fn on_every_renewal(&self, fault: Option<Fault>) {
+        *self.every_renewal.lock().unwrap() = fault;
+    }
+
+    pub(crate) fn on_unlock(&self, fault: Fault) {
+        self.next_unlocks.lock().unwrap().push_back(fault);
+    }
+}
+
+pub(crate) struct Scripted {
+    memory: Memory,
+    script: Arc<Script>,
+}
+
+impl Scripted {
+    pub(crate) fn new() -> (Self, Arc<Script>, Settings) {
+        let settings = Settings::default();
+        let context = Context::new(settings.clone(), Clock::system());
+        let script = Arc::<Script>::default();
+        let scripted = Self { memory: Memory::new(&context), script: Arc::clone(&script) };
+        (scripted, script, settings)
+    }
+}
+
+/// Counts a renewal for as long as it is in flight, however it ends.
+struct InFlight<'a>(&'a AtomicUsize);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn faulted<T>(
+    fault: Option<Fault>,
+    happens: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, BackendError> {
+    match fault {
+        None => happens.await,
+        Some(Fault::Unreachable) => Err(BackendError::Unavailable("cut off".into())),
+        Some(Fault::Silent) => std::future::pending().await,
+        Some(Fault::ReplyDelayed(delay)) => {
+            let result = happens.await;
+            sleep(delay).await;
+            result
+        }
+        Some(Fault::Delayed(delay)) => {
+            sleep(delay).await;
+            happens.await
+        }
+        Some(Fault::ReplyLost) => {
+            let _ = happens.await;
+            Err(BackendError::Unknown("the reply was lost".into()))
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for Scripted {
+    fn features(&self) -> &[Feature] {
+        self.memory.features()
+    }
+
+    async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
+        let fault = self.script.next_tries.lock().unwrap().pop_front();
+        let attempt = Attempt { ttl: self.script.rounded(attempt.ttl), ..attempt.clone() };
+        faulted(fault, self.memory.try_lock(&attempt, until)).await
+    }
+
+    async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
+        self.memory.lock(attempt).await
+    }
+
+    async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
+        let script = &self.script;
+        script.renewals.fetch_add(1, Ordering::SeqCst);
+        let in_flight = script.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        let _in_flight = InFlight(&script.in_flight);
+        script.in_flight_max.fetch_max(in_flight, Ordering::SeqCst);
+        let next = script.next_renewals.lock().unwrap().pop_front();
+        let fault = next.or(*script.every_renewal.lock().unwrap());
+        let renewal = Renewal { ttl: script.rounded(renewal.ttl), ..renewal.clone() };
+        faulted(fault, self.memory.renew(&renewal, until)).await
+    }
+
+    async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
+        let script = &self.script;
+        let renewing = script.in_flight.load(Ordering::SeqCst);
+        script.renewing_at_unlock.fetch_add(renewing, Ordering::SeqCst);
+        let fault = script.next_unlocks.lock().unwrap().pop_front();
+        faulted(fault, self.memory.unlock(release, until)).await
+    }
+
+    async fn ping(&self, until: Instant) -> Result<(), BackendError> {
+        self.memory.ping(until).await
+    }
+
+    async fn close(&self) {
+        self.memory.close().await;
+    }
+}

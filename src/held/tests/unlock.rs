@@ -1,0 +1,204 @@
+//! Unlocking, and the end of a stream.
+
+use std::sync::atomic::Ordering;
+
+use super::{scripted::Fault, *};
+use crate::held::Cause;
+
+/// Trap 11: the renewal has ended before the unlock is sent.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_in_flight_ends_before_the_unlock() {
+    let setup = setup();
+    let granted = setup.hold("r").await;
+    setup.script.on_renewal(Fault::Delayed(Duration::from_secs(2)));
+    while setup.script.renewals.load(Ordering::SeqCst) == 0 {
+        settle().await;
+    }
+    setup.unlock("r", granted.lock_id).await.unwrap();
+    assert_eq!(setup.script.renewing_at_unlock.load(Ordering::SeqCst), 0);
+    assert!(setup.is_free("r").await);
+    sleep(TTL).await;
+    assert!(setup.is_free("r").await, "nothing resumed");
+    assert_eq!(setup.script.renewals.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unlock_whose_caller_went_away_is_completed() {
+    let setup = setup();
+    let granted = setup.hold("r").await;
+    setup.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
+    {
+        let unlock = setup.unlock("r", granted.lock_id);
+        let abandoned = tokio::time::timeout(Duration::from_millis(10), unlock).await;
+        assert!(abandoned.is_err());
+    }
+    sleep(Duration::from_secs(2)).await;
+    assert!(setup.is_free("r").await);
+    assert_eq!(setup.engine.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_unlock_that_did_not_happen_the_lock_runs_out() {
+    let mut setup = setup();
+    let granted = setup.hold("r").await;
+    setup.script.on_unlock(Fault::Unreachable);
+    let failed = setup.unlock("r", granted.lock_id.clone()).await;
+    assert!(matches!(failed, Err(HeldError::Lock(LockError::StoreUnavailable(_)))));
+    assert_eq!(setup.engine.held(), 1, "it can be unlocked again until then");
+    assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Expired);
+    assert_eq!(setup.script.renewals.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unlock_is_repeated_after_an_unknown_outcome() {
+    let setup = setup();
+    let granted = setup.hold("r").await;
+    setup.script.on_unlock(Fault::ReplyLost);
+    let unlock = || setup.unlock("r", granted.lock_id.clone());
+    let unknown = unlock().await;
+    assert!(matches!(unknown, Err(HeldError::Lock(LockError::OutcomeUnknown(_)))));
+    unlock().await.unwrap();
+    assert_eq!(setup.engine.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlocking_twice_at_once_succeeds_once() {
+    let setup = setup();
+    let granted = setup.hold("r").await;
+    let unlock = || setup.unlock("r", granted.lock_id.clone());
+    let (first, second) = tokio::join!(unlock(), unlock());
+    assert!(first.is_ok());
+    assert_eq!(second, Err(HeldError::Lock(LockError::NotFound { held: false })));
+}
+
+/// Found by random schedules: only the first of two waited for the renewal.
+#[tokio::test(start_paused = true)]
+async fn of_two_unlocks_at_once_neither_overtakes_the_renewal() {
+    let setup = setup();
+    let granted = setup.hold("r").await;
+    setup.script.on_renewal(Fault::Silent);
+    while setup.script.renewals.load(Ordering::SeqCst) == 0 {
+        settle().await;
+    }
+    let unlock = || setup.unlock("r", granted.lock_id.clone());
+    let (first, second) = tokio::join!(unlock(), unlock());
+    assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+    assert_eq!(setup.script.renewing_at_unlock.load(Ordering::SeqCst), 0);
+}
+
+/// Found by random schedules: the second of two found nothing any more, and the
+/// holder was told that its lock was forced.
+#[tokio::test(start_paused = true)]
+async fn an_unlock_that_another_overtook_tells_no_loss() {
+    let setup = setup();
+    let (guard, told) = setup.stream("r").await;
+    let lock_id = {
+        let mut table = setup.engine.table();
+        let id = table.in_store(&setup.key("r"), setup.store.id()).unwrap();
+        table.get_mut(id).unwrap().lock_id.clone()
+    };
+    setup.script.on_unlock(Fault::ReplyDelayed(Duration::from_millis(40)));
+    let unlock = || setup.unlock("r", lock_id.clone());
+    let (first, second) = tokio::join!(unlock(), unlock());
+    assert!(first.is_ok());
+    assert_eq!(second, Err(HeldError::Lock(LockError::NotFound { held: false })));
+    assert_eq!(told.await, Ok(Ended::Unlocked));
+    drop(guard);
+}
+
+/// Found by random schedules: the app renewed by itself after an unlock whose
+/// answer was lost, and its holder was told that its lock was forced.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_after_an_unlock_without_an_answer_tells_no_loss() {
+    let mut setup = setup();
+    let granted = setup.hold("r").await;
+    setup.script.on_unlock(Fault::ReplyLost);
+    let unknown = setup.unlock("r", granted.lock_id.clone()).await;
+    assert!(matches!(unknown, Err(HeldError::Lock(LockError::OutcomeUnknown(_)))));
+    let renewed = setup.renew("r", granted.lock_id, None).await;
+    assert_eq!(renewed.err(), Some(HeldError::Lock(LockError::NotFound { held: false })));
+    assert_eq!(setup.engine.held(), 0);
+    assert!(setup.notices.try_recv().is_err(), "nothing was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unlock_finds_a_lock_that_was_forced_elsewhere_lost() {
+    let setup = setup();
+    let granted = setup.hold("r").await;
+    let force = crate::lock::UnlockRequest {
+        resource_id: "r".into(),
+        lock_id: String::new(),
+        force: true,
+    };
+    setup.store.store().unlock(force).await.unwrap();
+    let unlock = || setup.unlock("r", granted.lock_id.clone());
+    assert_eq!(unlock().await, Err(HeldError::Lost(Cause::Forced)));
+    sleep(Duration::from_secs(599)).await;
+    assert_eq!(unlock().await, Err(HeldError::Lost(Cause::Forced)));
+    sleep(Duration::from_secs(2)).await;
+    let forgotten = unlock().await;
+    assert_eq!(forgotten, Err(HeldError::Lock(LockError::NotFound { held: false })));
+}
+
+/// Trap 24: a failed release is tried again.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_ends_releases_until_it_is_confirmed() {
+    let setup = setup();
+    let (guard, _told) = setup.stream("r").await;
+    setup.script.on_unlock(Fault::Unreachable);
+    setup.script.on_unlock(Fault::Unreachable);
+    drop(guard);
+    assert_eq!(setup.engine.held(), 0);
+    sleep(Duration::from_secs(1)).await;
+    assert!(setup.is_free("r").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_ends_joins_its_renewal_first() {
+    let setup = setup();
+    let (guard, _told) = setup.stream("r").await;
+    setup.script.on_renewal(Fault::Delayed(Duration::from_secs(2)));
+    while setup.script.renewals.load(Ordering::SeqCst) == 0 {
+        settle().await;
+    }
+    drop(guard);
+    settle().await;
+    assert_eq!(setup.script.renewing_at_unlock.load(Ordering::SeqCst), 0);
+    assert!(setup.is_free("r").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_is_free_again_when_a_lock_ends() {
+    let limits = EngineOptions { held_max: 1, ..EngineOptions::default() };
+    let mut setup = setup_with(limits);
+    let granted = setup.hold("a").await;
+    assert!(setup.engine.is_full() && setup.engine.place().is_none());
+    setup.unlock("a", granted.lock_id).await.unwrap();
+    setup.hold("b").await;
+    setup.script.on_every_renewal(Some(Fault::Unreachable));
+    setup.notices.recv().await.unwrap();
+    assert!(!setup.engine.is_full());
+    let (guard, _told) = setup.stream("c").await;
+    drop(guard);
+    settle().await;
+    assert!(!setup.engine.is_full());
+}
+
+/// A record, its two names and its entries in four indexes take well under 2 KiB.
+#[test]
+fn a_record_is_small() {
+    let record = size_of::<crate::held::record::Record>();
+    assert!(record <= 320, "{record} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_answer_was_not_written_is_released() {
+    let setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    let guard = setup.engine.hold(setup.holding("r", &granted)).unwrap();
+    assert_eq!(setup.engine.held(), 1, "it can be unlocked before its answer is known of");
+    drop(guard);
+    settle().await;
+    assert!(setup.is_free("r").await);
+    assert_eq!(setup.engine.held(), 0);
+}

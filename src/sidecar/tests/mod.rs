@@ -1,0 +1,53 @@
+//! The lock API over the renewal engine and a backend that fails on demand, in
+//! paused time.
+
+mod refused;
+mod reload;
+mod replay;
+mod unary;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use super::{
+    alpha2::{LockCall, Locks},
+    error::ApiError,
+    prefix::KeyPrefix,
+    stores::{NamedStore, Stores},
+};
+use crate::{
+    held::{
+        Cause, Engine,
+        tests::{
+            Setup, TTL, ms,
+            scripted::{Fault, Script, Scripted},
+            settle, setup,
+        },
+    },
+    lock::{AcquireRequest, Granted, LockError, Mode, Store},
+};
+
+/// An immediate Lock of the resource `r` in the store `s`.
+fn call() -> LockCall {
+    LockCall {
+        store_name: "s".into(),
+        resource_id: "r".into(),
+        immediate: true,
+        ttl: Some(TTL),
+        request_id: String::new(),
+        mode: Mode::Exclusive,
+        max_hold: None,
+        no_renewal: false,
+        arrived: Instant::now(),
+        deadline: None,
+    }
+}
+
+/// A store over a scripted backend, as the component `s`.
+fn load(stores: &Stores) -> (Store, Arc<Script>) {
+    let (backend, script, settings) = Scripted::new();
+    let store = Store::new(Arc::new(backend), settings);
+    stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store.clone()));
+    (store, script)
+}

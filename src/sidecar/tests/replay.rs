@@ -1,0 +1,189 @@
+//! A repeated request finds a lock that is held, or that is being given back.
+
+use bytes::Bytes;
+use http::{Response, Version};
+use http_body_util::{BodyExt as _, Full};
+use tokio::io::AsyncWriteExt as _;
+
+use super::*;
+use crate::{
+    edge::{delivery, flush_tracker::FlushTracker},
+    lock::safe_deadline,
+};
+
+/// The API over one scripted store, its resource as the store has it.
+struct Api {
+    locks: Locks,
+    store: Arc<NamedStore>,
+    script: Arc<Script>,
+}
+
+impl Api {
+    fn of(setup: &Setup) -> Self {
+        let stores = Stores::default();
+        let (_, script) = load(&stores);
+        let store = stores.get("s").unwrap();
+        Self { locks: Locks::new(stores, setup.engine.clone(), "app".into()), store, script }
+    }
+
+    /// A repetition with another TTL, sent and not yet answered.
+    fn send_again(&self, ttl: Duration) -> tokio::task::JoinHandle<()> {
+        let (locks, call) = (self.locks.clone(), LockCall { ttl: Some(ttl), ..Self::call() });
+        tokio::spawn(async move { drop(locks.acquire(call).await) })
+    }
+
+    fn call() -> LockCall {
+        LockCall { request_id: "secret".into(), ..call() }
+    }
+
+    /// A Lock over HTTP/1, whose answer is written or not.
+    async fn lock(&self, written: bool) -> Result<Granted, ApiError> {
+        let (granted, mut connection) = self.answered().await?;
+        if written {
+            connection.flush().await.unwrap();
+        }
+        Ok(granted)
+    }
+
+    /// A Lock over HTTP/1, whose answer is taken and not written yet.
+    async fn answered(&self) -> Result<(Granted, FlushTracker<tokio::io::Sink>), ApiError> {
+        let acquired = self.locks.acquire(Self::call()).await?;
+        let granted = acquired.granted.clone();
+        let connection = FlushTracker::new(tokio::io::sink());
+        let writes = connection.writes().of(Version::HTTP_11);
+        let mut response = Response::new(Full::<Bytes>::from("answer"));
+        response.extensions_mut().insert(acquired.deliver(Some(writes)));
+        let mut body = delivery::settle(response).into_body();
+        body.frame().await.unwrap().unwrap();
+        Ok((granted, connection))
+    }
+
+    async fn is_free(&self) -> bool {
+        self.store.store().try_lock(AcquireRequest::new("lock||r")).await.is_ok()
+    }
+}
+
+/// Trap 23: who only found a grant must not undo it.
+#[tokio::test(start_paused = true)]
+async fn a_replay_whose_answer_is_not_written_leaves_the_lock_held_and_renewed() {
+    let setup = setup();
+    let api = Api::of(&setup);
+    let first = api.lock(true).await.unwrap();
+    let again = api.lock(false).await.unwrap();
+    assert_eq!(first.lock_id, again.lock_id);
+    sleep(TTL * 3).await;
+    assert_eq!(setup.engine.held(), 1);
+    assert!(!api.is_free().await, "the first caller holds it");
+}
+
+/// It may be held through another process, or by nobody: its TTL tells.
+#[tokio::test(start_paused = true)]
+async fn a_replay_that_nobody_received_of_a_lock_held_elsewhere_is_left_to_its_ttl() {
+    let setup = setup();
+    let api = Api::of(&setup);
+    let request = AcquireRequest {
+        ttl: Some(TTL),
+        request_id: "secret".into(),
+        ..AcquireRequest::new("lock||r")
+    };
+    api.store.store().try_lock(request).await.unwrap().receipt.accept();
+    api.lock(false).await.unwrap();
+    assert_eq!(setup.engine.held(), 0, "nobody is known to hold it here");
+    sleep(TTL / 2).await;
+    assert!(!api.is_free().await);
+    sleep(TTL).await;
+    assert!(api.is_free().await, "it is not renewed");
+}
+
+/// The release names the lock ID, and would end what the replay was handed.
+#[tokio::test(start_paused = true)]
+async fn a_replay_is_not_handed_a_grant_that_is_being_released() {
+    let setup = setup();
+    let api = Api::of(&setup);
+    api.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
+    let first = api.lock(false).await.unwrap();
+    settle().await;
+    let again = api.lock(true).await.unwrap();
+    assert!(again.token > first.token, "it is a grant of its own");
+    sleep(TTL * 3).await;
+    assert_eq!(setup.engine.held(), 1);
+    assert!(!api.is_free().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replay_that_cannot_await_the_release_says_so_in_time() {
+    let setup = setup();
+    let api = Api::of(&setup);
+    for _ in 0..1000 {
+        api.script.on_unlock(Fault::Unreachable);
+    }
+    api.lock(false).await.unwrap();
+    let asked = Instant::now();
+    let refused = api.lock(true).await.unwrap_err();
+    assert!(matches!(refused, ApiError::Lock(LockError::OutcomeUnknown(_))), "{refused:?}");
+    assert!(asked.elapsed() <= Duration::from_secs(6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_neither_the_first_nor_its_replay_received_is_released_at_once() {
+    let setup = setup();
+    let api = Api::of(&setup);
+    let first = api.answered().await.unwrap();
+    let again = api.answered().await.unwrap();
+    assert_eq!(first.0.lock_id, again.0.lock_id);
+    drop(first);
+    settle().await;
+    assert!(!api.is_free().await, "its replay may yet be received");
+    drop(again);
+    settle().await;
+    assert!(api.is_free().await);
+}
+
+/// Trap 50: the backend may end the grant as early as the replay asks.
+#[tokio::test(start_paused = true)]
+async fn a_replay_with_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
+    const SHORT: Duration = Duration::from_secs(1);
+    let mut setup = setup();
+    let api = Api::of(&setup);
+    api.lock(true).await.unwrap();
+    api.script.on_every_renewal(Some(Fault::Unreachable));
+    api.script.on_try(Fault::ReplyDelayed(Duration::from_secs(4)));
+    let sent = Instant::now();
+    let again = api.send_again(SHORT);
+    setup.notices.recv().await.unwrap();
+    assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
+    assert!(!api.is_free().await, "told before the backend expires it");
+    again.abort();
+}
+
+/// The answer of a replay is taken later than a renewal that came after it.
+#[tokio::test(start_paused = true)]
+async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief() {
+    const SHORT: Duration = Duration::from_secs(1);
+    let mut setup = setup();
+    let api = Api::of(&setup);
+    let first = api.lock(true).await.unwrap();
+    let replay = api.locks.acquire(Api::call()).await.unwrap();
+    settle().await;
+    let sent = Instant::now();
+    let id = first.lock_id.as_str();
+    api.locks.renew("s", "r", id, Some(SHORT)).await.unwrap();
+    api.script.on_every_renewal(Some(Fault::Unreachable));
+    let (_guard, told) = replay.hold_for_stream();
+    told.await.unwrap();
+    assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
+    assert!(setup.notices.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_request_for_the_lock_leaves_its_holders_belief_alone() {
+    let mut setup = setup();
+    let api = Api::of(&setup);
+    let first = api.lock(true).await.unwrap();
+    api.script.on_every_renewal(Some(Fault::Unreachable));
+    let ttl = Some(Duration::from_secs(1));
+    let other = LockCall { ttl, request_id: "another".into(), ..Api::call() };
+    api.locks.acquire(other).await.unwrap_err();
+    setup.notices.recv().await.unwrap();
+    assert_eq!(Instant::now(), safe_deadline(first.since, TTL));
+}
