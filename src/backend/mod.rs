@@ -2,12 +2,10 @@
 //!
 //! [`KINDS`] is the one place that knows which there are.
 
-mod etcd;
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzzing;
+pub(crate) mod etcd;
 pub mod memory;
 pub mod pluggable;
-mod redis;
+pub(crate) mod redis;
 
 use std::sync::Arc;
 

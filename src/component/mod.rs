@@ -7,12 +7,10 @@
 
 mod connections;
 mod folder;
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzzing;
 mod instances;
 mod server;
-mod service;
-mod wire;
+pub(crate) mod service;
+pub(crate) mod wire;
 
 pub use connections::Answers;
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};

@@ -176,7 +176,7 @@ fn read_text(file: &Path) -> Result<String, String> {
 }
 
 /// The components of one file, and what is wrong with its other documents.
-pub(super) fn read_file_text(
+pub(crate) fn read_file_text(
     file: &Arc<PathBuf>,
     text: &str,
 ) -> (Vec<Component>, Vec<Problem>) {

@@ -11,17 +11,15 @@
 //! the reading.
 
 mod component;
-mod document;
+pub(crate) mod document;
 mod environment;
 mod fields;
-mod folder;
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzzing;
+pub(crate) mod folder;
 mod problem;
 mod properties;
 mod scalar;
 mod watch;
-mod yaml;
+pub(crate) mod yaml;
 
 pub use component::{Component, Item, Reference};
 pub use environment::Environment;

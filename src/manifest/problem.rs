@@ -39,7 +39,7 @@ pub struct Problem {
     pub(super) file: Arc<PathBuf>,
     /// `None` if it concerns the whole file.
     pub(super) document: Option<usize>,
-    pub(super) fault: Fault,
+    pub(crate) fault: Fault,
 }
 
 impl Problem {
@@ -65,10 +65,10 @@ impl fmt::Display for Problem {
 
 /// What is wrong, without the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// From 1, in the file.
-    pub(super) line: Option<usize>,
-    pub(super) text: String,
+    pub(crate) line: Option<usize>,
+    pub(crate) text: String,
 }
 
 impl Fault {

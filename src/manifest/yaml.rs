@@ -18,7 +18,7 @@ const DEPTH_MAX: usize = 64;
 
 /// One value and the line that it starts on.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub(super) line: usize,
     pub(super) value: Value,
 }
@@ -48,7 +48,7 @@ impl Node {
 
     /// The value as JSON text, keys sorted and `<`, `>`, `&` escaped as Go's
     /// JSON does.
-    pub(super) fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         match &self.value {
             Value::Null => "null".to_owned(),
             Value::Bool(value) => value.to_string(),
@@ -83,7 +83,7 @@ fn quote(text: &str) -> String {
 
 /// Reads the first document of `text`, which starts on line `first_line` of
 /// its file.
-pub(super) fn read(text: &str, first_line: usize) -> Result<Node, Fault> {
+pub(crate) fn read(text: &str, first_line: usize) -> Result<Node, Fault> {
     let mut reader = Reader {
         events: Parser::new_from_str(text),
         first_line,

@@ -8,7 +8,7 @@
 
 pub mod alpha1;
 pub mod alpha2;
-mod app;
+pub(crate) mod app;
 pub mod app_client;
 pub mod app_health;
 pub mod app_probe;
@@ -20,12 +20,10 @@ pub mod command;
 pub mod daprd_flags;
 mod error;
 mod fallback;
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzzing;
 pub mod held;
 mod listen;
 mod loader;
-mod metadata;
+pub(crate) mod metadata;
 pub mod options;
 mod panics;
 pub mod passthrough;

@@ -33,7 +33,8 @@ mod connection;
 mod dial;
 mod failure;
 #[cfg(any(fuzzing, test))]
-pub(super) mod fuzzing;
+#[path = "../../fuzzing/etcd.rs"]
+pub(crate) mod fuzzing;
 mod grants;
 mod keeper;
 mod keys;

@@ -215,7 +215,7 @@ fn retry_delays() -> ExponentialBuilder {
         .without_max_times()
 }
 
-pub(super) fn grant(
+pub(crate) fn grant(
     attempt: &Attempt,
     sent: Instant,
     response: &LockResponse,

@@ -14,14 +14,12 @@
 //! - A store that grants after it was told that the caller went away keeps
 //!   that grant until its TTL ends.
 
-mod backend;
+pub(crate) mod backend;
 mod connection;
-#[cfg(any(fuzzing, test))]
-pub(super) mod fuzzing;
 mod rpc;
-mod status;
+pub(crate) mod status;
 mod tries;
-mod wire;
+pub(crate) mod wire;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 

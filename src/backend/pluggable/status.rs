@@ -12,7 +12,7 @@ const MESSAGE_CHARS_MAX: usize = 300;
 
 /// What was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(crate) enum Verb {
     TryLock,
     Lock,
     Renew,
@@ -34,7 +34,7 @@ impl fmt::Display for Verb {
 
 /// Why a call failed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The instance is not initialised (any more): nothing has happened.
     NotInitialized(String),
     /// Any other reason.
@@ -58,7 +58,7 @@ impl From<BackendError> for Failure {
 
 /// What a status means: by its `ErrorInfo`, else, for a store that sends none,
 /// by its code, as far as that excludes that something happened.
-pub(super) fn read(verb: Verb, status: &Status) -> Failure {
+pub(crate) fn read(verb: Verb, status: &Status) -> Failure {
     let told = told(verb, status);
     if is_unconnected(status) {
         return BackendError::Unavailable(told.into()).into();
@@ -101,7 +101,7 @@ fn by_code(verb: Verb, status: &Status, told: String) -> Failure {
 }
 
 /// What a refused Init means.
-pub(super) fn init_error(socket: &Path, status: &Status) -> LockError {
+pub(crate) fn init_error(socket: &Path, status: &Status) -> LockError {
     let info = status.get_details_error_info();
     let is_invalid = match &info {
         Some(info) => info.reason == "INVALID_METADATA",

@@ -53,6 +53,6 @@ fn to_wire(duration: Duration) -> Option<prost_types::Duration> {
 }
 
 /// A duration, absent where it is negative.
-pub(super) fn from_wire(duration: Option<prost_types::Duration>) -> Option<Duration> {
+pub(crate) fn from_wire(duration: Option<prost_types::Duration>) -> Option<Duration> {
     duration.and_then(|duration| duration.try_into().ok())
 }

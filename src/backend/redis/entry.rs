@@ -14,10 +14,10 @@
 use crate::lock::{Attempt, Mode, ResourceId};
 
 /// How many token counters there are, whatever the number of resources.
-pub(super) const COUNTERS: u32 = 1024;
+pub(crate) const COUNTERS: u32 = 1024;
 
 /// What a grant of this attempt is recorded with, its token excepted.
-pub(super) fn rest(attempt: &Attempt) -> String {
+pub(crate) fn rest(attempt: &Attempt) -> String {
     let lock_id = attempt.lock_id.as_str();
     let request_id = request_id(attempt);
     let holder = attempt.holder.as_ref().map_or("", |holder| holder.as_str());
@@ -41,7 +41,7 @@ pub(super) fn place(process: &str, attempt: &Attempt) -> String {
 }
 
 /// The request ID, empty where absent.
-pub(super) fn request_id(attempt: &Attempt) -> &str {
+pub(crate) fn request_id(attempt: &Attempt) -> &str {
     attempt.request_id.as_ref().map_or("", |id| id.as_str())
 }
 
@@ -52,7 +52,7 @@ pub(super) fn counter_key(resource: &ResourceId) -> String {
 
 /// The counter that this resource's tokens come from: the same in every
 /// process and version, by FNV-1a.
-pub(super) fn counter(resource: &ResourceId) -> u32 {
+pub(crate) fn counter(resource: &ResourceId) -> u32 {
     fnv(resource.as_str()) % COUNTERS
 }
 

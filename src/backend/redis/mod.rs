@@ -12,17 +12,15 @@
 
 mod backend;
 mod config;
-mod entry;
-#[cfg(any(fuzzing, test))]
-pub(super) mod fuzzing;
+pub(crate) mod entry;
 mod link;
 mod notice;
-mod reply;
+pub(crate) mod reply;
 mod scripts;
 mod server_time;
-mod session;
-mod upkeep;
-mod waiters;
+pub(crate) mod session;
+pub(crate) mod upkeep;
+pub(crate) mod waiters;
 mod waiting;
 
 use std::sync::Arc;

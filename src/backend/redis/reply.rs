@@ -6,7 +6,7 @@ use crate::lock::{BackendError, FencingToken, Holder, LockId};
 
 /// What a script did.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// The attempt has its grant.
     Made { token: FencingToken, lock_id: Option<LockId> },
     /// A live grant of the same request was found.
@@ -29,7 +29,7 @@ pub(super) enum Reply {
 
 impl Reply {
     /// Reads a script's answer.
-    pub(super) fn read(value: Value) -> Result<Self, BackendError> {
+    pub(crate) fn read(value: Value) -> Result<Self, BackendError> {
         Self::parse(value).ok_or_else(|| {
             BackendError::Unknown("the server's answer was not one of the script's".into())
         })

@@ -291,7 +291,7 @@ fn is_denied(error: &RedisError) -> bool {
     matches!(error.code(), Some("NOPERM" | "ERR"))
 }
 
-pub(super) fn heard(waiters: &Waiters, data: &[Value]) {
+pub(crate) fn heard(waiters: &Waiters, data: &[Value]) {
     let [Value::BulkString(_), Value::BulkString(message)] = data else { return };
     if let Some(notice) = std::str::from_utf8(message).ok().and_then(Notice::read) {
         waiters.hear(&notice);

@@ -32,7 +32,7 @@ const SEARCHES_MAX: usize = 100;
 
 /// What a look saw and did.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// In how many milliseconds to look again; negative if there is no need.
     again_ms: i64,
     /// Whether the resource is handed over, now or before, and not confirmed yet.
@@ -49,7 +49,7 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Reads what the script answers; the last parts may be absent.
-    pub(super) fn read(value: Value) -> Option<Self> {
+    pub(crate) fn read(value: Value) -> Option<Self> {
         let Value::Array(parts) = value else { return None };
         let mut parts = parts.into_iter();
         let mut number = || match parts.next() {

@@ -32,7 +32,7 @@ const JITTER_MS: u128 = 40;
 const LOOK_SPACING: Duration = Duration::from_micros(500);
 
 /// The waiters of one backend in this process.
-pub(super) struct Waiters {
+pub(crate) struct Waiters {
     /// Names this backend in queues, 32 hexadecimal digits.
     process: String,
     inner: Mutex<Inner>,
@@ -106,7 +106,7 @@ pub(super) struct Oldest {
 
 impl Waiters {
     /// Nobody waits.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             process: Uuid::new_v4().simple().to_string(),
             inner: Mutex::default(),
@@ -197,7 +197,7 @@ impl Waiters {
 
     /// Whether anybody waits.
     #[cfg(any(fuzzing, test))]
-    pub(super) fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         !self.inner().seats.is_empty()
     }
 
