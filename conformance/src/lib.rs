@@ -37,18 +37,21 @@
 //! returns what came of each.
 
 mod answer;
+mod bound;
 mod case;
 mod cases;
 mod component;
 mod connection;
 mod expect;
 mod feature;
+mod grant;
 mod junit;
 mod lacks;
-mod litter;
+mod leftovers;
 mod outcome;
 mod probe;
 mod store;
+mod subject;
 mod suite;
 mod waiter;
 mod wire;
@@ -56,7 +59,8 @@ mod words;
 mod world;
 
 pub use self::{
-    case::{CaseInfo, Demand, catalogue},
+    case::{CaseInfo, Demand},
+    cases::catalogue,
     component::Component,
     feature::Feature,
     outcome::{Outcome, Recorder, Report},

@@ -6,8 +6,9 @@ use tonic::Code;
 
 use crate::{
     answer::Rejection,
+    grant::Ask,
     lacks::{DOMAIN, Lacks},
-    store::{Ask, Store},
+    store::Store,
 };
 
 /// Longer than any store allows.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{
     case::Cases,
     expect::Expect as _,
-    store::Ask,
+    grant::Ask,
     world::{EXPIRY_SLACK, World, hold, hold_by, hold_soon, secs},
 };
 

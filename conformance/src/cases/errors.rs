@@ -7,8 +7,8 @@ use crate::{
     answer::Answer,
     case::Cases,
     expect::{Expect as _, Reason},
+    grant::Ask,
     lacks::{Absent, DOMAIN},
-    store::Ask,
     words::Accepted,
     world::{World, hold},
 };

@@ -8,7 +8,8 @@ use crate::{
     case::{Cases, Demand},
     expect::{Expect as _, Reason},
     feature::Feature,
-    store::{Ask, Grant, Store},
+    grant::{Ask, Grant},
+    store::Store,
     words::Told,
     world::secs,
 };

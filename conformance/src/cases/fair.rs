@@ -9,7 +9,8 @@ use crate::{
     case::{Cases, Demand},
     expect::{Expect as _, Reason, wait_ended},
     feature::Feature,
-    store::{Ask, Store},
+    grant::Ask,
+    store::Store,
     waiter::Waiter,
     world::{EXPIRY_SLACK, World, hold, secs},
 };

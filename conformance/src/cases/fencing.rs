@@ -6,7 +6,7 @@ use crate::{
     case::{Cases, Demand},
     expect::{Expect as _, Reason},
     feature::Feature,
-    store::{Ask, Grant},
+    grant::{Ask, Grant},
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, secs},
 };
 

@@ -6,7 +6,7 @@ use crate::{
     case::{Cases, Demand},
     expect::{Expect as _, Reason},
     feature::Feature,
-    store::Ask,
+    grant::Ask,
     world::{World, hold, secs},
 };
 

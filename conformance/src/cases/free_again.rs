@@ -19,7 +19,8 @@ use tokio::{sync::Notify, time::Instant};
 use crate::{
     case::Cases,
     expect::{Expect as _, Reason},
-    store::{Ask, Grant, Store},
+    grant::{Ask, Grant},
+    store::Store,
     world::{World, hold},
 };
 

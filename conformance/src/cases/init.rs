@@ -7,7 +7,7 @@ use anyhow::ensure;
 use crate::{
     case::Cases,
     expect::{Expect as _, Reason},
-    store::Ask,
+    grant::Ask,
     words::Told,
     world::{World, hold, secs},
 };

@@ -7,7 +7,8 @@ use crate::{
     answer::Answer,
     case::Cases,
     expect::{Expect as _, Reason},
-    store::{Ask, Store},
+    grant::Ask,
+    store::Store,
     world::{World, hold, must_be_held, secs},
 };
 

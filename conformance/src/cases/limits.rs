@@ -6,7 +6,7 @@ use super::invalid::{NAME_BYTES_MAX, RESOURCE_ID_BYTES_MAX};
 use crate::{
     case::Cases,
     expect::{Expect as _, not_shorter},
-    store::Ask,
+    grant::Ask,
     world::{World, hold, secs},
 };
 

@@ -12,7 +12,8 @@ use crate::{
     case::{Cases, Demand},
     expect::{Expect as _, Reason},
     feature::Feature,
-    store::{Ask, Store},
+    grant::Ask,
+    store::Store,
     words::Accepted,
     world::{World, secs},
 };

@@ -8,7 +8,8 @@ use futures_util::future::try_join_all;
 use crate::{
     case::Cases,
     expect::{Expect as _, Reason},
-    store::{Ask, Store},
+    grant::Ask,
+    store::Store,
     words::listed,
     world::{World, hold, secs},
 };

@@ -6,7 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use crate::{
     case::Cases,
     expect::Expect as _,
-    store::Ask,
+    grant::Ask,
     world::{World, must_be_held},
 };
 

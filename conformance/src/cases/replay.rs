@@ -8,7 +8,7 @@ use crate::{
     case::{Cases, Demand},
     expect::{Expect as _, Reason, not_before},
     feature::Feature,
-    store::{Ask, Grant},
+    grant::{Ask, Grant},
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held, secs},
 };
 

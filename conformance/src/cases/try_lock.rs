@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use crate::{
     case::Cases,
     expect::{Expect as _, Reason},
-    store::Ask,
+    grant::Ask,
     waiter::WATCH,
     words::Told,
     world::{World, hold, must_be_held, secs},

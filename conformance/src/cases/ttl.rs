@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use crate::{
     case::Cases,
     expect::{Expect as _, Reason, not_before, not_shorter},
-    store::{Ask, Grant, Store},
+    grant::{Ask, Grant},
+    store::Store,
     words::Told,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, secs},
 };

@@ -10,7 +10,7 @@ use crate::{
     case::{Cases, Demand},
     expect::{Expect as _, Reason, not_before, not_shorter},
     feature::Feature,
-    store::Ask,
+    grant::Ask,
     world::{EXPIRY_SLACK, World, hold, hold_by, hold_soon, ms, secs},
 };
 

@@ -4,7 +4,7 @@ use crate::{
     case::{Cases, Demand},
     expect::{Expect as _, Reason},
     feature::Feature,
-    store::Ask,
+    grant::Ask,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held},
 };
 

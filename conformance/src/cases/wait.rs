@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use crate::{
     case::Cases,
     expect::{Expect as _, not_before, wait_ended},
-    store::{Ask, Store},
+    grant::Ask,
+    store::Store,
     words::Told,
     world::{EXPIRY_SLACK, FREE_MAX, World, hold, hold_by, hold_soon, ms, must_be_held, secs},
 };
