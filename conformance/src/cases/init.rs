@@ -49,7 +49,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     });
 }
 
-/// The YAML's properties with others in place of its own.
+/// The properties of the component YAML, some of them replaced.
 fn with(world: &World, changes: &[(&str, &str)]) -> HashMap<String, String> {
     let mut properties = world.properties();
     for (name, value) in changes {
