@@ -3,12 +3,11 @@
 //! ```text
 //! Resources ── folders → files → documents → Component (and Problems)
 //! Component ── Environment, Secrets → properties, as a backend takes them
-//! watch     ── Resources, again and again → Changes
+//! watch     ── Resources, read again → Changes
 //! ```
 //!
-//! A document that cannot be read is told as a [`Problem`] and skipped, as
-//! daprd does; only a folder that cannot be read and a name given twice stop
-//! the reading.
+//! A document that cannot be read is reported as a [`Problem`] and skipped, as daprd does.
+//! Only a folder that cannot be read and a duplicate name make the reading fail.
 
 mod component;
 pub(crate) mod document;
@@ -18,6 +17,7 @@ pub(crate) mod folder;
 mod problem;
 mod properties;
 mod scalar;
+mod template;
 mod watch;
 pub(crate) mod yaml;
 

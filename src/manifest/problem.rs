@@ -37,7 +37,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub(super) file: Arc<PathBuf>,
-    /// `None` if it concerns the whole file.
+    /// `None` if the whole file has the problem.
     pub(super) document: Option<usize>,
     pub(crate) fault: Fault,
 }
@@ -66,7 +66,7 @@ impl fmt::Display for Problem {
 /// What is wrong, without the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// From 1, in the file.
+    /// The line in the file, from 1.
     pub(crate) line: Option<usize>,
     pub(crate) text: String,
 }
