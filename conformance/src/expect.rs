@@ -9,6 +9,7 @@ use tonic::{Code, Status};
 use crate::{
     answer::{Answer, Rejection},
     lacks::{Absent, DOMAIN, Lacks},
+    reason::Reason,
     words::{Accepted, Told, code_name, listed},
 };
 
@@ -17,46 +18,6 @@ const DEADLINE_HINT: &str = "The status comes from the server's gRPC library or 
     transport, not from the store: the wait was not ended before its deadline. Answer a little \
     before the deadline, such as 50 ms and a hundredth of the time, so that the answer still \
     arrives.";
-
-/// The reasons in the protocol's error table that a case can cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    ResourceLocked,
-    LockNotFound,
-    InvalidRequest,
-    InvalidMetadata,
-    NotInitialized,
-    Unsupported,
-    WaitDeadline,
-    OutcomeUnknown,
-}
-
-impl Reason {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::ResourceLocked => "RESOURCE_LOCKED",
-            Self::LockNotFound => "LOCK_NOT_FOUND",
-            Self::InvalidRequest => "INVALID_REQUEST",
-            Self::InvalidMetadata => "INVALID_METADATA",
-            Self::NotInitialized => "NOT_INITIALIZED",
-            Self::Unsupported => "UNSUPPORTED",
-            Self::WaitDeadline => "WAIT_DEADLINE",
-            Self::OutcomeUnknown => "OUTCOME_UNKNOWN",
-        }
-    }
-
-    pub(crate) fn code(self) -> Code {
-        match self {
-            Self::ResourceLocked => Code::Aborted,
-            Self::LockNotFound => Code::NotFound,
-            Self::InvalidRequest | Self::InvalidMetadata => Code::InvalidArgument,
-            Self::NotInitialized => Code::FailedPrecondition,
-            Self::Unsupported => Code::Unimplemented,
-            Self::WaitDeadline => Code::DeadlineExceeded,
-            Self::OutcomeUnknown => Code::Unknown,
-        }
-    }
-}
 
 /// A refusal with the expected code, reason and domain. If the store never sends an
 /// ErrorInfo, only the code is as expected.

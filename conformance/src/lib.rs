@@ -45,6 +45,7 @@ mod lacks;
 mod leftovers;
 mod outcome;
 mod probe;
+mod reason;
 mod store;
 mod subject;
 mod suite;

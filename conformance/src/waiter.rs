@@ -7,8 +7,9 @@ use tokio::task::JoinHandle;
 
 use crate::{
     answer::Answer,
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     grant::{Ask, Grant},
+    reason::Reason,
     store::Store,
     words::{Accepted as _, Told},
 };

@@ -16,10 +16,11 @@ use uuid::Uuid;
 
 use crate::{
     connection::{Connection, Instance},
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     feature::Feature,
     grant::{Ask, Grant},
     lacks::Lacks,
+    reason::Reason,
     store::{Scope, Store},
     subject::Subject,
 };

@@ -6,9 +6,10 @@ use anyhow::{bail, ensure};
 use crate::{
     answer::Answer,
     case::Cases,
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     grant::Ask,
     lacks::{Absent, DOMAIN},
+    reason::Reason,
     words::Accepted,
     world::{World, hold},
 };

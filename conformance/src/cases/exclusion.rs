@@ -6,9 +6,10 @@ use tokio::time::Instant;
 
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     feature::Feature,
     grant::{Ask, Grant},
+    reason::Reason,
     store::Store,
     words::Told,
     world::secs,

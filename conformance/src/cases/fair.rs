@@ -7,9 +7,10 @@ use futures_util::future::join_all;
 
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason, wait_ended},
+    expect::{Expect as _, wait_ended},
     feature::Feature,
     grant::Ask,
+    reason::Reason,
     store::Store,
     waiter::Waiter,
     world::{EXPIRY_SLACK, World, hold, secs},

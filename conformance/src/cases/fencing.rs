@@ -4,9 +4,10 @@ use anyhow::ensure;
 
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     feature::Feature,
     grant::{Ask, Grant},
+    reason::Reason,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, secs},
 };
 

@@ -17,8 +17,9 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     case::Cases,
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     grant::{Ask, Grant},
+    reason::Reason,
     store::Store,
     world::{World, hold},
 };

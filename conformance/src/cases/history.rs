@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn a_held_that_the_store_does_not_tell_contradicts_nothing() {
+    fn an_absent_held_contradicts_nothing() {
         let taken = [(Granted(1), 0, 1), (Unlocked(1), 2, 3)];
         assert!(history(&[taken.as_slice(), &[(NotRenewed(1, None), 4, 5)]].concat()));
     }
 
     #[test]
-    fn the_first_inconsistent_answer_is_told_with_what_came_before_it() {
+    fn the_first_inconsistent_answer_is_reported_with_those_before_it() {
         let told = found(&[
             (Granted(1), 0, 1),
             (Granted(2), 3, 4),

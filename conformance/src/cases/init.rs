@@ -6,8 +6,9 @@ use anyhow::ensure;
 
 use crate::{
     case::Cases,
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     grant::Ask,
+    reason::Reason,
     words::Told,
     world::{World, hold, secs},
 };

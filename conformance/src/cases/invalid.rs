@@ -6,8 +6,9 @@ use prost_types::Duration;
 use crate::{
     answer::Answer,
     case::Cases,
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     grant::Ask,
+    reason::Reason,
     store::Store,
     world::{World, hold, must_be_held, secs},
 };

@@ -10,9 +10,10 @@ use super::history::{Event, OPERATIONS_MAX, Operation, contradiction};
 use crate::{
     answer::Answer,
     case::{Cases, Demand},
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     feature::Feature,
     grant::Ask,
+    reason::Reason,
     store::Store,
     words::Accepted,
     world::{World, secs},

@@ -7,8 +7,9 @@ use futures_util::future::try_join_all;
 
 use crate::{
     case::Cases,
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     grant::Ask,
+    reason::Reason,
     store::Store,
     words::listed,
     world::{World, hold, secs},

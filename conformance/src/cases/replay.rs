@@ -6,9 +6,10 @@ use leasehold_proto::components::LockMode;
 use super::fair::serve_in_order;
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason, not_before},
+    expect::{Expect as _, not_before},
     feature::Feature,
     grant::{Ask, Grant},
+    reason::Reason,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held, secs},
 };
 

@@ -7,8 +7,9 @@ use tokio::time::Instant;
 
 use crate::{
     case::Cases,
-    expect::{Expect as _, Reason, not_before, not_shorter},
+    expect::{Expect as _, not_before, not_shorter},
     grant::{Ask, Grant},
+    reason::Reason,
     store::Store,
     words::Told,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, secs},

@@ -2,9 +2,10 @@
 
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     feature::Feature,
     grant::Ask,
+    reason::Reason,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held},
 };
 
