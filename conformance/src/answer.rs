@@ -1,4 +1,4 @@
-//! What a call came to.
+//! The result of a call.
 
 use std::fmt;
 
@@ -10,43 +10,41 @@ use crate::{
     words::{code_name, listed},
 };
 
-/// What a call came to.
+/// The result of a call.
 pub(crate) type Answer<T> = Result<T, Rejection>;
 
-/// A call that was not accepted.
+/// A call that was not answered with OK.
 #[derive(Clone, Debug)]
 pub(crate) struct Rejection {
     pub(crate) status: Status,
     /// What the store lacks in all of its answers.
     pub(crate) lacks: Lacks,
-    /// Whether the suite made the status itself, for an answer that did not
-    /// come or cannot be read.
-    made_here: bool,
+    /// Whether the suite itself made the status, because no readable answer came.
+    made_by_suite: bool,
 }
 
 impl Rejection {
-    /// What the store, or the transport in its place, answered.
+    /// A status that the store, or the transport, answered.
     pub(crate) fn answered(status: Status, lacks: Lacks) -> Self {
-        Self { status, lacks, made_here: false }
+        Self { status, lacks, made_by_suite: false }
     }
 
-    /// No answer that can be read, and why.
+    /// No readable answer came, and why.
     pub(crate) fn unreadable(why: String, lacks: Lacks) -> Self {
-        Self { status: Status::unknown(why), lacks, made_here: true }
+        Self { status: Status::unknown(why), lacks, made_by_suite: true }
     }
 
     pub(crate) fn code(&self) -> Code {
         self.status.code()
     }
 
-    /// Whether the status has no details at all. A transport that ends a call
-    /// by itself gives none.
+    /// Whether the status has no details, as when the transport ended the call.
     pub(crate) fn is_bare(&self) -> bool {
         self.status.details().is_empty()
     }
 
-    /// Whether the store itself says that it does not know what came of the call.
-    pub(crate) fn tells_unknown(&self) -> bool {
+    /// Whether the store says that the outcome of the call is unknown.
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
         self.code() == Code::Unknown && (!self.is_bare() || self.lacks.error_info)
     }
 
@@ -63,7 +61,7 @@ impl Rejection {
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.made_here {
+        if self.made_by_suite {
             return f.write_str(self.status.message());
         }
         write!(f, "code {}", code_name(self.code()))?;
@@ -103,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rejection_is_told_in_the_words_of_the_protocol() {
+    fn a_rejection_is_printed_with_the_names_of_the_protocol() {
         let metadata = HashMap::from([("held".to_owned(), "true".to_owned())]);
         let mut details = ErrorDetails::new();
         details.set_error_info("LOCK_NOT_FOUND", "dapr.io", metadata);
@@ -117,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_error_info_is_told() {
+    fn an_absent_error_info_is_printed() {
         let rejection = Rejection::answered(Status::aborted("held"), Lacks::default());
         let expected = "code ABORTED without an ErrorInfo, message \"held\"";
         assert_eq!(rejection.to_string(), expected);

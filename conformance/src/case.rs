@@ -1,22 +1,22 @@
-//! What a case is, and the list of all of them.
+//! What a case is, and a list that is built theme by theme.
 
 use std::{fmt, future::Future};
 
 use futures_util::future::BoxFuture;
 
-use crate::{cases, feature::Feature, world::World};
+use crate::{feature::Feature, world::World};
 
-/// What a case asks of the store before it applies.
+/// What a store must declare or offer for a case to apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// Nothing: it binds every store.
+    /// Nothing: the case applies to every store.
     Core,
-    /// That the store declares all of these; ignored where it does not.
+    /// The store declares all of these; otherwise the case is ignored.
     Features(&'static [Feature]),
-    /// That the store does not declare this; left out where it does.
+    /// The store does not declare this; otherwise the case is left out.
     Without(Feature),
-    /// A second socket, and that the store declares all of these; left out
-    /// where the socket is not given.
+    /// A second socket was given, otherwise the case is left out; and the store declares
+    /// all of these, otherwise the case is ignored.
     TwoProcesses(&'static [Feature]),
 }
 
@@ -38,27 +38,21 @@ impl fmt::Display for Demand {
 /// A case as the list shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaseInfo {
-    /// A sentence that says the one fact that the case checks, after its
-    /// theme and a colon. Unique, and stable across releases.
+    /// The theme, a colon, and a sentence with the one fact that the case checks. Unique,
+    /// and stable across releases.
     pub name: String,
     /// What the case asks of the store.
     pub demand: Demand,
 }
 
-/// Every case, in the order of the run, without connecting to anything.
-#[must_use]
-pub fn catalogue() -> Vec<CaseInfo> {
-    cases::all().into_iter().map(|case| case.info).collect()
-}
-
 type Body = Box<dyn FnOnce(World) -> BoxFuture<'static, anyhow::Result<()>> + Send>;
 
-/// A case with what it does.
+/// A case and the code that runs it.
 pub(crate) struct Case {
     pub(crate) info: CaseInfo,
     pub(crate) body: Body,
-    /// Whether no other case may run at the same time: this one loads the
-    /// store so much that others would misjudge its order of events.
+    /// Whether no other case may run at the same time, because this one loads the store
+    /// so much that the others would see events in the wrong order.
     pub(crate) alone: bool,
 }
 
@@ -79,7 +73,7 @@ impl Cases {
         tests(self);
     }
 
-    /// Lets the case added last run alone.
+    /// Makes the case that was added last run alone.
     pub(crate) fn alone(&mut self) {
         if let Some(case) = self.list.last_mut() {
             case.alone = true;
@@ -90,7 +84,7 @@ impl Cases {
         self.list
     }
 
-    /// Adds a case that binds every store.
+    /// Adds a case that applies to every store.
     pub(crate) fn core<F, Fut>(&mut self, sentence: impl fmt::Display, body: F)
     where
         F: FnOnce(World) -> Fut + Send + 'static,
@@ -99,7 +93,7 @@ impl Cases {
         self.add(Demand::Core, sentence, body);
     }
 
-    /// Adds a case that asks for more than the core.
+    /// Adds a case with a demand.
     pub(crate) fn add<F, Fut>(&mut self, demand: Demand, sentence: impl fmt::Display, body: F)
     where
         F: FnOnce(World) -> Fut + Send + 'static,

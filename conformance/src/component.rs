@@ -6,15 +6,14 @@ use anyhow::{Context as _, bail};
 use serde::Deserialize;
 use serde_yaml_ng::Value;
 
-/// What a component YAML says of a lock store.
+/// A lock store as described by component YAML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Component {
     /// `metadata.name`: the name of the instance.
     pub name: String,
     /// `spec.type`, such as `lock.redis`.
     pub kind: String,
-    /// `spec.metadata`: the properties that Init gets, as daprd would send
-    /// them.
+    /// `spec.metadata`: the properties for Init, as daprd would send them.
     pub properties: HashMap<String, String>,
 }
 
@@ -49,12 +48,12 @@ struct Item {
 }
 
 impl Component {
-    /// Reads the file's only lock store.
+    /// Reads the only lock store of the file.
     ///
     /// # Errors
-    /// When the file cannot be read, is not YAML, has no lock store or more
-    /// than one, or refers to a secret or the environment: the suite has
-    /// neither, so give it a file with plain values.
+    /// When the file cannot be read, is not YAML, does not have exactly one lock store, or
+    /// refers to a secret or an environment variable. The suite reads neither, so give it a
+    /// file with plain values.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read the component YAML {}", file.display()))?;

@@ -14,13 +14,15 @@ use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioIo},
 };
-use tonic::body::Body;
+use tonic::{
+    body::Body,
+    metadata::{Ascii, MetadataValue},
+};
 
 use crate::wire::{WatchedStream, Wire};
 
-/// What the generated clients speak through. Not tonic's own `Channel`: that
-/// ends a call at its deadline by itself, and would hide what the store
-/// answers.
+/// The HTTP/2 client of the generated clients. tonic's own `Channel` ends a call at its
+/// deadline by itself, and would hide what the store answers.
 pub(crate) type Http = Client<Connector, Body>;
 
 /// One HTTP/2 connection to a socket, opened by its first call. Clones share
@@ -59,7 +61,15 @@ impl Connection {
     }
 }
 
-/// Opens the socket, whatever the address.
+/// An instance of the store over a connection.
+#[derive(Clone)]
+pub(crate) struct Instance {
+    pub(crate) connection: Connection,
+    /// The value of `x-component-instance`; calls have no such header when `None`.
+    pub(crate) name: Option<MetadataValue<Ascii>>,
+}
+
+/// Opens the socket, whatever the address of the request.
 #[derive(Clone)]
 pub(crate) struct Connector {
     socket: PathBuf,

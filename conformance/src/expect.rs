@@ -1,4 +1,4 @@
-//! What an answer has to be.
+//! Checks of answers.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,57 +9,18 @@ use tonic::{Code, Status};
 use crate::{
     answer::{Answer, Rejection},
     lacks::{Absent, DOMAIN, Lacks},
+    reason::Reason,
     words::{Accepted, Told, code_name, listed},
 };
 
-/// What an author does about a wait that the server's library ended.
+/// What to do about a wait that the server's gRPC library ended.
 const DEADLINE_HINT: &str = "The status comes from the server's gRPC library or from the \
     transport, not from the store: the wait was not ended before its deadline. Answer a little \
     before the deadline, such as 50 ms and a hundredth of the time, so that the answer still \
     arrives.";
 
-/// The reasons of the protocol's error table that a case can provoke.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    ResourceLocked,
-    LockNotFound,
-    InvalidRequest,
-    InvalidMetadata,
-    NotInitialized,
-    Unsupported,
-    WaitDeadline,
-    OutcomeUnknown,
-}
-
-impl Reason {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::ResourceLocked => "RESOURCE_LOCKED",
-            Self::LockNotFound => "LOCK_NOT_FOUND",
-            Self::InvalidRequest => "INVALID_REQUEST",
-            Self::InvalidMetadata => "INVALID_METADATA",
-            Self::NotInitialized => "NOT_INITIALIZED",
-            Self::Unsupported => "UNSUPPORTED",
-            Self::WaitDeadline => "WAIT_DEADLINE",
-            Self::OutcomeUnknown => "OUTCOME_UNKNOWN",
-        }
-    }
-
-    pub(crate) fn code(self) -> Code {
-        match self {
-            Self::ResourceLocked => Code::Aborted,
-            Self::LockNotFound => Code::NotFound,
-            Self::InvalidRequest | Self::InvalidMetadata => Code::InvalidArgument,
-            Self::NotInitialized => Code::FailedPrecondition,
-            Self::Unsupported => Code::Unimplemented,
-            Self::WaitDeadline => Code::DeadlineExceeded,
-            Self::OutcomeUnknown => Code::Unknown,
-        }
-    }
-}
-
-/// A refusal with the right code, reason and domain; with the right code
-/// alone, where the store has no ErrorInfo.
+/// A refusal with the expected code, reason and domain. If the store never sends an
+/// ErrorInfo, only the code is as expected.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) message: String,
@@ -70,7 +31,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The metadata `held` of a LOCK_NOT_FOUND; `None` where the store has no
+    /// The metadata `held` of a LOCK_NOT_FOUND; `None` if the store never sends an
     /// ErrorInfo.
     pub(crate) fn held(&self) -> anyhow::Result<Option<bool>> {
         match self.metadata.get("held").map(String::as_str) {
@@ -84,7 +45,7 @@ impl Refusal {
         }
     }
 
-    /// Fails if the metadata `held` is not this.
+    /// Fails if the metadata `held` is not `expected`.
     pub(crate) fn held_is(&self, expected: bool) -> anyhow::Result<()> {
         let held = self.held()?;
         ensure!(
@@ -128,30 +89,30 @@ impl Refusal {
         Ok(())
     }
 
-    /// Fails if the secret shows anywhere in the refusal.
+    /// Fails if the refusal contains the secret.
     pub(crate) fn keeps_secret(&self, secret: &str) -> anyhow::Result<()> {
-        let told = |text: &str| text.contains(secret);
+        let has_secret = |text: &str| text.contains(secret);
         ensure!(
-            !told(&self.message),
-            "the message tells the secret {secret}: \"{}\"",
+            !has_secret(&self.message),
+            "the message contains the secret {secret}: \"{}\"",
             self.message
         );
         for (key, value) in &self.metadata {
             ensure!(
-                !told(value),
-                "the metadata `{key}` tells the secret {secret}: \"{value}\""
+                !has_secret(value),
+                "the metadata `{key}` contains the secret {secret}: \"{value}\""
             );
         }
         Ok(())
     }
 }
 
-/// Turns answers into facts.
+/// Checks an answer.
 pub(crate) trait Expect<T> {
-    /// The answer, which must be OK.
+    /// Fails if the answer is not OK.
     fn or_fail(self, what: &str) -> anyhow::Result<T>;
 
-    /// The refusal, which must be this one.
+    /// Fails if the answer is not a refusal with this reason.
     fn refused(self, reason: Reason) -> anyhow::Result<Refusal>
     where
         T: Accepted;
@@ -214,19 +175,19 @@ impl<T> Expect<T> for Result<T, Status> {
     }
 }
 
-/// The end of a wait at its deadline: `true` if the store tells that nothing is
-/// held, `false` if it says that it could not make sure of that in time, which a
-/// store whose backend is slow may do, and goes on to settle it.
+/// Checks the end of a wait at its deadline: `true` if the store says that nothing is held,
+/// `false` if it says that the outcome is unknown. A store with a slow backend may do so, and
+/// must then settle the outcome by itself.
 pub(crate) fn wait_ended<T: Accepted>(answer: Answer<T>) -> anyhow::Result<bool> {
     match answer {
-        Err(rejection) if rejection.tells_unknown() => {
+        Err(rejection) if rejection.is_outcome_unknown() => {
             Err::<T, _>(rejection).refused(Reason::OutcomeUnknown).map(|_| false)
         }
         answer => answer.refused(Reason::WaitDeadline).map(|_| true),
     }
 }
 
-/// A status of a service beside the lock store.
+/// A status of another service than the lock store.
 fn from_optional_service(status: Status) -> Rejection {
     Rejection::answered(status, Lacks::default())
 }
@@ -238,7 +199,7 @@ fn expected_info(reason: Reason, lacks: Lacks) -> String {
     format!(" with an ErrorInfo of reason {} and domain {DOMAIN}", reason.name())
 }
 
-/// Whether a wait was ended by the server's library, which gives no details.
+/// Whether the server's gRPC library ended a wait. It sends no details.
 fn is_ended_by_transport(reason: Reason, rejection: &Rejection) -> bool {
     let by_deadline = [Code::DeadlineExceeded, Code::Cancelled, Code::Unknown];
     reason == Reason::WaitDeadline
@@ -273,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_error_info_the_code_is_what_counts() {
+    fn without_any_error_info_only_the_code_counts() {
         let status = || Status::not_found("no");
         assert!(told(status(), Lacks::default(), Reason::LockNotFound).is_err());
         let refusal = told(status(), NO_INFO, Reason::LockNotFound).unwrap();
@@ -287,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_reason_fails_also_where_other_answers_have_none() {
+    fn a_wrong_reason_fails_even_if_other_answers_have_none() {
         let mut details = ErrorDetails::new();
         details.set_error_info("OVERLOADED", "dapr.io", HashMap::new());
         let status = Status::with_error_details(Code::Aborted, "no", details);
@@ -311,7 +272,7 @@ mod tests {
 
     /// A transport that ends the call may use the same code.
     #[test]
-    fn an_unknown_code_alone_does_not_say_that_the_outcome_is_unknown() {
+    fn the_code_unknown_alone_does_not_mean_an_unknown_outcome() {
         let ended = |lacks| {
             wait_ended::<()>(Err(Rejection::answered(Status::unknown("broken"), lacks)))
         };
@@ -321,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_answers_at_the_deadline_is_given_a_hint() {
+    fn a_server_that_answers_at_the_deadline_gets_a_hint() {
         for status in [Status::deadline_exceeded("late"), Status::cancelled("Timeout expired")]
         {
             let error = told(status, Lacks::default(), Reason::WaitDeadline).unwrap_err();

@@ -1,4 +1,4 @@
-//! What a store may declare beyond the core.
+//! The features that a store may declare.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use std::fmt;
 pub enum Feature {
     /// Grants carry tokens that rise with every grant of the resource.
     Fencing,
-    /// `Unlock` with `force` ends whoever's grant it is.
+    /// `Unlock` with `force` ends anybody's grant.
     ForceUnlock,
     /// Waiters are served first come, first served.
     Fair,
-    /// A repeated `request_id` finds its own grant again.
+    /// A request with a repeated `request_id` finds its own grant again.
     Replay,
-    /// Every operation takes effect at one moment between call and answer.
+    /// Every operation takes effect at one moment between its call and its answer.
     Linearizable,
 }
 
@@ -34,7 +34,7 @@ impl Feature {
         }
     }
 
-    /// The feature of that wire name; `None` if the suite knows none, since a
+    /// The feature with this name on the wire; `None` if the suite does not know it, since a
     /// store may declare features of its own.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {

@@ -9,9 +9,8 @@ use crate::{
     outcome::{Outcome, Report},
 };
 
-/// The reports as a JUnit document, one test suite for each theme, and the
-/// cases that were left out, each with the reason. Every test suite has the
-/// properties.
+/// The reports as a JUnit document with a test suite for each theme. Cases that were left out
+/// are included, with the reason. Every test suite has the properties.
 ///
 /// # Errors
 /// When the XML cannot be written.
@@ -32,7 +31,7 @@ pub(crate) fn to_junit(
         });
         let suite = &mut suites[index];
         suite.add_test_case(case);
-        // The cases of a theme run beside each other: this is their sum.
+        // The cases of a theme may run at the same time; this is the sum of their times.
         suite.set_time(suite.time.unwrap_or_default() + took);
     };
     for report in reports {
@@ -61,8 +60,8 @@ fn status(outcome: &Outcome) -> TestCaseStatus {
         Outcome::Failed(how) => (TestCaseStatus::non_success(NonSuccessKind::Failure), how),
         Outcome::Ignored(why) => (TestCaseStatus::skipped(), why),
     };
-    // The first line says what is wrong; what follows it is a timeline, whose
-    // lines an attribute would join.
+    // The first line says what is wrong. The lines after it are a timeline, whose line breaks
+    // would be lost in an attribute.
     let (first, rest) = message.split_once('\n').unwrap_or((message, ""));
     status.set_message(first);
     if !rest.is_empty() {
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_outcome_is_told() {
+    fn each_outcome_is_reported() {
         let xml = xml();
         assert!(xml.contains(r#"tests="4" skipped="2" failures="1""#), "{xml}");
         assert!(xml.contains("too &lt;early>") || xml.contains("too &lt;early&gt;"), "{xml}");
@@ -104,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_was_left_out_is_told_with_the_reason() {
+    fn a_case_that_was_left_out_is_reported_with_the_reason() {
         let xml = xml();
         assert!(xml.contains(r#"<skipped message="no second socket was given"/>"#), "{xml}");
     }
 
     #[test]
-    fn times_and_properties_are_told() {
+    fn times_and_properties_are_reported() {
         let xml = xml();
         assert!(xml.contains(r#"name="version" value="1.2.3""#), "{xml}");
         assert!(xml.contains(r#"name="features" value="FENCING""#), "{xml}");
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_keeps_its_lines() {
+    fn a_timeline_keeps_its_line_breaks() {
         let xml = xml();
         assert!(xml.contains("&gt; 1 ms") || xml.contains("> 1 ms"), "{xml}");
         assert!(xml.contains(r#"message="too &lt;early"#), "{xml}");

@@ -1,5 +1,5 @@
-//! What a store lacks in all of its answers. Each lack is reported by one
-//! case, and the other cases do without.
+//! What a store never has in its answers. One case reports each of these, and the other cases
+//! do without.
 
 use std::{
     fmt,
@@ -9,10 +9,10 @@ use std::{
 /// The domain of every ErrorInfo of the protocol.
 pub(crate) const DOMAIN: &str = "dapr.io";
 
-/// What the store was found to lack before the first case.
+/// What the store lacks, as found out before the first case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lacks {
-    /// No refusal has an ErrorInfo of the protocol's domain.
+    /// No refusal has an ErrorInfo with the protocol's domain.
     pub(crate) error_info: bool,
     /// No refusal of a bad field has a BadRequest.
     pub(crate) bad_request: bool,
@@ -33,7 +33,7 @@ impl fmt::Display for Lacks {
     }
 }
 
-/// What one case could not do because the store lacks it.
+/// What a case could not do because the store lacks it.
 #[derive(Debug, Default)]
 pub(crate) struct Missed {
     renewal: AtomicBool,
@@ -44,15 +44,15 @@ impl Missed {
         self.renewal.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the case called RenewLock on a store without it, so that the
-    /// case's outcome says nothing.
+    /// Whether the case called RenewLock on a store without it. Its outcome then means
+    /// nothing.
     pub(crate) fn renewal(&self) -> bool {
         self.renewal.load(Ordering::Relaxed)
     }
 }
 
-/// A case's answer when the store leaves out an optional service: the case is
-/// reported as ignored, with this reason.
+/// The error of a case that needs what the store may leave out. The case is then reported as
+/// ignored, with this reason.
 #[derive(Debug)]
 pub(crate) struct Absent(pub(crate) String);
 

@@ -1,4 +1,4 @@
-//! `leasehold-conformance`: holds a lock store to the alpha2 protocol.
+//! `leasehold-conformance`: checks a lock store against the alpha2 protocol.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -16,7 +16,7 @@ const EXIT_UNTESTED: u8 = 1;
 /// At least one case failed.
 const EXIT_FAILED: u8 = 101;
 
-/// Holds a lock store on a Unix socket to the alpha2 lock protocol.
+/// Checks a lock store on a Unix socket against the alpha2 lock protocol.
 ///
 /// The run locks only resources of its own, whose names begin with
 /// `conformance-`, and ends what it started. Exit codes: 0 when no case
@@ -31,8 +31,7 @@ struct Cli {
     /// The component YAML whose properties Init gets.
     #[arg(long, value_name = "FILE", required_unless_present = "list")]
     resource: Option<PathBuf>,
-    /// The socket of a second process on the same backend: adds the cases
-    /// across processes.
+    /// The socket of a second process on the same backend; adds the cases across processes.
     #[arg(long, value_name = "PATH")]
     second_socket: Option<PathBuf>,
     /// The instance to use instead of the YAML's metadata.name.
@@ -56,7 +55,7 @@ struct Cli {
     /// Write a JUnit report to this file.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Fail also when a case was ignored: for a store that claims everything.
+    /// Fail also if a case was ignored, for a store that declares every feature.
     #[arg(long)]
     deny_ignored: bool,
     /// How to print the outcomes.
@@ -72,7 +71,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() { EXIT_USAGE } else { 0 };
-            // Nothing is left to tell when not even this can be printed.
+            // If this cannot be printed, nothing can be reported.
             let _ = error.print();
             return ExitCode::from(code);
         }
@@ -137,7 +136,7 @@ impl Cli {
     }
 }
 
-/// The catalogue as trials that are only named.
+/// The catalogue as trials that do nothing, to be listed.
 fn listed() -> Vec<Trial> {
     let named =
         |case: CaseInfo| Trial::test(case.name, || Ok(())).with_kind(case.demand.to_string());

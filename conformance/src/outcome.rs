@@ -1,4 +1,4 @@
-//! What came of each case.
+//! The outcomes of cases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,14 +6,14 @@ use parking_lot::Mutex;
 
 use crate::case::CaseInfo;
 
-/// What came of a case.
+/// The outcome of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The store keeps to it.
+    /// The store conforms.
     Passed,
-    /// The store does not, and how.
+    /// The store does not conform, and how.
     Failed(String),
-    /// The store does not claim to, and what it lacks.
+    /// The case does not apply, and why.
     Ignored(String),
 }
 
@@ -22,7 +22,7 @@ pub enum Outcome {
 pub struct Report {
     /// The case.
     pub case: CaseInfo,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
     /// How long it took.
     pub took: Duration,

@@ -1,4 +1,4 @@
-//! Calls before the first case that find out what the store lacks.
+//! Finds out what the store lacks, before the first case.
 
 use std::time::Duration;
 
@@ -6,19 +6,20 @@ use tonic::Code;
 
 use crate::{
     answer::Rejection,
+    grant::Ask,
     lacks::{DOMAIN, Lacks},
-    store::{Ask, Store},
+    store::Store,
 };
 
-/// Longer than any store allows.
+/// One byte more than the protocol allows.
 const NAME_TOO_LONG_BYTES: usize = 1025;
 
-/// Finds out what the store lacks, by calls of which several are refused.
-/// What is held on `resource` afterwards, the caller ends.
+/// Finds out what the store lacks, with calls of which several must be refused. The caller
+/// must unlock `resource` afterwards.
 pub(crate) async fn probe(store: &Store, stranger: &Store, resource: &str) -> Lacks {
     let secret = "conformance-probe";
     let ask = Ask::of(resource);
-    // Where the first of these is refused, so is the second.
+    // The result does not matter: the second TryLock below is refused in any case.
     let _ = store.try_lock(&ask).await;
     let too_long = resource.to_owned() + &"r".repeat(NAME_TOO_LONG_BYTES);
     let bad =
@@ -43,9 +44,8 @@ pub(crate) async fn probe(store: &Store, stranger: &Store, resource: &str) -> La
     }
 }
 
-/// Whether the code is one of those that these calls should be refused with.
-/// Anything else, such as a broken connection, tells nothing about the store's
-/// refusals.
+/// Whether the code is one with which these calls should be refused. Any other result, such as
+/// a broken connection, says nothing about the store's refusals.
 fn is_a_refusal(rejection: &Rejection) -> bool {
     matches!(
         rejection.code(),

@@ -2,167 +2,91 @@
 
 use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
+use futures_util::{StreamExt as _, stream};
 use leasehold_proto::components::{
-    FeaturesRequest, LockMode, LockRequest, LockResponse, LockStoreInitRequest,
-    MetadataRequest, PingRequest, RenewLockRequest, UnlockRequest,
-    lock_store_client::LockStoreClient,
+    FeaturesRequest, LockRequest, LockResponse, LockStoreInitRequest, MetadataRequest,
+    PingRequest, RenewLockRequest, UnlockRequest, lock_store_client::LockStoreClient,
 };
 use tokio::time::Instant;
-use tonic::{
-    Code, Request, Response, Status,
-    metadata::{Ascii, MetadataValue},
-};
+use tonic::{Code, Request, Response, Status};
 
 use crate::{
     answer::{Answer, Rejection},
-    connection::{Connection, Http},
+    connection::{Connection, Http, Instance},
+    grant::{Ask, Grant, Renewal, to_wire},
     lacks::{Lacks, Missed},
-    litter::Litter,
-    waiter::Waiter,
-    words::{Accepted, Told},
+    leftovers::Leftovers,
+    words::Told,
 };
 
-/// How long a call that waits for no lock may take: twice the protocol's
-/// operation timeout, since the machine may be busy.
+/// How long a call that does not wait for a lock may take: twice the protocol's operation
+/// timeout, since the machine may be busy.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// How long a wait without a deadline may take in a case.
+/// How long a case waits for a Lock that has no deadline.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// How long a store may take to notice that a connection was cut.
 const NOTICE: Duration = Duration::from_millis(250);
 
-/// A request for a grant.
-#[derive(Clone, Debug)]
-pub(crate) struct Ask {
-    pub(crate) request: LockRequest,
-    /// The deadline given with a Lock; a TryLock has none.
-    pub(crate) within: Option<Duration>,
-}
-
-impl Ask {
-    pub(crate) fn of(resource: &str) -> Self {
-        let request = LockRequest { resource_id: resource.to_owned(), ..Default::default() };
-        Self { request, within: None }.ttl(Duration::from_secs(60))
-    }
-
-    pub(crate) fn ttl(mut self, ttl: Duration) -> Self {
-        self.request.ttl = Some(to_wire(ttl));
-        self
-    }
-
-    pub(crate) fn lock_id(mut self, lock_id: &str) -> Self {
-        lock_id.clone_into(&mut self.request.lock_id);
-        self
-    }
-
-    pub(crate) fn request_id(mut self, request_id: &str) -> Self {
-        request_id.clone_into(&mut self.request.request_id);
-        self
-    }
-
-    pub(crate) fn holder(mut self, holder: &str) -> Self {
-        holder.clone_into(&mut self.request.holder);
-        self
-    }
-
-    pub(crate) fn mode(mut self, mode: LockMode) -> Self {
-        self.request.mode = mode.into();
-        self
-    }
-
-    pub(crate) fn within(mut self, within: Duration) -> Self {
-        self.within = Some(within);
-        self
-    }
-}
-
-/// A grant, with the moments between which it was made.
-#[derive(Clone, Debug)]
-pub(crate) struct Grant {
-    pub(crate) resource: String,
-    pub(crate) lock_id: String,
-    pub(crate) token: i64,
-    pub(crate) ttl: Duration,
-    pub(crate) waited: Duration,
-    /// Before the request was sent.
-    pub(crate) asked_at: Instant,
-    /// After the answer was there.
-    pub(crate) told_at: Instant,
-}
-
-impl Accepted for Grant {
-    fn told(&self) -> String {
-        let Self { lock_id, token, ttl, .. } = self;
-        format!(
-            "a grant with the lock ID {lock_id}, the token {token} and a TTL of {}",
-            Told(*ttl)
-        )
-    }
-}
-
-impl Grant {
-    /// The moment before which nobody else may hold the resource, unless the
-    /// grant is ended.
-    pub(crate) fn lives_until(&self) -> Instant {
-        self.asked_at + self.waited + self.ttl
-    }
-}
-
-/// A renewal, with the moment before it was sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Renewal {
-    pub(crate) ttl: Duration,
-    pub(crate) asked_at: Instant,
-}
-
-impl Accepted for Renewal {
-    fn told(&self) -> String {
-        format!("a renewal with a TTL of {}", Told(self.ttl))
-    }
-}
-
-impl Renewal {
-    /// As [`Grant::lives_until`].
-    pub(crate) fn lives_until(&self) -> Instant {
-        self.asked_at + self.ttl
-    }
-}
+/// How many calls clean up after a case at the same time.
+const CLEAN_UPS_AT_ONCE: usize = 16;
 
 /// One instance of the store under test, over one connection.
 #[derive(Clone)]
 pub(crate) struct Store {
-    connection: Connection,
-    instance: Option<MetadataValue<Ascii>>,
-    of: Arc<Scope>,
+    instance: Instance,
+    scope: Arc<Scope>,
 }
 
 /// What all calls of one case share.
 #[derive(Default)]
 pub(crate) struct Scope {
     pub(crate) lacks: Lacks,
-    pub(crate) litter: Litter,
+    pub(crate) leftovers: Leftovers,
     pub(crate) missed: Missed,
 }
 
+impl Scope {
+    /// Ends the case's waits, then its grants. A grant that cannot be unlocked ends with
+    /// its TTL: the cases on Unlock report a store that fails to unlock.
+    pub(crate) async fn clean_up(self: &Arc<Self>, by_force: bool) {
+        let noted = self.leftovers.take();
+        for wait in noted.waits {
+            wait.abort();
+        }
+        stream::iter(noted.grants)
+            .for_each_concurrent(CLEAN_UPS_AT_ONCE, |(resource, grants)| async move {
+                let store = Store::new(grants.instance, Arc::clone(self));
+                for lock_id in &grants.lock_ids {
+                    let _ = store.unlock(&resource, lock_id).await;
+                }
+                if by_force {
+                    let _ = store.force(&resource).await;
+                }
+            })
+            .await;
+    }
+}
+
 impl Store {
-    pub(crate) fn new(
-        connection: Connection,
-        instance: Option<MetadataValue<Ascii>>,
-        of: Arc<Scope>,
-    ) -> Self {
-        Self { connection, instance, of }
+    pub(crate) fn new(instance: Instance, scope: Arc<Scope>) -> Self {
+        Self { instance, scope }
+    }
+
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
     }
 
     pub(crate) fn connection(&self) -> &Connection {
-        &self.connection
+        &self.instance.connection
     }
 
-    /// Cuts the connection, and gives the store the time to notice: nothing in
-    /// the protocol tells that it has, and a busy machine may let another
-    /// connection's call overtake the news.
+    /// Cuts the connection and waits until the store should have noticed. Nothing in the
+    /// protocol says when it has, and on a busy machine a call on another connection may
+    /// arrive first.
     pub(crate) async fn cut(&self) {
-        self.connection.wire().cut();
+        self.instance.connection.wire().cut();
         tokio::time::sleep(NOTICE).await;
     }
 
@@ -201,23 +125,6 @@ impl Store {
         self.granted(ask, asked_at, response)
     }
 
-    /// Starts a Lock and returns once it has surely arrived: it queues.
-    /// Whoever asks later stands behind it.
-    pub(crate) async fn queue(&self, ask: &Ask) -> anyhow::Result<Waiter> {
-        let waiter = self.start(ask);
-        waiter.arrive(self).await?;
-        Ok(waiter)
-    }
-
-    /// Starts a Lock.
-    pub(crate) fn start(&self, ask: &Ask) -> Waiter {
-        let (store, ask) = (self.clone(), ask.clone());
-        let resource = ask.request.resource_id.clone();
-        let task = tokio::spawn(async move { store.lock(&ask).await });
-        self.of.litter.started(task.abort_handle());
-        Waiter::new(resource, task)
-    }
-
     pub(crate) async fn renew(
         &self,
         resource: &str,
@@ -237,12 +144,12 @@ impl Store {
         let request = self.request(request);
         let asked_at = Instant::now();
         let answer = self.answer(self.client().renew_lock(request), ANSWER_MAX).await;
-        if self.of.lacks.renewal
+        if self.scope.lacks.renewal
             && answer.as_ref().is_err_and(|rejection| rejection.code() == Code::Unimplemented)
         {
-            self.of.missed.miss_renewal();
+            self.scope.missed.miss_renewal();
         }
-        Ok(Renewal { ttl: self.told_duration(answer?.ttl)?, asked_at })
+        Ok(Renewal { ttl: self.read_duration(answer?.ttl)?, asked_at })
     }
 
     pub(crate) async fn unlock(&self, resource: &str, lock_id: &str) -> Answer<()> {
@@ -271,38 +178,47 @@ impl Store {
         let request = self.request(unlock.clone());
         self.answer(self.client().unlock(request), ANSWER_MAX).await?;
         if !unlock.force {
-            self.of.litter.ended(&unlock.resource_id, &unlock.lock_id);
+            self.scope.leftovers.note_unlock(&unlock.resource_id, &unlock.lock_id);
         }
         Ok(())
     }
 
     fn asked(&self, ask: &Ask) -> LockRequest {
-        // Before the answer, since it may never be seen.
-        self.of.litter.asked(self, &ask.request.resource_id, &ask.request.lock_id);
+        // Noted before the answer, which may never arrive.
+        self.scope.leftovers.note_grant(
+            &self.instance,
+            &ask.request.resource_id,
+            &ask.request.lock_id,
+        );
         ask.request.clone()
     }
 
     fn granted(&self, ask: &Ask, asked_at: Instant, response: LockResponse) -> Answer<Grant> {
         let told_at = Instant::now();
-        self.of.litter.asked(self, &ask.request.resource_id, &response.lock_id);
+        self.scope.leftovers.note_grant(
+            &self.instance,
+            &ask.request.resource_id,
+            &response.lock_id,
+        );
         Ok(Grant {
             resource: ask.request.resource_id.clone(),
             lock_id: response.lock_id,
             token: response.fencing_token,
-            ttl: self.told_duration(response.ttl)?,
-            waited: self.told_duration(response.waited)?,
+            ttl: self.read_duration(response.ttl)?,
+            waited: self.read_duration(response.waited)?,
             asked_at,
             told_at,
         })
     }
 
-    /// Bounds a call, so that a silent store fails the case and not the run.
+    /// Limits the time of a call, so that a store that does not answer fails the case and
+    /// does not stop the run.
     async fn answer<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
         bound: Duration,
     ) -> Answer<T> {
-        let lacks = self.of.lacks;
+        let lacks = self.scope.lacks;
         match tokio::time::timeout(bound, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(Rejection::answered(status, lacks)),
@@ -313,33 +229,26 @@ impl Store {
         }
     }
 
-    /// An absent duration in an answer is zero, as everywhere in protobuf.
-    fn told_duration(&self, duration: Option<prost_types::Duration>) -> Answer<Duration> {
+    /// Reads a duration of an answer; an absent one is zero, as always in protobuf.
+    fn read_duration(&self, duration: Option<prost_types::Duration>) -> Answer<Duration> {
         let duration = duration.unwrap_or_default();
         Duration::try_from(duration).map_err(|_| {
             let prost_types::Duration { seconds, nanos } = duration;
             let why =
                 format!("the store answered a duration of {seconds} seconds and {nanos} nanos");
-            Rejection::unreadable(why, self.of.lacks)
+            Rejection::unreadable(why, self.scope.lacks)
         })
     }
 
     fn client(&self) -> LockStoreClient<Http> {
-        LockStoreClient::with_origin(self.connection.http(), Connection::origin())
+        LockStoreClient::with_origin(self.instance.connection.http(), Connection::origin())
     }
 
     fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
-        if let Some(instance) = &self.instance {
-            request.metadata_mut().insert("x-component-instance", instance.clone());
+        if let Some(name) = &self.instance.name {
+            request.metadata_mut().insert("x-component-instance", name.clone());
         }
         request
-    }
-}
-
-fn to_wire(duration: Duration) -> prost_types::Duration {
-    prost_types::Duration {
-        seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0),
     }
 }

@@ -1,42 +1,37 @@
-//! The suite against one store.
+//! A run of the suite against one store.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, VecDeque},
     os::unix::net::UnixStream,
-    panic::AssertUnwindSafe,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use anyhow::Context as _;
-use futures_util::{FutureExt as _, future::BoxFuture};
-use libtest_mimic::{Completion, Trial};
+use libtest_mimic::Trial;
 use parking_lot::Mutex;
-use tokio::{runtime::Runtime, sync::RwLock, time::Instant};
+use tokio::{runtime::Runtime, sync::RwLock};
 use tonic::metadata::{Ascii, MetadataValue};
 use uuid::Uuid;
 
 use crate::{
-    case::{Case, CaseInfo, Demand, catalogue},
-    cases,
+    bound::BoundCase,
+    case::{CaseInfo, Demand},
+    cases::{self, catalogue},
     component::Component,
-    connection::Connection,
+    connection::{Connection, Instance},
     expect::Expect as _,
     feature::Feature,
     junit::to_junit,
-    lacks::{Absent, Lacks},
-    outcome::{Outcome, Recorder, Report},
+    lacks::Lacks,
+    outcome::{Outcome, Recorder},
     probe::probe,
     store::{Scope, Store},
-    words::Told,
+    subject::Subject,
     world::World,
 };
 
-/// No case needs this long; one that takes longer has failed.
-const CASE_MAX: Duration = Duration::from_secs(120);
-
-/// What the suite is to be run against.
+/// What to run the suite against.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The store's Unix socket.
@@ -63,7 +58,7 @@ impl Options {
     }
 }
 
-/// Whether anybody listens, which gRPC tells less clearly.
+/// Fails if nobody listens at the socket, with a clearer message than gRPC's.
 fn reach(socket: &Path) -> anyhow::Result<()> {
     UnixStream::connect(socket).map(drop).with_context(|| {
         let socket = socket.display();
@@ -71,24 +66,6 @@ fn reach(socket: &Path) -> anyhow::Result<()> {
             "nothing listens at {socket}; start the store, or name its socket with --socket"
         )
     })
-}
-
-/// The store under test, as all cases share it.
-pub(crate) struct Subject {
-    pub(crate) socket: PathBuf,
-    pub(crate) second_socket: Option<PathBuf>,
-    pub(crate) connection: Connection,
-    pub(crate) instance_name: String,
-    pub(crate) instance: MetadataValue<Ascii>,
-    pub(crate) properties: HashMap<String, String>,
-    pub(crate) features: BTreeSet<Feature>,
-    /// All that the store declares, by the names that it gives.
-    declared: Vec<String>,
-    pub(crate) lacks: Lacks,
-    /// The prefix of every name that this run makes.
-    pub(crate) run: String,
-    /// Held by every case; a case that runs alone holds it for writing.
-    pub(crate) floor: RwLock<()>,
 }
 
 /// The suite, connected to a store. It owns a runtime, so make, use and drop
@@ -123,8 +100,9 @@ impl Suite {
         }
         let connection = Connection::new(&options.socket);
         let init = |connection: &Connection| {
-            let instance = Some(instance.clone());
-            let store = Store::new(connection.clone(), instance, Arc::default());
+            let name = Some(instance.clone());
+            let instance = Instance { connection: connection.clone(), name };
+            let store = Store::new(instance, Arc::default());
             let properties = properties.clone();
             async move {
                 store.init(properties).await.or_fail("Init failed")?;
@@ -153,7 +131,7 @@ impl Suite {
             declared,
             lacks,
             run,
-            floor: RwLock::new(()),
+            running: RwLock::new(()),
         });
         Ok(Self {
             runtime: Arc::new(runtime),
@@ -163,26 +141,26 @@ impl Suite {
         })
     }
 
-    /// What the store declares, as far as the suite knows it.
+    /// The features that the store declares, of those that the suite knows.
     #[must_use]
     pub fn features(&self) -> &BTreeSet<Feature> {
         &self.subject.features
     }
 
-    /// Where the cases of [`Self::trials`] report to.
+    /// Collects the reports of the cases that [`Self::trials`] returns.
     #[must_use]
     pub fn recorder(&self) -> Recorder {
         self.recorder.clone()
     }
 
-    /// The cases that this run has, for `libtest_mimic::run`. A trial's kind
-    /// is what the case demands.
+    /// The cases of this run, for `libtest_mimic::run`. A trial's kind is the case's
+    /// demand.
     #[must_use]
     pub fn trials(&self) -> Vec<Trial> {
         self.bound_cases().into_iter().map(|(_, case)| case.into_trial()).collect()
     }
 
-    /// The run so far as a JUnit document, with the cases that were left out.
+    /// The run so far as a JUnit document, including the cases that were left out.
     ///
     /// # Errors
     /// When the XML cannot be written.
@@ -225,8 +203,8 @@ impl Suite {
         }
     }
 
-    /// The cases that apply, with their index in the catalogue. Those that run
-    /// alone come last, where they keep no other waiting.
+    /// The cases that apply, with their index in the catalogue. Those that run alone come
+    /// last, so that the others run at the same time.
     fn bound_cases(&self) -> Vec<(usize, BoundCase)> {
         let mut cases: Vec<_> = cases::all().into_iter().enumerate().collect();
         cases.retain(|(_, case)| self.left_out(&case.info).is_none());
@@ -243,22 +221,24 @@ impl Suite {
     }
 }
 
-/// What the store lacks; leaves nothing held.
+/// Finds out what the store lacks, and leaves nothing held.
 async fn what_it_lacks(
     connection: &Connection,
     instance: &MetadataValue<Ascii>,
     run: &str,
 ) -> Lacks {
     let scope = Arc::new(Scope::default());
-    let on = |instance| Store::new(connection.clone(), Some(instance), Arc::clone(&scope));
+    let on = |name| {
+        let instance = Instance { connection: connection.clone(), name: Some(name) };
+        Store::new(instance, Arc::clone(&scope))
+    };
     let Ok(stranger) = format!("{run}-stranger").parse() else { return Lacks::default() };
     let lacks = probe(&on(instance.clone()), &on(stranger), &format!("{run}-probe")).await;
-    scope.litter.clear(false).await;
+    scope.clean_up(false).await;
     lacks
 }
 
-/// Runs every case that applies and returns what came of each, in the order
-/// of the catalogue.
+/// Runs every case that applies and returns each outcome, in the order of the catalogue.
 ///
 /// # Errors
 /// As [`Suite::connect`].
@@ -282,80 +262,4 @@ pub fn run_collect(options: &Options) -> anyhow::Result<Vec<(String, Outcome)>> 
     let mut done = done.into_inner();
     done.sort_by_key(|(index, ..)| *index);
     Ok(done.into_iter().map(|(_, name, outcome)| (name, outcome)).collect())
-}
-
-/// A case with all that it needs to run.
-struct BoundCase {
-    case: Case,
-    world: World,
-    runtime: Arc<Runtime>,
-    recorder: Recorder,
-}
-
-impl BoundCase {
-    fn into_trial(self) -> Trial {
-        let info = self.case.info.clone();
-        Trial::ignorable_test(info.name, move || match self.run() {
-            Outcome::Passed => Ok(Completion::Completed),
-            Outcome::Ignored(why) => Ok(Completion::ignored_with(why)),
-            Outcome::Failed(how) => Err(how.into()),
-        })
-        .with_kind(info.demand.to_string())
-    }
-
-    fn run(self) -> Outcome {
-        let Self { case, world, runtime, recorder } = self;
-        let (outcome, took) = match missing(&case.info.demand, &world) {
-            Some(features) => {
-                let why = format!("the store does not declare {features}");
-                (Outcome::Ignored(why), Duration::ZERO)
-            }
-            None => runtime.block_on(async {
-                let floor = world.floor();
-                let (_alone, _together);
-                if case.alone {
-                    _alone = floor.write().await;
-                } else {
-                    _together = floor.read().await;
-                }
-                let began = Instant::now();
-                let outcome = outcome((case.body)(world.clone())).await;
-                world.clean_up().await;
-                let outcome = if world.missed_renewal() {
-                    let why = "the case renews, and RenewLock is not implemented, which is \
-                               reported by itself";
-                    Outcome::Ignored(why.to_owned())
-                } else {
-                    outcome
-                };
-                (outcome, began.elapsed())
-            }),
-        };
-        recorder.record(Report { case: case.info, outcome: outcome.clone(), took });
-        outcome
-    }
-}
-
-/// Runs a case's body to its end, whatever it is.
-async fn outcome(body: BoxFuture<'static, anyhow::Result<()>>) -> Outcome {
-    match tokio::time::timeout(CASE_MAX, AssertUnwindSafe(body).catch_unwind()).await {
-        Ok(Ok(Ok(()))) => Outcome::Passed,
-        Ok(Ok(Err(error))) => match error.downcast_ref::<Absent>() {
-            Some(absent) => Outcome::Ignored(absent.to_string()),
-            None => Outcome::Failed(format!("{error:#}")),
-        },
-        Ok(Err(_)) => Outcome::Failed("the case panicked: its own bug".to_owned()),
-        Err(_) => Outcome::Failed(format!("not done within {}", Told(CASE_MAX))),
-    }
-}
-
-/// The features that the case demands and the store does not declare.
-fn missing(demand: &Demand, world: &World) -> Option<String> {
-    let demanded = match demand {
-        Demand::Core | Demand::Without(_) => return None,
-        Demand::Features(features) | Demand::TwoProcesses(features) => features,
-    };
-    let missing: Vec<_> =
-        demanded.iter().filter(|f| !world.declares(**f)).map(|f| f.name()).collect();
-    (!missing.is_empty()).then(|| missing.join(", "))
 }

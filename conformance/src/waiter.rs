@@ -1,4 +1,4 @@
-//! A Lock in flight.
+//! Locks that wait.
 
 use std::time::Duration;
 
@@ -7,35 +7,51 @@ use tokio::task::JoinHandle;
 
 use crate::{
     answer::Answer,
-    expect::{Expect as _, Reason},
-    store::{Ask, Grant, Store},
+    expect::Expect as _,
+    grant::{Ask, Grant},
+    reason::Reason,
+    store::Store,
     words::{Accepted as _, Told},
 };
 
-/// How long a Lock is given to arrive where the store queues it. Nothing in
-/// the protocol tells that it did; a call sent this much later, and answered,
-/// is behind it in any store that is not stuck.
+/// How long a Lock may take to arrive in the store's queue. Nothing in the protocol says
+/// when it has. A call that is sent this much later and is answered came after it, unless
+/// the store is stuck.
 const ARRIVAL: Duration = Duration::from_millis(120);
 
-/// How long a grant may take to reach a waiter that is due.
+/// How long a grant may take to reach the waiter whose turn it is.
 pub(crate) const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 
-/// How long a waiter that is not due is watched for a grant it must not get.
+/// How long to watch for a grant to a waiter whose turn it is not.
 pub(crate) const WATCH: Duration = Duration::from_millis(400);
 
-/// A Lock that was sent and not yet looked at.
+/// A Lock that was sent and whose answer has not been read.
 pub(crate) struct Waiter {
     resource: String,
     task: JoinHandle<Answer<Grant>>,
 }
 
-impl Waiter {
-    pub(crate) fn new(resource: String, task: JoinHandle<Answer<Grant>>) -> Self {
-        Self { resource, task }
+impl Store {
+    /// Starts a Lock and returns once it is in the queue: later calls come after it.
+    pub(crate) async fn queue(&self, ask: &Ask) -> anyhow::Result<Waiter> {
+        let waiter = self.start(ask);
+        waiter.arrive(self).await?;
+        Ok(waiter)
     }
 
-    /// Returns once the Lock has surely arrived, and fails if it was answered.
-    pub(crate) async fn arrive(&self, store: &Store) -> anyhow::Result<()> {
+    /// Starts a Lock.
+    pub(crate) fn start(&self, ask: &Ask) -> Waiter {
+        let (store, ask) = (self.clone(), ask.clone());
+        let resource = ask.request.resource_id.clone();
+        let task = tokio::spawn(async move { store.lock(&ask).await });
+        self.scope().leftovers.note_wait(task.abort_handle());
+        Waiter { resource, task }
+    }
+}
+
+impl Waiter {
+    /// Returns once the Lock must have arrived; fails if it was answered.
+    async fn arrive(&self, store: &Store) -> anyhow::Result<()> {
         tokio::time::sleep(ARRIVAL).await;
         store
             .try_lock(&Ask::of(&self.resource))
@@ -50,7 +66,7 @@ impl Waiter {
         self.task.is_finished()
     }
 
-    /// Fails if the Lock is answered while it is watched.
+    /// Watches the Lock for a while, and fails if it is answered.
     pub(crate) async fn stays(&mut self, because: &str) -> anyhow::Result<()> {
         match tokio::time::timeout(WATCH, &mut self.task).await {
             Err(_) => Ok(()),
@@ -61,26 +77,26 @@ impl Waiter {
         }
     }
 
-    /// The grant, which is due.
+    /// The grant, which must come soon.
     pub(crate) async fn granted(self) -> anyhow::Result<Grant> {
         let answer = self.answer().await?;
-        answer.or_fail("the waiter that was due got no grant")
+        answer.or_fail("the waiter whose turn it was got no grant")
     }
 
-    /// The answer, which is due.
+    /// The answer, which must come soon.
     pub(crate) async fn answer(self) -> anyhow::Result<Answer<Grant>> {
         self.answer_within(HAND_OVER_MAX).await
     }
 
     pub(crate) async fn answer_within(self, bound: Duration) -> anyhow::Result<Answer<Grant>> {
         let answer = tokio::time::timeout(bound, self.task).await.with_context(|| {
-            format!("the Lock that was due had no answer within {}", Told(bound))
+            format!("the Lock whose turn it was had no answer within {}", Told(bound))
         })?;
         Ok(answer?)
     }
 
-    /// Cancels the call, as a caller does that goes away. The answer, if one
-    /// was there before.
+    /// Cancels the call, as a caller that goes away does. Returns the answer if it had
+    /// already arrived.
     pub(crate) async fn cancel(self) -> Option<Answer<Grant>> {
         self.task.abort();
         self.task.await.ok()

@@ -1,4 +1,4 @@
-//! The bytes beneath a connection: what arrived, and a way to cut it.
+//! A connection whose bytes are watched, and that can be cut.
 
 use std::{
     collections::BTreeSet,
@@ -21,9 +21,8 @@ use tokio::{
 const FRAME_HEAD_BYTES: usize = 9;
 const FRAME_TYPE_HEADERS: u8 = 1;
 
-/// What one connection's wire showed so far. HTTP/2 libraries hide the answer
-/// to a call that was cancelled, and a case that races a cancel with a grant
-/// has to know whether the store sent one.
+/// What arrived over a connection so far. A case that races a cancel with a grant must know
+/// whether the store sent an answer, and HTTP/2 libraries hide the answer to a cancelled call.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     state: Mutex<State>,
@@ -36,17 +35,15 @@ struct State {
 }
 
 impl Wire {
-    /// On how many calls of this connection an answer has arrived, also on
-    /// those cancelled before.
+    /// How many calls of this connection were answered, including cancelled ones.
     pub(crate) fn answered_count(&self) -> usize {
         self.lock().answered.len()
     }
 
-    /// Ends the connection at once and without a word, as the death of the
-    /// process behind it would.
+    /// Closes the connection abruptly, as if the process had died.
     pub(crate) fn cut(&self) {
         for socket in self.lock().sockets.drain(..) {
-            // A socket that the store has closed already is cut as well.
+            // The store may have closed the socket already.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
@@ -56,7 +53,7 @@ impl Wire {
     }
 }
 
-/// A Unix stream that tells its [`Wire`] what it reads.
+/// A Unix stream that reports what it reads to its [`Wire`].
 #[derive(Debug)]
 pub(crate) struct WatchedStream {
     inner: UnixStream,
@@ -114,7 +111,7 @@ impl AsyncWrite for WatchedStream {
     }
 }
 
-/// Finds the HEADERS frames in what a server sends (RFC 9113, section 4.1).
+/// Finds the HEADERS frames in the bytes of a server (RFC 9113, section 4.1).
 #[derive(Debug, Default)]
 struct FrameReader {
     head: Vec<u8>,

@@ -1,10 +1,10 @@
-//! How things are told to an author in any language.
+//! Texts for messages to the author of a store.
 
 use std::{fmt, time::Duration};
 
 use tonic::Code;
 
-/// Names in a sentence.
+/// A list of names for a sentence.
 pub(crate) fn listed<T: fmt::Display>(names: &[T]) -> String {
     if names.is_empty() {
         return "nothing".to_owned();
@@ -35,7 +35,7 @@ pub(crate) fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// What was accepted, in words.
+/// An accepted answer, described for a message.
 pub(crate) trait Accepted {
     fn told(&self) -> String;
 }
@@ -46,7 +46,7 @@ impl Accepted for () {
     }
 }
 
-/// A duration in a sentence.
+/// A duration for a sentence.
 pub(crate) struct Told(pub(crate) Duration);
 
 impl fmt::Display for Told {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_told_in_milliseconds_and_seconds() {
+    fn durations_are_printed_in_milliseconds_or_seconds() {
         assert_eq!(Told(Duration::from_micros(1500)).to_string(), "1.5 ms");
         assert_eq!(Told(Duration::from_secs(90)).to_string(), "90 s");
     }

@@ -1,4 +1,4 @@
-//! What a case stands on: the store, names of its own, and clean-up.
+//! What a case gets: the store, unique names, and clean-up.
 
 use std::{
     collections::HashMap,
@@ -11,15 +11,18 @@ use std::{
 
 use anyhow::Context as _;
 use tokio::{sync::RwLock, time::Instant};
+use tonic::metadata::{Ascii, MetadataValue};
 use uuid::Uuid;
 
 use crate::{
-    connection::Connection,
-    expect::{Expect as _, Reason},
+    connection::{Connection, Instance},
+    expect::Expect as _,
     feature::Feature,
+    grant::{Ask, Grant},
     lacks::Lacks,
-    store::{Ask, Grant, Scope, Store},
-    suite::Subject,
+    reason::Reason,
+    store::{Scope, Store},
+    subject::Subject,
 };
 
 const POLL: Duration = Duration::from_millis(10);
@@ -28,11 +31,11 @@ const POLL: Duration = Duration::from_millis(10);
 /// coarse expiry take a second or two more.
 pub(crate) const EXPIRY_SLACK: Duration = Duration::from_secs(6);
 
-/// How soon a resource is free that nothing holds any more. Far below the
-/// TTL of what a case would find left behind.
+/// How soon a resource must be free after its holder is gone. Far shorter than the TTLs
+/// of the cases, so a grant that was left behind is noticed.
 pub(crate) const FREE_MAX: Duration = Duration::from_secs(5);
 
-/// One case's own corner of the store.
+/// The store as one case sees it, with names that no other case uses.
 #[derive(Clone)]
 pub(crate) struct World {
     subject: Arc<Subject>,
@@ -81,16 +84,16 @@ impl World {
         Ok(self.on(&Connection::new(socket)))
     }
 
-    /// An instance that does not exist yet.
+    /// An instance that was not initialised yet.
     pub(crate) fn new_instance(&self) -> anyhow::Result<Store> {
         let name = format!("{}-{}", self.subject.instance_name, self.resource());
         let instance = Some(name.parse().context("the instance's name is not ASCII")?);
-        Ok(Store::new(self.subject.connection.clone(), instance, Arc::clone(&self.scope)))
+        Ok(self.instance(&self.subject.connection, instance))
     }
 
-    /// The instance of calls that name none.
+    /// The instance for calls without an instance name.
     pub(crate) fn unnamed_instance(&self) -> Store {
-        Store::new(self.subject.connection.clone(), None, Arc::clone(&self.scope))
+        self.instance(&self.subject.connection, None)
     }
 
     /// The properties of the component YAML.
@@ -115,28 +118,31 @@ impl World {
         self.scope.missed.renewal()
     }
 
-    /// What cases that run alone keep the others from.
-    pub(crate) fn floor(&self) -> &RwLock<()> {
-        &self.subject.floor
+    /// See [`Subject::running`].
+    pub(crate) fn running(&self) -> &RwLock<()> {
+        &self.subject.running
     }
 
     pub(crate) async fn clean_up(&self) {
-        self.scope.litter.clear(self.declares(Feature::ForceUnlock)).await;
+        self.scope.clean_up(self.declares(Feature::ForceUnlock)).await;
     }
 
     fn on(&self, connection: &Connection) -> Store {
-        let instance = Some(self.subject.instance.clone());
-        Store::new(connection.clone(), instance, Arc::clone(&self.scope))
+        self.instance(connection, Some(self.subject.instance.clone()))
+    }
+
+    fn instance(&self, connection: &Connection, name: Option<MetadataValue<Ascii>>) -> Store {
+        let instance = Instance { connection: connection.clone(), name };
+        Store::new(instance, Arc::clone(&self.scope))
     }
 }
 
-/// A grant of a resource that is free now.
+/// Locks a resource that is free now.
 pub(crate) async fn hold(store: &Store, ask: &Ask) -> anyhow::Result<Grant> {
     store.try_lock(ask).await.or_fail("a TryLock of a free resource was refused")
 }
 
-/// A grant of a resource that must be free by `deadline`, asked for again and
-/// again.
+/// Locks a resource that must be free by `deadline`, by trying again and again.
 pub(crate) async fn hold_by(
     store: &Store,
     ask: &Ask,
@@ -154,7 +160,7 @@ pub(crate) async fn hold_by(
     }
 }
 
-/// A grant of a resource that nothing should hold any more.
+/// Locks a resource whose holder is gone.
 pub(crate) async fn hold_soon(store: &Store, ask: &Ask, what: &str) -> anyhow::Result<Grant> {
     hold_by(store, ask, Instant::now() + FREE_MAX, what).await
 }

@@ -162,7 +162,7 @@ fn a_feature_that_is_not_declared_is_ignored_by_its_name() {
 }
 
 #[test]
-fn the_junit_report_tells_the_features_and_why_a_case_was_left_out() {
+fn the_junit_report_names_the_features_and_why_a_case_was_left_out() {
     let served = Served::new(Hollow { grants: false, features: &[Feature::ForceUnlock] });
     let mut options = served.options();
     options.second_socket = None;

@@ -6,12 +6,10 @@
 //! ```
 
 mod folder;
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzzing;
 mod instances;
 mod server;
-mod service;
-mod wire;
+pub(crate) mod service;
+pub(crate) mod wire;
 
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
 pub use instances::{Instances, Metadata, OpenInstance};

@@ -29,13 +29,13 @@ const SHORT_CALLS_MAX: usize = 10_000;
 
 /// Serves the instances of one backend.
 #[derive(Clone)]
-pub(super) struct Service {
+pub(crate) struct Service {
     instances: Arc<Instances>,
     short_calls: Arc<Semaphore>,
 }
 
 impl Service {
-    pub(super) fn new(instances: Arc<Instances>) -> Self {
+    pub(crate) fn new(instances: Arc<Instances>) -> Self {
         Self { instances, short_calls: Arc::new(Semaphore::new(SHORT_CALLS_MAX)) }
     }
 

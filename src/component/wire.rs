@@ -12,13 +12,13 @@ use crate::{
 };
 
 /// The metadata that names the instance; absent means the unnamed one.
-pub(super) const INSTANCE: &str = "x-component-instance";
+pub(crate) const INSTANCE: &str = "x-component-instance";
 
 /// The longest instance name in bytes; Kubernetes allows 253.
 const INSTANCE_BYTES_MAX: usize = 256;
 
 /// Reads a request to lock that arrived at `arrived`.
-pub(super) fn acquire(
+pub(crate) fn acquire(
     request: pb::LockRequest,
     arrived: Instant,
     deadline: Option<Instant>,
@@ -36,7 +36,7 @@ pub(super) fn acquire(
 }
 
 /// Reads a renewal.
-pub(super) fn renew(request: pb::RenewLockRequest) -> Result<RenewRequest, Violation> {
+pub(crate) fn renew(request: pb::RenewLockRequest) -> Result<RenewRequest, Violation> {
     Ok(RenewRequest {
         ttl: positive("ttl", request.ttl)?,
         resource_id: request.resource_id,
@@ -45,7 +45,7 @@ pub(super) fn renew(request: pb::RenewLockRequest) -> Result<RenewRequest, Viola
 }
 
 /// Reads an unlock.
-pub(super) fn unlock(request: pb::UnlockRequest) -> UnlockRequest {
+pub(crate) fn unlock(request: pb::UnlockRequest) -> UnlockRequest {
     UnlockRequest {
         resource_id: request.resource_id,
         lock_id: request.lock_id,
@@ -64,7 +64,7 @@ pub(super) fn granted(granted: &Granted) -> pb::LockResponse {
 }
 
 /// The instance that a call is for.
-pub(super) fn instance(metadata: &MetadataMap) -> Result<&str, Violation> {
+pub(crate) fn instance(metadata: &MetadataMap) -> Result<&str, Violation> {
     let Some(name) = metadata.get(INSTANCE) else { return Ok("") };
     let name = name
         .to_str()

@@ -1,7 +1,7 @@
-//! Bytes, taken apart.
+//! An input that is read piece by piece.
 
-/// What is left of an input. Taking more than there is gives zeros and empty
-/// texts, so that every input means something.
+/// What is left of an input. Reading past its end gives zeros and empty texts, so that
+/// every input is valid.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -16,12 +16,12 @@ impl<'a> Input<'a> {
         *first
     }
 
-    /// The next eight bytes, the first the highest.
+    /// The next eight bytes, big-endian.
     pub(crate) fn u64(&mut self) -> u64 {
         (0..8).fold(0, |number, _| number << 8 | u64::from(self.byte()))
     }
 
-    /// The bytes up to the next line feed, which is dropped.
+    /// The bytes up to the next line feed, without it.
     pub(crate) fn line(&mut self) -> &'a [u8] {
         let end = self.0.iter().position(|byte| *byte == b'\n');
         let (line, rest) = match end {
@@ -32,12 +32,12 @@ impl<'a> Input<'a> {
         line
     }
 
-    /// The same, as text; empty if it is none.
+    /// The next line as text; empty if it is not UTF-8.
     pub(crate) fn text(&mut self) -> &'a str {
         std::str::from_utf8(self.line()).unwrap_or_default()
     }
 
-    /// All that is left.
+    /// Everything that is left.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }

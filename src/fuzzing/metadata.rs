@@ -1,20 +1,20 @@
 //! The metadata of components.
 
-use super::Input;
+use super::input::Input;
 use crate::{
     backend::KINDS,
     lock::{LockError, Violation},
     properties::{Properties, parse_go_duration},
-    sidecar::prefix::KeyPrefix,
+    sidecar::{alpha2::go_duration, prefix::KeyPrefix},
 };
 
-/// What no error may repeat.
+/// Stands for a secret, which no error may repeat.
 const SECRET: &str = "hunter2";
 const SECRET_KEYS: [&str; 6] =
     ["redispassword", "redisusername", "password", "key", "clientkey", "keyprefix"];
 
-/// The metadata items of every built-in store, their key prefixes and the
-/// durations in them: one `key=value` a line, `\n` in a value a line feed.
+/// The first byte selects a built-in store. Then comes one metadata item a line, written
+/// `key=value`; `\n` in a value stands for a line feed.
 pub fn component_metadata(data: &[u8]) {
     let mut input = Input::new(data);
     let kind = KINDS[usize::from(input.byte()) % KINDS.len()];
@@ -26,19 +26,19 @@ pub fn component_metadata(data: &[u8]) {
         duration(value);
     }
     let checked = kind.check(items.clone());
-    assert_eq!(checked, kind.check(items.clone()), "the same items, another answer");
+    assert_eq!(checked, kind.check(items.clone()), "the same items were checked differently");
     match &checked {
         Ok(_) => {}
         Err(LockError::InvalidMetadata(violations)) => named(violations),
-        Err(other) => panic!("bad metadata are told as {other:?}"),
+        Err(other) => panic!("bad metadata became {other:?}"),
     }
     let is_secret = |key: &str| SECRET_KEYS.contains(&key.to_lowercase().as_str());
     let only_in_secrets = items
         .iter()
         .all(|(key, value)| is_secret(key) || !format!("{key}{value}").contains(SECRET));
     if only_in_secrets {
-        let told = format!("{checked:?}");
-        assert!(!told.contains(SECRET), "a secret is told: {told}");
+        let shown = format!("{checked:?}");
+        assert!(!shown.contains(SECRET), "a secret is shown: {shown}");
     }
     limits(&items);
     let prefix = KeyPrefix::of(items.iter().map(|(key, value)| (&**key, &**value)));
@@ -48,14 +48,13 @@ pub fn component_metadata(data: &[u8]) {
 }
 
 fn named(violations: &[Violation]) {
-    assert!(!violations.is_empty(), "refused for no reason");
+    assert!(!violations.is_empty(), "refused without a violation");
     for violation in violations {
         assert!(!violation.field.is_empty() && !violation.problem.is_empty(), "{violation:?}");
     }
 }
 
-/// What is accepted keeps its limits, and what is refused is replaced by what
-/// does.
+/// All settings are within their limits: a value that is out of range is replaced.
 fn limits(items: &[(String, String)]) {
     let mut properties = Properties::new(items.iter().cloned());
     let settings = properties.settings();
@@ -67,9 +66,9 @@ fn limits(items: &[(String, String)]) {
     assert!(settings.ttl_max.as_millis() >= 100, "{settings:?}");
 }
 
-/// A duration that is read is written so that it is read again.
+/// A duration that was parsed can be written and parsed again without a change.
 fn duration(text: &str) {
     let Some(duration) = parse_go_duration(text) else { return };
-    let written = crate::sidecar::fuzzing::go_duration(duration);
+    let written = go_duration(duration);
     assert_eq!(parse_go_duration(&written), Some(duration), "{text:?} is written {written:?}");
 }

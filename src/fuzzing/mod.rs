@@ -1,60 +1,33 @@
-//! What must hold of every parser at an edge, whatever it is given.
+//! Properties that must hold of every parser of bytes from outside, whatever the input.
 //!
-//! Each function takes bytes and panics where a property is broken. The fuzz
-//! targets under `fuzz/` call them, and so do the unit tests with the inputs
-//! under `fuzz/corpus-seeds/`: an input that broke something once is put there.
-//! There in fuzzing builds and tests only.
+//! Each harness takes bytes and panics if a property is broken. The fuzz targets under
+//! `fuzz/` call the harnesses, and so do the unit tests, with the inputs under
+//! `fuzz/corpus-seeds/`; an input that once broke a property is added there. This module
+//! exists in fuzzing builds and in tests only, and no other module uses it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
-mod input;
+mod attempt;
+mod component;
+pub(crate) mod input;
+mod manifest;
 mod metadata;
+mod pluggable;
+mod redis;
+mod sidecar;
 #[cfg(test)]
 mod tests;
 mod world;
 
-pub(crate) use input::Input;
-pub(crate) use world::{Told, World, frame};
-
+pub use component::component_protocol;
+pub use manifest::component_yaml;
 pub use metadata::component_metadata;
+pub use pluggable::pluggable_answers;
+pub use redis::redis_values;
+pub use sidecar::{sidecar_grpc, sidecar_http};
 
-/// The messages of the component protocol: their parts, then the service over
-/// the memory store.
-pub fn component_protocol(data: &[u8]) {
-    crate::component::fuzzing::protocol(data);
-}
+pub use crate::backend::etcd::fuzzing::etcd_values;
 
-/// The messages of both of the sidecar's gRPC services, over the memory store.
-pub fn sidecar_grpc(data: &[u8]) {
-    crate::sidecar::fuzzing::grpc(data);
-}
-
-/// Paths, headers and bodies of the sidecar's HTTP port, over the memory
-/// store; and the durations in them.
-pub fn sidecar_http(data: &[u8]) {
-    crate::sidecar::fuzzing::http(data);
-}
-
-/// Component YAML, from a file's text to the check of a store's properties.
-pub fn component_yaml(data: &[u8]) {
-    crate::manifest::fuzzing::yaml(data);
-}
-
-/// What Redis answers and publishes, and what is written there.
-pub fn redis_values(data: &[u8]) {
-    crate::backend::fuzzing::redis(data);
-}
-
-/// The keys and values in etcd, and the copy of a queue that follows them.
-pub fn etcd_values(data: &[u8]) {
-    crate::backend::fuzzing::etcd(data);
-}
-
-/// What another process's lock store answers.
-pub fn pluggable_answers(data: &[u8]) {
-    crate::backend::fuzzing::pluggable(data);
-}
-
-/// Takes an input; panics where a property is broken.
+/// Takes an input; panics if a property is broken.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name.

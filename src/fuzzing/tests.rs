@@ -1,11 +1,11 @@
-//! The seeds, and what once broke something.
+//! Runs every harness on its seeds.
 
 use std::{fs, panic::catch_unwind, path::Path};
 
 use super::TARGETS;
 
 #[test]
-fn every_seed_keeps_the_properties_of_its_target() {
+fn no_seed_breaks_a_property() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus-seeds");
     let mut broken = Vec::new();
     for (name, target) in TARGETS {
@@ -23,7 +23,7 @@ fn every_seed_keeps_the_properties_of_its_target() {
 }
 
 #[test]
-fn every_target_has_its_program() {
+fn every_target_has_a_fuzz_program() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
     let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).unwrap();
     for (name, _) in TARGETS {
@@ -34,7 +34,7 @@ fn every_target_has_its_program() {
 }
 
 #[test]
-fn no_input_is_an_input() {
+fn an_empty_input_breaks_no_property() {
     for (_, target) in TARGETS {
         target(b"");
     }

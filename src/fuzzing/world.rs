@@ -1,4 +1,4 @@
-//! A memory store under paused time, and what services told of it.
+//! A memory store under paused time, and the answers of services over it.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::{
     lock::{AcquireRequest, Clock, Store},
 };
 
-/// Longer than any wait that ends by itself, shorter than for ever.
+/// Longer than any call that ends by itself.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// A runtime whose time passes when nothing else does, with a store in which
-/// `held` is held for 30 s.
+/// A runtime whose clock advances only when nothing else can run, and a store in which
+/// one resource is held for 30 s.
 pub(crate) struct World {
     runtime: tokio::runtime::Runtime,
     pub(crate) store: Store,
 }
 
-/// What an answer said, as far as it is the same every time.
+/// The parts of an answer that are the same each time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) http: u16,
@@ -31,7 +31,7 @@ pub(crate) struct Told {
 }
 
 impl World {
-    /// `held` is the whole name of what is held.
+    /// `held` is the key of the resource that is held.
     pub(crate) fn new(held: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -48,18 +48,18 @@ impl World {
         Self { runtime, store }
     }
 
-    /// Runs to the end, which must come.
+    /// Runs `work` to its end; panics if it does not end.
     pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime
             .block_on(async { tokio::time::timeout(PATIENCE, work).await })
-            .expect("a call without an end")
+            .expect("the call did not end")
     }
 }
 
 impl Told {
-    /// Reads a gRPC answer up to its first message or its end. INTERNAL and
-    /// UNKNOWN are answers to nothing that a caller can send; only alpha1 has
-    /// them for refusals, as daprd does (`daprs_codes`).
+    /// Reads a gRPC answer up to its first message or its end. No request may be answered
+    /// with INTERNAL or UNKNOWN, except that alpha1 refuses with these codes as daprd does
+    /// (`daprs_codes`).
     pub(crate) async fn read<B>(response: http::Response<B>, daprs_codes: bool) -> Self
     where
         B: http_body::Body<Data = Bytes>,
@@ -71,7 +71,7 @@ impl Told {
         if status.is_none()
             && let Some(frame) = body.frame().await
         {
-            let frame = frame.expect("a body that breaks off");
+            let frame = frame.expect("the body broke off");
             status = frame.trailers_ref().and_then(Status::from_header_map);
         }
         let grpc = status.as_ref().map(Status::code);
@@ -94,7 +94,7 @@ fn fields(status: &Status) -> Vec<String> {
     blamed.unwrap_or_default().into_iter().map(|violation| violation.field).collect()
 }
 
-/// A message as gRPC frames it.
+/// A message with the header that gRPC puts before it.
 pub(crate) fn frame(message: &[u8]) -> Bytes {
     let mut framed = BytesMut::with_capacity(message.len() + 5);
     framed.put_u8(0);

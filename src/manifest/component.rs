@@ -1,22 +1,22 @@
-//! One component, as its document says.
+//! A component, as its document describes it.
 
 use std::{fmt, time::Duration};
 
 use super::{
-    Environment,
+    environment::Environment,
     fields::Field,
     problem::{Fault, Origin},
-    properties::has_template,
+    template::has_template,
 };
 use crate::properties::parse_go_duration;
 
 const API_VERSION: &str = "dapr.io/v1alpha1";
 const KIND: &str = "Component";
-/// How long Init may take where `initTimeout` is absent or no duration.
+/// How long Init may take if `initTimeout` is absent or not a duration.
 const INIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A component of any type, as its YAML has it: references and templates are
-/// not resolved yet.
+/// A component of any type, as written in its YAML: references and templates are not
+/// resolved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Component {
     /// `metadata.name`: what apps call it.
@@ -48,21 +48,21 @@ pub struct Component {
 pub struct Item {
     /// The property's key.
     pub name: String,
-    /// A literal value: a text as it is, anything else as JSON. `None` where
-    /// absent or null.
+    /// A literal value: a string unchanged, anything else as JSON. `None` if absent or
+    /// null.
     pub value: Option<String>,
-    /// Where else the value is found.
+    /// Where the value comes from, if not from `value`.
     pub reference: Option<Reference>,
 }
 
-/// Where a value is found that does not stand in the YAML.
+/// Where a value comes from that is not in the YAML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
-    /// `secretKeyRef`: takes the place of a literal value.
+    /// `secretKeyRef`: preferred to a literal value.
     Secret {
         /// The secret's name in the secret store.
         name: String,
-        /// The key within the secret; empty means the one named as it.
+        /// The key within the secret; if empty, the name of the secret.
         key: String,
     },
     /// `envRef`: an environment variable, used if there is no literal value.
@@ -103,35 +103,36 @@ impl Component {
         self.kind.strip_prefix("lock.").map(str::to_lowercase)
     }
 
-    /// Whether it names the first version of its type, the only one that a
-    /// lock store has: `v1`, which `v0` and nothing mean too.
+    /// Whether its version is the only one that lock stores have: `v1`, or `v0` or empty,
+    /// which mean the same.
     #[must_use]
     pub fn is_first_version(&self) -> bool {
         matches!(&*self.version.to_lowercase(), "" | "v0" | "v1")
     }
 
-    /// Whether this app may use it; `None` asks for any app.
+    /// Whether this app may use it; `None` stands for any app.
     #[must_use]
     pub fn is_in_scope(&self, app_id: Option<&str>) -> bool {
         self.scopes.is_empty()
             || app_id.is_none_or(|app_id| self.scopes.iter().any(|scope| scope == app_id))
     }
 
-    /// Whether only daprd can resolve it: a property comes from a secret store
-    /// or a variable that is not set here, or, read for no app in particular,
-    /// has a template.
+    /// Whether only daprd can resolve it, because a property comes from a secret store, from
+    /// a variable that is not set here, or has a template and no app is known.
     #[must_use]
-    pub fn waits_for_daprd(&self, around: &Environment) -> bool {
+    pub fn waits_for_daprd(&self, environment: &Environment) -> bool {
         self.items.iter().any(|item| match &item.reference {
             Some(Reference::Secret { .. }) => true,
             Some(Reference::Env(variable)) => {
-                around.env_ref(variable).is_none_or(|value| value.is_empty())
+                environment.env_ref(variable).is_none_or(|value| value.is_empty())
             }
-            None => around.app_id.is_none() && item.value.as_deref().is_some_and(has_template),
+            None => {
+                environment.app_id.is_none() && item.value.as_deref().is_some_and(has_template)
+            }
         })
     }
 
-    /// Whether it says the same as `other`, wherever either was read.
+    /// Whether it equals `other` in everything except where it was read.
     #[must_use]
     pub fn says_the_same_as(&self, other: &Self) -> bool {
         Self { origin: other.origin.clone(), ..self.clone() } == *other
@@ -156,8 +157,7 @@ impl Item {
         let env = item.get("envRef")?.text()?;
         let name = item.get("name")?.text()?;
         let value = item.get("value")?.any();
-        // An environment variable comes first where both are named and there
-        // is no literal value.
+        // If there is no literal value, an environment variable is preferred to a secret.
         let reference = if value.is_none() && !env.is_empty() {
             Some(Reference::Env(env))
         } else if !secret_name.is_empty() {
@@ -184,7 +184,9 @@ fn checked_name(field: &Field<'_>) -> Result<String, Fault> {
         return Err(field.must("name the component"));
     }
     if name == "." || name == ".." || name.contains(['/', '%']) {
-        return Err(field.must("be fit for a URL: not \".\" or \"..\", no \"/\", no \"%\""));
+        return Err(
+            field.must("be usable in a URL: not \".\" or \"..\", without \"/\" and \"%\"")
+        );
     }
     Ok(name)
 }

@@ -1,16 +1,15 @@
 //! The documents of a file.
 
-/// A document's text, and the line of the file that it starts on, from 1.
+/// The text of a document, and the line of the file on which it starts, from 1.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Document<'a> {
-    pub(super) text: &'a str,
+pub(crate) struct Document<'a> {
+    pub(crate) text: &'a str,
     pub(super) line: usize,
 }
 
-/// Splits a file where daprd does: at every line that begins with `---`,
-/// whatever follows on it, but not at the first line, which YAML itself
-/// takes for a start.
-pub(super) fn split(file: &str) -> Vec<Document<'_>> {
+/// Splits a file where daprd does: at every line that begins with `---`, whatever follows on
+/// it, except the first line, where YAML allows it as the start of a document.
+pub(crate) fn split(file: &str) -> Vec<Document<'_>> {
     const SEPARATOR: &str = "\n---";
     let (mut documents, mut rest, mut line) = (Vec::new(), file, 1);
     loop {

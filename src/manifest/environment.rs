@@ -8,22 +8,21 @@ type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 /// The app, the namespace and the environment variables that components are read for.
 #[derive(Clone)]
 pub struct Environment {
-    /// The app's ID: decides `scopes`, fills `{appID}`. `None` reads for every
-    /// app, whatever the scopes.
+    /// The app's ID, for `scopes` and `{appID}`. `None` reads the components of all apps,
+    /// whatever their scopes.
     pub app_id: Option<String>,
-    /// `NAMESPACE`; `None` where it is unset or empty: then components of any
-    /// namespace are read, and `{namespace}` begins with `default`.
+    /// `NAMESPACE`. `None` if it is unset or empty: then components of every namespace are
+    /// read, and `{namespace}` begins with `default`.
     pub namespace: Option<String>,
     /// `POD_NAME`, which fills `{podName}`.
     pub pod_name: Option<String>,
-    /// The secret store of components that name none: `kubernetes` inside a
-    /// cluster.
+    /// The secret store of components that name none: `kubernetes` in a cluster.
     pub secret_store: Option<String>,
     env: Lookup,
 }
 
 impl Environment {
-    /// Those of this process, for the app of this ID or for all.
+    /// The environment of this process, for the app with this ID or for all apps.
     #[must_use]
     pub fn of_process(app_id: Option<&str>) -> Self {
         Self::with_env(app_id, |name| std::env::var(name).ok())
@@ -49,9 +48,9 @@ impl Environment {
         format!("{}.{app_id}", self.namespace.as_deref().unwrap_or("default"))
     }
 
-    /// A variable that `envRef` may name, empty where unset; `None` if it may
-    /// not: `APP_API_TOKEN`, `DAPR_*`, and with `DAPR_ENV_KEYS` set (as the
-    /// Kubernetes injector does) all that is not in its list.
+    /// The value of a variable for `envRef`, empty if it is unset. `None` if `envRef` may not
+    /// name it: `APP_API_TOKEN`, `DAPR_*`, and, if `DAPR_ENV_KEYS` is set (by the Kubernetes
+    /// injector), every variable that is not in its list.
     pub(super) fn env_ref(&self, name: &str) -> Option<String> {
         let upper = name.to_uppercase();
         if upper.is_empty()
@@ -91,22 +90,23 @@ mod tests {
     }
 
     #[test]
-    fn daprs_own_variables_and_tokens_are_never_given() {
-        let around = env(&[("DAPR_API_TOKEN", "t"), ("APP_API_TOKEN", "t"), ("MY_VAR", "v")]);
+    fn tokens_and_daprs_own_variables_are_never_read() {
+        let environment =
+            env(&[("DAPR_API_TOKEN", "t"), ("APP_API_TOKEN", "t"), ("MY_VAR", "v")]);
         for denied in ["DAPR_API_TOKEN", "dapr_x", "APP_API_TOKEN", "app_api_token", "A B", ""]
         {
-            assert_eq!(around.env_ref(denied), None, "{denied}");
+            assert_eq!(environment.env_ref(denied), None, "{denied}");
         }
-        assert_eq!(around.env_ref("MY_VAR").as_deref(), Some("v"));
-        assert_eq!(around.env_ref("UNSET").as_deref(), Some(""));
+        assert_eq!(environment.env_ref("MY_VAR").as_deref(), Some("v"));
+        assert_eq!(environment.env_ref("UNSET").as_deref(), Some(""));
     }
 
     #[test]
-    fn a_list_of_allowed_variables_is_kept_to() {
-        let around = env(&[("DAPR_ENV_KEYS", "ONE TWO"), ("ONE", "1"), ("THREE", "3")]);
-        assert_eq!(around.env_ref("ONE").as_deref(), Some("1"));
-        assert_eq!(around.env_ref("THREE"), None);
-        assert_eq!(around.env_ref("WO"), None);
+    fn only_listed_variables_are_read_if_there_is_a_list() {
+        let environment = env(&[("DAPR_ENV_KEYS", "ONE TWO"), ("ONE", "1"), ("THREE", "3")]);
+        assert_eq!(environment.env_ref("ONE").as_deref(), Some("1"));
+        assert_eq!(environment.env_ref("THREE"), None);
+        assert_eq!(environment.env_ref("WO"), None);
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! Fields of a document, by type, as Go's JSON fills them: absent and null
-//! are the empty value; a number or truth value where a text is wanted is
-//! taken as it reads.
+//! Typed access to the fields of a document, with the rules of Go's JSON: a field that is
+//! absent or null has the empty value, and a number or boolean is accepted as a string.
 
 use super::{
     problem::Fault,
@@ -54,7 +53,7 @@ impl<'a> Field<'a> {
             None | Some(Value::Null) => Ok(String::new()),
             Some(Value::Text(text) | Value::Number(text)) => Ok(text.clone()),
             Some(Value::Bool(value)) => Ok(value.to_string()),
-            Some(_) => Err(self.must("be a text")),
+            Some(_) => Err(self.must("be a string")),
         }
     }
 
@@ -66,8 +65,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Any value, as a property has it: a text without its quotes, anything
-    /// else as JSON; `None` where absent or null.
+    /// Any value, as a property has it: a string without its quotes, anything else as JSON;
+    /// `None` if absent or null.
     pub(super) fn any(&self) -> Option<String> {
         let node = self.node?;
         match &node.value {
@@ -77,7 +76,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// What the field must be, and is not.
+    /// The fault of a field that breaks a rule, such as `be a list`.
     pub(super) fn must(&self, rule: &str) -> Fault {
         self.fault(format!("{} must {rule}", self.path))
     }

@@ -1,4 +1,4 @@
-//! The components of all folders, as they apply to one app.
+//! The components of all folders that apply to an app.
 
 use std::{
     collections::BTreeMap,
@@ -9,35 +9,37 @@ use std::{
 };
 
 use super::{
-    Component, Environment, Origin, Problem, document,
+    component::Component,
+    document,
+    environment::Environment,
     fields::Field,
-    problem::Fault,
+    problem::{Fault, Origin, Problem},
     yaml::{self, Value},
 };
 
-/// Longer files are refused; daprd takes documents of up to 64 KiB.
+/// Longer files are refused. daprd accepts documents of up to 64 KiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 const FILES_MAX: usize = 10_000;
 
-/// The folders of component YAML, and whom they are read for.
+/// The folders of component YAML, and the environment that they are read for.
 #[derive(Clone, Debug)]
 pub struct Resources {
-    /// The folders, read in this order, each file by file in the order of
-    /// their names, without subfolders.
+    /// The folders, read in this order. Files are read in the order of their names, and
+    /// subfolders are ignored.
     pub folders: Vec<PathBuf>,
-    /// The app, the place and the environment.
+    /// The app, the namespace and the environment variables.
     pub environment: Environment,
 }
 
 /// What was read.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// Components of any type, in scope and in this namespace, each name once.
+    /// Components of any type that are in scope and in the namespace, with unique names.
     pub components: Vec<Component>,
-    /// What was skipped because it could not be read.
+    /// Files and documents that were skipped because they could not be read.
     pub problems: Vec<Problem>,
-    /// What was skipped because it is not for this app: the component, where
-    /// it was read, and why.
+    /// Components that were skipped because they are not for this app. Each text names the
+    /// component, where it was read, and why.
     pub skipped: Vec<String>,
 }
 
@@ -52,14 +54,14 @@ pub enum LoadError {
         /// Why.
         error: io::Error,
     },
-    /// Names that several components have; all of them are told.
+    /// Several components have the same name. Lists every case.
     #[error("{}", .0.join("; "))]
     Duplicates(Vec<String>),
 }
 
 impl Loaded {
-    /// Every problem in one line, `None` without any. At a start they are a wrong
-    /// configuration, because the document may be one that is needed.
+    /// All problems in one line, `None` if there are none. At start-up they count as a wrong
+    /// configuration, because a document that is needed may be missing.
     pub fn problem(&self) -> Option<String> {
         let texts: Vec<_> = self.problems.iter().map(ToString::to_string).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
@@ -96,8 +98,8 @@ impl Resources {
         Ok(loaded)
     }
 
-    /// Those of this namespace and in scope. A name given twice in one
-    /// namespace is an error even if the second is out of scope.
+    /// The components of this namespace that are in scope. A name that is given twice in one
+    /// namespace is an error even if the second component is out of scope.
     fn applicable(
         &self,
         all: Vec<Component>,
@@ -112,7 +114,7 @@ impl Resources {
             });
             if let Some(namespace) = elsewhere {
                 skipped.push(format!(
-                    "{component} ({}) is of the namespace {:?}, and NAMESPACE is {namespace:?}",
+                    "{component} ({}) is in the namespace {:?}, and NAMESPACE is {namespace:?}",
                     component.origin, component.namespace
                 ));
                 continue;
@@ -120,7 +122,7 @@ impl Resources {
             if let Some(at) = by_name.get(&component.name) {
                 let first = &kept[*at];
                 duplicates.push(format!(
-                    "the component {component} ({}) has the name of {first} ({}); rename one",
+                    "the component {component} ({}) has the same name as {first} ({}); rename one",
                     component.origin, first.origin
                 ));
             } else if component.is_in_scope(self.environment.app_id.as_deref()) {
@@ -175,8 +177,8 @@ fn read_text(file: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// The components of one file, and what is wrong with its other documents.
-pub(super) fn read_file_text(
+/// The components of one file, and the problems of its other documents.
+pub(crate) fn read_file_text(
     file: &Arc<PathBuf>,
     text: &str,
 ) -> (Vec<Component>, Vec<Problem>) {

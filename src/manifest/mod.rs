@@ -3,25 +3,23 @@
 //! ```text
 //! Resources ── folders → files → documents → Component (and Problems)
 //! Component ── Environment, Secrets → properties, as a backend takes them
-//! watch     ── Resources, again and again → Changes
+//! watch     ── Resources, read again → Changes
 //! ```
 //!
-//! A document that cannot be read is told as a [`Problem`] and skipped, as
-//! daprd does; only a folder that cannot be read and a name given twice stop
-//! the reading.
+//! A document that cannot be read is reported as a [`Problem`] and skipped, as daprd does.
+//! Only a folder that cannot be read and a duplicate name make the reading fail.
 
 mod component;
-mod document;
+pub(crate) mod document;
 mod environment;
 mod fields;
-mod folder;
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzzing;
+pub(crate) mod folder;
 mod problem;
 mod properties;
 mod scalar;
+mod template;
 mod watch;
-mod yaml;
+pub(crate) mod yaml;
 
 pub use component::{Component, Item, Reference};
 pub use environment::Environment;

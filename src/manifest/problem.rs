@@ -37,9 +37,9 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub(super) file: Arc<PathBuf>,
-    /// `None` if it concerns the whole file.
+    /// `None` if the whole file has the problem.
     pub(super) document: Option<usize>,
-    pub(super) fault: Fault,
+    pub(crate) fault: Fault,
 }
 
 impl Problem {
@@ -65,10 +65,10 @@ impl fmt::Display for Problem {
 
 /// What is wrong, without the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
-    /// From 1, in the file.
-    pub(super) line: Option<usize>,
-    pub(super) text: String,
+pub(crate) struct Fault {
+    /// The line in the file, from 1.
+    pub(crate) line: Option<usize>,
+    pub(crate) text: String,
 }
 
 impl Fault {

@@ -1,20 +1,20 @@
-//! A component's properties: references followed, templates filled in.
+//! A component's properties, with references and templates resolved.
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use uuid::Uuid;
 
-use super::{Component, Environment, Item, Reference};
-
-/// Templates a value may have; each one is replaced by a UUID of its own.
-const UUIDS_MAX: usize = 1_000;
+use super::{
+    component::{Component, Item, Reference},
+    environment::Environment,
+    template::fill_in,
+};
 
 /// Where secrets are kept.
 #[async_trait]
 pub trait Secrets: Send + Sync {
-    /// The keys and values of one secret, as `store` has it for components of
-    /// `namespace` (empty: none is said).
+    /// The keys and values of one secret in `store`, for components of `namespace`, which
+    /// is empty if they name none.
     async fn secret(
         &self,
         store: &str,
@@ -23,7 +23,7 @@ pub trait Secrets: Send + Sync {
     ) -> Result<BTreeMap<String, String>, SecretError>;
 }
 
-/// Used where there is no daprd: every look-up fails.
+/// Used without daprd: every secret lookup fails.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSecrets;
 
@@ -35,17 +35,19 @@ impl Secrets for NoSecrets {
         _: &str,
         _: &str,
     ) -> Result<BTreeMap<String, String>, SecretError> {
-        Err(SecretError("no daprd is there to ask; name one with --daprd-http-endpoint".into()))
+        Err(SecretError(
+            "only daprd can read secrets; name one with --daprd-http-endpoint".into(),
+        ))
     }
 }
 
-/// Why a secret was not had. Its text holds no secret.
+/// Why a secret could not be read. Its text contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SecretError(pub String);
 
-/// Why a component's properties could not be made. Names the component, where
-/// it was read, and the item; holds no value.
+/// Why a component's properties could not be resolved. Names the component, where it was
+/// read, and the item; contains no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{component}, {origin}: the metadata item {item:?} {problem}")]
 pub struct PropertyError {
@@ -56,14 +58,14 @@ pub struct PropertyError {
 }
 
 impl Component {
-    /// Its properties as a store takes them: key → value, the last item of a
-    /// key counting, an absent value empty.
+    /// Its properties as a store takes them, by key. If a key is given twice, the last item
+    /// counts; an absent value is empty.
     ///
-    /// Where daprd goes on without a secret that it cannot get, this is an
-    /// error: a store must not be opened without its password.
+    /// A secret that cannot be read is an error, because a store must not be opened without
+    /// its password. daprd goes on without it.
     pub async fn properties(
         &self,
-        around: &Environment,
+        environment: &Environment,
         secrets: &dyn Secrets,
     ) -> Result<BTreeMap<String, String>, PropertyError> {
         let mut fetched = BTreeMap::new();
@@ -76,8 +78,8 @@ impl Component {
                 problem,
             };
             let value =
-                self.value(item, around, secrets, &mut fetched).await.map_err(refuse)?;
-            let value = fill_in(value, around).map_err(refuse)?;
+                self.value(item, environment, secrets, &mut fetched).await.map_err(refuse)?;
+            let value = fill_in(value, environment).map_err(refuse)?;
             properties.insert(item.name.clone(), value);
         }
         Ok(properties)
@@ -86,7 +88,7 @@ impl Component {
     async fn value(
         &self,
         item: &Item,
-        around: &Environment,
+        environment: &Environment,
         secrets: &dyn Secrets,
         fetched: &mut BTreeMap<String, BTreeMap<String, String>>,
     ) -> Result<String, String> {
@@ -99,17 +101,17 @@ impl Component {
                 }
                 Ok(literal.unwrap_or_default())
             }
-            Some(Reference::Env(name)) => match around.env_ref(name) {
+            Some(Reference::Env(name)) => match environment.env_ref(name) {
                 Some(value) => Ok(unquote(value)),
                 None => {
                     tracing::warn!(component = %self, item = %item.name, variable = %name,
-                        "envRef names a variable that components may not read; left empty");
+                        "envRef names a variable that components may not read; the item is empty");
                     Ok(String::new())
                 }
             },
             Some(Reference::Secret { name, key }) => {
                 if !fetched.contains_key(name) {
-                    let store = self.secret_store_in(around)?;
+                    let store = self.secret_store_in(environment)?;
                     let secret = secrets.secret(store, name, &self.namespace).await.map_err(
                         |SecretError(why)| {
                             format!(
@@ -130,11 +132,11 @@ impl Component {
         }
     }
 
-    fn secret_store_in<'a>(&'a self, around: &'a Environment) -> Result<&'a str, String> {
+    fn secret_store_in<'a>(&'a self, environment: &'a Environment) -> Result<&'a str, String> {
         if !self.secret_store.is_empty() {
             return Ok(&self.secret_store);
         }
-        around.secret_store.as_deref().ok_or_else(|| {
+        environment.secret_store.as_deref().ok_or_else(|| {
             "has a secretKeyRef, but no secret store is named; add, beside spec, \
              auth: {secretStore: NAME}"
                 .to_owned()
@@ -142,41 +144,8 @@ impl Component {
     }
 }
 
-/// Replaces `{uuid}`, `{podName}`, `{namespace}` and `{appID}`.
-fn fill_in(mut value: String, around: &Environment) -> Result<String, String> {
-    if value.matches("{uuid}").count() > UUIDS_MAX {
-        return Err(format!("has more than {UUIDS_MAX} times {{uuid}}"));
-    }
-    while value.contains("{uuid}") {
-        value = value.replacen("{uuid}", &Uuid::new_v4().to_string(), 1);
-    }
-    if value.contains("{podName}") {
-        let Some(pod) = &around.pod_name else {
-            return Err("refers to {podName}, but POD_NAME is not set; set it".to_owned());
-        };
-        value = value.replace("{podName}", pod);
-    }
-    if !names_app(&value) {
-        return Ok(value);
-    }
-    let Some(app_id) = &around.app_id else {
-        return Err("refers to the app's ID, which is known to a sidecar only".to_owned());
-    };
-    Ok(value.replace("{namespace}", &around.namespaced(app_id)).replace("{appID}", app_id))
-}
-
-/// Whether a value has a template of any kind.
-pub(super) fn has_template(value: &str) -> bool {
-    names_app(value) || value.contains("{uuid}") || value.contains("{podName}")
-}
-
-/// Whether a value depends on the app's ID.
-fn names_app(value: &str) -> bool {
-    value.contains("{namespace}") || value.contains("{appID}")
-}
-
-/// Takes the quotes off a value from outside, as daprd does if they make it a
-/// Go string literal.
+/// Removes the quotes of a value from a secret or a variable, if it is a Go string literal.
+/// daprd does the same.
 fn unquote(value: String) -> String {
     let inner = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
     if let Some(raw) = inner('`').filter(|raw| !raw.contains('`')) {

@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use uuid::Uuid;
+
 use super::{
     super::{folder::read_file_text, problem::Origin},
     *,
@@ -43,7 +45,7 @@ fn component(items: &str) -> Component {
     components.remove(0)
 }
 
-fn around() -> Environment {
+fn environment() -> Environment {
     Environment::with_env(Some("app1"), |name| match name {
         "PLAIN" => Some("plain".to_owned()),
         "QUOTED" => Some("\"a\\nb\"".to_owned()),
@@ -54,7 +56,7 @@ fn around() -> Environment {
 
 async fn value(item: &str) -> Result<String, String> {
     let component = component(&format!("[{{name: k, {item}}}]"));
-    let properties = component.properties(&around(), &Fake::default()).await;
+    let properties = component.properties(&environment(), &Fake::default()).await;
     properties.map(|all| all["k"].clone()).map_err(|error| error.to_string())
 }
 
@@ -82,7 +84,7 @@ async fn templates_are_filled_in() {
     let (one, two) = uuids.split_once(' ').unwrap();
     assert!(one != two && Uuid::parse_str(one).is_ok() && Uuid::parse_str(two).is_ok());
     let component = component("[{name: k, value: '{appID}'}]");
-    let mut for_all = around();
+    let mut for_all = environment();
     for_all.app_id = None;
     let error = component.properties(&for_all, &Fake::default()).await.unwrap_err();
     assert!(error.to_string().contains("app's ID"), "{error}");
@@ -116,26 +118,26 @@ async fn a_secret_is_asked_for_once_a_component() {
     let item = "{name: a, secretKeyRef: {name: redis, key: password}}";
     let component = component(&format!("[{item}, {item}]"));
     let fake = Fake::default();
-    component.properties(&around(), &fake).await.unwrap();
+    component.properties(&environment(), &fake).await.unwrap();
     let asked = fake.asked.into_inner().unwrap();
     assert_eq!(asked, [("vault".to_owned(), "redis".to_owned(), "dev".to_owned())]);
 }
 
 #[tokio::test]
-async fn without_a_secret_store_there_is_the_clusters_or_an_error() {
+async fn without_a_secret_store_the_one_of_the_cluster_is_used() {
     let mut component = component("[{name: a, secretKeyRef: {name: redis}}]");
     component.secret_store = String::new();
-    let error = component.properties(&around(), &Fake::default()).await.unwrap_err();
+    let error = component.properties(&environment(), &Fake::default()).await.unwrap_err();
     assert!(error.to_string().contains("secretStore"), "{error}");
-    let mut around = around();
-    around.secret_store = Some("kubernetes".to_owned());
+    let mut environment = environment();
+    environment.secret_store = Some("kubernetes".to_owned());
     let fake = Fake::default();
-    component.properties(&around, &fake).await.unwrap();
+    component.properties(&environment, &fake).await.unwrap();
     assert_eq!(fake.asked.into_inner().unwrap()[0].0, "kubernetes");
 }
 
 #[test]
-fn quotes_are_taken_off_only_if_they_are_a_literals() {
+fn only_the_quotes_of_a_literal_are_removed() {
     for (value, text) in [
         ("\"a\"", "a"),
         ("`a\\n`", "a\\n"),

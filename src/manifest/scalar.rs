@@ -1,6 +1,5 @@
-//! What an unquoted scalar means: by the rules of Go's YAML 1.1, which daprd
-//! reads with, not those of YAML 1.2. `on` is a truth value there, `010` is
-//! eight, `1.0` is written `1`.
+//! The meaning of an unquoted scalar, by the rules of Go's YAML 1.1, which daprd uses, and
+//! not of YAML 1.2: `on` is true, `010` is eight, and `1.0` becomes `1`.
 
 /// A scalar's meaning.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,7 +8,7 @@ pub(super) enum Scalar {
     Bool(bool),
     /// A number as JSON writes it.
     Number(String),
-    /// One that JSON cannot write.
+    /// A number that JSON cannot represent.
     NotFinite,
     Text(String),
 }
@@ -30,7 +29,7 @@ pub(super) fn resolve(text: &str) -> Scalar {
     if !text.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first)) {
         return Scalar::Text(text.to_owned());
     }
-    // Go leaves underscores in what begins with a point.
+    // Go does not remove underscores from a number that begins with a point.
     let plain = if text.starts_with('.') { text.to_owned() } else { text.replace('_', "") };
     if let Some(whole) = integer(&plain) {
         return Scalar::Number(whole);
@@ -41,7 +40,7 @@ pub(super) fn resolve(text: &str) -> Scalar {
     }
 }
 
-/// A whole number in any notation of Go's, in decimal.
+/// An integer in any of Go's notations, converted to decimal.
 fn integer(text: &str) -> Option<String> {
     let (negative, digits) = match text.strip_prefix(['+', '-']) {
         Some(digits) => (text.starts_with('-'), digits),
@@ -71,7 +70,7 @@ fn integer(text: &str) -> Option<String> {
     }
 }
 
-/// Digits with at most one point and an exponent: what a float looks like.
+/// Whether a text has the form of a float: digits with at most one point and one exponent.
 fn is_float(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
@@ -92,7 +91,7 @@ fn is_float(text: &str) -> bool {
     mantissa_fits && exponent_fits
 }
 
-/// A number as Go's JSON writes it: an exponent only when it is far from one.
+/// A number as Go's JSON writes it: with an exponent only if it is very small or large.
 fn json_float(number: f64) -> String {
     let size = number.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_yaml_1_1_are_truth_values() {
+    fn words_of_yaml_1_1_are_booleans() {
         for (word, value) in [("on", true), ("Yes", true), ("y", true), ("OFF", false)] {
             assert_eq!(resolve(word), Scalar::Bool(value), "{word}");
         }
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_begins_like_a_number_is_text() {
+    fn a_text_that_only_begins_like_a_number_is_text() {
         for text in ["10.0.0.1:6379", "1.2.3", "30s", "-", "--", "2026-01-02", "0x", "1e", "."]
         {
             assert_eq!(resolve(text), Scalar::Text(text.to_owned()), "{text}");
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_null_and_infinity_is_not_json() {
+    fn an_empty_scalar_is_null_and_infinity_is_not_json() {
         assert_eq!(resolve(""), Scalar::Null);
         assert_eq!(resolve("~"), Scalar::Null);
         assert_eq!(resolve("-.inf"), Scalar::NotFinite);

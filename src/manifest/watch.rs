@@ -1,4 +1,4 @@
-//! Reading again when files change.
+//! Reads component YAML again when files change.
 
 use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,29 +16,28 @@ use tracing::{info, warn};
 use super::{Component, Loaded, Problem, Resources};
 use crate::signals::Hangup;
 
-/// Files are read when nothing has happened to them for so long, because an
-/// editor or a deployment writes in several steps…
+/// Files are read when they have not changed for this long, because an editor or a
+/// deployment writes in several steps.
 const QUIET: Duration = Duration::from_millis(200);
-/// …but no later than so long after the first step.
+/// Files are read at most this long after the first change.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Files are read so often in any case: a notice can be lost, and a folder
-/// that was replaced sends none.
+/// Files are read this often in any case: a notification can be lost, and a folder that was
+/// replaced sends none.
 const INTERVAL: Duration = Duration::from_secs(30);
 const CHANGES_MAX: usize = 64;
 
-/// What became of a component, in the order in which to follow it: removals,
-/// replacements, additions.
+/// A change of a component. Removals are sent first, then replacements, then additions.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// It is gone: its store is to drain.
+    /// It was removed: drain its store.
     Removed(Component),
-    /// It says something else now.
+    /// Its definition changed.
     Replaced(Component),
     /// It is new.
     Added(Component),
 }
 
-/// Why component YAML cannot be followed.
+/// Why component YAML cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// A folder cannot be watched.
@@ -54,12 +53,11 @@ pub enum WatchError {
     Signal(#[from] io::Error),
 }
 
-/// Watches the folders of `resources`, of which `loaded` was the last reading,
-/// and sends what changes, until the receiver is dropped. SIGHUP makes it read
-/// them at once.
+/// Watches the folders of `resources` and sends the changes since `loaded`, which was read
+/// last, until the receiver is dropped. On SIGHUP it reads the folders at once.
 ///
-/// What a broken file had before stays; a reading that fails as a whole
-/// changes nothing. Both are logged, with file, document and field. Must be
+/// The components of a file that can no longer be read stay as they were. If the folders
+/// cannot be read, nothing changes. Both are logged, with file, document and field. Must be
 /// called within a runtime.
 pub fn watch(
     resources: Resources,
@@ -79,7 +77,7 @@ pub fn watch(
                 () = changes.closed() => return,
                 () = hangup.next() => {
                     info!("SIGHUP: reading component YAML again");
-                    // What is still wrong is logged once more.
+                    // Log again the problems that remain.
                     reported.clear();
                 }
                 _ = timeout(INTERVAL, touched.notified()) => {}
@@ -93,7 +91,7 @@ pub fn watch(
             };
             if problems != reported {
                 for problem in &problems {
-                    warn!("component YAML is not read anew: {problem}");
+                    warn!("component YAML could not be read again: {problem}");
                 }
                 reported = problems;
             }
@@ -128,8 +126,8 @@ fn watch_folders(
     Ok(Some(watcher))
 }
 
-/// Whether a file may read differently now. Reading itself is an event too,
-/// and must not lead to another.
+/// Whether the content of a file may have changed. Reading a file is an event too, and
+/// must not cause another reading.
 fn concerns_content(event: &notify::Result<Event>) -> bool {
     match event {
         Ok(event) => match event.kind {
@@ -166,7 +164,7 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// The components as last told.
+/// The components as the receiver knows them.
 #[derive(Default)]
 struct Current(BTreeMap<String, Component>);
 
@@ -178,7 +176,7 @@ impl Current {
             .collect();
     }
 
-    /// Takes a new reading; what has changed by it.
+    /// Takes over a new reading, and returns the changes.
     fn advance(&mut self, loaded: &Loaded) -> Vec<Change> {
         let mut next = loaded.components.clone();
         let named = |name: &str| loaded.components.iter().any(|other| other.name == name);

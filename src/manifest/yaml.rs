@@ -1,4 +1,4 @@
-//! YAML as a tree of what JSON can say, with lines for errors.
+//! YAML as a tree of JSON values, with line numbers for errors.
 
 use std::collections::HashMap;
 
@@ -9,26 +9,26 @@ use super::{
     scalar::{Scalar, resolve},
 };
 
-/// Aliases counted each time, so that a small file cannot become a large one.
+/// The most nodes of a document. Each use of an alias counts, so that a small file cannot
+/// become a large tree.
 const NODES_MAX: usize = 20_000;
-/// The same of texts: as many times as there are nodes, a long one is more than
-/// there is memory.
+/// The most bytes of all texts together, for the same reason.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const DEPTH_MAX: usize = 64;
 
-/// One value and the line that it starts on.
+/// A value and the line on which it starts.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub(super) line: usize,
     pub(super) value: Value,
 }
 
-/// A value. A key that is given twice counts with its last value.
+/// A value. If a key is given twice, its last value counts.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Null,
     Bool(bool),
-    /// As JSON writes it.
+    /// In the notation of JSON.
     Number(String),
     Text(String),
     List(Vec<Node>),
@@ -36,8 +36,8 @@ pub(super) enum Value {
 }
 
 impl Node {
-    /// The value of a key; as in Go's JSON, one that differs only in case
-    /// stands in for an absent one.
+    /// The value of a key. As in Go's JSON, a key that differs only in case is used if there
+    /// is no exact one.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         let Value::Map(entries) = &self.value else { return None };
         let exact = entries.iter().find(|(name, _)| name == key);
@@ -46,9 +46,8 @@ impl Node {
         found.map(|(_, node)| node)
     }
 
-    /// The value as JSON text, keys sorted and `<`, `>`, `&` escaped as Go's
-    /// JSON does.
-    pub(super) fn to_json(&self) -> String {
+    /// The value as JSON text, with sorted keys, and `<`, `>`, `&` escaped as Go's JSON does.
+    pub(crate) fn to_json(&self) -> String {
         match &self.value {
             Value::Null => "null".to_owned(),
             Value::Bool(value) => value.to_string(),
@@ -83,7 +82,7 @@ fn quote(text: &str) -> String {
 
 /// Reads the first document of `text`, which starts on line `first_line` of
 /// its file.
-pub(super) fn read(text: &str, first_line: usize) -> Result<Node, Fault> {
+pub(crate) fn read(text: &str, first_line: usize) -> Result<Node, Fault> {
     let mut reader = Reader {
         events: Parser::new_from_str(text),
         first_line,
@@ -109,8 +108,7 @@ struct Reader<'a> {
     size: Size,
 }
 
-/// How much of a document has been read, aliases counted as what they stand
-/// for.
+/// How much of a document was read. An alias counts as much as the node that it refers to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     nodes: usize,
@@ -230,10 +228,10 @@ fn merge(entries: &mut Vec<(String, Node)>, from: Node) -> Result<(), Fault> {
             Ok(())
         }
         Value::List(maps) => {
-            // The first of them wins.
+            // If several maps have a key, the first one counts.
             maps.into_iter().rev().try_for_each(|map| merge(entries, map))
         }
-        _ => Err(Fault::at(from.line, "merges (<<) what is no map")),
+        _ => Err(Fault::at(from.line, "merges (<<) a value that is not a map")),
     }
 }
 
@@ -241,7 +239,7 @@ fn name_of(key: Node) -> Result<String, Fault> {
     match key.value {
         Value::Text(name) | Value::Number(name) => Ok(name),
         Value::Bool(name) => Ok(name.to_string()),
-        _ => Err(Fault::at(key.line, "has a key that is not a text")),
+        _ => Err(Fault::at(key.line, "has a key that is not a string")),
     }
 }
 
@@ -265,7 +263,7 @@ fn scalar(
         Scalar::Text(text) => Ok(Value::Text(text)),
         Scalar::NotFinite => Err(Fault::at(
             line,
-            format!("has the number {text}, which JSON cannot say; put it in quotes"),
+            format!("has the number {text}, which JSON cannot represent; put it in quotes"),
         )),
     }
 }

@@ -33,7 +33,7 @@ fn a_key_is_found_whatever_its_case_the_exact_one_first() {
 }
 
 #[test]
-fn what_is_not_yaml_is_told_with_its_line_in_the_file() {
+fn invalid_yaml_is_reported_with_its_line_in_the_file() {
     for (text, line) in
         [("a: [1\n", 11), ("a: b: c\n", 10), ("x: 1\n\ty: 2\n", 11), ("a: *no\n", 10)]
     {

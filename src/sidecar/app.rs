@@ -34,20 +34,20 @@ use crate::net::{delivery::settle, request_budget::RequestBudget};
 
 /// What both ports serve.
 #[derive(Clone, Debug)]
-pub(super) struct Services {
-    pub(super) alpha1: Alpha1,
-    pub(super) locks: Locks,
-    pub(super) metadata: Metadata,
-    pub(super) token: Token,
+pub(crate) struct Services {
+    pub(crate) alpha1: Alpha1,
+    pub(crate) locks: Locks,
+    pub(crate) metadata: Metadata,
+    pub(crate) token: Token,
     /// Which browsers' lock calls are refused.
-    pub(super) guard: Guard,
+    pub(crate) guard: Guard,
     /// What both ports may have taken of requests that have not ended.
-    pub(super) request_budget: RequestBudget,
+    pub(crate) request_budget: RequestBudget,
 }
 
 /// The gRPC port. Without a `daprd`, the metadata that SDKs ask for at their
 /// start is served here.
-pub(super) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
+pub(crate) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
     let dapr =
         DaprServer::new(DaprService { alpha1: services.alpha1, metadata: services.metadata })
             .max_decoding_message_size(body::BYTES_MAX)
@@ -81,7 +81,7 @@ fn counted(
 }
 
 /// The HTTP port. Without a `daprd`, health and metadata are served here.
-pub(super) fn http(services: Services, daprd: Option<Fallback>) -> Router {
+pub(crate) fn http(services: Services, daprd: Option<Fallback>) -> Router {
     let mut router = alpha1::http::routes(services.alpha1)
         .merge(alpha2::http::routes(services.locks))
         .layer(MapRequestLayer::new(move |request: Request| {

@@ -6,7 +6,7 @@ use axum::body::{Body, Bytes};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tonic::{Code, Status};
 
-use crate::edge::request_budget::WHOLE_WITHIN;
+use crate::net::request_budget::WHOLE_WITHIN;
 
 /// The largest body of a lock call, which is some names and durations.
 pub(super) const BYTES_MAX: usize = 64 * 1024;
@@ -28,7 +28,7 @@ pub(super) enum BodyError {
     Broken,
 }
 
-/// Reads a body whole, within the limits of [`crate::edge::request_budget`].
+/// Reads a body whole, within the limits of [`crate::net::request_budget`].
 pub(super) async fn read(body: Body) -> Result<Bytes, BodyError> {
     match Limited::new(body, BYTES_MAX).collect().await {
         Ok(body) => Ok(body.to_bytes()),

@@ -28,7 +28,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::{alpha1::FENCING_TOKEN, paths};
-use crate::edge::status::DOMAIN;
+use crate::net::status::DOMAIN;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const REASON: &str = "FORBIDDEN_ORIGIN";
@@ -99,7 +99,7 @@ pub struct Allowed {
 
 /// Who can reach the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// No browser: they are Unix sockets.
     Processes,
     /// This machine.
@@ -110,7 +110,7 @@ pub(super) enum Reach {
 
 /// Tells whose lock calls are refused. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     allowed: Arc<Allowed>,
     reach: Reach,
 }
@@ -131,7 +131,7 @@ enum Refusal {
 }
 
 impl Guard {
-    pub(super) fn new(allowed: Allowed, reach: Reach) -> Self {
+    pub(crate) fn new(allowed: Allowed, reach: Reach) -> Self {
         Self { allowed: Arc::new(allowed), reach }
     }
 

@@ -7,7 +7,7 @@
 
 pub mod alpha1;
 pub mod alpha2;
-mod app;
+pub(crate) mod app;
 pub mod app_client;
 pub mod app_health;
 pub mod app_probe;
@@ -19,11 +19,9 @@ pub(crate) mod daprd;
 pub mod daprd_flags;
 mod error;
 mod fallback;
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzzing;
 mod listen;
 pub(crate) mod loader;
-mod metadata;
+pub(crate) mod metadata;
 pub mod options;
 pub mod passthrough;
 mod paths;

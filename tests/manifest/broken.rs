@@ -43,19 +43,22 @@ fn a_field_of_the_wrong_type_is_told_by_its_path() {
     for (fields, path) in [
         ("metadata: x".to_owned(), "metadata must be a map"),
         ("metadata: [x]".to_owned(), "metadata must be a map"),
-        ("metadata: {name: [x]}".to_owned(), "metadata.name must be a text"),
-        ("metadata: {name: x, namespace: {}}".to_owned(), "metadata.namespace must be a text"),
+        ("metadata: {name: [x]}".to_owned(), "metadata.name must be a string"),
+        (
+            "metadata: {name: x, namespace: {}}".to_owned(),
+            "metadata.namespace must be a string",
+        ),
         (format!("{name}, spec: x"), "spec must be a map"),
-        (format!("{name}, spec: {{type: [lock.x]}}"), "spec.type must be a text"),
-        (format!("{name}, spec: {{version: {{}}}}"), "spec.version must be a text"),
+        (format!("{name}, spec: {{type: [lock.x]}}"), "spec.type must be a string"),
+        (format!("{name}, spec: {{version: {{}}}}"), "spec.version must be a string"),
         (format!("{name}, spec: {{ignoreErrors: 'true'}}"), "spec.ignoreErrors must be true"),
         (format!("{name}, spec: {{ignoreErrors: 1}}"), "spec.ignoreErrors must be true"),
-        (format!("{name}, spec: {{initTimeout: []}}"), "spec.initTimeout must be a text"),
+        (format!("{name}, spec: {{initTimeout: []}}"), "spec.initTimeout must be a string"),
         (format!("{name}, spec: {{metadata: {{a: b}}}}"), "spec.metadata must be a list"),
         (format!("{name}, spec: {{metadata: [a]}}"), "spec.metadata[0] must be a map"),
         (
             format!("{name}, spec: {{metadata: [{{name: a}}, {{name: {{}}}}]}}"),
-            "spec.metadata[1].name must be a text",
+            "spec.metadata[1].name must be a string",
         ),
         (
             format!("{name}, spec: {{metadata: [{{name: a, secretKeyRef: s}}]}}"),
@@ -63,16 +66,16 @@ fn a_field_of_the_wrong_type_is_told_by_its_path() {
         ),
         (
             format!("{name}, spec: {{metadata: [{{name: a, secretKeyRef: {{name: []}}}}]}}"),
-            "spec.metadata[0].secretKeyRef.name must be a text",
+            "spec.metadata[0].secretKeyRef.name must be a string",
         ),
         (
             format!("{name}, spec: {{metadata: [{{name: a, envRef: [X]}}]}}"),
-            "spec.metadata[0].envRef must be a text",
+            "spec.metadata[0].envRef must be a string",
         ),
         (format!("{name}, auth: vault"), "auth must be a map"),
-        (format!("{name}, auth: {{secretStore: []}}"), "auth.secretStore must be a text"),
+        (format!("{name}, auth: {{secretStore: []}}"), "auth.secretStore must be a string"),
         (format!("{name}, scopes: app"), "scopes must be a list"),
-        (format!("{name}, scopes: [{{}}]"), "scopes[0] must be a text"),
+        (format!("{name}, scopes: [{{}}]"), "scopes[0] must be a string"),
     ] {
         let problem = problem(&with(&fields));
         assert!(problem.contains(path), "{fields}: {problem}");

@@ -9,22 +9,20 @@ use tokio::time::Instant;
 use crate::{
     case::Cases,
     expect::Expect as _,
-    store::Ask,
+    grant::Ask,
     world::{EXPIRY_SLACK, World, hold, hold_by, hold_soon, secs},
 };
 
-/// How often a cancel is raced with a grant: in rounds of so many at once,
-/// each on a connection of its own.
+/// How often a cancel is raced with a grant. Each race of a round has its own connection.
 const RACE_ROUNDS: usize = 4;
 const RACES_AT_ONCE: u64 = 50;
 
-/// How many of those may be answered into the void: what the store handed to
-/// its transport just as the cancel came, the transport may drop, and no
-/// store learns of that. Such a grant ends with its TTL.
+/// How many of the raced grants may last until their TTL ends. The transport may drop an answer
+/// that the store sent just as the cancel arrived, and no store learns of that.
 const LOST_ANSWERS_MAX: usize = 10;
 
-/// The TTL of a raced wait, and the time after which its resource is free
-/// only because the TTL has passed.
+/// The TTL of a raced wait. A resource that is not free after [`AT_ONCE_MAX`] was freed by the
+/// end of the TTL only.
 const RACE_TTL: Duration = Duration::from_secs(6);
 const AT_ONCE_MAX: Duration = Duration::from_secs(3);
 
@@ -40,7 +38,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a grant of a cancelled TryLock ends with its TTL at the latest", cancelled_try);
 }
 
-/// With a TTL that no case would sit out.
+/// A Lock with a TTL that is longer than any case waits.
 fn lock(resource: &str) -> Ask {
     Ask::of(resource).within(secs(60)).ttl(secs(60))
 }
@@ -123,10 +121,9 @@ async fn cancel_race(world: World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Cancels a wait while the resource is being released, and tells how long it
-/// took until the resource was free. A grant whose answer was sent before the
-/// cancel arrived is the caller's, though it did not look: the wire tells
-/// whether that was so.
+/// Cancels a wait while the resource is being released, and returns how long it took until the
+/// resource was free. If the wire shows that the store sent the grant before the cancel
+/// arrived, the grant belongs to the caller, who must unlock it.
 async fn race_cancel(world: &World, cancel_after: Duration) -> anyhow::Result<Duration> {
     let (store, waiting, resource) = (world.store(), world.fresh(), world.resource());
     let own = World::secret();
@@ -142,16 +139,15 @@ async fn race_cancel(world: &World, cancel_after: Duration) -> anyhow::Result<Du
     let (answer, released) = tokio::join!(cancel, store.release(&grant));
     released.or_fail("Unlock")?;
     let released_at = Instant::now();
-    // Behind this answer on the wire is nothing that the store sent before
-    // the cancel arrived.
+    // Everything that the store sent before the cancel arrived comes before this answer.
     waiting.ping().await.or_fail("Ping behind the cancel")?;
     let answered = waiting.connection().wire().answered_count() - answered_before > 1;
     if answered || matches!(answer, Some(Ok(_))) {
-        // Refused where the store took the grant back by itself.
+        // This is refused if the store took the grant back by itself.
         let _ = store.unlock(&resource, &own).await;
     }
     let deadline = released_at + RACE_TTL + EXPIRY_SLACK;
-    let what = "the wait was cancelled as it was due, and its TTL has passed";
+    let what = "the wait was cancelled as it was granted, and its TTL has passed";
     let next = hold_by(&store, &Ask::of(&resource), deadline, what).await?;
     store.release(&next).await.or_fail("Unlock")?;
     Ok(next.told_at - released_at)

@@ -1,14 +1,15 @@
-//! The details of a refusal. A store without them fails here, once, and is
-//! judged by the codes alone everywhere else.
+//! The details of refusals. A store without them fails here once; all other cases then check
+//! only its codes.
 
 use anyhow::{bail, ensure};
 
 use crate::{
     answer::Answer,
     case::Cases,
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
+    grant::Ask,
     lacks::{Absent, DOMAIN},
-    store::Ask,
+    reason::Reason,
     words::Accepted,
     world::{World, hold},
 };
@@ -25,10 +26,10 @@ async fn error_info(world: World) -> anyhow::Result<()> {
     if world.lacks().error_info {
         bail!(
             "no refusal of this store has a google.rpc.ErrorInfo of domain {DOMAIN}; a TryLock \
-             of a held resource came to {}. Send the details of a refusal in the trailer \
+             of a held resource was answered with {}. Send the details of a refusal in the trailer \
              grpc-status-details-bin: a google.rpc.Status with an ErrorInfo, whose reason is \
              one of the protocol's error table, here {}, and whose domain is {DOMAIN}. Until \
-             then the other cases judge this store by its codes alone",
+             then the other cases check only its codes",
             outcome(&tried),
             Reason::ResourceLocked.name()
         );
@@ -40,13 +41,15 @@ async fn bad_request(world: World) -> anyhow::Result<()> {
     let unlocked = world.store().unlock("", &World::secret()).await;
     let lacks = world.lacks();
     if lacks.bad_request && lacks.error_info {
-        bail!(Absent("the store sends no ErrorInfo, which is reported by itself".to_owned()));
+        bail!(Absent(
+            "the store sends no ErrorInfo, which is reported by a case of its own".to_owned()
+        ));
     }
     ensure!(
         !lacks.bad_request,
         "no refusal of a bad field has a google.rpc.BadRequest; an Unlock with an empty \
-         resource_id came to {}. Add a BadRequest to the details, with the field's name in the \
-         proto, here `resource_id`. Until then the other cases judge this store without it",
+         resource_id was answered with {}. Add a BadRequest to the details, with the field's name in the \
+         proto, here `resource_id`. Until then the other cases do not check for it",
         outcome(&unlocked)
     );
     unlocked.refused(Reason::InvalidRequest)?.names(&["resource_id"])

@@ -6,9 +6,11 @@ use tokio::time::Instant;
 
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     feature::Feature,
-    store::{Ask, Grant, Store},
+    grant::{Ask, Grant},
+    reason::Reason,
+    store::Store,
     words::Told,
     world::secs,
 };
@@ -41,15 +43,14 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.alone();
 }
 
-/// A grant and the moment at which its end was asked for: in between it was
-/// surely alive.
+/// A grant and the moment at which its Unlock was sent. In between it was certainly live.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) grant: Grant,
     pub(crate) released_at: Instant,
 }
 
-/// Lets each store's caller take and release the resource, all at once.
+/// Lets the callers, one for each store, acquire and release the resource at the same time.
 pub(crate) async fn run<F, Fut>(
     stores: &[Store],
     resource: &str,
@@ -91,7 +92,7 @@ async fn tries(store: Store, ask: Ask) -> anyhow::Result<Grant> {
     }
 }
 
-/// Fails if two grants were surely alive at the same time.
+/// Fails if two grants were certainly live at the same time.
 pub(crate) fn never_together(held: &[Held]) -> anyhow::Result<()> {
     for pair in held.windows(2) {
         let overlap = pair[0].released_at.saturating_duration_since(pair[1].grant.told_at);
@@ -106,7 +107,7 @@ pub(crate) fn never_together(held: &[Held]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails if a later grant has no greater token.
+/// Fails if a later grant does not have a greater token.
 pub(crate) fn tokens_follow(held: &[Held]) -> anyhow::Result<()> {
     for pair in held.windows(2) {
         let (earlier, later) = (pair[0].grant.token, pair[1].grant.token);

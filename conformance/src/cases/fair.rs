@@ -7,9 +7,11 @@ use futures_util::future::join_all;
 
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason, wait_ended},
+    expect::{Expect as _, wait_ended},
     feature::Feature,
-    store::{Ask, Store},
+    grant::Ask,
+    reason::Reason,
+    store::Store,
     waiter::Waiter,
     world::{EXPIRY_SLACK, World, hold, secs},
 };
@@ -34,7 +36,7 @@ fn lock(resource: &str) -> Ask {
     Ask::of(resource).within(secs(90))
 }
 
-/// Waiters that came one after the other, each over the next of the stores.
+/// Starts waiters one after the other, on each store in turn.
 async fn queue(stores: &[Store], resource: &str, count: usize) -> anyhow::Result<Vec<Waiter>> {
     let mut waiters = Vec::with_capacity(count);
     for store in stores.iter().cycle().take(count) {
@@ -43,7 +45,7 @@ async fn queue(stores: &[Store], resource: &str, count: usize) -> anyhow::Result
     Ok(waiters)
 }
 
-/// Lets each waiter take its turn, and fails if another is served before.
+/// Expects the waiters to be granted in this order, and releases each grant.
 pub(crate) async fn serve_in_order(store: &Store, waiters: Vec<Waiter>) -> anyhow::Result<()> {
     let mut waiters = VecDeque::from(waiters);
     let count = waiters.len();
@@ -101,8 +103,8 @@ async fn no_overtaking(world: World) -> anyhow::Result<()> {
         let (store, resource) = (world.store(), world.resource());
         let grant = hold(&store, &Ask::of(&resource)).await?;
         let waiter = store.queue(&lock(&resource)).await?;
-        // The waiter's turn ends with the case, so a try that is granted at
-        // any time has overtaken it.
+        // The waiter keeps its grant until the end of the case, so any try that is granted
+        // has overtaken it.
         let tries = join_all((0..8).map(|_| async {
             for _ in 0..40 {
                 let tried = store.try_lock(&Ask::of(&resource)).await;

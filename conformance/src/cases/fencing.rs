@@ -4,15 +4,16 @@ use anyhow::ensure;
 
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     feature::Feature,
-    store::{Ask, Grant},
+    grant::{Ask, Grant},
+    reason::Reason,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, secs},
 };
 
 const FENCING: Demand = Demand::Features(&[Feature::Fencing]);
 
-/// Numbers up to here survive a double, as JSON parsers have them.
+/// Integers below this are exact as a double, which JSON parsers use.
 const TOKEN_BOUND: i64 = 1 << 53;
 
 pub(crate) fn tests(cases: &mut Cases) {
@@ -126,12 +127,12 @@ fn tells_no_token(refusal: &crate::expect::Refusal, grant: &Grant) -> anyhow::Re
     let token = grant.token.to_string();
     let words =
         |text: &str| text.split(|c: char| !c.is_ascii_digit()).any(|word| word == token);
-    // The resource's name is the case's own and may have any digits.
+    // The resource's name may contain the digits of the token.
     let message = refusal.message.replace(&grant.resource, "");
-    ensure!(!words(&message), "the message tells the token: \"{}\"", refusal.message);
+    ensure!(!words(&message), "the message contains the token: \"{}\"", refusal.message);
     for (key, value) in &refusal.metadata {
         let value = value.replace(&grant.resource, "");
-        ensure!(!words(&value), "the metadata `{key}` tells the token: \"{value}\"");
+        ensure!(!words(&value), "the metadata `{key}` contains the token: \"{value}\"");
     }
     Ok(())
 }

@@ -4,9 +4,10 @@ use leasehold_proto::components::UnlockRequest;
 
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     feature::Feature,
-    store::Ask,
+    grant::Ask,
+    reason::Reason,
     world::{World, hold, secs},
 };
 

@@ -1,10 +1,9 @@
-//! A free resource is granted to one of those who try, whatever other tries
-//! are in flight.
+//! A free resource is granted to one of several tries, whatever other tries are in flight.
 //!
-//! A store that enters each try in a queue and takes it out again when it is
-//! not first refuses a free resource now and then: a try that came before the
-//! Unlock is still in the queue while the tries after the Unlock are refused
-//! because of it. This takes an unlucky moment, hence the many rounds.
+//! Some stores put each try into a queue, and remove it if it is not the first. Such a store
+//! sometimes refuses a free resource: a try from before the Unlock is still in the queue when
+//! the tries after the Unlock arrive, and they are refused because of it. This depends on
+//! timing, so there are many rounds.
 
 use std::{
     fmt::Write as _,
@@ -18,22 +17,22 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     case::Cases,
-    expect::{Expect as _, Reason},
-    store::{Ask, Grant, Store},
+    expect::Expect as _,
+    grant::{Ask, Grant},
+    reason::Reason,
+    store::Store,
     world::{World, hold},
 };
 
-/// For how long rounds are run: at one unlucky round in a thousand, enough to
-/// meet several on most stores.
+/// For how long rounds are run. If one round in a thousand fails, this is enough to see several
+/// failures on most stores.
 const ROUNDS_LAST: Duration = Duration::from_secs(6);
-/// On how many resources at the same time.
+/// How many resources are used at the same time.
 const RESOURCES: usize = 2;
-/// How many callers of a resource try without a pause until the Unlock is
-/// answered.
+/// How many callers of a resource try again and again until the Unlock is answered.
 const LOOPING: usize = 3;
-/// How many callers of a resource try once, after the answer to the Unlock, in
-/// turn from round to round: one alone meets only tries that began before it,
-/// several meet each other as well.
+/// How many callers of a resource try once after the answer to the Unlock, in alternating
+/// rounds. A single one meets only tries that began before it; several also meet each other.
 const LATE: [usize; 2] = [1, 3];
 const LATE_MAX: usize = 3;
 
@@ -64,17 +63,17 @@ async fn rounds(world: &World, until: Instant) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A try with the moments between which it took effect.
+/// A try, and the moments between which it took effect.
 #[derive(Debug)]
 struct Try {
     caller: usize,
     began_at: Instant,
     ended_at: Instant,
-    /// What it was granted; `None` if it was refused.
+    /// Its grant; `None` if it was refused.
     grant: Option<Grant>,
 }
 
-/// Unlocks while others try, and returns the one grant that follows.
+/// Unlocks while others try, and returns the one new grant.
 async fn round(callers: &[Store], ask: &Ask, holder: &Grant) -> anyhow::Result<Grant> {
     let unlocked = Unlocked { answered: AtomicBool::new(false), bell: Notify::new() };
     let tries = callers.iter().enumerate().map(|(number, store)| {
@@ -89,7 +88,7 @@ async fn round(callers: &[Store], ask: &Ask, holder: &Grant) -> anyhow::Result<G
         }
     });
     let unlock = async {
-        // Gives the looping callers the time to have a try in flight.
+        // Let the looping callers start a try.
         tokio::task::yield_now().await;
         let began_at = Instant::now();
         let answer = callers[0].release(holder).await;
@@ -103,9 +102,9 @@ async fn round(callers: &[Store], ask: &Ask, holder: &Grant) -> anyhow::Result<G
     judge(tries.into_iter().flatten().collect(), unlock)
 }
 
-/// Tries without a pause until the Unlock is answered. No try begins after the
-/// answer: it would come after the caller's own try that is in flight, and be
-/// granted where those of the others are refused.
+/// Tries again and again until the Unlock is answered. No try begins after the answer, because
+/// it would follow the caller's own previous try, and be granted where the tries of the others
+/// are refused.
 async fn looping(
     store: &Store,
     ask: &Ask,
@@ -162,10 +161,9 @@ impl Unlocked {
     }
 }
 
-/// Nobody gives back what was granted in the round, so exactly one try is
-/// granted. A try that began before the Unlock was answered may be refused,
-/// but not all of those that began after it: unless an earlier one was
-/// granted, nobody held the resource.
+/// Checks that exactly one try of the round was granted, since no grant of the round is
+/// unlocked. Tries that began before the Unlock was answered may be refused. But if all of them
+/// were, the resource was free, and one of the later tries had to be granted.
 fn judge(mut tries: Vec<Try>, unlock: (Instant, Instant)) -> anyhow::Result<Grant> {
     tries.sort_by_key(|made| made.began_at);
     let granted = tries.iter().filter(|made| made.grant.is_some()).count();
@@ -186,7 +184,7 @@ fn judge(mut tries: Vec<Try>, unlock: (Instant, Instant)) -> anyhow::Result<Gran
     bail!("{granted} tries were granted the resource, and none of them was unlocked\n{line}")
 }
 
-/// The round, a line for each call; times count from the Unlock's request.
+/// The calls of the round, one in each line, with times since the Unlock was sent.
 fn timeline(tries: &[Try], (unlock_began_at, unlock_ended_at): (Instant, Instant)) -> String {
     let since = |moment: Instant| {
         let after = moment.saturating_duration_since(unlock_began_at).as_secs_f64();
@@ -242,13 +240,13 @@ mod tests {
     }
 
     #[test]
-    fn one_grant_is_as_it_should_be_whenever_its_try_began() {
+    fn one_grant_is_accepted_whenever_its_try_began() {
         assert_eq!(judged(&[(5, 12, false), (21, 25, true)]).unwrap().lock_id, "21");
         assert_eq!(judged(&[(5, 18, true), (21, 25, false)]).unwrap().lock_id, "5");
     }
 
     #[test]
-    fn a_free_resource_that_all_are_refused_is_found() {
+    fn a_free_resource_that_all_tries_are_refused_is_found() {
         let error = judged(&[(5, 30, false), (21, 25, false)]).unwrap_err().to_string();
         assert!(error.contains("all of the 1 tries"), "{error}");
         assert!(error.contains("  -5.000 ms to   20.000 ms  TryLock"), "{error}");

@@ -1,9 +1,8 @@
 //! A checker of linearizability for the operations on one resource.
 //!
-//! It looks for an order of the operations that respects real time (what
-//! ended before another began comes first) and that a single lock would have
-//! answered in the same way: the search of Wing and Gong, with Lowe's memory
-//! of the states already tried.
+//! It searches for an order of the operations in which a single lock would have given the same
+//! answers, and in which an operation that ended before another began comes first. The
+//! algorithm is Wing and Gong's, with Lowe's cache of visited states.
 
 use std::{collections::HashSet, fmt, fmt::Write as _};
 
@@ -12,10 +11,10 @@ use tokio::time::Instant;
 /// The most operations that a history may have: one bit each.
 pub(crate) const OPERATIONS_MAX: usize = 128;
 
-/// How many operations before the first inconsistent one are told.
+/// How many operations before the first inconsistent one are listed.
 const TOLD_BEFORE: usize = 12;
 
-/// What was asked, and what was answered. Grants go by numbers.
+/// A call and its answer. Grants are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// A try made this grant.
@@ -51,7 +50,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// An operation with the moments between which it took effect.
+/// An operation, and the moments between which it took effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
     pub(crate) caller: usize,
@@ -60,14 +59,14 @@ pub(crate) struct Event {
     pub(crate) ended_at: Instant,
 }
 
-/// The first answer that one lock could not have given after those before it,
-/// with the operations around it; `None` if one lock could have answered so.
+/// Describes the first answer that a single lock could not have given after the earlier ones,
+/// with the operations around it; `None` if a single lock could have given all answers.
 pub(crate) fn contradiction(mut events: Vec<Event>) -> Option<String> {
     events.sort_by_key(|event| event.ended_at);
     if is_consistent(&events, events.len()) {
         return None;
     }
-    // What is inconsistent stays so with every further answer.
+    // Once the answers are inconsistent, they remain so with every further answer.
     let (mut consistent, mut inconsistent) = (0, events.len());
     while inconsistent - consistent > 1 {
         let middle = usize::midpoint(consistent, inconsistent);
@@ -80,16 +79,15 @@ pub(crate) fn contradiction(mut events: Vec<Event>) -> Option<String> {
     Some(told(&events, consistent))
 }
 
-/// Whether one lock could have given the first `answers` of these, which are
-/// sorted by their ends. The calls that were open then may have taken effect
-/// or not.
+/// Whether a single lock could have given the first `answers` of these, which are sorted by
+/// their ends. The calls that were in flight then may or may not have taken effect.
 fn is_consistent(events: &[Event], answers: usize) -> bool {
     assert!(events.len() <= OPERATIONS_MAX, "a history of {} operations", events.len());
     let mut tried = HashSet::new();
     let mut open = vec![(0_u128, None)];
     while let Some((done, holder)) = open.pop() {
         let is_left = |index: &usize| done & (1 << index) == 0;
-        // In the order of their ends, so the first that is left ends first.
+        // They are sorted by their ends, so the first remaining one ends first.
         let Some(first) = (0..answers).find(is_left) else { return true };
         if !tried.insert((done, holder)) {
             continue;
@@ -106,8 +104,7 @@ fn is_consistent(events: &[Event], answers: usize) -> bool {
     false
 }
 
-/// The holder after the operation; `None` if the operation would have been
-/// answered in another way.
+/// The holder after the operation; `None` if a lock would not have given this answer.
 fn apply(holder: Option<usize>, operation: Operation) -> Option<Option<usize>> {
     match operation {
         Operation::Granted(grant) => holder.is_none().then_some(Some(grant)),
@@ -121,8 +118,8 @@ fn apply(holder: Option<usize>, operation: Operation) -> Option<Option<usize>> {
     }
 }
 
-/// A line for the first inconsistent operation, for those that ended before
-/// it, and for those that were open as it ended.
+/// One line for the first inconsistent operation, for each operation that ended before it, and
+/// for each that was in flight when it ended.
 fn told(events: &[Event], first: usize) -> String {
     let start = events.iter().map(|event| event.began_at).min();
     let since = |moment: Instant| {
@@ -214,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn a_held_that_the_store_does_not_tell_contradicts_nothing() {
+    fn an_absent_held_contradicts_nothing() {
         let taken = [(Granted(1), 0, 1), (Unlocked(1), 2, 3)];
         assert!(history(&[taken.as_slice(), &[(NotRenewed(1, None), 4, 5)]].concat()));
     }
 
     #[test]
-    fn the_first_inconsistent_answer_is_told_with_what_came_before_it() {
+    fn the_first_inconsistent_answer_is_reported_with_those_before_it() {
         let told = found(&[
             (Granted(1), 0, 1),
             (Granted(2), 3, 4),

@@ -6,8 +6,9 @@ use anyhow::ensure;
 
 use crate::{
     case::Cases,
-    expect::{Expect as _, Reason},
-    store::Ask,
+    expect::Expect as _,
+    grant::Ask,
+    reason::Reason,
     words::Told,
     world::{World, hold, secs},
 };
@@ -49,7 +50,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     });
 }
 
-/// The YAML's properties with others in place of its own.
+/// The properties of the component YAML, some of them replaced.
 fn with(world: &World, changes: &[(&str, &str)]) -> HashMap<String, String> {
     let mut properties = world.properties();
     for (name, value) in changes {

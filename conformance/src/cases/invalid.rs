@@ -1,4 +1,4 @@
-//! Bad fields: each is INVALID_REQUEST, is named, and changes nothing.
+//! Bad fields: each is refused with INVALID_REQUEST and its name, and changes nothing.
 
 use leasehold_proto::components::{LockMode, LockRequest, RenewLockRequest, UnlockRequest};
 use prost_types::Duration;
@@ -6,16 +6,18 @@ use prost_types::Duration;
 use crate::{
     answer::Answer,
     case::Cases,
-    expect::{Expect as _, Reason},
-    store::{Ask, Store},
+    expect::Expect as _,
+    grant::Ask,
+    reason::Reason,
+    store::Store,
     world::{World, hold, must_be_held, secs},
 };
 
-/// The most that a resource ID, and any other name, may have.
+/// The length limits of a resource ID and of any other name.
 pub(crate) const RESOURCE_ID_BYTES_MAX: usize = 1024;
 pub(crate) const NAME_BYTES_MAX: usize = 256;
 
-/// A bad value for one field of every request that has the field.
+/// A bad value for a field, and the calls that have the field.
 struct Bad {
     what: &'static str,
     field: &'static str,
@@ -31,7 +33,7 @@ enum Call {
     Unlock,
 }
 
-/// The fields of all requests; good, until one is spoilt.
+/// The fields of all requests; all are valid until one is spoilt.
 struct Fields {
     resource_id: String,
     ttl: Duration,

@@ -1,4 +1,4 @@
-//! The other side of each limit: what is just allowed.
+//! The longest names and the longest TTL that are allowed.
 
 use anyhow::ensure;
 
@@ -6,7 +6,7 @@ use super::invalid::{NAME_BYTES_MAX, RESOURCE_ID_BYTES_MAX};
 use crate::{
     case::Cases,
     expect::{Expect as _, not_shorter},
-    store::Ask,
+    grant::Ask,
     world::{World, hold, secs},
 };
 
@@ -33,7 +33,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     });
 }
 
-/// A secret of that many bytes.
+/// A secret of this many bytes.
 fn padded(bytes: usize, with: char) -> String {
     let secret = World::secret();
     let padding = with.to_string().repeat((bytes - secret.len()) / with.len_utf8());

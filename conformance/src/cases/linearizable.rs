@@ -10,9 +10,11 @@ use super::history::{Event, OPERATIONS_MAX, Operation, contradiction};
 use crate::{
     answer::Answer,
     case::{Cases, Demand},
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     feature::Feature,
-    store::{Ask, Store},
+    grant::Ask,
+    reason::Reason,
+    store::Store,
     words::Accepted,
     world::{World, secs},
 };
@@ -20,8 +22,7 @@ use crate::{
 const LINEARIZABLE: Demand = Demand::Features(&[Feature::Linearizable]);
 const CALLERS: usize = 6;
 const STEPS: usize = 6;
-/// A step is a try, and what its caller does with the grant: at most three
-/// operations more.
+/// How many operations a step has at most: a try, a renewal and an unlock.
 const STEP_OPERATIONS_MAX: usize = 3;
 const RESOURCES: usize = 8;
 
@@ -74,11 +75,11 @@ async fn one_history(stores: &[Store], resource: String) -> anyhow::Result<()> {
 struct History {
     resource: String,
     events: Mutex<Vec<Event>>,
-    /// The lock IDs so far; an operation's number of a grant is its index.
+    /// The lock IDs so far. The number of a grant in an operation is an index into it.
     lock_ids: Mutex<Vec<String>>,
 }
 
-/// One of those who call for the resource.
+/// One of the callers that use the resource.
 struct Caller<'a> {
     history: &'a History,
     store: &'a Store,
@@ -107,7 +108,7 @@ impl Caller<'_> {
         Ok(())
     }
 
-    /// Names a grant of some other caller that is over, or soon will be.
+    /// Renews or unlocks a grant of some caller, which has ended or is about to.
     async fn disturb(&self, pick: usize) -> anyhow::Result<()> {
         let known = lock(&self.history.lock_ids).clone();
         let Some(number) = pick.checked_rem(known.len()) else { return Ok(()) };

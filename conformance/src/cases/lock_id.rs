@@ -1,4 +1,4 @@
-//! Lock IDs: the only proof of ownership.
+//! Lock IDs, which are the only proof of ownership.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,10 @@ use futures_util::future::try_join_all;
 
 use crate::{
     case::Cases,
-    expect::{Expect as _, Reason},
-    store::{Ask, Store},
+    expect::Expect as _,
+    grant::Ask,
+    reason::Reason,
+    store::Store,
     words::listed,
     world::{World, hold, secs},
 };
@@ -55,16 +57,16 @@ async fn distinct(world: World) -> anyhow::Result<()> {
 async fn unguessable(world: World) -> anyhow::Result<()> {
     let ids = sample(&world.store(), &world.resource()).await?;
     let length = ids.iter().map(String::len).min().unwrap_or(0);
-    // A rough count of what varies: a position with d different characters
-    // among the samples is worth log2(d) bits. Sixteen random bytes come out
-    // at 100 and more; a counter, or the time, below 40.
+    // A rough estimate of the entropy: a position with d different characters among the
+    // samples counts log2(d) bits. Sixteen random bytes give more than 100; a counter or the
+    // time gives less than 40.
     let bits: f64 = (0..length)
         .map(|position| ids.iter().map(|id| id.as_bytes()[position]).collect::<BTreeSet<_>>())
         .map(|seen| f64::from(u32::try_from(seen.len()).unwrap_or(u32::MAX)).log2())
         .sum();
     ensure!(
         bits >= 64.0,
-        "{SAMPLE_COUNT} lock IDs vary in some {bits:.0} bits only: {}",
+        "{SAMPLE_COUNT} lock IDs differ in only about {bits:.0} bits: {}",
         listed(&ids)
     );
     Ok(())

@@ -1,6 +1,6 @@
 //! The cases, a file per theme.
 
-use crate::case::{Case, Cases};
+use crate::case::{Case, CaseInfo, Cases};
 
 mod cancel;
 mod errors;
@@ -25,7 +25,13 @@ mod two_processes;
 mod unlock;
 mod wait;
 
-/// Every case, in the order of the run.
+/// Every case, in the order of the run, without connecting to anything.
+#[must_use]
+pub fn catalogue() -> Vec<CaseInfo> {
+    all().into_iter().map(|case| case.info).collect()
+}
+
+/// Every case with its code, in the order of the run.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = Cases::new();
     cases.theme("init", init::tests);

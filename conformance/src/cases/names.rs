@@ -1,4 +1,4 @@
-//! Resources whose names are alike.
+//! Resources with similar names.
 
 use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream};
@@ -6,22 +6,21 @@ use futures_util::{StreamExt as _, stream};
 use crate::{
     case::Cases,
     expect::Expect as _,
-    store::Ask,
+    grant::Ask,
     world::{World, must_be_held},
 };
 
-/// What is appended to a name to make a longer name that begins with it. A
-/// store that keeps a lock below the path of its name, and looks for holders
-/// by that path as a prefix, takes some of these for the name itself.
+/// Suffixes that make longer names. A store that keeps a lock under the path of its name, and
+/// finds holders by that path as a prefix, confuses some of these with the name itself.
 const ENDINGS: [&str; 8] = ["/", "//", "/a", "//a", "/a/b", "-", ".", "a"];
 
-/// Names around one name `x` that differ in their slashes only, or that a
-/// path library takes for one another.
+/// Prefixes and suffixes of a name `x`. The results differ only in their slashes, or a path
+/// library treats them as equal.
 const SLASHES: [(&str, &str); 7] =
     [("", ""), ("", "/"), ("/", ""), ("", "/a"), ("", "//a"), ("", "/./a"), ("", "/a/")];
 
-/// How many pairs of names are tried at the same time: few, since other cases
-/// run beside these and judge the time of their answers.
+/// How many pairs of names are tried at the same time. Few, because other cases run at the
+/// same time and measure their answers.
 const PAIRS_AT_ONCE: usize = 2;
 
 pub(crate) fn tests(cases: &mut Cases) {
@@ -48,9 +47,8 @@ pub(crate) fn tests(cases: &mut Cases) {
     });
 }
 
-/// Fails if the second of any pair is not free while the first is held. All
-/// pairs are tried, since which of them fail tells the author what the store
-/// does to names.
+/// Fails if the second name of a pair is not free while the first is held. Tries all pairs,
+/// because the list of those that fail shows what the store does to names.
 async fn all_free(world: World, pairs: Vec<(String, String)>) -> anyhow::Result<()> {
     let count = pairs.len();
     let outcomes = stream::iter(pairs)
@@ -75,8 +73,8 @@ async fn all_free(world: World, pairs: Vec<(String, String)>) -> anyhow::Result<
     Ok(())
 }
 
-/// Holds one name and then the other, and ends the other's grant, which must
-/// leave the first held.
+/// Locks one name and then the other, and unlocks the other, after which the first must still
+/// be held.
 async fn independent(world: &World, held: &str, other: &str) -> anyhow::Result<()> {
     let store = world.store();
     let first = store

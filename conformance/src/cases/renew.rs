@@ -7,8 +7,10 @@ use leasehold_proto::components::RenewLockRequest;
 
 use crate::{
     case::Cases,
-    expect::{Expect as _, Reason, not_before, not_shorter},
-    store::{Ask, Grant, Store},
+    expect::{Expect as _, not_before, not_shorter},
+    grant::{Ask, Grant},
+    reason::Reason,
+    store::Store,
     words::Told,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held, secs},
 };
@@ -35,7 +37,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a renewal does not serve the waiters", not_a_release);
 }
 
-/// A grant that has ended by itself.
+/// A grant whose TTL has ended.
 async fn expired_grant(store: &Store, resource: &str) -> anyhow::Result<Grant> {
     let grant = hold(store, &Ask::of(resource).ttl(ms(200))).await?;
     let deadline = grant.lives_until() + EXPIRY_SLACK;
@@ -44,13 +46,12 @@ async fn expired_grant(store: &Store, resource: &str) -> anyhow::Result<Grant> {
     Ok(grant)
 }
 
-/// A store without RenewLock fails here, once; other cases that renew are
-/// left out.
+/// A store without RenewLock fails here once; the other cases that renew are ignored.
 async fn implemented(world: World) -> anyhow::Result<()> {
     ensure!(
         !world.lacks().renewal,
         "RenewLock answers UNIMPLEMENTED. It is part of the core: without it a lock cannot \
-         outlive its TTL. The cases that renew are left out until it is there"
+         outlive its TTL. The cases that renew are ignored until then"
     );
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource)).await?;
@@ -151,7 +152,7 @@ async fn wrong_id(world: World) -> anyhow::Result<()> {
 async fn wrong_id_no_effect(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource).ttl(secs(1))).await?;
-    // Whether this is refused is another case's question.
+    // Another case checks that this is refused.
     let _ = store.renew(&resource, &World::secret(), secs(90)).await;
     let deadline = grant.lives_until() + EXPIRY_SLACK;
     hold_by(&store, &Ask::of(&resource), deadline, "after the holder's TTL").await.map(drop)

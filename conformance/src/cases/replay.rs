@@ -6,9 +6,10 @@ use leasehold_proto::components::LockMode;
 use super::fair::serve_in_order;
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason, not_before},
+    expect::{Expect as _, not_before},
     feature::Feature,
-    store::{Ask, Grant},
+    grant::{Ask, Grant},
+    reason::Reason,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held, secs},
 };
 
@@ -66,7 +67,7 @@ fn same_grant(first: &Grant, second: &Grant) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A request with a secret of its own.
+/// A request for a new resource with a new request ID.
 fn ask(world: &World) -> Ask {
     Ask::of(&world.resource()).request_id(&World::secret())
 }
@@ -135,7 +136,7 @@ async fn other_mode(world: World) -> anyhow::Result<()> {
     let (store, ask) = (world.store(), ask(&world));
     hold(&store, &ask).await?;
     let again = store.try_lock(&ask.mode(LockMode::Shared)).await;
-    // No feature declares shared grants yet, so either word is right.
+    // No feature declares shared grants yet, so either reason is correct.
     let reason = match &again {
         Err(status) if status.code() == Reason::Unsupported.code() => Reason::Unsupported,
         _ => Reason::InvalidRequest,
@@ -200,7 +201,7 @@ async fn joins(world: World) -> anyhow::Result<()> {
     let holder = hold(&store, &Ask::of(&resource)).await?;
     let first = store.queue(&ask).await?;
     let again = store.start(&ask);
-    // The first call may be answered now: another took its place.
+    // The store may answer the first call now, since the repeated one took its place.
     tokio::time::sleep(ms(150)).await;
     store.release(&holder).await.or_fail("Unlock")?;
     let grant = again.granted().await.context("the repeated Lock")?;
@@ -232,7 +233,7 @@ async fn place_is_gone(world: World) -> anyhow::Result<()> {
     let _cut_off = gone.queue(&ask).await?;
     let behind = store.queue(&Ask::of(&resource).within(secs(60))).await?;
     gone.cut().await;
-    // Nothing tells when the store has seen the end of the connection.
+    // Nothing says when the store has noticed the end of the connection.
     tokio::time::sleep(ms(300)).await;
     let again = store.queue(&ask).await?;
     store.release(&holder).await.or_fail("Unlock")?;

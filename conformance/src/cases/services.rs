@@ -1,4 +1,4 @@
-//! The services beside the lock store: ping, features, health, reflection.
+//! Ping, Features, health and reflection.
 
 use anyhow::{Context as _, bail, ensure};
 use tokio_stream::StreamExt as _;
@@ -94,7 +94,7 @@ async fn health(world: World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An optional service's answer: UNIMPLEMENTED means that it is not there.
+/// The answer of an optional service. UNIMPLEMENTED means that the store does not have it.
 fn present<T>(answer: Result<T, Status>, service: &str) -> anyhow::Result<T> {
     match answer {
         Err(status) if status.code() == Code::Unimplemented => {

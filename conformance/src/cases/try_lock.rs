@@ -5,8 +5,9 @@ use futures_util::future::join_all;
 
 use crate::{
     case::Cases,
-    expect::{Expect as _, Reason},
-    store::Ask,
+    expect::Expect as _,
+    grant::Ask,
+    reason::Reason,
     waiter::WATCH,
     words::Told,
     world::{World, hold, must_be_held, secs},

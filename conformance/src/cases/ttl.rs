@@ -7,8 +7,10 @@ use tokio::time::Instant;
 
 use crate::{
     case::Cases,
-    expect::{Expect as _, Reason, not_before, not_shorter},
-    store::{Ask, Grant, Store},
+    expect::{Expect as _, not_before, not_shorter},
+    grant::{Ask, Grant},
+    reason::Reason,
+    store::Store,
     words::Told,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, secs},
 };
@@ -16,8 +18,8 @@ use crate::{
 const DEFAULT: Duration = Duration::from_secs(30);
 const MIN: Duration = Duration::from_millis(100);
 
-/// What a store may add by rounding up: etcd grants no lease below 2 s, Consul
-/// no session below 10 s.
+/// How much a store may add by rounding up. The shortest lease of etcd is 2 s, the shortest
+/// session of Consul 10 s.
 const ROUNDING_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) fn tests(cases: &mut Cases) {
@@ -58,7 +60,7 @@ async fn granted(store: &Store, resource: &str, ttl: Duration) -> anyhow::Result
     hold(store, &Ask::of(resource).ttl(ttl)).await
 }
 
-/// The YAML's properties, with this default TTL or none.
+/// The properties of the component YAML, with this default TTL or none.
 fn properties(world: &World, ttl: Option<&str>) -> HashMap<String, String> {
     let mut properties = world.properties();
     properties.retain(|name, _| !name.eq_ignore_ascii_case("ttl"));
@@ -128,7 +130,7 @@ async fn tries_do_not_renew(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = granted(&store, &resource, ms(500)).await?;
     let deadline = grant.lives_until() + EXPIRY_SLACK;
-    // The tries of this poll are what must not count as renewals.
+    // The refused tries of this loop must not count as renewals.
     let ask = Ask::of(&resource).ttl(secs(60)).lock_id(&grant.lock_id);
     hold_by(&store, &ask, deadline, "tried every 10 ms until after the TTL").await.map(drop)
 }

@@ -8,9 +8,10 @@ use super::{
 };
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason, not_before, not_shorter},
+    expect::{Expect as _, not_before, not_shorter},
     feature::Feature,
-    store::Ask,
+    grant::Ask,
+    reason::Reason,
     world::{EXPIRY_SLACK, World, hold, hold_by, hold_soon, ms, secs},
 };
 

@@ -2,9 +2,10 @@
 
 use crate::{
     case::{Cases, Demand},
-    expect::{Expect as _, Reason},
+    expect::Expect as _,
     feature::Feature,
-    store::Ask,
+    grant::Ask,
+    reason::Reason,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held},
 };
 
@@ -42,7 +43,7 @@ async fn wrong_id(world: World) -> anyhow::Result<()> {
 async fn wrong_id_no_effect(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     hold(&store, &Ask::of(&resource)).await?;
-    // Whether this is refused is another case's question.
+    // Another case checks that this is refused.
     let _ = store.unlock(&resource, &World::secret()).await;
     must_be_held(&store, &resource, "after an Unlock with another's lock ID").await
 }

@@ -9,24 +9,25 @@ use tokio::time::Instant;
 use crate::{
     case::Cases,
     expect::{Expect as _, not_before, wait_ended},
-    store::{Ask, Store},
+    grant::Ask,
+    store::Store,
     words::Told,
     world::{EXPIRY_SLACK, FREE_MAX, World, hold, hold_by, hold_soon, ms, must_be_held, secs},
 };
 
-/// How often a deadline is raced with a grant: in rounds of so many at once.
+/// How often a deadline is raced with a grant, in rounds of simultaneous races.
 const RACE_ROUNDS: usize = 5;
 const RACES_AT_ONCE: u64 = 100;
 
-/// How often a wait may end without the store knowing its outcome, which a slow
-/// backend excuses, until one must end with WAIT_DEADLINE.
+/// How many waits may end with an unknown outcome, as they may on a slow backend, before one
+/// must end with WAIT_DEADLINE.
 const WAITS_UNTIL_TOLD: usize = 5;
 
-/// The TTL of a raced wait: long enough to tell a grant left behind, short
-/// enough to sit one out.
+/// The TTL of a raced wait: long enough to notice a grant that was left behind, short enough
+/// to wait for its end.
 const RACE_TTL: Duration = Duration::from_secs(12);
 
-/// Waits that are open while other calls must be served.
+/// How many waits are in flight while other calls must be served.
 const OPEN_WAITS: usize = 300;
 
 pub(crate) fn tests(cases: &mut Cases) {
@@ -157,8 +158,7 @@ async fn not_early(world: World) -> anyhow::Result<()> {
     hold(&store, &Ask::of(&resource)).await?;
     let asked_at = Instant::now();
     let _ = store.lock(&Ask::of(&resource).within(ms(1000))).await;
-    // The answer may come 50 ms before the deadline, which some servers know
-    // by coarse clocks only.
+    // The answer may come 50 ms before the deadline, and some servers use coarse clocks.
     not_before(Instant::now(), asked_at + ms(900), "the wait ended")
 }
 
@@ -189,8 +189,8 @@ async fn deadline_race(world: World) -> anyhow::Result<()> {
         let races = (0..RACES_AT_ONCE).map(|number| {
             let (store, resource) = (&store, world.resource());
             async move {
-                // The wait ends 450 ms after its start; the release comes
-                // within 5 ms of it, before or after.
+                // The wait ends 450 ms after its start, and the release comes up to 5 ms
+                // before or after that.
                 let release_after = Duration::from_micros(445_000 + number * 100);
                 race_deadline(store, &resource, release_after).await
             }
@@ -214,13 +214,13 @@ async fn race_deadline(
     let mut free_within = FREE_MAX;
     match waiter.answer().await? {
         Ok(grant) => store.release(&grant).await.or_fail("the waiter's Unlock")?,
-        // The store was so late that its transport ended the call, and may
-        // have dropped a grant that it was handed.
+        // The store was so late that its transport ended the call, and may have dropped a
+        // grant.
         Err(rejection) if rejection.is_bare() => {
             free_within = RACE_TTL + EXPIRY_SLACK;
         }
-        // Where it could not make sure in time that nothing is held, it is to
-        // settle that, which is what counts here.
+        // If the outcome was unknown at the deadline, the store must settle it, which is
+        // checked below.
         ended => drop(wait_ended(ended)?),
     }
     let deadline = Instant::now() + free_within;

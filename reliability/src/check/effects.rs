@@ -1,18 +1,21 @@
-//! What failed had no effect, and every answer is one of the contract's.
+//! A call that failed had no effect, and every answer is one that the contract allows.
 
 use super::{
-    Rule, Surroundings, Violation, at, grants::Grant, queue::answer_margin_ms,
+    environment::Environment,
+    grants::Grant,
+    queue::answer_margin_ms,
     resource::ResourceHistory,
+    rule::{Rule, Violation},
 };
 use crate::history::{Call, Operation, Outcome};
 
-/// What a call that does not wait may take: the operation timeout, and what a
-/// loaded machine adds.
+/// How long a call that does not wait may take: the operation timeout, and more for a
+/// loaded machine.
 const ANSWER_NS_MAX: u64 = 8_000_000_000;
 
-/// What leaves an outcome unknown: leasehold's own word, the client's giving up,
-/// and the codes that a transport makes up when a connection ends. Any other
-/// code without a reason is no answer of the contract's.
+/// What makes an outcome unknown: leasehold's reason for it, a client that gave up, and the
+/// codes with which a transport reports that a connection ended. The contract allows no
+/// other code without a reason.
 const UNKNOWN: &[&str] = &[
     "OUTCOME_UNKNOWN",
     "cancelled",
@@ -25,11 +28,10 @@ const UNKNOWN: &[&str] = &[
     "ResourceExhausted",
 ];
 
-/// Checks every call by itself, and every lock ID that was used without having
-/// been granted.
+/// Checks each call by itself, and finds lock IDs that worked without having been granted.
 pub(crate) fn check(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     found: &mut Vec<Violation>,
 ) {
     for operation in &history.operations {
@@ -43,16 +45,16 @@ pub(crate) fn check(
         if let Some(what) = never_granted(history, operation) {
             violated(Rule::NoEffect, what);
         }
-        if let Some(what) = named_otherwise(history, operation) {
+        if let Some(what) = wrong_lock_id(history, operation) {
             violated(Rule::Answers, what);
         }
-        if let Some(what) = not_in_the_contract(history, operation, surroundings) {
+        if let Some(what) = not_in_the_contract(history, operation, environment) {
             violated(Rule::Answers, what);
         }
         if let Some(what) = gave_up_early(history, operation) {
             violated(Rule::Served, what);
         }
-        if let Some(what) = late(operation, surroundings) {
+        if let Some(what) = late(operation, environment) {
             violated(Rule::Prompt, what);
         }
     }
@@ -64,7 +66,7 @@ fn unlocked_by_stranger(operation: &Operation) -> Option<String> {
     .then(|| "a lock ID that was never granted unlocked it".into())
 }
 
-/// A lock ID works although every acquisition that brought it failed.
+/// Finds a lock ID that works although every acquisition with it failed.
 fn never_granted(history: &ResourceHistory<'_>, operation: &Operation) -> Option<String> {
     let (Call::Renew { lock_id: used, .. } | Call::Unlock { lock_id: used }) =
         &operation.invocation.call
@@ -75,9 +77,9 @@ fn never_granted(history: &ResourceHistory<'_>, operation: &Operation) -> Option
         matches!(operation.known(), Some(Outcome::Renewed { .. } | Outcome::Unlocked));
     let may_have_been_granted = history.operations.iter().any(|other| {
         let asked = other.invocation.call.acquisition();
-        let brought = asked.and_then(|asked| asked.lock_id.as_ref());
+        let requested = asked.and_then(|asked| asked.lock_id.as_ref());
         other.granted().is_some_and(|granted| granted.lock_id == *used)
-            || (brought == Some(used) && other.known().is_none())
+            || (requested == Some(used) && other.known().is_none())
     });
     (succeeded && !may_have_been_granted).then(|| {
         format!(
@@ -87,25 +89,25 @@ fn never_granted(history: &ResourceHistory<'_>, operation: &Operation) -> Option
     })
 }
 
-/// A grant has the lock ID that was brought, or else one that no other has.
-fn named_otherwise(history: &ResourceHistory<'_>, operation: &Operation) -> Option<String> {
+/// A grant has the lock ID of its request, or else one that no other grant has.
+fn wrong_lock_id(history: &ResourceHistory<'_>, operation: &Operation) -> Option<String> {
     let granted = operation.granted()?;
-    let brought = operation.invocation.call.acquisition()?.lock_id.as_ref();
-    if let Some(brought) = brought {
-        return (*brought != granted.lock_id)
-            .then(|| "the lock ID is another than the one that was brought".into());
+    let requested = operation.invocation.call.acquisition()?.lock_id.as_ref();
+    if let Some(requested) = requested {
+        return (*requested != granted.lock_id)
+            .then(|| "the lock ID is not the one of the request".into());
     }
     let others =
         |other: &&Grant<'_>| other.lock_id == granted.lock_id && other.token != granted.token;
     history.grants.iter().find(others).map(|other| {
-        format!("a lock ID that leasehold made is also that of token {}", other.token)
+        format!("a lock ID that leasehold chose is also that of token {}", other.token)
     })
 }
 
 fn not_in_the_contract(
     history: &ResourceHistory<'_>,
     operation: &Operation,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
 ) -> Option<String> {
     let (at_ns, outcome) = operation.completion.as_ref()?;
     let call = &operation.invocation.call;
@@ -121,9 +123,9 @@ fn not_in_the_contract(
         Outcome::Locked => matches!(call, Call::Try(_) | Call::ForeignTry(_)),
         Outcome::WaitDeadline => matches!(call, Call::Lock { .. }),
         Outcome::Unavailable => true,
-        // What somebody put there is no lock, which the caller is told.
+        // The key holds something that is not a lock, so the request is refused.
         Outcome::Refused(reason) if reason == "INVALID_REQUEST" => {
-            surroundings.faults.iter().any(|fault| {
+            environment.faults.iter().any(|fault| {
                 fault.name == "redis-holder-of-wrong-type"
                     && fault.voids_grant_of(history.name)
                     && fault.from_ns <= *at_ns
@@ -149,21 +151,21 @@ fn gave_up_early(history: &ResourceHistory<'_>, operation: &Operation) -> Option
         .then(|| {
             format!(
                 "a wait of {wait_ms} ms that began at {} ended at {}",
-                at(history, operation.invoked_ns()),
-                at(history, operation.completed_ns())
+                history.at(operation.invoked_ns()),
+                history.at(operation.completed_ns())
             )
         })
 }
 
-fn late(operation: &Operation, surroundings: Surroundings<'_>) -> Option<String> {
+fn late(operation: &Operation, environment: Environment<'_>) -> Option<String> {
     let (at_ns, outcome) = operation.completion.as_ref()?;
     let waits_ns = match &operation.invocation.call {
         Call::Lock { wait_ms, .. } => wait_ms * 1_000_000,
         _ => 0,
     };
     let took_ns = at_ns - operation.invoked_ns();
-    // A process that stands still answers nobody, and one may be stopped.
-    let was_stopped = surroundings.faults.iter().any(|fault| {
+    // A fault may have suspended or stopped the process that had to answer.
+    let was_stopped = environment.faults.iter().any(|fault| {
         (fault.name.starts_with("leasehold-") || fault.name.starts_with("client-"))
             && fault.from_ns <= *at_ns
             && fault.until_ns >= operation.invoked_ns()

@@ -1,11 +1,16 @@
 //! At most one holder at any instant.
 
-use super::{Rule, Surroundings, Violation, at, grants::Held, resource::ResourceHistory};
+use super::{
+    environment::Environment,
+    holding::Held,
+    resource::ResourceHistory,
+    rule::{Rule, Violation},
+};
 
-/// No two grants are certainly held at the same time.
+/// Finds two grants that were certainly held at the same time.
 pub(crate) fn check(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     found: &mut Vec<Violation>,
 ) {
     let mut held: Vec<_> = history
@@ -13,7 +18,7 @@ pub(crate) fn check(
         .iter()
         .enumerate()
         .flat_map(|(place, grant)| {
-            grant.held(history, surroundings).into_iter().map(move |held| (held, place))
+            grant.held(history, environment).into_iter().map(move |held| (held, place))
         })
         .collect();
     held.sort_by_key(|(held, _)| held.from_ns);
@@ -26,13 +31,13 @@ pub(crate) fn check(
                 rule: Rule::OneHolder,
                 resource: history.name.into(),
                 what: format!(
-                    "token {} is held from {} until {} at least, and token {} from {} until {}",
+                    "token {} was held from {} until at least {}, and token {} from {} until at least {}",
                     history.grants[other].token,
-                    at(history, before.from_ns),
-                    at(history, before.until_ns),
+                    history.at(before.from_ns),
+                    history.at(before.until_ns),
                     history.grants[place].token,
-                    at(history, held.from_ns),
-                    at(history, held.until_ns),
+                    history.at(held.from_ns),
+                    history.at(held.until_ns),
                 ),
                 calls: vec![before.call, held.call],
             });

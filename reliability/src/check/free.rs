@@ -1,63 +1,67 @@
-//! A resource that is free is given to whoever asks.
+//! A free resource is given to whoever asks for it.
 //!
-//! Only a resource that has certainly been free for a while is looked at:
-//! expiry, the death of a process and a hand-over to somebody who is gone take
-//! their time.
+//! Only a resource that was certainly free for a while is checked, because expiry, the death
+//! of a process, and a hand-over to a waiter that is gone take time.
 
-use super::{Rule, Surroundings, Violation, at, queue::ended_ns, resource::ResourceHistory};
+use super::{
+    environment::Environment,
+    queue::ended_ns,
+    resource::ResourceHistory,
+    rule::{Rule, Violation},
+};
 use crate::{
     history::{Call, Operation, Outcome},
     world::Backend,
 };
 
-/// For how long a resource may be free although somebody waits: a waiter whose
-/// process died is passed over within 4 s.
+/// For how long a resource may stay free while somebody waits: a waiter whose process died
+/// is passed over within 4 s.
 const FREE_NS_MAX: u64 = 5_500_000_000;
-/// What each fault may add to that, besides the time that it lasts: another
-/// process has died, or a queue was lost.
+/// How much longer for each fault, besides its duration: it may have killed a process or
+/// lost a queue.
 const AFTER_FAULT_NS: u64 = 4_000_000_000;
-/// How long a resource is kept for a waiter that does not confirm.
+/// How long a resource is reserved for a waiter that does not confirm.
 const HANDED_OVER_NS: u64 = 2_000_000_000;
-/// How long what an older data set brought back may stay: the longest TTL that is
-/// not only asked for to be unlocked at once.
+/// How long a grant that an older data set brought back may last: the longest TTL of the
+/// grants that are not unlocked at once.
 const BROUGHT_BACK_NS: u64 = 16_000_000_000;
 
-/// From one moment to another.
+/// Each from one moment to another.
 type Times = Vec<(u64, u64)>;
 
 /// Checks that waits were served, and tries granted, on a free resource.
 pub(crate) fn check(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     found: &mut Vec<Violation>,
 ) {
-    let held = perhaps_held(history, surroundings);
+    let held = perhaps_held(history, environment);
     for wait in history.waits() {
-        if let Some((from_ns, until_ns)) = passed_over(wait, &held, surroundings) {
+        if let Some((from_ns, until_ns)) = passed_over(wait, &held, environment) {
             found.push(Violation {
                 rule: Rule::Served,
                 resource: history.name.into(),
                 what: format!(
-                    "a wait from {} to {} was not served while nobody held from {} to {}",
-                    at(history, wait.invoked_ns()),
-                    at(history, ended_ns(wait)),
-                    at(history, from_ns),
-                    at(history, until_ns),
+                    "a wait from {} to {} was not served, though nobody held the resource from {} to {}",
+                    history.at(wait.invoked_ns()),
+                    history.at(ended_ns(wait)),
+                    history.at(from_ns),
+                    history.at(until_ns),
                 ),
                 calls: vec![wait.invocation.id],
             });
             break;
         }
     }
-    refused(history, held, surroundings, found);
+    refused(history, held, environment, found);
 }
 
-/// A time in which nobody can have held, and a wait was not served for longer
-/// than what was wrong explains.
+/// A time in which nobody can have held the resource, and the wait was not served for
+/// longer than the faults explain.
 fn passed_over(
     wait: &Operation,
     held: &Times,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
 ) -> Option<(u64, u64)> {
     let until_ns = match wait.known()? {
         Outcome::WaitDeadline => ended_ns(wait),
@@ -65,7 +69,7 @@ fn passed_over(
         _ => return None,
     };
     let too_long = |from_ns: u64, until_ns: u64| {
-        let overlapping = surroundings
+        let overlapping = environment
             .faults
             .iter()
             .filter(|fault| fault.from_ns <= until_ns && fault.until_ns >= from_ns);
@@ -88,11 +92,11 @@ fn passed_over(
     None
 }
 
-/// Tries that were refused long after the last holder and the last waiter.
+/// Finds a try that was refused long after the last holder and the last waiter.
 fn refused(
     history: &ResourceHistory<'_>,
     mut taken: Times,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     found: &mut Vec<Violation>,
 ) {
     let refused: Vec<_> = history
@@ -101,18 +105,18 @@ fn refused(
         .filter(|it| matches!(it.invocation.call, Call::Try(_)))
         .filter(|it| it.known() == Some(&Outcome::Locked))
         .collect();
-    if refused.is_empty() || surroundings.faults.iter().any(|it| it.prolongs(history.name)) {
+    if refused.is_empty() || environment.faults.iter().any(|it| it.prolongs(history.name)) {
         return;
     }
     taken.extend(history.waits().map(|wait| {
         let until_ns = match &wait.completion {
             Some((at_ns, _)) => *at_ns,
-            None => surroundings.died_by_ns(wait),
+            None => environment.died_by_ns(wait),
         };
         (wait.invoked_ns(), until_ns)
     }));
-    taken.extend(surroundings.faults.iter().map(|fault| (fault.from_ns, fault.until_ns)));
-    // The latest end of all that began so early at the latest.
+    taken.extend(environment.faults.iter().map(|fault| (fault.from_ns, fault.until_ns)));
+    // Replace each end by the latest end up to there.
     taken.sort_unstable();
     let mut latest_ns = 0;
     for (_, until_ns) in &mut taken {
@@ -127,30 +131,30 @@ fn refused(
                 rule: Rule::TriesGranted,
                 resource: history.name.into(),
                 what: format!(
-                    "a try at {} was refused, and nobody held or waited since {}",
-                    at(history, call.invoked_ns()),
-                    at(history, free_since_ns),
+                    "a try at {} was refused, though nobody held or waited since {}",
+                    history.at(call.invoked_ns()),
+                    history.at(free_since_ns),
                 ),
                 calls: vec![call.invocation.id],
             });
-            // The others would tell the same.
+            // Further violations would have the same cause.
             return;
         }
     }
 }
 
-/// Every time in which somebody may have held, by its begin.
-fn perhaps_held(history: &ResourceHistory<'_>, surroundings: Surroundings<'_>) -> Times {
-    let late_ns = match surroundings.backend {
-        // A lease is granted a second more, and looked at twice a second.
+/// Every time in which somebody may have held the resource, sorted by its start.
+fn perhaps_held(history: &ResourceHistory<'_>, environment: Environment<'_>) -> Times {
+    let late_ns = match environment.backend {
+        // A lease is granted for a second more, and checked twice a second.
         Backend::Etcd => 4_000_000_000,
         Backend::Memory | Backend::Redis => 500_000_000,
     };
     let expires = |asked_ns: u64, ttl_ns: u64| {
         let mut expired_ns = asked_ns.saturating_add(ttl_ns).saturating_add(late_ns);
-        if surroundings.backend == Backend::Etcd {
+        if environment.backend == Backend::Etcd {
             // A new leader starts the TTL again.
-            for fault in surroundings.faults {
+            for fault in environment.faults {
                 if fault.from_ns <= expired_ns && fault.until_ns >= asked_ns {
                     let again_ns = fault.until_ns.saturating_add(ttl_ns);
                     expired_ns = expired_ns.max(again_ns.saturating_add(late_ns));
@@ -182,11 +186,11 @@ fn perhaps_held(history: &ResourceHistory<'_>, surroundings: Surroundings<'_>) -
         let ttl_ns = asked.map_or(0, |asked| asked.ttl_ms * 1_000_000).max(2_000_000_000);
         let given_up_ns = match &call.completion {
             Some((at_ns, _)) => *at_ns,
-            None => surroundings.died_by_ns(call),
+            None => environment.died_by_ns(call),
         };
         held.push((call.invoked_ns(), expires(given_up_ns, ttl_ns)));
     }
-    for fault in surroundings.faults.iter().filter(|fault| fault.brings_back()) {
+    for fault in environment.faults.iter().filter(|fault| fault.brings_back()) {
         held.push((fault.from_ns, fault.over_ns.saturating_add(BROUGHT_BACK_NS)));
     }
     held.sort_unstable();

@@ -1,53 +1,24 @@
-//! When a grant was certainly held.
+//! The grants in a history, each with every call that concerns it.
 
-use super::{Surroundings, resource::ResourceHistory};
-use crate::{
-    faults::{Injected, Voids},
-    history::{Call, Operation, Outcome},
-    world::Backend,
-};
+use std::collections::HashMap;
 
-/// What a holder holds back from a TTL: a twentieth for clocks that drift
-/// apart, and 20 ms for the telling (the contract's drift allowance).
-pub(crate) fn safe_ns(ttl_ns: u64) -> u64 {
-    ttl_ns.saturating_sub(ttl_ns / 20 + 20_000_000)
-}
-
-/// How far behind the others a member can be whose data set is saved.
-pub(super) const SAVED_LATE_NS: u64 = 500_000_000;
-
-/// When a grant ended that was not found by a renewal, if the renewal itself may
-/// have set that: its first try shortened the TTL, the reply was lost, and the
-/// second came after the end.
-pub(crate) fn shortened_by(
-    operation: &Operation,
-    surroundings: Surroundings<'_>,
-) -> Option<u64> {
-    let Call::Renew { ttl_ms, .. } = &operation.invocation.call else { return None };
-    let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());
-    let ended_ns = from_ns + safe_ns(ttl_ms.max(&100) * 1_000_000);
-    let not_found = matches!(operation.known(), Some(Outcome::NotHeld { .. }));
-    let may_be_repeated = surroundings.backend != Backend::Memory
-        && surroundings.loses_replies(from_ns, until_ns);
-    (not_found && ended_ns <= until_ns && may_be_repeated).then_some(ended_ns)
-}
+use crate::history::{Call, Operation, Outcome};
 
 /// One grant, with every call that concerns it.
 #[derive(Debug)]
 pub(crate) struct Grant<'a> {
     pub(crate) lock_id: &'a str,
     pub(crate) token: i64,
-    /// The calls that were answered with it, by their completion; more than one
+    /// The calls that were answered with it, sorted by their completion. There are several
     /// if it was found again by its request ID.
     pub(crate) acquisitions: Vec<&'a Operation>,
-    /// The calls that renewed it, or tried to, or may have.
+    /// The calls that renewed it, tried to, or may have.
     pub(crate) renewals: Vec<&'a Operation>,
     pub(crate) unlocks: Vec<&'a Operation>,
-    /// Whether no other grant has its lock ID. Somebody who brings a lock ID may
-    /// have several with it, and what is done with it can be meant for any.
+    /// Whether no other grant has its lock ID. A client that chooses a lock ID may have
+    /// several grants with it, and its calls may concern any of them.
     pub(crate) is_named_alone: bool,
-    /// What started its TTL, certainly or perhaps, by the time from which the
-    /// TTL counts at the earliest.
+    /// What started its TTL, or may have, sorted by the earliest start.
     pub(crate) terms: Vec<Term<'a>>,
 }
 
@@ -58,17 +29,6 @@ pub(crate) struct Term<'a> {
     /// The earliest moment from which the TTL can have counted.
     pub(crate) counted_from_ns: u64,
     pub(crate) ttl_ns: u64,
-}
-
-/// From when until when a grant was certainly held: from the completion of a
-/// call that proves it until its safe deadline, or until something was asked
-/// that may have ended it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) from_ns: u64,
-    pub(crate) until_ns: u64,
-    /// The call that proves it.
-    pub(crate) call: u64,
 }
 
 impl<'a> Grant<'a> {
@@ -84,7 +44,7 @@ impl<'a> Grant<'a> {
         }
     }
 
-    /// Whether a client of Redis took it past leasehold: it has no token.
+    /// Whether a client of Redis took it without leasehold. It then has no token.
     pub(crate) fn is_foreign(&self) -> bool {
         self.token == 0
             && self
@@ -98,7 +58,7 @@ impl<'a> Grant<'a> {
         self.acquisitions.iter().map(|op| op.invoked_ns()).min().unwrap_or(0)
     }
 
-    /// By when it had been made.
+    /// By when it was made.
     pub(crate) fn completed_ns(&self) -> u64 {
         self.acquisitions.first().map_or(u64::MAX, |op| op.completed_ns())
     }
@@ -107,157 +67,98 @@ impl<'a> Grant<'a> {
     pub(crate) fn call(&self) -> u64 {
         self.acquisitions.first().map_or(0, |op| op.invocation.id)
     }
-
-    /// The times in which it was certainly held, by their begin.
-    pub(crate) fn held(
-        &self,
-        history: &ResourceHistory<'_>,
-        surroundings: Surroundings<'_>,
-    ) -> Vec<Held> {
-        let mut held: Vec<_> = self
-            .terms
-            .iter()
-            .filter(|term| term.operation.known().is_some())
-            .filter(|term| self.is_named_alone || term.operation.granted().is_some())
-            .filter_map(|term| self.held_by_term(term, history, surroundings))
-            .collect();
-        held.sort_by_key(|held| held.from_ns);
-        held
-    }
-
-    fn held_by_term(
-        &self,
-        term: &Term<'_>,
-        history: &ResourceHistory<'_>,
-        surroundings: Surroundings<'_>,
-    ) -> Option<Held> {
-        if self.came_back_released(term, surroundings) {
-            return None;
-        }
-        let from_ns = term.operation.completed_ns();
-        let mut until_ns = term.counted_from_ns + safe_ns(term.ttl_ns);
-        // A renewal may shorten the TTL, whether or not it was answered.
-        for other in &self.terms {
-            if other.operation.completed_ns() > term.counted_from_ns
-                && other.operation.invocation.id != term.operation.invocation.id
-            {
-                let from_ns = other.counted_from_ns.max(term.counted_from_ns);
-                until_ns = until_ns.min(from_ns + safe_ns(other.ttl_ns));
-            }
-        }
-        for renewal in &self.renewals {
-            if let Some(ended_ns) = shortened_by(renewal, surroundings)
-                && renewal.completed_ns() > term.counted_from_ns
-            {
-                let later_ns = term.counted_from_ns.saturating_sub(renewal.invoked_ns());
-                until_ns = until_ns.min(ended_ns + later_ns);
-            }
-        }
-        for unlock in self.unlocks.iter().filter(|unlock| !unlock.did_nothing()) {
-            // One that was answered before this term began ended something
-            // else, or the term is a revival, which is another rule's.
-            if unlock.completed_ns() > term.operation.invoked_ns() {
-                until_ns = until_ns.min(unlock.invoked_ns());
-            }
-        }
-        for force in history.forces() {
-            if force.completed_ns() > term.operation.invoked_ns() {
-                until_ns = until_ns.min(force.invoked_ns());
-            }
-        }
-        for fault in
-            surroundings.faults.iter().filter(|fault| fault.voids_grant_of(history.name))
-        {
-            if term.operation.invoked_ns() < fault.over_ns {
-                until_ns = until_ns.min(fault.from_ns);
-            }
-        }
-        let call = term.operation.invocation.id;
-        (from_ns < until_ns).then_some(Held { from_ns, until_ns, call })
-    }
-
-    /// Whether an older data set may have brought the grant back for this term
-    /// after it was released: whoever renews it then has no claim to it, because
-    /// the process that released it revokes its lease, as it must so that nobody
-    /// is kept out for long. What was released before that data set was saved
-    /// cannot come back.
-    fn came_back_released(&self, term: &Term<'_>, surroundings: Surroundings<'_>) -> bool {
-        let asked_by_ns = term.operation.completed_ns();
-        let brings_back = |fault: &Injected| {
-            fault.brings_back()
-                && fault.over_ns >= self.invoked_ns()
-                && fault.from_ns <= asked_by_ns
-        };
-        surroundings.faults.iter().filter(|fault| brings_back(fault)).any(|fault| {
-            self.unlocks.iter().any(|unlock| {
-                !unlock.did_nothing()
-                    && unlock.invoked_ns() < term.operation.invoked_ns().min(fault.over_ns)
-                    && unlock.completed_ns().saturating_add(SAVED_LATE_NS) >= fault.from_ns
-            })
-        })
-    }
 }
 
-impl Injected {
-    /// Whether it may have ended the live grant of a resource.
-    pub(crate) fn voids_grant_of(&self, resource: &str) -> bool {
-        match &self.voids {
-            Voids::Nothing => false,
-            Voids::GrantOf(of) => of == resource,
-            Voids::Grants | Voids::GrantsAndTokens => true,
+/// Collects every grant from the calls that made, found, renewed or ended it.
+pub(super) fn collect<'a>(operations: &[&'a Operation]) -> Vec<Grant<'a>> {
+    let mut grants: Vec<Grant<'a>> = Vec::new();
+    let mut places: HashMap<(i64, &str), usize> = HashMap::new();
+    for operation in operations {
+        let Some(granted) = operation.granted() else { continue };
+        let place =
+            *places.entry((granted.token, granted.lock_id.as_str())).or_insert_with(|| {
+                grants.push(Grant::new(&granted.lock_id, granted.token));
+                grants.len() - 1
+            });
+        grants[place].acquisitions.push(operation);
+    }
+    let mut of_id: HashMap<&str, Vec<usize>> = HashMap::new();
+    let mut of_request: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (place, grant) in grants.iter_mut().enumerate() {
+        grant.acquisitions.sort_by_key(|operation| operation.completed_ns());
+        of_id.entry(grant.lock_id).or_default().push(place);
+        for acquisition in &grant.acquisitions {
+            if let Some(id) = request_id(acquisition) {
+                of_request.entry(id).or_default().push(place);
+            }
         }
     }
-
-    /// Whether grants that had ended may be back after it: only an older data
-    /// set has them. What is flushed, or lost with its process, stays gone.
-    pub(crate) fn brings_back(&self) -> bool {
-        self.name.starts_with("etcd-restored")
+    for operation in operations {
+        match &operation.invocation.call {
+            Call::Renew { lock_id, .. } => {
+                for &place in of_id.get(lock_id.as_str()).into_iter().flatten() {
+                    grants[place].renewals.push(operation);
+                }
+            }
+            Call::Unlock { lock_id } => {
+                for &place in of_id.get(lock_id.as_str()).into_iter().flatten() {
+                    grants[place].unlocks.push(operation);
+                }
+            }
+            Call::Try(_) | Call::Lock { .. } if operation.known().is_none() => {
+                // It may have found the grant, and started its TTL again.
+                for &place in request_id(operation)
+                    .and_then(|id| of_request.get(id))
+                    .into_iter()
+                    .flatten()
+                {
+                    grants[place].renewals.push(operation);
+                }
+            }
+            _ => {}
+        }
     }
-
-    /// Whether the backend answers during it, and takes no more data.
-    pub(crate) fn refuses_writes(&self) -> bool {
-        ["redis-out-of-memory", "etcd-out-of-space"].contains(&&*self.name)
+    for grant in &mut grants {
+        grant.is_named_alone = of_id.get(grant.lock_id).is_none_or(|places| places.len() == 1);
+        grant.terms = terms(grant);
     }
+    grants
+}
 
-    /// Whether a follower was lost, and nothing else happened: no election.
-    pub(crate) fn is_follower_loss(&self) -> bool {
-        self.name.starts_with("etcd-used-follower-")
-    }
+fn request_id(operation: &Operation) -> Option<&str> {
+    operation.invocation.call.acquisition()?.request_id.as_deref()
+}
 
-    /// Whether it puts something of its own in a grant's place for a while.
-    pub(crate) fn puts_its_own(&self) -> bool {
-        self.name.ends_with("-holder-replaced") || self.name.ends_with("-of-wrong-type")
-    }
-
-    /// Whether a reply of the backend to leasehold may be lost by it, or come too
-    /// late: something between them, or either process, stood still or ended.
-    pub(crate) fn loses_replies(&self) -> bool {
-        [
-            "network-",
-            "leasehold-",
-            "crowd-killed-with-leasehold",
-            "etcd-leader-",
-            "etcd-member-",
-            "etcd-used-follower-",
-            "etcd-restored",
-            "etcd-restarted-in-turn",
-            "etcd-all-",
-            "etcd-out-of-space",
-            "redis-restarted",
-            "redis-suspended",
-            "redis-failed-over",
-            "redis-client",
-        ]
+fn terms<'a>(grant: &Grant<'a>) -> Vec<Term<'a>> {
+    let mut terms: Vec<_> = grant
+        .acquisitions
         .iter()
-        .any(|begin| self.name.starts_with(begin))
-    }
+        .chain(&grant.renewals)
+        .filter(|operation| !operation.did_nothing())
+        .map(|operation| term(operation))
+        .collect();
+    terms.sort_by_key(|term| (term.counted_from_ns, term.operation.invocation.id));
+    terms
+}
 
-    /// Whether a grant may live on beyond its TTL by it: a clock that is set back
-    /// makes Redis keep all of them longer, and of one somebody took the expiry
-    /// away.
-    pub(crate) fn prolongs(&self, resource: &str) -> bool {
-        let of = || self.detail.rsplit_once(", taken back").map(|(of, _)| of);
-        self.name == "redis-clock-back"
-            || (self.name == "redis-holder-without-expiry" && of() == Some(resource))
+/// The TTL that a call started; if its outcome is unknown, the TTL that it asked for.
+fn term(operation: &Operation) -> Term<'_> {
+    let asked_ms = match &operation.invocation.call {
+        Call::Try(acquisition)
+        | Call::Lock { acquisition, .. }
+        | Call::ForeignTry(acquisition) => acquisition.ttl_ms,
+        Call::Renew { ttl_ms, .. } => *ttl_ms,
+        _ => 0,
+    };
+    let asked_ns = asked_ms.max(100) * 1_000_000;
+    let (waited_ns, ttl_ns) = match operation.known() {
+        Some(Outcome::Granted(granted)) => (granted.waited_ns, granted.ttl_ns),
+        Some(Outcome::Renewed { ttl_ns }) => (0, *ttl_ns),
+        _ => (0, asked_ns),
+    };
+    Term {
+        operation,
+        counted_from_ns: operation.invoked_ns().saturating_add(waited_ns),
+        ttl_ns,
     }
 }

@@ -1,9 +1,11 @@
-//! A grant lives as long as it was granted, and never again.
+//! A grant lasts as long as its TTL says, and does not come back after its end.
 
 use super::{
-    Rule, Surroundings, Violation, at,
-    grants::{Grant, Held, SAVED_LATE_NS},
+    environment::Environment,
+    grants::Grant,
+    holding::{Held, SAVED_LATE_NS},
     resource::ResourceHistory,
+    rule::{Rule, Violation},
     tokens,
 };
 use crate::{
@@ -11,28 +13,27 @@ use crate::{
     world::Backend,
 };
 
-/// How much later than its TTL's end a backend with exact expiry may still
-/// have a grant.
+/// How long after its TTL a backend with exact expiry may still have a grant.
 const EXPIRY_SLACK_NS: u64 = 50_000_000;
 
-/// No grant ends early; none comes back; none is shorter than asked for.
+/// Finds grants that ended early, came back, or were shorter than asked for.
 pub(crate) fn check(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     found: &mut Vec<Violation>,
 ) {
     for operation in &history.operations {
         lengths(history, operation, found);
     }
     for grant in &history.grants {
-        let held = grant.held(history, surroundings);
+        let held = grant.held(history, environment);
         for operation in grant.renewals.iter().chain(&grant.unlocks) {
             ended_early(history, grant, &held, operation, found);
             if !grant.is_named_alone || grant.is_foreign() {
                 continue;
             }
-            if let Some((end_ns, why)) = ended_before(history, grant, operation, surroundings) {
-                let is_own = !surroundings.may_be_told_of_others(operation);
+            if let Some((end_ns, why)) = ended_before(history, grant, operation, environment) {
+                let is_own = !environment.may_succeed_by_another(operation);
                 revived(history, grant, operation, is_own, end_ns, &why, found);
             }
         }
@@ -61,16 +62,16 @@ fn lengths(history: &ResourceHistory<'_>, operation: &Operation, found: &mut Vec
         });
     };
     if ttl_ns < asked_ms.max(100) * 1_000_000 {
-        violated(format!("a TTL of {asked_ms} ms was asked for, and {ttl_ns} ns granted"));
+        violated(format!("a TTL of {asked_ms} ms was asked for, and {ttl_ns} ns were granted"));
     }
     let elapsed_ns = operation.completed_ns() - operation.invoked_ns();
     if waited_ns > elapsed_ns {
-        violated(format!("the wait took {elapsed_ns} ns, and {waited_ns} ns were told"));
+        violated(format!("the wait took {elapsed_ns} ns, and the answer says {waited_ns} ns"));
     }
 }
 
-/// `LOCK_NOT_FOUND` although the whole call lies in a time in which the grant
-/// was certainly held.
+/// Finds a call that was answered `LOCK_NOT_FOUND` although the grant was certainly held
+/// during the whole call.
 fn ended_early(
     history: &ResourceHistory<'_>,
     grant: &Grant<'_>,
@@ -82,8 +83,7 @@ fn ended_early(
         return;
     }
     let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());
-    // By its own completion: what was held since before and is to be held
-    // still.
+    // Held since before the call, and to be held still at its completion.
     if let Some(held) =
         held.iter().find(|held| held.from_ns <= from_ns && until_ns <= held.until_ns)
     {
@@ -91,30 +91,31 @@ fn ended_early(
             rule: Rule::WholeTtl,
             resource: history.name.into(),
             what: format!(
-                "token {} is granted until {} at least, and its {} at {} was LOCK_NOT_FOUND",
+                "token {} is granted until at least {}, and its {} at {} was LOCK_NOT_FOUND",
                 grant.token,
-                at(history, held.until_ns),
+                history.at(held.until_ns),
                 operation.invocation.call.name(),
-                at(history, until_ns),
+                history.at(until_ns),
             ),
             calls: vec![held.call, operation.invocation.id],
         });
     }
 }
 
-/// By when the grant had certainly ended, if that was before the call, and why.
+/// By when the grant had certainly ended before the call, and why; `None` if it may not
+/// have ended.
 fn ended_before(
     history: &ResourceHistory<'_>,
     grant: &Grant<'_>,
     operation: &Operation,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
 ) -> Option<(u64, String)> {
     let invoked_ns = operation.invoked_ns();
     let unlocks = grant
         .unlocks
         .iter()
         .filter(|unlock| unlock.known() == Some(&Outcome::Unlocked))
-        // One that was answered before had another grant of the same lock ID.
+        // An unlock that was answered earlier ended another grant of the same lock ID.
         .filter(|unlock| unlock.completed_ns() >= grant.invoked_ns())
         .map(|unlock| (unlock.completed_ns(), "it was unlocked".to_owned()));
     let forces = history
@@ -124,18 +125,17 @@ fn ended_before(
     let successors = history
         .grants
         .iter()
-        // One that was there before is none, whatever its token.
+        // A grant that was made earlier is no successor, whatever its token.
         .filter(|other| other.token > grant.token && other.completed_ns() >= grant.invoked_ns())
-        // Where the order of tokens was lost, the greater one may be the older.
-        .filter(|other| !tokens::excused(other, grant, surroundings))
+        // If the order of tokens was lost, the greater token may be the older one.
+        .filter(|other| !tokens::excused(other, grant, environment))
         .map(|other| (other.completed_ns(), format!("token {} was granted", other.token)));
-    let expiry = expired_by(history, grant, operation, surroundings)
+    let expiry = expired_by(history, grant, operation, environment)
         .map(|expired_ns| (expired_ns, "its TTL was over".to_owned()));
     unlocks.chain(forces).chain(successors).chain(expiry).find(|(end_ns, _)| {
         *end_ns < invoked_ns
-            // What was brought back from an older data set is not revived by
-            // leasehold.
-            && !surroundings.faults.iter().any(|fault| {
+            // A grant that an older data set brought back was not revived by leasehold.
+            && !environment.faults.iter().any(|fault| {
                 fault.brings_back()
                     && fault.over_ns >= grant.invoked_ns()
                     && end_ns.saturating_add(SAVED_LATE_NS) >= fault.from_ns
@@ -144,17 +144,16 @@ fn ended_before(
     })
 }
 
-/// By when it had expired, on a backend that is exact about it; etcd may keep
-/// a lease for longer.
+/// By when it had expired; `None` if that is not certain. etcd may keep a lease for longer.
 fn expired_by(
     history: &ResourceHistory<'_>,
     grant: &Grant<'_>,
     operation: &Operation,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
 ) -> Option<u64> {
-    let is_exact = match surroundings.backend {
+    let is_exact = match environment.backend {
         Backend::Memory => true,
-        Backend::Redis => !surroundings.faults.iter().any(|fault| {
+        Backend::Redis => !environment.faults.iter().any(|fault| {
             fault.prolongs(history.name)
                 && fault.until_ns >= grant.invoked_ns()
                 && fault.from_ns <= operation.completed_ns()
@@ -193,9 +192,9 @@ fn revived(
         what: format!(
             "token {} had ended by {} ({why}), and its {} at {} succeeded",
             grant.token,
-            at(history, end_ns),
+            history.at(end_ns),
             operation.invocation.call.name(),
-            at(history, operation.invoked_ns()),
+            history.at(operation.invoked_ns()),
         ),
         calls: vec![grant.call(), operation.invocation.id],
     });

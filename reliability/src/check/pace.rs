@@ -1,7 +1,7 @@
 //! How fast each leasehold process answered.
 //!
-//! Until a wait stands in its queue, its process takes several steps, each as slow as a
-//! short call. On a machine that is overloaded that can take seconds, without any fault.
+//! To enter a wait into its queue, a process takes several steps, each as slow as a short
+//! call. On an overloaded machine this can take seconds without any fault.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use crate::history::{Call, Operation};
 
 const BUCKET_NS: u64 = 100_000_000;
 
-/// The slowest short call (all but waits) of each process, by the time at which it was
-/// under way.
+/// For each process and time, the slowest short call that was under way. Every call except
+/// a wait is short.
 #[derive(Debug, Default)]
 pub(crate) struct Pace(HashMap<Option<u32>, HashMap<u64, u64>>);
 
 impl Pace {
-    /// That of a history. Calls without an answer do not count.
+    /// The pace of a history. Calls without an answer do not count.
     pub(super) fn of(operations: &[&Operation]) -> Self {
         let mut pace = Self::default();
         for operation in operations {

@@ -1,85 +1,91 @@
 //! Waiters are served in order.
 //!
-//! The order that is promised is the one in which the backend applied the
-//! waiters' entries, which no client sees. Two waits are taken for ordered only
-//! if the second was invoked well after the first had arrived, measured by how long the
-//! process of the first took for its other calls at that time, and no fault was under way
-//! meanwhile. A fault may cost a wait its place. It must have one again some seconds later,
-//! so a fault that was over so long before the second wait excuses nothing. A try that was
-//! invoked so late must not be granted before the wait either.
+//! The promised order is the one in which the backend applied the waiters' entries, which no
+//! client sees. So two waits are compared only if the second was invoked well after the
+//! first had arrived, and no fault was under way in between. How long "well after" is
+//! depends on how slow the other calls of the first wait's process were at that time. A
+//! fault may cost a wait its place, but the wait must have a new one some seconds later, so
+//! a fault that ended earlier than that excuses nothing. A try that is invoked so late must
+//! not be granted before the wait either.
 
-use super::{Rule, Surroundings, Violation, at, resource::ResourceHistory};
+use super::{
+    environment::Environment,
+    resource::ResourceHistory,
+    rule::{Rule, Violation},
+};
 use crate::{
     history::{Call, LAST_WAITS, Operation, Outcome},
     world::Backend,
 };
 
-/// How long after its arrival a wait is certainly in the queue.
+/// How long after its arrival a wait is certainly queued.
 const QUEUED_AFTER_NS: u64 = 400_000_000;
-/// The same on etcd, with a disk and a cluster in the way.
+/// The same on etcd, which has a disk and a cluster.
 const QUEUED_AFTER_ETCD_NS: u64 = 1_000_000_000;
-/// How many steps, each as slow as a short call, a wait takes more than that when its
-/// process is slow.
+/// How many more steps, each as slow as a short call, a wait takes if its process is slow.
 const STEPS_TO_ENTER: u64 = 4;
 /// How long before its end a wait may already be leaving the queue.
 pub(super) const LEAVING_NS: u64 = 300_000_000;
-/// How long after a fault a wait that it cost its place certainly has one again.
+/// How long after a fault a wait that lost its place certainly has a new one.
 const QUEUED_AGAIN_NS: u64 = 4_000_000_000;
 
-/// Checks the order of the waits, and that each that could be served was.
+/// Checks the order of the waits, and that each wait that could be served was served.
 pub(crate) fn check(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     found: &mut Vec<Violation>,
 ) {
-    for (first, second) in ordered(history, surroundings) {
+    for (first, second) in ordered(history, environment) {
         if overtaken(first, second) {
             found.push(Violation {
                 rule: Rule::InOrder,
                 resource: history.name.into(),
                 what: format!(
-                    "a wait since {} was overtaken by a {} of {}, granted at {}",
-                    at(history, first.invoked_ns()),
+                    "a wait since {} was overtaken by a {} that was invoked at {} and granted at {}",
+                    history.at(first.invoked_ns()),
                     second.invocation.call.name(),
-                    at(history, second.invoked_ns()),
-                    at(history, second.completed_ns()),
+                    history.at(second.invoked_ns()),
+                    history.at(second.completed_ns()),
                 ),
                 calls: vec![first.invocation.id, second.invocation.id],
             });
         }
     }
     for wait in history.waits().filter(|wait| wait.invocation.process == LAST_WAITS) {
-        // What it may still have to wait for is looked at below.
-        let came_to_an_end = wait.granted().is_some()
+        // Whether it had to wait until its deadline is checked elsewhere.
+        let ended_as_expected = wait.granted().is_some()
             || wait.known() == Some(&Outcome::WaitDeadline)
-            || !surroundings.calm(wait.invoked_ns(), ended_ns(wait));
-        if !came_to_an_end {
+            || !environment.calm(wait.invoked_ns(), ended_ns(wait));
+        if !ended_as_expected {
             found.push(Violation {
                 rule: Rule::Served,
                 resource: history.name.into(),
-                what: format!("once all was well again a wait came to {:?}", wait.completion),
+                what: format!(
+                    "after the last fault was over, a wait ended with {:?}",
+                    wait.completion
+                ),
                 calls: vec![wait.invocation.id],
             });
         }
     }
 }
 
-/// How many pairs have a certain order.
+/// How many pairs of calls have a certain order.
 pub(crate) fn ordered_pairs(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
 ) -> usize {
-    ordered(history, surroundings).count()
+    ordered(history, environment).count()
 }
 
-/// Every wait with every grant that was asked for certainly later, both while
-/// nothing was wrong. A request ID may find an older place or an older grant,
-/// so those that have one are left out.
+/// Every wait, with each granted call that certainly came after it while there was no
+/// fault. Calls with a request ID are left out, because they may find an older place or an
+/// older grant.
 fn ordered<'h>(
     history: &'h ResourceHistory<'_>,
-    surroundings: Surroundings<'h>,
+    environment: Environment<'h>,
 ) -> impl Iterator<Item = (&'h Operation, &'h Operation)> {
-    let queued_after_ns = match surroundings.backend {
+    let queued_after_ns = match environment.backend {
         Backend::Etcd => QUEUED_AFTER_ETCD_NS,
         Backend::Memory | Backend::Redis => QUEUED_AFTER_NS,
     };
@@ -96,7 +102,7 @@ fn ordered<'h>(
             .filter(move |later| {
                 let via = wait.invocation.via;
                 let slowest_ns =
-                    surroundings.pace.slowest_ns(via, wait.invoked_ns(), later.invoked_ns());
+                    environment.pace.slowest_ns(via, wait.invoked_ns(), later.invoked_ns());
                 let queued_by_ns =
                     arrived_ns(wait) + queued_after_ns + STEPS_TO_ENTER * slowest_ns;
                 let again_by_ns = later.invoked_ns().saturating_sub(queued_after_ns);
@@ -105,15 +111,15 @@ fn ordered<'h>(
                     .saturating_sub(LEAVING_NS)
                     .max(again_by_ns.saturating_sub(QUEUED_AGAIN_NS));
                 (queued_by_ns..ended_ns(wait)).contains(&later.invoked_ns())
-                    && surroundings.keeps_places(from_ns, queued_by_ns, later.completed_ns())
+                    && environment.keeps_places(from_ns, queued_by_ns, later.completed_ns())
             })
             .map(move |later| (wait, later))
     })
 }
 
-/// By when a wait had arrived. What it was told to have waited says so, however
-/// long its process or leasehold's stood still; of one that was not granted only
-/// its invocation is known.
+/// By when a wait had arrived. If it was granted, its answer says for how long it had
+/// waited, even if a process was suspended in between. Otherwise only its invocation is
+/// known.
 fn arrived_ns(wait: &Operation) -> u64 {
     wait.granted().map_or(wait.invoked_ns(), |granted| {
         wait.completed_ns().saturating_sub(granted.waited_ns).max(wait.invoked_ns())
@@ -123,21 +129,21 @@ fn arrived_ns(wait: &Operation) -> u64 {
 fn overtaken(first: &Operation, second: &Operation) -> bool {
     match (first.granted(), second.granted()) {
         (Some(first), Some(second)) => second.token < first.token,
-        // One whose outcome is not known may never have stood in the queue.
+        // A wait of unknown outcome may never have been queued.
         (None, Some(_)) if first.known().is_none() => false,
         (None, Some(_)) => ended_ns(first).saturating_sub(LEAVING_NS) > second.completed_ns(),
         _ => false,
     }
 }
 
-/// How long before its deadline a wait of so many milliseconds is answered: 50 ms and
-/// a hundredth of its time, at most a tenth of it and at most 250 ms.
+/// How long before its deadline a wait of `wait_ms` is answered: 50 ms and a hundredth of
+/// its time, but at most a tenth of it and at most 250 ms.
 pub(super) fn answer_margin_ms(wait_ms: u64) -> u64 {
     (wait_ms / 10).min(50 + wait_ms / 100).min(250)
 }
 
-/// Until when a wait can have been in the queue: until its answer, its
-/// cancellation or its deadline; not at all if its process died.
+/// Until when a wait was certainly queued: until its answer, its cancellation or its
+/// deadline. A wait whose process died may not have been queued at all.
 pub(super) fn ended_ns(wait: &Operation) -> u64 {
     let deadline_ns = match &wait.invocation.call {
         Call::Lock { wait_ms, .. } => {

@@ -1,24 +1,27 @@
 //! A lock that is renewed in time survives an outage of up to half its TTL.
 
 use super::{
-    Rule, Surroundings, Violation, at,
-    grants::{Grant, safe_ns},
+    environment::Environment,
+    grants::Grant,
+    holding::safe_ns,
     resource::ResourceHistory,
+    rule::{Rule, Violation},
 };
 use crate::history::{Call, Operation, Outcome};
 
-/// A holder renews this often within a TTL.
+/// How often a holder renews within a TTL.
 pub(crate) const RENEWED_WITHIN: u32 = 3;
 
-/// Of shorter TTLs a machine that is busy for a moment takes more than half.
+/// The shortest TTL that is checked: a busy machine can delay a call for more than half
+/// of a shorter one.
 const TTL_NS_MIN: u64 = 1_000_000_000;
 
-/// Looks for grants that were lost although their holder asked for a renewal each
-/// third of the TTL, and nothing was wrong for longer than half of it. What is
-/// lost before its safe deadline is told by the rule on lifetimes.
+/// Finds grants that were lost although their holder asked for a renewal every third of the
+/// TTL, and faults lasted for at most half of it. The rule on lifetimes reports grants that
+/// were lost before their safe deadline.
 pub(crate) fn check(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     found: &mut Vec<Violation>,
 ) {
     for grant in history.grants.iter().filter(|grant| grant.is_named_alone) {
@@ -28,7 +31,7 @@ pub(crate) fn check(
             renewals.iter().position(|it| matches!(it.known(), Some(Outcome::NotHeld { .. })));
         let Some(lost) = lost else { continue };
         let (before, loss) = (&renewals[..lost], renewals[lost]);
-        if let Some(what) = lost_without_need(history, grant, before, loss, surroundings) {
+        if let Some(what) = lost_without_excuse(history, grant, before, loss, environment) {
             found.push(Violation {
                 rule: Rule::RenewedSurvives,
                 resource: history.name.into(),
@@ -39,12 +42,12 @@ pub(crate) fn check(
     }
 }
 
-fn lost_without_need(
+fn lost_without_excuse(
     history: &ResourceHistory<'_>,
     grant: &Grant<'_>,
     before: &[&Operation],
     loss: &Operation,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
 ) -> Option<String> {
     let last = grant
         .terms
@@ -56,18 +59,18 @@ fn lost_without_need(
         return None;
     }
     let until_ns = loss.completed_ns();
-    let is_told_elsewhere = until_ns <= from_ns + safe_ns(ttl_ns);
+    let is_reported_elsewhere = until_ns <= from_ns + safe_ns(ttl_ns);
     let ended = grant.unlocks.iter().any(|it| !it.did_nothing() && it.invoked_ns() <= until_ns)
         || history.forces().any(|it| it.invoked_ns() <= until_ns)
-        || surroundings.faults.iter().any(|fault| {
+        || environment.faults.iter().any(|fault| {
             fault.voids_grant_of(history.name)
                 && fault.over_ns >= grant.invoked_ns()
                 && fault.from_ns <= until_ns
         });
-    if is_told_elsewhere || ended {
+    if is_reported_elsewhere || ended {
         return None;
     }
-    // A busy machine adds to it.
+    // A tenth more, for a busy machine.
     let gap_ns = ttl_ns / u64::from(RENEWED_WITHIN) + ttl_ns / 10;
     let mut asked_ns = from_ns;
     for renewal in before.iter().copied().chain([loss]) {
@@ -81,17 +84,16 @@ fn lost_without_need(
         }
         asked_ns = asked_ns.max(renewal.invoked_ns());
     }
-    let outage_ns = surroundings.wrong_for_ns(from_ns, until_ns);
+    let outage_ns = environment.faulty_for_ns(from_ns, until_ns);
     (outage_ns < ttl_ns / 2).then(|| {
         format!(
-            "token {} was renewed at {} for {} ms, its renewal was asked for at least every \
-             {} ms after that, and was LOCK_NOT_FOUND at {}; something was wrong for {} ms \
-             of that time",
+            "token {} was renewed at {} for {} ms, further renewals were sent at least every \
+             {} ms, and one was LOCK_NOT_FOUND at {}; faults lasted for {} ms of that time",
             grant.token,
-            at(history, from_ns),
+            history.at(from_ns),
             ttl_ns / 1_000_000,
             gap_ns / 1_000_000,
-            at(history, until_ns),
+            history.at(until_ns),
             outage_ns / 1_000_000,
         )
     })

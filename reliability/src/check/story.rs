@@ -1,4 +1,4 @@
-//! Histories as tests write them: times in milliseconds.
+//! Histories for tests, with times in milliseconds.
 
 use crate::{
     check::{Rule, check},
@@ -14,7 +14,7 @@ pub(super) struct Story {
     faults: Vec<Injected>,
 }
 
-/// A TTL of which 930 ms are safe.
+/// The TTL of all grants; 930 ms of it are safe.
 pub(super) const TTL_MS: u64 = 1_000;
 
 pub(super) fn on(backend: Backend) -> Story {
@@ -100,7 +100,7 @@ impl Story {
         self
     }
 
-    /// A call of the process that waits for every resource once more.
+    /// A call of the process that waits for each resource at the end of a run.
     pub(super) fn last(
         mut self,
         from_ms: u64,
@@ -119,7 +119,7 @@ impl Story {
         self.fault_called("some-fault", from_ms, to_ms, voids)
     }
 
-    /// A fault of the catalogue, on `r` if it is on a resource.
+    /// A fault with a name of the catalogue. If it concerns a resource, that is `r`.
     pub(super) fn fault_called(
         mut self,
         name: &str,

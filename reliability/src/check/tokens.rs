@@ -1,16 +1,21 @@
-//! Tokens strictly rise in real-time order.
+//! Tokens rise strictly, in real-time order.
 
-use super::{Rule, Surroundings, Violation, at, grants::Grant, resource::ResourceHistory};
+use super::{
+    environment::Environment,
+    grants::Grant,
+    resource::ResourceHistory,
+    rule::{Rule, Violation},
+};
 use crate::faults::Voids;
 
-/// What JSON numbers of every language carry exactly.
+/// JSON numbers below this are exact in every language.
 const TOKEN_END: i64 = 1 << 53;
 
-/// Every token is one grant's alone, greater than that of every grant that was
-/// made before it, and below 2^53.
+/// Checks that every token belongs to one grant only, is greater than the tokens of all
+/// earlier grants, and is below 2^53.
 pub(crate) fn check(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     found: &mut Vec<Violation>,
 ) {
     let mut violated = |what: String, calls: Vec<u64>| {
@@ -32,14 +37,14 @@ pub(crate) fn check(
         if requests.any(|request| request.is_none() || request != first) {
             violated(
                 format!(
-                    "token {} was granted more than once, not by one request ID",
+                    "token {} was granted more than once, and not for one request ID",
                     grant.token
                 ),
                 grant.acquisitions.iter().map(|op| op.invocation.id).collect(),
             );
         }
     }
-    // The greatest token of those made before each grant was asked for.
+    // Compare each grant with those that were made before it was asked for.
     let mut made = grants.clone();
     made.sort_by_key(|grant| grant.completed_ns());
     for later in &grants {
@@ -47,14 +52,14 @@ pub(crate) fn check(
             if earlier.completed_ns() >= later.invoked_ns() {
                 break;
             }
-            if earlier.token >= later.token && !excused(earlier, later, surroundings) {
+            if earlier.token >= later.token && !excused(earlier, later, environment) {
                 violated(
                     format!(
-                        "token {} was granted at {}, and token {} asked for only at {}",
+                        "token {} was granted at {}, and the lower or equal token {} was asked for at {}",
                         earlier.token,
-                        at(history, earlier.completed_ns()),
+                        history.at(earlier.completed_ns()),
                         later.token,
-                        at(history, later.invoked_ns()),
+                        history.at(later.invoked_ns()),
                     ),
                     vec![earlier.call(), later.call()],
                 );
@@ -63,7 +68,7 @@ pub(crate) fn check(
     }
     for (place, grant) in grants.iter().enumerate() {
         for other in &grants[..place] {
-            if grant.token == other.token && !excused(other, grant, surroundings) {
+            if grant.token == other.token && !excused(other, grant, environment) {
                 violated(
                     format!("two grants have token {}", grant.token),
                     vec![other.call(), grant.call()],
@@ -71,36 +76,36 @@ pub(crate) fn check(
             }
         }
     }
-    by_holding(history, surroundings, &mut violated);
+    by_holding(history, environment, &mut violated);
 }
 
-/// Of two grants that were certainly held, the later has the greater token,
-/// also when their calls overlapped.
+/// Checks that of two grants that were certainly held, the later one has the greater token,
+/// also if their calls overlapped.
 fn by_holding(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     violated: &mut impl FnMut(String, Vec<u64>),
 ) {
     let mut held: Vec<_> = history
         .grants
         .iter()
         .filter(|grant| !grant.is_foreign())
-        .filter_map(|grant| Some((grant.held(history, surroundings).first()?.from_ns, grant)))
+        .filter_map(|grant| Some((grant.held(history, environment).first()?.from_ns, grant)))
         .collect();
     held.sort_by_key(|(from_ns, _)| *from_ns);
     for pair in held.windows(2) {
         let ((_, earlier), (from_ns, later)) = (pair[0], pair[1]);
-        let is_told_above = earlier.completed_ns() < later.invoked_ns();
+        let is_reported_above = earlier.completed_ns() < later.invoked_ns();
         if earlier.token > later.token
-            && !is_told_above
-            && !excused(earlier, later, surroundings)
+            && !is_reported_above
+            && !excused(earlier, later, environment)
         {
             violated(
                 format!(
-                    "token {} was held before token {}, held at {}",
+                    "token {} was held before the lower token {}, which was held at {}",
                     earlier.token,
                     later.token,
-                    at(history, from_ns),
+                    history.at(from_ns),
                 ),
                 vec![earlier.call(), later.call()],
             );
@@ -112,9 +117,9 @@ fn by_holding(
 pub(crate) fn excused(
     earlier: &Grant<'_>,
     later: &Grant<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
 ) -> bool {
-    surroundings.faults.iter().any(|fault| {
+    environment.faults.iter().any(|fault| {
         fault.voids == Voids::GrantsAndTokens
             && fault.from_ns <= later.completed_ns()
             && fault.over_ns >= earlier.invoked_ns()

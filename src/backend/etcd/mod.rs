@@ -27,7 +27,8 @@ mod contention;
 mod core;
 mod flights;
 #[cfg(any(fuzzing, test))]
-pub(super) mod fuzzing;
+#[path = "../../fuzzing/etcd.rs"]
+pub(crate) mod fuzzing;
 mod keys;
 mod lease;
 mod queue;

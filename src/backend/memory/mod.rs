@@ -1,10 +1,9 @@
-//! The embedded default, and the reference for every semantic: locks that live
-//! and end with their process.
+//! Locks in the memory of this process. They end with the process. This backend is the
+//! default, and the reference for the behaviour of the others.
 //!
-//! A resource's state is in one [`table::Table`] of several, chosen by the
-//! hash of its name, so that one growing table never holds up all calls. Each
-//! table has a mutex that is never held across an await, and a sweeper task
-//! that ends grants when their TTL is over.
+//! Resources are divided over several [`table::Table`]s by the hash of their names, so that
+//! a table that grows does not delay all calls. Each table has a mutex, which is never held
+//! across an await, and a sweeper task, which ends grants when their TTL is over.
 
 mod shard;
 mod table;
@@ -30,7 +29,7 @@ use crate::{
 };
 use shard::Shard;
 
-/// Opens a store of its own for every instance.
+/// The memory backend. Each instance is a separate store.
 pub const KIND: Kind = Kind { name: "memory", commits_groups: false, features: FEATURES, read };
 
 const FEATURES: &[Feature] = &[
@@ -41,7 +40,7 @@ const FEATURES: &[Feature] = &[
     Feature::Linearizable,
 ];
 
-/// Enough that a table of a million locks grows in short steps.
+/// Enough that the tables of a million locks grow in short steps.
 const SHARDS: usize = 16;
 
 fn read(_: &mut Properties) -> Connect {
@@ -75,9 +74,9 @@ impl Memory {
         Self::with_tables(context, SHARDS)
     }
 
-    /// The same with as many tables as said, at least one. With one, grants
-    /// that end in the same instant end in the order of their tokens, so that
-    /// a simulated schedule can be repeated.
+    /// An empty store with this many tables, at least one. With one table, grants that end
+    /// at the same instant end in the order of their tokens, so that a simulated schedule
+    /// can be repeated.
     #[must_use]
     pub fn with_tables(context: &Context, tables: usize) -> Self {
         let shard = |_| Shard::new(context);

@@ -1,4 +1,4 @@
-//! One table behind its mutex, with the task that ends its grants in time.
+//! A table behind its mutex, and the task that ends its grants in time.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::lock::{
     Attempt, BackendError, Grant, Release, Renewal, Renewed, ResourceId, WaiterBudget,
 };
 
-/// A part of the store's resources. Its sweeper ends with it.
+/// A part of the store's resources. Dropping it ends its sweeper.
 #[derive(Debug)]
 pub(super) struct Shard {
     shared: Arc<Shared>,
@@ -27,7 +27,7 @@ pub(super) struct Shard {
 #[derive(Debug)]
 struct Shared {
     table: Mutex<Table>,
-    /// Tells the sweeper that a grant expires before the one it waits for.
+    /// Notified when a grant expires earlier than the one that the sweeper waits for.
     sooner: Notify,
 }
 
@@ -86,8 +86,7 @@ impl Shared {
         self.table.lock()
     }
 
-    /// Runs one operation, and wakes the sweeper if a grant now expires sooner
-    /// than any did before.
+    /// Runs one operation, and wakes the sweeper if the next expiry is now earlier.
     fn with_table<T>(&self, operation: impl FnOnce(&mut Table, Instant) -> T) -> T {
         let mut table = self.table();
         let before = table.next_expiry();
@@ -118,8 +117,8 @@ impl Shared {
     }
 }
 
-/// A place in a queue, left when the wait is dropped. What was granted in that
-/// moment is released by its attempt, which is the domain's part.
+/// A place in a queue, which is left when the wait is dropped. If the wait was granted at
+/// that moment, the domain releases the grant by its attempt.
 struct Place<'a> {
     shared: &'a Shared,
     resource: &'a ResourceId,

@@ -1,5 +1,5 @@
-//! The state of many resources, and what each verb does to it. Pure: the time
-//! is an argument, nothing is awaited.
+//! The state of many resources, and how each operation changes it. The time is an argument,
+//! and nothing is awaited.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,16 +10,16 @@ use crate::lock::{
     ReleaseOf, Renewal, Renewed, RequestId, ResourceId, Ttl, WaiterBudget, WaiterSlot,
 };
 
-/// Under this capacity a table is not worth shrinking.
+/// A table of a smaller capacity is not shrunk.
 const CAPACITY_MIN: usize = 1024;
 
-/// Resources that are held. One that is free has no record (trap 20), and one
-/// that is free is waited for by nobody: a release hands over in the same step.
+/// The resources that are held. A free resource has no record (trap 20) and no waiters,
+/// because a release hands it over in the same step.
 #[derive(Debug)]
 pub(super) struct Table {
     slots: HashMap<ResourceId, Box<Slot>>,
-    /// Every live grant by the end of its TTL; the token tells those of one
-    /// instant apart.
+    /// Every live grant by the end of its TTL. The token distinguishes grants that end at
+    /// the same instant.
     expiries: BTreeMap<(Instant, FencingToken), ResourceId>,
     clock: Clock,
     last_token: Option<FencingToken>,
@@ -30,9 +30,8 @@ pub(super) struct Table {
 #[derive(Debug)]
 struct Slot {
     held: Held,
-    /// Waiters in the order of their arrival; a tree, so that the middle one
-    /// of ten thousand leaves as cheaply as the first. Absent while nobody
-    /// waits, which keeps a million held locks small.
+    /// Waiters in the order of their arrival. A tree, so that any of ten thousand can leave
+    /// cheaply. Absent while nobody waits, so that a million held locks need little memory.
     #[allow(clippy::box_collection, reason = "a pointer's width for each of a million locks")]
     queue: Option<Box<BTreeMap<Ticket, Waiter>>>,
 }
@@ -42,7 +41,7 @@ struct Held {
     lock_id: LockId,
     token: FencingToken,
     expires: Instant,
-    /// Whose clean-up may end the grant: none once a replay has claimed it.
+    /// The attempt whose clean-up may end the grant; `None` once a replay has claimed it.
     attempt: Option<AttemptId>,
     request_id: Option<RequestId>,
     holder: Option<Holder>,
@@ -63,7 +62,7 @@ struct Waiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket(u64);
 
-/// What became of a request to lock.
+/// The result of entering: a grant, or a place in the queue.
 #[derive(Debug)]
 pub(super) enum Entered {
     Granted(Grant),
@@ -150,7 +149,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes a waiter off its queue, if it is still there.
+    /// Removes a waiter from its queue, if it is still there.
     pub(super) fn leave(&mut self, resource: &ResourceId, ticket: Ticket) {
         let Some(slot) = self.slots.get_mut(resource) else { return };
         let Some(queue) = slot.queue.as_mut() else { return };
@@ -160,7 +159,7 @@ impl Table {
         }
     }
 
-    /// Ends every grant whose TTL is over, and hands over.
+    /// Ends every grant whose TTL is over, and hands its resource over.
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some(first) = self.expiries.first_entry() {
             if first.key().0 > now {
@@ -187,8 +186,8 @@ impl Table {
         Ok(grant)
     }
 
-    /// Gives a repeated request its own grant again, which from then on no
-    /// attempt's clean-up may end.
+    /// Gives a repeated request its own grant again. From then on no attempt's clean-up may
+    /// end it.
     fn replay(&mut self, attempt: &Attempt, now: Instant) -> Result<Grant, BackendError> {
         let held = self.held_by(&attempt.resource, |_| true)?;
         if attempt.lock_id_given && attempt.lock_id != held.lock_id {
@@ -233,13 +232,13 @@ impl Table {
         Ok(Entered::Waiting(ticket, granted))
     }
 
-    /// Ends the grant of a resource and gives it to the first waiter that is
-    /// still there; with none, the resource's record goes.
+    /// Ends the grant of a resource and grants the resource to the first waiter that is still
+    /// there. Without waiters, removes its record.
     fn hand_over(&mut self, resource: &ResourceId, now: Instant) {
         let Some(mut slot) = self.slots.remove(resource) else { return };
         self.expiries.remove(&(slot.held.expires, slot.held.token));
         while let Some((_, waiter)) = slot.queue.as_mut().and_then(|queue| queue.pop_first()) {
-            // Out of tokens: the waiter's sender is dropped, which tells it.
+            // There are no more tokens. Dropping the sender tells the waiter.
             let Ok(token) = self.next_token() else { continue };
             let held = Held {
                 lock_id: waiter.lock_id,
@@ -284,8 +283,8 @@ impl Table {
         self.expiries.insert((to, token), resource.clone());
     }
 
-    /// Rises with every grant, and starts from the clock, so that the tokens
-    /// of a restarted process are greater than those of the one before.
+    /// Greater than the token before. Tokens start from the clock, so that they rise across a
+    /// restart of the process.
     fn next_token(&mut self) -> Result<FencingToken, BackendError> {
         let from_clock = FencingToken::new(self.clock.unix_us());
         let after_last = match self.last_token {
@@ -298,7 +297,7 @@ impl Table {
         Ok(token)
     }
 
-    /// Gives memory back once most of it is unused.
+    /// Frees memory once most of it is unused.
     fn shrink(&mut self) {
         let (used, capacity) = (self.slots.len(), self.slots.capacity());
         if capacity > CAPACITY_MIN && used < capacity / 8 {

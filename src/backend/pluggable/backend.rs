@@ -1,4 +1,4 @@
-//! The port, spoken as the component protocol.
+//! The backend: each operation as calls of the component protocol.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,18 +20,19 @@ use crate::lock::{
     Renewal, Renewed, ResourceId,
 };
 
-/// Soon longer than the quiet that a store which drains waits for.
+/// The first delay between attempts to wait. It grows to [`RETRY_DELAY_MAX`], longer than the
+/// idle time for which a draining store waits.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
-/// A call that lasted longer than this had reached the store: an outage that
-/// ended it is a new one.
+/// A call that lasted longer than this had reached the store, so an outage that ended it is
+/// a new one.
 const OUTAGE_CALL_MAX: Duration = Duration::from_secs(2);
 
-/// A lock store of another process.
+/// A lock store in another process.
 pub(super) struct Pluggable {
     connection: Arc<Connection>,
     tries: Tries,
-    /// How long an outage a wait outlives.
+    /// How long an outage may last without ending a wait.
     operation_timeout: Duration,
 }
 
@@ -50,7 +51,8 @@ impl Pluggable {
         }
         match waited {
             Some(waited) => grant.since += waited.min(sent.elapsed()),
-            // A store that does not say since when: renewing says it.
+            // The store does not say for how long the call waited, so the start of the TTL is
+            // unknown. A renewal starts it again.
             None if sent.elapsed() > grant.ttl / 10 => {
                 let renewal = Renewal {
                     resource: attempt.resource.clone(),
@@ -89,21 +91,21 @@ impl Pluggable {
         if attempt.lock_id_given && !self.tries.was_granted(attempt.id) {
             warn!(
                 resource = attempt.resource.as_str(),
-                "an attempt under a caller's own lock ID is \
-                not known to be granted; it is left to its TTL"
+                "an attempt with a lock ID that the caller chose may have \
+                been granted; if it was, the grant lasts until its TTL ends"
             );
             return Ok(());
         }
         self.send_unlock(&attempt.resource, Some(&attempt.lock_id), until).await
     }
 
-    /// After a broken wait: makes sure that nothing of it is left, so that the
-    /// wait can begin again; with a `request_id` it finds what is left.
+    /// Undoes a wait that was broken off, so that it can begin again; whether that succeeded.
+    /// A wait with a `request_id` needs no undoing, because it finds its own grant.
     async fn start_afresh(&self, attempt: &Attempt) -> bool {
         if attempt.request_id.is_some() {
             return true;
         }
-        // Shorter than a call that ends an outage.
+        // Short enough not to count as the end of an outage.
         let until = Instant::now() + OUTAGE_CALL_MAX / 2;
         let undone = self.send_unlock(&attempt.resource, Some(&attempt.lock_id), until).await;
         matches!(undone, Ok(()) | Err(BackendError::NotHeld { .. }))
@@ -120,8 +122,8 @@ impl Backend for Pluggable {
         let (connection, tries) = (Arc::clone(&self.connection), self.tries.clone());
         let attempt = attempt.clone();
         let running = tries.begin(attempt.id);
-        // In a task of its own, so that a caller who goes away does not leave
-        // a try behind that its own clean-up could overtake.
+        // In a task of its own, so that the try goes on when the caller goes away, and its
+        // clean-up can wait for its end.
         let trying = tokio::spawn(async move {
             let _running = running;
             let message = lock_request(&attempt);
@@ -148,7 +150,7 @@ impl Backend for Pluggable {
             }
             let error = if left_behind {
                 BackendError::Unknown(
-                    "the wait was broken off, and cannot be undone yet".into(),
+                    "the wait was broken off, and could not be undone yet".into(),
                 )
             } else {
                 match self.lock_once(attempt).await {
@@ -186,8 +188,8 @@ impl Backend for Pluggable {
             ReleaseOf::Owner(lock_id) => Some(lock_id),
             ReleaseOf::Anyone => None,
         };
-        // Only the first try of a release sets a bound; here it marks that
-        // there was one, after which another could meet a later grant.
+        // The first try of a release sets a bound, which shows here that there was one.
+        // Another try could end a later grant.
         if release.aim.bound().is_some() {
             warn!(
                 resource = release.resource.as_str(),
@@ -215,7 +217,7 @@ fn retry_delays() -> ExponentialBuilder {
         .without_max_times()
 }
 
-pub(super) fn grant(
+pub(crate) fn grant(
     attempt: &Attempt,
     sent: Instant,
     response: &LockResponse,

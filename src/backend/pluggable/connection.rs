@@ -1,4 +1,4 @@
-//! The way to one instance: a socket that may come and go, and Init.
+//! The connection to one instance, which is initialised again after a restart of the store.
 
 use std::{
     collections::BTreeMap,
@@ -76,8 +76,8 @@ pub(super) struct Connection {
     client: Client,
     instance: Instance,
     features: Vec<Feature>,
-    /// How often Init was sent: whoever finds the instance gone sends it again
-    /// only if nobody else has since.
+    /// How often Init was sent. A call that finds the instance gone sends it again only if no
+    /// other call has done so in the meantime.
     inits: Mutex<u64>,
 }
 
@@ -106,9 +106,9 @@ impl Connection {
         &self.features
     }
 
-    /// Calls by `until`. A store that has lost the instance, which it does by
-    /// restarting, is initialised again first; nothing had happened there.
-    /// Also tells when the call was sent that was answered.
+    /// Makes a call, by `until`. If the store has lost the instance because it restarted, the
+    /// call had no effect, so the instance is initialised and the call is sent again. Also
+    /// returns when the answered call was sent.
     pub(super) async fn call<M, R>(
         &self,
         verb: Verb,
@@ -204,7 +204,7 @@ impl Connection {
     }
 }
 
-/// Connects when it is first used, and again whenever the store came back.
+/// Connects at the first call, and again after the connection was lost.
 fn channel(socket: PathBuf) -> Channel {
     let socket = Arc::new(socket);
     Endpoint::from_static("http://localhost")

@@ -1,27 +1,23 @@
-//! Lock stores of other processes: any `lock.NAME` that a pluggable component
-//! serves at `NAME.sock`, behind the port that the built-in backends have.
+//! Lock stores in other processes: any `lock.NAME` that a pluggable component serves at
+//! `NAME.sock`, as an implementation of [`Backend`](crate::lock::Backend).
 //!
-//! Such a store owes what alpha2 says and what its `Features` declare, which
-//! is less than the port asks for in three places. Where the protocol has no
-//! word for a grant among several of one lock ID, safety comes first and the
-//! TTL settles the rest:
+//! Such a store promises what alpha2 says and what its `Features` declare, which is less
+//! than a backend must do. The protocol cannot name one grant among several with the same
+//! lock ID, so in doubt a grant is left to its TTL:
 //! - An unlock, or a force, whose outcome is unknown is not sent again: it
 //!   could end a later grant.
-//! - An attempt under a caller's own lock ID is undone only if it is known to
-//!   have been granted: the ID may have an earlier grant.
-//! - An attempt with a `request_id` is not undone: it may have found the grant
-//!   of an earlier one, and a repetition finds it again.
-//! - A store that grants after it was told that the caller went away keeps
-//!   that grant until its TTL ends.
+//! - An attempt with a lock ID that the caller chose is undone only if it is known to have
+//!   been granted: an earlier grant may have the same ID.
+//! - An attempt with a `request_id` is not undone: it may have found the grant of an earlier
+//!   attempt, and a repetition finds it again.
+//! - A grant that the store makes after the caller went away lasts until its TTL ends.
 
-mod backend;
+pub(crate) mod backend;
 mod connection;
-#[cfg(any(fuzzing, test))]
-pub(super) mod fuzzing;
 mod rpc;
-mod status;
+pub(crate) mod status;
 mod tries;
-mod wire;
+pub(crate) mod wire;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -51,9 +47,8 @@ impl PluggableComponent {
     /// Initialises the instance and opens it as a store. Must be called within
     /// a runtime.
     ///
-    /// What the store refuses is [`LockError::InvalidMetadata`]; a socket that
-    /// is not there or not answering is [`LockError::StoreUnavailable`], and
-    /// names it.
+    /// Metadata that the store refuses is [`LockError::InvalidMetadata`]. A socket that does
+    /// not exist or does not answer is [`LockError::StoreUnavailable`], which names it.
     pub async fn open(self) -> Result<Store, LockError> {
         let settings = settings(&self.properties);
         let instance = Instance::new(&self.instance, self.properties, self.init_timeout)?;
@@ -72,8 +67,8 @@ impl std::fmt::Debug for PluggableComponent {
     }
 }
 
-/// The limits, as far as the properties name them in our own way: the keys are
-/// the store's, which may mean something else by them and says so itself.
+/// The limits, as far as the properties have them under leasehold's keys. The keys belong to
+/// the store, which checks them itself, so mistakes are ignored here.
 fn settings(properties: &BTreeMap<String, String>) -> Settings {
     Properties::new(properties.clone()).settings()
 }

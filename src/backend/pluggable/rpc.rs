@@ -1,4 +1,4 @@
-//! The calls of the protocol, each as a future of its own.
+//! The calls of the protocol as boxed futures.
 
 use leasehold_proto::components::{
     LockRequest, LockResponse, PingRequest, PingResponse, RenewLockRequest, RenewLockResponse,

@@ -1,4 +1,4 @@
-//! What a store's refusals mean.
+//! Translates a store's refusals into errors.
 
 use std::{error::Error, fmt, path::Path};
 
@@ -7,12 +7,12 @@ use tonic_types::{ErrorInfo, StatusExt as _};
 
 use crate::lock::{BackendError, Holder, LockError, Violation};
 
-/// As much of another process's text as is told on.
+/// How much of a text of another process is passed on.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// What was asked.
+/// The operation that was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(crate) enum Verb {
     TryLock,
     Lock,
     Renew,
@@ -34,8 +34,8 @@ impl fmt::Display for Verb {
 
 /// Why a call failed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The instance is not initialised (any more): nothing has happened.
+pub(crate) enum Failure {
+    /// The instance is not initialised, or no longer. The call had no effect.
     NotInitialized(String),
     /// Any other reason.
     Other(BackendError),
@@ -56,9 +56,9 @@ impl From<BackendError> for Failure {
     }
 }
 
-/// What a status means: by its `ErrorInfo`, else, for a store that sends none,
-/// by its code, as far as that excludes that something happened.
-pub(super) fn read(verb: Verb, status: &Status) -> Failure {
+/// Translates a status by its `ErrorInfo`. Without one it goes by the code, if that code
+/// means that the call had no effect.
+pub(crate) fn read(verb: Verb, status: &Status) -> Failure {
     let told = told(verb, status);
     if is_unconnected(status) {
         return BackendError::Unavailable(told.into()).into();
@@ -72,7 +72,7 @@ pub(super) fn read(verb: Verb, status: &Status) -> Failure {
         "NOT_INITIALIZED" => Failure::NotInitialized(told),
         "UNSUPPORTED" => unsupported(verb, status).into(),
         "TOO_MANY_WAITERS" => {
-            BackendError::TooManyWaiters("as many wait as the store allows").into()
+            BackendError::TooManyWaiters("the store's limit of waiters is reached").into()
         }
         "OVERLOADED" | "STORE_UNAVAILABLE" | "SHUTTING_DOWN" | "WAIT_DEADLINE" => {
             BackendError::Unavailable(told.into()).into()
@@ -94,14 +94,14 @@ fn by_code(verb: Verb, status: &Status, told: String) -> Failure {
         (Code::ResourceExhausted | Code::PermissionDenied | Code::Unauthenticated, _) => {
             BackendError::Unavailable(told.into()).into()
         }
-        // Also UNAVAILABLE: a connection that broke after the call was sent is
-        // told by the same code.
+        // UNAVAILABLE too: a connection that broke after the call was sent has the same
+        // code.
         _ => BackendError::Unknown(told.into()).into(),
     }
 }
 
-/// What a refused Init means.
-pub(super) fn init_error(socket: &Path, status: &Status) -> LockError {
+/// Translates the status of a refused Init.
+pub(crate) fn init_error(socket: &Path, status: &Status) -> LockError {
     let info = status.get_details_error_info();
     let is_invalid = match &info {
         Some(info) => info.reason == "INVALID_METADATA",
@@ -122,14 +122,14 @@ pub(super) fn init_error(socket: &Path, status: &Status) -> LockError {
     let why = if is_unconnected(status) {
         "nothing listens there; start the pluggable component".to_owned()
     } else if status.code() == Code::Unimplemented {
-        "what listens there is no lock store (LockStore.Init is unimplemented)".to_owned()
+        "the server there is not a lock store (LockStore.Init is unimplemented)".to_owned()
     } else {
         short(status.message())
     };
     LockError::StoreUnavailable(format!("{}: {why}", socket.display()).into())
 }
 
-/// Whether the call was not even sent.
+/// Whether the call was not sent because there was no connection.
 fn is_unconnected(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
@@ -155,7 +155,7 @@ fn unsupported(verb: Verb, status: &Status) -> BackendError {
         Verb::TryLock => "this store cannot try to lock",
         Verb::Lock => "this store cannot wait for a lock; ask for it at once",
         Verb::Renew => "this store cannot renew",
-        Verb::Unlock => "this store cannot unlock so",
+        Verb::Unlock => "this store cannot unlock in this way",
         Verb::Ping => "this store has no Ping",
     };
     BackendError::Unsupported(match status.message() {
@@ -167,7 +167,7 @@ fn unsupported(verb: Verb, status: &Status) -> BackendError {
 
 fn holder(info: Option<&ErrorInfo>) -> Option<Holder> {
     let label = info?.metadata.get("holder")?;
-    // One that is too long is as good as none.
+    // A label that is too long is dropped.
     Holder::new(label).ok().flatten()
 }
 

@@ -1,4 +1,4 @@
-//! Tries under way, and what is known of them.
+//! The tries under way, and which attempts were granted.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,12 +13,12 @@ use tokio::{
 
 use crate::lock::AttemptId;
 
-/// How many grants under callers' own lock IDs are remembered. Whether such a
-/// grant was received is known within moments.
+/// How many grants with lock IDs that callers chose are remembered. A grant is looked up
+/// soon after it was made, when its caller has gone away.
 const GRANTED_MAX: usize = 10_000;
 
-/// Which tries are under way, and which attempts under a caller's own lock ID
-/// were granted.
+/// Which tries are under way, and which attempts with a lock ID that the caller chose were
+/// granted.
 #[derive(Clone, Default)]
 pub(super) struct Tries(Arc<Mutex<State>>);
 
@@ -28,7 +28,7 @@ struct State {
     granted: VecDeque<AttemptId>,
 }
 
-/// A try that is under way until this is dropped.
+/// Marks a try as under way until it is dropped.
 pub(super) struct Running {
     tries: Tries,
     id: AttemptId,
@@ -36,19 +36,18 @@ pub(super) struct Running {
 }
 
 impl Tries {
-    /// Notes a try. What undoes it waits for its end (trap 7).
+    /// Notes a try. Its clean-up waits until it has ended (trap 7).
     pub(super) fn begin(&self, id: AttemptId) -> Running {
         let (sender, receiver) = watch::channel(());
         self.state().running.insert(id, receiver);
         Running { tries: self.clone(), id, _ended_by_drop: sender }
     }
 
-    /// Waits until the try, if it is one under way, has ended; whether that
-    /// was so by `until`.
+    /// Waits until the try has ended, or `until` has passed; whether it has ended.
     pub(super) async fn ended(&self, id: AttemptId, until: Instant) -> bool {
         let running = self.state().running.get(&id).cloned();
         let Some(mut running) = running else { return true };
-        // Nothing is ever sent: an error is the end.
+        // Nothing is ever sent; an error means that the sender was dropped.
         timeout_at(until, async { while running.changed().await.is_ok() {} }).await.is_ok()
     }
 

@@ -1,4 +1,4 @@
-//! Messages of the component protocol.
+//! Converts between the domain and the messages of the component protocol.
 
 use std::time::Duration;
 
@@ -23,8 +23,9 @@ pub(super) fn lock_request(attempt: &Attempt) -> LockRequest {
     }
 }
 
-/// Given also where the caller brought none, so that the attempt can be undone
-/// without an answer; but a repetition must not differ from the first request.
+/// The lock ID to send. If the caller chose none, leasehold does, so that the attempt can be
+/// undone without an answer. With a request ID none is sent, because a repetition must not
+/// differ from the first request.
 fn sent_lock_id(attempt: &Attempt) -> Option<&LockId> {
     (attempt.lock_id_given || attempt.request_id.is_none()).then_some(&attempt.lock_id)
 }
@@ -38,7 +39,7 @@ pub(super) fn renew_request(renewal: &Renewal) -> RenewLockRequest {
     }
 }
 
-/// Without a lock ID: by force.
+/// An unlock; by force if there is no lock ID.
 pub(super) fn unlock_request(resource: &ResourceId, lock_id: Option<&LockId>) -> UnlockRequest {
     UnlockRequest {
         resource_id: resource.as_str().to_owned(),
@@ -52,7 +53,7 @@ fn to_wire(duration: Duration) -> Option<prost_types::Duration> {
     duration.try_into().ok()
 }
 
-/// A duration, absent where it is negative.
-pub(super) fn from_wire(duration: Option<prost_types::Duration>) -> Option<Duration> {
+/// A duration; `None` if it is absent or negative.
+pub(crate) fn from_wire(duration: Option<prost_types::Duration>) -> Option<Duration> {
     duration.and_then(|duration| duration.try_into().ok())
 }

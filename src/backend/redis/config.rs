@@ -1,5 +1,4 @@
-//! What a component's properties say about Redis: the keys of Dapr's built-in
-//! `lock.redis`.
+//! The properties of the component, which are those of Dapr's built-in `lock.redis`.
 
 use ::redis::{
     Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
@@ -10,9 +9,8 @@ use crate::properties::Properties;
 
 const PORT: u16 = 6379;
 
-/// Keys of the built-in store that have no effect here: there is one
-/// connection, its timeouts follow from `operationTimeout`, and retries end
-/// with it.
+/// Keys of the built-in store that have no effect here, because there is one connection, and
+/// `operationTimeout` limits its timeouts and retries.
 const WITHOUT_EFFECT: [&str; 16] = [
     "redisMaxRetries",
     "redisMinRetryInterval",
@@ -32,21 +30,21 @@ const WITHOUT_EFFECT: [&str; 16] = [
     "processingTimeout",
 ];
 
-/// Keys that choose what this backend cannot do (yet): set, they are refused.
+/// Keys that are refused if they are set, because they select what is not supported.
 const UNSUPPORTED: [(&str, &str); 3] = [
     ("sentinelMasterName", "is for Sentinel, which is not supported yet; name one node"),
     ("sentinelUsername", "is for Sentinel, which is not supported yet; name one node"),
     ("sentinelPassword", "is for Sentinel, which is not supported yet; name one node"),
 ];
 
-/// Ways to authenticate that this backend does not have.
+/// Flags that are refused if they are true, because they select what is not supported.
 const UNSUPPORTED_FLAGS: [(&str, &str); 3] = [
     ("failover", "is for Sentinel, which is not supported yet; name one node"),
     ("useEntraID", "is not supported; use redisUsername and redisPassword"),
     ("useOIDC", "is not supported; use redisUsername and redisPassword"),
 ];
 
-/// What goes with `useOIDC`, and has no effect without it.
+/// Keys that belong to `useOIDC` and have no effect without it.
 const OIDC: [&str; 9] = [
     "oidcTokenEndpoint",
     "oidcClientID",
@@ -59,7 +57,7 @@ const OIDC: [&str; 9] = [
     "oidcCACert",
 ];
 
-/// How to reach Redis. `None` where a property was refused.
+/// Reads how to connect to Redis. `None` if a property was refused.
 pub(super) fn read(properties: &mut Properties) -> Option<Client> {
     refuse_unsupported(properties);
     let host = properties.required("redisHost");
@@ -83,8 +81,8 @@ pub(super) fn read(properties: &mut Properties) -> Option<Client> {
             return None;
         }
     };
-    // The library's name is left unsaid: servers before 7.2 have no word for it,
-    // and users would need one permission more.
+    // The client does not send its library's name: servers before 7.2 do not know the command,
+    // and users would need another permission.
     let mut settings = RedisConnectionInfo::default()
         .set_db(database)
         .set_protocol(ProtocolVersion::RESP3)
@@ -167,7 +165,7 @@ fn address(
         return Ok(ConnectionAddr::Unix(path.into()));
     }
     if let Some((scheme, rest)) = host.split_once("://") {
-        // A URL may have a password in it, which must not be told again.
+        // A URL may contain a password, which must not be repeated.
         let (tls, rest) = (scheme == "rediss", rest.rsplit('@').next().unwrap_or_default());
         let tls = if tls { ", enableTLS: true for TLS" } else { "" };
         let rest = rest.split('/').next().unwrap_or_default();
@@ -278,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_none_is_refused() {
+    fn an_invalid_host_is_refused() {
         for bad in ["h:port", ":7000", "[::1", "redis://h", "a:1,b:2"] {
             assert_eq!(refused(&[("redisHost", bad)]), ["redisHost"], "{bad}");
         }

@@ -1,9 +1,9 @@
-//! How a grant and a place in the queue are written.
+//! The format of grants and of places in a queue.
 //!
-//! A place in the queue is the process, then the rest. A grant's record is its
-//! token, a colon, then the same rest. A hand-over that is not confirmed yet is the
-//! value of the resource's key: the byte 0x01, the process, a colon, the rest. So
-//! a script copies what it need not understand.
+//! A place in a queue is the process and the rest below. The record of a grant is its token,
+//! a colon, and the same rest. A hand-over that is not confirmed yet is the value
+//! of the resource's key: the byte 0x01, the process, a colon, and the rest. Scripts can
+//! copy the rest without parsing it.
 //!
 //! ```text
 //! process = 32 hexadecimal digits
@@ -13,11 +13,11 @@
 
 use crate::lock::{Attempt, Mode, ResourceId};
 
-/// How many token counters there are, whatever the number of resources.
-pub(super) const COUNTERS: u32 = 1024;
+/// How many token counters there are. It does not depend on the number of resources.
+pub(crate) const COUNTERS: u32 = 1024;
 
-/// What a grant of this attempt is recorded with, its token excepted.
-pub(super) fn rest(attempt: &Attempt) -> String {
+/// The record of a grant of this attempt, without its token.
+pub(crate) fn rest(attempt: &Attempt) -> String {
     let lock_id = attempt.lock_id.as_str();
     let request_id = request_id(attempt);
     let holder = attempt.holder.as_ref().map_or("", |holder| holder.as_str());
@@ -40,19 +40,19 @@ pub(super) fn place(process: &str, attempt: &Attempt) -> String {
     format!("{process}{}", rest(attempt))
 }
 
-/// The request ID, empty where absent.
-pub(super) fn request_id(attempt: &Attempt) -> &str {
+/// The request ID, empty if absent.
+pub(crate) fn request_id(attempt: &Attempt) -> &str {
     attempt.request_id.as_ref().map_or("", |id| id.as_str())
 }
 
-/// The key of the counter that this resource's tokens come from.
+/// The key of the counter for the tokens of this resource.
 pub(super) fn counter_key(resource: &ResourceId) -> String {
     format!("\x01c{}", counter(resource))
 }
 
-/// The counter that this resource's tokens come from: the same in every
-/// process and version, by FNV-1a.
-pub(super) fn counter(resource: &ResourceId) -> u32 {
+/// The number of the counter for the tokens of this resource, by FNV-1a: the same in every
+/// process and version.
+pub(crate) fn counter(resource: &ResourceId) -> u32 {
     fnv(resource.as_str()) % COUNTERS
 }
 
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// Reads a rest as the scripts do.
+    /// Parses a rest as the scripts do.
     fn read(rest: &str) -> (String, String, String) {
         let mut parts = rest.splitn(7, ':');
         let mut next = || parts.next().unwrap();
@@ -99,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back_whatever_it_holds(
+        fn every_record_can_be_read_back(
             lock in "[:a-zé]{1,20}", request in "[:a-zé]{0,20}", holder in "[:a-zé]{0,20}",
         ) {
             let written = rest(&attempt(&lock, &request, &holder));

@@ -1,4 +1,4 @@
-//! The way to Redis: one connection at a time, made anew when it is lost.
+//! Sends requests to Redis over one connection, and reconnects when it is lost.
 
 use std::{
     collections::VecDeque,
@@ -27,22 +27,22 @@ use super::{
 };
 use crate::lock::{BackendError, FencingToken, ResourceId, Violation};
 
-/// Within what time a connection must be in service.
+/// How long opening a connection may take.
 pub(super) const OPEN_TIMEOUT: Duration = Duration::from_millis(3500);
 const REOPEN_DELAY_MIN: Duration = Duration::from_millis(20);
 const REOPEN_DELAY_MAX: Duration = Duration::from_secs(1);
-/// How often the connection is tried, used or not.
+/// How often the connection is checked, whether or not it is used.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How many connections of before may still have to be ended, should their
-/// servers be connected to again.
+/// How many earlier connections are remembered, to be ended when their server is reached
+/// again.
 const EARLIER_MAX: usize = 8;
-/// How long to wait before a server that refused for now is asked again.
+/// How long to wait before a request is repeated that the server refused temporarily.
 const BUSY_DELAY: Duration = Duration::from_millis(50);
 
-/// The connection in service, if there is one.
+/// Follows the connection in use; `None` while there is none.
 pub(super) type Sessions = watch::Receiver<Option<Arc<Session>>>;
 
-/// Sends requests over whichever connection is in service.
+/// Sends requests over the connection in use.
 pub(super) struct Link {
     sessions: watch::Sender<Option<Arc<Session>>>,
     operation_timeout: Duration,
@@ -50,37 +50,37 @@ pub(super) struct Link {
     down: Mutex<Arc<str>>,
     /// The last reading of the server's clock.
     time: Mutex<ServerTime>,
-    /// Whether the messages to processes had other subscribers when last asked.
+    /// Whether the messages to processes had other subscribers at the last check.
     is_monitored: AtomicBool,
-    /// The greatest token that was seen here of each counter.
+    /// The greatest token of each counter that this process has seen.
     tokens_seen: Box<[AtomicU64]>,
 }
 
 /// A script's answer.
 pub(super) struct Answer {
-    /// What it returned.
+    /// The value that the script returned.
     pub(super) value: Value,
     /// When the request that it answers was sent.
     pub(super) since: Instant,
     /// Whether an earlier sending of the request may have been executed.
     pub(super) again: bool,
-    /// The number of the connection that it came over.
+    /// The number of the connection that was used.
     pub(super) session: u64,
 }
 
 /// How one exchange ended.
 enum Exchange {
     Answered(Value),
-    /// The server refused: nothing was executed.
+    /// The server refused the request, and did not execute it.
     Refused(RedisError),
-    /// The connection went away with the answer.
+    /// The connection was lost before the answer.
     Lost,
     /// No answer in time.
     Silent,
 }
 
 impl Link {
-    /// A link whose first connection is in service.
+    /// A link that uses this connection first.
     pub(super) fn new(first: Session, operation_timeout: Duration) -> Self {
         Self {
             time: Mutex::new(first.opened.time),
@@ -92,7 +92,7 @@ impl Link {
         }
     }
 
-    /// Tells of each change of the connection.
+    /// Follows the connection in use.
     pub(super) fn sessions(&self) -> Sessions {
         self.sessions.subscribe()
     }
@@ -102,10 +102,9 @@ impl Link {
         self.token_seen(resource).fetch_max(token.get(), Ordering::Relaxed);
     }
 
-    /// A token that every later grant of this resource exceeds, and that few
-    /// earlier ones do: the greatest token seen here, or the server's clock as
-    /// far as it is known. To be asked for when a request is sent, because the
-    /// clock of a new connection is read before anything else is sent over it.
+    /// A token that every later grant of this resource exceeds, but few earlier grants do:
+    /// the greatest token seen here, or the server's clock as far as it is known. Call this
+    /// when a request is sent, because a new connection first reads the clock.
     pub(super) fn token_bound(&self, resource: &ResourceId) -> u64 {
         let time = *self.time.lock();
         let reached = time.reached(Instant::now());
@@ -116,16 +115,15 @@ impl Link {
         &self.tokens_seen[counter(resource) as usize]
     }
 
-    /// Whether other clients subscribe to the messages to processes, by a pattern.
-    /// The server was asked when the connection was opened, and each [`HEARTBEAT`]
-    /// since.
+    /// Whether other clients receive the messages to processes, because they subscribe to a
+    /// pattern. This is checked when a connection is opened, and each [`HEARTBEAT`].
     pub(super) fn is_monitored(&self) -> bool {
         self.is_monitored.load(Ordering::Relaxed)
     }
 
-    /// Runs a script until it is answered or `until` has passed. `arguments`
-    /// adds the arguments, told whether the request is repeated after a sending
-    /// that may have been executed.
+    /// Sends a script until it is answered or `until` has passed. `arguments` adds its
+    /// arguments; its second parameter says whether an earlier sending may have been
+    /// executed.
     pub(super) async fn run(
         &self,
         script: &Script,
@@ -152,13 +150,13 @@ impl Link {
                     return Ok(Answer { value, since, again: lost, session: session.number });
                 }
                 Exchange::Refused(error) => {
-                    let is_of_no_master = is_of_no_master(&error);
-                    if is_of_no_master {
-                        // By now the address may lead to the new master.
+                    let is_not_master = is_not_master(&error);
+                    if is_not_master {
+                        // The address may lead to the new master by now.
                         self.give_up(&session, describe(&error));
                     }
                     let later = Instant::now() + BUSY_DELAY;
-                    if later >= until || !(is_of_no_master || is_passing(&error)) {
+                    if later >= until || !(is_not_master || is_temporary(&error)) {
                         return Err(refused(&error, lost));
                     }
                     sleep_until(later).await;
@@ -168,8 +166,8 @@ impl Link {
                     session.dead.cancel();
                 }
                 Exchange::Silent => {
-                    // Answers come in order: what waits behind this one would
-                    // wait in vain too.
+                    // Answers come in order, so later requests would not be answered
+                    // either.
                     if since.elapsed() + 2 * BUSY_DELAY >= self.operation_timeout {
                         session.dead.cancel();
                     }
@@ -191,7 +189,7 @@ impl Link {
         match timeout_at(until, answer).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {
-                if is_of_no_master(&error) {
+                if is_not_master(&error) {
                     self.give_up(&session, describe(&error));
                 }
                 Err(refused(&error, false))
@@ -200,13 +198,13 @@ impl Link {
         }
     }
 
-    /// Returns once a connection is in service, by `until` at the latest.
+    /// Returns once there is a connection, or with an error at `until`.
     pub(super) async fn connected(&self, until: Instant) -> Result<(), BackendError> {
         let session = self.session(until).await;
         session.map(drop).ok_or_else(|| BackendError::Unavailable(self.down()))
     }
 
-    /// Whether a connection is in service.
+    /// Whether there is a connection.
     pub(super) fn is_connected(&self) -> bool {
         self.sessions.borrow().as_ref().is_some_and(|session| !session.dead.is_cancelled())
     }
@@ -224,7 +222,7 @@ impl Link {
         timeout_at(until, alive).await.ok()?.ok()?.clone()
     }
 
-    /// Ends a connection that leads to a server that is of no use.
+    /// Ends the connection to a server that cannot be used.
     fn give_up(&self, session: &Session, why: Arc<str>) {
         self.set_down(why);
         session.dead.cancel();
@@ -238,7 +236,7 @@ impl Link {
         Arc::clone(&self.down.lock())
     }
 
-    /// Keeps a connection in service until told to stop.
+    /// Reconnects whenever the connection is lost, until stopped.
     pub(super) async fn keep(
         self: Arc<Self>,
         client: Client,
@@ -260,7 +258,7 @@ impl Link {
                 let next = Arc::new(
                     self.reopen(&client, number, earlier.make_contiguous(), &waiters).await,
                 );
-                // Those at this server were ended; others may be met again.
+                // The earlier connections to this server were ended.
                 earlier.retain(|peer: &Peer| !peer.may_share_server(&next.peer));
                 info!("connected to Redis again");
                 self.note(next.opened);
@@ -272,14 +270,14 @@ impl Link {
         self.sessions.send_replace(None);
     }
 
-    /// Returns when the session is dead.
+    /// Checks the connection regularly, and returns when it is lost.
     async fn attend(&self, session: &Session) {
         let beat = async {
             loop {
                 sleep(HEARTBEAT).await;
                 match timeout(self.operation_timeout, session.check()).await {
                     Ok(Ok(observed)) => self.note(observed),
-                    Ok(Err(Failure::Error(error))) if is_passing(&error) => {}
+                    Ok(Err(Failure::Error(error))) if is_temporary(&error) => {}
                     Ok(Err(failure)) => return self.set_down(describe_failure(&failure)),
                     Err(_) => return,
                 }
@@ -331,7 +329,7 @@ async fn exchange(
     let mut connection = session.connection();
     let answer = async {
         match request.query_async::<Value>(&mut connection).await {
-            // Not executed, so it is safe to send it again.
+            // It was not executed, so it is safe to send it again.
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 script.load_async(&mut connection).await?;
                 request.query_async(&mut connection).await
@@ -355,15 +353,15 @@ fn is_from_server(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
 }
 
-/// Whether the server will do it later: nothing was executed.
-fn is_passing(error: &RedisError) -> bool {
+/// Whether the server refused the request only temporarily. It did not execute it.
+fn is_temporary(error: &RedisError) -> bool {
     matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS"))
 }
 
-/// Whether the server is no master, or no longer: nothing was executed, for the
-/// scripts read before they write. Before 7.0 an error within a script is told
-/// in the text of another.
-fn is_of_no_master(error: &RedisError) -> bool {
+/// Whether the server is not a master (any more). The request had no effect, because scripts
+/// read before they write. Before Redis 7.0 the error of a command in a script is part of the
+/// text of another error.
+fn is_not_master(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "MOVED" | "CLUSTERDOWN"))
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
@@ -391,7 +389,7 @@ pub(super) fn describe_failure(failure: &Failure) -> Arc<str> {
     }
 }
 
-/// What the server or the system said: neither repeats what was sent.
+/// The message of the server or the system. Neither repeats what was sent.
 pub(super) fn describe(error: &RedisError) -> Arc<str> {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("Redis answered {code} {detail}").into(),

@@ -1,28 +1,28 @@
 //! Redis: `lock.redis`.
 //!
 //! - `config`: the component's properties.
-//! - `session`, `link`: one connection, and making it anew.
-//! - `scripts`: one atomic script a verb; `entry` and `reply`: what goes in and
-//!   out of them.
-//! - `notice`: what processes tell each other.
-//! - `waiters`: who waits here, and when to look at what they wait for.
-//! - `backend`: the port; `waiting`: its longest verb; `upkeep`: the tasks.
+//! - `session`, `link`: one connection, and reconnecting.
+//! - `scripts`: one atomic script for each operation; `entry`, `reply`: their data and results.
+//! - `notice`: the messages between processes.
+//! - `waiters`: who waits in this process, and when to look at their resources.
+//! - `backend`: the implementation of the trait; `core`: what its parts share; `release`: the
+//!   end of grants; `waiting`: one wait; `upkeep`: background tasks.
 //!
 //! The layout of the keys is in `docs/redis.md`.
 
 mod backend;
 mod config;
-mod entry;
-#[cfg(any(fuzzing, test))]
-pub(super) mod fuzzing;
+mod core;
+pub(crate) mod entry;
 mod link;
 mod notice;
-mod reply;
+mod release;
+pub(crate) mod reply;
 mod scripts;
 mod server_time;
-mod session;
-mod upkeep;
-mod waiters;
+pub(crate) mod session;
+pub(crate) mod upkeep;
+pub(crate) mod waiters;
 mod waiting;
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use self::session::{Failure, Unfit};
 use super::{Context, Kind, OpenError};
 use crate::lock::{Backend, Violation};
 
-/// The kind.
+/// The Redis backend.
 pub(super) const KIND: Kind = Kind {
     name: "redis",
     commits_groups: false,
@@ -44,7 +44,7 @@ pub(super) const KIND: Kind = Kind {
         let client = config::read(properties);
         Box::new(move |context| {
             Box::pin(async move {
-                // Refused properties are told before anybody connects.
+                // Refused properties are reported before this is called.
                 let client = client.ok_or_else(|| {
                     OpenError::Unavailable("the properties were refused".into())
                 })?;
@@ -71,7 +71,7 @@ async fn open(client: Client, context: Context) -> Result<Arc<dyn Backend>, Open
 const NO_CLUSTER: &str = "is a node in cluster mode, which is not supported; name a server with \
     cluster-enabled no";
 
-/// What the properties are to blame for, and what the server is.
+/// Says whether a property is wrong or the server is unavailable.
 fn why_not_open(client: &Client, failure: &Failure) -> OpenError {
     let said = link::describe_failure(failure);
     let refused =
@@ -101,7 +101,7 @@ fn why_not_open(client: &Client, failure: &Failure) -> OpenError {
             "redisUsername",
             format!("lacks a permission that docs/redis.md lists ({said})"),
         ),
-        // A node of a Cluster has one database only, and says so first.
+        // A node of a Cluster complains about the database first, since it has only one.
         _ if error.to_string().contains("in cluster mode") => {
             refused("redisHost", NO_CLUSTER.into())
         }

@@ -1,4 +1,4 @@
-//! What a process is told on its channel.
+//! The messages on the channel of a process.
 //!
 //! ```text
 //! call:ATTEMPT:RESOURCE   the attempt's turn has come
@@ -15,7 +15,7 @@ pub(super) enum Notice<'a> {
 }
 
 impl<'a> Notice<'a> {
-    /// Reads a message; everybody may write to a channel.
+    /// Reads a message. `None` if it is not one: anybody may publish to a channel.
     pub(super) fn read(message: &'a str) -> Option<Self> {
         let mut parts = message.splitn(3, ':');
         match (parts.next()?, parts.next()?, parts.next()?) {

@@ -1,35 +1,37 @@
-//! What the scripts answer.
+//! The results of scripts.
 
 use ::redis::{Value, from_redis_value};
 
 use crate::lock::{BackendError, FencingToken, Holder, LockId};
 
-/// What a script did.
+/// The result of a script.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reply {
-    /// The attempt has its grant.
+pub(crate) enum Reply {
+    /// The attempt was granted.
     Made { token: FencingToken, lock_id: Option<LockId> },
     /// A live grant of the same request was found.
     Found { token: FencingToken, lock_id: Option<LockId> },
-    /// Somebody else has it, or is to get it; then the caller must look whether they do.
+    /// Somebody else holds the resource, or it was handed over to somebody. In the second case
+    /// the caller must look whether they confirm.
     Held { holder: Option<Holder>, must_look: bool },
     /// The live grant of the same request has another lock ID.
     Differs,
-    /// The attempt waits; for how long the grant still lasts, if that is known.
+    /// The attempt waits. Says how long the current grant lasts, if that is known.
     Queued { left_ms: i64 },
     /// The resource's queue is full.
     Full,
-    /// What was handed over is no longer there.
+    /// The hand-over does not exist any more.
     Gone,
-    /// Done; for a release, 0 nobody waits, 1 handed over, 2 more dead to drop.
+    /// Done. After a release: 0 if nobody waits, 1 if the resource was handed over, 2 if
+    /// there are more dead waiters to drop.
     Done { handed: i64 },
-    /// It holds nothing there.
+    /// The lock ID or attempt does not hold the resource.
     Not { held: bool },
 }
 
 impl Reply {
-    /// Reads a script's answer.
-    pub(super) fn read(value: Value) -> Result<Self, BackendError> {
+    /// Reads the value that a script returned.
+    pub(crate) fn read(value: Value) -> Result<Self, BackendError> {
         Self::parse(value).ok_or_else(|| {
             BackendError::Unknown("the server's answer was not one of the script's".into())
         })
@@ -63,7 +65,7 @@ impl Reply {
                 }
             }
             "held" => {
-                // Others may have written anything: it is held all the same.
+                // Other clients may have written anything; the resource is held in any case.
                 let holder: Option<String> = from_redis_value(second?).ok();
                 Self::Held {
                     holder: holder.and_then(|label| Holder::new(&label).ok()?),
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_script_answers_is_an_unknown_outcome() {
+    fn an_unexpected_reply_is_an_unknown_outcome() {
         for odd in [
             Value::Nil,
             Value::Int(1),

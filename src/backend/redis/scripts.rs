@@ -1,56 +1,55 @@
-//! The atomic scripts: one a verb.
+//! The atomic scripts, one for each operation.
 //!
-//! Each is made of the parts that it needs and of the figures that Rust and
-//! Lua must agree on. They run on Redis 6.2 and later, so without a shebang.
+//! Each is put together from the parts that it needs and the constants that Rust and Lua
+//! share. Scripts have no shebang, because they must run on Redis 6.2.
 
 use std::{fmt::Write as _, sync::LazyLock, time::Duration};
 
 use ::redis::Script;
 
-/// How long a waiter that was called has for confirming it. A dead one delays
-/// the next by no more.
+/// How long a waiter has to confirm a hand-over. A dead waiter delays the next by at most
+/// this.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(2);
-/// How long a hand-over that was not confirmed can still be seen.
+/// How long a hand-over that was not confirmed remains visible.
 const LAPSED: Duration = Duration::from_secs(2);
-/// Longest time between two looks of a process at a resource that it waits for.
+/// The longest time between two looks of a process at a resource that it waits for.
 pub(super) const LOOK_MAX: Duration = Duration::from_secs(2);
-/// How soon a resource is looked at that somebody locks by other means.
+/// How often to look at a resource that is locked without leasehold.
 pub(super) const FOREIGN: Duration = Duration::from_millis(900);
-/// How long a queue stays that nobody looks at any more. The looks of one process at
-/// 100,000 resources take half an hour if each round trip takes a second.
+/// How long a queue exists after the last look at it. A process that waits for 100,000
+/// resources needs half an hour to look at all of them if a round trip takes a second.
 const QUEUE: Duration = Duration::from_secs(60 * 60);
-/// How many places one script goes through, so that none blocks the server for
-/// long.
+/// How many places a script checks at most, so that it does not block the server for long.
 const CHUNK: usize = 512;
 
 const MINT: &str = include_str!("scripts/mint.lua");
 const GRANT: &str = include_str!("scripts/grant.lua");
 const HANDOVER: &str = include_str!("scripts/handover.lua");
 
-/// Every script, made once.
+/// Every script, built once.
 pub(super) struct Scripts {
-    /// Acquires what is free.
+    /// Acquires a free resource.
     pub(super) try_lock: Script,
-    /// Acquires what is free, or enters the queue.
+    /// Acquires a free resource, or enters the queue.
     pub(super) lock: Script,
-    /// Takes what was handed over.
+    /// Confirms a hand-over.
     pub(super) confirm: Script,
-    /// Starts a TTL again.
+    /// Starts the TTL of a grant again.
     pub(super) renew: Script,
-    /// Tells what holds a resource, to aim a release at it.
+    /// Identifies what holds a resource, so that a release can be limited to it.
     pub(super) mark: Script,
     /// Ends a grant.
     pub(super) unlock: Script,
-    /// Ends what an attempt has come to.
+    /// Ends the grant of an attempt, or removes its place.
     pub(super) withdraw: Script,
-    /// Hands over what has expired, and looks for a place.
+    /// Hands over an expired resource, and checks a place in the queue.
     pub(super) look: Script,
-    /// Drops the places of the dead.
+    /// Removes the places of dead processes.
     pub(super) sweep: Script,
 }
 
 impl Scripts {
-    /// All of them, to be loaded.
+    /// All scripts, to be loaded.
     pub(super) fn all(&self) -> [&Script; 9] {
         let Self { try_lock, lock, confirm, renew, mark, unlock, withdraw, look, sweep } = self;
         [try_lock, lock, confirm, renew, mark, unlock, withdraw, look, sweep]

@@ -1,4 +1,4 @@
-//! One connection to Redis, from its opening to its loss.
+//! One connection to Redis.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -18,23 +18,23 @@ use super::{
     waiters::{NOBODYS_CHANNEL, Waiters},
 };
 
-/// How many requests may lie before the socket without slowing their senders.
+/// How many requests may be queued for the socket before their senders are delayed.
 const REQUESTS_AHEAD: usize = 1024;
-/// How long a new connection rests where the old one could not be ended: what
-/// lay in its buffers has been served or lost by then, in all but odd networks.
+/// How long to wait before a new connection is used if the old one could not be ended. By
+/// then the requests in its buffers have been executed or lost on almost any network.
 const UNFENCED_REST: Duration = Duration::from_secs(1);
 
-/// A connection as its server knows it, so that it can be ended from another.
+/// Identifies a connection on its server, so that another connection can end it.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
-    /// Names the server's process; `None` without permission to ask.
+    /// The ID of the server's process; `None` without the permission to read it.
     run_id: Option<String>,
-    /// The connection's ID and address; `None` without permission to ask.
+    /// The connection's ID and address; `None` without the permission to read them.
     client: Option<(String, String)>,
 }
 
 impl Peer {
-    /// Whether both are connections to one server, as far as is known.
+    /// Whether both may be connections to the same server.
     pub(super) fn may_share_server(&self, other: &Self) -> bool {
         match (&self.run_id, &other.run_id) {
             (Some(one), Some(another)) => one == another,
@@ -43,10 +43,10 @@ impl Peer {
     }
 }
 
-/// Why a server cannot be used, though it answers.
+/// Why a server that answers cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
-    /// It follows a master.
+    /// It is a replica.
     Replica,
     /// It is a node of a Cluster.
     Cluster,
@@ -54,12 +54,12 @@ pub(super) enum Unfit {
     Sentinel,
 }
 
-/// Why a connection is not in service, or no longer.
+/// Why a connection cannot be used.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server or the network said no.
+    /// An error of the server or the network.
     Error(RedisError),
-    /// The server is none that grants locks.
+    /// The server cannot grant locks.
     Unfit(Unfit),
 }
 
@@ -69,32 +69,31 @@ impl From<RedisError> for Failure {
     }
 }
 
-/// What is asked of the server when a connection is opened, and regularly since.
+/// What is read from the server when a connection is opened, and regularly after that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observed {
     pub(super) time: ServerTime,
-    /// Whether other clients receive the messages to processes, as those do that
+    /// Whether other clients receive the messages to processes, such as clients that
     /// subscribe to the pattern `*`.
     pub(super) is_monitored: bool,
 }
 
-/// One connection that is in service.
+/// A connection that is ready for use.
 pub(super) struct Session {
     connection: MultiplexedConnection,
-    /// Cancelled when the connection is lost or given up.
+    /// Cancelled when the connection is lost or not used any more.
     pub(super) dead: CancellationToken,
-    /// Which connection of its backend this is, counted from 1.
+    /// The number of this connection in its backend, from 1.
     pub(super) number: u64,
-    /// What was observed of the server when the connection was opened.
+    /// What was read from the server when the connection was opened.
     pub(super) opened: Observed,
-    /// What a later connection must end.
+    /// Identifies this connection, so that a later one can end it.
     pub(super) peer: Peer,
 }
 
 impl Session {
-    /// Connects, ends the connections of before (so that nothing that was sent
-    /// on them can take effect any more: trap 7), subscribes and loads the
-    /// scripts.
+    /// Connects, ends the earlier connections, subscribes and loads the scripts. Requests that
+    /// were sent over the earlier connections can then no longer take effect (trap 7).
     pub(super) async fn open(
         client: &Client,
         number: u64,
@@ -120,8 +119,8 @@ impl Session {
             .set_push_sender(pushed);
         let mut connection =
             client.get_multiplexed_async_connection_with_config(&config).await?;
-        // Requests that do not depend on each other share a round trip: a server that
-        // is far away must be reached within the time for opening, too.
+        // Independent requests share a round trip, so that a connection to a distant server
+        // can be opened in time.
         let ((), peer) = try_join!(check_role(connection.clone()), async {
             identify(&connection).await.map_err(Failure::from)
         })?;
@@ -135,9 +134,8 @@ impl Session {
         Ok(Self { connection, dead, number, opened, peer })
     }
 
-    /// Whether there is a password, and the server lets its default user in
-    /// without one. Servers take any password for such a user when a connection
-    /// begins.
+    /// Whether a password is configured that the server does not ask for. A server accepts
+    /// any password for a default user without one.
     pub(super) async fn asks_for_no_password(&self, client: &Client) -> bool {
         let settings = client.get_connection_info().redis_settings();
         let (None, Some(password)) = (settings.username(), settings.password()) else {
@@ -147,7 +145,7 @@ impl Session {
         again.is_err_and(|error| error.to_string().contains("without any password"))
     }
 
-    /// Asks whether the server is a master still, and what else is to be observed.
+    /// Checks that the server is still a master, and reads what is to be observed.
     pub(super) async fn check(&self) -> Result<Observed, Failure> {
         check_role(self.connection()).await?;
         Ok(observe(&self.connection).await?)
@@ -182,7 +180,7 @@ async fn load_scripts(connection: &MultiplexedConnection) -> Result<(), RedisErr
 
 async fn observe(connection: &MultiplexedConnection) -> Result<Observed, RedisError> {
     let (mut asking, mut publishing) = (connection.clone(), connection.clone());
-    // No process has this channel, so all who receive the message use a pattern.
+    // No process has this channel, so all subscribers that receive the message use a pattern.
     let mut publish = cmd("PUBLISH");
     publish.arg(NOBODYS_CHANNEL).arg("");
     let time = cmd("TIME");
@@ -193,13 +191,12 @@ async fn observe(connection: &MultiplexedConnection) -> Result<Observed, RedisEr
     let (secs, us) = time?;
     let time = ServerTime::new(secs * 1_000_000 + us);
     let receivers = allowed(receivers)?;
-    // Not known without permission: then each hand-over counts direct subscribers.
+    // Without the permission it is unknown, so each hand-over counts direct subscribers.
     let is_monitored = receivers.is_none_or(|receivers| receivers > 0);
     Ok(Observed { time, is_monitored })
 }
 
-/// Fails if the server is none that grants locks. `HELLO` says so without a
-/// further permission.
+/// Fails if the server cannot grant locks. `HELLO` says so and needs no other permission.
 async fn check_role(mut connection: MultiplexedConnection) -> Result<(), Failure> {
     let hello: HashMap<String, Value> =
         cmd("HELLO").arg("3").query_async(&mut connection).await?;
@@ -220,8 +217,8 @@ fn unfit(hello: &HashMap<String, Value>) -> Option<Unfit> {
     }
 }
 
-/// Ends the connections of before. What was sent to another server cannot reach
-/// this one: those connections are left alone.
+/// Ends the earlier connections to this server. Requests to other servers cannot reach it,
+/// so connections to those are left alone.
 async fn fence(
     connection: &mut MultiplexedConnection,
     here: &Peer,
@@ -237,7 +234,7 @@ async fn fence(
     Ok(())
 }
 
-/// Ends one connection; `false` if the server does not let us.
+/// Ends one connection; `false` without the permission to do so.
 async fn end(connection: &mut MultiplexedConnection, peer: &Peer) -> Result<bool, RedisError> {
     let Some((id, address)) = &peer.client else { return Ok(false) };
     let mut kill = cmd("CLIENT");
@@ -251,12 +248,12 @@ async fn end(connection: &mut MultiplexedConnection, peer: &Peer) -> Result<bool
             );
             Ok(false)
         }
-        // A busy server, say: nothing is known of the connection before yet.
+        // The server may be busy. It is unknown whether the earlier connection still exists.
         Err(error) => Err(error),
     }
 }
 
-/// Without permission for it there is less to tell a later connection.
+/// Without the permissions, a later connection has less to identify this one by.
 async fn identify(connection: &MultiplexedConnection) -> Result<Peer, RedisError> {
     let ask = |command: &'static str, about: &'static str| {
         let mut connection = connection.clone();
@@ -277,7 +274,7 @@ async fn identify(connection: &MultiplexedConnection) -> Result<Peer, RedisError
     Ok(Peer { run_id, client })
 }
 
-/// An answer, or `None` without permission for it.
+/// An answer, or `None` without the permission for the command.
 fn allowed<T>(answer: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -286,12 +283,12 @@ fn allowed<T>(answer: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
     }
 }
 
-/// Whether the user may not, or the server (a proxy) has no such command.
+/// Whether the user lacks the permission, or the server (a proxy) lacks the command.
 fn is_denied(error: &RedisError) -> bool {
     matches!(error.code(), Some("NOPERM" | "ERR"))
 }
 
-pub(super) fn heard(waiters: &Waiters, data: &[Value]) {
+pub(crate) fn heard(waiters: &Waiters, data: &[Value]) {
     let [Value::BulkString(_), Value::BulkString(message)] = data else { return };
     if let Some(notice) = std::str::from_utf8(message).ok().and_then(Notice::read) {
         waiters.hear(&notice);
@@ -322,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_master_on_its_own_is_fit() {
+    fn only_a_standalone_master_is_accepted() {
         assert_eq!(unfit(&hello(&[("mode", "standalone"), ("role", "master")])), None);
         assert_eq!(unfit(&hello(&[])), None, "a proxy that does not say");
         let replica = hello(&[("mode", "standalone"), ("role", "replica")]);
@@ -333,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_server_is_no_missing_permission() {
+    fn a_busy_server_does_not_count_as_a_missing_permission() {
         let answer = |line: &str| {
             let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
             allowed(value.extract_error().map(drop))

@@ -1,5 +1,5 @@
-//! What goes on besides calls: looks at what is waited for, and the removal of
-//! places that nobody waits at.
+//! Background tasks: looks at the resources that are waited for, and the removal of places
+//! without a waiter.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -13,43 +13,43 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::debug;
 
 use super::{
-    backend::{Core, FIRST_LOOK},
+    core::{Core, FIRST_LOOK},
     link::Sessions,
     scripts::SCRIPTS,
 };
 use crate::lock::{Attempt, BackendError, ResourceId, WaiterSlot};
 
-/// How many looks are under way at a time.
+/// How many looks are under way at the same time.
 const LOOKS_MAX: usize = 64;
-/// How many places are removed at a time.
+/// How many places are removed at the same time.
 const REMOVALS_MAX: usize = 64;
-/// How long to let pass before removals that failed are tried again.
+/// How long to wait before removals that failed are repeated.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often one full queue is searched for dead waiters at most.
+/// The shortest time between two searches of a full queue for dead waiters.
 const SEARCH_PERIOD: Duration = Duration::from_secs(1);
-/// How many full queues may be searched within that time.
+/// How many full queues may be searched in that time.
 const SEARCHES_MAX: usize = 100;
 
-/// What a look saw and did.
+/// The result of a look.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
-    /// In how many milliseconds to look again; negative if there is no need.
+pub(crate) struct Seen {
+    /// In how many milliseconds to look again; negative for never.
     again_ms: i64,
-    /// Whether the resource is handed over, now or before, and not confirmed yet.
+    /// Whether the resource was handed over, now or earlier, and is not confirmed yet.
     handed: bool,
     /// Whether the oldest waiter has no place in the queue.
     lost: bool,
-    /// The attempt of this process that the resource is handed over to.
+    /// The attempt of this process to which the resource was handed over.
     called: String,
-    /// The process that let a hand-over lapse.
+    /// The process that did not confirm a hand-over in time.
     lapsed: String,
-    /// The ticket of its last place, at most.
+    /// An upper bound of the tickets of its places.
     last: String,
 }
 
 impl Seen {
-    /// Reads what the script answers; the last parts may be absent.
-    pub(super) fn read(value: Value) -> Option<Self> {
+    /// Reads the result of the script; the last parts may be absent.
+    pub(crate) fn read(value: Value) -> Option<Self> {
         let Value::Array(parts) = value else { return None };
         let mut parts = parts.into_iter();
         let mut number = || match parts.next() {
@@ -66,7 +66,7 @@ impl Seen {
 }
 
 impl Core {
-    /// Looks at what is due: what has expired is handed over by whoever looks.
+    /// Looks at resources when they are due. A look hands an expired resource over.
     pub(super) async fn keep_looking(self: Arc<Self>) {
         let mut looks = FuturesUnordered::new();
         loop {
@@ -88,7 +88,7 @@ impl Core {
             let waiting = self.waiters.waiting(resource) > 0;
             let seen = match seen {
                 Ok(seen) => seen,
-                // What no later look changes either.
+                // A later look would fail too.
                 Err(BackendError::Invalid(_)) if !waiting => return,
                 // The waiters of other processes may depend on this look.
                 Err(_) => return self.waiters.guard(resource, FIRST_LOOK),
@@ -121,7 +121,7 @@ impl Core {
         }
     }
 
-    /// Runs the script, and has those enter again who have lost their places.
+    /// Runs the script, and makes waiters that have lost their places enter again.
     async fn look_once(&self, resource: &ResourceId) -> Result<Seen, BackendError> {
         let oldest = self.waiters.oldest(resource).unwrap_or_default();
         let until = Instant::now() + self.settings.operation_timeout;
@@ -136,7 +136,7 @@ impl Core {
             self.link.run(&SCRIPTS.look, &[resource.as_str()], arguments, until).await?;
         let seen = Seen::read(answer.value)
             .ok_or_else(|| BackendError::Unknown("the answer was not a look's".into()))?;
-        // It may have been granted, or have left, since it was chosen.
+        // The waiter may have been granted or have left in the meantime.
         if seen.lost && self.waiters.is_queued(&oldest.attempt) {
             debug!(
                 resource = resource.as_str(),
@@ -147,8 +147,8 @@ impl Core {
         Ok(seen)
     }
 
-    /// Drops all places of a process that came no later than the ticket `last`.
-    /// If it lives, it is told.
+    /// Removes all places of a process up to the ticket `last`. The process is notified, in
+    /// case it is alive.
     async fn sweep(&self, resource: &ResourceId, process: &str, last: &str) {
         let mut after = "-inf".to_owned();
         while let Some((_, next)) = self.sweep_chunk(resource, process, &after, last).await {
@@ -159,8 +159,8 @@ impl Core {
         }
     }
 
-    /// Drops the places of processes that do not listen from a full queue;
-    /// whether there were any.
+    /// Removes the places of processes that do not listen from a full queue; whether there
+    /// were any.
     pub(super) async fn drop_dead(&self, resource: &ResourceId) -> bool {
         if !self.may_search(resource) {
             return false;
@@ -204,11 +204,11 @@ impl Core {
         true
     }
 
-    /// Removes the places that an outage left behind, and passes on what was
-    /// handed over to nobody.
+    /// Removes the places that an outage left behind, and passes on resources that were handed
+    /// over to attempts that do not wait here.
     pub(super) async fn keep_up(self: Arc<Self>) {
         let mut sessions = self.link.sessions();
-        // Not a sleep of each turn, which strays would begin anew.
+        // An interval, because a sleep in the loop would start again at each stray.
         let mut retries = interval(RETRY);
         retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -231,7 +231,7 @@ impl Core {
             if strays.is_empty() {
                 return;
             }
-            // One that fails lapses.
+            // If it fails, the hand-over lapses.
             join_all(strays.iter().map(|stray| self.pass_on(stray))).await;
         }
     }
@@ -264,14 +264,13 @@ impl Core {
         }
     }
 
-    /// Places to be left when Redis is back.
+    /// The places to remove when Redis is back.
     pub(super) fn left(&self) -> MutexGuard<'_, VecDeque<(Arc<Attempt>, WaiterSlot)>> {
         self.left.lock()
     }
 }
 
-/// Whether there is another connection than there was (`true`), or there will
-/// never be one again.
+/// Waits for another connection; `false` if there will never be one again.
 async fn next_session(sessions: &mut Sessions) -> bool {
     loop {
         if sessions.changed().await.is_err() {

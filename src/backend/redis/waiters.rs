@@ -1,4 +1,4 @@
-//! Who waits in this process, and when to look at what they wait for.
+//! The waiters of this process, and when to look at their resources.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -16,40 +16,40 @@ use uuid::Uuid;
 use super::{entry, notice::Notice, scripts::LOOK_MAX};
 use crate::lock::{Attempt, ResourceId};
 
-/// What the name of a process's channel begins with.
+/// The prefix of the names of processes' channels.
 const CHANNEL: &str = "\x01n";
-/// A channel on which no process listens: no random UUID is all zeros.
+/// A channel to which no process subscribes, because no random UUID is all zeros.
 pub(super) const NOBODYS_CHANNEL: &str = "\x01n00000000000000000000000000000000";
-/// How many resources may be looked at besides those waited for here.
+/// How many resources without a waiter in this process may be looked at.
 const GUARDED_MAX: usize = 10_000;
-/// How many calls for unknown attempts are kept. The resource of one more is
-/// passed on when its hand-over lapses.
+/// How many calls for unknown attempts are kept. If there are more, their resources are passed
+/// on when the hand-overs lapse.
 const STRAYS_MAX: usize = 10_000;
-/// Spread of looks, so that processes do not look at once.
+/// Random delay of looks, so that processes do not look at the same time.
 const JITTER_MS: u128 = 40;
-/// At most one regular look in this time, on average: with more than 4,000
-/// resources each is looked at less often than each [`LOOK_MAX`].
+/// The average time between two regular looks is at least this. With more than 4,000
+/// resources, each is looked at less often than each [`LOOK_MAX`].
 const LOOK_SPACING: Duration = Duration::from_micros(500);
 
 /// The waiters of one backend in this process.
-pub(super) struct Waiters {
-    /// Names this backend in queues, 32 hexadecimal digits.
+pub(crate) struct Waiters {
+    /// The name of this backend in queues: 32 hexadecimal digits.
     process: String,
     inner: Mutex<Inner>,
-    /// Told when the first look has moved forward.
+    /// Notified when the next look is due earlier.
     sooner: Notify,
-    /// Told when an unknown attempt was called.
+    /// Notified when an unknown attempt was called.
     strayed: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// By attempt, in the form that notices name it.
+    /// By attempt, in the form of notices.
     seats: HashMap<String, Arc<Seated>>,
     resources: HashMap<ResourceId, Watched>,
     due: BTreeSet<(Instant, ResourceId)>,
     strays: VecDeque<Stray>,
-    /// How many seats there have been.
+    /// How many seats there have been so far.
     sat: u64,
 }
 
@@ -58,7 +58,7 @@ struct Watched {
     /// In the order in which they came.
     line: BTreeMap<u64, Arc<Seated>>,
     look_at: Option<Instant>,
-    /// Whether the look that is planned does not depend on anybody waiting here.
+    /// Whether the planned look stays planned though nobody waits here.
     is_guarded: bool,
 }
 
@@ -67,13 +67,13 @@ struct Seated {
     resource: ResourceId,
     attempt: String,
     place: String,
-    /// Whether the queue has its place, as far as is known here.
+    /// Whether its place is in the queue, as far as this process knows.
     is_queued: AtomicBool,
     is_called: AtomicBool,
     summons: Notify,
 }
 
-/// A seat from which one attempt waits; left by dropping it.
+/// An attempt that waits, until this is dropped.
 pub(super) struct Seat {
     waiters: Arc<Waiters>,
     seated: Arc<Seated>,
@@ -86,7 +86,7 @@ pub(super) struct Seat {
 pub(super) enum Summons {
     /// The resource was handed over to it.
     Confirm,
-    /// Its place may have been lost.
+    /// Its place may be lost.
     EnterAgain,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct Oldest {
 
 impl Waiters {
     /// Nobody waits.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             process: Uuid::new_v4().simple().to_string(),
             inner: Mutex::default(),
@@ -120,12 +120,12 @@ impl Waiters {
         &self.process
     }
 
-    /// The channel on which this backend is told what concerns its waiters.
+    /// The channel with the messages for the waiters of this backend.
     pub(super) fn channel(&self) -> String {
         format!("{CHANNEL}{}", self.process)
     }
 
-    /// Gives `attempt` a seat.
+    /// Registers `attempt` as waiting.
     pub(super) fn sit(self: &Arc<Self>, attempt: &Attempt) -> Seat {
         let mut inner = self.inner();
         inner.sat += 1;
@@ -158,8 +158,8 @@ impl Waiters {
         }
     }
 
-    /// Calls the attempt of this name. If it does not wait here, its hand-over
-    /// must be withdrawn, so that the next waiter need not wait until it lapses.
+    /// Wakes the attempt with this name. If it does not wait here, keeps the call as a stray,
+    /// so that the hand-over is withdrawn and the next waiter need not wait until it lapses.
     pub(super) fn call(&self, attempt: &str, resource: &str) {
         let mut inner = self.inner();
         if let Some(seated) = inner.seats.get(attempt) {
@@ -183,21 +183,21 @@ impl Waiters {
         }
     }
 
-    /// Takes up to `most` calls for unknown attempts.
+    /// Takes up to `most` strays.
     pub(super) fn strays(&self, most: usize) -> Vec<Stray> {
         let strays = &mut self.inner().strays;
         let most = most.min(strays.len());
         strays.drain(..most).collect()
     }
 
-    /// Returns when an unknown attempt has been called since the last return.
+    /// Waits until an unknown attempt was called since the last return.
     pub(super) async fn strayed(&self) {
         self.strayed.notified().await;
     }
 
     /// Whether anybody waits.
     #[cfg(any(fuzzing, test))]
-    pub(super) fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         !self.inner().seats.is_empty()
     }
 
@@ -206,7 +206,7 @@ impl Waiters {
         self.inner().resources.get(resource).map_or(0, |watched| watched.line.len())
     }
 
-    /// The waiter of `resource` that came first, if it is known to be queued.
+    /// The first waiter of `resource`, if it is known to be queued.
     pub(super) fn oldest(&self, resource: &ResourceId) -> Option<Oldest> {
         let inner = self.inner();
         let (_, seated) = inner.resources.get(resource)?.line.first_key_value()?;
@@ -222,20 +222,19 @@ impl Waiters {
         inner.seats.get(attempt).is_some_and(|seated| seated.is_queued.load(Ordering::Relaxed))
     }
 
-    /// Plans a look at `resource` in `left`, unless an earlier one is planned. It is
-    /// dropped when nobody waits here any more.
+    /// Plans a look at `resource` in `left`, unless an earlier look is planned. It is
+    /// cancelled when nobody waits here any more.
     pub(super) fn plan(&self, resource: &ResourceId, left: Duration) {
         self.plan_look(resource, left, false);
     }
 
-    /// Plans a look as [`plan`](Self::plan) does, but it stays planned although nobody
-    /// waits here: the waiters of other processes may depend on it.
+    /// Plans a look like [`plan`](Self::plan), but it stays planned when nobody waits here,
+    /// because the waiters of other processes may depend on it.
     pub(super) fn guard(&self, resource: &ResourceId, left: Duration) {
         self.plan_look(resource, left, true);
     }
 
-    /// Notes that a hand-over was confirmed here, so that nobody need look whether it
-    /// lapses.
+    /// Notes that a hand-over was confirmed here, so that no look for its lapse is needed.
     pub(super) fn confirmed(&self, resource: &ResourceId) {
         if let Some(watched) = self.inner().resources.get_mut(resource) {
             watched.is_guarded = false;
@@ -267,7 +266,7 @@ impl Waiters {
         }
     }
 
-    /// Waits until looks are due and takes up to `most` of them.
+    /// Waits until looks are due, and takes up to `most` of them.
     pub(super) async fn due(&self, most: usize) -> Vec<ResourceId> {
         loop {
             let next = self.inner().due.first().map(|(at, _)| *at);
@@ -325,7 +324,7 @@ impl Waiters {
 }
 
 impl Seat {
-    /// Notes that the queue has its place.
+    /// Notes that its place is in the queue.
     pub(super) fn note_queued(&self) {
         self.seated.is_queued.store(true, Ordering::Relaxed);
     }
@@ -370,7 +369,7 @@ mod tests {
         }
     }
 
-    /// Whether anything is ever to be looked at.
+    /// Whether a look is ever due.
     async fn is_looked_at(waiters: &Waiters) -> bool {
         let looks = tokio::time::timeout(Duration::from_secs(3600), waiters.due(1));
         looks.await.is_ok_and(|due| due == [attempt().resource])

@@ -1,4 +1,4 @@
-//! One wait, from its place in the queue to its grant.
+//! A wait, from entering the queue to the grant.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    backend::{Core, FIRST_LOOK, acquire_arguments},
+    core::{Core, FIRST_LOOK, acquire_arguments},
     entry,
     link::Sessions,
     reply::Reply,
@@ -18,18 +18,18 @@ use super::{
 };
 use crate::lock::{Attempt, BackendError, Grant, WaiterSlot};
 
-/// How much longer than the operation timeout a wait outlives an outage.
+/// How much longer than the operation timeout an outage may last without ending a wait.
 const OUTAGE_GRACE: Duration = Duration::from_secs(1);
-/// How long a waiter that was refused a new place lets pass before it asks again.
+/// How long a waiter that was refused a new place waits before it asks again.
 const REENTRY_DELAY: Duration = Duration::from_millis(200);
 
-/// What came of asking for a place.
+/// The result of entering the queue.
 enum Entered {
-    /// It was free.
+    /// The resource was free.
     Granted(Grant),
-    /// A place in the queue, known to this connection.
+    /// The attempt has a place in the queue, entered or checked over this connection.
     Queued { session: u64 },
-    /// None: the queue is full.
+    /// The queue is full.
     Full,
 }
 
@@ -50,7 +50,7 @@ impl Core {
         loop {
             let summons = tokio::select! {
                 summons = seat.summoned() => summons,
-                // Whatever was said since was said to nobody: ask again.
+                // Messages may have been lost with the connection, so enter again.
                 () = another_than(session, &mut sessions) => Summons::EnterAgain,
             };
             let ended = match summons {
@@ -70,8 +70,8 @@ impl Core {
         }
     }
 
-    /// Takes what is free, or a place in the queue. Dead waiters do not keep a
-    /// live one out of it.
+    /// Acquires the resource if it is free, or else enters the queue. If the queue is full,
+    /// dead waiters are removed first.
     async fn enter_first(
         &self,
         attempt: &Attempt,
@@ -86,7 +86,7 @@ impl Core {
         Ok(entered)
     }
 
-    /// Makes sure of a place, at the end of the queue if the old one is gone.
+    /// Checks the place in the queue. If it is gone, enters again at the end.
     async fn enter_again(
         &self,
         attempt: &Attempt,
@@ -97,7 +97,7 @@ impl Core {
             let turn = self.turn().await?;
             let entered = self.enter(attempt, seat, true).await;
             drop(turn);
-            // A full queue or a server without memory is an outage too.
+            // A full queue and a server without memory count as outages.
             let refused =
                 matches!(entered, Ok(Entered::Full) | Err(BackendError::Unavailable(_)));
             if !refused || Instant::now() + REENTRY_DELAY >= give_up {
@@ -110,8 +110,8 @@ impl Core {
         }
     }
 
-    /// A turn to enter: few waiters do so at a time, so that renewals need not
-    /// wait behind thousands. During an outage nobody has one.
+    /// A permit to enter. Only few waiters enter at the same time, so that renewals need not
+    /// wait behind thousands. During an outage there are no permits.
     async fn turn(&self) -> Result<SemaphorePermit<'_>, BackendError> {
         loop {
             self.link.connected(Instant::now() + self.outage_max()).await?;
@@ -153,7 +153,7 @@ impl Core {
         }
     }
 
-    /// Takes what was handed over; `None` if it is gone again.
+    /// Confirms a hand-over; `None` if it does not exist any more.
     async fn confirm(&self, attempt: &Attempt) -> Result<Option<Grant>, BackendError> {
         let arguments = |request: &mut Cmd, _| {
             request
@@ -177,8 +177,8 @@ impl Core {
         }
     }
 
-    /// An outage ends a wait that holds nothing but a place: that is left when
-    /// Redis is back, so to the caller it did not happen.
+    /// Ends a wait with an error. If an outage ended it, its place is removed when Redis is
+    /// back. The caller is told that nothing happened, since the wait held only a place.
     fn end_wait(
         &self,
         attempt: &Attempt,
@@ -200,7 +200,7 @@ fn full() -> BackendError {
     BackendError::TooManyWaiters("the resource's limit is reached")
 }
 
-/// Returns when this connection is no longer in service.
+/// Returns when this connection is no longer in use.
 async fn another_than(session: u64, sessions: &mut Sessions) {
     let left = sessions.wait_for(|now| now.as_ref().is_none_or(|now| now.number != session));
     let _ = left.await.map(drop);

@@ -99,7 +99,7 @@ impl Fields {
 }
 
 /// A duration as Go writes it.
-pub(in crate::sidecar) fn go_duration(duration: Duration) -> String {
+pub(crate) fn go_duration(duration: Duration) -> String {
     GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
 }
 

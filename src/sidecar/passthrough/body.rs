@@ -1,4 +1,4 @@
-//! Answers on their way back.
+//! The bodies of answers from daprd.
 
 use std::{
     error::Error,
@@ -7,21 +7,23 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
+use tonic::Status;
 
 use super::{
-    Endpoint,
+    endpoint::Endpoint,
     refusal::{Refusal, chain},
 };
 
-/// An answer's body, frame by frame as daprd sends it. The call counts as
-/// under way until it is dropped; dropping it early cancels the call.
+/// The body of an answer, passed on frame by frame. The call counts as under way until
+/// the body is dropped; dropping it early cancels the call.
 pub(super) struct PassedBody {
     inner: Incoming,
-    /// Tells a gRPC caller that daprd was lost; `None` once that was told, and
-    /// for HTTP, which has no word for it but a broken-off body.
+    /// Named in the trailers that tell a gRPC caller that the connection to daprd was lost.
+    /// `None` once they were sent, and for HTTP, which can only break off the body.
     grpc_endpoint: Option<Endpoint>,
     ended: bool,
     _call: OwnedSemaphorePermit,
@@ -52,11 +54,10 @@ impl Body for PassedBody {
         let Some(Err(error)) = frame else { return Poll::Ready(frame) };
         self.ended = true;
         match self.grpc_endpoint.take() {
-            // A lost connection is no answer of daprd's that could be passed
-            // on, and without trailers a client would blame the sidecar.
+            // Without trailers a client would blame the sidecar.
             Some(endpoint) if !is_reset(&error) => {
                 let status = Refusal::Broken(endpoint, chain(&error)).into_status();
-                let trailers = Frame::trailers(super::grpc::trailers_of(&status));
+                let trailers = Frame::trailers(trailers_of(&status));
                 Poll::Ready(Some(Ok(trailers)))
             }
             _ => Poll::Ready(Some(Err(error))),
@@ -74,10 +75,19 @@ impl Body for PassedBody {
     }
 }
 
-/// Whether daprd itself ended the stream with an error code, which the server
-/// of the sidecar repeats to its caller.
+/// Whether daprd itself reset the stream. The sidecar's server repeats the error code to
+/// its caller.
 pub(super) fn is_reset(error: &(dyn Error + 'static)) -> bool {
     std::iter::successors(Some(error), |error| (*error).source())
         .filter_map(|error| error.downcast_ref::<h2::Error>())
         .any(|error| error.is_reset() && error.is_remote())
+}
+
+/// A status as trailers; without its message if that cannot be a header's value.
+fn trailers_of(status: &Status) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    if status.add_header(&mut trailers).is_err() {
+        trailers.insert(Status::GRPC_STATUS, i32::from(status.code()).into());
+    }
+    trailers
 }

@@ -1,4 +1,4 @@
-//! gRPC calls that are not the sidecar's own.
+//! Passes gRPC calls that are not lock calls to daprd.
 
 use std::{
     convert::Infallible,
@@ -9,7 +9,7 @@ use std::{
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, Request, Response, Version};
+use http::{Request, Response, Version};
 use hyper_util::client::legacy;
 use tokio::sync::Semaphore;
 use tonic::Status;
@@ -22,16 +22,15 @@ use super::{
     refusal::{Refusal, chain},
 };
 
-/// Calls to daprd under way at once, streams included.
+/// How many calls to daprd may be under way at once, streams included.
 const CALLS_MAX: usize = 10_000;
 
 /// Passes gRPC calls on to daprd: any method and message, unary or streaming,
-/// with metadata, deadline and trailers as they are; who goes away on one side
-/// is cancelled on the other.
+/// with metadata, deadline and trailers unchanged. When one side goes away, the call is
+/// cancelled on the other.
 ///
-/// `:authority` is that of the endpoint. When daprd is down, a call ends with
-/// a status that says so. Cheap to clone; all clones
-/// share one connection.
+/// `:authority` is that of the endpoint. When daprd is down, a call ends with a status
+/// that says so. Cheap to clone; all clones share one connection.
 #[derive(Clone, Debug)]
 pub struct GrpcPassthrough(Arc<Inner>);
 
@@ -43,8 +42,8 @@ struct Inner {
 }
 
 impl GrpcPassthrough {
-    /// To the daprd at `endpoint`. Nothing is connected before the first call.
-    /// Fails only if TLS is asked for and cannot be set up.
+    /// Passes calls to the daprd at `endpoint`, and connects at the first call. Fails only
+    /// if TLS is asked for and cannot be set up.
     pub fn new(endpoint: Endpoint) -> Result<Self, EndpointError> {
         let client = client::http2(&endpoint)?;
         let calls = Arc::new(Semaphore::new(CALLS_MAX));
@@ -63,7 +62,7 @@ impl Inner {
         *passed.uri_mut() = self.endpoint.uri(arrived.uri.path_and_query());
         *passed.version_mut() = Version::HTTP_2;
         *passed.headers_mut() = arrived.headers;
-        // HTTP/1's word for what :authority says; absent from HTTP/2.
+        // HTTP/2 has :authority in its place.
         passed.headers_mut().remove(http::header::HOST);
         let answer =
             self.client.request(passed).await.map_err(|error| self.status_of(error))?;
@@ -76,7 +75,7 @@ impl Inner {
         if error.is_connect() {
             Refusal::Unreachable(self.endpoint.clone(), why).into_status()
         } else if is_reset(&error) {
-            // daprd's own code, in the mapping that gRPC gives for it.
+            // gRPC defines a status for each of HTTP/2's error codes.
             Status::from_error(Box::new(error))
         } else {
             Refusal::Broken(self.endpoint.clone(), why).into_status()
@@ -101,14 +100,4 @@ where
         let request = request.map(Body::new);
         Box::pin(async move { Ok(inner.pass(request).await.unwrap_or_else(Status::into_http)) })
     }
-}
-
-/// A status as trailers; without its message in the unlikely case that this
-/// is none that a header can carry.
-pub(super) fn trailers_of(status: &Status) -> HeaderMap {
-    let mut trailers = HeaderMap::new();
-    if status.add_header(&mut trailers).is_err() {
-        trailers.insert(Status::GRPC_STATUS, i32::from(status.code()).into());
-    }
-    trailers
 }

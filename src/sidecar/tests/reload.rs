@@ -37,7 +37,7 @@ impl Api {
         let lock_id = acquired.granted.lock_id.clone();
         let mut response = http::Response::new(http_body_util::Empty::<bytes::Bytes>::new());
         response.extensions_mut().insert(acquired.deliver(None));
-        let body = crate::edge::delivery::settle(response).into_body();
+        let body = crate::net::delivery::settle(response).into_body();
         http_body_util::BodyExt::collect(body).await.unwrap();
         lock_id
     }

@@ -1,8 +1,8 @@
-//! The lock object: what can be there, and what each step makes of it.
+//! The lock object: its states, and how each step changes them.
 
 use super::search::Object;
 
-/// What the lock object is at an instant.
+/// The state of the lock object at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct State {
     holder: Holder,
@@ -15,16 +15,16 @@ enum Holder {
     Free,
     Held {
         grant: Named,
-        /// What started its TTL last.
+        /// The step that last started its TTL.
         term: usize,
     },
-    /// A fault put something there that is nobody's grant.
+    /// A fault replaced the grant by something that is no grant.
     Foreign,
-    /// A fault left nobody knows what.
+    /// The state is unknown after a fault.
     Anything,
 }
 
-/// A grant by its names, as numbers.
+/// The names of a grant, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Named {
     pub(super) grant: usize,
@@ -32,30 +32,30 @@ pub(super) struct Named {
     pub(super) request_id: Option<usize>,
 }
 
-/// What can happen to it.
+/// What can happen to the lock object.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    /// A grant was told.
+    /// A grant was made or found, and the client was told.
     Acquire { named: Named, token: i64, term: usize },
-    /// A grant was made, or found again, that nobody was told of.
-    AcquireUntold { named: Named, term: usize },
-    /// Whoever has the lock ID renewed.
+    /// A grant was made or found, and no client was told.
+    AcquireUnseen { named: Named, term: usize },
+    /// The holder with this lock ID renewed.
     Renew { lock_id: usize, term: usize },
-    /// Whoever has the lock ID unlocked.
+    /// The holder with this lock ID unlocked.
     Unlock { lock_id: usize },
-    /// The lock ID held nothing, and somebody else did or did not.
+    /// The lock ID did not hold; whether somebody else did, if the answer says so.
     NotHeld { lock_id: usize, other_holds: Option<bool> },
-    /// A try was refused, and nobody waited.
+    /// A try was refused while nobody waited.
     Locked,
-    /// Whoever held no longer does.
+    /// The holder was unlocked by force.
     Force,
-    /// Somebody held, which a force was aimed at; who ended it is open.
+    /// A forced unlock saw a holder; something else may have ended the grant.
     Aimed,
-    /// The lock ID did not hold; who ended its grant is open.
+    /// The lock ID does not hold any more; something else may have ended its grant.
     Over { lock_id: usize },
-    /// Nobody held.
+    /// A forced unlock found no holder.
     ForceNotHeld,
-    /// The TTL that this started is over.
+    /// The TTL that this step started is over.
     Expire { term: usize },
     /// leasehold undid what nobody was told of.
     Undo { grant: usize },
@@ -105,7 +105,7 @@ impl Object for State {
                 (token > self.last_token)
                     .then_some(Self { holder: Held { grant: named, term }, last_token: token })
             }
-            Kind::AcquireUntold { named, term } => match self.holder {
+            Kind::AcquireUnseen { named, term } => match self.holder {
                 Free => to(Held { grant: named, term }),
                 Held { grant, .. }
                     if named.request_id.is_some() && grant.request_id == named.request_id =>

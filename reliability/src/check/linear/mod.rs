@@ -1,35 +1,38 @@
-//! Linearizability of the lock object, a resource at a time.
+//! Linearizability of the lock object, one resource at a time.
 //!
-//! The search is Wing and Gong's with Lowe's memory of what was seen, as in
-//! porcupine. It is our own because a lock ends by itself: expiry, undoing and
-//! lost data are steps that may or may not happen, from some moment on, and only
-//! in some states. stateright's tester takes a call in flight as one that can
-//! always be carried out, keeps no memory of what it has tried, and so neither
-//! says this nor ends on hundreds of calls; porcupine's ports have no optional
-//! steps, and one would have to be made of calls that do nothing, which doubles
-//! the search with every grant. A test compares this one with trying every order
-//! on small random histories.
+//! The algorithm is Wing and Gong's with Lowe's cache of visited states, as in porcupine.
+//! Existing checkers do not fit, because a lock can end by itself: expiry, clean-up and
+//! lost data are optional steps, possible from some moment on and in some states only.
+//! stateright's tester assumes that a call in flight can always take effect, and has no
+//! cache, so it does not finish on hundreds of calls. The ports of porcupine have no
+//! optional steps; calls that may do nothing would have to stand for them, and each grant
+//! would double the search. A test compares this search with trying every order of small
+//! random histories.
 
 mod lock;
 mod search;
 mod steps;
 
-use super::{Rule, Surroundings, Violation, resource::ResourceHistory};
+use super::{
+    environment::Environment,
+    resource::ResourceHistory,
+    rule::{Rule, Violation},
+};
 
-/// What came of the search.
+/// The result of the search.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// There is an order that explains every answer.
     Linearizable,
-    /// The limit was reached.
+    /// The search reached its limit.
     Undecided,
-    /// There is none.
+    /// There is no such order.
     Violated(Violation),
 }
 
 /// Looks for an order of the calls that explains every answer.
-pub(crate) fn check(history: &ResourceHistory<'_>, surroundings: Surroundings<'_>) -> Finding {
-    let steps = steps::steps(history, surroundings);
+pub(crate) fn check(history: &ResourceHistory<'_>, environment: Environment<'_>) -> Finding {
+    let steps = steps::steps(history, environment);
     match search::search(&lock::State::default(), &steps) {
         search::Result::Found => Finding::Linearizable,
         search::Result::LimitReached => Finding::Undecided,
@@ -39,11 +42,11 @@ pub(crate) fn check(history: &ResourceHistory<'_>, surroundings: Surroundings<'_
                 rule: Rule::Linearizable,
                 resource: history.name.into(),
                 what: format!(
-                    "no order explains every answer; the farthest reached before {:?}, \
+                    "no order explains every answer; the longest one found ends before {:?}, \
                      invoked at {} and answered at {}",
                     step.kind,
-                    super::at(history, step.from_ns),
-                    super::at(history, step.until_ns),
+                    history.at(step.from_ns),
+                    history.at(step.until_ns),
                 ),
                 calls: step.call.into_iter().collect(),
             })

@@ -1,80 +1,80 @@
-//! The search for an order.
+//! The search for an order of steps.
 
 use std::{cmp::Reverse, collections::HashSet, fmt::Debug, hash::Hash};
 
-/// How many partial orders are looked at until the history is given up.
+/// How many partial orders are tried before the search gives up.
 const LOOKS_MAX: usize = 200_000;
-/// How much memory the partial orders of long histories may take, in words of 8
-/// bytes.
+/// How much memory the visited partial orders may take, in words of 8 bytes. It limits
+/// the search of long histories.
 const WORDS_MAX: usize = 8_000_000;
-/// How many optional steps may come between two required ones: a renewal that
-/// nobody was told of, its expiry, a grant that nobody was told of, its end.
+/// How many optional steps may come between two required ones. Four allow for a renewal,
+/// its expiry, a grant and its end, all unknown to any client.
 const FREE_STEPS_MAX: usize = 4;
 
-/// Something that happened, or may have, at one instant.
+/// Something that happened, or may have happened, at one instant.
 #[derive(Clone, Debug)]
 pub(super) struct Step<K> {
-    /// What.
+    /// What happened.
     pub(super) kind: K,
-    /// Not before this.
+    /// The earliest time.
     pub(super) from_ns: u64,
-    /// Nor after this.
+    /// The latest time; `u64::MAX` for none.
     pub(super) until_ns: u64,
-    /// Whether it may also not have happened at all.
+    /// Whether it may not have happened at all.
     pub(super) is_optional: bool,
-    /// The call that it was.
+    /// The call that it belongs to.
     pub(super) call: Option<u64>,
 }
 
-/// What the steps act on.
+/// The object that the steps act on.
 pub(super) trait Object: Clone + Eq + Hash + Debug {
     type Kind;
 
-    /// The state after the step, unless it cannot have happened in this one.
-    /// Where a required step can happen and changes something, the state after
-    /// it must not depend on the one before.
+    /// The state after the step; `None` if the step cannot happen in this state. If a
+    /// required step changes the state, the state after it must not depend on the one
+    /// before.
     fn step(&self, kind: &Self::Kind) -> Option<Self>;
 
-    /// Whether the step changes nothing in whatever state it can happen.
+    /// Whether the step changes no state in which it can happen.
     fn only_looks(kind: &Self::Kind) -> bool;
 }
 
-/// What came of it.
+/// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Result {
     /// There is an order.
     Found,
-    /// There is none; the longest attempt ended before this step had to come.
+    /// There is none. The longest partial order ends where this step had to follow.
     None { stuck_at: usize },
-    /// Not found out.
+    /// The search gave up.
     LimitReached,
 }
 
-/// What has been put in order, and what that made of the object.
+/// The steps that are in order, and the state after them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Place<S> {
     state: S,
     done: Vec<u64>,
 }
 
-/// A place on the way, and what may come next in it.
+/// A partial order, and what may come next.
 struct Frame<S> {
     place: Place<S>,
     /// How many of the required steps are in order.
     count: usize,
-    /// The latest begin among what was put in order: nothing that was over
-    /// before it can follow.
+    /// The latest `from_ns` of the steps in order: a step whose `until_ns` is before it
+    /// cannot follow.
     latest_from_ns: u64,
-    /// What may come next, the most pressing last.
+    /// What may come next; the last is tried first.
     next: Vec<Vec<usize>>,
 }
 
 /// Looks for an order of `steps` (by their `from_ns`) that keeps every step
 /// within its time and starts from `initial`.
 ///
-/// An optional step without an end is put in order only right before one with an end
-/// that could not come without it. That loses nothing: it can be moved to there from
-/// wherever it is in an order, and dropped if there is none.
+/// An optional step without a latest time is placed only right before a step with one that
+/// needs it. This loses no solution: in any order it can be moved to such a step, or
+/// dropped if there is none.
 pub(super) fn search<S: Object>(initial: &S, steps: &[Step<S::Kind>]) -> Result {
     let required = steps.iter().filter(|step| !step.is_optional).count();
     let looks_max = LOOKS_MAX.min(WORDS_MAX / steps.len().div_ceil(64).max(1));
@@ -116,7 +116,7 @@ pub(super) fn search<S: Object>(initial: &S, steps: &[Step<S::Kind>]) -> Result 
     Result::None { stuck_at }
 }
 
-/// Puts in order what needs no choice, and lists the choices after it.
+/// Adds the steps that need no choice, and lists the choices after them.
 fn frame<S: Object>(
     steps: &[Step<S::Kind>],
     mut place: Place<S>,
@@ -139,9 +139,9 @@ fn frame<S: Object>(
     }
 }
 
-/// A required step that may come now and never changes anything may as well come
-/// at once: whatever order there is, it can be moved to here, if that makes none
-/// of the optional ones too late.
+/// Whether the step is required, possible now, and changes nothing. Such a step can come
+/// at once: in any order it can be moved to here, unless an optional step would then be
+/// too late.
 fn changes_nothing<S: Object>(steps: &[Step<S::Kind>], state: &S, index: usize) -> bool {
     let step = &steps[index];
     !step.is_optional && S::only_looks(&step.kind) && state.step(&step.kind).is_some()
@@ -169,7 +169,7 @@ fn choices<S: Object>(
             None => choices.extend(made_possible(steps, state, &free, index)),
         }
     }
-    // The last is tried first: what is needed, soon over, with little besides.
+    // The last is tried first: a required step, with few optional ones, that ends soon.
     choices.sort_by_key(|choice| {
         let last = choice.last().map_or(0, |&index| index);
         Reverse((steps[last].is_optional, choice.len(), steps[last].until_ns))
@@ -177,7 +177,7 @@ fn choices<S: Object>(
     choices
 }
 
-/// The ways to come to a state in which the step can be, by optional steps.
+/// The sequences of optional steps after which the step is possible, with the step.
 fn made_possible<S: Object>(
     steps: &[Step<S::Kind>],
     state: &S,
@@ -210,7 +210,7 @@ fn made_possible<S: Object>(
     ways
 }
 
-/// The steps that nothing has to come before.
+/// The steps before which no other step has to come.
 fn candidates<K>(steps: &[Step<K>], done: &[u64], latest_from_ns: u64) -> Vec<usize> {
     let mut first_end_ns = u64::MAX;
     let mut candidates = Vec::new();
@@ -253,7 +253,7 @@ fn set(done: &mut [u64], index: usize) {
 mod tests {
     use super::*;
 
-    /// A register that may be cleared by itself.
+    /// A register.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     struct Register(u8);
 
@@ -297,8 +297,8 @@ mod tests {
         step(kind, from_ns, until_ns, is_optional)
     }
 
-    /// Every order, tried.
-    fn by_hand(state: Register, steps: &[Step<Kind>], done: &mut Vec<usize>) -> bool {
+    /// Tries every order.
+    fn try_every_order(state: Register, steps: &[Step<Kind>], done: &mut Vec<usize>) -> bool {
         let rest =
             |done: &[usize]| (0..steps.len()).filter(|i| !done.contains(i)).collect::<Vec<_>>();
         if rest(done).iter().all(|&i| steps[i].is_optional) {
@@ -315,7 +315,7 @@ mod tests {
             }
             if let Some(state) = state.step(&steps[index].kind) {
                 done.push(index);
-                if by_hand(state, steps, done) {
+                if try_every_order(state, steps, done) {
                     return true;
                 }
                 done.pop();
@@ -331,7 +331,7 @@ mod tests {
         for _ in 0..3000 {
             let mut steps: Vec<_> = (0..rng.usize(1..8)).map(|_| any_step(&mut rng)).collect();
             steps.sort_by_key(|step| step.from_ns);
-            let expected = by_hand(Register(0), &steps, &mut Vec::new());
+            let expected = try_every_order(Register(0), &steps, &mut Vec::new());
             let result = search(&Register(0), &steps);
             assert_eq!(result == Result::Found, expected, "{steps:?} gave {result:?}");
             if expected { found += 1 } else { none += 1 }

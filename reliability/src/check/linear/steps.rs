@@ -1,12 +1,12 @@
-//! The history of a resource as steps on the lock object, with what may have
-//! happened besides what was told.
+//! The history of a resource as steps on the lock object, including steps that may have
+//! happened without any client being told.
 
 use std::collections::HashMap;
 
 use super::{
     super::{
-        Surroundings,
-        grants::{safe_ns, shortened_by},
+        environment::Environment,
+        holding::{safe_ns, shortened_by},
         queue::LEAVING_NS,
         resource::ResourceHistory,
     },
@@ -19,13 +19,14 @@ use crate::{
     world::Backend,
 };
 
-/// More forces than this seldom meet one wait, and each doubles the search.
+/// How many forced unlocks during one wait are considered. More are rare, and each doubles
+/// the search.
 const FORCED_MAX: usize = 3;
 
-/// The history of a resource as steps, by their begin.
+/// The history of a resource as steps, sorted by their earliest time.
 pub(super) fn steps(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
 ) -> Vec<Step<Kind>> {
     let mut numbers = Numbers::default();
     for (number, grant) in history.grants.iter().enumerate() {
@@ -35,9 +36,9 @@ pub(super) fn steps(
     }
     let mut steps = Vec::new();
     for (place, operation) in history.operations.iter().enumerate() {
-        of_call(history, surroundings, operation, place, &mut numbers, &mut steps);
+        of_call(history, environment, operation, place, &mut numbers, &mut steps);
     }
-    for fault in surroundings.faults {
+    for fault in environment.faults {
         let (from_ns, until_ns) = (fault.from_ns, fault.over_ns);
         let mut push = |kind, until_ns| {
             steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
@@ -49,7 +50,7 @@ pub(super) fn steps(
                 push(Kind::Lose { tokens }, until_ns);
                 if fault.puts_its_own() {
                     push(Kind::Replace, until_ns);
-                    // By force too, or by its own expiry.
+                    // By the fault, by force, or by expiry.
                     push(Kind::TakeBack, u64::MAX);
                 }
             }
@@ -62,7 +63,7 @@ pub(super) fn steps(
     steps
 }
 
-/// Names as numbers, which are quick to compare and to remember.
+/// Replaces names by numbers, which are cheaper to compare and to store.
 #[derive(Default)]
 struct Numbers<'a> {
     strings: HashMap<&'a str, usize>,
@@ -79,7 +80,7 @@ impl<'a> Numbers<'a> {
 
 fn of_call<'a>(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     operation: &'a Operation,
     place: usize,
     numbers: &mut Numbers<'a>,
@@ -91,17 +92,17 @@ fn of_call<'a>(
         let call = Some(operation.invocation.id);
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });
     };
-    let mut is_retried = given_back(surroundings, operation);
-    let is_repeated = surroundings.may_be_told_of_others(operation);
+    let mut is_retried = given_back(environment, operation);
+    let is_repeated = environment.may_succeed_by_another(operation);
     let mut also = None;
     let started_ttl_ns = match (&operation.invocation.call, operation.known()) {
-        // It is refused by whatever is there.
+        // Any holder refuses it.
         (Call::ForeignTry(_), Some(Outcome::Locked)) => None,
         (Call::ForeignTry(_), Some(Outcome::Granted(granted))) => {
             let lock_id = Some(numbers.of(&granted.lock_id));
             let grant = usize::MAX - 1 - place;
             let named = Named { grant, lock_id, request_id: None };
-            push(Kind::AcquireUntold { named, term: place });
+            push(Kind::AcquireUnseen { named, term: place });
             Some(safe_ns(granted.ttl_ns))
         }
         (
@@ -115,26 +116,26 @@ fn of_call<'a>(
                     let grant = numbers.grants[&operation.invocation.id];
                     let named = Named { grant, lock_id, request_id };
                     push(Kind::Acquire { named, token: granted.token, term: place });
-                    is_retried |= surroundings.loses_replies(from_ns, until_ns);
+                    is_retried |= environment.loses_replies(from_ns, until_ns);
                     Some(granted.waited_ns + safe_ns(granted.ttl_ns))
                 }
                 Some(Outcome::Locked) => {
                     if !perhaps_waited_for(history, operation) {
                         push(Kind::Locked);
                     }
-                    is_retried |= surroundings.backend != Backend::Memory
-                        && surroundings.loses_replies(from_ns, until_ns);
+                    is_retried |= environment.backend != Backend::Memory
+                        && environment.loses_replies(from_ns, until_ns);
                     None
                 }
                 Some(_) => None,
                 None => {
                     let lock_id = asked.lock_id.as_deref().map(|id| numbers.of(id));
-                    // Those without a name are all alike.
+                    // Grants without a lock ID and a request ID are interchangeable.
                     let number = if lock_id.or(request_id).is_some() { place + 1 } else { 0 };
                     let grant = usize::MAX - number;
                     let named = Named { grant, lock_id, request_id };
                     let term = if number > 0 { place } else { grant };
-                    push(Kind::AcquireUntold { named, term });
+                    push(Kind::AcquireUnseen { named, term });
                     push(Kind::Undo { grant });
                     request_id.map(|_| safe_ns(asked.ttl_ms.max(100) * 1_000_000))
                 }
@@ -190,30 +191,34 @@ fn of_call<'a>(
         let call = Some(operation.invocation.id);
         steps.push(Step { kind, from_ns, until_ns, is_optional: true, call });
     }
-    for _ in 0..perhaps_forced_from(history, surroundings, operation) {
-        // Only a force ends it.
+    for _ in 0..perhaps_forced_from(history, environment, operation) {
+        // Only a forced unlock ends this grant.
         let grant = usize::MAX;
         let named = Named { grant, lock_id: None, request_id: None };
-        let kind = Kind::AcquireUntold { named, term: grant };
+        let kind = Kind::AcquireUnseen { named, term: grant };
         steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
     }
     if is_retried {
-        // The reply to its first try may have been lost, and the grant of that
-        // been over, or forced, before the second; or it was granted and gave it
-        // back. All of it before it was answered.
-        untold(from_ns, until_ns, place, steps);
+        // The first try may have made a grant whose reply was lost, and the grant had ended
+        // before the second try; or the call gave its grant back before it was answered.
+        add_unseen_grant(from_ns, until_ns, place, steps);
     } else if matches!(operation.invocation.call, Call::Lock { .. })
         && operation.known() == Some(&Outcome::WaitDeadline)
     {
-        // Its deadline met the grant, which was given back.
-        untold(from_ns.max(until_ns.saturating_sub(LEAVING_NS)), until_ns, place, steps);
+        // It may have been granted just at its deadline, and have given the grant back.
+        add_unseen_grant(
+            from_ns.max(until_ns.saturating_sub(LEAVING_NS)),
+            until_ns,
+            place,
+            steps,
+        );
     }
     let mut perhaps = |kind, from_ns| {
         let (until_ns, is_optional, call) = (u64::MAX, true, None);
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });
     };
     if let (Call::Renew { lock_id, .. }, Some(ended_ns)) =
-        (&operation.invocation.call, shortened_by(operation, surroundings))
+        (&operation.invocation.call, shortened_by(operation, environment))
     {
         perhaps(Kind::Renew { lock_id: numbers.of(lock_id), term: place }, from_ns);
         perhaps(Kind::Expire { term: place }, ended_ns);
@@ -223,15 +228,15 @@ fn of_call<'a>(
     }
 }
 
-/// How often a wait may have been handed the lock without being granted it: Redis
-/// hands over before the waiter has confirmed, and if that is forced from it, it
-/// waits on.
+/// How often a wait may have been handed the lock without being granted it. Redis hands
+/// the lock over before the waiter confirms. If it is unlocked by force in between, the
+/// waiter waits on.
 fn perhaps_forced_from(
     history: &ResourceHistory<'_>,
-    surroundings: Surroundings<'_>,
+    environment: Environment<'_>,
     operation: &Operation,
 ) -> usize {
-    let is_handed_over = surroundings.backend == Backend::Redis
+    let is_handed_over = environment.backend == Backend::Redis
         && matches!(operation.invocation.call, Call::Lock { .. });
     let forces = history.forces().filter(|force| {
         force.invoked_ns() <= operation.completed_ns()
@@ -240,20 +245,20 @@ fn perhaps_forced_from(
     if is_handed_over { forces.take(FORCED_MAX).count() } else { 0 }
 }
 
-/// Whether a wait during a fault may have been granted the lock and have given
-/// it back before it was answered, or have lost it before it knew.
-fn given_back(surroundings: Surroundings<'_>, operation: &Operation) -> bool {
+/// Whether a wait during a fault may have been granted the lock and given it back before
+/// it was answered, or lost it before it knew.
+fn given_back(environment: Environment<'_>, operation: &Operation) -> bool {
     let may_have = match operation.known() {
         Some(Outcome::WaitDeadline | Outcome::Unavailable) => true,
-        Some(Outcome::Granted(_)) => surroundings.backend == Backend::Redis,
+        Some(Outcome::Granted(_)) => environment.backend == Backend::Redis,
         _ => false,
     };
     may_have
         && matches!(operation.invocation.call, Call::Lock { .. })
-        && !surroundings.calm(operation.invoked_ns(), operation.completed_ns())
+        && !environment.calm(operation.invoked_ns(), operation.completed_ns())
 }
 
-/// Whether a waiter can have been in the queue while the try was under way.
+/// Whether somebody may have been waiting while the try was under way.
 fn perhaps_waited_for(history: &ResourceHistory<'_>, operation: &Operation) -> bool {
     history.waits().any(|wait| {
         wait.invoked_ns() <= operation.completed_ns()
@@ -261,11 +266,11 @@ fn perhaps_waited_for(history: &ResourceHistory<'_>, operation: &Operation) -> b
     })
 }
 
-/// A grant between two moments that nobody was told of.
-fn untold(from_ns: u64, until_ns: u64, place: usize, steps: &mut Vec<Step<Kind>>) {
+/// Adds a grant that was made and ended between two moments, unknown to any client.
+fn add_unseen_grant(from_ns: u64, until_ns: u64, place: usize, steps: &mut Vec<Step<Kind>>) {
     let grant = usize::MAX - 1 - place;
     let named = Named { grant, lock_id: None, request_id: None };
-    for kind in [Kind::AcquireUntold { named, term: grant }, Kind::Undo { grant }] {
+    for kind in [Kind::AcquireUnseen { named, term: grant }, Kind::Undo { grant }] {
         steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
     }
 }

@@ -53,13 +53,13 @@ fn an_answer_that_is_late_is_found() {
 }
 
 #[test]
-fn a_grant_under_another_name_than_was_brought_is_found() {
+fn a_grant_with_another_lock_id_than_requested_is_found() {
     assert_eq!(story().call(0, 1, tries_with("x"), granted("y", 1)).rules(), [Answers]);
     assert!(story().call(0, 1, tries_with("x"), granted("x", 1)).rules().is_empty());
 }
 
 #[test]
-fn a_lock_id_that_leasehold_made_twice_is_found() {
+fn a_lock_id_that_leasehold_chose_twice_is_found() {
     let story_of = |call: fn() -> Call| {
         story()
             .call(0, 1, call(), granted("a", 1))
@@ -83,7 +83,7 @@ fn a_code_without_a_reason_is_found_unless_a_transport_gives_it() {
 }
 
 #[test]
-fn a_key_of_another_type_is_no_valid_name_while_it_is_there() {
+fn a_name_is_invalid_while_its_key_has_another_type() {
     let story_of = |name, at| {
         story()
             .fault_called(name, 10, 20, Voids::GrantOf("r".into()))

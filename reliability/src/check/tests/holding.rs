@@ -104,7 +104,7 @@ fn lost_data_excuses_only_grants_that_were_made_before_the_loss_was_over() {
 }
 
 #[test]
-fn the_time_waited_counts_to_the_safe_deadline() {
+fn the_safe_deadline_counts_from_the_end_of_the_wait() {
     let waited = |waited_ms: u64| {
         Outcome::Granted(Granted {
             lock_id: "a".into(),
@@ -149,7 +149,7 @@ fn a_ttl_shorter_than_asked_for_is_found() {
 }
 
 #[test]
-fn a_wait_told_longer_than_it_took_is_found() {
+fn a_wait_reported_longer_than_it_took_is_found() {
     let told = |waited_ns| {
         Outcome::Granted(Granted {
             lock_id: "a".into(),
@@ -229,7 +229,7 @@ fn an_unlock_before_a_grant_of_the_same_lock_id_ended_another_one() {
 }
 
 #[test]
-fn what_an_older_data_set_brought_back_is_not_revived() {
+fn a_grant_that_a_restore_brought_back_is_no_revival() {
     let story = story()
         .call(0, 1, tries(), granted("a", 1))
         .call(100, 110, unlocks("a"), Outcome::Unlocked)
@@ -248,7 +248,7 @@ fn a_grant_that_was_found_again_is_one_grant() {
 }
 
 #[test]
-fn what_was_flushed_stays_gone() {
+fn a_flushed_grant_must_not_come_back() {
     let story_of = |voids| {
         on(Backend::Redis)
             .call(0, 1, tries(), granted("a", 1))
@@ -292,7 +292,7 @@ fn a_renewal_that_was_tried_twice_may_itself_have_ended_the_grant() {
 }
 
 #[test]
-fn what_follows_a_renewal_that_ended_the_grant_is_right_too() {
+fn calls_after_a_renewal_that_ended_the_grant_are_accepted() {
     let shorter = Call::Renew { lock_id: "a".into(), ttl_ms: 300 };
     let story_of = |next_at, fault_at| {
         on(Backend::Etcd)
@@ -324,7 +324,7 @@ fn a_grant_with_a_higher_token_that_was_there_before_is_no_successor() {
 }
 
 #[test]
-fn what_a_restore_brought_back_after_its_release_may_end_at_any_time() {
+fn a_released_grant_that_a_restore_brought_back_may_end_at_any_time() {
     let story = |fault: &str, unlocked_at| {
         on(Backend::Etcd)
             .call(0, 10, tries(), granted("a", 1))
@@ -339,7 +339,7 @@ fn what_a_restore_brought_back_after_its_release_may_end_at_any_time() {
 }
 
 #[test]
-fn what_a_restore_brought_back_that_was_never_released_lasts_once_it_is_renewed() {
+fn an_unreleased_grant_that_a_restore_brought_back_lasts_once_it_is_renewed() {
     let story = on(Backend::Etcd)
         .call(0, 10, tries(), granted("a", 1))
         .fault_called("etcd-restored", 100, 200, Voids::GrantsAndTokens)
@@ -349,7 +349,7 @@ fn what_a_restore_brought_back_that_was_never_released_lasts_once_it_is_renewed(
 }
 
 #[test]
-fn an_unlock_on_etcd_whose_reply_was_lost_may_be_told_that_others_ended_it() {
+fn an_unlock_on_etcd_whose_reply_was_lost_may_succeed_though_another_ended_the_grant() {
     let story = |fault_at| {
         on(Backend::Etcd)
             .call(0, 10, tries(), granted("a", 1))
@@ -362,7 +362,7 @@ fn an_unlock_on_etcd_whose_reply_was_lost_may_be_told_that_others_ended_it() {
 }
 
 #[test]
-fn where_the_order_of_tokens_was_lost_a_greater_one_is_no_successor() {
+fn a_greater_token_is_no_successor_if_the_order_of_tokens_was_lost() {
     let story = |voids| {
         on(Backend::Redis)
             .call(0, 60, tries(), granted("b", 9))

@@ -38,7 +38,7 @@ fn a_try_may_be_refused_while_somebody_waits() {
 }
 
 #[test]
-fn a_try_may_be_refused_by_a_grant_that_nobody_was_told_of() {
+fn a_try_may_be_refused_because_of_a_grant_unknown_to_clients() {
     for outcome in [unknown(), Outcome::Unlocked] {
         let is_unknown = outcome == unknown();
         let call = if is_unknown { tries() } else { unlocks("x") };
@@ -70,7 +70,7 @@ fn a_force_that_found_nothing_while_somebody_held_is_found() {
 }
 
 #[test]
-fn what_is_told_of_other_holders_must_be_true() {
+fn an_answer_about_another_holder_must_be_true() {
     let told = |held| {
         let outcome = Outcome::NotHeld { held: Some(held) };
         story()
@@ -103,7 +103,7 @@ fn a_request_id_finds_the_grant_of_an_unknown_acquisition() {
 }
 
 #[test]
-fn lost_data_leaves_nobody_knows_what() {
+fn after_lost_data_any_state_is_possible() {
     let story = |voids| {
         story().call(0, 1, tries(), granted("a", 1)).fault(10, 20, voids).call(
             30,
@@ -139,7 +139,7 @@ fn two_calls_that_each_ended_the_one_grant_are_found_unless_a_reply_was_lost() {
 }
 
 #[test]
-fn what_is_put_in_a_grants_place_holds_until_it_is_taken_back() {
+fn a_replacement_of_a_grant_holds_until_it_is_removed() {
     let story = |name, late| {
         let told = Outcome::NotHeld { held: Some(true) };
         story()
@@ -156,7 +156,7 @@ fn what_is_put_in_a_grants_place_holds_until_it_is_taken_back() {
 }
 
 #[test]
-fn what_is_put_in_a_grants_place_is_not_unlocked_by_its_holder() {
+fn a_replacement_of_a_grant_is_not_unlocked_by_the_holder() {
     let story = story()
         .call(0, 1, tries(), granted("a", 1))
         .fault_called("redis-holder-replaced", 10, 300, Voids::GrantOf("r".into()))
@@ -166,7 +166,7 @@ fn what_is_put_in_a_grants_place_is_not_unlocked_by_its_holder() {
 }
 
 #[test]
-fn what_a_flush_took_is_not_renewed_after_it_was_missed() {
+fn a_flushed_grant_is_not_renewed_after_it_was_not_found() {
     let story = |name| {
         story()
             .call(0, 1, tries(), granted("a", 1))
@@ -179,7 +179,7 @@ fn what_a_flush_took_is_not_renewed_after_it_was_missed() {
 }
 
 #[test]
-fn what_is_handed_over_may_be_forced_before_its_waiter_knows() {
+fn a_hand_over_may_be_forced_before_its_waiter_knows() {
     let story_of = |backend, force_at| {
         on(backend)
             .call(0, 1, tries(), granted("a", 1))
@@ -194,7 +194,7 @@ fn what_is_handed_over_may_be_forced_before_its_waiter_knows() {
 }
 
 #[test]
-fn a_wait_may_have_given_a_grant_back_where_something_was_wrong() {
+fn a_wait_during_a_fault_may_have_given_a_grant_back() {
     let story_of = |outcome: Outcome, fault_at| {
         story()
             .call(0, 1, tries(), granted("a", 1))
@@ -210,7 +210,7 @@ fn a_wait_may_have_given_a_grant_back_where_something_was_wrong() {
 }
 
 #[test]
-fn a_force_whose_reply_was_lost_may_find_its_aim_gone() {
+fn a_force_whose_reply_was_lost_may_find_no_grant() {
     let story_of = |backend, force_from, fault_at| {
         on(backend)
             .call(0, 1, tries(), granted("a", 1))
@@ -241,7 +241,7 @@ fn a_refused_try_may_have_held_until_its_reply_was_found_lost() {
 }
 
 #[test]
-fn what_is_handed_over_may_be_forced_though_its_waiter_is_never_served() {
+fn a_hand_over_may_be_forced_though_its_waiter_is_never_served() {
     let story_of = |backend, waited_until| {
         on(backend)
             .call(0, 1, tries(), granted("a", 1))

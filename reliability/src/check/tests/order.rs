@@ -126,7 +126,7 @@ fn waits_that_began_close_together_may_be_served_in_either_order() {
 }
 
 #[test]
-fn the_order_of_waits_is_not_known_when_something_was_wrong() {
+fn the_order_of_waits_is_unknown_during_a_fault() {
     assert!(overtaken().fault(300, 310, Voids::Nothing).rules().is_empty());
 }
 
@@ -167,7 +167,7 @@ fn a_wait_during_an_outage_may_go_unserved() {
 }
 
 #[test]
-fn a_grant_that_nobody_was_told_of_may_keep_a_wait_waiting() {
+fn a_grant_unknown_to_clients_may_delay_a_wait() {
     let story =
         on(Backend::Etcd).died(0, tries()).call(10, 6_460, waits(6_500), Outcome::WaitDeadline);
     assert!(story.rules().is_empty());
@@ -180,7 +180,7 @@ fn a_wait_that_ends_long_before_its_deadline_is_found() {
 }
 
 #[test]
-fn a_wait_that_fails_once_all_is_well_again_is_found() {
+fn a_wait_that_fails_after_the_last_fault_is_found() {
     let failed = [Outcome::Unavailable, unknown(), Outcome::Refused("OVERLOADED".into())];
     for outcome in failed {
         let story = story().last(10, 20, waits(15_000), outcome.clone());

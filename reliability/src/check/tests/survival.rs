@@ -68,7 +68,7 @@ fn a_wait_that_a_short_outage_ends_is_found() {
 }
 
 #[test]
-fn a_backend_without_room_may_refuse_new_waits_and_ends_no_others() {
+fn a_backend_without_space_may_refuse_new_waits_but_end_no_others() {
     let ended = |name: &str, from_ms, to_ms| {
         on(Backend::Redis)
             .call(0, to_ms, waits(20_000), Outcome::Unavailable)
@@ -82,7 +82,7 @@ fn a_backend_without_room_may_refuse_new_waits_and_ends_no_others() {
 }
 
 #[test]
-fn outages_that_follow_each_other_closely_are_one() {
+fn outages_that_follow_each_other_closely_count_as_one() {
     let apart = |ms: u64| {
         story()
             .call(0, 7_000, waits(10_000), Outcome::Unavailable)
@@ -95,7 +95,7 @@ fn outages_that_follow_each_other_closely_are_one() {
 }
 
 #[test]
-fn a_wait_ends_with_the_process_that_it_is_made_at() {
+fn a_wait_ends_with_its_process() {
     let story = story().call(0, 100, waits(10_000), Outcome::Unavailable).fault_called(
         "leasehold-restarted",
         50,
@@ -106,7 +106,7 @@ fn a_wait_ends_with_the_process_that_it_is_made_at() {
 }
 
 #[test]
-fn a_try_that_is_refused_long_after_everybody_has_gone_is_found() {
+fn a_try_that_is_refused_long_after_the_last_holder_is_found() {
     let refused_at = |at_ms| {
         on(Backend::Redis)
             .call(0, 1, tries(), granted("a", 1))
@@ -154,7 +154,7 @@ fn a_wait_that_was_served_late_is_found_too() {
 }
 
 #[test]
-fn a_fault_adds_its_own_time_and_what_follows_from_it_to_a_wait() {
+fn a_fault_excuses_its_duration_and_its_consequences() {
     let not_served_for = |wait_ms| {
         story()
             .call(10, wait_ms - 40, waits(wait_ms), Outcome::WaitDeadline)

@@ -1,14 +1,14 @@
--- Answers that nothing was done. A master that has become a replica goes on
--- answering reads, from data that are no longer the truth. It refuses writes: so
--- it is asked for one first, which changes nothing, for this key never exists.
+-- Answers without having changed anything. A master that has become a replica still answers
+-- reads, from data that may be out of date, but it refuses writes. So this first makes a
+-- write that changes nothing, because the key never exists.
 local function refuse(resource, reply)
   redis.call('DEL', '\1-' .. resource)
   return reply
 end
 
--- Whether both keys end in the same millisecond. The clock may go on between two
--- readings, by much where the server was not let run: then both are read again. A key
--- without an expiry (-1) never counts.
+-- Whether both keys expire in the same millisecond. The clock may advance between the two
+-- readings, even by much if the server was suspended; then both are read again. The result is
+-- false for keys without an expiry (-1).
 local function end_together(key, other)
   while true do
     local left, others = redis.call('PTTL', key), redis.call('PTTL', other)
@@ -32,15 +32,14 @@ local function read_rest(rest)
   }
 end
 
--- Reads the grant's record, if it belongs to this very setting of the resource's
--- key: that may have been deleted, or set by somebody who knows nothing of
--- records, perhaps to the same value (an owner's name). A record belongs to a key
--- that has its lock ID as value and ends in the same millisecond. So it never
--- outlives its grant, and what another has set or prolonged has no record.
+-- Reads the record of the current grant. The resource's key may have been deleted, or set by a
+-- client that does not know records, perhaps to the same value (an owner's name). So a record
+-- belongs to the key only if the key's value is its lock ID and both expire in the same
+-- millisecond. Then no record outlives its grant, and a key that another client set or
+-- prolonged has no record.
 --
--- A hand-over that is not confirmed yet has no record: the key's value is the
--- place that was called. It is returned as a grant with a `process` and without
--- a token.
+-- A hand-over that is not confirmed yet has no record. The key's value is the place of the
+-- waiter. It is returned as a grant with a `process` and without a token.
 local function live_grant(resource)
   local found = redis.call('MGET', resource, '\1h' .. resource)
   local value, record = found[1], found[2]
@@ -58,9 +57,9 @@ local function live_grant(resource)
   return grant, value
 end
 
--- Tells what holds the resource now from whatever held it before or will later:
--- the grant's token, the attempt that it is handed over to or, of a lock without a
--- record, a hash of its value.
+-- Identifies what holds the resource now, unlike anything that held it before or will later:
+-- the token of a grant, the attempt of a hand-over, or the hash of the value of a lock without
+-- a record.
 local function mark(grant, value)
   return grant and (grant.token or grant.attempt) or redis.sha1hex(value)
 end
@@ -73,8 +72,8 @@ local function extend(resource, ttl_ms)
   redis.call('PEXPIREAT', '\1h' .. resource, ends_ms)
 end
 
--- Makes a grant of what was handed over. Without memory Redis refuses the first
--- write of a script if it may add something, but none after another write.
+-- Turns a hand-over into a grant. If Redis is out of memory, it refuses the first write of a
+-- script if that may add data, but no write after another one.
 local function confirm(resource, counter, grant, rest, ttl_ms)
   local made, token = pcall(make_grant, resource, counter, grant.lock_id, rest, ttl_ms)
   if made then return token end
@@ -82,7 +81,7 @@ local function confirm(resource, counter, grant, rest, ttl_ms)
   return make_grant(resource, counter, grant.lock_id, rest, ttl_ms)
 end
 
--- What a repeated sending, or a repeated request, finds that is its own.
+-- Finds the own grant of a repeated sending or a repeated request.
 local function find_own(resource, counter, lock_id, ttl_ms, attempt, request, given)
   local grant, value = live_grant(resource)
   if not grant then return nil, value end
@@ -98,7 +97,7 @@ local function find_own(resource, counter, lock_id, ttl_ms, attempt, request, gi
     if given == '1' and lock_id ~= grant.lock_id then
       return refuse(resource, { 'differs', 'lock_id' }), value, grant
     end
-    -- Claimed: from now on it is nobody's attempt, so that no clean-up ends it.
+    -- Remove the attempt from the record, so that no clean-up ends the grant.
     local claimed = string.gsub(grant.rest, '^(%d+:)%x*', '%1', 1)
     if grant.process then
       grant.token = confirm(resource, counter, grant, claimed, ttl_ms)

@@ -1,15 +1,14 @@
--- Hands the resource over to the first waiter whose process listens, or frees it.
--- 0: nobody waits; 1: handed over; 2: only dead waiters so far, call again.
--- A process without a subscriber is dead; `lapsed` is one that listens, but has
--- let a hand-over lapse. The waiters of both are dropped.
+-- Hands the resource over to the first waiter whose process listens, or frees it. Returns 0 if
+-- nobody waits, 1 if it was handed over, and 2 if it found only dead waiters so far and must be
+-- called again. A process without a subscriber is dead. `lapsed` is a process that may listen
+-- but did not confirm a hand-over in time. The waiters of both are dropped.
 --
--- PUBLISH also counts subscribers of patterns, so a monitoring client makes dead
--- processes seem alive. Where there are such clients (`monitored`), or after a
--- lapse, which they may have caused, direct subscribers are counted as well. That
--- is a command more, so it is not done otherwise.
+-- PUBLISH also counts subscribers to patterns, so a monitoring client makes dead processes seem
+-- alive. If there are such clients (`monitored`), or after a lapse, which they may have caused,
+-- direct subscribers are counted too. Otherwise this extra command is saved.
 --
--- A hand-over is a value of the resource's key that is no lock ID. It stays for a
--- while after it has lapsed, so that whoever looks can see which process it was.
+-- A hand-over is a value of the resource's key that is not a lock ID. It remains for a while
+-- after it has lapsed, so that a look can see which process it was.
 local function handover(resource, monitored, lapsed)
   local queue = '\1q' .. resource
   local dead = {}

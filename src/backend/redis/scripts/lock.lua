@@ -8,7 +8,7 @@ if again or request ~= '' then
   local own = find_own(resource, counter, lock_id, ttl_ms, attempt, request, given)
   if own then return own end
 end
--- Asked before anything is written, which needs memory.
+-- This comes before any write, because a write needs memory.
 if again and redis.call('ZSCORE', queue, place) then
   return refuse(resource, { 'queued', UNKNOWN_MS })
 end
@@ -20,10 +20,10 @@ if not last then
     return { 'made', make_grant(resource, counter, lock_id, rest, ttl_ms), lock_id }
   end
 end
--- All tickets of a queue have the fraction of its first, which is random. So a sweep
--- that comes late tells the places of a queue that has begun since.
+-- All tickets of a queue have the random fraction of its first ticket. So a sweep that comes
+-- late can recognize the places of a newer queue.
 local ticket = last and last + 1 or 1 + tonumber(string.sub(attempt, 1, 5), 16) / 0x100000
--- Tickets begin between 1 and 2, so no more than that many are in the queue.
+-- The first ticket is between 1 and 2, so at most `ticket` places are in the queue.
 if ticket > waiters_max and redis.call('ZCARD', queue) >= waiters_max then
   return refuse(resource, { 'full' })
 end

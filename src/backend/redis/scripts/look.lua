@@ -3,24 +3,24 @@ local process, place, attempt, monitored = ARGV[1], ARGV[2], ARGV[3], ARGV[4] ==
 local queue = '\1q' .. resource
 local grant = live_grant(resource)
 local left_ms = redis.call('PTTL', resource)
--- Whether the place has been lost: with the queue, or because it was dropped.
+-- Whether the place is lost, because the queue was lost or the place was dropped.
 local lost = 0
 if place ~= '' and not (grant and grant.attempt == attempt)
   and not redis.call('ZSCORE', queue, place) then lost = 1 end
 local called = grant and grant.process
 if called == process then
-  -- Perhaps the notice was lost: it is repeated by this answer.
+  -- The notice may have been lost, so this answer repeats it.
   return { math.max(left_ms - LAPSED_MS, FOREIGN_MS), 1, lost, grant.attempt }
 end
 redis.call('PEXPIRE', queue, QUEUE_MS)
 local lapsed = called and left_ms <= LAPSED_MS and called
 if left_ms ~= -2 and not lapsed then
   if called then return { left_ms - LAPSED_MS, 1, lost } end
-  -- Somebody else's way of locking: it ends without a word, so look often.
+  -- The lock was made without leasehold. Nobody announces its end, so look often.
   if not grant then left_ms = FOREIGN_MS end
   return { left_ms, 0, lost }
 end
--- The places behind the last one of now are newer than the lapse.
+-- Places after the current last one are newer than the lapse.
 local last = lapsed and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
 local handed = handover(resource, monitored, lapsed)
 -- The record of a grant that was deleted by hand must not outlive the hand-over.

@@ -5,8 +5,8 @@ local record = '\1h' .. resource
 if end_together(resource, record) then
   extend(resource, ttl_ms)
 else
-  -- Locked by other means: a record that is still there belongs to a dead grant,
-  -- and must not come to end together with this lock.
+  -- The lock was made without leasehold. A record that still exists belongs to an ended grant,
+  -- and must not expire at the same time as this lock.
   redis.call('DEL', record)
   redis.call('PEXPIRE', resource, ttl_ms)
 end

@@ -1,9 +1,9 @@
--- Drops the places of one process, or of all that have no subscriber, from a part
--- of the queue. A process is told when all of its places have been dropped, so
--- that those who live enter again.
+-- Drops the places of one process, or of all processes without a subscriber, from a part of
+-- the queue. A process is notified when all of its places were dropped, so that its live
+-- waiters enter again.
 --
--- The places of one process are dropped up to the ticket that was last at its lapse.
--- Tickets with another fraction belong to a queue that has begun since.
+-- The places of one process are dropped up to the ticket that was the last one at its lapse.
+-- Tickets with another fraction belong to a newer queue.
 local resource = KEYS[1]
 local process, after, last = ARGV[1], ARGV[2], ARGV[3]
 local queue = '\1q' .. resource

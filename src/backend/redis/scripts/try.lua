@@ -13,9 +13,9 @@ if own then return own end
 if value or redis.call('EXISTS', resource) == 1 then
   return refuse(resource, { 'held', grant and grant.holder or '', 0 })
 end
--- Free, but there is a queue. The first waiter whose process listens gets the resource,
--- or, if all of them are dead, the caller. Otherwise the caller must look: nobody else
--- may, if the hand-over lapses or more dead waiters are left.
+-- The resource is free, but there is a queue. The first waiter whose process listens gets the
+-- resource; if all of them are dead, the caller does. Otherwise the caller must look, because
+-- perhaps nobody else does if the hand-over lapses or more dead waiters are left.
 local handed = handover(resource, monitored)
 if handed == 0 then
   return make_grant(resource, counter, lock_id, rest, ttl_ms)

@@ -4,7 +4,7 @@ local attempt, place, only_called, monitored =
 local grant, value = live_grant(resource)
 if grant and grant.attempt == attempt and (grant.process or not only_called) then
   local handed = handover(resource, monitored)
-  -- As in an unlock.
+  -- See unlock.lua.
   if handed == 1 and grant.given then redis.call('DEL', '\1h' .. resource) end
   return { 'ok', handed }
 end

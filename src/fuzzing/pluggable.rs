@@ -1,4 +1,4 @@
-//! What must hold of another store's answers; see [`crate::fuzzing`].
+//! The answers of a lock store in another process.
 
 use std::path::Path;
 
@@ -7,10 +7,9 @@ use prost::Message as _;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use super::{backend, status, wire};
+use super::{attempt::attempt, input::Input};
 use crate::{
-    backend::fuzzing::attempt,
-    fuzzing::Input,
+    backend::pluggable::{backend, status, wire},
     lock::{BackendError, LockError, safe_deadline},
 };
 
@@ -22,8 +21,8 @@ const VERBS: [status::Verb; 5] = [
     status::Verb::Ping,
 ];
 
-/// The first byte chooses: a refusal, a grant, or a renewal.
-pub(crate) fn answers(data: &[u8]) {
+/// The first byte selects what the rest is: a refusal, a grant, or a renewal.
+pub fn pluggable_answers(data: &[u8]) {
     let mut input = Input::new(data);
     match input.byte() % 3 {
         0 => refusal(input),
@@ -38,14 +37,14 @@ fn refusal(mut input: Input<'_>) {
     let message = input.text();
     let status = Status::with_details(code, message, input.rest().to_vec().into());
     let read = status::read(verb, &status);
-    assert_eq!(read, status::read(verb, &status), "one status, two meanings");
+    assert_eq!(read, status::read(verb, &status), "the same status was read in two ways");
     if let BackendError::Locked { holder: Some(holder) } = BackendError::from(read) {
         assert!(holder.as_str().len() <= 256);
     }
     match status::init_error(Path::new("/s.sock"), &status) {
         LockError::InvalidMetadata(violations) => assert!(!violations.is_empty()),
         LockError::StoreUnavailable(why) => assert!(why.contains("/s.sock")),
-        other => panic!("a refused Init is {other:?}"),
+        other => panic!("a refused Init became {other:?}"),
     }
 }
 
@@ -54,9 +53,13 @@ fn grant(mut input: Input<'_>) {
     let Ok(response) = LockResponse::decode(input.rest()) else { return };
     let sent = Instant::now();
     let read = backend::grant(&attempt, sent, &response);
-    assert_eq!(read, backend::grant(&attempt, sent, &response), "one answer, two meanings");
+    assert_eq!(
+        read,
+        backend::grant(&attempt, sent, &response),
+        "the same answer was read in two ways"
+    );
     if let Ok(grant) = read {
-        // The deadline is there, whatever TTL the store says.
+        // Whatever TTL the store claims, the safe deadline can be computed.
         assert!(safe_deadline(grant.since, grant.ttl) >= grant.since);
         assert!(!grant.created || grant.lock_id == attempt.lock_id);
     }

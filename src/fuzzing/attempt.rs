@@ -1,18 +1,12 @@
-//! What must hold of what the backends read; see [`crate::fuzzing`].
+//! An attempt made from an input, for the harnesses of the backends.
 
-pub(crate) use super::{
-    etcd::fuzzing::values as etcd, pluggable::fuzzing::answers as pluggable,
-    redis::fuzzing::values as redis,
-};
-
-use crate::{
-    fuzzing::Input,
-    lock::{Attempt, AttemptId, Holder, LockId, Mode, RequestId, ResourceId, Ttl},
-};
 use std::time::Duration;
 
-/// An attempt of the next bytes and lines; `None` if one of its names is none.
-pub(crate) fn attempt(input: &mut Input<'_>) -> Option<Attempt> {
+use super::input::Input;
+use crate::lock::{Attempt, AttemptId, Holder, LockId, Mode, RequestId, ResourceId, Ttl};
+
+/// Makes an attempt from the next bytes and lines; `None` if one of its names is invalid.
+pub(super) fn attempt(input: &mut Input<'_>) -> Option<Attempt> {
     let flags = input.byte();
     let ttl_ms = input.u64() % 86_400_000;
     Some(Attempt {

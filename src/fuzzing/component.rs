@@ -1,6 +1,5 @@
-//! What must hold of the component protocol's messages; see
-//! [`crate::fuzzing`].
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
+//! The messages of the component protocol: each parser by itself, then the service over
+//! the memory store.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -11,18 +10,22 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tower::ServiceExt as _;
 
-use super::{instances::Instances, service::Service, wire};
+use super::{
+    input::Input,
+    world::{Told, World, frame},
+};
 use crate::{
-    edge::wire::deadline,
-    fuzzing::{Input, Told, World, frame},
+    backend::memory,
+    component::{Instances, Metadata, service::Service, wire},
     lock::Violation,
+    net::wire::deadline,
 };
 
 const METHODS: [&str; 6] = ["TryLock", "Lock", "RenewLock", "Unlock", "Init", "Features"];
 
-/// The first byte chooses the call; then a line of `grpc-timeout`, a line of
-/// the instance's name, and the message.
-pub(crate) fn protocol(data: &[u8]) {
+/// The first byte selects the method. Then come a line with the `grpc-timeout`, a line
+/// with the instance's name, and the message.
+pub fn component_protocol(data: &[u8]) {
     let mut input = Input::new(data);
     let method = METHODS[usize::from(input.byte()) % METHODS.len()];
     let mut metadata = MetadataMap::new();
@@ -33,7 +36,7 @@ pub(crate) fn protocol(data: &[u8]) {
     }
     headers(&metadata);
     let message = input.rest();
-    let is_one = match method {
+    let is_message = match method {
         "TryLock" | "Lock" => {
             let now = Instant::now();
             parts::<pb::LockRequest, _>(message, |request| wire::acquire(request, now, None))
@@ -43,9 +46,9 @@ pub(crate) fn protocol(data: &[u8]) {
         "Init" => parts::<pb::LockStoreInitRequest, _>(message, Ok),
         _ => parts::<pb::FeaturesRequest, _>(message, Ok),
     };
-    if is_one {
+    if is_message {
         let told = call(method, &metadata, message);
-        assert_eq!(told, call(method, &metadata, message), "one call, two answers");
+        assert_eq!(told, call(method, &metadata, message), "the same call got two answers");
     }
 }
 
@@ -60,8 +63,8 @@ fn headers(metadata: &MetadataMap) {
     }
 }
 
-/// Whether the bytes are a message: then it is written as it was read, and
-/// means the same every time.
+/// Whether the bytes are a message. If so, checks that encoding and decoding it changes
+/// nothing, and that `read` gives the same result each time.
 fn parts<M, T: Debug>(message: &[u8], read: impl Fn(M) -> Result<T, Violation>) -> bool
 where
     M: Message + Default + PartialEq + Clone + Debug,
@@ -82,19 +85,18 @@ where
 fn call(method: &str, metadata: &MetadataMap, message: &[u8]) -> Told {
     let world = World::new("held");
     let store = world.store.clone();
-    let open = move |items: super::Metadata, _| {
+    let open = move |items: Metadata, _| {
         let store = store.clone();
-        async move { crate::backend::memory::KIND.check(items).map(|_| store) }.boxed()
+        async move { memory::KIND.check(items).map(|_| store) }.boxed()
     };
-    let instances =
-        Arc::new(Instances::new(Arc::new(open), crate::backend::memory::KIND.features));
+    let instances = Arc::new(Instances::new(Arc::new(open), memory::KIND.features));
     let service = LockStoreServer::new(Service::new(Arc::clone(&instances)));
     let path = format!("/dapr.proto.components.v1.LockStore/{method}");
     let body = tonic::body::Body::new(http_body_util::Full::new(frame(message)));
     let mut request = http::Request::post(path).body(body).unwrap();
     *request.headers_mut() = metadata.clone().into_headers();
     world.run(async {
-        instances.init("", super::Metadata::new()).await.unwrap();
+        instances.init("", Metadata::new()).await.unwrap();
         Told::read(service.oneshot(request).await.unwrap(), false).await
     })
 }

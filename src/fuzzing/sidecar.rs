@@ -1,7 +1,6 @@
-//! What must hold of the sidecar's ports; see [`crate::fuzzing`].
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
+//! The sidecar's gRPC services and HTTP API, over the memory store.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::body::Body;
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
@@ -13,24 +12,27 @@ use tokio::sync::{mpsc, watch};
 use tower::ServiceExt as _;
 
 use super::{
-    alpha1::Alpha1,
-    alpha2::{self, Locks},
-    app::{self, Services},
-    auth::Token,
-    browsers::{Allowed, Guard, Reach},
-    metadata::{Attributes, Metadata},
-    prefix::KeyPrefix,
-    stores::{NamedStore, Stores},
+    input::Input,
+    world::{Told, World, frame},
 };
 use crate::{
-    edge::request_budget::RequestBudget,
-    fuzzing::{Input, Told, World, frame},
     held::{Engine, EngineOptions},
+    net::request_budget::RequestBudget,
+    sidecar::{
+        alpha1::Alpha1,
+        alpha2::Locks,
+        app::{self, Services},
+        auth::Token,
+        browsers::{Allowed, Guard, Reach},
+        metadata::{Attributes, Metadata},
+        prefix::KeyPrefix,
+        stores::{NamedStore, Stores},
+    },
 };
 
 const APP: &str = "app";
 const STORE: &str = "mem";
-/// What the app calls `held`.
+/// The key in the store of the app's resource `held`.
 const HELD: &str = "lock||app||held";
 
 const METHODS: [&str; 7] = [
@@ -43,19 +45,14 @@ const METHODS: [&str; 7] = [
     "dapr.proto.runtime.v1.Dapr/UnlockAlpha1",
 ];
 
-/// A duration as alpha2 writes it.
-pub(crate) fn go_duration(duration: Duration) -> String {
-    alpha2::go_duration(duration)
-}
-
-/// The first byte chooses the call; then a line of `grpc-timeout`, and the
+/// The first byte selects the method. Then come a line with the `grpc-timeout` and the
 /// message.
-pub(crate) fn grpc(data: &[u8]) {
+pub fn sidecar_grpc(data: &[u8]) {
     let mut input = Input::new(data);
     let method = METHODS[usize::from(input.byte()) % METHODS.len()];
     let timeout = HeaderValue::from_bytes(input.line()).ok();
     let message = input.rest();
-    let is_one = match method.rsplit('/').next().unwrap() {
+    let is_message = match method.rsplit('/').next().unwrap() {
         "Lock" | "LockStream" => round_trip::<locks::LockRequest>(message),
         "RenewLock" => round_trip::<locks::RenewLockRequest>(message),
         "Unlock" => round_trip::<locks::UnlockRequest>(message),
@@ -63,7 +60,7 @@ pub(crate) fn grpc(data: &[u8]) {
         "TryLockAlpha1" => round_trip::<dapr::TryLockRequest>(message),
         _ => round_trip::<dapr::UnlockRequest>(message),
     };
-    if !is_one {
+    if !is_message {
         return;
     }
     let call = || {
@@ -80,22 +77,23 @@ pub(crate) fn grpc(data: &[u8]) {
             Told::read(answer, method.starts_with("dapr")).await
         })
     };
-    assert_eq!(call(), call(), "one call, two answers");
+    assert_eq!(call(), call(), "the same call got two answers");
 }
 
-/// Whether the bytes are a message, which is then written as it was read.
+/// Whether the bytes are a message. If so, checks that encoding and decoding it changes
+/// nothing.
 fn round_trip<M: Message + Default + PartialEq + std::fmt::Debug>(message: &[u8]) -> bool {
     let Ok(decoded) = M::decode(message) else { return false };
     assert_eq!(M::decode(&*decoded.encode_to_vec()).as_ref(), Ok(&decoded));
     true
 }
 
-/// A request as HTTP/1 writes it: a line of method and target, headers, an
-/// empty line, the body.
-pub(crate) fn http(data: &[u8]) {
+/// The input is a request as in HTTP/1: a line with the method and the target, headers,
+/// an empty line, and the body.
+pub fn sidecar_http(data: &[u8]) {
     let Some(request) = request(data) else { return };
     let told = answer(&request);
-    assert_eq!(told, answer(&request), "one request, two answers");
+    assert_eq!(told, answer(&request), "the same request got two answers");
 }
 
 fn request(data: &[u8]) -> Option<Request<Vec<u8>>> {
@@ -111,7 +109,7 @@ fn request(data: &[u8]) -> Option<Request<Vec<u8>>> {
     request.body(input.rest().to_vec()).ok()
 }
 
-/// The status and the code of the error, if it is one.
+/// The status, and the error code if it is an error.
 fn answer(request: &Request<Vec<u8>>) -> (StatusCode, String) {
     let (path, body) = (request.uri().path().to_owned(), Body::from(request.body().clone()));
     let mut copy = Request::new(body);
@@ -128,7 +126,7 @@ fn answer(request: &Request<Vec<u8>>) -> (StatusCode, String) {
         return (status, String::new());
     }
     let error: Value = serde_json::from_slice(&body).unwrap_or_else(|why| {
-        panic!("{path}: {status} is told without JSON ({why}): {body:?}")
+        panic!("{path}: {status} has a body that is not JSON ({why}): {body:?}")
     });
     let code = error["errorCode"].as_str().unwrap_or_default().to_owned();
     let message = error["message"].as_str().unwrap_or_default();
@@ -142,8 +140,8 @@ fn answer(request: &Request<Vec<u8>>) -> (StatusCode, String) {
     (status, code)
 }
 
-/// The first frame: that of a stream is followed by others as long as the lock
-/// is held.
+/// The first frame of a body. A stream goes on for as long as its lock is held, so its
+/// end is not awaited.
 async fn first_part(mut body: Body) -> Vec<u8> {
     let frame = body.frame().await;
     frame.and_then(|frame| frame.unwrap().into_data().ok()).unwrap_or_default().to_vec()

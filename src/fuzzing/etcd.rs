@@ -1,4 +1,6 @@
-//! What must hold of what lies in etcd; see [`crate::fuzzing`].
+//! The keys and values in etcd, and the local copy of a queue.
+//!
+//! A module of the backend, so that it can use what is private there.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +11,13 @@ use crate::{
         record::Record,
         revision::Revision,
     },
-    fuzzing::Input,
+    fuzzing::input::Input,
     lock::ResourceId,
 };
 
-/// The first byte chooses: a holder's value, a key, or the events of a queue.
-pub(crate) fn values(data: &[u8]) {
+/// The first byte selects what the rest is: a holder's value, a key, or the events of a
+/// queue.
+pub fn etcd_values(data: &[u8]) {
     let mut input = Input::new(data);
     match input.byte() % 3 {
         0 => record(input.rest()),
@@ -23,10 +26,10 @@ pub(crate) fn values(data: &[u8]) {
     }
 }
 
-/// A value that is ours is written as it was read, to any form of it.
+/// A record that was decoded can be encoded and decoded again without a change.
 fn record(value: &[u8]) {
     let read = Record::decode(value);
-    assert_eq!(read, Record::decode(value), "one value, two meanings");
+    assert_eq!(read, Record::decode(value), "the same value was read in two ways");
     let Some(record) = read else { return };
     assert_eq!(Record::decode(&record.encode()), Some(record.clone()));
     assert!(record.lock_id().is_none_or(|id| record.is(&id)));
@@ -35,7 +38,8 @@ fn record(value: &[u8]) {
     assert_eq!(Record::decode(&claimed.encode()), Some(claimed));
 }
 
-/// A prefix and a resource, each on a line, then a key or the rest of one.
+/// The input is a byte of flags, a prefix and a resource, each on a line, and then a key
+/// or the end of one.
 fn key(mut input: Input<'_>) {
     let flags = input.byte();
     let keys = Keys::new(input.text());
@@ -46,14 +50,14 @@ fn key(mut input: Input<'_>) {
     }
     match keys.part(&resource, &key) {
         Part::Holder => assert_eq!(key, keys.holder(&resource).into_bytes()),
-        // Two keys for one entry: the deletion of one would end the other.
+        // If two keys stood for one entry, deleting one would remove the other.
         Part::Entry(entry) => assert_eq!(key, keys.entry(&resource, &entry).into_bytes()),
         Part::Other => {}
     }
     assert_eq!(keys.part(&resource, keys.holder(&resource).as_bytes()), Part::Holder);
 }
 
-/// Events in any order leave what a plain table of them has.
+/// After any sequence of events the mirror agrees with a plain map.
 fn events(mut input: Input<'_>) {
     let mut mirror = Mirror::default();
     let (mut queue, mut held, mut revision) =

@@ -1,17 +1,16 @@
-//! What must hold of what Redis answers; see [`crate::fuzzing`].
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
+//! Replies and messages of Redis, and the records that are written there.
 
 use ::redis::{Value, parse_redis_value};
 
-use super::{entry, reply::Reply, session, upkeep::Seen, waiters::Waiters};
+use super::{attempt::attempt, input::Input};
 use crate::{
-    backend::fuzzing::attempt,
-    fuzzing::Input,
+    backend::redis::{entry, reply::Reply, session, upkeep::Seen, waiters::Waiters},
     lock::{Attempt, FencingToken},
 };
 
-/// The first byte chooses: an answer, a message of a channel, or a record.
-pub(crate) fn values(data: &[u8]) {
+/// The first byte selects what the rest is: a reply, a channel and its message, or an
+/// attempt to be recorded.
+pub fn redis_values(data: &[u8]) {
     let mut input = Input::new(data);
     match input.byte() % 3 {
         0 => reply(input.rest()),
@@ -20,11 +19,11 @@ pub(crate) fn values(data: &[u8]) {
     }
 }
 
-/// A reply as the server sends it.
+/// A reply in the bytes of the Redis protocol.
 fn reply(bytes: &[u8]) {
     let Ok(value) = parse_redis_value(bytes) else { return };
     let read = Reply::read(value.clone());
-    assert_eq!(read, Reply::read(value.clone()), "one value, two meanings");
+    assert_eq!(read, Reply::read(value.clone()), "the same reply was read in two ways");
     match read {
         Ok(Reply::Made { token, lock_id } | Reply::Found { token, lock_id }) => {
             assert!(token >= FencingToken::new(1).unwrap() && token <= FencingToken::MAX);
@@ -36,20 +35,20 @@ fn reply(bytes: &[u8]) {
     let _ = Seen::read(value);
 }
 
-/// A message of the channels that everybody may write to.
+/// Anybody may publish to the channels, so a message must not create a waiter.
 fn message(mut input: Input<'_>) {
     let waiters = Waiters::new();
     let channel = Value::BulkString(input.line().to_vec());
     session::heard(&waiters, &[channel, Value::BulkString(input.rest().to_vec())]);
-    assert!(!waiters.any(), "a message makes a waiter");
+    assert!(!waiters.any(), "a message created a waiter");
 }
 
-/// What is written of an attempt is read back by the rules of the scripts.
+/// The record of an attempt, parsed as the Lua scripts parse it, gives the attempt back.
 fn record(input: &mut Input<'_>) {
     let Some(attempt) = attempt(input) else { return };
     let rest = entry::rest(&attempt);
     assert_eq!(rest, entry::rest(&attempt));
-    assert_eq!(read_as_the_scripts_do(&rest), Some(texts(&attempt)), "{rest:?}");
+    assert_eq!(parse_like_the_scripts(&rest), Some(texts(&attempt)), "{rest:?}");
     assert!(entry::counter(&attempt.resource) < entry::COUNTERS);
 }
 
@@ -62,7 +61,7 @@ fn texts(attempt: &Attempt) -> (u64, String, String, String) {
     )
 }
 
-fn read_as_the_scripts_do(rest: &str) -> Option<(u64, String, String, String)> {
+fn parse_like_the_scripts(rest: &str) -> Option<(u64, String, String, String)> {
     let mut parts = rest.splitn(7, ':');
     let ttl_ms = parts.next()?.parse().ok()?;
     let mut parts = parts.skip(3);

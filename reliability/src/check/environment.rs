@@ -1,0 +1,114 @@
+//! What the rules need to know besides the calls.
+
+use super::pace::Pace;
+use crate::{faults::Injected, history::Operation, world::Backend};
+
+/// For how long after its return a suspended leader may revoke leases. It was seen to do
+/// so 3 s later.
+const REVOKES_ON_NS: u64 = 5_000_000_000;
+
+/// What the rules need to know besides the calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Environment<'a> {
+    pub(crate) backend: Backend,
+    pub(crate) faults: &'a [Injected],
+    pub(crate) pace: &'a Pace,
+}
+
+impl Environment<'_> {
+    /// Whether no fault was under way from `from_ns` to `until_ns`.
+    pub(crate) fn calm(&self, from_ns: u64, until_ns: u64) -> bool {
+        !self.faults.iter().any(|fault| fault.from_ns <= until_ns && fault.until_ns >= from_ns)
+    }
+
+    /// Whether an unlock may succeed though another call ended the grant. On etcd it does if
+    /// its first reply was lost (docs/guarantees.md). On Redis its outcome is then unknown,
+    /// and the memory backend loses no reply.
+    pub(crate) fn may_succeed_by_another(&self, unlock: &Operation) -> bool {
+        self.backend == Backend::Etcd
+            && self.loses_replies(unlock.invoked_ns(), unlock.completed_ns())
+    }
+
+    /// Whether a waiter that was queued by `queued_by_ns` certainly keeps its place. A
+    /// suspended leader of etcd revokes sessions for a while after its return, and their
+    /// waiters queue again (docs/guarantees.md). The loss of a follower costs no place.
+    pub(crate) fn keeps_places(&self, from_ns: u64, queued_by_ns: u64, until_ns: u64) -> bool {
+        !self.faults.iter().any(|fault| {
+            let stood_still =
+                ["etcd-leader-suspended", "etcd-member-suspended", "etcd-all-suspended"];
+            let felt_until_ns = if stood_still.contains(&&*fault.name) {
+                fault.until_ns.saturating_add(REVOKES_ON_NS)
+            } else {
+                fault.until_ns
+            };
+            let takes_places = !fault.is_follower_loss() || fault.from_ns <= queued_by_ns;
+            takes_places && fault.from_ns <= until_ns && felt_until_ns >= from_ns
+        })
+    }
+
+    /// For how long there were faults between two moments.
+    pub(crate) fn faulty_for_ns(&self, from_ns: u64, until_ns: u64) -> u64 {
+        let outages = self.outages(from_ns, until_ns, 0, |_| true);
+        outages.iter().map(|(begin, end)| end.min(&until_ns) - begin.max(&from_ns)).sum()
+    }
+
+    /// How long the longest outage took of those that affected waits between two moments.
+    /// Two that are at most `apart_ns` apart count as one.
+    pub(crate) fn longest_outage_ns(&self, from_ns: u64, until_ns: u64, apart_ns: u64) -> u64 {
+        // Waiting needs no memory in Redis.
+        let outages = self
+            .outages(from_ns, until_ns, apart_ns, |fault| fault.name != "redis-out-of-memory");
+        outages.iter().map(|(begin, end)| end - begin).max().unwrap_or(0)
+    }
+
+    fn outages(
+        &self,
+        from_ns: u64,
+        until_ns: u64,
+        apart_ns: u64,
+        counts: impl Fn(&Injected) -> bool,
+    ) -> Vec<(u64, u64)> {
+        let faults = self.faults.iter().filter(|fault| counts(fault));
+        let mut faults: Vec<_> = faults.map(|fault| (fault.from_ns, fault.until_ns)).collect();
+        faults.sort_unstable();
+        let mut outages: Vec<(u64, u64)> = Vec::new();
+        for (begin, end) in faults {
+            match outages.last_mut() {
+                Some(last) if begin <= last.1.saturating_add(apart_ns) => {
+                    last.1 = last.1.max(end);
+                }
+                _ => outages.push((begin, end)),
+            }
+        }
+        outages.retain(|(begin, end)| *begin <= until_ns && *end >= from_ns);
+        outages
+    }
+
+    /// Whether a leasehold process, and with it its calls, ended in this time.
+    pub(crate) fn ends_processes(&self, from_ns: u64, until_ns: u64) -> bool {
+        self.faults.iter().any(|fault| {
+            ["leasehold-killed", "leasehold-restarted", "crowd-killed-with-leasehold"]
+                .contains(&&*fault.name)
+                && fault.from_ns <= until_ns
+                && fault.until_ns >= from_ns
+        })
+    }
+
+    /// By when the process of a call without an answer had died. Any client process that
+    /// was killed after the call may have been the one.
+    pub(crate) fn died_by_ns(&self, call: &Operation) -> u64 {
+        let killed = self.faults.iter().filter(|fault| {
+            ["client-killed", "crowd-killed", "crowd-killed-with-leasehold"]
+                .contains(&&*fault.name)
+                && fault.over_ns >= call.invoked_ns()
+        });
+        killed.map(|fault| fault.over_ns).max().unwrap_or(u64::MAX)
+    }
+
+    /// Whether a reply to a call in this time may have been lost.
+    pub(crate) fn loses_replies(&self, from_ns: u64, until_ns: u64) -> bool {
+        self.faults.iter().any(|fault| {
+            fault.loses_replies() && fault.from_ns <= until_ns && fault.until_ns >= from_ns
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! What each fault may do to grants and replies.
+
+use crate::faults::{Injected, Voids};
+
+impl Injected {
+    /// Whether it may have ended the grant of a resource.
+    pub(crate) fn voids_grant_of(&self, resource: &str) -> bool {
+        match &self.voids {
+            Voids::Nothing => false,
+            Voids::GrantOf(of) => of == resource,
+            Voids::Grants | Voids::GrantsAndTokens => true,
+        }
+    }
+
+    /// Whether grants that had ended may be back after it. Only an older data set can bring
+    /// them back; what was flushed, or lost with its process, stays lost.
+    pub(crate) fn brings_back(&self) -> bool {
+        self.name.starts_with("etcd-restored")
+    }
+
+    /// Whether the backend answers during it, but refuses to store data.
+    pub(crate) fn refuses_writes(&self) -> bool {
+        ["redis-out-of-memory", "etcd-out-of-space"].contains(&&*self.name)
+    }
+
+    /// Whether only a follower was lost, so that there was no election.
+    pub(crate) fn is_follower_loss(&self) -> bool {
+        self.name.starts_with("etcd-used-follower-")
+    }
+
+    /// Whether it replaces a grant by something else for a while.
+    pub(crate) fn puts_its_own(&self) -> bool {
+        self.name.ends_with("-holder-replaced") || self.name.ends_with("-of-wrong-type")
+    }
+
+    /// Whether it may lose or delay a reply of the backend to leasehold, because one of them
+    /// or the network between them stopped.
+    pub(crate) fn loses_replies(&self) -> bool {
+        [
+            "network-",
+            "leasehold-",
+            "crowd-killed-with-leasehold",
+            "etcd-leader-",
+            "etcd-member-",
+            "etcd-used-follower-",
+            "etcd-restored",
+            "etcd-restarted-in-turn",
+            "etcd-all-",
+            "etcd-out-of-space",
+            "redis-restarted",
+            "redis-suspended",
+            "redis-failed-over",
+            "redis-client",
+        ]
+        .iter()
+        .any(|begin| self.name.starts_with(begin))
+    }
+
+    /// Whether a grant may outlive its TTL: a clock that is set back makes Redis keep all
+    /// grants longer, and another fault removes the expiry of one grant.
+    pub(crate) fn prolongs(&self, resource: &str) -> bool {
+        let of = || self.detail.rsplit_once(", taken back").map(|(of, _)| of);
+        self.name == "redis-clock-back"
+            || (self.name == "redis-holder-without-expiry" && of() == Some(resource))
+    }
+}

@@ -1,0 +1,115 @@
+//! What a kind of backend is, and how a store is opened on it.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use tracing::warn;
+
+use crate::{
+    lock::{Backend, Clock, Feature, LockError, Settings, Store, Violation},
+    properties::Properties,
+};
+
+/// A backend that can be opened from a component's properties.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    /// Its name: `redis` is the component type `lock.redis`.
+    pub name: &'static str,
+    /// Reads its own properties and returns how to connect with them. It must not connect by
+    /// itself. A mistake is noted in [`Properties`] and does not end the reading, so that all
+    /// are reported at once. After a mistake the function continues with any value and
+    /// returns a [`Connect`] that is never called.
+    pub read: fn(&mut Properties) -> Connect,
+    /// Whether it commits the writes of many callers as a group, and so answers them at
+    /// the same time. The component's server then lets the responses share a flush;
+    /// otherwise it flushes each response at once.
+    pub commits_groups: bool,
+    /// What [`Backend::features`] returns for every store of this kind.
+    pub features: &'static [Feature],
+}
+
+/// Connects a backend whose properties have been read.
+pub type Connect =
+    Box<dyn FnOnce(Context) -> BoxFuture<'static, Result<Arc<dyn Backend>, OpenError>> + Send>;
+
+/// What a backend is given besides its own properties.
+#[derive(Clone)]
+pub struct Context {
+    /// The limits that all backends share.
+    pub settings: Settings,
+    /// The wall clock.
+    pub clock: Clock,
+    /// The backend of the store that this one replaces under its name, if there is one. A
+    /// backend that keeps its locks in its own memory takes them over from it.
+    pub before: Option<Arc<dyn Backend>>,
+}
+
+impl Context {
+    /// For a store that replaces none.
+    #[must_use]
+    pub fn new(settings: Settings, clock: Clock) -> Self {
+        Self { settings, clock, before: None }
+    }
+}
+
+/// Why a backend could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The server refused properties, such as credentials or a database number. Names them.
+    #[error("{0:?}")]
+    Refused(Vec<Violation>),
+    /// The server could not be reached.
+    #[error("{0}")]
+    Unavailable(Arc<str>),
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Kind").field(&self.name).finish()
+    }
+}
+
+impl Kind {
+    /// Reads a component's metadata items without connecting, and returns the limits that its
+    /// store would have. [`LockError::InvalidMetadata`] lists every mistake.
+    pub fn check(
+        self,
+        items: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Settings, LockError> {
+        self.read(items).map(|(settings, _)| settings)
+    }
+
+    /// Opens a store with a component's metadata items. A bad property is
+    /// [`LockError::InvalidMetadata`], an unreachable server
+    /// [`LockError::StoreUnavailable`]; nothing is left behind by either. `before` is
+    /// the store that this one is to replace, see [`Context::before`].
+    pub async fn open(
+        self,
+        items: impl IntoIterator<Item = (String, String)>,
+        clock: Clock,
+        before: Option<&Store>,
+    ) -> Result<Store, LockError> {
+        let (settings, connect) = self.read(items)?;
+        let before = before.map(Store::backend);
+        let context = Context { settings: settings.clone(), clock, before };
+        let backend = connect(context).await.map_err(|error| match error {
+            OpenError::Refused(violations) => LockError::InvalidMetadata(violations),
+            OpenError::Unavailable(why) => LockError::StoreUnavailable(why),
+        })?;
+        Ok(Store::new(backend, settings))
+    }
+
+    fn read(
+        self,
+        items: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(Settings, Connect), LockError> {
+        let mut properties = Properties::new(items);
+        let settings = properties.settings();
+        let connect = (self.read)(&mut properties);
+        for warning in properties.warnings() {
+            warn!(store = self.name, "{warning}");
+        }
+        properties.finish().map_err(LockError::InvalidMetadata)?;
+        Ok((settings, connect))
+    }
+}

@@ -1,0 +1,100 @@
+//! What the calls and the background tasks of a backend share.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use ::redis::Cmd;
+use parking_lot::Mutex;
+use tokio::{sync::Semaphore, time::Instant};
+use tracing::debug;
+
+use super::{entry, link::Link, reply::Reply, waiters::Waiters};
+use crate::lock::{
+    Attempt, BackendError, FencingToken, Grant, LockId, ResourceId, Settings, WaiterBudget,
+    WaiterSlot,
+};
+
+/// How soon the first waiter of a resource looks at it, because a client without leasehold
+/// may hold it.
+pub(super) const FIRST_LOOK: Duration = Duration::from_secs(1);
+
+/// How many waiters may enter at the same time, and how many may leave.
+const BACKGROUND_MAX: usize = 128;
+
+/// What calls and tasks share.
+pub(super) struct Core {
+    pub(super) link: Arc<Link>,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) budget: WaiterBudget,
+    pub(super) settings: Settings,
+    /// Places of waits that an outage ended. They are removed when it is over. They still
+    /// count as waiters, which limits their number.
+    pub(super) left: Mutex<VecDeque<(Arc<Attempt>, WaiterSlot)>>,
+    /// Limits requests that may come in thousands at once, so that others need not wait
+    /// behind them.
+    pub(super) withdrawals: Semaphore,
+    pub(super) entries: Semaphore,
+    /// When a full queue was last searched for dead waiters.
+    pub(super) searched: Mutex<HashMap<ResourceId, Instant>>,
+}
+
+impl Core {
+    pub(super) fn new(link: Arc<Link>, waiters: Arc<Waiters>, settings: Settings) -> Self {
+        Self {
+            budget: WaiterBudget::new(settings.waiters_max),
+            link,
+            waiters,
+            settings,
+            left: Mutex::default(),
+            withdrawals: Semaphore::new(BACKGROUND_MAX),
+            entries: Semaphore::new(BACKGROUND_MAX),
+            searched: Mutex::default(),
+        }
+    }
+
+    pub(super) fn conclude(
+        &self,
+        attempt: &Attempt,
+        reply: Reply,
+        since: Instant,
+    ) -> Result<Grant, BackendError> {
+        let grant = |token: FencingToken, lock_id: Option<LockId>, created| Grant {
+            lock_id: lock_id.unwrap_or_else(|| attempt.lock_id.clone()),
+            token: Some(token),
+            ttl: attempt.ttl.duration(),
+            since,
+            created,
+        };
+        match reply {
+            Reply::Made { token, lock_id } => {
+                self.link.saw(&attempt.resource, token);
+                Ok(grant(token, lock_id, true))
+            }
+            Reply::Found { token, lock_id } => {
+                self.link.saw(&attempt.resource, token);
+                Ok(grant(token, lock_id, false))
+            }
+            Reply::Differs => Err(BackendError::ReplayMismatch { field: "lock_id" }),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Adds the arguments that describe an attempt to a script that acquires.
+pub(super) fn acquire_arguments(request: &mut Cmd, attempt: &Attempt, rest: &str) {
+    request
+        .arg(attempt.lock_id.as_str())
+        .arg(attempt.ttl.as_ms())
+        .arg(rest)
+        .arg(attempt.id.to_string())
+        .arg(entry::request_id(attempt))
+        .arg(u8::from(attempt.lock_id_given));
+}
+
+pub(super) fn unexpected(reply: &Reply) -> BackendError {
+    debug!(?reply, "unexpected reply of a script");
+    BackendError::Unknown("the server gave an answer that this script does not have".into())
+}
