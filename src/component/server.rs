@@ -206,8 +206,10 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 
 #[cfg(test)]
 mod tests {
+    use axum::{Router, routing::get};
     use tonic::Code;
     use tonic_types::StatusExt as _;
+    use tower::ServiceExt as _;
 
     use super::*;
 
@@ -217,5 +219,18 @@ mod tests {
         let status = Status::from_header_map(response.headers()).unwrap();
         assert_eq!(status.code(), Code::Internal);
         assert_eq!(status.get_details_error_info().unwrap().reason, "INTERNAL");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_ends_at_its_deadline() {
+        let router = Router::new()
+            .route("/", get(std::future::pending::<()>))
+            .layer(from_fn_with_state(RequestBudget::new(), respond));
+        let request = Request::get("/").header(GRPC_TIMEOUT, "100m").body(Body::empty());
+        let began = Instant::now();
+        let response = router.oneshot(request.unwrap()).await.unwrap();
+        assert!(began.elapsed() >= Duration::from_millis(100));
+        let status = Status::from_header_map(response.headers()).unwrap();
+        assert_eq!((status.code(), status.message()), (Code::Cancelled, "Timeout expired"));
     }
 }

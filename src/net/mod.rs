@@ -14,7 +14,7 @@
 
 mod accepted;
 pub(crate) mod config;
-mod connection;
+pub(crate) mod connection;
 pub mod cork;
 pub(crate) mod delivery;
 mod exchange;

@@ -158,6 +158,17 @@ async fn the_content_type_of_connect_clients_is_taken() {
 }
 
 #[tokio::test]
+async fn the_grpc_port_speaks_http2_only() {
+    let harness = Harness::start().await;
+    let mut wire = TcpStream::connect(harness.grpc).await.unwrap();
+    wire.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut said = Vec::new();
+    // The connection is closed, with an error if the request was left unread.
+    let _ = timeout(PATIENCE, wire.read_to_end(&mut said)).await.unwrap();
+    assert!(!said.starts_with(b"HTTP/1"), "{}", String::from_utf8_lossy(&said));
+}
+
+#[tokio::test]
 async fn slow_and_endless_headers_are_cut_off() {
     let harness = Harness::start().await;
     let mut endless = TcpStream::connect(harness.http).await.unwrap();
