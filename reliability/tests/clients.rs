@@ -15,8 +15,9 @@ use leasehold_reliability::{
     client::Role,
     clock,
     history::{Call, Operation, Outcome, read_folder},
-    world::{Backend, World, wait::eventually},
+    world::{Backend, World},
 };
+use leasehold_testkit::wait::eventually;
 use support::start;
 use tempfile::TempDir;
 use tokio::{

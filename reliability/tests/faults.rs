@@ -19,8 +19,9 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use leasehold_reliability::{
     faults,
-    world::{Backend, World, probe::Probe, wait::eventually},
+    world::{Backend, World, probe::Probe},
 };
+use leasehold_testkit::wait::eventually;
 use libtest_mimic::{Arguments, Failed, Trial};
 use load::Load;
 use tempfile::TempDir;

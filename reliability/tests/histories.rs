@@ -41,7 +41,7 @@ fn left_out(backend: Backend) -> &'static [&'static str] {
 fn settings(backend: Backend) -> Settings {
     Settings {
         backend,
-        leasehold: support::leasehold(),
+        leasehold: leasehold_testkit::leasehold::program(),
         etcd: "etcd".into(),
         program: PathBuf::from(env!("CARGO_BIN_EXE_leasehold-reliability")),
         processes: 2,

@@ -4,10 +4,8 @@
 
 use std::time::Duration;
 
-use leasehold_reliability::{
-    proxy::{Admission, Conduct, Flow, Proxy},
-    world::wait::eventually,
-};
+use leasehold_reliability::proxy::{Admission, Conduct, Flow, Proxy};
+use leasehold_testkit::wait::eventually;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},

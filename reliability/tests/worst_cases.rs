@@ -16,9 +16,9 @@ use leasehold_reliability::{
         member::PREFIX,
         probe::{Probe, reason},
         redis::RedisServer,
-        wait::eventually,
     },
 };
+use leasehold_testkit::wait::eventually;
 use support::start;
 use tokio::{task::JoinSet, time::timeout};
 use tonic::Status;
@@ -52,7 +52,7 @@ fn redis(world: &mut World) -> &mut RedisServer {
 
 async fn all_down(world: &mut World) {
     for member in etcd(world).members() {
-        member.kill().await;
+        member.kill();
     }
 }
 
@@ -325,7 +325,7 @@ async fn hand_overs_go_on_over_the_death_of_the_leader() {
     queued(&probes[1], "r").await;
     let leader = etcd(&mut world).leader().await.unwrap();
     probes[0].unlock("r", &lock_id).await.unwrap();
-    etcd(&mut world).members()[leader].kill().await;
+    etcd(&mut world).members()[leader].kill();
     all_served(waits, 30).await;
     world.heal().await.unwrap();
     leaves_nothing(world).await;
@@ -338,7 +338,7 @@ async fn a_hundred_waiters_outlive_a_restart_of_redis_without_its_data() {
     let (lock_id, _) = probes[0].try_lock("r").await.unwrap();
     let waits = waiters(&probes, "r", 100);
     queued(&probes[0], "r").await;
-    redis(&mut world).kill().await;
+    redis(&mut world).kill();
     redis(&mut world).lose_data().unwrap();
     redis(&mut world).restart().await.unwrap();
     let _ = probes[0].unlock("r", &lock_id).await;

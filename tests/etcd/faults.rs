@@ -304,7 +304,7 @@ async fn a_revoked_lease_of_an_idle_pool_is_replaced(version: Version) {
 async fn another_endpoint_takes_over(version: Version) {
     let server = EtcdServer::start(version).await;
     let (one, two) = (Proxy::start(&server.url).await, Proxy::start(&server.url).await);
-    let dead = crate::etcd::free_port();
+    let dead = leasehold_testkit::ports::free_port();
     let endpoints = format!("127.0.0.1:{dead},{},{}", one.address, two.address);
     let backend = open(&endpoints).await;
     let held = try_lock(&backend, "held").await.unwrap();

@@ -219,7 +219,7 @@ async fn rights_lost_later_are_told(version: Version) {
 }
 
 async fn wrong_endpoints_are_told_in_time(version: Version) {
-    let dead = format!("127.0.0.1:{}", crate::etcd::free_port());
+    let dead = format!("127.0.0.1:{}", leasehold_testkit::ports::free_port());
     let in_time = Duration::from_secs(4);
     let told =
         tokio::time::timeout(in_time, refused(&[("endpoints", dead.as_str())])).await.unwrap();

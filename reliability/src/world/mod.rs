@@ -5,11 +5,8 @@ pub mod etcd;
 pub mod leasehold;
 mod leftovers;
 pub mod member;
-mod ports;
 pub mod probe;
-pub mod process;
 pub mod redis;
-pub mod wait;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -170,7 +167,7 @@ impl World {
         let leasehold = &mut self.leaseholds[number];
         // What crashed is not to pass for what this ends.
         leasehold.has_not_crashed()?;
-        leasehold.kill().await;
+        leasehold.kill();
         match &mut self.store {
             Store::Memory | Store::Redis(_) => Ok(()),
             Store::Etcd(etcd) => etcd.excuse_leases().await,
@@ -255,15 +252,15 @@ impl World {
         join_all(self.leaseholds.iter_mut().map(async |leasehold| {
             let _ = leasehold.resume();
             let _ = leasehold.drain().await;
-            leasehold.kill().await;
+            leasehold.kill();
         }))
         .await;
         match &mut self.store {
             Store::Memory => {}
-            Store::Redis(redis) => redis.kill().await,
+            Store::Redis(redis) => redis.kill(),
             Store::Etcd(etcd) => {
                 for member in etcd.members() {
-                    member.kill().await;
+                    member.kill();
                 }
             }
         }
