@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -18,7 +16,6 @@ use leasehold_reliability::{
     world::{Backend, World},
 };
 use leasehold_testkit::wait::eventually;
-use support::start;
 use tempfile::TempDir;
 use tokio::{
     process::{Child, Command},
@@ -38,7 +35,7 @@ struct Clients {
 
 impl Clients {
     async fn start(role: Role, clients: u32, arguments: &[&str]) -> Self {
-        let (world, logs) = start(Backend::Redis, 1).await;
+        let (world, logs) = World::for_test(Backend::Redis, 1).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let history = folder.path().join("history-1.jsonl");
         let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold-reliability"));

@@ -5,9 +5,6 @@
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 #![allow(clippy::print_stdout, reason = "what was done is told, with its seed")]
 
-#[allow(dead_code, reason = "shared with the tests of worlds")]
-mod support;
-
 use std::{
     path::{Path, PathBuf},
     time::Duration,

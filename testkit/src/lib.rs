@@ -5,6 +5,7 @@
 //! - [`ports`]: free ports.
 //! - [`wait`]: polling with a deadline.
 //! - [`etcd`], [`redis`], [`leasehold`]: the servers.
+//! - [`proxy`]: a network that misbehaves on demand.
 //!
 //! This crate must not depend on the package `leasehold`, whose tests use it.
 #![allow(
@@ -17,5 +18,6 @@ pub mod etcd;
 pub mod leasehold;
 pub mod ports;
 pub mod process;
+pub mod proxy;
 pub mod redis;
 pub mod wait;

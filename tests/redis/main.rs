@@ -19,7 +19,6 @@ mod model;
 mod outages;
 mod places;
 mod port;
-mod proxy;
 mod queue;
 mod records;
 mod releases;
@@ -34,7 +33,7 @@ use leasehold::{
     backend::Kind,
     lock::{AcquireRequest, Clock, Granted, LockError, RenewRequest, Store, UnlockRequest},
 };
-use leasehold_testkit::redis::RedisServer;
+use leasehold_testkit::{proxy::Proxy, redis::RedisServer};
 
 async fn open(server: &RedisServer) -> Store {
     open_with(server, &[]).await

@@ -4,18 +4,18 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use leasehold_testkit::wait::eventually;
+use leasehold_testkit::{
+    proxy::{Admission, Conduct},
+    wait::eventually,
+};
 
 use super::{
     Done, Voids,
     pick::{duration_ms, last, outage},
 };
-use crate::{
-    proxy::{Admission, Conduct},
-    world::{
-        etcd::{EtcdCluster, MEMBERS},
-        leasehold::Leasehold,
-    },
+use crate::world::{
+    etcd::{EtcdCluster, MEMBERS},
+    leasehold::Leasehold,
 };
 
 pub(super) const NAMES: &[&str] = &[

@@ -12,12 +12,12 @@ use etcd_client::{Client, ConnectOptions, GetOptions, LeaseStatus};
 use leasehold_testkit::{
     etcd::{MemberConfig, STARTS_MAX},
     ports::free_address,
+    proxy::{Conduct, Proxy},
     wait::eventually,
 };
 use tokio::process::Command;
 
 use super::member::{Member, PREFIX};
-use crate::proxy::{Conduct, Proxy};
 
 /// How many members there are.
 pub const MEMBERS: usize = 3;
@@ -62,9 +62,9 @@ impl EtcdCluster {
         for _ in 0..MEMBERS {
             let (client, peer) = (free_address(), free_address());
             // The proxy's address is written into the cluster's data: it must stay.
-            let proxy = Proxy::start_telling(peer, free_address(), sender).await?;
-            addresses.push((client, peer, proxy.address()));
-            peers.push(proxy);
+            let known_at = free_address();
+            peers.push(Proxy::start_telling(peer, known_at, sender).await?);
+            addresses.push((client, peer, known_at));
         }
         let members = MemberConfig::cluster_at(addresses).into_iter();
         Ok(Self {

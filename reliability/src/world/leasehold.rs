@@ -7,11 +7,10 @@ use std::{
 };
 
 use anyhow::Context as _;
-use leasehold_testkit::{process::Process, wait::eventually};
+use leasehold_testkit::{process::Process, proxy::Proxy, wait::eventually};
 use tempfile::TempDir;
 
 use super::{Backend, INSTANCE, Weight, probe::Probe};
-use crate::proxy::Proxy;
 
 /// A drain ends within 10 s; the rest is for a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(15);

@@ -114,12 +114,11 @@ impl EtcdServer {
     /// The same with any etcd binary.
     pub async fn launch(program: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
         for _ in 0..STARTS_MAX {
-            for member in MemberConfig::cluster(1) {
-                let mut server = Self::prepare(program, &member, None, arguments);
-                server.process.start()?;
-                if server.comes_up().await? {
-                    return Ok(server);
-                }
+            let member = MemberConfig::cluster(1).remove(0);
+            let mut server = Self::prepare(program, &member, None, arguments);
+            server.process.start()?;
+            if server.comes_up().await? {
+                return Ok(server);
             }
         }
         bail!("etcd ended {STARTS_MAX} times when it was started")

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "support/app.rs"]
 mod app;
 
 use std::{fs, net::SocketAddr, time::Duration};
@@ -12,8 +11,8 @@ use leasehold_proto::locks::{
     ForceUnlockRequest, LockRequest, LockServerStream,
     lock_server_stream::LockServerStream as Said, locks_client::LocksClient,
 };
-use leasehold_reliability::{proxy::Proxy, world::probe::reason};
-use leasehold_testkit::{leasehold::Leasehold, wait::eventually};
+use leasehold_reliability::world::probe::reason;
+use leasehold_testkit::{leasehold::Leasehold, proxy::Proxy, wait::eventually};
 use tempfile::TempDir;
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming, transport::Channel};
@@ -43,7 +42,7 @@ impl Sidecar {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let mut leasehold = Leasehold::sidecar(folder.path(), &arguments, &[]);
         let (grpc, _) = leasehold.listening().await.unwrap();
-        let proxy = Proxy::start(grpc).await.unwrap();
+        let proxy = Proxy::start(grpc).await;
         Self { leasehold, _yaml: folder, grpc, proxy }
     }
 
