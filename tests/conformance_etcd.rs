@@ -7,11 +7,10 @@ use std::process::ExitCode;
 
 mod support;
 
-#[path = "support/etcd.rs"]
-mod etcd;
-
-use etcd::{EtcdServer, Version};
-use support::leasehold::Leasehold;
+use leasehold_testkit::{
+    etcd::{EtcdServer, Version},
+    leasehold::Leasehold,
+};
 
 fn main() -> ExitCode {
     let passed = [Version::V34, Version::V36].map(passes);

@@ -11,8 +11,10 @@ use std::process::ExitCode;
 
 mod support;
 
+use leasehold_testkit::leasehold::Leasehold;
+
 fn main() -> ExitCode {
-    let leasehold = support::leasehold::Leasehold::serve("memory", &[]);
+    let leasehold = Leasehold::serve("memory", &[]);
     let component = support::conformance::component("memory");
     let passed = support::conformance::run(component, leasehold.socket("memory"), None, &[]);
     drop(leasehold);

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 mod support;
 
 use leasehold_conformance::Feature;
-use support::{leasehold::Leasehold, redis::RedisServer};
+use leasehold_testkit::{leasehold::Leasehold, redis::RedisServer};
 
 fn main() -> ExitCode {
     let redis = RedisServer::start();

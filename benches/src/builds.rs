@@ -4,13 +4,16 @@
 use std::path::Path;
 
 use anyhow::Result;
+use leasehold_testkit::{etcd::EtcdServer, redis::RedisServer};
 
 use crate::{
     Options,
     client::Client,
-    cycles, handover,
+    cycles,
+    etcd::version,
+    handover,
     report::{Figures, median, median_of, row, table},
-    servers::{Component, Etcd, Redis},
+    servers::Component,
 };
 
 const WAITERS: [usize; 2] = [1, 100];
@@ -22,14 +25,13 @@ pub(crate) async fn compare(options: &Options, against: &Path) -> Result<()> {
         &["store", "load", "this, a second", "the other, a second", "this/other"],
     );
     on_store(options, against, "memory", "memory", &[]).await?;
-    let redis = Redis::start().await?;
-    on_store(options, against, "redis", "Redis", &[("redisHost", &redis.host())]).await?;
+    let redis = RedisServer::start();
+    on_store(options, against, "redis", "Redis", &[("redisHost", &redis.address())]).await?;
     drop(redis);
     for binary in &options.etcd {
-        let etcd = Etcd::start(binary).await?;
-        let title = format!("etcd {}", etcd.version);
-        let properties = [("endpoints", etcd.endpoint())];
-        let properties = properties.each_ref().map(|(key, value)| (*key, value.as_str()));
+        let etcd = EtcdServer::launch(binary, &[]).await?;
+        let title = format!("etcd {}", version(&etcd).await?);
+        let properties = [("endpoints", etcd.address())];
         on_store(options, against, "etcd", &title, &properties).await?;
     }
     Ok(())

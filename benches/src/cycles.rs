@@ -3,13 +3,14 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::Result;
+use leasehold_testkit::redis::RedisServer;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     Options,
     client::Client,
     report::{Figures, histogram, median, median_of, row, table},
-    servers::{Component, Redis},
+    servers::Component,
 };
 
 /// A way to lock and unlock; clones share one connection.
@@ -88,11 +89,11 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
             "leasehold/bare",
         ],
     );
-    let redis = Redis::start().await?;
+    let redis = RedisServer::start();
     let leasehold = Component::leasehold(&options.leasehold, "redis").await?;
     let bare = Component::bare(&["--redis", &redis.url()]).await?;
     let noop = Component::bare(&[]).await?;
-    let host = redis.host();
+    let host = redis.address();
     let properties = [("redisHost", host.as_str())];
     for &callers in &options.callers {
         let (mut ours, mut theirs, mut nothing) = (Vec::new(), Vec::new(), Vec::new());

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use leasehold_testkit::etcd::EtcdServer;
 use serde::Deserialize;
 use tokio::process::Command;
 
@@ -16,11 +17,15 @@ use crate::{
     cycles, handover,
     process::cpu_seconds,
     report::{median, median_of, row, table},
-    servers::{Component, Etcd},
+    servers::Component,
 };
 
 const WAITERS: [usize; 3] = [1, 10, 100];
 const PEER: &str = "benches/peers/etcd";
+/// Raft entries that etcd has applied.
+const RAFT_WRITES: &str = "etcd_server_proposals_applied_total";
+/// gRPC messages that etcd has received.
+const REQUESTS: &str = "grpc_server_msg_received_total";
 
 /// One JSON line of the peer.
 #[derive(Deserialize)]
@@ -34,10 +39,9 @@ struct Peer {
 pub(crate) async fn compare(options: &Options) -> Result<()> {
     let peer = build_peer(options).await?;
     for binary in &options.etcd {
-        let etcd = Etcd::start(binary).await?;
+        let etcd = EtcdServer::launch(binary, &[]).await?;
         let leasehold = Component::leasehold(&options.leasehold, "etcd").await?;
-        let endpoint = etcd.endpoint();
-        let properties = [("endpoints", endpoint.as_str())];
+        let properties = [("endpoints", etcd.address())];
         cycles_table(options, &peer, &etcd, &leasehold, &properties).await?;
         if !options.only_cycles {
             handover_table(options, &peer, &etcd, &leasehold, &properties).await?;
@@ -46,15 +50,20 @@ pub(crate) async fn compare(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Which version of etcd it is.
+pub(crate) async fn version(etcd: &EtcdServer) -> Result<String> {
+    Ok(etcd.client().await.status().await?.version().to_owned())
+}
+
 async fn cycles_table(
     options: &Options,
     peer: &Path,
-    etcd: &Etcd,
+    etcd: &EtcdServer,
     leasehold: &Component,
     properties: &[(&str, &str)],
 ) -> Result<()> {
     table(
-        &format!("etcd {}: lock and unlock, cycles/s (medians)", etcd.version),
+        &format!("etcd {}: lock and unlock, cycles/s (medians)", version(etcd).await?),
         &[
             "callers",
             "leasehold, through the socket",
@@ -69,7 +78,7 @@ async fn cycles_table(
             "CPU µs a cycle: client/leasehold/etcd",
         ],
     );
-    let bare = Component::bare(&["--etcd", &etcd.endpoint()]).await?;
+    let bare = Component::bare(&["--etcd", etcd.address()]).await?;
     for &callers in &options.callers {
         let mut simple = Vec::new();
         let (mut ours, mut shared, mut own) = (Vec::new(), Vec::new(), Vec::new());
@@ -121,14 +130,14 @@ struct Cost {
 }
 
 impl Cost {
-    async fn so_far(etcd: &Etcd, leasehold: &Component) -> Result<Self> {
+    async fn so_far(etcd: &EtcdServer, leasehold: &Component) -> Result<Self> {
         let cpu_us = |pid| cpu_seconds(pid).map(|seconds| seconds * 1e6);
         Ok(Self {
-            raft_writes: etcd.raft_writes().await?,
+            raft_writes: etcd.metric(RAFT_WRITES).await,
             cpu_us: [
                 cpu_us(std::process::id())?,
-                cpu_us(leasehold.server.pid())?,
-                cpu_us(etcd.server.pid())?,
+                cpu_us(leasehold.pid()?)?,
+                cpu_us(etcd.id().context("etcd has ended")?)?,
             ],
         })
     }
@@ -145,12 +154,15 @@ impl Cost {
 async fn handover_table(
     options: &Options,
     peer: &Path,
-    etcd: &Etcd,
+    etcd: &EtcdServer,
     leasehold: &Component,
     properties: &[(&str, &str)],
 ) -> Result<()> {
     table(
-        &format!("etcd {}: hand-over of one key, each holds 1 ms (medians)", etcd.version),
+        &format!(
+            "etcd {}: hand-over of one key, each holds 1 ms (medians)",
+            version(etcd).await?
+        ),
         &[
             "waiters",
             "leasehold grants/s",
@@ -165,9 +177,9 @@ async fn handover_table(
         let (mut ours, mut theirs, mut writes) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.rounds {
             let time = options.duration();
-            let before = etcd.raft_writes().await?;
+            let before = etcd.metric(RAFT_WRITES).await;
             let run = handover::measure(&client, waiters, time).await?;
-            writes.push((etcd.raft_writes().await? - before) / run.grants);
+            writes.push((etcd.metric(RAFT_WRITES).await - before) / run.grants);
             ours.push(run.figures);
             theirs.push(run_peer(peer, etcd, "handover", waiters, time).await?);
         }
@@ -190,12 +202,12 @@ async fn handover_table(
 }
 
 /// What a hundred waiters cost while nothing happens.
-async fn idle(client: &Client, etcd: &Etcd, duration: Duration) -> Result<()> {
+async fn idle(client: &Client, etcd: &EtcdServer, duration: Duration) -> Result<()> {
     let granted = client.clone().try_lock("bench-idle").await?;
     let waits = handover::queue(client, "bench-idle", 100).await;
-    let before = (etcd.raft_writes().await?, etcd.requests().await?);
+    let before = (etcd.metric(RAFT_WRITES).await, etcd.metric(REQUESTS).await);
     tokio::time::sleep(duration).await;
-    let after = (etcd.raft_writes().await?, etcd.requests().await?);
+    let after = (etcd.metric(RAFT_WRITES).await, etcd.metric(REQUESTS).await);
     println!(
         "\n100 idle waiters: {:.1} raft writes/s, {:.1} requests/s",
         (after.0 - before.0) / duration.as_secs_f64(),
@@ -225,13 +237,13 @@ async fn build_peer(options: &Options) -> Result<PathBuf> {
 
 async fn run_peer(
     peer: &Path,
-    etcd: &Etcd,
+    etcd: &EtcdServer,
     mode: &str,
     callers: usize,
     duration: Duration,
 ) -> Result<Peer> {
     let output = Command::new(peer)
-        .args(["-endpoint", &etcd.endpoint(), "-mode", mode])
+        .args(["-endpoint", etcd.address(), "-mode", mode])
         .args(["-callers", &callers.to_string(), "-seconds", &duration.as_secs().to_string()])
         .stderr(Stdio::inherit())
         .output()

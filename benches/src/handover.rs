@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::Result;
+use leasehold_testkit::redis::RedisServer;
 use tokio::{
     sync::Mutex,
     task::{JoinSet, spawn_blocking},
@@ -20,7 +21,7 @@ use crate::{
     client::Client,
     redis_work::{Work, work},
     report::{Figures, histogram, median_of, row, table},
-    servers::{Component, Redis},
+    servers::Component,
 };
 
 const WAITERS: [usize; 4] = [1, 10, 100, 10_000];
@@ -106,9 +107,9 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
             "scripts a grant",
         ],
     );
-    let redis = Redis::start().await?;
+    let redis = RedisServer::start();
     let leasehold = Component::leasehold(&options.leasehold, "redis").await?;
-    let host = redis.host();
+    let host = redis.address();
     let client = Client::connect(&leasehold.socket, &[("redisHost", &host)]).await?;
     let mut server =
         redis::Client::open(redis.url())?.get_multiplexed_async_connection().await?;

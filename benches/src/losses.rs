@@ -16,6 +16,7 @@ use leasehold_proto::locks::{
     lock_events_server::{LockEvents, LockEventsServer},
     locks_client::LocksClient,
 };
+use leasehold_testkit::redis::RedisServer;
 use tokio::{
     net::TcpListener,
     sync::mpsc::{Receiver, Sender, channel},
@@ -29,7 +30,7 @@ use crate::{
     Options,
     process::{cpu_seconds, rss_mib},
     report::{histogram, row, table},
-    servers::{APP_ID, Redis, STORE, Sidecar},
+    servers::{APP_ID, STORE, Sidecar},
 };
 
 const LOCKS: usize = 100_000;
@@ -63,10 +64,10 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
         .add_service(LockEventsServer::new(App(told)))
         .serve_with_incoming(TcpListenerStream::new(listener));
     let app = tokio::spawn(app);
-    let redis = Redis::start().await?;
+    let redis = RedisServer::start();
     let flags = ["--app-port", &app_port, "--app-protocol", "grpc"];
     let sidecar = Sidecar::on_ports(&options.leasehold, &redis, &flags).await?;
-    let pid = sidecar.server.pid();
+    let pid = sidecar.pid()?;
 
     let took = hold(&sidecar).await?;
     row(&[
@@ -123,7 +124,7 @@ async fn hold(sidecar: &Sidecar) -> Result<Duration> {
 }
 
 /// Deletes locks at once. Returns when, and the safe deadline of each.
-async fn delete(redis: &Redis) -> Result<(Instant, HashMap<String, Instant>)> {
+async fn delete(redis: &RedisServer) -> Result<(Instant, HashMap<String, Instant>)> {
     let mut server =
         redis::Client::open(redis.url())?.get_multiplexed_async_connection().await?;
     let names: Vec<String> = (0..LOCKS).step_by(LOCKS / LOST).map(name).collect();

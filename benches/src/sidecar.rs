@@ -6,13 +6,14 @@ use leasehold_proto::{
     dapr::{self, dapr_client::DaprClient},
     locks::{self, locks_client::LocksClient},
 };
+use leasehold_testkit::redis::RedisServer;
 use tonic::transport::Channel;
 
 use crate::{
     Options, cycles,
     process::cpu_seconds,
     report::{Figures, median, row, table},
-    servers::{Component, Redis, STORE, Sidecar},
+    servers::{Component, STORE, Sidecar},
 };
 
 /// How a cycle is called.
@@ -103,16 +104,16 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
             "processor time a cycle: component, alpha2 TCP, alpha2 Unix, alpha1 TCP, us",
         ],
     );
-    let redis = Redis::start().await?;
+    let redis = RedisServer::start();
     let component = Component::leasehold(&options.leasehold, "redis").await?;
     let sidecar = Sidecar::on_ports(&options.leasehold, &redis, &[]).await?;
     let by_socket = Sidecar::on_sockets(&options.leasehold, &redis).await?;
     let apis = [
-        (Dapr::Alpha2(LocksClient::new(sidecar.channel().await?)), sidecar.server.pid()),
-        (Dapr::Alpha2(LocksClient::new(by_socket.channel().await?)), by_socket.server.pid()),
-        (Dapr::Alpha1(DaprClient::new(sidecar.channel().await?)), sidecar.server.pid()),
+        (Dapr::Alpha2(LocksClient::new(sidecar.channel().await?)), sidecar.pid()?),
+        (Dapr::Alpha2(LocksClient::new(by_socket.channel().await?)), by_socket.pid()?),
+        (Dapr::Alpha1(DaprClient::new(sidecar.channel().await?)), sidecar.pid()?),
     ];
-    let host = redis.host();
+    let host = redis.address();
     let properties = [("redisHost", host.as_str())];
     for &callers in &options.callers {
         let mut alone = Vec::new();
@@ -120,7 +121,7 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
         for _ in 0..options.rounds {
             let time = options.duration();
             let work = cycles::through(&component.socket, &properties, callers, time);
-            alone.push(round(component.server.pid(), work).await?);
+            alone.push(round(component.pid()?, work).await?);
             for ((api, pid), rounds) in apis.iter().zip(&mut through) {
                 rounds.push(round(*pid, cycles::measure(api, callers, time)).await?);
             }

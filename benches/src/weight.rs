@@ -32,7 +32,7 @@ pub(crate) async fn memory(options: &Options) -> Result<()> {
 
     let component = Component::leasehold(&options.leasehold, "memory").await?;
     let client = Client::connect(&component.socket, &[("ttl", "1h")]).await?;
-    let at_start = rss_mib(component.server.pid())?;
+    let at_start = rss_mib(component.pid()?)?;
     let mut tasks = JoinSet::new();
     for caller in 0..CALLERS {
         let mut client = client.clone();
@@ -47,7 +47,7 @@ pub(crate) async fn memory(options: &Options) -> Result<()> {
         });
     }
     let held: Vec<_> = tasks.join_all().await.into_iter().collect::<Result<Vec<_>>>()?;
-    let full = rss_mib(component.server.pid())?;
+    let full = rss_mib(component.pid()?)?;
     let mut tasks = JoinSet::new();
     for held in held {
         let mut client = client.clone();
@@ -62,10 +62,10 @@ pub(crate) async fn memory(options: &Options) -> Result<()> {
         released?;
     }
     let give_up = Instant::now() + SETTLE;
-    let mut after = rss_mib(component.server.pid())?;
+    let mut after = rss_mib(component.pid()?)?;
     while after > at_start + 50.0 && Instant::now() < give_up {
         tokio::time::sleep(Duration::from_millis(250)).await;
-        after = rss_mib(component.server.pid())?;
+        after = rss_mib(component.pid()?)?;
     }
     row(&["RSS at start".into(), format!("{at_start:.0} MiB")]);
     row(&[format!("RSS with {LOCKS} held locks"), format!("{full:.0} MiB")]);

@@ -4,7 +4,6 @@
 //!
 //! - [`world`]: the servers and the leasehold processes of one run.
 //! - [`faults`]: what is done to them, chosen from a seed.
-//! - [`proxy`]: a network that misbehaves on demand.
 //! - [`client`]: the client processes that use them.
 //! - [`history`]: what was asked and what came of it.
 //! - [`check`]: holds a history to the promises.
@@ -18,7 +17,6 @@ pub mod clock;
 pub mod command;
 pub mod faults;
 pub mod history;
-pub mod proxy;
 pub mod register;
 pub mod run;
 pub mod world;

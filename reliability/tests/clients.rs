@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -15,9 +13,9 @@ use leasehold_reliability::{
     client::Role,
     clock,
     history::{Call, Operation, Outcome, read_folder},
-    world::{Backend, World, wait::eventually},
+    world::{Backend, World},
 };
-use support::start;
+use leasehold_testkit::wait::eventually;
 use tempfile::TempDir;
 use tokio::{
     process::{Child, Command},
@@ -37,7 +35,7 @@ struct Clients {
 
 impl Clients {
     async fn start(role: Role, clients: u32, arguments: &[&str]) -> Self {
-        let (world, logs) = start(Backend::Redis, 1).await;
+        let (world, logs) = World::for_test(Backend::Redis, 1).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let history = folder.path().join("history-1.jsonl");
         let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold-reliability"));

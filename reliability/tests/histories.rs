@@ -5,9 +5,6 @@
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 #![allow(clippy::print_stdout, reason = "what was done is told, with its seed")]
 
-#[allow(dead_code, reason = "shared with the tests of worlds")]
-mod support;
-
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -41,7 +38,7 @@ fn left_out(backend: Backend) -> &'static [&'static str] {
 fn settings(backend: Backend) -> Settings {
     Settings {
         backend,
-        leasehold: support::leasehold(),
+        leasehold: leasehold_testkit::leasehold::program(),
         etcd: "etcd".into(),
         program: PathBuf::from(env!("CARGO_BIN_EXE_leasehold-reliability")),
         processes: 2,

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod support;
-
 use std::time::Duration;
 
 use leasehold_reliability::{
@@ -11,7 +9,6 @@ use leasehold_reliability::{
     world::{Backend, World, probe::Probe},
 };
 use rustix::process::{Pid, Signal, kill_process};
-use support::start;
 
 async fn all_serve(world: &World) {
     for socket in world.sockets() {
@@ -20,7 +17,7 @@ async fn all_serve(world: &World) {
 }
 
 async fn starts_serves_and_leaves_nothing(backend: Backend) {
-    let (mut world, _folder) = start(backend, 1).await;
+    let (mut world, _folder) = World::for_test(backend, 1).await.unwrap();
     all_serve(&world).await;
     assert_eq!(world.leftovers().await.unwrap(), Vec::<String>::new());
     assert_eq!(world.weights().len(), world.sockets().len());
@@ -45,7 +42,7 @@ async fn a_world_on_etcd_serves_and_leaves_nothing() {
 
 #[tokio::test]
 async fn a_fault_of_another_backend_is_refused_by_name() {
-    let (mut world, _folder) = start(Backend::Memory, 1).await;
+    let (mut world, _folder) = World::for_test(Backend::Memory, 1).await.unwrap();
     let mut rng = fastrand::Rng::with_seed(1);
     let refused = faults::inject(&mut world, "redis-flushed", &mut rng).await.unwrap_err();
     assert!(format!("{refused:#}").contains("redis-flushed"), "{refused:#}");
@@ -53,7 +50,7 @@ async fn a_fault_of_another_backend_is_refused_by_name() {
 
 #[tokio::test]
 async fn a_process_that_ends_by_itself_is_no_recovery() {
-    let (mut world, _folder) = start(Backend::Memory, 1).await;
+    let (mut world, _folder) = World::for_test(Backend::Memory, 1).await.unwrap();
     let id = i32::try_from(world.leaseholds[0].id().unwrap()).unwrap();
     kill_process(Pid::from_raw(id).unwrap(), Signal::KILL).unwrap();
     while world.leaseholds[0].runs() {

@@ -3,23 +3,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![allow(clippy::print_stdout, reason = "what could not be looked at is told")]
 
-mod support;
-
 use std::{path::Path, time::Duration};
 
 use etcd_client::GetOptions;
-use leasehold_reliability::{
-    proxy::{Conduct, Flow},
-    world::{
-        Backend, Store, World,
-        etcd::EtcdCluster,
-        member::PREFIX,
-        probe::{Probe, reason},
-        redis::RedisServer,
-        wait::eventually,
-    },
+use leasehold_reliability::world::{
+    Backend, Store, World,
+    etcd::EtcdCluster,
+    member::PREFIX,
+    probe::{Probe, reason},
+    redis::RedisServer,
 };
-use support::start;
+use leasehold_testkit::{
+    proxy::{Conduct, Flow},
+    wait::eventually,
+};
 use tokio::{task::JoinSet, time::timeout};
 use tonic::Status;
 
@@ -52,7 +49,7 @@ fn redis(world: &mut World) -> &mut RedisServer {
 
 async fn all_down(world: &mut World) {
     for member in etcd(world).members() {
-        member.kill().await;
+        member.kill();
     }
 }
 
@@ -107,7 +104,7 @@ async fn leaves_nothing(mut world: World) {
 
 #[tokio::test]
 async fn a_snapshot_s_grant_ends_though_its_lease_was_kept_for_reuse() {
-    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let probe = probes(&world).await.remove(0);
     let (lock_id, _) = probe.try_lock("held-then").await.unwrap();
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
@@ -125,7 +122,7 @@ async fn a_snapshot_s_grant_ends_though_its_lease_was_kept_for_reuse() {
 }
 
 async fn a_snapshot_s_waiter_is_passed_over(after: Duration) {
-    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [first, second] = probes(&world).await.try_into().unwrap();
     let (lock_id, _) = first.try_lock("waited-for").await.unwrap();
     let waiting = tokio::spawn({
@@ -188,7 +185,7 @@ async fn restored(world: &mut World, snapshot: &Path) {
 /// set that was restored: all of them were unavailable from then on.
 #[tokio::test]
 async fn a_process_waits_again_after_a_snapshot_from_before_its_session_was_fenced() {
-    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [first, second] = probes(&world).await.try_into().unwrap();
     first.try_lock("held").await.unwrap();
     queued(&second, "held").await;
@@ -217,7 +214,7 @@ async fn a_process_waits_again_after_a_snapshot_from_before_its_session_was_fenc
 /// It took the list that it read anew for one from before its entry.
 #[tokio::test]
 async fn a_waiter_that_a_snapshot_does_not_have_queues_again() {
-    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [first, second] = probes(&world).await.try_into().unwrap();
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
     for _ in 0..200 {
@@ -242,7 +239,7 @@ async fn a_waiter_that_a_snapshot_does_not_have_queues_again() {
 /// come back, and was revoked with the grant that the snapshot had under it.
 #[tokio::test]
 async fn a_grant_that_waited_for_a_restore_is_not_under_an_older_one_s_lease() {
-    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [first, second] = probes(&world).await.try_into().unwrap();
     let (older, _) = first.try_lock("older").await.unwrap();
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
@@ -270,7 +267,7 @@ async fn a_grant_that_waited_for_a_restore_is_not_under_an_older_one_s_lease() {
 /// back, though its successor has prolonged it (etcd-io/etcd#15247).
 #[tokio::test]
 async fn a_leader_that_comes_back_ends_no_grant_that_was_renewed_since() {
-    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [probe, _] = probes(&world).await.try_into().unwrap();
     let mut held = Vec::new();
     for number in 0..20 {
@@ -303,7 +300,7 @@ async fn a_leader_that_comes_back_ends_no_grant_that_was_renewed_since() {
 
 #[tokio::test]
 async fn waiters_outlive_an_outage_of_all_members() {
-    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let probes = probes(&world).await;
     let (lock_id, _) = probes[0].try_lock("r").await.unwrap();
     let waits = waiters(&probes, "r", 20);
@@ -318,14 +315,14 @@ async fn waiters_outlive_an_outage_of_all_members() {
 
 #[tokio::test]
 async fn hand_overs_go_on_over_the_death_of_the_leader() {
-    let (mut world, _folder) = start(Backend::Etcd, 1).await;
+    let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let probes = probes(&world).await;
     let (lock_id, _) = probes[0].try_lock("r").await.unwrap();
     let waits = waiters(&probes, "r", 30);
     queued(&probes[1], "r").await;
     let leader = etcd(&mut world).leader().await.unwrap();
     probes[0].unlock("r", &lock_id).await.unwrap();
-    etcd(&mut world).members()[leader].kill().await;
+    etcd(&mut world).members()[leader].kill();
     all_served(waits, 30).await;
     world.heal().await.unwrap();
     leaves_nothing(world).await;
@@ -333,12 +330,12 @@ async fn hand_overs_go_on_over_the_death_of_the_leader() {
 
 #[tokio::test]
 async fn a_hundred_waiters_outlive_a_restart_of_redis_without_its_data() {
-    let (mut world, _folder) = start(Backend::Redis, 1).await;
+    let (mut world, _folder) = World::for_test(Backend::Redis, 1).await.unwrap();
     let probes = probes(&world).await;
     let (lock_id, _) = probes[0].try_lock("r").await.unwrap();
     let waits = waiters(&probes, "r", 100);
     queued(&probes[0], "r").await;
-    redis(&mut world).kill().await;
+    redis(&mut world).kill();
     redis(&mut world).lose_data().unwrap();
     redis(&mut world).restart().await.unwrap();
     let _ = probes[0].unlock("r", &lock_id).await;
@@ -348,7 +345,7 @@ async fn a_hundred_waiters_outlive_a_restart_of_redis_without_its_data() {
 }
 
 async fn a_swallowed_reply_strands_nothing(backend: Backend) {
-    let (mut world, _folder) = start(backend, 1).await;
+    let (mut world, _folder) = World::for_test(backend, 1).await.unwrap();
     let [first, second] = probes(&world).await.try_into().unwrap();
     first.cycle().await.unwrap();
     for proxy in &world.leaseholds[0].proxies {
@@ -373,7 +370,7 @@ async fn an_acquisition_on_etcd_whose_reply_is_swallowed_strands_nothing() {
 }
 
 async fn a_partition_is_told_and_harms_nobody_else(backend: Backend) {
-    let (mut world, _folder) = start(backend, 1).await;
+    let (mut world, _folder) = World::for_test(backend, 1).await.unwrap();
     let [cut_off, other] = probes(&world).await.try_into().unwrap();
     for proxy in &world.leaseholds[0].proxies {
         proxy.set(Conduct::partition());

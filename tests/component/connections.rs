@@ -2,12 +2,10 @@
 
 use std::{io::Read as _, os::unix::net::UnixStream, time::Duration};
 
+use leasehold_testkit::leasehold::Leasehold;
 use tokio::{runtime::Builder, sync::mpsc, time::Instant};
 
-use crate::{
-    client::{Client, eventually, reason},
-    support::leasehold::Leasehold,
-};
+use crate::client::{Client, eventually, reason};
 
 const AT_ONCE: Duration = Duration::from_secs(1);
 

@@ -2,21 +2,19 @@
 
 use std::time::Duration;
 
+use leasehold_testkit::{leasehold::Leasehold, process::Signal};
 use tokio::time::Instant;
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use crate::{
-    client::{Client, channel, eventually, reason},
-    support::leasehold::Leasehold,
-};
+use crate::client::{Client, channel, eventually, reason};
 
 const SOON: Duration = Duration::from_secs(2);
 
 async fn draining(leasehold: &Leasehold) {
     let mut health = HealthClient::new(channel(&leasehold.socket("memory")).await);
-    leasehold.signal("TERM");
+    leasehold.signal(Signal::TERM);
     eventually(SOON, "NOT_SERVING", async || {
         let answer = health.check(HealthCheckRequest::default()).await.unwrap();
         (answer.into_inner().status() == ServingStatus::NotServing).then_some(())
@@ -45,7 +43,7 @@ async fn a_wait_ends_with_shutting_down() {
     client.try_lock("r").await.unwrap();
     let waiting = client.waiting("r");
     client.queued("r", &waiting).await;
-    leasehold.signal("INT");
+    leasehold.signal(Signal::INT);
     assert_eq!(reason(&waiting.await.unwrap().unwrap_err()), "SHUTTING_DOWN");
     assert_eq!(leasehold.exited().code(), Some(0));
 }
@@ -58,7 +56,7 @@ async fn a_wait_on_a_replaced_store_ends_with_shutting_down_too() {
     let waiting = client.waiting("r");
     client.queued("r", &waiting).await;
     client.init(&[("ttl", "9s")]).await.unwrap();
-    leasehold.signal("TERM");
+    leasehold.signal(Signal::TERM);
     assert_eq!(reason(&waiting.await.unwrap().unwrap_err()), "SHUTTING_DOWN");
     assert_eq!(leasehold.exited().code(), Some(0));
 }
@@ -67,7 +65,7 @@ async fn a_wait_on_a_replaced_store_ends_with_shutting_down_too() {
 async fn the_sockets_are_gone_after_it() {
     let mut leasehold = Leasehold::serve("memory", &["--store", "memory=second"]);
     leasehold.ready("second");
-    leasehold.signal("TERM");
+    leasehold.signal(Signal::TERM);
     assert_eq!(leasehold.exited().code(), Some(0));
     assert!(!leasehold.socket("memory").exists() && !leasehold.socket("second").exists());
 }
@@ -77,7 +75,7 @@ async fn with_nobody_connected_it_ends_at_once() {
     let drained = || {
         let mut leasehold = Leasehold::serve("memory", &[]);
         let started = Instant::now();
-        leasehold.signal("TERM");
+        leasehold.signal(Signal::TERM);
         assert_eq!(leasehold.exited().code(), Some(0));
         started.elapsed()
     };
@@ -99,7 +97,7 @@ async fn callers_that_never_stop_end_it_within_ten_seconds() {
         }
     });
     let started = Instant::now();
-    leasehold.signal("TERM");
+    leasehold.signal(Signal::TERM);
     let ended = tokio::task::spawn_blocking(move || leasehold.exited()).await.unwrap();
     assert_eq!(ended.code(), Some(0));
     // Twice the limit, for a busy machine.
@@ -112,7 +110,7 @@ async fn a_second_signal_ends_it_at_once() {
     let mut leasehold = Leasehold::serve("memory", &[]);
     let _client = Client::initialised(&leasehold.socket("memory")).await;
     draining(&leasehold).await;
-    leasehold.signal("TERM");
+    leasehold.signal(Signal::TERM);
     assert_eq!(leasehold.exited().code(), Some(1));
 }
 
@@ -122,7 +120,7 @@ async fn sighup_ends_nothing() {
     let leasehold = Leasehold::serve("memory", &[]);
     let client = Client::initialised(&leasehold.socket("memory")).await;
     let grant = client.try_lock("r").await.unwrap();
-    leasehold.signal("HUP");
+    leasehold.signal(Signal::HUP);
     // A signal that ends the process does so before all of these are answered.
     for _ in 0..100 {
         client.renew("r", &grant.lock_id).await.unwrap();

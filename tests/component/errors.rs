@@ -1,12 +1,10 @@
 //! Bad input: each field by its own name, and nothing changed by it.
 
 use leasehold_proto::components::LockRequest;
+use leasehold_testkit::leasehold::Leasehold;
 use tonic::Code;
 
-use crate::{
-    client::{Client, fields, reason, request},
-    support::leasehold::Leasehold,
-};
+use crate::client::{Client, fields, reason, request};
 
 async fn refused(change: impl FnOnce(&mut LockRequest)) -> (Code, String, Vec<String>) {
     let leasehold = Leasehold::serve("memory", &[]);

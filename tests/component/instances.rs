@@ -1,9 +1,8 @@
 //! Instances: made, replaced, kept.
 
-use crate::{
-    client::{Client, fields, reason},
-    support::leasehold::Leasehold,
-};
+use leasehold_testkit::leasehold::Leasehold;
+
+use crate::client::{Client, fields, reason};
 
 async fn memory() -> (Leasehold, Client) {
     let leasehold = Leasehold::serve("memory", &[]);

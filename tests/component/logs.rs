@@ -2,10 +2,9 @@
 
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::{
-    client::{Client, request},
-    support::{leasehold::Leasehold, redis::RedisServer},
-};
+use leasehold_testkit::{leasehold::Leasehold, redis::RedisServer};
+
+use crate::client::{Client, request};
 
 /// One life with secrets in every place that may hold one.
 async fn life(arguments: &[&str]) -> (String, Vec<String>) {

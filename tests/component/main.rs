@@ -10,9 +10,6 @@
     reason = "a test"
 )]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod client;
 
 mod command_line;

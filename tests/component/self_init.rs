@@ -2,12 +2,10 @@
 
 use std::{fs, time::Duration};
 
+use leasehold_testkit::leasehold::Leasehold;
 use tempfile::TempDir;
 
-use crate::{
-    client::{Client, eventually, fields, reason},
-    support::leasehold::Leasehold,
-};
+use crate::client::{Client, eventually, fields, reason};
 
 fn yaml(items: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,12 @@
 //! Health and reflection, on every socket.
 
+use leasehold_testkit::leasehold::Leasehold;
 use tokio_stream::StreamExt as _;
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use crate::{client::channel, support::leasehold::Leasehold};
+use crate::client::channel;
 
 const LOCK_STORE: &str = "dapr.proto.components.v1.LockStore";
 

@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-use crate::support::leasehold::Leasehold;
+use leasehold_testkit::{leasehold::Leasehold, process::Signal};
 
 fn mode(socket: &Path) -> u32 {
     fs::metadata(socket).unwrap().permissions().mode() & 0o777
@@ -20,7 +20,7 @@ fn mode(socket: &Path) -> u32 {
 fn a_stale_socket_is_replaced() {
     let mut first = Leasehold::serve("memory", &[]);
     let folder = first.folder().to_owned();
-    first.signal("KILL");
+    first.signal(Signal::KILL);
     first.exited();
     assert!(first.socket("memory").exists(), "a killed process leaves its socket");
     let folder = folder.to_str().unwrap();

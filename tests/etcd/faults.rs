@@ -37,7 +37,7 @@ pub(crate) fn cases() -> Vec<Case> {
 async fn a_silent_etcd_is_told_in_time(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     let grant = try_lock(&backend, "held").await.unwrap();
     proxy.swallow_replies(true);
     let start = Instant::now();
@@ -66,7 +66,7 @@ async fn a_silent_etcd_is_told_in_time(version: Version) {
 async fn an_etcd_out_of_reach_is_told_in_time(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     proxy.refuse(true);
     proxy.cut();
     let start = Instant::now();
@@ -81,7 +81,7 @@ async fn an_etcd_out_of_reach_is_told_in_time(version: Version) {
 async fn an_unknown_acquisition_is_undone(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let (backend, other) = (open(&proxy.address).await, open(&server.url).await);
+    let (backend, other) = (open(proxy.address()).await, open(&server.url).await);
     // So that a lease is there, and the write is all that is lost.
     let grant = try_lock(&backend, "r").await.unwrap();
     unlock(&backend, "r", &grant).await.unwrap();
@@ -106,7 +106,7 @@ async fn an_unknown_acquisition_is_undone(version: Version) {
 async fn an_acquisition_whose_reply_was_lost_is_found_again(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     let grant = try_lock(&backend, "r").await.unwrap();
     unlock(&backend, "r", &grant).await.unwrap();
     proxy.swallow_replies(true);
@@ -127,7 +127,7 @@ async fn an_acquisition_whose_reply_was_lost_is_found_again(version: Version) {
 async fn an_unlock_whose_reply_was_lost_is_completed(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let (backend, other) = (open(&proxy.address).await, open(&server.url).await);
+    let (backend, other) = (open(proxy.address()).await, open(&server.url).await);
     let mut mine = attempt("r", TTL);
     mine.lock_id_given = true;
     let grant = backend.try_lock(&mine, until()).await.unwrap();
@@ -155,7 +155,7 @@ async fn an_unlock_whose_reply_was_lost_is_completed(version: Version) {
 async fn an_unlock_whose_reply_was_lost_leaves_no_lease(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     let grant = try_lock(&backend, "r").await.unwrap();
     proxy.swallow_replies(true);
     let unlocked = tokio::spawn({
@@ -172,7 +172,7 @@ async fn an_unlock_whose_reply_was_lost_leaves_no_lease(version: Version) {
 async fn a_waiter_whose_reply_was_lost_leaves_nothing_behind(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let (backend, other) = (open(&proxy.address).await, open(&server.url).await);
+    let (backend, other) = (open(proxy.address()).await, open(&server.url).await);
     let held = try_lock(&other, "r").await.unwrap();
     // A grant that is handed over shows that the backend follows the queue. Before
     // that, the next waiter could not enter without a reply.
@@ -200,7 +200,7 @@ async fn a_waiter_whose_reply_was_lost_leaves_nothing_behind(version: Version) {
 async fn a_wait_outlives_a_cut_connection(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let (backend, other) = (open(&proxy.address).await, open(&server.url).await);
+    let (backend, other) = (open(proxy.address()).await, open(&server.url).await);
     let held = try_lock(&other, "r").await.unwrap();
     let wait = lock(&backend, "r");
     queued(&server, "r", 1).await;
@@ -276,7 +276,7 @@ async fn a_deleted_holder_key_wakes_the_waiter(version: Version) {
 async fn a_compaction_does_not_stop_a_waiter(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let (backend, other) = (open(&proxy.address).await, open(&server.url).await);
+    let (backend, other) = (open(proxy.address()).await, open(&server.url).await);
     let held = try_lock(&other, "r").await.unwrap();
     let wait = lock(&backend, "r");
     queued(&server, "r", 1).await;
@@ -310,8 +310,8 @@ async fn a_revoked_lease_of_an_idle_pool_is_replaced(version: Version) {
 async fn another_endpoint_takes_over(version: Version) {
     let server = EtcdServer::start(version).await;
     let (one, two) = (Proxy::start(&server.url).await, Proxy::start(&server.url).await);
-    let dead = crate::etcd::free_port();
-    let endpoints = format!("127.0.0.1:{dead},{},{}", one.address, two.address);
+    let dead = leasehold_testkit::ports::free_port();
+    let endpoints = format!("127.0.0.1:{dead},{},{}", one.address(), two.address());
     let backend = open(&endpoints).await;
     let held = try_lock(&backend, "held").await.unwrap();
     let wait = lock(&backend, "held");

@@ -70,7 +70,7 @@ async fn a_contended_grant_is_three_raft_writes(version: Version) {
 async fn idle_waiters_write_nothing(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = crate::proxy::Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     try_lock(&backend, "r").await.unwrap();
     let waits: Vec<_> = (0..100).map(|_| lock(&backend, "r")).collect();
     queued(&server, "r", 100).await;
@@ -90,7 +90,7 @@ async fn idle_waiters_write_nothing(version: Version) {
 async fn a_release_costs_the_same_however_many_wait(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = crate::proxy::Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     let mut costs = Vec::new();
     for waiting in [20_usize, 2_000] {
         let resource = format!("r{waiting}");

@@ -4,7 +4,12 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions};
 use leasehold::lock::{BackendError, Grant};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::{mpsc, watch},
+    time::{Instant, sleep},
+};
 
 use crate::{
     Case, cases,
@@ -212,17 +217,67 @@ async fn locks_of_any_ttl_share_a_bounded_number_of_leases(version: Version) {
     assert_eq!(server.leases().await, 0);
 }
 
+/// The address of a way to `server` that keeps requests back while `holds` is true. The
+/// server gets them later, also if their client has gone meanwhile.
+async fn holding(server: &str, holds: watch::Receiver<bool>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = server.to_owned();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(&server).await.unwrap();
+            tokio::spawn(hold(client, server, holds.clone()));
+        }
+    });
+    address
+}
+
+async fn hold(client: TcpStream, server: TcpStream, mut holds: watch::Receiver<bool>) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    // What is read meanwhile is kept apart, as it came.
+    let (chunks, mut to_send) = mpsc::channel::<Vec<u8>>(1_024);
+    let reading = async move {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(bytes @ 1..) = from_client.read(&mut buffer).await {
+            if chunks.send(buffer[..bytes].to_vec()).await.is_err() {
+                break;
+            }
+        }
+    };
+    let sending = async {
+        while let Some(chunk) = to_send.recv().await {
+            let was_held = *holds.borrow_and_update();
+            if holds.wait_for(|holds| !holds).await.is_err()
+                || to_server.write_all(&chunk).await.is_err()
+            {
+                break;
+            }
+            if was_held {
+                // The server begins with it before it learns of the client's end.
+                sleep(Duration::from_secs(1)).await;
+            }
+        }
+    };
+    tokio::select! {
+        _ = async { tokio::join!(reading, sending) } => {}
+        _ = tokio::io::copy(&mut from_server, &mut to_client) => {}
+    }
+}
+
 /// A request may reach etcd after its sender has given it up, and revoked what it asks
 /// for. The lease would live for as long as its TTL, which may be a day.
 async fn a_lease_that_is_granted_after_it_was_revoked_is_revoked_again(version: Version) {
     let server = EtcdServer::start(version).await;
-    let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
-    proxy.hold_requests(true);
+    let holds = watch::Sender::new(false);
+    let proxy = Proxy::start(holding(server.address(), holds.subscribe()).await).await;
+    let backend = open(proxy.address()).await;
+    holds.send_replace(true);
+    proxy.lead_to(server.address());
     // Over a second connection, when the first one has been silent for too long.
     backend.try_lock(&attempt("r", TTL), until()).await.unwrap();
     let leases = server.leases().await;
-    proxy.hold_requests(false);
+    holds.send_replace(false);
     eventually("the first request is carried out", async || server.leases().await > leases)
         .await;
     let give_up = Instant::now() + 3 * SOON;

@@ -28,15 +28,13 @@ mod security;
 mod stale;
 mod waiting;
 
-#[path = "../support/etcd.rs"]
-mod etcd;
-#[path = "../support/proxy.rs"]
-mod proxy;
-
 use std::process::ExitCode;
 
-use etcd::Version;
 use futures_util::future::LocalBoxFuture;
+use leasehold_testkit::{
+    etcd::{self, Version},
+    proxy,
+};
 use libtest_mimic::{Arguments, Trial};
 
 /// One case: a fact, said as a name.

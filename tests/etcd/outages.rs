@@ -128,11 +128,11 @@ async fn waits_of_one_process_share_a_watch_stream(version: Version) {
 async fn a_short_pause_of_etcd_costs_no_connection(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     let mut waits = wait_for_each(&server, &backend, 20).await;
     // Leases that were just used are kept fresh for a moment.
     sleep(Duration::from_secs(3)).await;
-    let connections = proxy.connections();
+    let connections = proxy.admitted();
     server.pause();
     // A request that is under way for as long as the pause.
     waits.push(lock(&backend, "one-more"));
@@ -141,7 +141,7 @@ async fn a_short_pause_of_etcd_costs_no_connection(version: Version) {
     let free = waits.pop().unwrap();
     soon(free).await;
     some_are_served(&server, waits, 20).await;
-    assert_eq!(proxy.connections(), connections);
+    assert_eq!(proxy.admitted(), connections);
 }
 
 async fn waits_on_many_resources_outlive_a_pause_of_etcd(version: Version) {
@@ -158,7 +158,7 @@ async fn waits_on_many_resources_outlive_a_pause_of_etcd(version: Version) {
 async fn waits_on_many_resources_outlive_a_lost_connection_in_their_places(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     let mut waits = wait_for_each(&server, &backend, many()).await;
     let before = entries(&server).await;
     proxy.refuse(true);
@@ -180,7 +180,7 @@ async fn waits_keep_their_places_when_a_follower_stands_still(version: Version) 
         proxy.refuse(n != follower);
         proxies.push(proxy);
     }
-    let endpoints: Vec<&str> = proxies.iter().map(|proxy| proxy.address.as_str()).collect();
+    let endpoints: Vec<&str> = proxies.iter().map(Proxy::address).collect();
     let endpoints = endpoints.join(",");
     let server = &cluster.members[leader];
     let other = open(&server.url).await;
@@ -219,7 +219,7 @@ async fn a_mass_release_takes_longer_than_a_step_and_ends_no_wait(version: Versi
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
     let backend = try_open(&[
-        ("endpoints", &proxy.address),
+        ("endpoints", proxy.address()),
         ("keyPrefixPath", "/t"),
         ("operationTimeout", "1s"),
     ])
@@ -236,7 +236,7 @@ async fn a_mass_release_takes_longer_than_a_step_and_ends_no_wait(version: Versi
 async fn waits_that_are_given_up_before_they_enter_cost_no_write(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     try_lock(&backend, "r").await.unwrap();
     let other = try_lock(&backend, "other").await.unwrap();
     let first = lock(&backend, "r");

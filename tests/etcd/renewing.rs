@@ -317,7 +317,7 @@ async fn an_election_moves_every_grant_to_a_new_lease(version: Version) {
 async fn a_renewal_after_a_reconnect_writes_nothing(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     let names = names(50);
     let grants = lock_all(&backend, &names, TTL).await;
     let raft = server.raft_index().await;
@@ -357,7 +357,7 @@ async fn fill(server: &EtcdServer) {
 async fn a_renewal_survives_a_reconnect_when_the_quota_is_exceeded(version: Version) {
     let server = small(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     let grant = try_lock(&backend, "r").await.unwrap();
     fill(&server).await;
     renew(&backend, "r", &grant.lock_id, TTL).await.unwrap();
@@ -385,13 +385,13 @@ async fn thousands_of_renewals_at_once_over_a_follower_all_succeed(version: Vers
     let cluster = EtcdCluster::start(version, 3, false).await;
     let follower = (cluster.leader().await + 1) % 3;
     let proxy = Proxy::start(&cluster.members[follower].url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     let names = names(2_000);
     let mut grants = Vec::new();
     for some in names.chunks(200) {
         grants.extend(lock_all(&backend, some, TTL).await);
     }
-    let connections = proxy.connections();
+    let connections = proxy.admitted();
     let renewals = names.iter().zip(&grants).map(|(name, grant)| {
         let renewal = leasehold::lock::Renewal {
             resource: leasehold::lock::ResourceId::new(name).unwrap(),
@@ -403,7 +403,7 @@ async fn thousands_of_renewals_at_once_over_a_follower_all_succeed(version: Vers
     });
     let failed = join_all(renewals).await.into_iter().filter(Result::is_err).count();
     assert_eq!(failed, 0, "of {} renewals", names.len());
-    assert_eq!(proxy.connections(), connections, "the connection was given up");
+    assert_eq!(proxy.admitted(), connections, "the connection was given up");
 }
 
 /// Trap 35: grants that are held by an app that renews them each third of the TTL, and
@@ -483,7 +483,7 @@ impl Holders {
 async fn an_outage_of_nearly_half_the_ttl_loses_no_grant(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
-    let backend = open(&proxy.address).await;
+    let backend = open(proxy.address()).await;
     // What was renewed a third of the TTL before the outage has three seconds left.
     let (ttl, start) = (Duration::from_secs(15), Instant::now());
     let end = start + Duration::from_secs(25);
@@ -511,8 +511,11 @@ async fn renewals(version: Version, members: usize, outage_s: u64) {
     let cluster = EtcdCluster::start(version, members, false).await;
     let used = (cluster.leader().await + members - 1) % members;
     let proxy = Proxy::start(&cluster.members[used].url).await;
-    let address =
-        if outage_s > 0 { proxy.address.clone() } else { cluster.members[used].url.clone() };
+    let address = if outage_s > 0 {
+        proxy.address().to_owned()
+    } else {
+        cluster.members[used].url.clone()
+    };
     let backend = open(&address).await;
     let start = Instant::now();
     let end = start + Duration::from_secs(120);

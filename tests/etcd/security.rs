@@ -103,9 +103,9 @@ async fn a_login_that_ends_in_use_costs_no_connection(version: Version) {
     let (server, mut root, _folder) = with_signed_logins(version, "2s").await;
     let proxy = Proxy::start(&server.url).await;
     let mut items = items(&server, "/t", "pw");
-    items[0].1 = &proxy.address;
+    items[0].1 = proxy.address();
     let backend = open_with(&items).await;
-    let opened = proxy.connections();
+    let opened = proxy.admitted();
     let held = try_lock(&backend, "r").await.unwrap();
     let wait = lock(&backend, "r");
     let mut places = BTreeSet::new();
@@ -125,7 +125,7 @@ async fn a_login_that_ends_in_use_costs_no_connection(version: Version) {
         places.extend(queue.kvs().iter().map(|pair| pair.key().to_vec()));
     }
     assert_eq!(places.len(), 1, "the waiter queued again");
-    assert_eq!(proxy.connections(), opened, "the connection was lost");
+    assert_eq!(proxy.admitted(), opened, "the connection was lost");
     unlock(&backend, "r", &held).await.unwrap();
     soon(wait).await;
 }
@@ -135,9 +135,9 @@ async fn a_change_of_users_costs_no_connection(version: Version) {
     let (server, mut root, _folder) = with_signed_logins(version, "10m").await;
     let proxy = Proxy::start(&server.url).await;
     let mut items = items(&server, "/t", "pw");
-    items[0].1 = &proxy.address;
+    items[0].1 = proxy.address();
     let backend = open_with(&items).await;
-    let opened = proxy.connections();
+    let opened = proxy.admitted();
     let held = try_lock(&backend, "r").await.unwrap();
     let wait = lock(&backend, "r");
     for n in 0..3 {
@@ -151,7 +151,7 @@ async fn a_change_of_users_costs_no_connection(version: Version) {
         unlock(&backend, &name, &other).await.unwrap();
         soon(other_wait).await;
     }
-    assert_eq!(proxy.connections(), opened, "the connection was lost");
+    assert_eq!(proxy.admitted(), opened, "the connection was lost");
     unlock(&backend, "r", &held).await.unwrap();
     soon(wait).await;
 }
@@ -163,7 +163,7 @@ async fn a_watch_whose_token_expired_costs_no_connection(version: Version) {
     let (server, _root) = with_users(version, &["--auth-token-ttl", "1"]).await;
     let proxy = Proxy::start(&server.url).await;
     let items = [
-        ("endpoints", proxy.address.as_str()),
+        ("endpoints", proxy.address()),
         ("keyPrefixPath", "/t"),
         ("username", "locker"),
         ("password", "pw"),
@@ -171,7 +171,7 @@ async fn a_watch_whose_token_expired_costs_no_connection(version: Version) {
     let backend = open_with(&items).await;
     let mut held = Vec::new();
     let mut waits = Vec::new();
-    let connections = proxy.connections();
+    let connections = proxy.admitted();
     for resource in ["a", "b", "c"] {
         held.push((resource, try_lock(&backend, resource).await.unwrap()));
         waits.push(lock(&backend, resource));
@@ -183,7 +183,7 @@ async fn a_watch_whose_token_expired_costs_no_connection(version: Version) {
     for wait in waits {
         soon(wait).await;
     }
-    assert_eq!(proxy.connections(), connections);
+    assert_eq!(proxy.admitted(), connections);
 }
 
 async fn refused(items: &[(&str, &str)]) -> Vec<String> {
@@ -219,7 +219,7 @@ async fn rights_lost_later_are_told(version: Version) {
 }
 
 async fn wrong_endpoints_are_told_in_time(version: Version) {
-    let dead = format!("127.0.0.1:{}", crate::etcd::free_port());
+    let dead = format!("127.0.0.1:{}", leasehold_testkit::ports::free_port());
     let in_time = Duration::from_secs(4);
     let told =
         tokio::time::timeout(in_time, refused(&[("endpoints", dead.as_str())])).await.unwrap();

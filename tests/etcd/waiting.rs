@@ -84,7 +84,7 @@ async fn a_dead_process_is_passed_over(version: Version) {
     let server = EtcdServer::start(version).await;
     let a = open(&server.url).await;
     let proxy = crate::proxy::Proxy::start(&server.url).await;
-    let dying = open(&proxy.address).await;
+    let dying = open(proxy.address()).await;
     let held = try_lock(&a, "r").await.unwrap();
     let dead = lock(&dying, "r");
     queued(&server, "r", 1).await;

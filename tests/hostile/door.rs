@@ -2,14 +2,13 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use leasehold_testkit::leasehold::Leasehold;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
     net::{TcpStream, UnixStream},
-    time::{Instant, sleep, timeout},
+    time::timeout,
 };
-
-use crate::support::leasehold::Leasehold;
 
 /// Longer than any of the limits on slow peers, on a machine that is busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -54,27 +53,8 @@ impl Target {
         let component = "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {name: mem}\n\
                          spec: {type: lock.memory, version: v1}\n";
         std::fs::write(yaml.path().join("mem.yaml"), component).unwrap();
-        let process = Leasehold::spawn(&[
-            "sidecar",
-            "--app-id",
-            "app",
-            "--dapr-listen-addresses",
-            "127.0.0.1",
-            "--dapr-grpc-port",
-            "0",
-            "--dapr-http-port",
-            "0",
-            "--resources-path",
-            yaml.path().to_str().unwrap(),
-        ]);
-        let give_up = Instant::now() + PATIENCE;
-        let (grpc, http) = loop {
-            if let [grpc, http] = *listening(&process.log()) {
-                break (grpc, http);
-            }
-            assert!(Instant::now() < give_up, "it does not listen: {}", process.log());
-            sleep(Duration::from_millis(5)).await;
-        };
+        let mut process = Leasehold::sidecar(yaml.path(), &[], &[]);
+        let (grpc, http) = process.listening().await.unwrap();
         let place = Place::Port(if door == Door::Grpc { grpc } else { http });
         Self { process, door, place, _yaml: yaml }
     }
@@ -95,16 +75,6 @@ impl Place {
             Self::Port(address) => Box::new(TcpStream::connect(address).await.unwrap()),
         }
     }
-}
-
-/// The addresses of the log, gRPC's first. A line that is still being written
-/// has no end yet.
-fn listening(log: &str) -> Vec<SocketAddr> {
-    let ended = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    ended
-        .filter_map(|line| line.trim_end().split_once("listening address="))
-        .map(|(_, address)| address.parse().unwrap())
-        .collect()
 }
 
 /// Reads until the other side ends the connection, which it must; what it said.

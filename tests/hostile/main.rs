@@ -18,5 +18,3 @@ mod http1;
 mod http2;
 mod overload;
 mod siege;
-#[path = "../support/mod.rs"]
-mod support;

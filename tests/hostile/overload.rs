@@ -1,19 +1,17 @@
 //! More calls than are taken.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
 use leasehold_proto::components::{
     LockRequest, LockStoreInitRequest, MetadataRequest, PingRequest,
     lock_store_client::LockStoreClient,
 };
+use leasehold_testkit::{leasehold::Leasehold, redis::RedisServer};
 use tokio::{task::JoinSet, time::timeout};
 use tonic::{Code, Status, transport::Endpoint};
 use tonic_types::StatusExt as _;
 
-use crate::{
-    door::PATIENCE,
-    support::{leasehold::Leasehold, redis::RedisServer},
-};
+use crate::door::PATIENCE;
 
 /// As the component has it.
 const SHORT_CALLS_MAX: usize = 10_000;
@@ -30,8 +28,7 @@ async fn a_try_too_many_is_told_to_come_back_and_the_others_are_answered() {
     let metadata = Some(MetadataRequest { properties });
     client.init(LockStoreInitRequest { metadata }).await.unwrap();
 
-    let pid = process_id(&redis);
-    signal("STOP", &pid);
+    redis.process.suspend().unwrap();
     let mut tries = JoinSet::new();
     for nth in 0..SHORT_CALLS_MAX + 100 {
         let mut client = client.clone();
@@ -44,7 +41,7 @@ async fn a_try_too_many_is_told_to_come_back_and_the_others_are_answered() {
         assert_overloaded(&refused.unwrap().unwrap().unwrap_err());
     }
     client.ping(PingRequest {}).await.unwrap();
-    signal("CONT", &pid);
+    redis.process.resume().unwrap();
     let answers = timeout(2 * PATIENCE, tries.join_all()).await.expect("answers to all");
     assert_eq!(answers.len(), SHORT_CALLS_MAX);
     // They would wait no longer than for an outage to end.
@@ -53,16 +50,6 @@ async fn a_try_too_many_is_told_to_come_back_and_the_others_are_answered() {
     let after = LockRequest { resource_id: "after".to_owned(), ..Default::default() };
     client.try_lock(after).await.unwrap();
     assert!(!leasehold.log().contains("panic"), "{}", leasehold.log());
-}
-
-fn process_id(redis: &RedisServer) -> String {
-    let info: String = redis::cmd("INFO").arg("server").query(&mut redis.connect()).unwrap();
-    let pid = info.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap();
-    pid.trim().to_owned()
-}
-
-fn signal(name: &str, pid: &str) {
-    assert!(Command::new("kill").args([&format!("-{name}"), pid]).status().unwrap().success());
 }
 
 fn assert_overloaded(status: &Status) {

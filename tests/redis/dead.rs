@@ -1,6 +1,6 @@
 //! Waiters whose process has died, or stands still.
 
-use super::{places::scripts_run, proxy::Proxy, *};
+use super::{places::scripts_run, *};
 
 /// A process that stands still: [`freeze`] subscribes to its channel.
 pub(super) const FROZEN: &str = "ffffffffffffffffffffffffffffffff";
@@ -233,7 +233,7 @@ async fn a_releaser_looks_until_the_hand_over_is_over() {
 #[tokio::test]
 async fn a_releaser_looks_again_after_an_outage() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let store = try_open(proxy.address(), &[("operationTimeout", "200ms")]).await.unwrap();
     let mut connection = server.connect();
     let held = take(&store, "r", MINUTE).await;
@@ -242,6 +242,7 @@ async fn a_releaser_looks_again_after_an_outage() {
     put_places(&mut connection, "r", &"d".repeat(32), 1);
     store.unlock(unlock(&held, "r")).await.unwrap();
     proxy.refuse(true);
+    proxy.cut();
     // Past the look that was planned, which fails.
     tokio::time::sleep(SECOND * 3).await;
     proxy.refuse(false);

@@ -1,41 +1,7 @@
 //! A master that is demoted, behind an address that stays; servers that are
 //! no masters; servers that are busy.
 
-use std::sync::Mutex as StdMutex;
-
-use tokio::net::{TcpListener, TcpStream};
-
 use super::*;
-
-/// An address that leads to one server, and later to another. Connections that
-/// there are stay where they are.
-struct FixedAddress {
-    address: String,
-    leads_to: Arc<StdMutex<String>>,
-}
-
-impl FixedAddress {
-    async fn of(server: &RedisServer) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let leads_to = Arc::new(StdMutex::new(server.address()));
-        let target = Arc::clone(&leads_to);
-        tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                let server = target.lock().unwrap().clone();
-                tokio::spawn(async move {
-                    let Ok(mut server) = TcpStream::connect(server).await else { return };
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-                });
-            }
-        });
-        Self { address, leads_to }
-    }
-
-    fn lead_to(&self, server: &RedisServer) {
-        *self.leads_to.lock().unwrap() = server.address();
-    }
-}
 
 /// A master and its replica, which has caught up.
 async fn pair() -> (RedisServer, RedisServer) {
@@ -74,11 +40,11 @@ async fn fail_over(master: &RedisServer, replica: &RedisServer) {
 #[tokio::test]
 async fn calls_go_on_at_the_new_master_while_the_demoted_one_stays_connected() {
     let (old, new) = pair().await;
-    let fixed = FixedAddress::of(&old).await;
-    let store = try_open(&fixed.address, &[]).await.unwrap();
+    let fixed = Proxy::start(old.address()).await;
+    let store = try_open(fixed.address(), &[]).await.unwrap();
     let held = take(&store, "held", MINUTE).await;
     fail_over(&old, &new).await;
-    fixed.lead_to(&new);
+    fixed.lead_to(new.address());
     take(&store, "r", MINUTE).await;
     store.renew(renewal(&held, "held", MINUTE)).await.unwrap();
     store.unlock(unlock(&held, "held")).await.unwrap();
@@ -88,13 +54,13 @@ async fn calls_go_on_at_the_new_master_while_the_demoted_one_stays_connected() {
 #[tokio::test]
 async fn calls_go_on_at_the_new_master_when_the_old_one_was_killed() {
     let (mut old, new) = pair().await;
-    let fixed = FixedAddress::of(&old).await;
-    let store = try_open(&fixed.address, &[]).await.unwrap();
+    let fixed = Proxy::start(old.address()).await;
+    let store = try_open(fixed.address(), &[]).await.unwrap();
     let held = take(&store, "held", MINUTE).await;
     catch_up(&old);
     old.kill();
     // For a while the address leads to a server that is a replica still.
-    fixed.lead_to(&new);
+    fixed.lead_to(new.address());
     let trying = tokio::spawn({
         let store = store.clone();
         async move { store.try_lock(request("r", MINUTE)).await.map(|got| got.receipt.accept()) }
@@ -108,11 +74,11 @@ async fn calls_go_on_at_the_new_master_when_the_old_one_was_killed() {
 #[tokio::test]
 async fn a_demoted_master_refuses_no_try_from_its_old_data() {
     let (old, new) = pair().await;
-    let fixed = FixedAddress::of(&old).await;
-    let store = try_open(&fixed.address, &[]).await.unwrap();
+    let fixed = Proxy::start(old.address()).await;
+    let store = try_open(fixed.address(), &[]).await.unwrap();
     let held = take(&store, "r", MINUTE).await;
     fail_over(&old, &new).await;
-    fixed.lead_to(&new);
+    fixed.lead_to(new.address());
     let there = open(&new).await;
     there.unlock(unlock(&held, "r")).await.unwrap();
     take(&store, "r", MINUTE).await;
@@ -121,14 +87,14 @@ async fn a_demoted_master_refuses_no_try_from_its_old_data() {
 #[tokio::test]
 async fn a_demoted_master_tells_no_holder_that_it_holds_nothing() {
     let (old, new) = pair().await;
-    let fixed = FixedAddress::of(&old).await;
+    let fixed = Proxy::start(old.address()).await;
     let stores = [
-        try_open(&fixed.address, &[]).await.unwrap(),
-        try_open(&fixed.address, &[]).await.unwrap(),
-        try_open(&fixed.address, &[]).await.unwrap(),
+        try_open(fixed.address(), &[]).await.unwrap(),
+        try_open(fixed.address(), &[]).await.unwrap(),
+        try_open(fixed.address(), &[]).await.unwrap(),
     ];
     fail_over(&old, &new).await;
-    fixed.lead_to(&new);
+    fixed.lead_to(new.address());
     let held = take(&open(&new).await, "r", MINUTE).await;
     stores[0].renew(renewal(&held, "r", MINUTE)).await.unwrap();
     stores[1].unlock(unlock(&held, "r")).await.unwrap();
@@ -139,14 +105,14 @@ async fn a_demoted_master_tells_no_holder_that_it_holds_nothing() {
 #[tokio::test]
 async fn a_waiter_at_a_demoted_master_goes_on_waiting_at_the_new_one() {
     let (old, new) = pair().await;
-    let fixed = FixedAddress::of(&old).await;
-    let store = try_open(&fixed.address, &[]).await.unwrap();
+    let fixed = Proxy::start(old.address()).await;
+    let store = try_open(fixed.address(), &[]).await.unwrap();
     let held = take(&store, "r", MINUTE).await;
     let waiter = wait(&store, "r", MINUTE);
     let mut connection = old.connect();
     until("queued", || ask::<i64>(&mut connection, &["EXISTS", "\x01qr"]) == 1).await;
     fail_over(&old, &new).await;
-    fixed.lead_to(&new);
+    fixed.lead_to(new.address());
     open(&new).await.unlock(unlock(&held, "r")).await.unwrap();
     // Nobody calls: it is the heartbeat that finds out.
     tokio::time::timeout(SECOND * 20, waiter).await.expect("in time").unwrap().unwrap();

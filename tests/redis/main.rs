@@ -7,10 +7,6 @@
     reason = "real servers keep real time, and a test may panic"
 )]
 
-#[path = "../support/redis.rs"]
-#[allow(dead_code, unreachable_pub, reason = "shared with other tests")]
-mod server;
-
 mod dead;
 #[path = "../support/differential.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
@@ -23,7 +19,6 @@ mod model;
 mod outages;
 mod places;
 mod port;
-mod proxy;
 mod queue;
 mod records;
 mod releases;
@@ -38,7 +33,7 @@ use leasehold::{
     backend::Kind,
     lock::{AcquireRequest, Clock, Granted, LockError, RenewRequest, Store, UnlockRequest},
 };
-use server::RedisServer;
+use leasehold_testkit::{proxy::Proxy, redis::RedisServer};
 
 async fn open(server: &RedisServer) -> Store {
     open_with(server, &[]).await

@@ -1,6 +1,6 @@
 //! What is lost on the way, and what the server does to us.
 
-use super::{proxy::Proxy, *};
+use super::*;
 
 fn kill_clients(connection: &mut redis::Connection) {
     let _: i64 = ask(connection, &["CLIENT", "KILL", "TYPE", "pubsub"]);
@@ -198,12 +198,11 @@ async fn the_documented_permissions_suffice() {
 #[tokio::test]
 async fn a_server_that_is_far_away_is_connected_to_again() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let store = try_open(proxy.address(), &[]).await.unwrap();
     take(&store, "r", MINUTE).await;
     proxy.delay_replies(Duration::from_millis(250));
-    proxy.refuse(true);
-    proxy.refuse(false);
+    proxy.cut();
     let reconnected = tokio::time::timeout(Duration::from_secs(30), async {
         while store.try_lock(request("free", MINUTE)).await.is_err() {}
     });

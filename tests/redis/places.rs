@@ -1,6 +1,8 @@
 //! Places that were lost while those who wait live on.
 
-use super::{proxy::Proxy, *};
+use leasehold_testkit::proxy::Conduct;
+
+use super::*;
 
 /// How many places of `process` are in the queue.
 fn places_of(connection: &mut redis::Connection, process: &str) -> usize {
@@ -10,7 +12,7 @@ fn places_of(connection: &mut redis::Connection, process: &str) -> usize {
 #[tokio::test]
 async fn waiters_that_were_skipped_enter_again() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let slow = try_open(proxy.address(), &[]).await.unwrap();
     let mut connection = server.connect();
     let process = processes(&mut connection).remove(0);
@@ -23,11 +25,11 @@ async fn waiters_that_were_skipped_enter_again() {
         others.push(wait(&store, "r", MINUTE));
         until("queued", || waiting(&mut connection, "r") == n).await;
     }
-    proxy.stall();
+    proxy.set(Conduct::stalled());
     store.unlock(unlock(&held, "r")).await.unwrap();
     soon(others.remove(0)).await.unwrap().unwrap();
     until("dropped", || places_of(&mut connection, &process) == 0).await;
-    proxy.resume();
+    proxy.heal();
     // The others still wait, so the length of the queue tells nothing.
     until("both have a place", || places_of(&mut connection, &process) == 2).await;
     drop(skipped);

@@ -9,7 +9,7 @@ use leasehold::{
     properties::Properties,
 };
 
-use super::{proxy::Proxy, *};
+use super::*;
 
 pub(super) async fn backend(address: &str) -> Arc<dyn Backend> {
     let mut properties = Properties::new([("redisHost".to_owned(), address.to_owned())]);
@@ -46,9 +46,9 @@ pub(super) fn in_time() -> tokio::time::Instant {
 #[tokio::test]
 async fn an_acquisition_whose_reply_was_lost_is_recognised_as_its_own() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let backend = backend(proxy.address()).await;
-    proxy.cut_next_reply();
+    proxy.lose_reply_to("");
     let grant = backend.try_lock(&attempt("me"), in_time()).await.unwrap();
     assert!(grant.created);
     backend.unlock(&owner("me"), in_time()).await.unwrap();
@@ -57,10 +57,10 @@ async fn an_acquisition_whose_reply_was_lost_is_recognised_as_its_own() {
 #[tokio::test]
 async fn a_wait_whose_reply_was_lost_has_one_place_only() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
     there.try_lock(&attempt("first"), in_time()).await.unwrap();
-    proxy.cut_next_reply();
+    proxy.lose_reply_to("");
     let waiter = attempt("second");
     let asked = Arc::clone(&waiter);
     let waits = tokio::spawn(async move { here.lock(&asked).await });
@@ -74,10 +74,10 @@ async fn a_wait_whose_reply_was_lost_has_one_place_only() {
 #[tokio::test]
 async fn a_release_whose_reply_was_lost_is_never_told_as_not_held() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let backend = backend(proxy.address()).await;
     backend.try_lock(&attempt("me"), in_time()).await.unwrap();
-    proxy.cut_next_reply();
+    proxy.lose_reply_to("");
     let released = backend.unlock(&owner("me"), in_time()).await;
     assert!(matches!(released, Err(BackendError::Unknown(_))), "{released:?}");
     let exists: i64 = ask(&mut server.connect(), &["EXISTS", "r"]);
@@ -87,11 +87,11 @@ async fn a_release_whose_reply_was_lost_is_never_told_as_not_held() {
 #[tokio::test]
 async fn a_release_that_is_tried_again_spares_what_was_granted_since() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
     let release = owner("me");
     here.try_lock(&attempt("me"), in_time()).await.unwrap();
-    proxy.cut_next_reply();
+    proxy.lose_reply_to("");
     assert!(here.unlock(&release, in_time()).await.is_err());
     let newer = there.try_lock(&attempt("me"), in_time()).await.unwrap();
     let again = here.unlock(&release, in_time()).await;
@@ -128,10 +128,10 @@ async fn the_clean_up_of_an_attempt_takes_effect_after_what_it_sent() {
 #[tokio::test]
 async fn what_a_lost_connection_still_held_back_never_happens() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let backend = backend(proxy.address()).await;
     let gone = attempt("gone");
-    proxy.hold_next_request();
+    proxy.hold_request("");
     // Made over the next connection, while the first sending still lies about.
     backend.try_lock(&gone, in_time()).await.unwrap();
     backend.unlock(&release(ReleaseOf::Attempt(gone)), in_time()).await.unwrap();

@@ -5,7 +5,6 @@ use leasehold::lock::{Attempt, Backend, BackendError, LockId, ReleaseOf};
 
 use super::{
     port::{attempt, backend, in_time, owner, release},
-    proxy::Proxy,
     *,
 };
 
@@ -28,10 +27,11 @@ fn put_tokens_ahead_of_the_clock(connection: &mut redis::Connection) {
 #[tokio::test]
 async fn an_unlock_during_a_reconnect_is_completed_though_its_request_is_lost() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
     there.try_lock(&attempt("me"), in_time()).await.unwrap();
     proxy.refuse(true);
+    proxy.cut();
     soon(async {
         let at_once = || tokio::time::Instant::now() + SECOND / 20;
         while here.ping(at_once()).await.is_ok() {}
@@ -39,7 +39,7 @@ async fn an_unlock_during_a_reconnect_is_completed_though_its_request_is_lost() 
     .await;
     let unlocking = tokio::spawn(async move { here.unlock(&owner("me"), in_time()).await });
     tokio::time::sleep(SECOND / 20).await;
-    proxy.hold_next_request_with("EVALSHA");
+    proxy.hold_request("EVALSHA");
     proxy.refuse(false);
     assert_eq!(soon(unlocking).await.unwrap(), Ok(()));
     assert!(!is_held(&mut server.connect()));
@@ -48,11 +48,11 @@ async fn an_unlock_during_a_reconnect_is_completed_though_its_request_is_lost() 
 #[tokio::test]
 async fn an_unlock_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let backend = backend(proxy.address()).await;
     let mut connection = server.connect();
     let () = ask(&mut connection, &["SET", "r", "owner", "EX", "60", "NX"]);
-    proxy.hold_next_request_with("EVALSHA");
+    proxy.hold_request("EVALSHA");
     assert_eq!(backend.unlock(&owner("owner"), in_time()).await, Ok(()));
     assert!(!is_held(&mut connection));
 }
@@ -60,11 +60,11 @@ async fn an_unlock_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
 #[tokio::test]
 async fn a_force_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let backend = backend(proxy.address()).await;
     let mut connection = server.connect();
     let () = ask(&mut connection, &["SET", "r", "owner", "EX", "60", "NX"]);
-    proxy.hold_next_request_with(FORCE);
+    proxy.hold_request(FORCE);
     assert_eq!(backend.unlock(&release(ReleaseOf::Anyone), in_time()).await, Ok(()));
     assert!(!is_held(&mut connection));
 }
@@ -72,11 +72,11 @@ async fn a_force_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
 #[tokio::test]
 async fn a_force_that_is_tried_again_spares_a_foreign_lock_set_since() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let backend = backend(proxy.address()).await;
     let mut connection = server.connect();
     let () = ask(&mut connection, &["SET", "r", "one", "EX", "60", "NX"]);
-    proxy.cut_reply_to(FORCE);
+    proxy.lose_reply_to(FORCE);
     let force = release(ReleaseOf::Anyone);
     let unknown = backend.unlock(&force, in_time()).await;
     assert!(matches!(unknown, Err(BackendError::Unknown(_))), "{unknown:?}");
@@ -89,10 +89,10 @@ async fn a_force_that_is_tried_again_spares_a_foreign_lock_set_since() {
 #[tokio::test]
 async fn a_force_that_is_tried_again_spares_what_was_granted_since() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
     there.try_lock(&attempt("me"), in_time()).await.unwrap();
-    proxy.cut_reply_to(FORCE);
+    proxy.lose_reply_to(FORCE);
     let force = release(ReleaseOf::Anyone);
     assert!(here.unlock(&force, in_time()).await.is_err());
     there.try_lock(&attempt("me"), in_time()).await.unwrap();
@@ -104,12 +104,12 @@ async fn a_force_that_is_tried_again_spares_what_was_granted_since() {
 #[tokio::test]
 async fn a_force_is_completed_also_where_tokens_are_ahead_of_the_clock() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
     let mut connection = server.connect();
     put_tokens_ahead_of_the_clock(&mut connection);
     there.try_lock(&attempt("me"), in_time()).await.unwrap();
-    proxy.hold_next_request_with(FORCE);
+    proxy.hold_request(FORCE);
     assert_eq!(here.unlock(&release(ReleaseOf::Anyone), in_time()).await, Ok(()));
     assert!(!is_held(&mut connection));
 }
@@ -117,7 +117,7 @@ async fn a_force_is_completed_also_where_tokens_are_ahead_of_the_clock() {
 #[tokio::test]
 async fn an_unlock_by_a_made_lock_id_is_completed_also_where_tokens_are_ahead_of_the_clock() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
     let mut connection = server.connect();
     put_tokens_ahead_of_the_clock(&mut connection);
@@ -128,7 +128,7 @@ async fn an_unlock_by_a_made_lock_id_is_completed_also_where_tokens_are_ahead_of
         ..Attempt::clone(&attempt("any"))
     };
     there.try_lock(&made, in_time()).await.unwrap();
-    proxy.hold_next_request_with("EVALSHA");
+    proxy.hold_request("EVALSHA");
     let unlocked = here.unlock(&release(ReleaseOf::Owner(lock_id)), in_time()).await;
     assert_eq!(unlocked, Ok(()));
     assert!(!is_held(&mut connection));
@@ -137,6 +137,7 @@ async fn an_unlock_by_a_made_lock_id_is_completed_also_where_tokens_are_ahead_of
 /// A backend that has lost its server, and cannot reach it for now.
 async fn cut_off(proxy: &Proxy, backend: &dyn Backend) {
     proxy.refuse(true);
+    proxy.cut();
     soon(async {
         let at_once = || tokio::time::Instant::now() + SECOND / 20;
         while backend.ping(at_once()).await.is_ok() {}
@@ -149,7 +150,7 @@ async fn cut_off(proxy: &Proxy, backend: &dyn Backend) {
 #[tokio::test]
 async fn a_release_that_was_never_sent_spares_what_was_granted_since() {
     let server = RedisServer::start();
-    let proxy = Proxy::before(server.address()).await;
+    let proxy = Proxy::start(server.address()).await;
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
     let given = || Attempt { lock_id_given: true, ..(*attempt("me")).clone() };
     there.try_lock(&given(), in_time()).await.unwrap();

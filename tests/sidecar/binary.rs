@@ -1,12 +1,6 @@
 //! `leasehold sidecar`, the real binary, as a child process of a test.
 
-use std::{
-    fs::{self, File},
-    net::SocketAddr,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{fs, net::SocketAddr, path::Path};
 
 use axum::body::Body;
 use http::{Method, Request, Response};
@@ -15,18 +9,13 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
+use leasehold_testkit::{leasehold::Leasehold, process::Signal};
 
 use crate::harness::Answer;
 
-/// Within what time it must listen: it opens its stores first.
-const READY_WITHIN: Duration = Duration::from_secs(30);
-
 /// A running sidecar on ports that the system chose, killed when dropped.
 pub struct Binary {
-    child: Child,
-    folder: TempDir,
+    process: Leasehold,
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     client: Client<HttpConnector, Body>,
@@ -44,45 +33,20 @@ impl Binary {
         arguments: &[&str],
         variables: &[(&str, &Path)],
     ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("log");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
-            .args(["sidecar", "--app-id", "app", "--dapr-listen-addresses", "127.0.0.1"])
-            .args(["--dapr-grpc-port", "0", "--dapr-http-port", "0", "--resources-path"])
-            .arg(yaml)
-            .args(arguments)
-            .envs(variables.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        let give_up = Instant::now() + READY_WITHIN;
-        let (grpc, http) = loop {
-            let told = fs::read_to_string(&log).unwrap();
-            if let [grpc, http] = *listening(&told) {
-                break (grpc, http);
-            }
-            let ended = child.try_wait().unwrap();
-            if ended.is_some() || Instant::now() > give_up {
-                let _ = child.kill();
-                panic!("it does not listen ({ended:?}); log:\n{told}");
-            }
-            sleep(Duration::from_millis(5)).await;
-        };
+        let mut process = Leasehold::sidecar(yaml, arguments, variables);
+        let (grpc, http) = process.listening().await.unwrap();
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { child, folder, grpc, http, client }
+        Self { process, grpc, http, client }
     }
 
-    /// Sends it a signal by its name, such as `HUP`.
-    pub fn signal(&self, name: &str) {
-        let arguments = [format!("-{name}"), self.child.id().to_string()];
-        assert!(Command::new("kill").args(arguments).status().unwrap().success());
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
     }
 
     /// What it has logged so far.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap()
+        self.process.log()
     }
 
     /// One HTTP/1.1 call whose body is still to be read.
@@ -105,23 +69,6 @@ impl Binary {
     pub async fn post(&self, path: &str, body: impl Into<Body>) -> Answer {
         self.call(Method::POST, path, body).await
     }
-}
-
-impl Drop for Binary {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The addresses that it says it listens on: gRPC's, then HTTP's. A line that
-/// is still being written has no end yet.
-fn listening(log: &str) -> Vec<SocketAddr> {
-    let ended = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    ended
-        .filter_map(|line| line.trim_end().split_once("listening address="))
-        .map(|(_, address)| address.parse().unwrap())
-        .collect()
 }
 
 /// Writes a component of a lock type into a folder of component YAML.

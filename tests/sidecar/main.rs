@@ -27,7 +27,5 @@ mod ndjson;
 #[allow(dead_code, reason = "the pass-through's own tests use the rest")]
 mod stand_in;
 mod stream;
-#[path = "../support/mod.rs"]
-mod support;
 mod unix_sockets;
 mod wiring;

@@ -10,10 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use leasehold_testkit::{leasehold::Leasehold, process::Signal};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::{binary::component, harness::PATIENCE, support::leasehold::Leasehold};
+use crate::{binary::component, harness::PATIENCE};
 
 fn sidecar(folder: &Path) -> Leasehold {
     let folder = folder.to_str().unwrap();
@@ -86,7 +87,7 @@ async fn a_stale_socket_is_replaced_and_none_is_left_at_the_end() {
     drop(UnixListener::bind(&path).unwrap());
     let mut sidecar = sidecar(folder.path());
     until_it_answers(&path).await;
-    sidecar.signal("TERM");
+    sidecar.signal(Signal::TERM);
     assert_eq!(sidecar.exited().code(), Some(0));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
@@ -98,7 +99,7 @@ async fn the_socket_of_a_successor_is_not_removed() {
     until_it_answers(&path).await;
     fs::remove_file(&path).unwrap();
     let _successor = UnixListener::bind(&path).unwrap();
-    sidecar.signal("TERM");
+    sidecar.signal(Signal::TERM);
     assert_eq!(sidecar.exited().code(), Some(0));
     assert!(UnixStream::connect(&path).is_ok());
 }

@@ -6,6 +6,7 @@ use std::{fs, path::Path, time::Duration};
 use axum::body::Body;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
+use leasehold_testkit::{leasehold::Leasehold, process::Signal};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -14,7 +15,6 @@ use crate::{
     binary::{Binary, component},
     harness::{Answer, PATIENCE},
     stand_in::{Seen, StandIn, channel_body, data, send, trailers},
-    support::leasehold::Leasehold,
 };
 
 const LOCK: &str = "/v1.0-alpha2/lock/locks/r";
@@ -209,7 +209,7 @@ async fn stores_follow_their_yaml() {
 async fn sighup_makes_it_read_component_yaml_again() {
     let yaml = yaml_of_memory();
     let sidecar = Binary::start(yaml.path(), &[]).await;
-    sidecar.signal("HUP");
+    sidecar.signal(Signal::HUP);
     let give_up = Instant::now() + PATIENCE;
     while !sidecar.log().contains("SIGHUP: reading component YAML again") {
         assert!(Instant::now() < give_up, "{}", sidecar.log());

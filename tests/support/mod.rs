@@ -1,6 +1,3 @@
-//! What tests share: servers that they own.
-#![allow(dead_code, reason = "no test uses all of it")]
+//! What the conformance tests share.
 
 pub mod conformance;
-pub mod leasehold;
-pub mod redis;

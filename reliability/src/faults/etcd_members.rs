@@ -4,18 +4,18 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use leasehold_testkit::{
+    proxy::{Admission, Conduct},
+    wait::eventually,
+};
 
 use super::{
     Done, Voids,
     pick::{duration_ms, last, outage},
 };
-use crate::{
-    proxy::{Admission, Conduct},
-    world::{
-        etcd::{EtcdCluster, MEMBERS},
-        leasehold::Leasehold,
-        wait::eventually,
-    },
+use crate::world::{
+    etcd::{EtcdCluster, MEMBERS},
+    leasehold::Leasehold,
 };
 
 pub(super) const NAMES: &[&str] = &[
@@ -65,7 +65,7 @@ pub(super) async fn inject(
     let detail = format!("m{number} for {during:?}");
     match name {
         "etcd-leader-killed" | "etcd-member-killed" | "etcd-used-follower-killed" => {
-            etcd.members()[number].kill().await;
+            etcd.members()[number].kill();
             last(during).await;
             etcd.ready(number).await?;
             Ok(Done::harmless(detail))
@@ -85,7 +85,7 @@ pub(super) async fn inject(
         "etcd-restarted-in-turn" => {
             let between = duration_ms(rng, 0..=1_000);
             for number in 0..MEMBERS {
-                etcd.members()[number].kill().await;
+                etcd.members()[number].kill();
                 etcd.ready(number).await?;
                 last(between).await;
             }
@@ -146,6 +146,6 @@ async fn used_follower(
 
 async fn kill_all(etcd: &mut EtcdCluster) {
     for member in etcd.members() {
-        member.kill().await;
+        member.kill();
     }
 }

@@ -7,13 +7,14 @@ use etcd_client::{
     AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, DeleteOptions,
 };
 use futures_util::future::join_all;
+use leasehold_testkit::wait::eventually;
 use tokio::time::{Instant, timeout};
 
 use super::{
     Done,
     pick::{duration_ms, last},
 };
-use crate::world::{etcd::EtcdCluster, wait::eventually};
+use crate::world::etcd::EtcdCluster;
 
 pub(super) const NAMES: &[&str] = &["etcd-out-of-space"];
 

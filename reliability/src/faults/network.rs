@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 use futures_util::future::join_all;
+use leasehold_testkit::proxy::{Admission, Conduct, Flow, Proxy};
 use tokio::time::timeout;
 
 use super::{
     Done,
     pick::{duration_ms, last, outage},
 };
-use crate::{
-    proxy::{Admission, Conduct, Flow, Proxy},
-    world::World,
-};
+use crate::world::World;
 
 pub(super) const NAMES: &[&str] = &[
     "network-partitioned",

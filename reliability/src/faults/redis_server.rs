@@ -91,7 +91,7 @@ async fn restart(
 ) -> anyhow::Result<Done> {
     let down = duration_ms(rng, 0..=1_500);
     let voids = if keeps { Voids::Nothing } else { data_lost(redis) };
-    redis.kill().await;
+    redis.kill();
     if !keeps {
         redis.lose_data()?;
     }

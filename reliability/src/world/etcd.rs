@@ -9,14 +9,15 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use etcd_client::{Client, ConnectOptions, GetOptions, LeaseStatus};
-use tokio::process::Command;
-
-use super::{
-    member::{Member, PREFIX, Place},
+use leasehold_testkit::{
+    etcd::{MemberConfig, STARTS_MAX},
     ports::free_address,
+    proxy::{Conduct, Proxy},
     wait::eventually,
 };
-use crate::proxy::{Conduct, Proxy};
+use tokio::process::Command;
+
+use super::member::{Member, PREFIX};
 
 /// How many members there are.
 pub const MEMBERS: usize = 3;
@@ -45,35 +46,63 @@ pub struct EtcdCluster {
 impl EtcdCluster {
     /// Starts one and waits until all members answer.
     pub async fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
-        let mut rng = fastrand::Rng::new();
-        let folder = folder.join("etcd");
-        std::fs::create_dir_all(&folder)?;
-        let (mut places, mut peers) = (Vec::new(), Vec::new());
+        for number in 0..STARTS_MAX {
+            let mut cluster =
+                Self::prepare(program, &folder.join(format!("etcd-{number}"))).await?;
+            if cluster.comes_up().await? {
+                return Ok(cluster);
+            }
+        }
+        bail!("a member of etcd ended {STARTS_MAX} times when it was started")
+    }
+
+    async fn prepare(program: &Path, folder: &Path) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let (mut addresses, mut peers) = (Vec::new(), Vec::new());
         for _ in 0..MEMBERS {
-            let (client, peer) = (free_address(&mut rng)?, free_address(&mut rng)?);
-            // Its address is written into the cluster's data: it must stay.
-            let known_at = free_address(&mut rng)?;
-            let proxy = Proxy::start_telling(peer, known_at, sender).await?;
-            places.push(Place { client, peer, known_at });
-            peers.push(proxy);
+            let (client, peer) = (free_address(), free_address());
+            // The proxy's address is written into the cluster's data: it must stay.
+            let known_at = free_address();
+            peers.push(Proxy::start_telling(peer, known_at, sender).await?);
+            addresses.push((client, peer, known_at));
         }
-        let mut members = Vec::new();
-        for (number, place) in places.iter().enumerate() {
-            members.push(Member::new(number, *place, &places, program, &folder));
+        let members = MemberConfig::cluster_at(addresses).into_iter();
+        Ok(Self {
+            members: members.map(|config| Member::new(config, program, folder)).collect(),
+            peers,
+            folder: folder.to_owned(),
+            tool: tool(program, "etcdctl"),
+            restores: 0,
+            of_killed: HashSet::new(),
+        })
+    }
+
+    /// Starts the members and waits until all answer; `false` if one has ended instead,
+    /// most likely because somebody took its port meanwhile.
+    async fn comes_up(&mut self) -> anyhow::Result<bool> {
+        for member in &mut self.members {
+            member.start()?;
         }
-        let tool = tool(program, "etcdctl");
-        let mut cluster =
-            Self { members, peers, folder, tool, restores: 0, of_killed: HashSet::new() };
-        cluster.restart().await?;
-        for member in &mut cluster.members {
-            member.learn_id().await?;
+        for member in &mut self.members {
+            let what = format!("an etcd member answers; its log is {}", member.log().display());
+            let answers = eventually(READY_WITHIN, &what, async || {
+                if !member.runs() {
+                    return Ok(false);
+                }
+                member.client().await?.get("ready", None).await?;
+                member.learn_id().await?;
+                Ok(true)
+            });
+            if !answers.await? {
+                return Ok(false);
+            }
         }
-        Ok(cluster)
+        Ok(true)
     }
 
     /// Where the members serve clients.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.members.iter().map(|member| member.place.client).collect()
+        self.members.iter().map(|member| member.config.client).collect()
     }
 
     /// The members.
@@ -128,7 +157,7 @@ impl EtcdCluster {
     pub async fn set_quota(&mut self, bytes: Option<u64>) -> anyhow::Result<()> {
         for number in 0..MEMBERS {
             let member = &mut self.members[number];
-            member.kill().await;
+            member.kill();
             member.set_quota(bytes);
             self.ready(number).await?;
         }
@@ -229,7 +258,7 @@ impl EtcdCluster {
     /// Writes what is there now to a file.
     pub async fn snapshot(&self) -> anyhow::Result<PathBuf> {
         let file = self.folder.join(format!("snapshot-{}", self.restores));
-        let endpoint = self.members[0].place.client.to_string();
+        let endpoint = self.members[0].config.client.to_string();
         let arguments = [String::from("snapshot"), "save".into(), file.display().to_string()];
         let endpoint = [String::from("--endpoints"), endpoint];
         run(&self.tool, endpoint.iter().chain(&arguments)).await?;
@@ -247,10 +276,11 @@ impl EtcdCluster {
             self.tool.clone()
         };
         for member in &mut self.members {
-            let data = self.folder.join(format!("{}-restored-{}", member.name, self.restores));
+            let data =
+                self.folder.join(format!("{}-restored-{}", member.config.name, self.restores));
             let mut arguments = vec!["snapshot".to_owned(), "restore".to_owned()];
             arguments.push(snapshot.display().to_string());
-            arguments.extend(member.restore_arguments(&data));
+            arguments.extend(member.config.restore_arguments(&data));
             if bumped {
                 arguments
                     .extend(["--bump-revision", BUMP, "--mark-compacted"].map(String::from));

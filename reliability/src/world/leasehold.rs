@@ -7,15 +7,10 @@ use std::{
 };
 
 use anyhow::Context as _;
+use leasehold_testkit::{process::Process, proxy::Proxy, wait::eventually};
 use tempfile::TempDir;
 
-use super::{
-    Backend, INSTANCE, Weight,
-    probe::Probe,
-    process::{Process, Signal},
-    wait::eventually,
-};
-use crate::proxy::Proxy;
+use super::{Backend, INSTANCE, Weight, probe::Probe};
 
 /// A drain ends within 10 s; the rest is for a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
@@ -31,6 +26,7 @@ pub struct Leasehold {
     /// Its ways to the backend, one to each server.
     pub proxies: Vec<Proxy>,
     process: Process,
+    log: PathBuf,
     socket: PathBuf,
     /// Sockets have short names, whatever the run's folder is called.
     _sockets: TempDir,
@@ -54,12 +50,14 @@ impl Leasehold {
         fs::write(components.join("locks.yaml"), yaml(backend, items))?;
         let sockets = tempfile::Builder::new().prefix("leasehold-").tempdir()?;
         let store = backend.name();
-        let process = Process::new(program, folder.join("log"))
+        let log = folder.join("log");
+        let process = Process::new(program)
+            .log_to(&log)
             .arguments(["serve", "--store", store, "--socket-folder"])
             .arguments([sockets.path()])
             .arguments([Path::new("--resources-path"), &components]);
         let socket = sockets.path().join(format!("{store}.sock"));
-        Ok(Self { name, proxies, process, socket, _sockets: sockets })
+        Ok(Self { name, proxies, process, log, socket, _sockets: sockets })
     }
 
     /// Its component socket.
@@ -80,9 +78,9 @@ impl Leasehold {
 
     /// Fails if it ended although nobody ended it.
     pub fn has_not_crashed(&mut self) -> anyhow::Result<()> {
-        let log = self.process.log().display().to_string();
         match self.process.ended_by_itself() {
             Some(status) => {
+                let log = self.log.display();
                 anyhow::bail!("{} ended by itself with {status}; its log is {log}", self.name)
             }
             None => Ok(()),
@@ -93,8 +91,8 @@ impl Leasehold {
     /// survived: a task that panicked.
     pub fn is_sound(&mut self) -> anyhow::Result<()> {
         self.has_not_crashed()?;
-        let log = self.process.log();
-        let text = std::fs::read(log).with_context(|| log.display().to_string())?;
+        let log = &self.log;
+        let text = fs::read(log).with_context(|| log.display().to_string())?;
         let told = String::from_utf8_lossy(&text);
         for defect in ["panicked", "this is a defect"] {
             let line = told.lines().find(|line| line.contains(defect));
@@ -116,12 +114,12 @@ impl Leasehold {
             Probe::connect(&self.socket).await?.cycle().await.map(drop)
         })
         .await
-        .with_context(|| format!("its log is {}", self.process.log().display()))
+        .with_context(|| format!("its log is {}", self.log.display()))
     }
 
     /// Ends it without any warning.
-    pub async fn kill(&mut self) {
-        self.process.kill().await;
+    pub fn kill(&mut self) {
+        self.process.kill();
     }
 
     /// Has it drain, which must succeed.
@@ -133,12 +131,12 @@ impl Leasehold {
 
     /// Suspends it.
     pub fn suspend(&self) -> anyhow::Result<()> {
-        self.process.signal(Signal::STOP)
+        self.process.suspend()
     }
 
     /// Lets it go on.
     pub fn resume(&self) -> anyhow::Result<()> {
-        self.process.signal(Signal::CONT)
+        self.process.resume()
     }
 
     /// What it takes of the machine; `None` when it does not run.

@@ -2,41 +2,25 @@
 
 use std::{
     fs,
-    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::Context as _;
 use etcd_client::{Client, ConnectOptions};
-
-use super::process::{Process, Signal};
+use leasehold_testkit::{etcd::MemberConfig, process::Process};
 
 /// What all keys of a run begin with.
 pub const PREFIX: &str = "/reliability";
 
-/// Where a member is found.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// By clients.
-    pub client: SocketAddr,
-    /// By the proxy for its peers.
-    pub peer: SocketAddr,
-    /// By its peers: the proxy.
-    pub known_at: SocketAddr,
-}
-
 /// A member that can be killed, suspended and started again.
 #[derive(Debug)]
 pub struct Member {
-    /// Its name in the cluster.
-    pub name: String,
+    /// Its name and addresses.
+    pub config: MemberConfig,
     /// Its ID in the cluster, in hexadecimal; stays the same over a restore.
     pub id: String,
-    /// Where it is found.
-    pub place: Place,
     program: PathBuf,
-    cluster: String,
     data: PathBuf,
     log: PathBuf,
     /// How large its data may become, if not as large as etcd allows by itself.
@@ -45,59 +29,31 @@ pub struct Member {
 }
 
 impl Member {
-    /// Prepares member `number` of a cluster.
-    pub fn new(
-        number: usize,
-        place: Place,
-        all: &[Place],
-        program: &Path,
-        folder: &Path,
-    ) -> Self {
-        let name = format!("m{number}");
-        let cluster: Vec<String> = all
-            .iter()
-            .enumerate()
-            .map(|(number, place)| format!("m{number}=http://{}", place.known_at))
-            .collect();
-        let data = folder.join(format!("{name}-data"));
-        let log = folder.join(format!("{name}-log"));
-        let mut member = Self {
-            process: Process::new(program, &log),
+    /// A member that does not run yet, and its ID is not known.
+    pub fn new(config: MemberConfig, program: &Path, folder: &Path) -> Self {
+        let data = folder.join(format!("{}-data", config.name));
+        let log = folder.join(format!("{}-log", config.name));
+        let quota_bytes = None;
+        Self {
             id: String::new(),
-            place,
+            process: process(program, &config, &data, &log, quota_bytes),
             program: program.to_owned(),
-            cluster: cluster.join(","),
-            name,
+            config,
             data,
             log,
-            quota_bytes: None,
-        };
-        member.prepare();
-        member
-    }
-
-    fn prepare(&mut self) {
-        let (client, peer) =
-            (format!("http://{}", self.place.client), format!("http://{}", self.place.peer));
-        let known_at = format!("http://{}", self.place.known_at);
-        self.process = Process::new(&self.program, &self.log)
-            .arguments(["--name", &self.name, "--initial-cluster", &self.cluster])
-            .arguments(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-            .arguments(["--listen-peer-urls", &peer])
-            .arguments(["--initial-advertise-peer-urls", &known_at])
-            .arguments(["--log-level", "error"])
-            .arguments([Path::new("--data-dir"), &self.data]);
-        if let Some(bytes) = self.quota_bytes {
-            let quota = format!("--quota-backend-bytes={bytes}");
-            self.process =
-                std::mem::replace(&mut self.process, Process::new("", "")).arguments([quota]);
+            quota_bytes,
         }
     }
 
     /// Limits its data from its next start on; it must not run.
     pub fn set_quota(&mut self, bytes: Option<u64>) {
         self.quota_bytes = bytes;
-        self.prepare();
+        self.configure();
+    }
+
+    fn configure(&mut self) {
+        self.process =
+            process(&self.program, &self.config, &self.data, &self.log, self.quota_bytes);
     }
 
     /// Whether its data are limited.
@@ -118,7 +74,7 @@ impl Member {
         let options = ConnectOptions::new()
             .with_timeout(Duration::from_secs(3))
             .with_connect_timeout(Duration::from_secs(1));
-        let endpoint = self.place.client.to_string();
+        let endpoint = self.config.client.to_string();
         Client::connect([endpoint], Some(options)).await.context("etcd does not answer")
     }
 
@@ -138,18 +94,18 @@ impl Member {
     }
 
     /// Ends it without any warning.
-    pub async fn kill(&mut self) {
-        self.process.kill().await;
+    pub fn kill(&mut self) {
+        self.process.kill();
     }
 
     /// Suspends it.
     pub fn suspend(&self) -> anyhow::Result<()> {
-        self.process.signal(Signal::STOP)
+        self.process.suspend()
     }
 
     /// Lets it go on.
     pub fn resume(&self) -> anyhow::Result<()> {
-        self.process.signal(Signal::CONT)
+        self.process.resume()
     }
 
     /// The etcd binary.
@@ -162,25 +118,22 @@ impl Member {
         &self.log
     }
 
-    /// What `snapshot restore` needs to write this member's data to `data`.
-    pub fn restore_arguments(&self, data: &Path) -> Vec<String> {
-        let known_at = format!("http://{}", self.place.known_at);
-        [
-            ("--name", self.name.as_str()),
-            ("--initial-cluster", &self.cluster),
-            ("--initial-advertise-peer-urls", &known_at),
-            ("--data-dir", &data.display().to_string()),
-        ]
-        .iter()
-        .flat_map(|(name, value)| [(*name).to_owned(), (*value).to_owned()])
-        .collect()
-    }
-
     /// From its next start on it uses these data; the old ones are removed.
     pub fn use_data(&mut self, data: &Path) -> anyhow::Result<()> {
         fs::remove_dir_all(&self.data)?;
         data.clone_into(&mut self.data);
-        self.prepare();
+        self.configure();
         Ok(())
     }
+}
+
+fn process(
+    program: &Path,
+    config: &MemberConfig,
+    data: &Path,
+    log: &Path,
+    quota_bytes: Option<u64>,
+) -> Process {
+    let quota = quota_bytes.map(|bytes| format!("--quota-backend-bytes={bytes}"));
+    Process::new(program).arguments(config.arguments(data, "http")).arguments(quota).log_to(log)
 }

@@ -5,19 +5,17 @@ pub mod etcd;
 pub mod leasehold;
 mod leftovers;
 pub mod member;
-mod ports;
 pub mod probe;
-pub mod process;
 pub mod redis;
-pub mod wait;
 
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::ValueEnum;
 use futures_util::future::join_all;
+use leasehold_testkit::{leasehold::program, proxy::Proxy};
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
-use crate::proxy::Proxy;
 use etcd::EtcdCluster;
 use leasehold::Leasehold;
 use redis::RedisServer;
@@ -129,12 +127,26 @@ impl World {
             leaseholds.push(prepare(number, settings, &store).await?);
         }
         let foreign = match &store {
-            Store::Redis(redis) => Some(Proxy::start(redis.address()).await?),
+            Store::Redis(redis) => Some(Proxy::start(redis.address()).await),
             Store::Memory | Store::Etcd(_) => None,
         };
         let mut world = Self { leaseholds, store, foreign };
         world.serve().await?;
         Ok(world)
+    }
+
+    /// Starts a world with two processes of this build (one on memory), in a temporary
+    /// folder.
+    pub async fn for_test(backend: Backend, seed: u64) -> anyhow::Result<(Self, TempDir)> {
+        let folder = tempfile::tempdir()?;
+        let settings = Settings {
+            backend,
+            leasehold: program(),
+            etcd: "etcd".into(),
+            processes: 2,
+            folder: folder.path().to_owned(),
+        };
+        Ok((Self::start(&settings, seed).await?, folder))
     }
 
     /// The component socket of each process: the same path after its restart.
@@ -144,7 +156,7 @@ impl World {
 
     /// Where clients that do not use leasehold reach Redis: the same address after
     /// a failover.
-    pub fn redis_address(&self) -> Option<SocketAddr> {
+    pub fn redis_address(&self) -> Option<&str> {
         self.foreign.as_ref().map(Proxy::address)
     }
 
@@ -170,7 +182,7 @@ impl World {
         let leasehold = &mut self.leaseholds[number];
         // What crashed is not to pass for what this ends.
         leasehold.has_not_crashed()?;
-        leasehold.kill().await;
+        leasehold.kill();
         match &mut self.store {
             Store::Memory | Store::Redis(_) => Ok(()),
             Store::Etcd(etcd) => etcd.excuse_leases().await,
@@ -255,15 +267,15 @@ impl World {
         join_all(self.leaseholds.iter_mut().map(async |leasehold| {
             let _ = leasehold.resume();
             let _ = leasehold.drain().await;
-            leasehold.kill().await;
+            leasehold.kill();
         }))
         .await;
         match &mut self.store {
             Store::Memory => {}
-            Store::Redis(redis) => redis.kill().await,
+            Store::Redis(redis) => redis.kill(),
             Store::Etcd(etcd) => {
                 for member in etcd.members() {
-                    member.kill().await;
+                    member.kill();
                 }
             }
         }
@@ -283,9 +295,9 @@ async fn prepare(
     };
     let mut proxies = Vec::new();
     for server in servers {
-        proxies.push(Proxy::start(server).await?);
+        proxies.push(Proxy::start(server).await);
     }
-    let hosts: Vec<String> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+    let hosts: Vec<&str> = proxies.iter().map(Proxy::address).collect();
     let items = match settings.backend {
         Backend::Memory => Vec::new(),
         Backend::Redis => vec![("redisHost", hosts.join(","))],

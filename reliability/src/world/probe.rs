@@ -3,17 +3,14 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, anyhow};
-use hyper_util::rt::TokioIo;
 use leasehold_proto::components::{
     LockRequest, RenewLockRequest, UnlockRequest, lock_store_client::LockStoreClient,
 };
-use tokio::net::UnixStream;
 use tonic::{
     Code, Request, Status,
     transport::{Channel, Endpoint},
 };
 use tonic_types::StatusExt as _;
-use tower::service_fn;
 use uuid::Uuid;
 
 use super::INSTANCE;
@@ -32,13 +29,8 @@ pub struct Probe {
 impl Probe {
     /// Connects.
     pub async fn connect(socket: &Path) -> anyhow::Result<Self> {
-        let path = socket.to_owned();
-        let connector = service_fn(move |_| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        let channel = Endpoint::from_static("http://localhost")
-            .connect_with_connector(connector)
+        let channel = Endpoint::from_shared(format!("unix://{}", socket.display()))?
+            .connect()
             .await
             .with_context(|| format!("no answer at {}", socket.display()))?;
         Ok(Self { client: LockStoreClient::new(channel) })

@@ -1,26 +1,28 @@
 //! One Redis server.
 
-use std::{fs, net::SocketAddr, path::Path, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use anyhow::{Context as _, bail};
-use redis::{aio::MultiplexedConnection, cmd};
-
-use super::{
-    clock_shim::ClockShim,
-    ports::free_address,
-    process::{Process, Signal},
+use anyhow::Context as _;
+use leasehold_testkit::{
+    redis::{RedisServer as Server, RedisSetup},
     wait::eventually,
 };
+use redis::{aio::MultiplexedConnection, cmd};
+
+use super::clock_shim::ClockShim;
 
 const READY_WITHIN: Duration = Duration::from_secs(15);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-const TRIES: usize = 10;
 
 /// A redis-server whose clock can be set.
 #[derive(Debug)]
 pub struct RedisServer {
-    address: SocketAddr,
-    process: Process,
+    server: Server,
     data: PathBuf,
     clock: ClockShim,
     persists: bool,
@@ -28,7 +30,7 @@ pub struct RedisServer {
     /// How many servers were started in its folder.
     started: u32,
     /// The master before the last failover, a replica now.
-    former: Option<Process>,
+    former: Option<Server>,
 }
 
 impl RedisServer {
@@ -37,46 +39,23 @@ impl RedisServer {
         let folder = folder.join("redis");
         fs::create_dir_all(&folder)?;
         let clock = ClockShim::new(&folder)?;
-        let (address, process, data) = prepare(&folder, 0, &clock, persists)?;
-        let mut server =
-            Self { address, process, data, clock, persists, folder, started: 1, former: None };
-        server.start_somewhere().await?;
-        Ok(server)
-    }
-
-    /// Starts it at a free port, though others may take one at the same time.
-    async fn start_somewhere(&mut self) -> anyhow::Result<()> {
-        for _ in 0..TRIES {
-            self.process.start()?;
-            match self.ready().await {
-                Ok(()) => return Ok(()),
-                // Somebody took the port first.
-                Err(_) if !self.process.runs() => {
-                    let number = self.started - 1;
-                    (self.address, self.process, self.data) =
-                        prepare(&self.folder, number, &self.clock, self.persists)?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        bail!("redis-server does not start; its log is {}", self.process.log().display())
+        let (server, data) = launch(&folder, 0, &clock, persists).await?;
+        Ok(Self { server, data, clock, persists, folder, started: 1, former: None })
     }
 
     /// Starts a replica and has it take over, without losing a write. The former
     /// master goes on as its replica until [`heal`](Self::heal), with the
     /// connections that it has.
     pub async fn fail_over(&mut self) -> anyhow::Result<()> {
-        self.end_former().await;
-        let (address, process, data) =
-            prepare(&self.folder, self.started, &self.clock, self.persists)?;
-        self.started += 1;
-        let master = self.address;
+        self.former = None;
         let of_master = self.connect().await?;
-        let former = std::mem::replace(&mut self.process, process);
-        (self.address, self.data, self.former) = (address, data, Some(former));
-        self.start_somewhere().await?;
-        let of_replica = self.connect().await?;
+        let (replica, data) =
+            launch(&self.folder, self.started, &self.clock, self.persists).await?;
+        self.started += 1;
+        let master = std::mem::replace(&mut self.server, replica);
         let follow = ["127.0.0.1".to_owned(), master.port().to_string()];
+        (self.data, self.former) = (data, Some(master));
+        let of_replica = self.connect().await?;
         let () = cmd("REPLICAOF").arg(&follow).query_async(&mut of_replica.clone()).await?;
         eventually(READY_WITHIN, "the replica follows", async || {
             is_so(&mut of_replica.clone(), "master_link_status:up").await
@@ -84,7 +63,7 @@ impl RedisServer {
         .await?;
         // Its link may be up before the master counts it as online.
         eventually(READY_WITHIN, "the master hands over", async || {
-            let port = self.address.port().to_string();
+            let port = self.server.port().to_string();
             let to = ["TO", "127.0.0.1", &port, "TIMEOUT", "5000"];
             let mut of_master = of_master.clone();
             Ok(cmd("FAILOVER").arg(&to).query_async::<()>(&mut of_master).await?)
@@ -97,15 +76,9 @@ impl RedisServer {
         .await
     }
 
-    async fn end_former(&mut self) {
-        if let Some(mut former) = self.former.take() {
-            former.kill().await;
-        }
-    }
-
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.server.port()))
     }
 
     /// Whether a restart keeps its data.
@@ -120,7 +93,7 @@ impl RedisServer {
 
     /// A connection past the proxies.
     pub async fn connect(&self) -> anyhow::Result<MultiplexedConnection> {
-        let client = redis::Client::open(format!("redis://{}/", self.address))?;
+        let client = redis::Client::open(self.server.url())?;
         let config = redis::AsyncConnectionConfig::new()
             .set_connection_timeout(Some(ANSWER_WITHIN))
             .set_response_timeout(Some(ANSWER_WITHIN));
@@ -133,7 +106,7 @@ impl RedisServer {
     /// Returns once it answers, with its data loaded.
     pub async fn ready(&mut self) -> anyhow::Result<()> {
         eventually(READY_WITHIN, "Redis answers", async || {
-            anyhow::ensure!(self.process.runs(), "redis-server has ended");
+            anyhow::ensure!(self.server.process.runs(), "redis-server has ended");
             let pong: String = cmd("PING").query_async(&mut self.connect().await?).await?;
             anyhow::ensure!(pong == "PONG", "{pong}");
             Ok(())
@@ -143,12 +116,12 @@ impl RedisServer {
 
     /// Its process ID while it runs.
     pub fn id(&self) -> Option<u32> {
-        self.process.id()
+        self.server.process.id()
     }
 
     /// Ends it without any warning.
-    pub async fn kill(&mut self) {
-        self.process.kill().await;
+    pub fn kill(&mut self) {
+        self.server.kill();
     }
 
     /// Removes what it would load; only while it does not run.
@@ -160,7 +133,7 @@ impl RedisServer {
     /// Starts it, if it does not run, and returns once it answers.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         eventually(READY_WITHIN, "Redis starts", async || {
-            self.process.start()?;
+            self.server.process.start()?;
             self.ready().await
         })
         .await
@@ -168,18 +141,18 @@ impl RedisServer {
 
     /// Suspends it.
     pub fn suspend(&self) -> anyhow::Result<()> {
-        self.process.signal(Signal::STOP)
+        self.server.process.suspend()
     }
 
     /// Lets it go on.
     pub fn resume(&self) -> anyhow::Result<()> {
-        self.process.signal(Signal::CONT)
+        self.server.process.resume()
     }
 
     /// Ends whatever was done to it.
     pub async fn heal(&mut self) -> anyhow::Result<()> {
-        self.end_former().await;
-        if self.process.runs() {
+        self.former = None;
+        if self.server.process.runs() {
             self.resume()?;
         }
         self.restart().await?;
@@ -218,27 +191,30 @@ impl RedisServer {
     }
 }
 
-/// A server on a free port, which does not run yet, and where its data are.
-fn prepare(
+/// Starts a server on a free port; also where its data are.
+async fn launch(
     folder: &Path,
     number: u32,
     clock: &ClockShim,
     persists: bool,
-) -> anyhow::Result<(SocketAddr, Process, PathBuf)> {
+) -> anyhow::Result<(Server, PathBuf)> {
     let data = folder.join(format!("data-{number}"));
     fs::create_dir_all(&data)?;
-    let address = free_address(&mut fastrand::Rng::new())?;
-    let mut process = Process::new("redis-server", folder.join(format!("log-{number}")))
-        .arguments(["--bind", "127.0.0.1", "--port", &address.port().to_string()])
-        .arguments(["--save", "", "--appendonly", if persists { "yes" } else { "no" }])
-        // What was answered is on the disk.
-        .arguments(["--appendfsync", "always", "--enable-debug-command", "local"])
-        .arguments(["--repl-diskless-sync-delay", "0"])
-        .arguments([Path::new("--dir"), &data]);
-    for (name, value) in clock.variables() {
-        process = process.variable(name, value);
-    }
-    Ok((address, process, data))
+    let appends = if persists { "yes" } else { "no" };
+    // What was answered is on the disk.
+    let arguments = ["--appendonly", appends, "--appendfsync", "always"].into_iter();
+    let arguments = arguments
+        .chain(["--enable-debug-command", "local", "--repl-diskless-sync-delay", "0"])
+        .map(Into::into);
+    let variables = clock.variables();
+    let setup = RedisSetup {
+        arguments: arguments.collect(),
+        variables: variables.map(|(name, value)| (name.into(), value.into())).into(),
+        data: Some(data.clone()),
+        log: Some(folder.join(format!("log-{number}"))),
+    };
+    let server = tokio::task::spawn_blocking(move || Server::launch(&setup)).await??;
+    Ok((server, data))
 }
 
 async fn is_so(connection: &mut MultiplexedConnection, line: &str) -> anyhow::Result<()> {

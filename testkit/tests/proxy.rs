@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use leasehold_reliability::{
+use leasehold_testkit::{
     proxy::{Admission, Conduct, Flow, Proxy},
-    world::wait::eventually,
+    wait::eventually,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -30,7 +30,7 @@ struct Echo {
 impl Echo {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let proxy = Proxy::start(listener.local_addr().unwrap()).await.unwrap();
+        let proxy = Proxy::start(listener.local_addr().unwrap()).await;
         let (tell, heard) = tokio::sync::watch::channel(0);
         let server = tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
@@ -183,10 +183,34 @@ async fn a_cut_ends_the_connections_that_there_are_and_no_later_one() {
 }
 
 #[tokio::test]
+async fn a_reply_that_is_to_be_lost_ends_its_connection_and_no_other() {
+    let mut echo = Echo::start().await;
+    let (mut one, mut other) = (echo.connected().await, echo.connected().await);
+    echo.proxy.lose_reply_to("take");
+    assert_eq!(said_back(&mut other, b"ping").await, b"ping");
+    one.write_all(b"take").await.unwrap();
+    assert!(has_ended(&mut one).await);
+    echo.hears(18).await;
+    assert_eq!(said_back(&mut other, b"take").await, b"take");
+}
+
+#[tokio::test]
+async fn a_request_that_is_held_arrives_after_its_client_was_cut_off() {
+    let echo = Echo::start().await;
+    let mut client = echo.connected().await;
+    echo.proxy.hold_request("take");
+    client.write_all(b"take").await.unwrap();
+    assert!(has_ended(&mut client).await);
+    assert_eq!(*echo.heard.borrow(), 5);
+    timeout(SOON, echo.proxy.deliver()).await.unwrap();
+    assert_eq!(*echo.heard.borrow(), 9);
+}
+
+#[tokio::test]
 async fn connections_end_with_the_proxy() {
     let mut echo = Echo::start().await;
     let mut client = echo.connected().await;
-    echo.proxy = Proxy::start(echo.proxy.address()).await.unwrap();
+    echo.proxy = Proxy::start(echo.proxy.address()).await;
     assert!(has_ended(&mut client).await);
 }
 

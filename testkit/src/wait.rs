@@ -1,12 +1,13 @@
-//! Waiting until something holds, with an end.
+//! Polling with a deadline.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Asks until there is an answer; after `within` the last error is the result.
+/// Calls `ask` until it returns `Ok`. After `within` its last error is returned, with
+/// `what` as context.
 pub async fn eventually<T>(
     within: Duration,
     what: &str,
@@ -19,7 +20,7 @@ pub async fn eventually<T>(
             Err(error) if Instant::now() >= give_up => {
                 return Err(error.context(format!("{what}: not within {within:?}")));
             }
-            Err(_) => sleep(LOOK_INTERVAL).await,
+            Err(_) => sleep(POLL_INTERVAL).await,
         }
     }
 }

@@ -3,11 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "support/load.rs"]
 mod load;
-#[path = "support/mod.rs"]
-mod support;
-#[path = "support/witness.rs"]
 mod witness;
 
 use std::{
@@ -19,8 +15,9 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use leasehold_reliability::{
     faults,
-    world::{Backend, World, probe::Probe, wait::eventually},
+    world::{Backend, World, probe::Probe},
 };
+use leasehold_testkit::wait::eventually;
 use libtest_mimic::{Arguments, Failed, Trial};
 use load::Load;
 use tempfile::TempDir;
@@ -74,7 +71,7 @@ async fn trial(backend: Backend, fault: &'static str, shared: &Shared) -> anyhow
     let mut shared = shared.lock().await;
     let (mut world, folder) = match shared.take() {
         Some(there) => there,
-        None => support::start(backend, 1).await,
+        None => World::for_test(backend, 1).await?,
     };
     match survives(&mut world, fault).await {
         Ok(()) => {

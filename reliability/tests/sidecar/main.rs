@@ -2,10 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[allow(dead_code, reason = "shared with other tests")]
-mod support;
-
-#[path = "support/app.rs"]
 mod app;
 
 use std::{fs, net::SocketAddr, time::Duration};
@@ -15,10 +11,8 @@ use leasehold_proto::locks::{
     ForceUnlockRequest, LockRequest, LockServerStream,
     lock_server_stream::LockServerStream as Said, locks_client::LocksClient,
 };
-use leasehold_reliability::{
-    proxy::Proxy,
-    world::{probe::reason, process::Process, wait::eventually},
-};
+use leasehold_reliability::world::probe::reason;
+use leasehold_testkit::{leasehold::Leasehold, proxy::Proxy, wait::eventually};
 use tempfile::TempDir;
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming, transport::Channel};
@@ -31,8 +25,8 @@ const LONG_S: i64 = 600;
 
 /// A sidecar on memory, and a way to it that can be broken.
 struct Sidecar {
-    process: Process,
-    folder: TempDir,
+    leasehold: Leasehold,
+    _yaml: TempDir,
     grpc: SocketAddr,
     proxy: Proxy,
 }
@@ -40,33 +34,16 @@ struct Sidecar {
 impl Sidecar {
     async fn start(arguments: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let resources = folder.path().join("resources");
-        fs::create_dir_all(&resources).unwrap();
         let yaml = format!(
             "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {{name: {STORE}}}\n\
              spec: {{type: lock.memory, version: v1}}\n"
         );
-        fs::write(resources.join("locks.yaml"), yaml).unwrap();
-        let log = folder.path().join("log");
-        let mut process = Process::new(support::leasehold(), &log)
-            .arguments(["sidecar", "--app-id", "app", "--dapr-listen-addresses", "127.0.0.1"])
-            .arguments(["--dapr-grpc-port", "0", "--dapr-http-port", "0", "--resources-path"])
-            .arguments([&resources])
-            .arguments(arguments);
-        process.start().unwrap();
-        let grpc = eventually(SOON, "the sidecar listens", async || {
-            let told = fs::read_to_string(&log)?;
-            let lines = told.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-            let mut addresses =
-                lines.filter_map(|line| line.trim_end().split_once("listening address="));
-            let (_, grpc) = addresses.next().ok_or_else(|| anyhow::anyhow!("{told}"))?;
-            addresses.next().ok_or_else(|| anyhow::anyhow!("{told}"))?;
-            Ok(grpc.parse()?)
-        })
-        .await
-        .unwrap();
-        let proxy = Proxy::start(grpc).await.unwrap();
-        Self { process, folder, grpc, proxy }
+        fs::write(folder.path().join("locks.yaml"), yaml).unwrap();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut leasehold = Leasehold::sidecar(folder.path(), &arguments, &[]);
+        let (grpc, _) = leasehold.listening().await.unwrap();
+        let proxy = Proxy::start(grpc).await;
+        Self { leasehold, _yaml: folder, grpc, proxy }
     }
 
     /// The way that nobody breaks.
@@ -78,13 +55,9 @@ impl Sidecar {
         LocksClient::connect(format!("http://{}", self.proxy.address())).await.unwrap()
     }
 
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap()
-    }
-
     async fn drains(mut self) {
-        let status = self.process.terminate(SOON).await.unwrap();
-        assert!(status.success(), "{status}; log:\n{}", self.log());
+        let status = self.leasehold.process.terminate(SOON).await.unwrap();
+        assert!(status.success(), "{status}; log:\n{}", self.leasehold.log());
     }
 }
 

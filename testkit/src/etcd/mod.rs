@@ -1,0 +1,14 @@
+//! etcd servers, of each version that leasehold is made for.
+
+mod cluster;
+mod server;
+mod tls;
+mod version;
+
+pub use cluster::EtcdCluster;
+pub use server::{EtcdServer, MemberConfig};
+pub use tls::Tls;
+pub use version::Version;
+
+/// How often servers are started on other ports when one ends at once.
+pub const STARTS_MAX: usize = 5;

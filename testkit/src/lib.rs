@@ -1,0 +1,23 @@
+//! What the tests, the checked histories and the benchmarks have in common: servers
+//! as child processes that end with their owner, and a network that misbehaves.
+//!
+//! - [`process`]: a program that can be killed, suspended and started again.
+//! - [`ports`]: free ports.
+//! - [`wait`]: polling with a deadline.
+//! - [`etcd`], [`redis`], [`leasehold`]: the servers.
+//! - [`proxy`]: a network that misbehaves on demand.
+//!
+//! This crate must not depend on the package `leasehold`, whose tests use it.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "what this crate cannot do fails the test that asked for it"
+)]
+
+pub mod etcd;
+pub mod leasehold;
+pub mod ports;
+pub mod process;
+pub mod proxy;
+pub mod redis;
+pub mod wait;

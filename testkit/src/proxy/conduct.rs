@@ -1,0 +1,75 @@
+//! How a proxy behaves.
+
+use std::time::Duration;
+
+/// What happens to one direction's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flow {
+    /// They pass.
+    #[default]
+    Pass,
+    /// Each piece is late by so much.
+    Delay(Duration),
+    /// They are kept back, and arrive once this is over: what a partition does, as long
+    /// as TCP goes on trying.
+    Stall,
+    /// They are lost. The connection ends once this is over.
+    Swallow,
+    /// So many more pass, then the connection is cut.
+    CutAfter(u64),
+}
+
+impl Flow {
+    /// How many bytes may still pass.
+    pub(super) fn budget(self) -> u64 {
+        if let Self::CutAfter(bytes) = self { bytes } else { u64::MAX }
+    }
+}
+
+/// What happens to a new connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// It reaches the server.
+    #[default]
+    Pass,
+    /// It is closed at once.
+    Refuse,
+    /// It is accepted, and reaches the server once this is over.
+    Stall,
+    /// It is accepted and never answered; closed once this is over.
+    HalfOpen,
+}
+
+/// How a proxy behaves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conduct {
+    /// Towards the server.
+    pub requests: Flow,
+    /// From the server.
+    pub replies: Flow,
+    /// New connections.
+    pub admission: Admission,
+    /// Connections of these origins are kept back in both directions.
+    pub shunned: Vec<String>,
+}
+
+impl Conduct {
+    /// Both directions are kept back, and new connections are accepted.
+    pub fn stalled() -> Self {
+        Self { requests: Flow::Stall, replies: Flow::Stall, ..Self::default() }
+    }
+
+    /// Both directions, and new connections, are kept back.
+    pub fn partition() -> Self {
+        Self { admission: Admission::Stall, ..Self::stalled() }
+    }
+}
+
+/// What happens to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It passes, and its connection is cut when the server replies.
+    LoseReply,
+    /// Its client is cut off; the server gets it later.
+    Hold,
+}

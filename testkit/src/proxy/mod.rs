@@ -1,0 +1,251 @@
+//! A TCP proxy that does to a connection what networks do.
+//!
+//! Lasting behaviour is a [`Conduct`]. What happens once is a call: [`Proxy::cut`],
+//! [`Proxy::vanish`], [`Proxy::lose_reply_to`], [`Proxy::hold_request`].
+
+mod conduct;
+mod connection;
+
+use std::{
+    fmt::Display,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, Semaphore, watch},
+    time::sleep,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use conduct::Fate;
+pub use conduct::{Admission, Conduct, Flow};
+
+/// More connections than this at once wait to be accepted.
+const CONNECTIONS_MAX: usize = 1024;
+
+/// Reads from a connection's first bytes whose it is.
+pub type Origin = fn(&[u8]) -> Option<String>;
+
+/// Stands before a server; its connections end when it is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    address: String,
+    control: Arc<Control>,
+    _accepting: AbortOnDropHandle<()>,
+}
+
+#[derive(Debug)]
+struct Control {
+    server: Mutex<String>,
+    origin: Option<Origin>,
+    conduct: watch::Sender<Conduct>,
+    cuts: watch::Sender<u64>,
+    connections: watch::Sender<Connections>,
+    ended: watch::Sender<bool>,
+    replied_bytes: AtomicU64,
+    /// What the next request contains that is treated specially, and how.
+    awaited: Mutex<Option<(Vec<u8>, Fate)>>,
+    deliver: Notify,
+    delivered: Notify,
+}
+
+/// The connections to the server.
+#[derive(Debug, Default)]
+struct Connections {
+    open: usize,
+    /// How many there have been.
+    admitted: u64,
+    /// Those that vanished, and that the client has not given up yet.
+    silent: usize,
+    /// How often those that there were have vanished.
+    vanished: u64,
+}
+
+impl Proxy {
+    /// A proxy before `server` (`host:port`, or a URL), on a free port.
+    pub async fn start(server: impl Display) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::over(listener, &server, None).unwrap()
+    }
+
+    /// A proxy before `server` at a given address, which tells connections apart by
+    /// `origin`.
+    pub async fn start_telling(
+        server: impl Display,
+        at: SocketAddr,
+        origin: Origin,
+    ) -> std::io::Result<Self> {
+        Self::over(TcpListener::bind(at).await?, &server, Some(origin))
+    }
+
+    fn over(
+        listener: TcpListener,
+        server: &impl Display,
+        origin: Option<Origin>,
+    ) -> std::io::Result<Self> {
+        let address = listener.local_addr()?.to_string();
+        let control = Arc::new(Control {
+            server: Mutex::new(host(server)),
+            origin,
+            conduct: watch::Sender::default(),
+            cuts: watch::Sender::default(),
+            connections: watch::Sender::default(),
+            ended: watch::Sender::default(),
+            replied_bytes: AtomicU64::new(0),
+            awaited: Mutex::new(None),
+            deliver: Notify::new(),
+            delivered: Notify::new(),
+        });
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&control)));
+        Ok(Self { address, control, _accepting: AbortOnDropHandle::new(accepting) })
+    }
+
+    /// Where it listens, as `host:port`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// From now on it behaves like this.
+    pub fn set(&self, conduct: Conduct) {
+        self.control.conduct.send_replace(conduct);
+    }
+
+    /// From now on everything passes; connections that have lost bytes end.
+    pub fn heal(&self) {
+        self.set(Conduct::default());
+    }
+
+    /// Whether new connections are closed at once, from now on.
+    pub fn refuse(&self, refuse: bool) {
+        let admission = if refuse { Admission::Refuse } else { Admission::Pass };
+        self.control.conduct.send_modify(|conduct| conduct.admission = admission);
+    }
+
+    /// Whether replies are lost, from now on. A connection that lost one ends
+    /// afterwards.
+    pub fn swallow_replies(&self, swallow: bool) {
+        self.set_replies(if swallow { Flow::Swallow } else { Flow::Pass });
+    }
+
+    /// From now on each piece of replies is late by so much.
+    pub fn delay_replies(&self, by: Duration) {
+        self.set_replies(if by.is_zero() { Flow::Pass } else { Flow::Delay(by) });
+    }
+
+    fn set_replies(&self, flow: Flow) {
+        self.control.conduct.send_modify(|conduct| conduct.replies = flow);
+    }
+
+    /// Ends the connections that there are.
+    pub fn cut(&self) {
+        self.control.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// The connections that there are fall silent for ever, as if the peer had lost its
+    /// power: no end is ever told to either side.
+    pub fn vanish(&self) {
+        self.control.connections.send_modify(|connections| {
+            connections.silent += std::mem::take(&mut connections.open);
+            connections.vanished += 1;
+        });
+    }
+
+    /// Lets the next request that contains `part` (any request if it is empty) reach the
+    /// server, and cuts its connection when the server replies.
+    pub fn lose_reply_to(&self, part: &str) {
+        *self.control.awaited.lock() = Some((part.into(), Fate::LoseReply));
+    }
+
+    /// Keeps back the next request that contains `part` (any request if it is empty)
+    /// until [`deliver`](Self::deliver), and cuts its client off.
+    pub fn hold_request(&self, part: &str) {
+        *self.control.awaited.lock() = Some((part.into(), Fate::Hold));
+    }
+
+    /// Lets the server have the request that was kept back, and returns once it has
+    /// replied or refused it.
+    pub async fn deliver(&self) {
+        self.control.deliver.notify_one();
+        self.control.delivered.notified().await;
+    }
+
+    /// From now on new connections reach this server; those that there are stay with
+    /// theirs.
+    pub fn lead_to(&self, server: impl Display) {
+        *self.control.server.lock() = host(&server);
+    }
+
+    /// How many connections to the server there are.
+    pub fn connections(&self) -> usize {
+        self.control.connections.borrow().open
+    }
+
+    /// How many connections to the server there have been.
+    pub fn admitted(&self) -> u64 {
+        self.control.connections.borrow().admitted
+    }
+
+    /// Bytes that the server has sent.
+    pub fn replied_bytes(&self) -> u64 {
+        self.control.replied_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the clients have given up every connection that vanished.
+    pub async fn given_up(&self) {
+        let mut connections = self.control.connections.subscribe();
+        // It can only fail once there is no proxy.
+        let _ = connections.wait_for(|connections| connections.silent == 0).await;
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.control.ended.send_replace(true);
+    }
+}
+
+impl Control {
+    /// What happens to this request. No other is awaited afterwards.
+    fn fate(&self, request: &[u8]) -> Option<Fate> {
+        let mut awaited = self.awaited.lock();
+        let (part, fate) = awaited.as_ref()?;
+        let meets = part.is_empty() || request.windows(part.len()).any(|it| it == part);
+        let fate = meets.then_some(*fate)?;
+        *awaited = None;
+        Some(fate)
+    }
+}
+
+/// `host:port` of a server that may be given as a URL.
+fn host(server: &impl Display) -> String {
+    let server = server.to_string();
+    server.split_once("://").map_or(server.as_str(), |(_, host)| host).to_owned()
+}
+
+async fn accept(listener: TcpListener, control: Arc<Control>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok((client, _)) = listener.accept().await else {
+            // Out of descriptors: let some end.
+            sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        let control = Arc::clone(&control);
+        tokio::spawn(async move {
+            let mut ended = control.ended.subscribe();
+            tokio::select! {
+                () = connection::serve(client, &control) => {}
+                _ = ended.wait_for(|ended| *ended) => {}
+            }
+            drop(place);
+        });
+    }
+}
