@@ -16,7 +16,7 @@ use crate::{
     edge::{
         delivery::Delivery,
         flush_tracker::Writes,
-        status::status,
+        status::ErrorDescription,
         wire::{deadline, duration},
     },
     lock::{Granted, LockError, Store},
@@ -176,7 +176,7 @@ async fn answer<T>(
         }
         Ok(Err(refused)) => {
             debug!(call, error = %refused, "refused");
-            Err(status(&refused))
+            Err(ErrorDescription::from(refused).into())
         }
         Err(panic) => {
             let what = panic
@@ -185,7 +185,7 @@ async fn answer<T>(
                 .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
                 .unwrap_or("of an unknown kind");
             error!(call, panic = what, "a call panicked; this is a defect, please report it");
-            Err(status(&LockError::Internal))
+            Err(ErrorDescription::from(LockError::Internal).into())
         }
     }
 }

@@ -4,7 +4,7 @@
 //! - [`flush_tracker`]: what a connection has flushed; [`delivery`]: releases a grant whose
 //!   response was not delivered.
 //! - [`peer`]: the process that made a connection.
-//! - [`status`]: errors as gRPC statuses; [`wire`]: durations and deadlines.
+//! - [`status`]: errors, described once for gRPC and HTTP; [`wire`]: durations and deadlines.
 
 pub(crate) mod delivery;
 pub(crate) mod flush_tracker;

@@ -344,6 +344,14 @@ async fn held_locks_have_a_limit() {
     let refused = lock(&mut client, request("b")).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert_eq!(reason(&refused, "").0, "OVERLOADED");
+    let retry = refused.get_details_retry_info().unwrap();
+    assert_eq!(retry.retry_delay, Some(Duration::from_secs(1)));
+    let refused = harness.post("/v1.0-alpha2/lock/mem/b", "").await;
+    assert_eq!(refused.error(), (429, "ERR_OVERLOADED".into()));
+    assert_eq!(refused.headers["retry-after"], "1");
+    let retry = &refused.json()["details"][1];
+    assert_eq!(retry["@type"], "type.googleapis.com/google.rpc.RetryInfo");
+    assert_eq!(retry["retryDelay"], "1s");
     unlock(&mut client, "a", &first.lock_id).await.unwrap();
     lock(&mut client, request("b")).await.unwrap();
 }

@@ -32,6 +32,7 @@ async fn a_lock_is_granted_renewed_refused_and_unlocked() {
 
     let refused = harness.post(PATH, now()).await;
     assert_eq!(refused.error(), (409, "ERR_RESOURCE_LOCKED".into()));
+    assert!(!refused.headers.contains_key("retry-after"));
     let detail = &refused.json()["details"][0];
     assert_eq!(detail["@type"], "type.googleapis.com/google.rpc.ErrorInfo");
     assert_eq!(detail["reason"], "RESOURCE_LOCKED");

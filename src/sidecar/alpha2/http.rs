@@ -13,17 +13,14 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    Fault, LockCall, Locks,
+    LockCall, Locks,
     json::{Fields, go_duration},
     ndjson, stream, wire,
 };
 use crate::{
-    edge::{flush_tracker::Writes, peer::Peer},
-    lock::LockError,
-    sidecar::{
-        body::{self, BodyError},
-        error::ApiError,
-    },
+    edge::{flush_tracker::Writes, peer::Peer, status::ErrorDescription},
+    lock::{LockError, Violation},
+    sidecar::body::{self, BodyError},
 };
 
 type Target = Result<Path<(String, String)>, PathRejection>;
@@ -45,7 +42,7 @@ async fn lock(
     headers: HeaderMap,
     writes: Option<Extension<Writes>>,
     body: Body,
-) -> Result<Response, Fault> {
+) -> Result<Response, ErrorDescription> {
     let arrived = Instant::now();
     let (store_name, resource_id) = named(target)?;
     let fields = read(body).await?;
@@ -89,7 +86,7 @@ async fn renew(
     State(locks): State<Locks>,
     target: Target,
     body: Body,
-) -> Result<Response, Fault> {
+) -> Result<Response, ErrorDescription> {
     let (store_name, resource_id) = named(target)?;
     let fields = read(body).await?;
     let lock_id = lock_id(&fields)?;
@@ -102,7 +99,7 @@ async fn unlock(
     target: Target,
     peer: Option<Extension<Peer>>,
     body: Body,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, ErrorDescription> {
     let (store_name, resource_id) = named(target)?;
     let fields = read(body).await?;
     if fields.flag("force")? {
@@ -114,16 +111,17 @@ async fn unlock(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn no_resource() -> Fault {
-    Fault::bad_field(
+async fn no_resource() -> ErrorDescription {
+    let missing = Violation::new(
         "resourceID",
         "is missing from the path; use /v1.0-alpha2/lock/STORE/RESOURCE",
-    )
+    );
+    missing.into()
 }
 
-fn lock_id(fields: &Fields) -> Result<String, Fault> {
+fn lock_id(fields: &Fields) -> Result<String, Violation> {
     match fields.text("lockID")? {
-        empty if empty.is_empty() => Err(Fault::bad_field(
+        empty if empty.is_empty() => Err(Violation::new(
             "lockID",
             "is missing; give the ID that came with the grant, in a JSON body",
         )),
@@ -131,34 +129,17 @@ fn lock_id(fields: &Fields) -> Result<String, Fault> {
     }
 }
 
-fn named(target: Target) -> Result<(String, String), Fault> {
+fn named(target: Target) -> Result<(String, String), Violation> {
     match target {
         Ok(Path(names)) => Ok(names),
-        Err(error) => Err(Fault::bad_field("resourceID", error.body_text())),
+        Err(error) => Err(Violation::new("resourceID", error.body_text())),
     }
 }
 
-async fn read(body: Body) -> Result<Fields, Fault> {
+async fn read(body: Body) -> Result<Fields, ErrorDescription> {
     let body = body::read(body).await.map_err(|error| match error {
-        BodyError::Overloaded => ApiError::from(LockError::Overloaded).into(),
-        _ => Fault::bad_field("body", format!("was not read: {error}")),
+        BodyError::Overloaded => ErrorDescription::from(LockError::Overloaded),
+        _ => Violation::new("body", format!("was not read: {error}")).into(),
     })?;
-    Fields::read(&body)
-}
-
-impl IntoResponse for Fault {
-    fn into_response(self) -> Response {
-        let body = json!({
-            "errorCode": self.error_code(),
-            "message": self.message,
-            "details": self.details(),
-        });
-        (self.http_status(), Json(body)).into_response()
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        Fault::from(self).into_response()
-    }
+    Ok(Fields::read(&body)?)
 }

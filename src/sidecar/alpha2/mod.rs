@@ -13,4 +13,3 @@ mod wire;
 pub use core::{Acquired, LockCall, Locks};
 #[cfg(any(fuzzing, test))]
 pub(super) use json::go_duration;
-pub use status::Fault;

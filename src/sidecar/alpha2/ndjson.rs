@@ -9,11 +9,12 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::{
-    Fault, json as fields,
+    json as fields,
+    status::HttpError,
     stream::{Event, Events},
     wire,
 };
-use crate::sidecar::error::ApiError;
+use crate::{edge::status::ErrorDescription, sidecar::error::ApiError};
 
 const MEDIA_TYPE: &str = "application/x-ndjson";
 
@@ -65,9 +66,9 @@ fn failed(error: ApiError) -> Value {
         ApiError::Lost(cause) => Some(cause.as_str()),
         _ => None,
     };
-    let fault = Fault::from(error);
+    let told = HttpError::of(&ErrorDescription::from(error));
     let mut line =
-        json!({ "type": "error", "error": fault.message, "errorCode": fault.error_code() });
+        json!({ "type": "error", "error": told.message, "errorCode": told.error_code });
     if let Some(cause) = cause {
         line["cause"] = cause.into();
     }
