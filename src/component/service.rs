@@ -99,7 +99,7 @@ impl LockStore for Service {
         answer("TryLock", async {
             let _permit = self.admit()?;
             let store = self.store(&request, arrived).await?;
-            let request = wire::acquire(request.into_inner(), arrived, None)?;
+            let request = wire::acquire(request.get_ref(), arrived, None)?;
             // Answered in one piece: its caller is there, and that is a write less.
             Ok(receipted(store.try_lock(request).await?, None))
         })
@@ -116,7 +116,7 @@ impl LockStore for Service {
             let deadline = deadline(request.metadata(), arrived);
             let caller = request.extensions().get::<Caller>();
             let writes = caller.map(|caller| caller.writes.clone());
-            let request = wire::acquire(request.into_inner(), arrived, deadline)?;
+            let request = wire::acquire(request.get_ref(), arrived, deadline)?;
             Ok(receipted(store.lock(request).await?, writes))
         })
         .await
@@ -129,7 +129,7 @@ impl LockStore for Service {
         let arrived = Instant::now();
         answer("RenewLock", async {
             let store = self.store(&request, arrived).await?;
-            let renewed = store.renew(wire::renew(request.into_inner())?).await?;
+            let renewed = store.renew(wire::renew(request.get_ref())?).await?;
             let ttl = Some(duration(renewed.ttl));
             Ok(Response::new(pb::RenewLockResponse { ttl }))
         })
@@ -145,10 +145,11 @@ impl LockStore for Service {
             let store = self.store(&request, arrived).await?;
             let instance = wire::instance(request.metadata())?.to_owned();
             let peer = request.extensions().get::<Caller>().and_then(|caller| caller.peer);
-            let request = wire::unlock(request.into_inner());
-            let forced = request.force.then(|| request.resource_id.clone());
-            store.unlock(request).await?;
-            if let Some(resource) = forced {
+            let unlock = wire::unlock(request.get_ref())?;
+            store.unlock(unlock).await?;
+            let request = request.into_inner();
+            if request.force {
+                let resource = request.resource_id;
                 let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
                 info!(instance, resource, uid, pid, "unlocked by force");
             }

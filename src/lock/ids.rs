@@ -1,6 +1,6 @@
 //! Names: of what is locked, of a grant, of a request, of who asks.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use uuid::Uuid;
 
@@ -42,6 +42,14 @@ impl ResourceId {
     }
 }
 
+impl FromStr for ResourceId {
+    type Err = Violation;
+
+    fn from_str(id: &str) -> Result<Self, Violation> {
+        Self::new(id)
+    }
+}
+
 impl fmt::Debug for ResourceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&*self.0, f)
@@ -75,7 +83,12 @@ impl LockId {
         Ok(Self(id.into()))
     }
 
-    /// An unguessable one: a random UUID.
+    /// Checks a lock ID that the caller may leave out: an empty one means none.
+    pub fn optional(id: &str) -> Result<Option<Self>, Violation> {
+        if id.is_empty() { Ok(None) } else { Self::new(id).map(Some) }
+    }
+
+    /// A random UUID, which nobody can guess.
     #[must_use]
     pub fn random() -> Self {
         let mut buffer = Uuid::encode_buffer();
@@ -86,6 +99,14 @@ impl LockId {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl FromStr for LockId {
+    type Err = Violation;
+
+    fn from_str(id: &str) -> Result<Self, Violation> {
+        Self::new(id)
     }
 }
 

@@ -102,11 +102,8 @@ impl NamedStore {
         if self.renews.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let probe = RenewRequest {
-            resource_id: resource.as_str().to_owned(),
-            lock_id: LockId::random().as_str().to_owned(),
-            ttl: None,
-        };
+        let probe =
+            RenewRequest { resource: resource.clone(), lock_id: LockId::random(), ttl: None };
         match self.store().renew(probe).await {
             Err(LockError::Unsupported(answer)) => {
                 warn!(store = %self.name, kind = self.kind, answer = &*answer,

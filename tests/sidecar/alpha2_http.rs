@@ -99,12 +99,9 @@ async fn the_resource_is_the_rest_of_the_path_decoded() {
         let path = format!("/v1.0-alpha2/lock/mem/{path}");
         let granted = harness.post(&path, now()).await;
         assert_eq!(granted.status, 200, "{path} {granted:?}");
-        let lock_id = granted.json()["lockID"].as_str().unwrap().to_owned();
-        let request = leasehold::lock::UnlockRequest {
-            resource_id: format!("lock||app||{resource}"),
-            lock_id,
-            force: false,
-        };
+        let lock_id = granted.json()["lockID"].as_str().unwrap().parse().unwrap();
+        let resource = format!("lock||app||{resource}").parse().unwrap();
+        let request = leasehold::lock::UnlockRequest::owner(resource, lock_id);
         store.store().unlock(request).await.unwrap();
     }
 }

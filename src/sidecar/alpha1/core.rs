@@ -10,7 +10,10 @@ use tracing::warn;
 
 use super::Alpha1Error;
 use crate::{
-    lock::{AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest},
+    lock::{
+        AcquireRequest, Granted, Holder, LockError, LockId, ResourceId, UnlockRequest,
+        Violation,
+    },
     sidecar::{
         error::HeldError,
         held::{Engine, HeldKey},
@@ -79,13 +82,17 @@ impl Alpha1 {
         let store = self.store(&request.store_name, &request.resource_id, &request.owner)?;
         let failed =
             |problem: &dyn std::fmt::Display| Alpha1Error::TryLock(problem.to_string());
-        let key = store
+        let refused = |why: Violation| failed(&why);
+        let name = store
             .key(&request.resource_id, &self.app_id)
             .map_err(|why| failed(&why.problem))?;
-        let mut acquire = AcquireRequest::new(key);
-        acquire.ttl = Some(Duration::from_secs(expiry_s));
-        acquire.lock_id = request.owner;
-        acquire.holder.clone_from(&self.app_id.to_string());
+        let resource = ResourceId::new(&name).map_err(refused)?;
+        let acquire = AcquireRequest {
+            ttl: Some(Duration::from_secs(expiry_s)),
+            lock_id: Some(LockId::new(&request.owner).map_err(refused)?),
+            holder: Holder::new(&self.app_id).map_err(refused)?,
+            ..AcquireRequest::new(resource)
+        };
         match store.store().try_lock(acquire).await {
             Ok(granted) => Ok(Some(granted)),
             Err(LockError::Locked { .. }) => Ok(None),
@@ -97,17 +104,19 @@ impl Alpha1 {
     pub async fn unlock(&self, request: Unlock) -> Result<UnlockStatus, Alpha1Error> {
         self.deprecation.warn();
         let failed = |problem: &dyn std::fmt::Display| Alpha1Error::Unlock(problem.to_string());
-        let unlocked = match self.unlock_held(&request).await {
+        let lock_id = LockId::new(&request.owner);
+        let unlocked = match self.unlock_held(&request, lock_id.as_ref().ok()).await {
             Some(unlocked) => unlocked,
             None => {
                 let store =
                     self.store(&request.store_name, &request.resource_id, &request.owner)?;
-                let resource_id = store
+                let refused = |why: Violation| failed(&why);
+                let name = store
                     .key(&request.resource_id, &self.app_id)
                     .map_err(|why| failed(&why.problem))?;
-                let lock_id = request.owner;
-                let request = UnlockRequest { resource_id, lock_id, force: false };
-                store.store().unlock(request).await
+                let resource = ResourceId::new(&name).map_err(refused)?;
+                let lock_id = lock_id.map_err(refused)?;
+                store.store().unlock(UnlockRequest::owner(resource, lock_id)).await
             }
         };
         match unlocked {
@@ -120,13 +129,16 @@ impl Alpha1 {
 
     /// A grant that alpha2 made may be ended here too: its renewal must then
     /// end first. `None` if it is not held through this process.
-    async fn unlock_held(&self, request: &Unlock) -> Option<Result<(), LockError>> {
+    async fn unlock_held(
+        &self,
+        request: &Unlock,
+        lock_id: Option<&LockId>,
+    ) -> Option<Result<(), LockError>> {
         let held = HeldKey {
             store: request.store_name.as_str().into(),
             resource: ResourceId::new(&request.resource_id).ok()?,
         };
-        let lock_id = LockId::new(&request.owner).ok()?;
-        match self.engine.unlock_if_held(held, lock_id).await? {
+        match self.engine.unlock_if_held(held, lock_id?.clone()).await? {
             Ok(()) => Some(Ok(())),
             Err(HeldError::Lock(error)) => Some(Err(error)),
             // Lost meanwhile: what is true now only the store knows.

@@ -8,7 +8,8 @@ use tracing::info;
 use crate::{
     edge::{delivery::Delivery, flush_tracker::Writes, peer::Peer},
     lock::{
-        AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId, Ttl,
+        AcquireRequest, Granted, Holder, LockError, LockId, Mode, Renewed, RequestId,
+        ResourceId,
     },
     sidecar::{
         error::ApiError,
@@ -32,20 +33,20 @@ pub struct Locks {
     max_hold_default: Option<Duration>,
 }
 
-/// Asks for a lock. Strings are the caller's, empty where absent.
+/// Asks for a lock.
 #[derive(Clone)]
 pub struct LockCall {
     /// The component's name.
     pub store_name: String,
     /// What to lock, as the app names it.
-    pub resource_id: String,
+    pub resource: ResourceId,
     /// Do not wait.
     pub immediate: bool,
-    /// The wished TTL; `None` means the store's default.
+    /// The TTL asked for; `None` means the store's default.
     pub ttl: Option<Duration>,
-    /// The caller's secret for retries; empty: none.
-    pub request_id: String,
-    /// What the grant allows besides itself.
+    /// The caller's secret for retries.
+    pub request_id: Option<RequestId>,
+    /// Whether other grants may coexist with it.
     pub mode: Mode,
     /// After how long the lock is released whatever the app does.
     pub max_hold: Option<Duration>,
@@ -136,27 +137,26 @@ impl Locks {
         call: LockCall,
         max_hold: MaxHold,
     ) -> Result<Option<Acquired>, ApiError> {
-        let (key, target) = self.locate(&call.store_name, &call.resource_id)?;
+        let (key, target) = self.locate(&call.store_name, call.resource)?;
         let Target { store, resource } = target?;
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
         }
         let request = AcquireRequest {
-            resource_id: resource.as_str().to_owned(),
+            resource: resource.clone(),
             ttl: call.ttl,
-            lock_id: String::new(),
+            lock_id: None,
             request_id: call.request_id.clone(),
             mode: call.mode,
-            holder: self.app_id.to_string(),
+            holder: Holder::new(&self.app_id)?,
             arrived: call.arrived,
             deadline: call.deadline,
         };
         if !call.no_renewal {
             store.must_renew(&resource).await?;
         }
-        let wish = call.ttl.unwrap_or(store.store().settings().ttl_default);
-        let asked = Ttl::new(wish, store.store().settings().ttl_max)?.duration();
-        let request_id = RequestId::new(&call.request_id)?;
+        let asked = store.store().ttl(call.ttl)?.duration();
+        let request_id = call.request_id;
         let resent =
             request_id.as_ref().and_then(|id| self.engine.sends_again(&key, id, asked));
         let granted = if call.immediate {
@@ -204,40 +204,40 @@ impl Locks {
     pub async fn renew(
         &self,
         store_name: &str,
-        resource_id: &str,
-        lock_id: &str,
+        resource: ResourceId,
+        lock_id: LockId,
         ttl: Option<Duration>,
     ) -> Result<Renewed, ApiError> {
-        let (key, target) = self.locate(store_name, resource_id)?;
-        self.engine.renew(key, LockId::new(lock_id)?, ttl, target).await
+        let (key, target) = self.locate(store_name, resource)?;
+        self.engine.renew(key, lock_id, ttl, target).await
     }
 
     /// Ends the bearer's grant.
     pub async fn unlock(
         &self,
         store_name: &str,
-        resource_id: &str,
-        lock_id: &str,
+        resource: ResourceId,
+        lock_id: LockId,
     ) -> Result<(), ApiError> {
-        let (key, target) = self.locate(store_name, resource_id)?;
-        self.engine.unlock(key, LockId::new(lock_id)?, target).await
+        let (key, target) = self.locate(store_name, resource)?;
+        self.engine.unlock(key, lock_id, target).await
     }
 
     /// Ends whoever's grant it is, and logs who asked for it.
     pub(in crate::sidecar) async fn force_unlock(
         &self,
         store_name: &str,
-        resource_id: &str,
+        resource: ResourceId,
         peer: Option<Peer>,
     ) -> Result<(), ApiError> {
-        let (key, target) = self.locate(store_name, resource_id)?;
+        let (key, target) = self.locate(store_name, resource.clone())?;
         self.engine.force_unlock(key, target).await?;
         let app_id = &*self.app_id;
         let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
         info!(
             app_id,
             store = store_name,
-            resource = resource_id,
+            resource = resource.as_str(),
             uid,
             pid,
             "unlocked by force"
@@ -250,7 +250,7 @@ impl Locks {
     fn locate(
         &self,
         store_name: &str,
-        resource_id: &str,
+        resource: ResourceId,
     ) -> Result<(HeldKey, Result<Target, ApiError>), ApiError> {
         let Some(store) = self.stores.get(store_name) else {
             let error = if self.stores.is_empty() {
@@ -258,14 +258,11 @@ impl Locks {
             } else {
                 ApiError::StoreNotFound(store_name.to_owned())
             };
-            let Ok(resource) = ResourceId::new(resource_id) else { return Err(error) };
             return Ok((HeldKey { store: store_name.into(), resource }, Err(error)));
         };
-        // Checked before the prefix is added, which makes any name non-empty.
-        let key =
-            HeldKey { store: Arc::clone(&store.name), resource: ResourceId::new(resource_id)? };
-        let resource = ResourceId::new(&store.key(resource_id, &self.app_id)?)?;
-        Ok((key, Ok(Target { store, resource })))
+        let name = ResourceId::new(&store.key(resource.as_str(), &self.app_id)?)?;
+        let key = HeldKey { store: Arc::clone(&store.name), resource };
+        Ok((key, Ok(Target { store, resource: name })))
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     edge::wire::{duration, positive},
-    sidecar::error::ApiError,
+    lock::{LockId, ResourceId},
 };
 
 #[tonic::async_trait]
@@ -26,7 +26,7 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::LockRequest>,
     ) -> Result<Response<proto::LockResponse>, Status> {
         let writes = request.extensions().get().cloned();
-        let call = wire::lock_call(request).map_err(ApiError::from)?;
+        let call = wire::lock_call(request)?;
         let acquired = Self::lock(self, call).await?;
         let mut response = Response::new(proto::LockResponse {
             lock_id: acquired.granted.lock_id.as_str().to_owned(),
@@ -43,10 +43,10 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::RenewLockRequest>,
     ) -> Result<Response<proto::RenewLockResponse>, Status> {
         let request = request.into_inner();
-        let ttl = positive("ttl", request.ttl).map_err(ApiError::from)?;
-        let renewed = self
-            .renew(&request.store_name, &request.resource_id, &request.lock_id, ttl)
-            .await?;
+        let resource = ResourceId::new(&request.resource_id)?;
+        let lock_id = LockId::new(&request.lock_id)?;
+        let ttl = positive("ttl", request.ttl)?;
+        let renewed = self.renew(&request.store_name, resource, lock_id, ttl).await?;
         Ok(Response::new(proto::RenewLockResponse { ttl: Some(duration(renewed.ttl)) }))
     }
 
@@ -55,7 +55,9 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::UnlockRequest>,
     ) -> Result<Response<proto::UnlockResponse>, Status> {
         let request = request.into_inner();
-        self.unlock(&request.store_name, &request.resource_id, &request.lock_id).await?;
+        let resource = ResourceId::new(&request.resource_id)?;
+        let lock_id = LockId::new(&request.lock_id)?;
+        self.unlock(&request.store_name, resource, lock_id).await?;
         Ok(Response::new(proto::UnlockResponse {}))
     }
 
@@ -65,7 +67,8 @@ impl proto::locks_server::Locks for Locks {
     ) -> Result<Response<proto::ForceUnlockResponse>, Status> {
         let peer = request.extensions().get().copied();
         let request = request.into_inner();
-        self.force_unlock(&request.store_name, &request.resource_id, peer).await?;
+        let resource = ResourceId::new(&request.resource_id)?;
+        self.force_unlock(&request.store_name, resource, peer).await?;
         Ok(Response::new(proto::ForceUnlockResponse {}))
     }
 
@@ -73,7 +76,7 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::LockRequest>,
     ) -> Result<Response<Self::LockStreamStream>, Status> {
-        let call = wire::lock_call(request).map_err(ApiError::from)?;
+        let call = wire::lock_call(request)?;
         let events = stream::open(self, call).await?;
         let told = events.map(|event| match event {
             Ok(event) => Ok(proto::LockServerStream { lock_server_stream: Some(told(&event)) }),

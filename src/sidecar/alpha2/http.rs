@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     edge::{flush_tracker::Writes, peer::Peer, status::ErrorDescription},
-    lock::{LockError, Violation},
+    lock::{LockError, LockId, RequestId, ResourceId, Violation},
     sidecar::body::{self, BodyError},
 };
 
@@ -44,7 +44,7 @@ async fn lock(
     body: Body,
 ) -> Result<Response, ErrorDescription> {
     let arrived = Instant::now();
-    let (store_name, resource_id) = named(target)?;
+    let (store_name, resource) = named(target)?;
     let fields = read(body).await?;
     fields.check_metadata()?;
     let wait = fields.wait()?;
@@ -52,10 +52,10 @@ async fn lock(
     let wait = wait.filter(|_| !immediate);
     let call = LockCall {
         store_name,
-        resource_id,
+        resource,
         immediate,
         ttl: fields.ttl()?,
-        request_id: fields.text("requestID")?,
+        request_id: RequestId::new(&fields.text("requestID")?)?,
         mode: fields.mode()?,
         max_hold: fields.max_hold()?,
         no_renewal: fields.flag("noRenewal")?,
@@ -87,10 +87,10 @@ async fn renew(
     target: Target,
     body: Body,
 ) -> Result<Response, ErrorDescription> {
-    let (store_name, resource_id) = named(target)?;
+    let (store_name, resource) = named(target)?;
     let fields = read(body).await?;
     let lock_id = lock_id(&fields)?;
-    let renewed = locks.renew(&store_name, &resource_id, &lock_id, fields.ttl()?).await?;
+    let renewed = locks.renew(&store_name, resource, lock_id, fields.ttl()?).await?;
     Ok(Json(json!({ "ttl": go_duration(renewed.ttl) })).into_response())
 }
 
@@ -100,13 +100,13 @@ async fn unlock(
     peer: Option<Extension<Peer>>,
     body: Body,
 ) -> Result<StatusCode, ErrorDescription> {
-    let (store_name, resource_id) = named(target)?;
+    let (store_name, resource) = named(target)?;
     let fields = read(body).await?;
     if fields.flag("force")? {
         let peer = peer.map(|Extension(peer)| peer);
-        locks.force_unlock(&store_name, &resource_id, peer).await?;
+        locks.force_unlock(&store_name, resource, peer).await?;
     } else {
-        locks.unlock(&store_name, &resource_id, &lock_id(&fields)?).await?;
+        locks.unlock(&store_name, resource, lock_id(&fields)?).await?;
     }
     Ok(StatusCode::NO_CONTENT)
 }
@@ -119,19 +119,19 @@ async fn no_resource() -> ErrorDescription {
     missing.into()
 }
 
-fn lock_id(fields: &Fields) -> Result<String, Violation> {
-    match fields.text("lockID")? {
-        empty if empty.is_empty() => Err(Violation::new(
+fn lock_id(fields: &Fields) -> Result<LockId, Violation> {
+    let lock_id = LockId::optional(&fields.text("lockID")?)?;
+    lock_id.ok_or_else(|| {
+        Violation::new(
             "lockID",
             "is missing; give the ID that came with the grant, in a JSON body",
-        )),
-        lock_id => Ok(lock_id),
-    }
+        )
+    })
 }
 
-fn named(target: Target) -> Result<(String, String), Violation> {
+fn named(target: Target) -> Result<(String, ResourceId), Violation> {
     match target {
-        Ok(Path(names)) => Ok(names),
+        Ok(Path((store_name, resource))) => Ok((store_name, resource.parse()?)),
         Err(error) => Err(Violation::new("resourceID", error.body_text())),
     }
 }

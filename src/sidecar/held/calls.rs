@@ -313,20 +313,12 @@ impl Target {
 
     /// Ends the bearer's grant.
     pub(super) async fn unlock(&self, lock_id: &LockId) -> Result<(), LockError> {
-        let request = UnlockRequest {
-            resource_id: self.resource.as_str().to_owned(),
-            lock_id: lock_id.as_str().to_owned(),
-            force: false,
-        };
+        let request = UnlockRequest::owner(self.resource.clone(), lock_id.clone());
         self.store.store().unlock(request).await
     }
 
     async fn force(&self) -> Result<(), LockError> {
-        let request = UnlockRequest {
-            resource_id: self.resource.as_str().to_owned(),
-            lock_id: String::new(),
-            force: true,
-        };
+        let request = UnlockRequest::force(self.resource.clone());
         self.store.store().unlock(request).await
     }
 
@@ -336,11 +328,8 @@ impl Target {
         lock_id: &LockId,
         ttl: Option<Duration>,
     ) -> Result<Renewed, LockError> {
-        let request = RenewRequest {
-            resource_id: self.resource.as_str().to_owned(),
-            lock_id: lock_id.as_str().to_owned(),
-            ttl,
-        };
+        let request =
+            RenewRequest { resource: self.resource.clone(), lock_id: lock_id.clone(), ttl };
         self.store.store().renew(request).await
     }
 }

@@ -55,7 +55,8 @@ fn scripted(name: &str) -> (Arc<NamedStore>, Arc<Script>) {
 
 impl Setup {
     async fn acquire(&self, resource: &str, ttl: Duration) -> Granted {
-        let request = AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource) };
+        let request =
+            AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource.parse().unwrap()) };
         let granted = self.store.store().try_lock(request).await.unwrap();
         granted.receipt.accept();
         granted
@@ -127,7 +128,8 @@ impl Setup {
 
     /// Whether the backend has nobody holding it.
     async fn is_free(&self, resource: &str) -> bool {
-        match self.store.store().try_lock(AcquireRequest::new(resource)).await {
+        match self.store.store().try_lock(AcquireRequest::new(resource.parse().unwrap())).await
+        {
             Ok(_) => true,
             Err(LockError::Locked { .. }) => false,
             Err(error) => panic!("{error}"),

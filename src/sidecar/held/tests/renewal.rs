@@ -25,13 +25,13 @@ async fn a_refused_acquisition_renews_nothing() {
     let store = Store::new(Arc::new(backend), settings);
     stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store.clone()));
     let locks = Locks::new(stores, setup.engine.clone(), "app".into());
-    let held = store.try_lock(AcquireRequest::new("lock||r")).await.unwrap();
+    let held = store.try_lock(AcquireRequest::new("lock||r".parse().unwrap())).await.unwrap();
     let call = || crate::sidecar::alpha2::LockCall {
         store_name: "s".into(),
-        resource_id: "r".into(),
+        resource: "r".parse().unwrap(),
         immediate: true,
         ttl: None,
-        request_id: String::new(),
+        request_id: None,
         mode: crate::lock::Mode::Exclusive,
         max_hold: None,
         no_renewal: false,
@@ -42,10 +42,16 @@ async fn a_refused_acquisition_renews_nothing() {
     assert!(matches!(refused, ApiError::Lock(LockError::Locked { .. })));
     drop(held);
     sleep(Duration::from_secs(1)).await;
-    assert!(store.try_lock(AcquireRequest::new("lock||r")).await.is_ok(), "free at once");
+    assert!(
+        store.try_lock(AcquireRequest::new("lock||r".parse().unwrap())).await.is_ok(),
+        "free at once"
+    );
     sleep(TTL * 2).await;
     assert_eq!((script.renewals.load(Ordering::SeqCst), setup.engine.held()), (0, 0));
-    assert!(store.try_lock(AcquireRequest::new("lock||r")).await.is_ok(), "it is free");
+    assert!(
+        store.try_lock(AcquireRequest::new("lock||r".parse().unwrap())).await.is_ok(),
+        "it is free"
+    );
 }
 
 /// Trap 13: a renewal never makes a grant again.
@@ -100,7 +106,11 @@ async fn a_silent_store_holds_up_no_other() {
     other_script.on_every_renewal(Some(Fault::Silent));
     for lock in 0..100 {
         let resource = format!("r{lock}");
-        let granted = other.store().try_lock(AcquireRequest::new(&resource)).await.unwrap();
+        let granted = other
+            .store()
+            .try_lock(AcquireRequest::new(resource.parse().unwrap()))
+            .await
+            .unwrap();
         granted.receipt.accept();
         let mut holding = setup.holding(&resource, &granted);
         holding.store = Arc::clone(&other);

@@ -66,7 +66,10 @@ impl Api {
     }
 
     async fn hold(&self) -> Granted {
-        let request = AcquireRequest { ttl: Some(HOUR), ..AcquireRequest::new("lock||r") };
+        let request = AcquireRequest {
+            ttl: Some(HOUR),
+            ..AcquireRequest::new("lock||r".parse().unwrap())
+        };
         self.store.store().try_lock(request).await.unwrap()
     }
 
@@ -75,7 +78,10 @@ impl Api {
     }
 
     async fn is_free_for(&self, ttl: Duration) -> bool {
-        let request = AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new("lock||r") };
+        let request = AcquireRequest {
+            ttl: Some(ttl),
+            ..AcquireRequest::new("lock||r".parse().unwrap())
+        };
         match self.store.store().try_lock(request).await {
             Ok(_) => true,
             Err(LockError::Locked { .. }) => false,
@@ -123,10 +129,10 @@ async fn a_try_that_is_granted_too_late_for_its_deadline_is_given_back() {
 fn call() -> LockCall {
     LockCall {
         store_name: "s".into(),
-        resource_id: "r".into(),
+        resource: "r".parse().unwrap(),
         immediate: true,
         ttl: Some(TTL),
-        request_id: "secret".into(),
+        request_id: crate::lock::RequestId::new("secret").unwrap(),
         mode: crate::lock::Mode::Exclusive,
         max_hold: None,
         no_renewal: false,
