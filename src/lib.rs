@@ -7,6 +7,7 @@
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //! - `edge`: what both edges know of their transport.
 //! - `net`: their sockets and connections.
+//! - `retry` and `error_chain`: delays between tries, and the causes of errors.
 //! - [`cork`]: connections that delay a flush by one scheduler turn.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
@@ -16,6 +17,7 @@ pub mod cli;
 pub mod component;
 pub mod cork;
 mod edge;
+mod error_chain;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -23,6 +25,7 @@ pub mod lock;
 pub mod manifest;
 mod net;
 pub mod properties;
+mod retry;
 pub mod runtime;
 pub mod serve;
 pub mod sidecar;

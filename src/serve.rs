@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeSet, env, sync::Arc, time::Duration};
 
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures_util::future::join_all;
-use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
@@ -17,6 +15,7 @@ use crate::{
     },
     lock::{Clock, LockError},
     manifest::{self, Environment, LoadError, NoSecrets, PropertyError, Resources},
+    retry::Backoff,
 };
 
 /// How long to wait between tries to initialise an instance by ourselves.
@@ -172,12 +171,7 @@ async fn resolve(
 /// after this process, and daprd does not repeat Init.
 async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
     let OwnInstance { name, items, operation_timeout } = own;
-    let mut delays = ExponentialBuilder::new()
-        .with_min_delay(RETRY_DELAY_MIN)
-        .with_max_delay(RETRY_DELAY_MAX)
-        .without_max_times()
-        .with_jitter()
-        .build();
+    let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
     loop {
         if instances.is_live(&name) {
             return;
@@ -189,7 +183,7 @@ async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
                 instances.opening(&name, operation_timeout, &error.to_string());
             }
         }
-        sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await;
+        backoff.pause().await;
     }
 }
 

@@ -6,7 +6,7 @@ use axum::body::{Body, Bytes};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tonic::{Code, Status};
 
-use crate::edge::request_budget::WHOLE_WITHIN;
+use crate::{edge::request_budget::WHOLE_WITHIN, error_chain::causes};
 
 /// The largest body of a lock call, which is some names and durations.
 pub(super) const BYTES_MAX: usize = 64 * 1024;
@@ -33,7 +33,7 @@ pub(super) async fn read(body: Body) -> Result<Bytes, BodyError> {
     match Limited::new(body, BYTES_MAX).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
-        Err(error) => Err(match code(&*error) {
+        Err(error) => Err(match status_code(&*error) {
             Some(Code::DeadlineExceeded) => BodyError::TooSlow,
             Some(Code::ResourceExhausted) => BodyError::Overloaded,
             _ => BodyError::Broken,
@@ -41,14 +41,7 @@ pub(super) async fn read(body: Body) -> Result<Bytes, BodyError> {
     }
 }
 
-/// The code of the status that is its cause.
-fn code(error: &(dyn Error + 'static)) -> Option<Code> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(status) = error.downcast_ref::<Status>() {
-            return Some(status.code());
-        }
-        cause = error.source();
-    }
-    None
+/// The code of the status that caused the error.
+fn status_code(error: &(dyn Error + 'static)) -> Option<Code> {
+    causes(error).find_map(|cause| cause.downcast_ref::<Status>()).map(Status::code)
 }

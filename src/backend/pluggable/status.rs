@@ -1,11 +1,14 @@
 //! What a store's refusals mean.
 
-use std::{error::Error, fmt, path::Path};
+use std::{fmt, path::Path};
 
-use tonic::{Code, ConnectError, Status};
+use tonic::{Code, Status};
 use tonic_types::{ErrorInfo, StatusExt as _};
 
-use crate::lock::{BackendError, Holder, LockError, Violation};
+use crate::{
+    error_chain::was_never_connected,
+    lock::{BackendError, Holder, LockError, Violation},
+};
 
 /// As much of another process's text as is told on.
 const MESSAGE_CHARS_MAX: usize = 300;
@@ -60,7 +63,7 @@ impl From<BackendError> for Failure {
 /// by its code, as far as that excludes that something happened.
 pub(super) fn read(verb: Verb, status: &Status) -> Failure {
     let told = told(verb, status);
-    if is_unconnected(status) {
+    if was_never_connected(status) {
         return BackendError::Unavailable(told.into()).into();
     }
     let info = status.get_details_error_info();
@@ -119,7 +122,7 @@ pub(super) fn init_error(socket: &Path, status: &Status) -> LockError {
         }
         return LockError::InvalidMetadata(violations);
     }
-    let why = if is_unconnected(status) {
+    let why = if was_never_connected(status) {
         "nothing listens there; start the pluggable component".to_owned()
     } else if status.code() == Code::Unimplemented {
         "what listens there is no lock store (LockStore.Init is unimplemented)".to_owned()
@@ -127,18 +130,6 @@ pub(super) fn init_error(socket: &Path, status: &Status) -> LockError {
         short(status.message())
     };
     LockError::StoreUnavailable(format!("{}: {why}", socket.display()).into())
-}
-
-/// Whether the call was not even sent.
-fn is_unconnected(status: &Status) -> bool {
-    let mut cause = status.source();
-    while let Some(error) = cause {
-        if error.is::<ConnectError>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
 }
 
 fn invalid(status: &Status) -> BackendError {
