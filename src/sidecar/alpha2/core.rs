@@ -58,9 +58,9 @@ pub struct LockCall {
     pub deadline: Option<Instant>,
 }
 
-/// A grant that is not yet on its way to the caller.
+/// A grant whose answer is not yet written. Dropping it releases the grant.
 #[derive(Debug)]
-pub struct Acquired {
+pub struct UndeliveredGrant {
     /// The grant.
     pub granted: Granted,
     engine: Engine,
@@ -91,7 +91,7 @@ impl Locks {
     /// Acquires a lock whose life is no stream's. Answers so early that the
     /// answer arrives before the call's deadline. Otherwise like
     /// [`Locks::acquire`].
-    pub async fn lock(&self, call: LockCall) -> Result<Acquired, ApiError> {
+    pub async fn lock(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
         let max_hold = match (call.max_hold, self.max_hold_default) {
             (None, Some(limit)) if !call.no_renewal => MaxHold::Default(limit),
             (asked, _) => asked_for(asked),
@@ -113,7 +113,7 @@ impl Locks {
 
     /// Acquires a lock, waiting for it unless `immediate`. May be dropped at
     /// any await, and so may what it returns: the grant is then released.
-    pub async fn acquire(&self, call: LockCall) -> Result<Acquired, ApiError> {
+    pub async fn acquire(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
         let max_hold = asked_for(call.max_hold);
         self.acquire_within(call, max_hold).await
     }
@@ -122,10 +122,10 @@ impl Locks {
         &self,
         call: LockCall,
         max_hold: MaxHold,
-    ) -> Result<Acquired, ApiError> {
+    ) -> Result<UndeliveredGrant, ApiError> {
         loop {
-            if let Some(acquired) = self.acquire_once(call.clone(), max_hold).await? {
-                return Ok(acquired);
+            if let Some(grant) = self.acquire_once(call.clone(), max_hold).await? {
+                return Ok(grant);
             }
         }
     }
@@ -136,7 +136,7 @@ impl Locks {
         &self,
         call: LockCall,
         max_hold: MaxHold,
-    ) -> Result<Option<Acquired>, ApiError> {
+    ) -> Result<Option<UndeliveredGrant>, ApiError> {
         let (key, target) = self.locate(&call.store_name, call.resource)?;
         let Target { store, resource } = target?;
         if self.engine.is_full() {
@@ -197,7 +197,7 @@ impl Locks {
             max_hold,
             place,
         };
-        Ok(Some(Acquired { granted, engine: self.engine.clone(), holding }))
+        Ok(Some(UndeliveredGrant { granted, engine: self.engine.clone(), holding }))
     }
 
     /// Starts a grant's TTL again.
@@ -279,7 +279,7 @@ fn answer_by(call: &LockCall) -> Option<Instant> {
     (margin < whole).then(|| deadline - margin)
 }
 
-impl Acquired {
+impl UndeliveredGrant {
     /// Hands the grant to an answer: held from when the transport takes it, and
     /// released if the answer is not written (`writes`), a try's too, because a
     /// grant that nobody received would be renewed for ever. One that a replay

@@ -27,14 +27,15 @@ impl proto::locks_server::Locks for Locks {
     ) -> Result<Response<proto::LockResponse>, Status> {
         let writes = request.extensions().get().cloned();
         let call = wire::lock_call(request)?;
-        let acquired = Self::lock(self, call).await?;
+        let grant = Self::lock(self, call).await?;
+        let granted = &grant.granted;
         let mut response = Response::new(proto::LockResponse {
-            lock_id: acquired.granted.lock_id.as_str().to_owned(),
-            fencing_token: wire::token(acquired.granted.token),
-            ttl: Some(duration(acquired.granted.ttl)),
-            waited: Some(duration(acquired.granted.waited)),
+            lock_id: granted.lock_id.as_str().to_owned(),
+            fencing_token: wire::token(granted.token),
+            ttl: Some(duration(granted.ttl)),
+            waited: Some(duration(granted.waited)),
         });
-        response.extensions_mut().insert(acquired.deliver(writes));
+        response.extensions_mut().insert(grant.deliver(writes));
         Ok(response)
     }
 
@@ -89,11 +90,11 @@ impl proto::locks_server::Locks for Locks {
 fn told(event: &Event) -> Told {
     match event {
         Event::Ping => Told::Ping(proto::LockPing {}),
-        Event::Acquired(grant) => Told::LockAcquired(proto::LockAcquired {
-            lock_id: grant.lock_id.as_str().to_owned(),
-            fencing_token: wire::token(grant.token),
-            ttl: Some(duration(grant.ttl)),
-            waited: Some(duration(grant.waited)),
+        Event::Acquired(granted) => Told::LockAcquired(proto::LockAcquired {
+            lock_id: granted.lock_id.as_str().to_owned(),
+            fencing_token: wire::token(granted.token),
+            ttl: Some(duration(granted.ttl)),
+            waited: Some(duration(granted.waited)),
         }),
     }
 }

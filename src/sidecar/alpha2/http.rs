@@ -14,8 +14,8 @@ use tracing::warn;
 
 use super::{
     LockCall, Locks,
-    json::{Fields, go_duration},
-    ndjson, stream, wire,
+    json::{self, Fields, go_duration},
+    ndjson, stream,
 };
 use crate::{
     edge::{flush_tracker::Writes, peer::Peer, status::ErrorDescription},
@@ -70,15 +70,9 @@ async fn lock(
         }
         return Ok(ndjson::response(stream::open(&locks, call).await?));
     }
-    let acquired = locks.lock(call).await?;
-    let mut response = Json(json!({
-        "lockID": acquired.granted.lock_id.as_str(),
-        "fencingToken": wire::token(acquired.granted.token),
-        "ttl": go_duration(acquired.granted.ttl),
-        "waited": go_duration(acquired.granted.waited),
-    }))
-    .into_response();
-    response.extensions_mut().insert(acquired.deliver(writes.map(|Extension(writes)| writes)));
+    let grant = locks.lock(call).await?;
+    let mut response = Json(json::of_grant(&grant.granted)).into_response();
+    response.extensions_mut().insert(grant.deliver(writes.map(|Extension(writes)| writes)));
     Ok(response)
 }
 

@@ -1,13 +1,13 @@
-//! The JSON of alpha2's HTTP requests: all fields optional, unknown ones
-//! ignored, durations as Go durations; a bad field is named.
+//! The JSON of alpha2 over HTTP. Every field of a request is optional, unknown fields
+//! are ignored, and durations are Go durations. An error names the bad field.
 
 use std::time::Duration;
 
 use go_duration::GoDuration;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::wire;
-use crate::lock::{Mode, Violation};
+use crate::lock::{Granted, Mode, Violation};
 
 /// A request's JSON object.
 pub(super) struct Fields(Map<String, Value>);
@@ -34,7 +34,7 @@ impl Fields {
         }
     }
 
-    /// A truth value, false where absent.
+    /// A boolean, false where absent.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Violation> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(false),
@@ -64,7 +64,7 @@ impl Fields {
         }
     }
 
-    /// What the grant allows besides itself.
+    /// Whether other grants may coexist with it.
     pub(super) fn mode(&self) -> Result<Mode, Violation> {
         match self.text("mode")?.as_str() {
             "" | "exclusive" => Ok(Mode::Exclusive),
@@ -96,6 +96,16 @@ impl Fields {
             )),
         }
     }
+}
+
+/// A grant, in a response and in a line of a stream.
+pub(super) fn of_grant(granted: &Granted) -> Value {
+    json!({
+        "lockID": granted.lock_id.as_str(),
+        "fencingToken": wire::token(granted.token),
+        "ttl": go_duration(granted.ttl),
+        "waited": go_duration(granted.waited),
+    })
 }
 
 /// A duration as Go writes it.

@@ -10,6 +10,6 @@ mod status;
 mod stream;
 mod wire;
 
-pub use core::{Acquired, LockCall, Locks};
+pub use core::{LockCall, Locks, UndeliveredGrant};
 #[cfg(any(fuzzing, test))]
 pub(super) use json::go_duration;

@@ -9,10 +9,9 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::{
-    json as fields,
+    json::of_grant,
     status::HttpError,
     stream::{Event, Events},
-    wire,
 };
 use crate::{edge::status::ErrorDescription, sidecar::error::ApiError};
 
@@ -51,13 +50,11 @@ pub(super) fn response(events: Events) -> Response {
 fn told(event: &Event) -> Value {
     match event {
         Event::Ping => json!({ "type": "ping" }),
-        Event::Acquired(grant) => json!({
-            "type": "lock-acquired",
-            "lockID": grant.lock_id.as_str(),
-            "fencingToken": wire::token(grant.token),
-            "ttl": fields::go_duration(grant.ttl),
-            "waited": fields::go_duration(grant.waited),
-        }),
+        Event::Acquired(granted) => {
+            let mut line = of_grant(granted);
+            line["type"] = "lock-acquired".into();
+            line
+        }
     }
 }
 
