@@ -1,4 +1,4 @@
-//! Names: of what is locked, of a grant, of a request, of who asks.
+//! The names of resources, grants, requests, holders and attempts.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -62,10 +62,9 @@ impl fmt::Display for ResourceId {
     }
 }
 
-/// The opaque name of a grant and the only proof of its ownership: 1 to 256
-/// bytes.
+/// The opaque name of a grant and the only proof of its ownership: 1 to 256 bytes.
 ///
-/// `Debug` shows only its first characters, so that a log never holds a proof.
+/// `Debug` shows only its first characters, so that no log contains a proof.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockId(Arc<str>);
 
@@ -117,8 +116,8 @@ impl fmt::Debug for LockId {
     }
 }
 
-/// A caller's secret that makes a repeated request find its own grant again:
-/// 1 to 256 bytes. Absent where the caller gave an empty one.
+/// A caller's secret with which a repeated request finds its own grant again: 1 to 256
+/// bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RequestId(Arc<str>);
 
@@ -168,7 +167,7 @@ impl Holder {
 pub struct AttemptId(u128);
 
 impl AttemptId {
-    /// One that no other attempt of any process has.
+    /// An ID that no other attempt of any process has.
     #[must_use]
     pub fn random() -> Self {
         Self(Uuid::new_v4().as_u128())

@@ -1,4 +1,4 @@
-//! What edges call: one initialised store.
+//! What edges call: an initialised store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,9 +14,8 @@ use super::{
     settle::{Pending, Settler, bounded},
 };
 
-/// A wait is answered before its deadline, so that the answer arrives in time:
-/// this long and a hundredth of the time that it had, because clients on gRPC's C
-/// core round `grpc-timeout` up to fewer digits.
+/// How long before its deadline a wait is answered, besides a hundredth of its time. The
+/// hundredth is for clients on gRPC's C core, which round `grpc-timeout` up.
 const ANSWER_MARGIN: Duration = Duration::from_millis(50);
 /// The longest such margin. It is never more than a tenth of the time either.
 const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
@@ -25,8 +24,8 @@ const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 /// and on time, joining repeated waits, and settling what is unknown or was received by
 /// nobody. Cheap to clone.
 ///
-/// Every future may be dropped at any await: what it acquired is then
-/// released, what it was releasing is completed.
+/// Every future may be dropped at any await. What it acquired is then released, and an
+/// unlock that it began is completed.
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
 
@@ -39,7 +38,7 @@ struct Inner {
     calls: TaskTracker,
 }
 
-/// A grant, as an edge tells it.
+/// A grant on its way to the caller.
 #[derive(Clone, Debug)]
 pub struct Granted {
     /// The only proof of ownership.
@@ -53,7 +52,7 @@ pub struct Granted {
     pub since: Instant,
     /// From the request's arrival to `since`.
     pub waited: Duration,
-    /// To be accepted once the transport has taken the answer.
+    /// The edge accepts it once the transport has taken the answer.
     pub receipt: Receipt,
 }
 
@@ -71,7 +70,7 @@ impl Store {
         }))
     }
 
-    /// What keeps the locks.
+    /// The backend that keeps the locks.
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.0.backend)
     }
@@ -140,7 +139,7 @@ impl Store {
         Ok(bounded(until, self.0.backend.renew(&renewal, until)).await?)
     }
 
-    /// Ends a grant: the bearer's of the lock ID, or anybody's by force.
+    /// Ends the grant of a lock ID, or any holder's by force.
     pub async fn unlock(&self, request: UnlockRequest) -> Result<(), LockError> {
         let _call = self.0.calls.token();
         let of = match request.of {
@@ -270,7 +269,7 @@ impl Granted {
     }
 }
 
-/// Ends when a wait must be given up, for an answer that still arrives in time.
+/// Ends when a wait must be given up for its answer to arrive in time.
 async fn wait_deadline(arrived: Instant, deadline: Option<Instant>) -> LockError {
     match deadline {
         None => std::future::pending().await,
@@ -288,8 +287,8 @@ pub fn answer_margin(whole: Duration) -> Duration {
     (whole / 10).min(ANSWER_MARGIN + whole / 100).min(ANSWER_MARGIN_MAX)
 }
 
-/// Keeps the clean-up armed for what was created (until it is received) and
-/// for what is unknown; all else left nothing behind.
+/// Leaves the clean-up armed for a new grant, until it is received, and for an unknown
+/// outcome. Every other outcome left nothing behind.
 fn conclude(
     pending: Pending,
     result: Result<Grant, BackendError>,
