@@ -1,4 +1,4 @@
-//! The `LockStore` service: the protocol's calls, each through one funnel.
+//! The `LockStore` service.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -22,9 +22,9 @@ use crate::{
     lock::{Granted, LockError, Store},
 };
 
-/// How many TryLocks and Inits may be under way at a time. Waits hold no permit, and
-/// renewals and unlocks are never shed: holders must be able to keep and give
-/// back what they have.
+/// How many TryLocks and Inits may be under way at a time. Waits need no permit. Neither
+/// do renewals and unlocks: holders must be able to keep their locks and to give them
+/// back.
 const SHORT_CALLS_MAX: usize = 10_000;
 
 /// Serves the instances of one backend.
@@ -100,7 +100,8 @@ impl LockStore for Service {
             let _permit = self.admit()?;
             let store = self.store(&request, arrived).await?;
             let request = wire::acquire(request.get_ref(), arrived, None)?;
-            // Answered in one piece: its caller is there, and that is a write less.
+            // Whether it is written is not tracked, which saves a write: the caller of a try
+            // is still there.
             Ok(receipted(store.try_lock(request).await?, None))
         })
         .await
@@ -159,8 +160,8 @@ impl LockStore for Service {
     }
 }
 
-/// The answer to one call: its error becomes a status, its panic an INTERNAL
-/// that is logged, and its outcome a trace without any ID in it.
+/// Answers one call. An error becomes a status, a panic is logged and becomes INTERNAL,
+/// and the outcome is traced without any ID.
 async fn answer<T>(
     call: &'static str,
     work: impl Future<Output = Result<Response<T>, LockError>>,
@@ -191,7 +192,7 @@ async fn answer<T>(
     }
 }
 
-/// A grant's answer, with the receipt that the transport will accept.
+/// The response to a grant. The transport accepts its receipt.
 fn receipted(granted: Granted, writes: Option<Writes>) -> Response<pb::LockResponse> {
     let mut response = Response::new(wire::granted(&granted));
     response.extensions_mut().insert(Delivery::of(granted.receipt).once_written(writes));
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_an_internal_error_that_tells_nothing() {
+    async fn a_panic_is_an_internal_error_without_its_message() {
         let panics = async { panic!("a secret of ours") };
         let status = answer::<()>("TryLock", panics).await.unwrap_err();
         assert_eq!(status.code(), Code::Internal);

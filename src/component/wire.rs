@@ -1,4 +1,4 @@
-//! Between the protocol's messages and the domain's requests.
+//! Turns the protocol's messages into the domain's requests, and grants into messages.
 
 use leasehold_proto::components as pb;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// The metadata that names the instance; absent means the unnamed one.
+/// The metadata key that names the instance. Without it a call is for the unnamed one.
 pub(super) const INSTANCE: &str = "x-component-instance";
 
 /// The longest instance name in bytes; Kubernetes allows 253.

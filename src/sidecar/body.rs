@@ -1,4 +1,4 @@
-//! Reading the body of a lock call.
+//! Reads the body of a lock call.
 
 use std::error::Error;
 
@@ -14,16 +14,16 @@ pub(super) const BYTES_MAX: usize = 64 * 1024;
 /// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BodyError {
-    /// It is too large.
+    /// It was too large.
     #[error("it is larger than {BYTES_MAX} bytes")]
     TooLarge,
     /// It took too long.
     #[error("it did not arrive within {WHOLE_WITHIN:?}")]
     TooSlow,
-    /// Too much has come of others that have not ended.
+    /// Other incomplete requests take up the whole budget.
     #[error("too many requests have not ended; try again")]
     Overloaded,
-    /// The caller broke off.
+    /// The caller closed the connection.
     #[error("it broke off")]
     Broken,
 }

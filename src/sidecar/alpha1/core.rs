@@ -1,5 +1,5 @@
-//! What both edges of alpha1 share: the order of validation, and what the
-//! domain's answers mean there.
+//! What alpha1 does alike over gRPC and HTTP: the order of validation, and what the
+//! domain's errors mean in it.
 
 use std::{
     sync::{Arc, Once},
@@ -54,7 +54,7 @@ pub struct Unlock {
     pub owner: String,
 }
 
-/// What became of an unlock; the numbers are the wire's.
+/// The outcome of an unlock. The numbers are those of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnlockStatus {
     /// The grant has ended.
@@ -72,7 +72,7 @@ impl Alpha1 {
         Self { stores, engine, app_id, deprecation: Arc::default() }
     }
 
-    /// Acquires a free resource; `None` where it is held, by whomever.
+    /// Acquires a free resource; `None` if anybody holds it.
     pub async fn try_lock(&self, request: TryLock) -> Result<Option<Granted>, Alpha1Error> {
         self.deprecation.warn();
         let expiry_s = u64::try_from(request.expiry_s).unwrap_or(0);
@@ -127,8 +127,8 @@ impl Alpha1 {
         }
     }
 
-    /// A grant that alpha2 made may be ended here too: its renewal must then
-    /// end first. `None` if it is not held through this process.
+    /// Unlocks a grant of alpha2, whose renewal must end first. `None` if it is not held
+    /// through this process.
     async fn unlock_held(
         &self,
         request: &Unlock,
@@ -141,7 +141,7 @@ impl Alpha1 {
         match self.engine.unlock_if_held(held, lock_id?.clone()).await? {
             Ok(()) => Some(Ok(())),
             Err(HeldError::Lock(error)) => Some(Err(error)),
-            // Lost meanwhile: what is true now only the store knows.
+            // It was lost: only the store knows who holds the resource now.
             Err(HeldError::Lost(_)) => None,
         }
     }
@@ -167,7 +167,7 @@ impl Alpha1 {
     }
 }
 
-/// Says once that alpha1 is the older API.
+/// Logs once that alpha1 is deprecated.
 #[derive(Debug)]
 struct Deprecation(Once);
 

@@ -70,7 +70,7 @@ async fn unlock(
     Ok(Json(json!({ "status": status as i32 })).into_response())
 }
 
-/// A name that is no UTF-8 is that of no store, which is told in its turn.
+/// A name that is not UTF-8 names no store, which `Alpha1` finds out in its turn.
 fn named(store: StoreName) -> String {
     store.map_or_else(|_| char::REPLACEMENT_CHARACTER.into(), |Path(name)| name)
 }

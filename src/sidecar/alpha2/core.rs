@@ -1,4 +1,4 @@
-//! What both edges and both forms of alpha2 share.
+//! What alpha2 does alike over gRPC and HTTP, with a stream and without.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,9 +18,8 @@ use crate::{
     },
 };
 
-/// The answer to a Lock without a stream comes a quarter of the time before its
-/// caller's deadline, but at least and at most so long before: one that arrives
-/// as the caller gives up is read by nobody.
+/// A Lock without a stream is answered a quarter of its time before the caller's deadline,
+/// within these limits: nobody reads an answer that arrives as the caller gives up.
 const ANSWER_MARGIN_MIN: Duration = Duration::from_millis(10);
 const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 
@@ -75,22 +74,21 @@ impl Locks {
         Self { stores, engine, app_id, max_hold_default: None }
     }
 
-    /// The same, that renews a lock without a stream and without a `max_hold`
-    /// for at most so long; `None` means without limit.
+    /// Limits how long a lock is renewed that has neither a stream nor a `max_hold`; `None`
+    /// means no limit.
     #[must_use]
     pub fn with_max_hold_default(self, max_hold_default: Option<Duration>) -> Self {
         Self { max_hold_default, ..self }
     }
 
-    /// What renews and tells.
+    /// The engine that renews held locks.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Acquires a lock whose life is no stream's. Answers so early that the
-    /// answer arrives before the call's deadline. Otherwise like
-    /// [`Locks::acquire`].
+    /// Acquires a lock without a stream, and returns early enough for the answer to arrive
+    /// before the call's deadline. Otherwise like [`Locks::acquire`].
     pub async fn lock(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
         let max_hold = match (call.max_hold, self.max_hold_default) {
             (None, Some(limit)) if !call.no_renewal => MaxHold::Default(limit),
@@ -130,8 +128,7 @@ impl Locks {
         }
     }
 
-    /// `None` if a replay found what an earlier request was giving back, which
-    /// has now happened.
+    /// `None` if a replay found a grant that was being released, which has now happened.
     async fn acquire_once(
         &self,
         call: LockCall,
@@ -212,7 +209,7 @@ impl Locks {
         self.engine.renew(key, lock_id, ttl, target).await
     }
 
-    /// Ends the bearer's grant.
+    /// Ends the grant of a lock ID.
     pub async fn unlock(
         &self,
         store_name: &str,
@@ -223,7 +220,7 @@ impl Locks {
         self.engine.unlock(key, lock_id, target).await
     }
 
-    /// Ends whoever's grant it is, and logs who asked for it.
+    /// Ends any holder's grant, and logs which process asked for it.
     pub(in crate::sidecar) async fn force_unlock(
         &self,
         store_name: &str,
@@ -245,8 +242,8 @@ impl Locks {
         Ok(())
     }
 
-    /// What the app names, and where it is locked now, if the store is there: a
-    /// lock that is held may outlive its component.
+    /// The key of what the app names, and where it is locked now, if the store exists: a
+    /// held lock may outlive its component.
     fn locate(
         &self,
         store_name: &str,
@@ -270,8 +267,8 @@ fn asked_for(max_hold: Option<Duration>) -> MaxHold {
     max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked)
 }
 
-/// When a call must have been answered for its caller to read the answer;
-/// `None` if it has no deadline, or not even the smallest margin before it.
+/// When a call must have been answered for its caller to read the answer. `None` if it
+/// has no deadline, or less time than the smallest margin.
 fn answer_by(call: &LockCall) -> Option<Instant> {
     let deadline = call.deadline?;
     let whole = deadline.saturating_duration_since(call.arrived);
@@ -280,10 +277,10 @@ fn answer_by(call: &LockCall) -> Option<Instant> {
 }
 
 impl UndeliveredGrant {
-    /// Hands the grant to an answer: held from when the transport takes it, and
-    /// released if the answer is not written (`writes`), a try's too, because a
-    /// grant that nobody received would be renewed for ever. One that a replay
-    /// found is not: it stays with who received it first.
+    /// Ties the grant to an answer. The lock is held once the transport takes the answer,
+    /// and released if the answer is not written (`writes`), because a grant that nobody
+    /// received would be renewed for ever. A grant that a replay found is not released: it
+    /// stays with the caller that received it first.
     #[must_use]
     pub(crate) fn deliver(self, writes: Option<Writes>) -> Delivery {
         let Self { granted, engine, holding } = self;
@@ -301,7 +298,7 @@ impl UndeliveredGrant {
         .once_written(writes)
     }
 
-    /// Holds the grant now, for a stream that releases it when it ends.
+    /// Holds the grant for a stream, which releases it at its end.
     pub(in crate::sidecar) fn hold_for_stream(
         self,
     ) -> (

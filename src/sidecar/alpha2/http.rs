@@ -25,8 +25,8 @@ use crate::{
 
 type Target = Result<Path<(String, String)>, PathRejection>;
 
-/// The routes of alpha2. The resource is the whole rest of the path, slashes
-/// included, percent-decoded.
+/// The routes of alpha2. The resource is the rest of the path, percent-decoded, including
+/// its slashes.
 pub fn routes(locks: Locks) -> Router {
     Router::new()
         .route("/v1.0-alpha2/lock/{store}/{*resource}", post(lock).put(renew).delete(unlock))

@@ -1,5 +1,5 @@
-//! The alpha2 lock API: explicit unlock with renewal in the background, and
-//! the stream whose life is the lock's life, over gRPC and HTTP.
+//! The alpha2 lock API, over gRPC and HTTP: locks with an explicit unlock, renewed in the
+//! background, and locks that are held for as long as a stream lives.
 
 mod core;
 pub mod grpc;

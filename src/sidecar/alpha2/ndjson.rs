@@ -1,4 +1,4 @@
-//! The stream over HTTP: one JSON object a line.
+//! The stream over HTTP: one JSON object on each line.
 
 use axum::{
     body::{Body, Bytes},

@@ -1,4 +1,4 @@
-//! gRPC's messages as the core has them.
+//! Turns gRPC's messages into calls of the core.
 
 use leasehold_proto::locks as proto;
 use tokio::time::Instant;
@@ -33,12 +33,12 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
     })
 }
 
-/// A limit on the hold must be positive where there is one.
+/// The violation of a `max_hold` that is not positive.
 pub(super) fn no_hold() -> Violation {
     Violation::new("max_hold", "is not positive; leave it out to hold without limit")
 }
 
-/// A token as the wire has it, where 0 stands for none.
+/// A token on the wire, where 0 means none.
 pub(super) fn token(token: Option<FencingToken>) -> i64 {
     token.map_or(0, FencingToken::as_i64)
 }
