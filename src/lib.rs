@@ -8,13 +8,14 @@
 //! - [`component`]: the pluggable component, on Unix sockets.
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //! - `net`: the server under both: sockets, connections, delivery, errors on the wire.
-//! - [`cork`]: connections that delay a flush by one scheduler turn.
+//! - `retry` and `error_chain`: delays between tries, and the causes of errors.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 
 pub mod backend;
 pub mod command;
 pub mod component;
+mod error_chain;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -23,11 +24,10 @@ pub mod lock;
 pub mod manifest;
 mod net;
 pub mod properties;
+mod retry;
 pub mod runtime;
 pub mod sidecar;
 pub mod signals;
 pub mod telemetry;
 
 pub use net::cork;
-// The former name of `net`.
-use net as edge;

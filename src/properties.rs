@@ -1,4 +1,4 @@
-//! The properties of a component, read one by one, all mistakes told at once.
+//! Reads the properties of a component one by one, and reports all mistakes at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,18 +12,17 @@ use go_duration::GoDuration;
 
 use crate::lock::{Settings, Violation};
 
-/// How alike two keys must be for one to be suggested for the other.
+/// How similar a known key must be to an unknown one to be suggested.
 const LIKENESS_MIN: f64 = 0.6;
-/// A key, in lower case, that daprd acts on and passes on all the same: what
-/// it prefixes is in every resource ID already.
+/// A key, in lower case, on which daprd acts, and which it passes on all the same: every
+/// resource ID has the prefix already.
 const DAPRDS_OWN: &str = "keyprefix";
 
 /// A component's metadata items while they are being read.
 ///
-/// Keys are matched without regard to case, as Dapr does. A bad value is noted
-/// and its default returned, so that reading goes on and every mistake is told
-/// by [`Properties::finish`]. `Debug` shows no value, because values can be
-/// secrets.
+/// Keys are matched without regard to case, as Dapr does. A bad value is noted, and the
+/// default is returned instead, so that [`Properties::finish`] reports every mistake.
+/// `Debug` shows no value, because values can be secrets.
 pub struct Properties {
     /// Lower-case key → the key as it was written, and its value.
     items: BTreeMap<String, (String, String)>,
@@ -39,14 +38,14 @@ impl Properties {
         Self { items, known: BTreeSet::new(), violations: Vec::new() }
     }
 
-    /// A text; `None` where absent or empty.
+    /// A string; `None` if it is absent or empty.
     pub fn text(&mut self, key: &'static str) -> Option<String> {
         self.known.insert(key);
         let (_, value) = self.items.get(&key.to_lowercase())?;
         (!value.is_empty()).then(|| value.clone())
     }
 
-    /// A text that must be there.
+    /// A string that must be present.
     pub fn required(&mut self, key: &'static str) -> String {
         self.text(key).unwrap_or_else(|| {
             self.refuse(key, "is missing");
@@ -92,7 +91,7 @@ impl Properties {
         }
     }
 
-    /// A truth value, in the spellings that Dapr takes.
+    /// A boolean, in the spellings that Dapr accepts.
     pub fn flag(&mut self, key: &'static str, default: bool) -> bool {
         let Some(text) = self.text(key) else { return default };
         match text.trim().to_lowercase().as_str() {
@@ -105,12 +104,12 @@ impl Properties {
         }
     }
 
-    /// Names a key that is allowed for compatibility and has no effect here.
+    /// Accepts a key for compatibility, although it has no effect here.
     pub fn ignore(&mut self, key: &'static str) {
         self.known.insert(key);
     }
 
-    /// Every key that was asked for, to be compared with a schema.
+    /// Every key that was read. Tests compare them with a schema.
     pub fn known(&self) -> impl Iterator<Item = &'static str> {
         self.known.iter().copied()
     }
@@ -151,15 +150,15 @@ impl Properties {
         settings
     }
 
-    /// A warning for each key that nobody asked for, naming the nearest one that
-    /// was. It may be why another is missing.
+    /// A warning for each key that was not read. It names the most similar known key,
+    /// which may be missing because of it.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let items = self.items.iter().filter(|(lower, _)| *lower != DAPRDS_OWN);
         items.filter_map(|(lower, (key, _))| self.warning(lower, key)).collect()
     }
 
-    /// Ends the reading: every mistake.
+    /// Ends the reading, and returns every mistake.
     pub fn finish(self) -> Result<(), Vec<Violation>> {
         if self.violations.is_empty() { Ok(()) } else { Err(self.violations) }
     }
@@ -197,7 +196,7 @@ pub(crate) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, known)| known)
 }
 
-/// Reads a Go duration; `None` if it is none or is negative.
+/// Parses a Go duration; `None` if the text is invalid or the duration negative.
 #[must_use]
 pub fn parse_go_duration(text: &str) -> Option<Duration> {
     let nanos = text.trim().parse::<GoDuration>().ok()?.nanoseconds();
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_at_once() {
+    fn every_mistake_is_reported_at_once() {
         let mut read = properties(&[("ttl", "30"), ("maxWaiters", "0"), ("maxTTL", "-1s")]);
         let _ = read.settings();
         let _ = read.required("redisHost");
@@ -231,7 +230,6 @@ mod tests {
     fn an_unknown_key_is_a_warning_that_names_the_nearest_known_one() {
         let mut read = properties(&[("redisHots", "h"), ("zzz", "1")]);
         let _ = read.text("redisHost");
-        // Said also where the key that was meant is therefore missing.
         let _ = read.required("endpoints");
         let warnings = read.warnings();
         assert!(warnings[0].contains("\"redisHost\""), "{warnings:?}");

@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeSet, env, sync::Arc, time::Duration};
 
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures_util::future::join_all;
-use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
@@ -14,6 +12,7 @@ use crate::{
     component::{Answers, Component, Instances, OpenInstance, Socket, socket_folder},
     lock::{Clock, LockError},
     manifest::{self, Environment, NoSecrets, Resources},
+    retry::Backoff,
 };
 
 /// How long to wait between attempts to initialise an instance.
@@ -149,12 +148,7 @@ async fn resolve(
 /// process, and daprd does not repeat Init.
 async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
     let OwnInstance { name, items, operation_timeout } = own;
-    let mut delays = ExponentialBuilder::new()
-        .with_min_delay(RETRY_DELAY_MIN)
-        .with_max_delay(RETRY_DELAY_MAX)
-        .without_max_times()
-        .with_jitter()
-        .build();
+    let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
     loop {
         if instances.is_live(&name) {
             return;
@@ -166,7 +160,7 @@ async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
                 instances.opening(&name, operation_timeout, &error.to_string());
             }
         }
-        sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await;
+        backoff.pause().await;
     }
 }
 

@@ -20,28 +20,28 @@ use tracing::{Instrument as _, debug, info, info_span};
 
 use crate::lock::{Feature, LockError, Store, answer_margin};
 
-/// An Init has ended by then, so that its answer arrives within the 4 s that it
-/// may take; daprd waits 5 s.
+/// The time limit of an Init, so that its answer arrives within the 4 s that the protocol
+/// allows. daprd waits 5 s.
 const INIT_MAX: Duration = Duration::from_millis(3_800);
 
 /// How many replaced stores may still have calls in flight.
 const REPLACED_MAX: usize = 1000;
 
-/// How many instances a socket serves. A daprd has one a component YAML.
+/// How many instances a socket serves. A daprd has one for each component YAML.
 const INSTANCES_MAX: usize = 1000;
 
 /// The metadata items of an instance.
 pub type Metadata = BTreeMap<String, String>;
 
-/// Opens a store with the metadata items of an instance, in the place of the store that
-/// the instance had before, if it had one.
+/// Opens a store with the metadata items of an instance. The second argument is the store
+/// that it replaces, if there is one.
 pub type OpenInstance = Arc<
     dyn Fn(Metadata, Option<Store>) -> BoxFuture<'static, Result<Store, LockError>>
         + Send
         + Sync,
 >;
 
-/// Instances by name, each with a store of its own.
+/// The instances by name. Each has its own store.
 pub struct Instances {
     open: OpenInstance,
     features: &'static [Feature],
@@ -53,7 +53,7 @@ pub struct Instances {
 struct Slots {
     by_name: HashMap<String, Arc<Slot>>,
     draining: bool,
-    /// Stores whose calls in flight still end: a drain must reach their waits.
+    /// Stores with calls in flight: a drain must end their waits.
     replaced: Vec<Replaced>,
 }
 
@@ -73,7 +73,7 @@ struct Slot {
 
 #[derive(Default)]
 enum State {
-    /// Nobody has initialised it.
+    /// It was not initialised.
     #[default]
     Absent,
     /// The process itself is initialising it.
@@ -86,22 +86,21 @@ enum State {
 
 #[derive(Clone)]
 struct Opening {
-    /// How long a call waits for it: the instance's own `operationTimeout`.
+    /// How long a call waits for it: the `operationTimeout` of the instance.
     operation_timeout: Duration,
     /// Why it has not succeeded yet.
     why: Arc<str>,
 }
 
 impl Instances {
-    /// No instances yet. `open` makes their stores, all of which have these
-    /// features.
+    /// No instances yet. `open` opens their stores, which all have these features.
     #[must_use]
     pub fn new(open: OpenInstance, features: &'static [Feature]) -> Self {
         Self { open, features, slots: Mutex::default(), calls: AtomicU64::new(0) }
     }
 
-    /// Makes the instance, or replaces it if the metadata differ; if that
-    /// fails, what was there stays. Calls in flight finish on the old one.
+    /// Makes the instance, or replaces it if the metadata differ. If that fails, the
+    /// instance stays as it was. Calls in flight finish on the old store.
     pub async fn init(&self, name: &str, metadata: Metadata) -> Result<(), LockError> {
         let slot = self.slot(name)?;
         let ended = timeout(INIT_MAX, self.init_slot(&slot, name, metadata)).await;
@@ -116,9 +115,9 @@ impl Instances {
         }
     }
 
-    /// The store of an instance, for a call that arrived at `arrived`. If the
-    /// process is initialising the instance by itself, the call waits for that,
-    /// within the instance's `operationTimeout` and its own deadline.
+    /// The store of an instance, for a call that arrived at `arrived`. If the process is
+    /// just initialising the instance, the call waits for that, within the
+    /// `operationTimeout` of the instance and its own deadline.
     pub async fn store(
         &self,
         name: &str,
@@ -155,7 +154,7 @@ impl Instances {
         }
     }
 
-    /// What the stores of all instances can do, initialised or not.
+    /// The features of every instance's store, initialised or not.
     #[must_use]
     pub fn features(&self) -> &'static [Feature] {
         self.features
@@ -167,8 +166,8 @@ impl Instances {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Notes that the process is initialising an instance by itself, and `why`
-    /// it has not succeeded yet. Its calls wait meanwhile.
+    /// Notes that the process is initialising an instance, and `why` that has not
+    /// succeeded yet. Meanwhile calls wait for it.
     pub fn opening(&self, name: &str, operation_timeout: Duration, why: &str) {
         let Ok(slot) = self.slot(name) else { return };
         let mut state = slot.state();
@@ -184,7 +183,7 @@ impl Instances {
         slot.is_some_and(|slot| slot.store().is_some())
     }
 
-    /// From now on refuses Init, new locks and tries, and ends every wait.
+    /// Refuses every Init, Lock and TryLock from now on, and ends every wait.
     pub fn drain(&self) {
         {
             let mut slots = self.slots();
@@ -237,7 +236,7 @@ impl Instances {
         Ok(())
     }
 
-    /// Keeps failed Inits under ever new names from filling the table.
+    /// Keeps failed Inits with ever new names from filling the table.
     fn forget_if_absent(&self, name: &str) {
         let mut slots = self.slots();
         let unused = slots.by_name.get(name).is_some_and(|slot| {

@@ -28,7 +28,7 @@ use crate::{
         request_budget::RequestBudget,
         server::Server,
         socket::Socket,
-        status::status,
+        status::ErrorDescription,
         wire::deadline,
     },
 };
@@ -153,7 +153,9 @@ fn config(answers: Answers) -> Config {
             Answers::AsTheyCome => 0,
             Answers::Together => ANSWER_BYTES_HELD_MAX,
         },
-        panicked: || status(&LockError::Internal).into_http(),
+        panicked: || {
+            tonic::Status::from(ErrorDescription::from(LockError::Internal)).into_http()
+        },
     }
 }
 

@@ -1,4 +1,4 @@
-//! The `LockStore` service: the protocol's calls, each through one funnel.
+//! The `LockStore` service.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::{
         delivery::Delivery,
         flush_tracker::Writes,
         peer::Peer,
-        status::status,
+        status::ErrorDescription,
         wire::{deadline, duration},
     },
 };
 
-/// How many TryLocks and Inits may be under way at a time. Waits hold no permit, and
-/// renewals and unlocks are never shed: holders must be able to keep and give
-/// back what they have.
+/// How many TryLocks and Inits may be under way at a time. Waits need no permit. Neither
+/// do renewals and unlocks: holders must be able to keep their locks and to give them
+/// back.
 const SHORT_CALLS_MAX: usize = 10_000;
 
 /// Serves the instances of one backend.
@@ -99,8 +99,9 @@ impl LockStore for Service {
         answer("TryLock", async {
             let _permit = self.admit()?;
             let store = self.store(&request, arrived).await?;
-            let request = wire::acquire(request.into_inner(), arrived, None)?;
-            // Answered in one piece: its caller is there, and that is a write less.
+            let request = wire::acquire(request.get_ref(), arrived, None)?;
+            // Whether it is written is not tracked, which saves a write: the caller of a try
+            // is still there.
             Ok(receipted(store.try_lock(request).await?, None))
         })
         .await
@@ -115,7 +116,7 @@ impl LockStore for Service {
             let store = self.store(&request, arrived).await?;
             let deadline = deadline(request.metadata(), arrived);
             let writes = request.extensions().get::<Writes>().cloned();
-            let request = wire::acquire(request.into_inner(), arrived, deadline)?;
+            let request = wire::acquire(request.get_ref(), arrived, deadline)?;
             Ok(receipted(store.lock(request).await?, writes))
         })
         .await
@@ -128,7 +129,7 @@ impl LockStore for Service {
         let arrived = Instant::now();
         answer("RenewLock", async {
             let store = self.store(&request, arrived).await?;
-            let renewed = store.renew(wire::renew(request.into_inner())?).await?;
+            let renewed = store.renew(wire::renew(request.get_ref())?).await?;
             let ttl = Some(duration(renewed.ttl));
             Ok(Response::new(pb::RenewLockResponse { ttl }))
         })
@@ -144,10 +145,11 @@ impl LockStore for Service {
             let store = self.store(&request, arrived).await?;
             let instance = wire::instance(request.metadata())?.to_owned();
             let peer = request.extensions().get::<Peer>().copied();
-            let request = wire::unlock(request.into_inner());
-            let forced = request.force.then(|| request.resource_id.clone());
-            store.unlock(request).await?;
-            if let Some(resource) = forced {
+            let unlock = wire::unlock(request.get_ref())?;
+            store.unlock(unlock).await?;
+            let request = request.into_inner();
+            if request.force {
+                let resource = request.resource_id;
                 let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
                 info!(instance, resource, uid, pid, "unlocked by force");
             }
@@ -157,8 +159,7 @@ impl LockStore for Service {
     }
 }
 
-/// The answer to one call: an error becomes a status, and the outcome is logged without any
-/// ID.
+/// Answers one call. An error becomes a status, and the outcome is traced without any ID.
 async fn answer<T>(
     call: &'static str,
     work: impl Future<Output = Result<Response<T>, LockError>>,
@@ -171,12 +172,12 @@ async fn answer<T>(
         }
         Err(refused) => {
             debug!(call, error = %refused, "refused");
-            Err(status(&refused))
+            Err(ErrorDescription::from(refused).into())
         }
     }
 }
 
-/// A grant's answer, with the receipt that the transport will accept.
+/// The response to a grant. The transport accepts its receipt.
 fn receipted(granted: Granted, writes: Option<Writes>) -> Response<pb::LockResponse> {
     let mut response = Response::new(wire::granted(&granted));
     response.extensions_mut().insert(Delivery::of(granted.receipt).once_written(writes));

@@ -1,17 +1,18 @@
-//! Between the protocol's messages and the domain's requests.
+//! Turns the protocol's messages into the domain's requests, and grants into messages.
 
 use leasehold_proto::components as pb;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 
 use crate::{
-    edge::wire::{duration, positive},
     lock::{
-        AcquireRequest, FencingToken, Granted, Mode, RenewRequest, UnlockRequest, Violation,
+        AcquireRequest, FencingToken, Granted, Holder, LockId, Mode, RenewRequest, RequestId,
+        ResourceId, UnlockRequest, Violation,
     },
+    net::wire::{duration, positive},
 };
 
-/// The metadata that names the instance; absent means the unnamed one.
+/// The metadata key that names the instance. Without it a call is for the unnamed one.
 pub(crate) const INSTANCE: &str = "x-component-instance";
 
 /// The longest instance name in bytes; Kubernetes allows 253.
@@ -19,38 +20,39 @@ const INSTANCE_BYTES_MAX: usize = 256;
 
 /// Reads a request to lock that arrived at `arrived`.
 pub(crate) fn acquire(
-    request: pb::LockRequest,
+    request: &pb::LockRequest,
     arrived: Instant,
     deadline: Option<Instant>,
 ) -> Result<AcquireRequest, Violation> {
     Ok(AcquireRequest {
         ttl: positive("ttl", request.ttl)?,
         mode: mode(request.mode)?,
-        resource_id: request.resource_id,
-        lock_id: request.lock_id,
-        request_id: request.request_id,
-        holder: request.holder,
+        resource: ResourceId::new(&request.resource_id)?,
+        lock_id: LockId::optional(&request.lock_id)?,
+        request_id: RequestId::new(&request.request_id)?,
+        holder: Holder::new(&request.holder)?,
         arrived,
         deadline,
     })
 }
 
 /// Reads a renewal.
-pub(crate) fn renew(request: pb::RenewLockRequest) -> Result<RenewRequest, Violation> {
+pub(crate) fn renew(request: &pb::RenewLockRequest) -> Result<RenewRequest, Violation> {
     Ok(RenewRequest {
         ttl: positive("ttl", request.ttl)?,
-        resource_id: request.resource_id,
-        lock_id: request.lock_id,
+        resource: ResourceId::new(&request.resource_id)?,
+        lock_id: LockId::new(&request.lock_id)?,
     })
 }
 
-/// Reads an unlock.
-pub(crate) fn unlock(request: pb::UnlockRequest) -> UnlockRequest {
-    UnlockRequest {
-        resource_id: request.resource_id,
-        lock_id: request.lock_id,
-        force: request.force,
-    }
+/// Reads an unlock. A forced one ignores the lock ID.
+pub(crate) fn unlock(request: &pb::UnlockRequest) -> Result<UnlockRequest, Violation> {
+    let resource = ResourceId::new(&request.resource_id)?;
+    Ok(if request.force {
+        UnlockRequest::force(resource)
+    } else {
+        UnlockRequest::owner(resource, LockId::new(&request.lock_id)?)
+    })
 }
 
 /// Writes a grant.
@@ -92,6 +94,39 @@ fn mode(mode: i32) -> Result<Mode, Violation> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn each_bad_field_of_a_lock_request_is_named() {
+        type Spoil = fn(&mut pb::LockRequest);
+        let cases: [(&str, Spoil); 4] = [
+            ("resource_id", |asked| asked.resource_id.clear()),
+            ("lock_id", |asked| asked.lock_id = "x".repeat(257)),
+            ("request_id", |asked| asked.request_id = "x".repeat(257)),
+            ("holder", |asked| asked.holder = "x".repeat(257)),
+        ];
+        for (field, spoil) in cases {
+            let mut asked = pb::LockRequest { resource_id: "r".into(), ..Default::default() };
+            assert!(acquire(&asked, Instant::now(), None).is_ok());
+            spoil(&mut asked);
+            assert_eq!(acquire(&asked, Instant::now(), None).unwrap_err().field, field);
+        }
+    }
+
+    #[test]
+    fn a_renewal_and_an_unlock_need_a_lock_id() {
+        let renewal = pb::RenewLockRequest { resource_id: "r".into(), ..Default::default() };
+        assert_eq!(renew(&renewal).unwrap_err().field, "lock_id");
+        let asked = pb::UnlockRequest { resource_id: "r".into(), ..Default::default() };
+        assert_eq!(unlock(&asked).unwrap_err().field, "lock_id");
+    }
+
+    #[test]
+    fn a_forced_unlock_ignores_the_lock_id() {
+        let (resource_id, lock_id) = ("r".into(), "x".repeat(999));
+        let asked =
+            pb::UnlockRequest { resource_id, lock_id, force: true, ..Default::default() };
+        assert!(unlock(&asked).is_ok());
+    }
 
     #[test]
     fn an_unknown_mode_is_refused_by_its_name() {

@@ -9,7 +9,7 @@ use tonic_types::StatusExt as _;
 
 use crate::{
     backend::memory,
-    lock::{AcquireRequest, Clock, Store},
+    lock::{AcquireRequest, Clock, LockId, Store},
 };
 
 /// Longer than any call that ends by itself.
@@ -40,8 +40,8 @@ impl World {
             .unwrap();
         let store = runtime.block_on(async {
             let store = memory::KIND.open([], Clock::system(), None).await.unwrap();
-            let mut request = AcquireRequest::new(held);
-            request.lock_id = "owner".to_owned();
+            let mut request = AcquireRequest::new(held.parse().unwrap());
+            request.lock_id = LockId::optional("owner").unwrap();
             store.try_lock(request).await.unwrap().receipt.accept();
             store
         });

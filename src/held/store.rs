@@ -72,21 +72,13 @@ impl Target {
 
     /// Ends the grant with this lock ID.
     pub(super) async fn unlock(&self, lock_id: &LockId) -> Result<(), LockError> {
-        let request = UnlockRequest {
-            resource_id: self.resource.as_str().to_owned(),
-            lock_id: lock_id.as_str().to_owned(),
-            force: false,
-        };
+        let request = UnlockRequest::owner(self.resource.clone(), lock_id.clone());
         self.store.store().unlock(request).await
     }
 
     /// Ends the grant of whoever holds the resource.
     pub(super) async fn force(&self) -> Result<(), LockError> {
-        let request = UnlockRequest {
-            resource_id: self.resource.as_str().to_owned(),
-            lock_id: String::new(),
-            force: true,
-        };
+        let request = UnlockRequest::force(self.resource.clone());
         self.store.store().unlock(request).await
     }
 
@@ -96,11 +88,8 @@ impl Target {
         lock_id: &LockId,
         ttl: Option<Duration>,
     ) -> Result<Renewed, LockError> {
-        let request = RenewRequest {
-            resource_id: self.resource.as_str().to_owned(),
-            lock_id: lock_id.as_str().to_owned(),
-            ttl,
-        };
+        let request =
+            RenewRequest { resource: self.resource.clone(), lock_id: lock_id.clone(), ttl };
         self.store.store().renew(request).await
     }
 }

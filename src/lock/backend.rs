@@ -13,20 +13,20 @@ use super::{
     AttemptId, FencingToken, Holder, LockId, Mode, RequestId, ResourceId, Ttl, Violation,
 };
 
-/// What a backend can do beyond the core; the names are those of the
-/// protocol's `Features`.
+/// What a backend can do beyond the core. The names are those of the protocol's
+/// `Features`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
     /// Every grant has a token that rises strictly per resource.
     Fencing,
-    /// An unlock may end whoever's grant it is.
+    /// An unlock by force may end any holder's grant.
     ForceUnlock,
     /// Waiters are served first come, first served.
     Fair,
     /// A repeated `request_id` finds its own grant again.
     Replay,
-    /// Every operation takes effect at one instant between call and answer,
-    /// whatever node fails.
+    /// Every operation takes effect at one instant between call and answer, even if
+    /// nodes fail.
     Linearizable,
 }
 
@@ -44,11 +44,12 @@ impl Feature {
     }
 }
 
-/// One attempt to acquire, checked. Its `id` is its own: a repeated request is
-/// another attempt with the same `request_id`.
+/// One attempt to acquire. Each has an `id` of its own: a repeated request is another
+/// attempt with the same `request_id`.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// Names this attempt; kept with the grant, so that clean-up compares it.
+    /// Names this attempt. The backend keeps it with the grant, so that the clean-up can
+    /// compare it.
     pub id: AttemptId,
     /// What to lock.
     pub resource: ResourceId,
@@ -58,15 +59,16 @@ pub struct Attempt {
     pub lock_id_given: bool,
     /// Finds a live grant of an earlier attempt again.
     pub request_id: Option<RequestId>,
-    /// What the grant allows besides itself.
+    /// Whether other grants may coexist with it.
     pub mode: Mode,
     /// A public label, shown to those refused.
     pub holder: Option<Holder>,
-    /// How long the grant shall last at least.
+    /// The least TTL of the grant.
     pub ttl: Ttl,
 }
 
-/// One successful acquisition, as the backend made or found it.
+/// A grant as the backend made or found it. `Store` adds the receipt, which makes it a
+/// [`Granted`](super::Granted).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The grant's name: on a replay, that of the first attempt.
@@ -90,11 +92,11 @@ pub struct Renewal {
     pub resource: ResourceId,
     /// The grant.
     pub lock_id: LockId,
-    /// How long it shall last from now, at least.
+    /// The least TTL from now.
     pub ttl: Ttl,
 }
 
-/// A grant that lives on.
+/// A grant that was renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewed {
     /// The TTL granted: never shorter than the renewal's.
@@ -103,7 +105,7 @@ pub struct Renewed {
     pub since: Instant,
 }
 
-/// Asks to end a grant, or an attempt wherever it has got to.
+/// Asks to end a grant, or an attempt at whatever stage it is.
 ///
 /// One value is used for every try of the same release, so that its [`Aim`]
 /// stays what the first try set.
@@ -111,18 +113,18 @@ pub struct Renewed {
 pub struct Release {
     /// What is locked.
     pub resource: ResourceId,
-    /// Whose grant.
+    /// Whose grant it ends.
     pub of: ReleaseOf,
-    /// Which grants it can have been meant for.
+    /// The newest grant that it can have been meant for.
     pub aim: Aim,
 }
 
 /// Whose grant a [`Release`] ends.
 #[derive(Clone, Debug)]
 pub enum ReleaseOf {
-    /// The bearer's of this lock ID.
+    /// The grant with this lock ID.
     Owner(LockId),
-    /// Whoever's it is: force.
+    /// Any holder's grant: force.
     Anyone,
     /// What this attempt created, and its place in the queue if it waits. A
     /// grant that a replay has claimed since is no longer this attempt's.

@@ -6,11 +6,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The wall clock, read for the start of fencing tokens alone.
+/// The wall clock, which is read only for the start of fencing tokens.
 ///
-/// Expiry never depends on it (trap 19): all that measures time uses
-/// `tokio::time::Instant`, which is monotonic and stops in tests of paused
-/// time.
+/// Expiry never depends on it (trap 19). Everything else uses `tokio::time::Instant`,
+/// which is monotonic, and which tests can pause.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
 
@@ -25,7 +24,7 @@ impl Clock {
         })
     }
 
-    /// A clock of the caller's, in microseconds since the Unix epoch.
+    /// A clock that calls `unix_us`, in microseconds since the Unix epoch.
     pub fn from_fn(unix_us: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(unix_us))
     }

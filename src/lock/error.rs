@@ -1,4 +1,4 @@
-//! What can go wrong, as the edges tell it.
+//! The errors of a store.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use super::{BackendError, Holder};
 pub struct Violation {
     /// The field's name in the protocol, or the property's key in the YAML.
     pub field: String,
-    /// What is wrong with it, as the rest of a sentence that begins with the
-    /// field's name.
+    /// What is wrong: the rest of a sentence that begins with the field's name.
     pub problem: String,
 }
 
@@ -27,8 +26,7 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// Why a call did not do what it was asked to. Each edge maps these to its own
-/// codes in one place.
+/// Why a call failed. `edge::status` maps these to codes and reasons.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
     /// A try found the resource held, or others waiting for it.
@@ -46,8 +44,8 @@ pub enum LockError {
     /// A field of the request is missing or bad; nothing has changed.
     #[error("{0}")]
     InvalidRequest(Violation),
-    /// Properties of an instance are missing or bad, all of them named; what
-    /// was there before stays.
+    /// Properties of an instance are missing or bad. All of them are named, and the
+    /// instance stays as it was.
     #[error("{}", join(.0))]
     InvalidMetadata(Vec<Violation>),
     /// The instance was not initialised.
@@ -58,7 +56,7 @@ pub enum LockError {
         /// The instance's name, empty for the unnamed one.
         instance: String,
     },
-    /// What this store cannot do.
+    /// This store cannot do what was asked.
     #[error("{0}")]
     Unsupported(Arc<str>),
     /// The deadline passed while waiting; nothing is held.
@@ -73,13 +71,13 @@ pub enum LockError {
     /// The backend was not reached: it did not happen.
     #[error("the lock store's backend is unavailable: {0}")]
     StoreUnavailable(Arc<str>),
-    /// It may have happened; leasehold goes on until that is settled.
+    /// It may have happened. leasehold goes on until the outcome is settled.
     #[error("the outcome is unknown and is being settled: {0}")]
     OutcomeUnknown(Arc<str>),
     /// The process is draining.
     #[error("the lock store is shutting down")]
     ShuttingDown,
-    /// A defect of leasehold's, logged where it happened.
+    /// A defect of leasehold, which was logged where it happened.
     #[error("internal error")]
     Internal,
 }
@@ -118,7 +116,7 @@ fn not_found(held: bool) -> &'static str {
 }
 
 fn holder_suffix(holder: Option<&Holder>) -> String {
-    // A caller chose it: it must not be able to write lines of its own.
+    // The caller chose it. It must not be able to forge lines of a log.
     holder.map(|holder| format!(" by {}", holder.as_str().escape_debug())).unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
-//! Names: of what is locked, of a grant, of a request, of who asks.
+//! The names of resources, grants, requests, holders and attempts.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use uuid::Uuid;
 
@@ -42,6 +42,14 @@ impl ResourceId {
     }
 }
 
+impl FromStr for ResourceId {
+    type Err = Violation;
+
+    fn from_str(id: &str) -> Result<Self, Violation> {
+        Self::new(id)
+    }
+}
+
 impl fmt::Debug for ResourceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&*self.0, f)
@@ -54,10 +62,9 @@ impl fmt::Display for ResourceId {
     }
 }
 
-/// The opaque name of a grant and the only proof of its ownership: 1 to 256
-/// bytes.
+/// The opaque name of a grant and the only proof of its ownership: 1 to 256 bytes.
 ///
-/// `Debug` shows only its first characters, so that a log never holds a proof.
+/// `Debug` shows only its first characters, so that no log contains a proof.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockId(Arc<str>);
 
@@ -75,7 +82,12 @@ impl LockId {
         Ok(Self(id.into()))
     }
 
-    /// An unguessable one: a random UUID.
+    /// Checks a lock ID that the caller may leave out: an empty one means none.
+    pub fn optional(id: &str) -> Result<Option<Self>, Violation> {
+        if id.is_empty() { Ok(None) } else { Self::new(id).map(Some) }
+    }
+
+    /// A random UUID, which nobody can guess.
     #[must_use]
     pub fn random() -> Self {
         let mut buffer = Uuid::encode_buffer();
@@ -89,6 +101,14 @@ impl LockId {
     }
 }
 
+impl FromStr for LockId {
+    type Err = Violation;
+
+    fn from_str(id: &str) -> Result<Self, Violation> {
+        Self::new(id)
+    }
+}
+
 impl fmt::Debug for LockId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown: String = self.0.chars().take(4).collect();
@@ -96,8 +116,8 @@ impl fmt::Debug for LockId {
     }
 }
 
-/// A caller's secret that makes a repeated request find its own grant again:
-/// 1 to 256 bytes. Absent where the caller gave an empty one.
+/// A caller's secret with which a repeated request finds its own grant again: 1 to 256
+/// bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RequestId(Arc<str>);
 
@@ -147,7 +167,7 @@ impl Holder {
 pub struct AttemptId(u128);
 
 impl AttemptId {
-    /// One that no other attempt of any process has.
+    /// An ID that no other attempt of any process has.
     #[must_use]
     pub fn random() -> Self {
         Self(Uuid::new_v4().as_u128())

@@ -1,8 +1,8 @@
 //! Repeated waiting requests share one wait.
 //!
-//! A client that repeats a waiting Lock with the same `request_id` while the
-//! first is still open must not queue twice: both calls poll one wait, and it
-//! ends when the last of them has gone.
+//! A client that repeats a waiting Lock with the same `request_id` while the first is
+//! still open must not queue twice. Both calls poll one wait, which ends when the last
+//! caller has left.
 
 use std::{
     collections::HashMap,
@@ -34,16 +34,16 @@ struct OpenWait {
     stop: CancellationToken,
     lock_id: LockId,
     mode: Mode,
-    /// How many callers have not left. Changed only while the list is locked,
-    /// so that of several that leave at once one is the last.
+    /// How many callers have not left. It changes only while the list is locked, so that
+    /// exactly one of several callers that leave at once is the last.
     shares: AtomicUsize,
 }
 
 impl Joins {
-    /// Joins the open wait of this key, or opens one made by `open`, which is
-    /// given the token that tells it to stop. Returns when the wait has an
-    /// outcome, or with `deadline`'s error once that is over: by `answer_by` at
-    /// the latest, although the last to go waits until the wait has ended.
+    /// Joins the open wait of this key, or opens one with `open`, which gets the token
+    /// that stops it. Returns the outcome of the wait, or `deadline`'s error once that
+    /// has passed. The last caller then waits until the wait has ended, but not longer
+    /// than `answer_by`.
     pub(super) async fn wait(
         &self,
         request_id: RequestId,
@@ -52,18 +52,18 @@ impl Joins {
         answer_by: Option<Instant>,
         open: impl FnOnce(CancellationToken) -> BoxFuture<'static, Outcome>,
     ) -> Outcome {
-        let mut place = self.enter((attempt.resource.clone(), request_id), attempt, open)?;
-        let outcome = place.wait.outcome.clone();
+        let mut share = self.enter((attempt.resource.clone(), request_id), attempt, open)?;
+        let outcome = share.wait.outcome.clone();
         tokio::select! {
             biased;
             outcome = outcome.clone() => outcome,
             passed = deadline => {
-                if !place.leave() {
+                if !share.leave() {
                     return Err(passed);
                 }
-                place.wait.stop.cancel();
+                share.wait.stop.cancel();
                 let Some(answer_by) = answer_by else { return outcome.await };
-                // Dropped unfinished, the wait settles in the background.
+                // If it is dropped unfinished, the wait is settled in the background.
                 timeout_at(answer_by, outcome).await.unwrap_or_else(|_| {
                     Err(LockError::OutcomeUnknown(
                         "the wait ended, but the backend did not confirm in time that it left \
@@ -80,7 +80,7 @@ impl Joins {
         key: Key,
         attempt: &Attempt,
         open: impl FnOnce(CancellationToken) -> BoxFuture<'static, Outcome>,
-    ) -> Result<Place<'_>, LockError> {
+    ) -> Result<Share<'_>, LockError> {
         let mut waits = self.waits();
         let wait = match waits.get(&key).and_then(Weak::upgrade) {
             Some(wait) => {
@@ -102,7 +102,7 @@ impl Joins {
         };
         wait.shares.fetch_add(1, Ordering::Relaxed);
         drop(waits);
-        Ok(Place { joins: self, key, wait, left: false })
+        Ok(Share { joins: self, key, wait, left: false })
     }
 
     fn waits(&self) -> MutexGuard<'_, HashMap<Key, Weak<OpenWait>>> {
@@ -124,16 +124,16 @@ impl OpenWait {
 }
 
 /// One caller's share of an open wait.
-struct Place<'a> {
+struct Share<'a> {
     joins: &'a Joins,
     key: Key,
     wait: Arc<OpenWait>,
     left: bool,
 }
 
-impl Place<'_> {
-    /// Gives the share up, and takes the wait off the list if it was the last;
-    /// whether it was. Later repetitions then open a wait of their own.
+impl Share<'_> {
+    /// Gives the share up. Returns whether it was the last one, in which case the wait
+    /// leaves the list, and a later repetition opens a new wait.
     fn leave(&mut self) -> bool {
         if std::mem::replace(&mut self.left, true) {
             return false;
@@ -150,7 +150,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Share<'_> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn those_who_leave_at_once_leave_nothing_behind() {
+    async fn callers_that_leave_at_once_leave_nothing_behind() {
         let joins = Arc::new(Joins::default());
         for _ in 0..3_000 {
             let gate = CancellationToken::new();

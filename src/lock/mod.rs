@@ -5,7 +5,7 @@
 //! the sidecar) call [`Store`]; backends implement [`Backend`].
 //!
 //! ```text
-//! edge ──▶ Store ── validates, bounds the time, undoes what nobody received
+//! edge ──▶ Store ── resolves TTLs, bounds the time, undoes what nobody received
 //!            │
 //!            ▼
 //!         Backend ── five verbs: try, lock, renew, unlock, ping
@@ -32,7 +32,7 @@ pub use clock::Clock;
 pub use error::{LockError, Violation};
 pub use ids::{AttemptId, Holder, LockId, RequestId, ResourceId};
 pub use receipt::Receipt;
-pub use request::{AcquireRequest, Mode, RenewRequest, UnlockRequest};
+pub use request::{AcquireRequest, Mode, RenewRequest, UnlockOf, UnlockRequest};
 pub use settings::Settings;
 pub use store::{Granted, Store, answer_margin};
 pub use token::FencingToken;

@@ -1,4 +1,4 @@
-//! Whether a grant was received.
+//! Notes whether a grant was received.
 
 use std::sync::Arc;
 
@@ -6,11 +6,10 @@ use parking_lot::Mutex;
 
 use super::settle::Pending;
 
-/// Proof that somebody received a grant, to be given by [`Receipt::accept`]
-/// when the transport has taken the answer.
+/// Releases its grant when the last clone is dropped, unless it was accepted.
 ///
-/// When the last clone is dropped without that, the grant is released at once
-/// instead of being left to its TTL (trap 10).
+/// The edge calls [`Receipt::accept`] when the transport has taken the answer. So a grant
+/// that nobody received is released at once, not at the end of its TTL (trap 10).
 #[derive(Clone)]
 pub struct Receipt(Arc<Mutex<Option<Pending>>>);
 
@@ -19,13 +18,13 @@ impl Receipt {
         Self(Arc::new(Mutex::new(pending)))
     }
 
-    /// Whether dropping it would release the grant: not that of a replay, nor
-    /// one that was received.
+    /// Whether dropping it would release the grant. The grant of a replay is never
+    /// released, nor one that was received.
     pub(crate) fn undoes(&self) -> bool {
         self.0.lock().is_some()
     }
 
-    /// The caller has the grant; from now on its TTL ends it.
+    /// Notes that the caller has the grant: from now on it is left to its TTL.
     pub fn accept(&self) {
         let pending = self.0.lock().take();
         if let Some(pending) = pending {

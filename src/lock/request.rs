@@ -1,8 +1,10 @@
-//! What edges ask of a store, not yet checked.
+//! What edges ask of a store, each name checked.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use super::{Holder, LockId, RequestId, ResourceId};
 
 /// Whether other grants of the resource may exist at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,43 +12,43 @@ pub enum Mode {
     /// At most one live grant.
     #[default]
     Exclusive,
-    /// Any number of live shared grants: no store declares it yet.
+    /// Any number of live shared grants. No store supports it yet.
     Shared,
 }
 
-/// Asks for a grant. Strings are the caller's, empty where absent.
+/// Asks for a grant.
 #[derive(Clone, Debug)]
 pub struct AcquireRequest {
     /// What to lock.
-    pub resource_id: String,
-    /// The wished TTL; `None` means the store's default.
+    pub resource: ResourceId,
+    /// The TTL asked for; `None` means the store's default. The store checks it, because
+    /// its limit is the store's.
     pub ttl: Option<Duration>,
-    /// The caller's own name for the grant; empty: the store makes one.
-    pub lock_id: String,
-    /// The caller's secret for retries; empty: none.
-    pub request_id: String,
-    /// What the grant allows besides itself.
+    /// The caller's own name for the grant; `None`: the store makes one.
+    pub lock_id: Option<LockId>,
+    /// The caller's secret for retries.
+    pub request_id: Option<RequestId>,
+    /// Whether other grants may coexist with it.
     pub mode: Mode,
-    /// A public label of who asks.
-    pub holder: String,
+    /// A public label of the caller.
+    pub holder: Option<Holder>,
     /// When the request arrived: `waited` counts from here.
     pub arrived: Instant,
-    /// When a wait must have been answered; `None` waits without end.
+    /// When a wait must have been answered; `None`: it has no limit.
     pub deadline: Option<Instant>,
 }
 
 impl AcquireRequest {
-    /// A request that arrives now and asks for `resource_id` with all else
-    /// absent.
+    /// A request for `resource` that arrives now, with every other field absent.
     #[must_use]
-    pub fn new(resource_id: impl Into<String>) -> Self {
+    pub fn new(resource: ResourceId) -> Self {
         Self {
-            resource_id: resource_id.into(),
+            resource,
             ttl: None,
-            lock_id: String::new(),
-            request_id: String::new(),
+            lock_id: None,
+            request_id: None,
             mode: Mode::Exclusive,
-            holder: String::new(),
+            holder: None,
             arrived: Instant::now(),
             deadline: None,
         }
@@ -57,10 +59,10 @@ impl AcquireRequest {
 #[derive(Clone, Debug)]
 pub struct RenewRequest {
     /// What is locked.
-    pub resource_id: String,
+    pub resource: ResourceId,
     /// The grant.
-    pub lock_id: String,
-    /// The new TTL; `None` means the store's default.
+    pub lock_id: LockId,
+    /// The new TTL; `None` means the store's default. The store checks it.
     pub ttl: Option<Duration>,
 }
 
@@ -68,9 +70,30 @@ pub struct RenewRequest {
 #[derive(Clone, Debug)]
 pub struct UnlockRequest {
     /// What is locked.
-    pub resource_id: String,
-    /// The grant; ignored with `force`.
-    pub lock_id: String,
-    /// End whoever's grant it is.
-    pub force: bool,
+    pub resource: ResourceId,
+    /// Whose grant to end.
+    pub of: UnlockOf,
+}
+
+/// Whose grant an [`UnlockRequest`] ends.
+#[derive(Clone, Debug)]
+pub enum UnlockOf {
+    /// The grant with this lock ID.
+    Owner(LockId),
+    /// Any holder's grant: force.
+    Anyone,
+}
+
+impl UnlockRequest {
+    /// Ends the grant of `lock_id`.
+    #[must_use]
+    pub fn owner(resource: ResourceId, lock_id: LockId) -> Self {
+        Self { resource, of: UnlockOf::Owner(lock_id) }
+    }
+
+    /// Ends any holder's grant.
+    #[must_use]
+    pub fn force(resource: ResourceId) -> Self {
+        Self { resource, of: UnlockOf::Anyone }
+    }
 }

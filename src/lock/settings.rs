@@ -1,4 +1,4 @@
-//! What an operator may adjust of every store.
+//! The settings that every store has.
 
 use std::time::Duration;
 
@@ -13,9 +13,8 @@ pub struct Settings {
     pub waiters_per_resource_max: usize,
     /// How many may wait in the whole store: 100,000.
     pub waiters_max: usize,
-    /// Within what time a call that does not wait for a lock is answered
-    /// (`operationTimeout`); 5 s by default. Also how long an outage a wait
-    /// outlives.
+    /// The time limit of a call that does not wait for a lock (`operationTimeout`); 5 s by
+    /// default. It is also the longest outage that a wait survives.
     pub operation_timeout: Duration,
 }
 

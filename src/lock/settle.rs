@@ -1,4 +1,4 @@
-//! Settling what is not known, or what nobody received.
+//! Settles operations of unknown outcome, and grants that nobody received.
 //!
 //! Every operation that may leave something behind is guarded by a
 //! [`Pending`] release. Whatever ends the operation early (an error, a caller
@@ -7,7 +7,6 @@
 
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures_util::{
     FutureExt as _,
     stream::{FuturesUnordered, StreamExt as _},
@@ -22,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::{Backend, BackendError, Release, ReleaseOf, Settings};
+use crate::retry::Backoff;
 
 /// With this many unsettled releases nothing new may be acquired, and no further unlock
 /// is completed. An attempt's clean-up is never dropped: a waiter's forgotten place would
@@ -31,7 +31,7 @@ const UNSETTLED_MAX: usize = 100_000;
 const CONCURRENT_MAX: usize = 256;
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
-/// How much later than it promised a backend's answer is still taken.
+/// How much later than promised an answer of the backend still counts.
 const ANSWER_GRACE: Duration = Duration::from_millis(250);
 
 /// Carries out releases until they are confirmed.
@@ -42,7 +42,7 @@ pub(super) struct Settler {
     tasks: TaskTracker,
     releases: Arc<Releases>,
     operation_timeout: Duration,
-    /// After this long nothing that a release is for can still be alive.
+    /// After this long, whatever a release was for has expired.
     horizon: Duration,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Settler {
 #[derive(Default)]
 struct Releases {
     queue: Mutex<Queue>,
-    /// Told when one was added.
+    /// Notified when a release was added.
     added: Notify,
 }
 
@@ -60,7 +60,7 @@ struct Queue {
     waiting: BTreeMap<(Instant, u64), Unsettled>,
     /// How many wait or are being tried.
     unsettled: usize,
-    /// How many there have been; tells apart those of the same time.
+    /// Counts additions, so that two releases may be due at the same time.
     added: u64,
     /// Whether the task runs that tries them.
     has_worker: bool,
@@ -68,7 +68,7 @@ struct Queue {
 
 struct Unsettled {
     release: Arc<Release>,
-    delays: ExponentialBackoff,
+    backoff: Backoff,
     give_up: Instant,
 }
 
@@ -103,12 +103,7 @@ impl Settler {
     }
 
     fn add(&self, release: Arc<Release>) {
-        let delays = ExponentialBuilder::new()
-            .with_min_delay(RETRY_DELAY_MIN)
-            .with_max_delay(RETRY_DELAY_MAX)
-            .without_max_times()
-            .with_jitter()
-            .build();
+        let backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
         let now = Instant::now();
         let mut queue = self.releases.queue();
         // Attempts are limited, since none begins when so much is unsettled. Unlocks
@@ -123,7 +118,7 @@ impl Settler {
             return;
         }
         queue.unsettled += 1;
-        queue.put(now, Unsettled { release, delays, give_up: now + self.horizon });
+        queue.put(now, Unsettled { release, backoff, give_up: now + self.horizon });
         if !std::mem::replace(&mut queue.has_worker, true) {
             self.tasks.spawn_on(self.clone().work(), &self.runtime);
         }
@@ -131,7 +126,7 @@ impl Settler {
         self.releases.added.notify_one();
     }
 
-    /// Tries what is due, until nothing is left.
+    /// Tries releases as they come due, until none is left.
     async fn work(self) {
         let mut under_way = FuturesUnordered::new();
         loop {
@@ -150,11 +145,11 @@ impl Settler {
         }
     }
 
-    /// Tries one; returns it if it is not settled.
+    /// Tries a release, and returns it if it is not settled.
     async fn try_once(&self, unsettled: Unsettled) -> Option<Unsettled> {
         let until = Instant::now() + self.operation_timeout;
         let attempt = AssertUnwindSafe(self.attempt(&unsettled.release, until));
-        // A panic must not end the others.
+        // A panic must not end the worker.
         let settled = attempt.catch_unwind().await.unwrap_or(false);
         (!settled).then_some(unsettled)
     }
@@ -164,8 +159,8 @@ impl Settler {
         let now = Instant::now();
         match failed {
             Some(mut unsettled) if now < unsettled.give_up => {
-                let delay = unsettled.delays.next().unwrap_or(RETRY_DELAY_MAX);
-                queue.put(now + delay, unsettled);
+                let next_try = now + unsettled.backoff.next_delay();
+                queue.put(next_try, unsettled);
             }
             Some(unsettled) => {
                 queue.unsettled -= 1;
@@ -227,14 +222,14 @@ impl Queue {
     }
 }
 
-/// Has the operation undone or completed when it is dropped, unless it was disarmed.
+/// Carries out its release when dropped, unless it was disarmed.
 pub(super) struct Pending {
     settler: Settler,
     release: Option<Arc<Release>>,
 }
 
 impl Pending {
-    /// Nothing is left behind: no clean-up.
+    /// Gives the release up: there is nothing to clean up.
     pub(super) fn disarm(mut self) {
         self.release = None;
     }
@@ -259,8 +254,8 @@ impl Drop for Pending {
     }
 }
 
-/// Holds a backend to its word: an answer later than `until` (and some grace)
-/// counts as none.
+/// Enforces the backend's promise to answer by `until`: an answer that is later by more
+/// than a grace counts as none.
 pub(super) async fn bounded<T>(
     until: Instant,
     operation: impl Future<Output = Result<T, BackendError>>,

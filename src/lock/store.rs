@@ -1,4 +1,4 @@
-//! What edges call: one initialised store.
+//! What edges call: an initialised store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,25 +8,24 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     AcquireRequest, Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken,
-    Grant, Holder, LockError, LockId, Mode, Receipt, Release, ReleaseOf, RenewRequest, Renewal,
-    Renewed, RequestId, ResourceId, Settings, Ttl, UnlockRequest, Violation,
+    Grant, LockError, LockId, Mode, Receipt, Release, ReleaseOf, RenewRequest, Renewal,
+    Renewed, Settings, Ttl, UnlockOf, UnlockRequest, Violation,
     join::Joins,
     settle::{Pending, Settler, bounded},
 };
 
-/// A wait is answered before its deadline, so that the answer arrives in time:
-/// this long and a hundredth of the time that it had, because clients on gRPC's C
-/// core round `grpc-timeout` up to fewer digits.
+/// How long before its deadline a wait is answered, besides a hundredth of its time. The
+/// hundredth is for clients on gRPC's C core, which round `grpc-timeout` up.
 const ANSWER_MARGIN: Duration = Duration::from_millis(50);
 /// The longest such margin. It is never more than a tenth of the time either.
 const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 
-/// One initialised store: a backend behind what all backends share, which is
-/// validation, bounds on time, joining repeated waits, and settling what is
-/// unknown or was received by nobody. Cheap to clone.
+/// One initialised store: a backend, and what all backends share. That is limits on TTLs
+/// and on time, joining repeated waits, and settling what is unknown or was received by
+/// nobody. Cheap to clone.
 ///
-/// Every future may be dropped at any await: what it acquired is then
-/// released, what it was releasing is completed.
+/// Every future may be dropped at any await. What it acquired is then released, and an
+/// unlock that it began is completed.
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
 
@@ -39,7 +38,7 @@ struct Inner {
     calls: TaskTracker,
 }
 
-/// A grant, as an edge tells it.
+/// A grant on its way to the caller.
 #[derive(Clone, Debug)]
 pub struct Granted {
     /// The only proof of ownership.
@@ -53,7 +52,7 @@ pub struct Granted {
     pub since: Instant,
     /// From the request's arrival to `since`.
     pub waited: Duration,
-    /// To be accepted once the transport has taken the answer.
+    /// The edge accepts it once the transport has taken the answer.
     pub receipt: Receipt,
 }
 
@@ -71,7 +70,7 @@ impl Store {
         }))
     }
 
-    /// What keeps the locks.
+    /// The backend that keeps the locks.
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.0.backend)
     }
@@ -91,27 +90,28 @@ impl Store {
     /// Acquires a resource that is free and that nobody waits for.
     pub async fn try_lock(&self, request: AcquireRequest) -> Result<Granted, LockError> {
         let _call = self.0.calls.token();
-        let attempt = Arc::new(self.admit(&request)?);
+        let (arrived, attempt) = (request.arrived, Arc::new(self.admit(request)?));
         let pending = self.0.guard(&attempt);
         let until = self.0.until();
         let result = bounded(until, self.0.backend.try_lock(&attempt, until)).await;
-        Ok(conclude(pending, result)?.waited_since(request.arrived))
+        Ok(conclude(pending, result)?.waited_since(arrived))
     }
 
     /// Waits for a resource until granted, until the request's deadline, or
     /// until dropped.
     pub async fn lock(&self, request: AcquireRequest) -> Result<Granted, LockError> {
         let _call = self.0.calls.token();
-        let attempt = Arc::new(self.admit(&request)?);
-        let deadline = wait_deadline(request.arrived, request.deadline);
+        let (arrived, answer_by) = (request.arrived, request.deadline);
+        let attempt = Arc::new(self.admit(request)?);
+        let deadline = wait_deadline(arrived, answer_by);
         let granted = match attempt.request_id.clone() {
-            None => self.0.wait(Arc::clone(&attempt), deadline, request.deadline).await,
+            None => self.0.wait(Arc::clone(&attempt), deadline, answer_by).await,
             Some(request_id) => {
                 let inner = Arc::clone(&self.0);
                 let shared = Arc::clone(&attempt);
                 self.0
                     .joins
-                    .wait(request_id, &attempt, deadline, request.deadline, move |stop| {
+                    .wait(request_id, &attempt, deadline, answer_by, move |stop| {
                         async move {
                             let stopped = async move {
                                 stop.cancelled_owned().await;
@@ -124,32 +124,32 @@ impl Store {
                     .await
             }
         }?;
-        Ok(granted.waited_since(request.arrived))
+        Ok(granted.waited_since(arrived))
     }
 
     /// Starts the TTL of a live grant again.
     pub async fn renew(&self, request: RenewRequest) -> Result<Renewed, LockError> {
         let _call = self.0.calls.token();
         let renewal = Renewal {
-            resource: ResourceId::new(&request.resource_id)?,
-            lock_id: LockId::new(&request.lock_id)?,
+            resource: request.resource,
+            lock_id: request.lock_id,
             ttl: self.ttl(request.ttl)?,
         };
         let until = self.0.until();
         Ok(bounded(until, self.0.backend.renew(&renewal, until)).await?)
     }
 
-    /// Ends a grant: the bearer's of the lock ID, or anybody's by force.
+    /// Ends the grant of a lock ID, or any holder's by force.
     pub async fn unlock(&self, request: UnlockRequest) -> Result<(), LockError> {
         let _call = self.0.calls.token();
-        let resource = ResourceId::new(&request.resource_id)?;
-        let of = if request.force {
-            self.must_have(Feature::ForceUnlock, "this store cannot unlock by force")?;
-            ReleaseOf::Anyone
-        } else {
-            ReleaseOf::Owner(LockId::new(&request.lock_id)?)
+        let of = match request.of {
+            UnlockOf::Owner(lock_id) => ReleaseOf::Owner(lock_id),
+            UnlockOf::Anyone => {
+                self.must_have(Feature::ForceUnlock, "this store cannot unlock by force")?;
+                ReleaseOf::Anyone
+            }
         };
-        let release = Arc::new(Release { resource, of, aim: Aim::default() });
+        let release = Arc::new(Release { resource: request.resource, of, aim: Aim::default() });
         let pending = self.0.settler.guard(Arc::clone(&release));
         let until = self.0.until();
         let result = bounded(until, self.0.backend.unlock(&release, until)).await;
@@ -180,21 +180,21 @@ impl Store {
         self.0.backend.close().await;
     }
 
-    fn admit(&self, request: &AcquireRequest) -> Result<Attempt, LockError> {
+    /// The TTL of a request that asks for `wish`: that, or this store's default. The
+    /// violation names `ttl`.
+    pub fn ttl(&self, wish: Option<Duration>) -> Result<Ttl, Violation> {
+        Ttl::new(wish.unwrap_or(self.0.settings.ttl_default), self.0.settings.ttl_max)
+    }
+
+    fn admit(&self, request: AcquireRequest) -> Result<Attempt, LockError> {
         if self.0.draining.is_cancelled() {
             return Err(LockError::ShuttingDown);
         }
         if self.0.settler.is_full() {
             return Err(LockError::Overloaded);
         }
-        let resource = ResourceId::new(&request.resource_id)?;
         let ttl = self.ttl(request.ttl)?;
-        let lock_id_given = !request.lock_id.is_empty();
-        let lock_id =
-            if lock_id_given { LockId::new(&request.lock_id)? } else { LockId::random() };
-        let request_id = RequestId::new(&request.request_id)?;
-        let holder = Holder::new(&request.holder)?;
-        if request_id.is_some() {
+        if request.request_id.is_some() {
             self.must_have(Feature::Replay, "this store cannot replay a request_id")?;
         }
         if request.mode == Mode::Shared {
@@ -202,18 +202,14 @@ impl Store {
         }
         Ok(Attempt {
             id: AttemptId::random(),
-            resource,
-            lock_id,
-            lock_id_given,
-            request_id,
+            resource: request.resource,
+            lock_id_given: request.lock_id.is_some(),
+            lock_id: request.lock_id.unwrap_or_else(LockId::random),
+            request_id: request.request_id,
             mode: request.mode,
-            holder,
+            holder: request.holder,
             ttl,
         })
-    }
-
-    fn ttl(&self, wish: Option<Duration>) -> Result<Ttl, Violation> {
-        Ttl::new(wish.unwrap_or(self.0.settings.ttl_default), self.0.settings.ttl_max)
     }
 
     fn must_have(&self, feature: Feature, problem: &'static str) -> Result<(), LockError> {
@@ -273,7 +269,7 @@ impl Granted {
     }
 }
 
-/// Ends when a wait must be given up, for an answer that still arrives in time.
+/// Ends when a wait must be given up for its answer to arrive in time.
 async fn wait_deadline(arrived: Instant, deadline: Option<Instant>) -> LockError {
     match deadline {
         None => std::future::pending().await,
@@ -291,8 +287,8 @@ pub fn answer_margin(whole: Duration) -> Duration {
     (whole / 10).min(ANSWER_MARGIN + whole / 100).min(ANSWER_MARGIN_MAX)
 }
 
-/// Keeps the clean-up armed for what was created (until it is received) and
-/// for what is unknown; all else left nothing behind.
+/// Leaves the clean-up armed for a new grant, until it is received, and for an unknown
+/// outcome. Every other outcome left nothing behind.
 fn conclude(
     pending: Pending,
     result: Result<Grant, BackendError>,

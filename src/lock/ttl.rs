@@ -1,4 +1,4 @@
-//! How long a grant lasts, and until when its holder may believe in it.
+//! How long a grant lasts, and until when its holder may rely on it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::Violation;
 pub struct Ttl(Duration);
 
 impl Ttl {
-    /// The shortest TTL; a shorter wish is raised to it.
+    /// The shortest TTL. A shorter wish is raised to it.
     pub const MIN: Self = Self(Duration::from_millis(100));
 
     /// Takes a wish: rounded up to whole milliseconds (never down, trap 30),
@@ -45,15 +45,15 @@ impl Ttl {
     }
 }
 
-/// What a holder must hold back from a TTL: a twentieth of it for clocks that
-/// drift apart, plus 20 ms for the telling.
+/// By how much earlier than its TTL a holder must give a grant up: a twentieth of the TTL
+/// for clock drift, and 20 ms for the notification.
 #[must_use]
 pub fn drift_allowance(ttl: Duration) -> Duration {
     ttl / 20 + Duration::from_millis(20)
 }
 
-/// The moment until which the holder may believe in a grant whose backend
-/// operation was sent at `since` (trap 15: never counted from the reply).
+/// The moment until which the holder may rely on a grant whose backend operation was sent
+/// at `since` (trap 15: it never counts from the reply).
 #[must_use]
 pub fn safe_deadline(since: Instant, ttl: Duration) -> Instant {
     since + ttl.saturating_sub(drift_allowance(ttl))

@@ -1,4 +1,4 @@
-//! The limit on how many wait.
+//! The limit on the waiters of a store.
 
 use std::sync::{
     Arc,
@@ -7,7 +7,7 @@ use std::sync::{
 
 use super::BackendError;
 
-/// Counts the waiters of one store and refuses one too many.
+/// Counts the waiters of one store and refuses those above its limit.
 #[derive(Clone, Debug)]
 pub struct WaiterBudget {
     waiting: Arc<AtomicUsize>,
@@ -21,7 +21,7 @@ impl WaiterBudget {
         Self { waiting: Arc::default(), waiters_max }
     }
 
-    /// Takes a place, given back when the slot is dropped.
+    /// Takes a place. Dropping the slot gives it back.
     pub fn enter(&self) -> Result<WaiterSlot, BackendError> {
         let taken =
             self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {

@@ -219,7 +219,7 @@ mod tests {
     }
 
     async fn response(store: &Store, writes: Option<Writes>) -> Answer {
-        let granted = store.try_lock(AcquireRequest::new("r")).await.unwrap();
+        let granted = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap();
         let mut response = Response::new(Full::from("answer"));
         let delivery = Delivery::of(granted.receipt).once_written(writes);
         response.extensions_mut().insert(delivery);
@@ -228,14 +228,14 @@ mod tests {
 
     async fn expect_held(store: &Store, held: bool) {
         tokio::time::sleep(Duration::from_millis(10)).await;
-        match store.try_lock(AcquireRequest::new("r")).await {
+        match store.try_lock(AcquireRequest::new("r".parse().unwrap())).await {
             Err(LockError::Locked { .. }) => assert!(held, "it is held"),
             other => assert!(other.is_ok() && !held, "{other:?}"),
         }
     }
 
     fn force(resource: &str) -> UnlockRequest {
-        UnlockRequest { resource_id: resource.into(), lock_id: String::new(), force: true }
+        UnlockRequest::force(resource.parse().unwrap())
     }
 
     fn poll(body: &mut Answer) -> Poll<Option<Result<Frame<Bytes>, std::convert::Infallible>>> {

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tonic::Status;
 
-use super::status::status;
+use super::status::ErrorDescription;
 use crate::lock::LockError;
 
 /// Bytes of all incomplete requests together. The usual request is small and arrives in
@@ -91,7 +91,9 @@ where
         if frame.is_none() || self.body.is_end_stream() {
             self.taken = None;
         } else if bytes > 0 && !self.take(bytes) {
-            return Poll::Ready(Some(Err(status(&LockError::Overloaded))));
+            return Poll::Ready(Some(
+                Err(ErrorDescription::from(LockError::Overloaded).into()),
+            ));
         }
         Poll::Ready(frame.map(|frame| frame.map_err(|error| Status::from_error(error.into()))))
     }

@@ -1,4 +1,4 @@
-//! The one place where an error becomes a gRPC status.
+//! Errors, described once: [`ErrorDescription`] is what gRPC and HTTP render.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,65 +10,100 @@ use crate::lock::{LockError, Violation};
 /// The domain of every `ErrorInfo`.
 pub(crate) const DOMAIN: &str = "dapr.io";
 
-/// When to try again what was refused for a passing reason.
+/// When to repeat a call that was refused for a passing reason.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The status of an error, with `ErrorInfo`, and `BadRequest` or `RetryInfo`
-/// where they help (design table of the component protocol).
-pub(crate) fn status(error: &LockError) -> Status {
-    let (code, reason) = code_and_reason(error);
-    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata(error));
-    match error {
-        LockError::InvalidRequest(violation) => {
-            blame(&mut details, std::slice::from_ref(violation));
-        }
-        LockError::InvalidMetadata(violations) => blame(&mut details, violations),
-        LockError::Overloaded
-        | LockError::TooManyWaiters(_)
-        | LockError::StoreUnavailable(_)
-        | LockError::ShuttingDown => {
-            details.set_retry_info(Some(RETRY_AFTER));
-        }
-        _ => {}
-    }
-    Status::with_error_details(code, error.to_string(), details)
+/// An error as callers are told of it, whatever the protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ErrorDescription {
+    /// The gRPC code, from which HTTP's status follows.
+    pub(crate) code: Code,
+    /// The reason of its `ErrorInfo`.
+    pub(crate) reason: &'static str,
+    /// What happened, for people.
+    pub(crate) message: String,
+    /// The one entry in the metadata of its `ErrorInfo`, if it has any.
+    pub(crate) metadata: Option<(&'static str, String)>,
+    /// The fields of its `BadRequest`, by the names that the proto or the YAML has.
+    pub(crate) violations: Vec<Violation>,
 }
 
-/// The code and the reason of an error.
-pub(crate) fn code_and_reason(error: &LockError) -> (Code, &'static str) {
-    match error {
-        LockError::Locked { .. } => (Code::Aborted, "RESOURCE_LOCKED"),
-        LockError::NotFound { .. } => (Code::NotFound, "LOCK_NOT_FOUND"),
-        LockError::InvalidRequest(_) => (Code::InvalidArgument, "INVALID_REQUEST"),
-        LockError::InvalidMetadata(_) => (Code::InvalidArgument, "INVALID_METADATA"),
-        LockError::NotInitialized { .. } => (Code::FailedPrecondition, "NOT_INITIALIZED"),
-        LockError::Unsupported(_) => (Code::Unimplemented, "UNSUPPORTED"),
-        LockError::WaitDeadline => (Code::DeadlineExceeded, "WAIT_DEADLINE"),
-        LockError::TooManyWaiters(_) => (Code::ResourceExhausted, "TOO_MANY_WAITERS"),
-        LockError::Overloaded => (Code::ResourceExhausted, "OVERLOADED"),
-        LockError::StoreUnavailable(_) => (Code::Unavailable, "STORE_UNAVAILABLE"),
-        LockError::OutcomeUnknown(_) => (Code::Unknown, "OUTCOME_UNKNOWN"),
-        LockError::ShuttingDown => (Code::Unavailable, "SHUTTING_DOWN"),
-        LockError::Internal => (Code::Internal, "INTERNAL"),
+impl ErrorDescription {
+    /// An error without metadata and without violations.
+    pub(crate) fn new(code: Code, reason: &'static str, message: String) -> Self {
+        Self { code, reason, message, metadata: None, violations: Vec::new() }
+    }
+
+    /// The same with this entry in its metadata.
+    pub(crate) fn with(self, key: &'static str, value: impl Into<String>) -> Self {
+        Self { metadata: Some((key, value.into())), ..self }
+    }
+
+    /// The delay of its `RetryInfo`. Both codes that have one mean that the call may
+    /// succeed unchanged later.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        matches!(self.code, Code::ResourceExhausted | Code::Unavailable).then_some(RETRY_AFTER)
     }
 }
 
-/// The metadata of an error's `ErrorInfo`.
-pub(crate) fn metadata(error: &LockError) -> HashMap<String, String> {
-    let entry = match error {
-        LockError::Locked { holder: Some(holder) } => {
-            Some(("holder", holder.as_str().to_owned()))
+impl From<LockError> for ErrorDescription {
+    fn from(error: LockError) -> Self {
+        let (code, reason) = match &error {
+            LockError::Locked { .. } => (Code::Aborted, "RESOURCE_LOCKED"),
+            LockError::NotFound { .. } => (Code::NotFound, "LOCK_NOT_FOUND"),
+            LockError::InvalidRequest(_) => (Code::InvalidArgument, "INVALID_REQUEST"),
+            LockError::InvalidMetadata(_) => (Code::InvalidArgument, "INVALID_METADATA"),
+            LockError::NotInitialized { .. } => (Code::FailedPrecondition, "NOT_INITIALIZED"),
+            LockError::Unsupported(_) => (Code::Unimplemented, "UNSUPPORTED"),
+            LockError::WaitDeadline => (Code::DeadlineExceeded, "WAIT_DEADLINE"),
+            LockError::TooManyWaiters(_) => (Code::ResourceExhausted, "TOO_MANY_WAITERS"),
+            LockError::Overloaded => (Code::ResourceExhausted, "OVERLOADED"),
+            LockError::StoreUnavailable(_) => (Code::Unavailable, "STORE_UNAVAILABLE"),
+            LockError::OutcomeUnknown(_) => (Code::Unknown, "OUTCOME_UNKNOWN"),
+            LockError::ShuttingDown => (Code::Unavailable, "SHUTTING_DOWN"),
+            LockError::Internal => (Code::Internal, "INTERNAL"),
+        };
+        let description = Self::new(code, reason, error.to_string());
+        match error {
+            LockError::Locked { holder: Some(holder) } => {
+                description.with("holder", holder.as_str())
+            }
+            LockError::NotFound { held } => description.with("held", held.to_string()),
+            LockError::NotInitialized { instance } => description.with("instance", instance),
+            LockError::InvalidRequest(violation) => {
+                Self { violations: vec![violation], ..description }
+            }
+            LockError::InvalidMetadata(violations) => Self { violations, ..description },
+            _ => description,
         }
-        LockError::NotFound { held } => Some(("held", held.to_string())),
-        LockError::NotInitialized { instance } => Some(("instance", instance.clone())),
-        _ => None,
-    };
-    entry.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
+    }
 }
 
-fn blame(details: &mut ErrorDetails, violations: &[Violation]) {
-    for violation in violations {
-        details.add_bad_request_violation(&violation.field, &violation.problem);
+impl From<Violation> for ErrorDescription {
+    fn from(violation: Violation) -> Self {
+        LockError::from(violation).into()
+    }
+}
+
+impl From<ErrorDescription> for Status {
+    fn from(error: ErrorDescription) -> Self {
+        let retry_after = error.retry_after();
+        let metadata: HashMap<_, _> =
+            error.metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let mut details = ErrorDetails::with_error_info(error.reason, DOMAIN, metadata);
+        for violation in error.violations {
+            details.add_bad_request_violation(violation.field, violation.problem);
+        }
+        if retry_after.is_some() {
+            details.set_retry_info(retry_after);
+        }
+        Self::with_error_details(error.code, error.message, details)
+    }
+}
+
+impl From<Violation> for Status {
+    fn from(violation: Violation) -> Self {
+        ErrorDescription::from(violation).into()
     }
 }
 
@@ -77,7 +112,11 @@ mod tests {
     use super::*;
     use crate::lock::Holder;
 
-    fn info(error: &LockError) -> (Code, String, HashMap<String, String>) {
+    fn status(error: LockError) -> Status {
+        ErrorDescription::from(error).into()
+    }
+
+    fn info(error: LockError) -> (Code, String, HashMap<String, String>) {
         let status = status(error);
         let info = status.get_details_error_info().unwrap();
         assert_eq!(info.domain, "dapr.io");
@@ -87,16 +126,16 @@ mod tests {
     #[test]
     fn a_locked_resource_is_aborted_and_names_its_holder() {
         let holder = Holder::new("app-1").unwrap();
-        let (code, reason, metadata) = info(&LockError::Locked { holder });
+        let (code, reason, metadata) = info(LockError::Locked { holder });
         assert_eq!((code, reason.as_str()), (Code::Aborted, "RESOURCE_LOCKED"));
         assert_eq!(metadata["holder"], "app-1");
-        assert!(info(&LockError::Locked { holder: None }).2.is_empty());
+        assert!(info(LockError::Locked { holder: None }).2.is_empty());
     }
 
     #[test]
     fn not_found_tells_whether_somebody_else_holds() {
         for held in [true, false] {
-            let (code, reason, metadata) = info(&LockError::NotFound { held });
+            let (code, reason, metadata) = info(LockError::NotFound { held });
             assert_eq!((code, reason.as_str()), (Code::NotFound, "LOCK_NOT_FOUND"));
             assert_eq!(metadata["held"], held.to_string());
         }
@@ -105,15 +144,25 @@ mod tests {
     #[test]
     fn every_bad_property_is_named() {
         let violations = vec![Violation::new("ttl", "is bad"), Violation::new("maxTTL", "too")];
-        let status = status(&LockError::InvalidMetadata(violations));
+        let status = status(LockError::InvalidMetadata(violations));
         let named = status.get_details_bad_request().unwrap().field_violations;
         let named: Vec<_> = named.into_iter().map(|violation| violation.field).collect();
         assert_eq!(named, ["ttl", "maxTTL"]);
     }
 
     #[test]
-    fn what_passes_says_when_to_try_again() {
-        assert!(status(&LockError::Overloaded).get_details_retry_info().is_some());
-        assert!(status(&LockError::WaitDeadline).get_details_retry_info().is_none());
+    fn a_passing_refusal_says_when_to_try_again() {
+        for passing in [
+            LockError::Overloaded,
+            LockError::TooManyWaiters("the resource's limit is reached"),
+            LockError::StoreUnavailable("cut off".into()),
+            LockError::ShuttingDown,
+        ] {
+            let retry = status(passing).get_details_retry_info().unwrap();
+            assert_eq!(retry.retry_delay, Some(RETRY_AFTER));
+        }
+        for lasting in [LockError::WaitDeadline, LockError::Locked { holder: None }] {
+            assert!(status(lasting).get_details_retry_info().is_none());
+        }
     }
 }

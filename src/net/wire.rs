@@ -1,5 +1,4 @@
-//! What the protocols of both edges write in the same way: durations and
-//! deadlines.
+//! Durations and deadlines, which both edges read and write alike.
 
 use std::time::Duration;
 
@@ -20,8 +19,8 @@ pub(crate) fn duration(duration: Duration) -> WireDuration {
     }
 }
 
-/// The deadline that a call came with: `grpc-timeout` counts from its arrival.
-/// A malformed one is as good as none, as the transport has it.
+/// The deadline of a call: `grpc-timeout` counts from its arrival. A malformed one is
+/// ignored, as the transport does.
 pub(crate) fn deadline(metadata: &MetadataMap, arrived: Instant) -> Option<Instant> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -41,8 +40,8 @@ pub(crate) fn deadline(metadata: &MetadataMap, arrived: Instant) -> Option<Insta
     arrived.checked_add(timeout)
 }
 
-/// Reads a duration: one that is absent or not positive is none, a malformed
-/// one is refused by the name of its field.
+/// Reads a duration; `None` if it is absent or not positive. The violation of a malformed
+/// one names `field`.
 pub(crate) fn positive(
     field: &str,
     wish: Option<WireDuration>,

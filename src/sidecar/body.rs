@@ -1,4 +1,4 @@
-//! Reading the body of a lock call.
+//! Reads the body of a lock call.
 
 use std::error::Error;
 
@@ -6,7 +6,7 @@ use axum::body::{Body, Bytes};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tonic::{Code, Status};
 
-use crate::net::request_budget::WHOLE_WITHIN;
+use crate::{error_chain::causes, net::request_budget::WHOLE_WITHIN};
 
 /// The largest body of a lock call, which is some names and durations.
 pub(super) const BYTES_MAX: usize = 64 * 1024;
@@ -14,16 +14,16 @@ pub(super) const BYTES_MAX: usize = 64 * 1024;
 /// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BodyError {
-    /// It is too large.
+    /// It was too large.
     #[error("it is larger than {BYTES_MAX} bytes")]
     TooLarge,
     /// It took too long.
     #[error("it did not arrive within {WHOLE_WITHIN:?}")]
     TooSlow,
-    /// Too much has come of others that have not ended.
+    /// Other incomplete requests take up the whole budget.
     #[error("too many requests have not ended; try again")]
     Overloaded,
-    /// The caller broke off.
+    /// The caller closed the connection.
     #[error("it broke off")]
     Broken,
 }
@@ -33,7 +33,7 @@ pub(super) async fn read(body: Body) -> Result<Bytes, BodyError> {
     match Limited::new(body, BYTES_MAX).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
-        Err(error) => Err(match code(&*error) {
+        Err(error) => Err(match status_code(&*error) {
             Some(Code::DeadlineExceeded) => BodyError::TooSlow,
             Some(Code::ResourceExhausted) => BodyError::Overloaded,
             _ => BodyError::Broken,
@@ -41,14 +41,7 @@ pub(super) async fn read(body: Body) -> Result<Bytes, BodyError> {
     }
 }
 
-/// The code of the status that is its cause.
-fn code(error: &(dyn Error + 'static)) -> Option<Code> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(status) = error.downcast_ref::<Status>() {
-            return Some(status.code());
-        }
-        cause = error.source();
-    }
-    None
+/// The code of the status that caused the error.
+fn status_code(error: &(dyn Error + 'static)) -> Option<Code> {
+    causes(error).find_map(|cause| cause.downcast_ref::<Status>()).map(Status::code)
 }

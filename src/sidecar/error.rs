@@ -1,12 +1,11 @@
-//! What can go wrong in the sidecar beyond what the domain knows.
+//! The errors that the sidecar adds to the domain's.
 
 use crate::{
     held::{Cause, HeldError},
     lock::{LockError, Violation},
 };
 
-/// Why an alpha2 call failed. Its edges map these in one place,
-/// `alpha2::status`.
+/// Why an alpha2 call failed. `alpha2::status` maps these to codes and reasons.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
     /// No component YAML names a lock store.
@@ -14,13 +13,13 @@ pub enum ApiError {
         "no lock store is configured; give --resources-path a folder with a component of a type lock.NAME"
     )]
     NoStores,
-    /// None has this name.
+    /// No store has this name.
     #[error("lock store {0} not found; name one of the components of a type lock.NAME")]
     StoreNotFound(String),
     /// This process holds as many locks as it may.
     #[error("too many locks are held through this sidecar; unlock some")]
     TooManyHeld,
-    /// A stream's client did not read that it has the lock.
+    /// The client of a stream did not read that it has the lock.
     #[error("the lock was released: the client did not read its stream")]
     NotReading,
     /// The lock was held here, and was lost.

@@ -3,7 +3,6 @@
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures_util::future::join_all;
 use tokio::{
     sync::mpsc,
@@ -23,6 +22,7 @@ use crate::{
     },
     lock::{Clock, LockError, Store, Violation},
     manifest::{Change, Component, Environment, PropertyError, Secrets},
+    retry::Backoff,
 };
 
 /// A component whose backend is not reached is tried again after so long, each
@@ -123,18 +123,13 @@ impl Loader {
     }
 
     async fn load_until_reached(self, component: Component) {
-        let mut delays = ExponentialBuilder::new()
-            .with_min_delay(RETRY_DELAY_MIN)
-            .with_max_delay(RETRY_DELAY_MAX)
-            .without_max_times()
-            .with_jitter()
-            .build();
+        let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
         while let Err(error) = self.load(&component).await {
             if !error.may_pass() {
                 warn!(%error, "the component stays as it was");
                 return;
             }
-            let delay = delays.next().unwrap_or(RETRY_DELAY_MAX);
+            let delay = backoff.next_delay();
             warn!(%error, again_in = ?delay, "the component stays as it was for now");
             sleep(delay).await;
         }

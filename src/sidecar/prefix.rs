@@ -1,5 +1,5 @@
-//! Key prefixes: how an app's resource becomes the store's, exactly as daprd
-//! does it, so that both exclude each other.
+//! Key prefixes: how the name that an app gives a resource becomes the store's name. It is
+//! done exactly as daprd does it, so that locks of both exclude each other.
 
 use crate::lock::Violation;
 
@@ -8,10 +8,10 @@ pub const PROPERTY: &str = "keyPrefix";
 const API: &str = "lock";
 const SEPARATOR: &str = "||";
 
-/// What stands between `lock||` and the resource.
+/// What is put between `lock||` and the resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KeyPrefix {
-    /// The app's ID, or nothing where it is empty: Dapr's default.
+    /// The app's ID, or nothing if that is empty. This is Dapr's default.
     #[default]
     AppId,
     /// The store's name.
@@ -23,8 +23,8 @@ pub enum KeyPrefix {
 }
 
 impl KeyPrefix {
-    /// Takes the value of `keyPrefix`, lower-cased as daprd does; the violation
-    /// names that key.
+    /// Reads the value of `keyPrefix`, in lower case as daprd does. The violation names
+    /// that key.
     pub fn new(value: &str) -> Result<Self, Violation> {
         let value = value.to_lowercase();
         refuse_separator(PROPERTY, &value)?;
@@ -67,7 +67,7 @@ impl KeyPrefix {
     }
 }
 
-/// Dapr's own words, because alpha1 passes them on.
+/// The message is daprd's, because alpha1 passes it on.
 fn refuse_separator(field: &str, key: &str) -> Result<(), Violation> {
     if key.contains(SEPARATOR) {
         return Err(Violation::new(

@@ -19,15 +19,15 @@ use crate::{
     lock::{LockError, LockId, RenewRequest, ResourceId, Store, Violation},
 };
 
-/// How many stores that a reload replaced or removed may live on, because locks
+/// How many stores may stay open after a reload replaced or removed them, because locks
 /// are held through them.
 const EARLIER_MAX: usize = 64;
 
-/// One component of a lock type, opened.
+/// An open component of a lock type.
 ///
-/// Held locks keep the one through which they were acquired, so that a reload
-/// leaves them alone; when the last of them is gone, and the component was
-/// replaced or removed, its store is retired.
+/// Held locks keep the store through which they were acquired, so that a reload leaves
+/// them alone. The store of a component that was replaced or removed is retired when the
+/// last of its locks has gone.
 #[derive(Debug)]
 pub struct NamedStore {
     id: StoreId,
@@ -39,15 +39,14 @@ pub struct NamedStore {
     pub version: String,
     /// How resources are prefixed.
     pub prefix: KeyPrefix,
-    /// What keeps the locks.
     store: StoreHandle,
     runtime: Handle,
     retired: AtomicBool,
-    /// Whether the store is known to renew; what another process serves may not.
+    /// Whether the store is known to renew. A store of another process may not.
     renews: AtomicBool,
 }
 
-/// A store, without a `Debug` that would show what is in it.
+/// A store whose `Debug` shows nothing of it.
 #[derive(Clone)]
 struct StoreHandle(Store);
 
@@ -85,18 +84,14 @@ impl NamedStore {
         }
     }
 
-    /// Checks that the store can renew, before it grants what would have to be
-    /// renewed: asks it to renew a grant of `resource` that does not exist,
-    /// unless the answer is known already.
+    /// Checks that the store can renew, before a grant that must be renewed. Asks it to
+    /// renew a grant of `resource` that does not exist, unless the answer is known.
     pub async fn must_renew(&self, resource: &ResourceId) -> Result<(), LockError> {
         if self.renews.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let probe = RenewRequest {
-            resource_id: resource.as_str().to_owned(),
-            lock_id: LockId::random().as_str().to_owned(),
-            ttl: None,
-        };
+        let probe =
+            RenewRequest { resource: resource.clone(), lock_id: LockId::random(), ttl: None };
         match self.store().renew(probe).await {
             Err(LockError::Unsupported(answer)) => {
                 warn!(store = %self.name, kind = self.kind, answer = &*answer,
@@ -106,7 +101,7 @@ impl NamedStore {
                         .into(),
                 ))
             }
-            // What is not known did not happen either: the grant does not exist.
+            // An unknown outcome changed nothing either: the grant does not exist.
             Err(LockError::StoreUnavailable(why) | LockError::OutcomeUnknown(why)) => {
                 Err(LockError::StoreUnavailable(why))
             }
@@ -117,7 +112,7 @@ impl NamedStore {
         }
     }
 
-    /// What keeps the locks.
+    /// The store itself.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store.0
@@ -131,8 +126,8 @@ impl NamedStore {
 }
 
 impl NamedStore {
-    /// Waits until calls in flight are answered, then closes the backend; does
-    /// nothing the second time.
+    /// Waits until calls in flight are answered, then closes the backend. A second call
+    /// does nothing.
     pub async fn retire(&self) {
         if !self.retired.swap(true, Ordering::Relaxed) {
             self.store.0.clone().retire().await;
@@ -167,15 +162,15 @@ impl Drop for NamedStore {
     }
 }
 
-/// The stores that there are now. Cheap to clone; all clones are one.
+/// The stores that are configured now. Cheap to clone: all clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Stores(Arc<RwLock<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
     current: BTreeMap<Arc<str>, Arc<NamedStore>>,
-    /// Those that were replaced or removed, as long as calls in flight or held
-    /// locks keep them.
+    /// Stores that were replaced or removed, as long as calls in flight or held locks keep
+    /// them.
     earlier: Vec<Weak<NamedStore>>,
 }
 
@@ -191,8 +186,8 @@ impl Inner {
 }
 
 impl Stores {
-    /// Adds a store, or replaces the one of that name. Calls in flight and
-    /// held locks stay with the old.
+    /// Adds a store, or replaces the one of that name. Calls in flight and held locks stay
+    /// with the old one.
     pub fn insert(&self, store: NamedStore) {
         let store = Arc::new(store);
         let mut stores = self.write();
@@ -204,8 +199,7 @@ impl Stores {
         drop(replaced);
     }
 
-    /// Removes a store, and returns it if there was one. Held locks stay with
-    /// it.
+    /// Removes a store and returns it. Its held locks stay with it.
     pub fn remove(&self, name: &str) -> Option<Arc<NamedStore>> {
         let mut stores = self.write();
         let removed = stores.current.remove(name)?;
@@ -213,8 +207,8 @@ impl Stores {
         Some(removed)
     }
 
-    /// Whether so many stores that were replaced or removed still have held
-    /// locks that no more may be replaced.
+    /// Whether no more stores may be replaced, because too many of the replaced and removed
+    /// ones still have held locks.
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.read().earlier().count() >= EARLIER_MAX
@@ -226,8 +220,8 @@ impl Stores {
         self.read().current.get(name).cloned()
     }
 
-    /// The store of this name; if it was removed, the last one, as long as locks are held
-    /// through it.
+    /// The store of this name. If it was removed, the last one, for as long as locks are
+    /// held through it.
     #[must_use]
     pub fn newest(&self, name: &str) -> Option<Arc<NamedStore>> {
         let stores = self.read();
@@ -235,27 +229,27 @@ impl Stores {
         current.or_else(|| stores.earlier().filter(|earlier| &*earlier.name == name).last())
     }
 
-    /// Whether there is none at all.
+    /// Whether there are no stores.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.read().current.is_empty()
     }
 
-    /// All of them, by name.
+    /// All stores, by name.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<NamedStore>> {
         self.read().current.values().cloned().collect()
     }
 
-    /// All of them, and those of before a reload that still have held locks or
-    /// calls in flight.
+    /// All stores, and those replaced or removed that still have held locks or calls in
+    /// flight.
     #[must_use]
     pub fn all_and_earlier(&self) -> Vec<Arc<NamedStore>> {
         let stores = self.read();
         stores.current.values().cloned().chain(stores.earlier()).collect()
     }
 
-    /// Has every store refuse to acquire and end its waits.
+    /// Makes every store refuse new locks and end its waits.
     pub fn drain(&self) {
         for store in self.all_and_earlier() {
             store.store().drain();

@@ -69,7 +69,7 @@ pub fn store_with(settings: Settings) -> (Store, Arc<Faulty>) {
 }
 
 pub fn request(resource: &str) -> AcquireRequest {
-    AcquireRequest::new(resource)
+    AcquireRequest::new(resource.parse().unwrap())
 }
 
 /// Takes the lock as a caller that receives its grant.
@@ -80,13 +80,8 @@ pub async fn hold(store: &Store, resource: &str) -> Granted {
 }
 
 pub async fn unlock(store: &Store, resource: &str, granted: &Granted) -> Result<(), LockError> {
-    store
-        .unlock(UnlockRequest {
-            resource_id: resource.into(),
-            lock_id: granted.lock_id.as_str().into(),
-            force: false,
-        })
-        .await
+    let resource = resource.parse().unwrap();
+    store.unlock(UnlockRequest::owner(resource, granted.lock_id.clone())).await
 }
 
 /// Polls until the backend keeps no record, well before the TTL of 30 s would

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold::lock::{AcquireRequest, LockError, Store};
+use leasehold::lock::{AcquireRequest, LockError, LockId, RequestId, Store};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
 
 fn repeated() -> AcquireRequest {
     let mut asked = request("r");
-    asked.request_id = "secret".into();
+    asked.request_id = RequestId::new("secret").unwrap();
     asked
 }
 
@@ -105,7 +105,7 @@ async fn an_open_wait_is_not_joined_with_another_lock_id() {
     let _held = hold(&store, "r").await;
     let _first = waiting(&store, repeated()).await;
     let mut other = repeated();
-    other.lock_id = "mine".into();
+    other.lock_id = LockId::optional("mine").unwrap();
     match store.lock(other).await {
         Err(LockError::InvalidRequest(violation)) => assert_eq!(violation.field, "lock_id"),
         other => panic!("{other:?}"),

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use leasehold::lock::{LockError, UnlockRequest};
+use leasehold::lock::{LockError, RequestId, UnlockRequest};
 use tokio::time::Instant;
 
 use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
@@ -91,7 +91,7 @@ async fn a_clean_up_spares_a_grant_that_a_replay_has_claimed() {
     faulty.script.on_acquire(Fault::ReplyLost);
     faulty.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
     let mut replayed = request("r");
-    replayed.request_id = "secret".into();
+    replayed.request_id = RequestId::new("secret").unwrap();
     store.try_lock(replayed.clone()).await.unwrap_err();
     let granted = store.try_lock(replayed).await.unwrap();
     granted.receipt.accept();
@@ -105,7 +105,7 @@ async fn a_clean_up_spares_a_grant_that_a_replay_has_claimed() {
 async fn a_replay_that_nobody_received_leaves_the_grant_it_found() {
     let (store, faulty) = store();
     let mut asked = request("r");
-    asked.request_id = "secret".into();
+    asked.request_id = RequestId::new("secret").unwrap();
     store.try_lock(asked.clone()).await.unwrap().receipt.accept();
     drop(store.try_lock(asked.clone()).await.unwrap());
     faulty.script.on_acquire(Fault::ReplyLost);
@@ -129,7 +129,7 @@ async fn an_unknown_force_is_completed() {
     let (store, faulty) = store();
     hold(&store, "r").await;
     faulty.script.on_unlock(Fault::ReplyLost);
-    let force = UnlockRequest { resource_id: "r".into(), lock_id: String::new(), force: true };
+    let force = UnlockRequest::force("r".parse().unwrap());
     let error = store.unlock(force).await.unwrap_err();
     assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
     no_record_left(&faulty).await;

@@ -93,11 +93,11 @@ async fn store(url: &str, clock: Clock) -> Store {
 }
 
 fn asked(ttl: Duration) -> AcquireRequest {
-    AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new("r") }
+    AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new("r".parse().unwrap()) }
 }
 
 fn unlocking(lock_id: &str) -> UnlockRequest {
-    UnlockRequest { resource_id: "r".into(), lock_id: lock_id.into(), force: false }
+    UnlockRequest::owner("r".parse().unwrap(), lock_id.parse().unwrap())
 }
 
 /// A renewal with another TTL takes a lease of that TTL; whenever its caller
@@ -202,8 +202,8 @@ async fn a_stepped_clock_changes_no_expiry(version: Version) {
         assert!(granted.token > last);
         now_us.store(step_us, Ordering::Relaxed);
         let renewal = RenewRequest {
-            resource_id: "r".into(),
-            lock_id: granted.lock_id.as_str().into(),
+            resource: "r".parse().unwrap(),
+            lock_id: granted.lock_id.clone(),
             ttl: Some(ttl),
         };
         let renewed = store.renew(renewal).await.unwrap();

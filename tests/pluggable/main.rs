@@ -32,29 +32,26 @@ fn component(socket: PathBuf, properties: &[(&str, &str)]) -> PluggableComponent
 
 async fn renew(store: &Store, resource: &str, lock_id: &str) -> Result<Duration, LockError> {
     let request = RenewRequest {
-        resource_id: resource.to_owned(),
-        lock_id: lock_id.to_owned(),
+        resource: resource.parse().unwrap(),
+        lock_id: lock_id.parse().unwrap(),
         ttl: Some(Duration::from_secs(20)),
     };
     store.renew(request).await.map(|renewed| renewed.ttl)
 }
 
 async fn unlock(store: &Store, resource: &str, lock_id: &str) -> Result<(), LockError> {
-    let request = UnlockRequest {
-        resource_id: resource.to_owned(),
-        lock_id: lock_id.to_owned(),
-        force: false,
-    };
-    store.unlock(request).await
+    let (resource, lock_id) = (resource.parse().unwrap(), lock_id.parse().unwrap());
+    store.unlock(UnlockRequest::owner(resource, lock_id)).await
 }
 
 async fn force(store: &Store, resource: &str) -> Result<(), LockError> {
-    let request =
-        UnlockRequest { resource_id: resource.to_owned(), lock_id: String::new(), force: true };
-    store.unlock(request).await
+    store.unlock(UnlockRequest::force(resource.parse().unwrap())).await
 }
 
 /// A request for `r` with a caller's own lock ID.
 fn owned(lock_id: &str) -> AcquireRequest {
-    AcquireRequest { lock_id: lock_id.to_owned(), ..AcquireRequest::new("r") }
+    AcquireRequest {
+        lock_id: Some(lock_id.parse().unwrap()),
+        ..AcquireRequest::new("r".parse().unwrap())
+    }
 }

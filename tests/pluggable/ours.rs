@@ -9,7 +9,7 @@ use leasehold::{
         serve::{self, Serving},
     },
     component::SocketMode,
-    lock::{AcquireRequest, Feature, LockError, Store},
+    lock::{AcquireRequest, Feature, Holder, LockError, RequestId, Store},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -32,7 +32,10 @@ async fn open(folder: &Path) -> Store {
 }
 
 fn request() -> AcquireRequest {
-    AcquireRequest { holder: "app".to_owned(), ..AcquireRequest::new("r") }
+    AcquireRequest {
+        holder: Holder::new("app").unwrap(),
+        ..AcquireRequest::new("r".parse().unwrap())
+    }
 }
 
 #[tokio::test]
@@ -93,7 +96,8 @@ async fn a_repeated_request_finds_its_own_grant() {
     let folder = tempfile::tempdir().unwrap();
     let _serving = serve(folder.path()).await;
     let store = open(folder.path()).await;
-    let again = || AcquireRequest { request_id: "secret".to_owned(), ..request() };
+    let again =
+        || AcquireRequest { request_id: RequestId::new("secret").unwrap(), ..request() };
     let first = store.try_lock(again()).await.unwrap();
     let second = store.try_lock(again()).await.unwrap();
     assert_eq!((&first.lock_id, first.token), (&second.lock_id, second.token));

@@ -2,7 +2,7 @@
 
 use leasehold::{
     backend::pluggable::socket_path,
-    lock::{AcquireRequest, LockError, Violation},
+    lock::{AcquireRequest, LockError, RequestId, Violation},
 };
 use leasehold_proto::components::LockResponse;
 use tokio::net::UnixListener;
@@ -90,11 +90,14 @@ async fn what_is_not_declared_is_not_asked() {
     let mut fake = Fake::start(&["SOMETHING_NEW"]).await;
     let store = fake.open(&[]).await;
     assert!(store.features().is_empty());
-    let replayed = AcquireRequest { request_id: "q".to_owned(), ..AcquireRequest::new("r") };
+    let replayed = AcquireRequest {
+        request_id: RequestId::new("q").unwrap(),
+        ..AcquireRequest::new("r".parse().unwrap())
+    };
     assert!(matches!(store.try_lock(replayed).await, Err(LockError::Unsupported(_))));
     assert!(matches!(force(&store, "r").await, Err(LockError::Unsupported(_))));
     fake.must_be_left_alone().await;
-    let granted = store.try_lock(AcquireRequest::new("r")).await.unwrap();
+    let granted = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap();
     granted.receipt.accept();
     assert_eq!(granted.token, None, "a token that nobody gave");
 }
@@ -118,7 +121,8 @@ async fn a_refused_try_is_read_by_its_reason_else_by_its_code() {
         Status::permission_denied("no"),
     ] {
         fake.tell(Told::Refuse(refusal));
-        let error = store.try_lock(AcquireRequest::new("r")).await.unwrap_err();
+        let error =
+            store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
         assert!(matches!(fake.next().await, Asked::TryLock(_)));
         told.push(
             format!("{error:?}")
@@ -169,7 +173,7 @@ async fn a_store_without_a_waiting_lock_says_so() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
     fake.tell(Told::Refuse(Status::unimplemented("")));
-    let error = store.lock(AcquireRequest::new("r")).await.unwrap_err();
+    let error = store.lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert_eq!(
         error,
         LockError::Unsupported("this store cannot wait for a lock; ask for it at once".into())
@@ -185,7 +189,12 @@ async fn a_store_that_forgot_the_instance_is_initialised_and_asked_again() {
         Status::failed_precondition("init first"),
     ] {
         fake.tell(Told::Refuse(refusal));
-        store.try_lock(AcquireRequest::new("r")).await.unwrap().receipt.accept();
+        store
+            .try_lock(AcquireRequest::new("r".parse().unwrap()))
+            .await
+            .unwrap()
+            .receipt
+            .accept();
         assert!(matches!(fake.next().await, Asked::TryLock(_)));
         let again = fake.next().await;
         assert!(matches!(&again, Asked::Init { properties, .. } if properties["k"] == "v"));
@@ -193,7 +202,7 @@ async fn a_store_that_forgot_the_instance_is_initialised_and_asked_again() {
     }
     fake.tell(Told::Refuse(Status::failed_precondition("init first")));
     fake.tell(Told::Refuse(Status::internal("cannot")));
-    let error = store.try_lock(AcquireRequest::new("r")).await.unwrap_err();
+    let error = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert!(matches!(&error, LockError::StoreUnavailable(why) if why.contains("cannot")));
 }
 
@@ -202,7 +211,7 @@ async fn an_answer_with_a_bad_lock_id_is_unknown_and_undone() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
     fake.tell(Told::Grant(LockResponse { lock_id: "x".repeat(300), ..Default::default() }));
-    let error = store.try_lock(AcquireRequest::new("r")).await.unwrap_err();
+    let error = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
     let Asked::TryLock(tried) = fake.next().await else { panic!("no try") };
     let Asked::Unlock(undone) = fake.next().await else { panic!("not undone") };

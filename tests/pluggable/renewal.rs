@@ -21,10 +21,10 @@ use crate::fake::{Asked, Fake, Told};
 fn call(no_renewal: bool) -> LockCall {
     LockCall {
         store_name: "s".into(),
-        resource_id: "r".into(),
+        resource: "r".parse().unwrap(),
         immediate: true,
         ttl: None,
-        request_id: String::new(),
+        request_id: None,
         mode: Mode::Exclusive,
         max_hold: None,
         no_renewal,
@@ -99,7 +99,7 @@ async fn a_caller_is_told_what_the_store_answers() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
     fake.tell(Told::Refuse(Status::unimplemented("only tries")));
-    let error = store.lock(AcquireRequest::new("r")).await.unwrap_err();
+    let error = store.lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert!(matches!(error, LockError::Unsupported(_)), "{error:?}");
     assert!(error.to_string().ends_with("; it answers: only tries"), "{error}");
 }

@@ -1,6 +1,6 @@
 //! Lost answers and callers that go away.
 
-use leasehold::lock::{AcquireRequest, LockError};
+use leasehold::lock::{AcquireRequest, LockError, RequestId};
 use tokio::sync::oneshot;
 use tonic::Status;
 
@@ -17,7 +17,7 @@ async fn a_try_without_an_answer_is_unknown_and_undone() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&IMPATIENT).await;
     fake.tell(Told::SayNothing);
-    let error = store.try_lock(AcquireRequest::new("r")).await.unwrap_err();
+    let error = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
     let Asked::TryLock(tried) = fake.next().await else { panic!("no try") };
     assert_eq!(fake.next().await, Asked::Dropped);
@@ -30,7 +30,7 @@ async fn an_unavailable_without_a_reason_may_have_happened() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
     fake.tell(Told::Refuse(Status::unavailable("?")));
-    let error = store.try_lock(AcquireRequest::new("r")).await.unwrap_err();
+    let error = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
     fake.next().await;
     assert!(matches!(fake.next().await, Asked::Unlock(_)));
@@ -42,7 +42,10 @@ async fn what_undoes_a_try_does_not_overtake_it() {
     let store = fake.open(&[]).await;
     let (open, gate) = oneshot::channel();
     fake.tell(Told::GrantAfter(gate));
-    let trying = tokio::spawn(async move { store.try_lock(AcquireRequest::new("r")).await });
+    let trying =
+        tokio::spawn(
+            async move { store.try_lock(AcquireRequest::new("r".parse().unwrap())).await },
+        );
     assert!(matches!(fake.next().await, Asked::TryLock(_)));
     trying.abort();
     fake.must_be_left_alone().await;
@@ -76,7 +79,10 @@ async fn an_attempt_with_a_request_id_is_left_to_its_repetition() {
     let mut fake = Fake::start(&["REPLAY"]).await;
     let store = fake.open(&IMPATIENT).await;
     fake.tell(Told::SayNothing);
-    let request = AcquireRequest { request_id: "q".to_owned(), ..AcquireRequest::new("r") };
+    let request = AcquireRequest {
+        request_id: RequestId::new("q").unwrap(),
+        ..AcquireRequest::new("r".parse().unwrap())
+    };
     store.try_lock(request).await.unwrap_err();
     let Asked::TryLock(sent) = fake.next().await else { panic!("no try") };
     assert_eq!((&*sent.request_id, &*sent.lock_id), ("q", ""));

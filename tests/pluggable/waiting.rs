@@ -17,7 +17,10 @@ async fn a_caller_that_goes_away_ends_its_wait() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
     fake.tell(Told::SayNothing);
-    let waiting = tokio::spawn(async move { store.lock(AcquireRequest::new("r")).await });
+    let waiting =
+        tokio::spawn(
+            async move { store.lock(AcquireRequest::new("r".parse().unwrap())).await },
+        );
     let Asked::Lock(asked) = fake.next().await else { panic!("no wait") };
     waiting.abort();
     // The wait is cancelled, and undone in case it was being granted.
@@ -33,7 +36,10 @@ async fn a_wait_ends_before_its_deadline_and_leaves_nothing() {
     let store = fake.open(&[]).await;
     fake.tell(Told::SayNothing);
     let deadline = Instant::now() + Duration::from_secs(2);
-    let request = AcquireRequest { deadline: Some(deadline), ..AcquireRequest::new("r") };
+    let request = AcquireRequest {
+        deadline: Some(deadline),
+        ..AcquireRequest::new("r".parse().unwrap())
+    };
     assert_eq!(store.lock(request).await.unwrap_err(), LockError::WaitDeadline);
     assert!(Instant::now() < deadline);
     assert!(matches!(fake.next().await, Asked::Lock(_)));
@@ -50,7 +56,14 @@ async fn the_ttl_counts_from_where_the_store_says() {
     fake.tell(Told::GrantAfter(gate));
     let waiting = tokio::spawn({
         let store = store.clone();
-        async move { store.try_lock(AcquireRequest::new("r")).await.unwrap().receipt.accept() }
+        async move {
+            store
+                .try_lock(AcquireRequest::new("r".parse().unwrap()))
+                .await
+                .unwrap()
+                .receipt
+                .accept()
+        }
     });
     open.send(()).unwrap();
     waiting.await.unwrap();
@@ -63,7 +76,7 @@ async fn the_ttl_counts_from_where_the_store_says() {
         waited: seconds(3600),
     }));
     let before = Instant::now();
-    let granted = store.lock(AcquireRequest::new("r")).await.unwrap();
+    let granted = store.lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap();
     assert!(granted.since >= before && granted.since <= Instant::now());
     assert_eq!(granted.ttl, Duration::from_secs(40));
     assert_eq!(granted.token.unwrap().get(), 7);
@@ -77,7 +90,10 @@ async fn a_long_wait_that_does_not_say_since_when_is_renewed() {
     let (open, gate) = oneshot::channel();
     fake.tell(Told::GrantAfter(gate));
     let started = Instant::now();
-    let waiting = tokio::spawn(async move { store.lock(AcquireRequest::new("r")).await });
+    let waiting =
+        tokio::spawn(
+            async move { store.lock(AcquireRequest::new("r".parse().unwrap())).await },
+        );
     let Asked::Lock(asked) = fake.next().await else { panic!("no wait") };
     sleep(Duration::from_millis(300)).await;
     open.send(()).unwrap();
@@ -94,7 +110,7 @@ async fn a_wait_that_is_broken_off_begins_again_with_nothing_left_of_it() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
     fake.tell(Told::Refuse(Status::unknown("broken off")));
-    let granted = store.lock(AcquireRequest::new("r")).await.unwrap();
+    let granted = store.lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap();
     granted.receipt.accept();
     assert!(matches!(fake.next().await, Asked::Lock(_)));
     assert!(matches!(fake.next().await, Asked::Unlock(_)));

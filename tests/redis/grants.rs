@@ -6,7 +6,8 @@ use super::*;
 async fn a_grant_excludes_a_second_and_names_its_holder() {
     let server = RedisServer::start();
     let (here, there) = (open(&server).await, open(&server).await);
-    let asked = AcquireRequest { holder: "app-1".into(), ..request("r", MINUTE) };
+    let asked =
+        AcquireRequest { holder: Holder::new("app-1").unwrap(), ..request("r", MINUTE) };
     let granted = here.try_lock(asked).await.unwrap();
     granted.receipt.accept();
     match there.try_lock(request("r", MINUTE)).await {
@@ -166,7 +167,8 @@ async fn a_release_tells_whether_somebody_else_holds() {
 async fn a_repeated_request_finds_its_grant_and_its_clean_up_spares_it() {
     let server = RedisServer::start();
     let (here, there) = (open(&server).await, open(&server).await);
-    let asked = AcquireRequest { request_id: "once".into(), ..request("r", MINUTE) };
+    let asked =
+        AcquireRequest { request_id: RequestId::new("once").unwrap(), ..request("r", MINUTE) };
     let first = here.try_lock(asked.clone()).await.unwrap();
     let second = there.try_lock(asked.clone()).await.unwrap();
     assert_eq!((&second.lock_id, second.token), (&first.lock_id, first.token));
@@ -174,7 +176,7 @@ async fn a_repeated_request_finds_its_grant_and_its_clean_up_spares_it() {
     drop(first);
     here.clone().retire().await;
     drop(second);
-    let other = AcquireRequest { lock_id: "other".into(), ..asked };
+    let other = AcquireRequest { lock_id: LockId::optional("other").unwrap(), ..asked };
     match there.try_lock(other).await {
         Err(LockError::InvalidRequest(violation)) => assert_eq!(violation.field, "lock_id"),
         other => panic!("{other:?}"),
@@ -199,16 +201,13 @@ async fn a_foreign_value_is_held_by_whoever_knows_it() {
     let held = store.try_lock(request("r", MINUTE)).await;
     assert_eq!(held.unwrap_err(), LockError::Locked { holder: None });
     let renew = RenewRequest {
-        resource_id: "r".into(),
-        lock_id: "owner".into(),
+        resource: "r".parse().unwrap(),
+        lock_id: "owner".parse().unwrap(),
         ttl: Some(MINUTE * 2),
     };
     store.renew(renew).await.unwrap();
-    let by = |lock_id: &str| UnlockRequest {
-        resource_id: "r".into(),
-        lock_id: lock_id.into(),
-        force: false,
-    };
+    let by =
+        |lock_id: &str| UnlockRequest::owner("r".parse().unwrap(), lock_id.parse().unwrap());
     assert_eq!(store.unlock(by("x")).await, Err(LockError::NotFound { held: true }));
     store.unlock(by("owner")).await.unwrap();
 }
@@ -218,8 +217,8 @@ async fn a_record_that_a_foreigner_outdated_is_not_believed() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let asked = AcquireRequest {
-        request_id: "once".into(),
-        holder: "old".into(),
+        request_id: RequestId::new("once").unwrap(),
+        holder: Holder::new("old").unwrap(),
         ..request("r", MINUTE)
     };
     store.try_lock(asked.clone()).await.unwrap().receipt.accept();

@@ -31,7 +31,10 @@ use std::{
 
 use leasehold::{
     backend::Kind,
-    lock::{AcquireRequest, Clock, Granted, LockError, RenewRequest, Store, UnlockRequest},
+    lock::{
+        AcquireRequest, Clock, Granted, Holder, LockError, LockId, RenewRequest, RequestId,
+        Store, UnlockRequest,
+    },
 };
 use leasehold_testkit::{proxy::Proxy, redis::RedisServer};
 
@@ -50,25 +53,21 @@ async fn try_open(address: &str, more: &[(&str, &str)]) -> Result<Store, LockErr
 }
 
 fn request(resource: &str, ttl: Duration) -> AcquireRequest {
-    AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource) }
+    AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource.parse().unwrap()) }
 }
 
 fn unlock(granted: &Granted, resource: &str) -> UnlockRequest {
-    UnlockRequest {
-        resource_id: resource.into(),
-        lock_id: granted.lock_id.as_str().into(),
-        force: false,
-    }
+    UnlockRequest::owner(resource.parse().unwrap(), granted.lock_id.clone())
 }
 
 fn force(resource: &str) -> UnlockRequest {
-    UnlockRequest { resource_id: resource.into(), lock_id: String::new(), force: true }
+    UnlockRequest::force(resource.parse().unwrap())
 }
 
 fn renewal(granted: &Granted, resource: &str, ttl: Duration) -> RenewRequest {
     RenewRequest {
-        resource_id: resource.into(),
-        lock_id: granted.lock_id.as_str().into(),
+        resource: resource.parse().unwrap(),
+        lock_id: granted.lock_id.clone(),
         ttl: Some(ttl),
     }
 }

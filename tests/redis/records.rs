@@ -8,9 +8,9 @@ use super::{
 /// What an app asks that brings its own owner name and repeats its requests.
 fn asked(ttl: Duration) -> AcquireRequest {
     AcquireRequest {
-        lock_id: "owner".into(),
-        request_id: "once".into(),
-        holder: "app-1".into(),
+        lock_id: LockId::optional("owner").unwrap(),
+        request_id: RequestId::new("once").unwrap(),
+        holder: Holder::new("app-1").unwrap(),
         ..request("r", ttl)
     }
 }

@@ -55,7 +55,8 @@ async fn a_late_unlock_spares_the_next_holder() {
 async fn a_hundred_renewals_leave_the_token_as_it_was() {
     let server = RedisServer::start();
     let store = open(&server).await;
-    let asked = AcquireRequest { request_id: "once".into(), ..request("r", MINUTE) };
+    let asked =
+        AcquireRequest { request_id: RequestId::new("once").unwrap(), ..request("r", MINUTE) };
     let granted = store.try_lock(asked.clone()).await.unwrap();
     granted.receipt.accept();
     for n in 0..100 {

@@ -171,10 +171,9 @@ async fn resources_are_prefixed_as_daprd_prefixes_them() {
     let request = TryLockRequest { store_name: "other".into(), ..try_request("r", "a", 60) };
     let other = dapr.try_lock_alpha1(request).await.unwrap().into_inner();
     assert!(other.success, "another prefix is another resource");
-    let unlock = |resource_id: &str| leasehold::lock::UnlockRequest {
-        resource_id: resource_id.into(),
-        lock_id: "a".into(),
-        force: false,
+    let unlock = |resource: &str| {
+        let (resource, lock_id) = (resource.parse().unwrap(), "a".parse().unwrap());
+        leasehold::lock::UnlockRequest::owner(resource, lock_id)
     };
     store.unlock(unlock("lock||r")).await.unwrap();
     store.unlock(unlock("lock||other||r")).await.unwrap();

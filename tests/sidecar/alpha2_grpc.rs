@@ -209,11 +209,7 @@ async fn a_lock_forced_elsewhere_is_noticed_at_the_next_renewal() {
     let granted =
         lock(&mut client, LockRequest { ttl: ttl(3000), ..request("r") }).await.unwrap();
     let store = harness.stores.get(STORE).unwrap();
-    let elsewhere = leasehold::lock::UnlockRequest {
-        resource_id: "lock||app||r".into(),
-        lock_id: String::new(),
-        force: true,
-    };
+    let elsewhere = leasehold::lock::UnlockRequest::force("lock||app||r".parse().unwrap());
     store.store().unlock(elsewhere).await.unwrap();
     eventually("it is noticed", || harness.engine.held() == 0).await;
     // Had no renewal noticed it, the cause would be another.
@@ -260,7 +256,7 @@ async fn any_sidecar_can_unlock_and_renew_a_grant_of_another() {
     let harness = Harness::start().await;
     let mut client = harness.locks().await;
     let store = harness.stores.get(STORE).unwrap();
-    let elsewhere = leasehold::lock::AcquireRequest::new("lock||app||r");
+    let elsewhere = leasehold::lock::AcquireRequest::new("lock||app||r".parse().unwrap());
     let granted = store.store().try_lock(elsewhere).await.unwrap();
     granted.receipt.accept();
     let renewal = RenewLockRequest {
@@ -344,6 +340,14 @@ async fn held_locks_have_a_limit() {
     let refused = lock(&mut client, request("b")).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert_eq!(reason(&refused, "").0, "OVERLOADED");
+    let retry = refused.get_details_retry_info().unwrap();
+    assert_eq!(retry.retry_delay, Some(Duration::from_secs(1)));
+    let refused = harness.post("/v1.0-alpha2/lock/mem/b", "").await;
+    assert_eq!(refused.error(), (429, "ERR_OVERLOADED".into()));
+    assert_eq!(refused.headers["retry-after"], "1");
+    let retry = &refused.json()["details"][1];
+    assert_eq!(retry["@type"], "type.googleapis.com/google.rpc.RetryInfo");
+    assert_eq!(retry["retryDelay"], "1s");
     unlock(&mut client, "a", &first.lock_id).await.unwrap();
     lock(&mut client, request("b")).await.unwrap();
 }

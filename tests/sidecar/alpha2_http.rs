@@ -32,6 +32,7 @@ async fn a_lock_is_granted_renewed_refused_and_unlocked() {
 
     let refused = harness.post(PATH, now()).await;
     assert_eq!(refused.error(), (409, "ERR_RESOURCE_LOCKED".into()));
+    assert!(!refused.headers.contains_key("retry-after"));
     let detail = &refused.json()["details"][0];
     assert_eq!(detail["@type"], "type.googleapis.com/google.rpc.ErrorInfo");
     assert_eq!(detail["reason"], "RESOURCE_LOCKED");
@@ -98,12 +99,9 @@ async fn the_resource_is_the_rest_of_the_path_decoded() {
         let path = format!("/v1.0-alpha2/lock/mem/{path}");
         let granted = harness.post(&path, now()).await;
         assert_eq!(granted.status, 200, "{path} {granted:?}");
-        let lock_id = granted.json()["lockID"].as_str().unwrap().to_owned();
-        let request = leasehold::lock::UnlockRequest {
-            resource_id: format!("lock||app||{resource}"),
-            lock_id,
-            force: false,
-        };
+        let lock_id = granted.json()["lockID"].as_str().unwrap().parse().unwrap();
+        let resource = format!("lock||app||{resource}").parse().unwrap();
+        let request = leasehold::lock::UnlockRequest::owner(resource, lock_id);
         store.store().unlock(request).await.unwrap();
     }
 }

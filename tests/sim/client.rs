@@ -12,8 +12,8 @@ use std::{
 
 use fastrand::Rng;
 use leasehold::lock::{
-    AcquireRequest, FencingToken, Granted, LockError, RenewRequest, Renewed, UnlockRequest,
-    safe_deadline,
+    AcquireRequest, FencingToken, Granted, Holder, LockError, RenewRequest, Renewed, RequestId,
+    ResourceId, UnlockRequest, safe_deadline,
 };
 use tokio::time::{Instant, sleep};
 
@@ -111,14 +111,14 @@ impl Client {
         } else {
             Call::Try { resource, ttl_ms, replayable, own }
         };
-        let lock_id = if own > 0 { format!("own-{own}") } else { String::new() };
+        let lock_id = (own > 0).then(|| format!("own-{own}").parse().unwrap());
         let request = AcquireRequest {
             ttl: Some(Duration::from_millis(ttl_ms)),
             lock_id,
-            request_id: request_id.to_owned(),
-            holder: op.to_string(),
+            request_id: RequestId::new(request_id).unwrap(),
+            holder: Holder::new(&op.to_string()).unwrap(),
             deadline,
-            ..AcquireRequest::new(format!("r{resource}"))
+            ..AcquireRequest::new(named(resource))
         };
         let store = process.store.clone();
         let acquiring = async move {
@@ -203,8 +203,8 @@ impl Client {
             self.believe(holding.name.token, holding.name.resource, holding.until);
         }
         let request = RenewRequest {
-            resource_id: format!("r{}", holding.name.resource),
-            lock_id: holding.name.lock_id.clone(),
+            resource: named(holding.name.resource),
+            lock_id: holding.name.lock_id.parse().unwrap(),
             ttl: Some(ttl),
         };
         let store = process.store.clone();
@@ -234,12 +234,12 @@ impl Client {
     async fn unlock(&mut self, name: &Name) {
         let op = self.op();
         let call = Call::Unlock { token: name.token, own: name.own };
-        self.unlock_as(op, call, name.resource, &name.lock_id, false).await;
+        self.unlock_as(op, call, name.resource, Some(&name.lock_id)).await;
     }
 
     async fn force(&mut self) {
         let (op, resource) = (self.op(), self.resource());
-        self.unlock_as(op, Call::Force { resource }, resource, "", true).await;
+        self.unlock_as(op, Call::Force { resource }, resource, None).await;
     }
 
     /// Uses a lock ID that nobody was ever given.
@@ -247,12 +247,12 @@ impl Client {
         let (op, resource) = (self.op(), self.resource());
         if self.rng.bool() {
             let call = Call::UnlockForeign { resource };
-            return self.unlock_as(op, call, resource, "nobody's", false).await;
+            return self.unlock_as(op, call, resource, Some("nobody's")).await;
         }
         let process = self.processes.any(&mut self.rng);
         let request = RenewRequest {
-            resource_id: format!("r{resource}"),
-            lock_id: "nobody's".into(),
+            resource: named(resource),
+            lock_id: "nobody's".parse().unwrap(),
             ttl: None,
         };
         let store = process.store.clone();
@@ -272,8 +272,8 @@ impl Client {
             return self.unlock(&name).await;
         }
         let request = RenewRequest {
-            resource_id: format!("r{}", name.resource),
-            lock_id: name.lock_id,
+            resource: named(name.resource),
+            lock_id: name.lock_id.parse().unwrap(),
             ttl: Some(Duration::from_millis(self.plan.ttl_ms_max)),
         };
         let process = self.processes.any(&mut self.rng);
@@ -287,19 +287,11 @@ impl Client {
         }
     }
 
-    async fn unlock_as(
-        &mut self,
-        op: OpId,
-        call: Call,
-        resource: u8,
-        lock_id: &str,
-        force: bool,
-    ) {
+    async fn unlock_as(&mut self, op: OpId, call: Call, resource: u8, lock_id: Option<&str>) {
         let process = self.processes.any(&mut self.rng);
-        let request = UnlockRequest {
-            resource_id: format!("r{resource}"),
-            lock_id: lock_id.to_owned(),
-            force,
+        let request = match lock_id {
+            Some(lock_id) => UnlockRequest::owner(named(resource), lock_id.parse().unwrap()),
+            None => UnlockRequest::force(named(resource)),
         };
         let store = process.store.clone();
         let unlocking = async move { store.unlock(request).await };
@@ -374,6 +366,11 @@ impl Client {
             sleep(pause).await;
         }
     }
+}
+
+/// The name of resource number `resource`.
+fn named(resource: u8) -> ResourceId {
+    format!("r{resource}").parse().unwrap()
 }
 
 /// Ends with `None` where a caller would drop the future: when it was polled

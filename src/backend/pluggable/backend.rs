@@ -3,9 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use leasehold_proto::components::{LockResponse, PingRequest};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
@@ -15,9 +14,12 @@ use super::{
     tries::Tries,
     wire::{from_wire, lock_request, renew_request, unlock_request},
 };
-use crate::lock::{
-    Attempt, Backend, BackendError, Feature, FencingToken, Grant, LockId, Release, ReleaseOf,
-    Renewal, Renewed, ResourceId,
+use crate::{
+    lock::{
+        Attempt, Backend, BackendError, Feature, FencingToken, Grant, LockId, Release,
+        ReleaseOf, Renewal, Renewed, ResourceId,
+    },
+    retry::Backoff,
 };
 
 /// The first delay between attempts to wait. It grows to [`RETRY_DELAY_MAX`], longer than the
@@ -141,7 +143,7 @@ impl Backend for Pluggable {
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
-        let mut outage: Option<(Instant, ExponentialBackoff)> = None;
+        let mut outage: Option<(Instant, Backoff)> = None;
         let mut left_behind = false;
         loop {
             let started = Instant::now();
@@ -163,14 +165,15 @@ impl Backend for Pluggable {
             if started.elapsed() > OUTAGE_CALL_MAX {
                 outage = None;
             }
-            let (since, delays) =
-                outage.get_or_insert_with(|| (Instant::now(), retry_delays().build()));
+            let (since, backoff) = outage.get_or_insert_with(|| {
+                (Instant::now(), Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX))
+            });
             left_behind |= matches!(error, BackendError::Unknown(_));
             let is_over = since.elapsed() >= self.operation_timeout;
             if is_over || left_behind && attempt.lock_id_given && attempt.request_id.is_none() {
                 return Err(error);
             }
-            sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await;
+            backoff.pause().await;
         }
     }
 
@@ -208,13 +211,6 @@ impl Backend for Pluggable {
     }
 
     async fn close(&self) {}
-}
-
-fn retry_delays() -> ExponentialBuilder {
-    ExponentialBuilder::new()
-        .with_min_delay(RETRY_DELAY_MIN)
-        .with_max_delay(RETRY_DELAY_MAX)
-        .without_max_times()
 }
 
 pub(crate) fn grant(

@@ -1,11 +1,14 @@
 //! Translates a store's refusals into errors.
 
-use std::{error::Error, fmt, path::Path};
+use std::{fmt, path::Path};
 
-use tonic::{Code, ConnectError, Status};
+use tonic::{Code, Status};
 use tonic_types::{ErrorInfo, StatusExt as _};
 
-use crate::lock::{BackendError, Holder, LockError, Violation};
+use crate::{
+    error_chain::was_never_connected,
+    lock::{BackendError, Holder, LockError, Violation},
+};
 
 /// How much of a text of another process is passed on.
 const MESSAGE_CHARS_MAX: usize = 300;
@@ -60,7 +63,7 @@ impl From<BackendError> for Failure {
 /// means that the call had no effect.
 pub(crate) fn read(verb: Verb, status: &Status) -> Failure {
     let told = told(verb, status);
-    if is_unconnected(status) {
+    if was_never_connected(status) {
         return BackendError::Unavailable(told.into()).into();
     }
     let info = status.get_details_error_info();
@@ -119,7 +122,7 @@ pub(crate) fn init_error(socket: &Path, status: &Status) -> LockError {
         }
         return LockError::InvalidMetadata(violations);
     }
-    let why = if is_unconnected(status) {
+    let why = if was_never_connected(status) {
         "nothing listens there; start the pluggable component".to_owned()
     } else if status.code() == Code::Unimplemented {
         "the server there is not a lock store (LockStore.Init is unimplemented)".to_owned()
@@ -127,18 +130,6 @@ pub(crate) fn init_error(socket: &Path, status: &Status) -> LockError {
         short(status.message())
     };
     LockError::StoreUnavailable(format!("{}: {why}", socket.display()).into())
-}
-
-/// Whether the call was not sent because there was no connection.
-fn is_unconnected(status: &Status) -> bool {
-    let mut cause = status.source();
-    while let Some(error) = cause {
-        if error.is::<ConnectError>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
 }
 
 fn invalid(status: &Status) -> BackendError {

@@ -10,11 +10,10 @@ use std::{
 };
 
 use ::redis::{Client, Cmd, ErrorKind, RedisError, Script, Value, cmd};
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use parking_lot::Mutex;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -25,7 +24,10 @@ use super::{
     session::{Failure, Observed, Peer, Session, Unfit},
     waiters::Waiters,
 };
-use crate::lock::{BackendError, FencingToken, ResourceId, Violation};
+use crate::{
+    lock::{BackendError, FencingToken, ResourceId, Violation},
+    retry::{Backoff, pause_before},
+};
 
 /// How long opening a connection may take.
 pub(super) const OPEN_TIMEOUT: Duration = Duration::from_millis(3500);
@@ -155,11 +157,10 @@ impl Link {
                         // The address may lead to the new master by now.
                         self.give_up(&session, describe(&error));
                     }
-                    let later = Instant::now() + BUSY_DELAY;
-                    if later >= until || !(is_not_master || is_temporary(&error)) {
+                    let may_pass = is_not_master || is_temporary(&error);
+                    if !may_pass || !pause_before(until, BUSY_DELAY).await {
                         return Err(refused(&error, lost));
                     }
-                    sleep_until(later).await;
                 }
                 Exchange::Lost => {
                     lost = true;
@@ -301,12 +302,7 @@ impl Link {
         before: &[Peer],
         waiters: &Arc<Waiters>,
     ) -> Session {
-        let mut delays = ExponentialBuilder::new()
-            .with_min_delay(REOPEN_DELAY_MIN)
-            .with_max_delay(REOPEN_DELAY_MAX)
-            .without_max_times()
-            .with_jitter()
-            .build();
+        let mut backoff = Backoff::new(REOPEN_DELAY_MIN, REOPEN_DELAY_MAX);
         loop {
             let opened = Session::open(client, number, before, waiters);
             let why = match timeout(OPEN_TIMEOUT, opened).await {
@@ -315,7 +311,7 @@ impl Link {
                 Err(_) => "Redis did not answer in time".into(),
             };
             self.set_down(why);
-            sleep(delays.next().unwrap_or(REOPEN_DELAY_MAX)).await;
+            backoff.pause().await;
         }
     }
 }

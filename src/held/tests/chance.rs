@@ -134,7 +134,8 @@ impl App {
         self.pause(self.plan.ttl_ms_max).await;
         let resource = format!("r{}", self.number);
         let ttl = Duration::from_millis(self.rng.u64(100..=self.plan.ttl_ms_max));
-        let request = AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(&resource) };
+        let request =
+            AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource.parse().unwrap()) };
         let granted = self.store.store().try_lock(request).await.unwrap();
         granted.receipt.accept();
         let renewed = self.rng.u8(..5) > 0;
@@ -226,8 +227,7 @@ impl App {
                 let _ = self.engine.force_unlock(key.clone(), self.target(key)).await;
             }
             6 => {
-                let resource_id = key.resource.as_str().to_owned();
-                let force = UnlockRequest { resource_id, lock_id: String::new(), force: true };
+                let force = UnlockRequest::force(key.resource.clone());
                 self.ledger.note(self.number, What::Forcing);
                 let _ = self.store.store().unlock(force).await;
             }

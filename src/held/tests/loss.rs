@@ -41,11 +41,7 @@ async fn a_late_reply_moves_no_deadline() {
 async fn what_is_gone_before_its_safe_deadline_was_forced() {
     let mut setup = setup();
     setup.hold("r").await;
-    let force = crate::lock::UnlockRequest {
-        resource_id: "r".into(),
-        lock_id: String::new(),
-        force: true,
-    };
+    let force = crate::lock::UnlockRequest::force("r".parse().unwrap());
     setup.store.store().unlock(force).await.unwrap();
     let begun = Instant::now();
     let lost = setup.notices.recv().await.unwrap();
@@ -104,7 +100,8 @@ async fn a_newer_grant_of_the_resource_means_that_the_older_is_lost() {
 async fn after_a_reload_the_new_backends_grant_stands_though_its_token_is_lower() {
     let mut setup = setup();
     let (reloaded, _) = scripted("s");
-    let request = AcquireRequest { ttl: Some(TTL), ..AcquireRequest::new("r") };
+    let request =
+        AcquireRequest { ttl: Some(TTL), ..AcquireRequest::new("r".parse().unwrap()) };
     let lower = reloaded.store().try_lock(request).await.unwrap();
     lower.receipt.accept();
     let before = setup.hold("r").await;
@@ -131,7 +128,8 @@ async fn a_thousand_lost_at_once_are_told_while_the_others_are_renewed() {
     for lock in 0..1000 {
         let resource = format!("r{lock}");
         setup.hold(&resource).await;
-        let request = AcquireRequest { ttl: Some(TTL), ..AcquireRequest::new(&resource) };
+        let request =
+            AcquireRequest { ttl: Some(TTL), ..AcquireRequest::new(resource.parse().unwrap()) };
         let granted = cut_off.store().try_lock(request).await.unwrap();
         granted.receipt.accept();
         let mut holding = setup.holding(&resource, &granted);

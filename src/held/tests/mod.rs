@@ -76,7 +76,8 @@ impl LockStore for Named {
 
 impl Setup {
     async fn acquire(&self, resource: &str, ttl: Duration) -> Granted {
-        let request = AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource) };
+        let request =
+            AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource.parse().unwrap()) };
         let granted = self.store.store().try_lock(request).await.unwrap();
         granted.receipt.accept();
         granted
@@ -148,7 +149,8 @@ impl Setup {
 
     /// Whether nobody holds it in the backend.
     async fn is_free(&self, resource: &str) -> bool {
-        match self.store.store().try_lock(AcquireRequest::new(resource)).await {
+        match self.store.store().try_lock(AcquireRequest::new(resource.parse().unwrap())).await
+        {
             Ok(_) => true,
             Err(LockError::Locked { .. }) => false,
             Err(error) => panic!("{error}"),

@@ -68,7 +68,11 @@ async fn a_silent_store_holds_up_no_other() {
     other_script.on_every_renewal(Some(Fault::Silent));
     for lock in 0..100 {
         let resource = format!("r{lock}");
-        let granted = other.store().try_lock(AcquireRequest::new(&resource)).await.unwrap();
+        let granted = other
+            .store()
+            .try_lock(AcquireRequest::new(resource.parse().unwrap()))
+            .await
+            .unwrap();
         granted.receipt.accept();
         let mut holding = setup.holding(&resource, &granted);
         holding.store = Arc::clone(&other);

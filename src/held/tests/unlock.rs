@@ -125,11 +125,7 @@ async fn a_renewal_after_an_unlock_without_an_answer_tells_no_loss() {
 async fn an_unlock_finds_a_lock_that_was_forced_elsewhere_lost() {
     let setup = setup();
     let granted = setup.hold("r").await;
-    let force = crate::lock::UnlockRequest {
-        resource_id: "r".into(),
-        lock_id: String::new(),
-        force: true,
-    };
+    let force = crate::lock::UnlockRequest::force("r".parse().unwrap());
     setup.store.store().unlock(force).await.unwrap();
     let unlock = || setup.unlock("r", granted.lock_id.clone());
     assert_eq!(unlock().await, Err(HeldError::Lost(Cause::Forced)));

@@ -1,5 +1,5 @@
-//! What both edges of alpha1 share: the order of validation, and what the
-//! domain's answers mean there.
+//! What alpha1 does alike over gRPC and HTTP: the order of validation, and what the
+//! domain's errors mean in it.
 
 use std::{
     sync::{Arc, Once},
@@ -11,7 +11,10 @@ use tracing::warn;
 use super::Alpha1Error;
 use crate::{
     held::{Engine, HeldError, HeldKey},
-    lock::{AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest},
+    lock::{
+        AcquireRequest, Granted, Holder, LockError, LockId, ResourceId, UnlockRequest,
+        Violation,
+    },
     sidecar::stores::{NamedStore, Stores},
 };
 
@@ -48,7 +51,7 @@ pub struct Unlock {
     pub owner: String,
 }
 
-/// What became of an unlock; the numbers are the wire's.
+/// The outcome of an unlock. The numbers are those of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnlockStatus {
     /// The grant has ended.
@@ -66,7 +69,7 @@ impl Alpha1 {
         Self { stores, engine, app_id, deprecation: Arc::default() }
     }
 
-    /// Acquires a free resource; `None` where it is held, by whomever.
+    /// Acquires a free resource; `None` if anybody holds it.
     pub async fn try_lock(&self, request: TryLock) -> Result<Option<Granted>, Alpha1Error> {
         self.deprecation.warn();
         let expiry_s = u64::try_from(request.expiry_s).unwrap_or(0);
@@ -76,13 +79,17 @@ impl Alpha1 {
         let store = self.store(&request.store_name, &request.resource_id, &request.owner)?;
         let failed =
             |problem: &dyn std::fmt::Display| Alpha1Error::TryLock(problem.to_string());
-        let key = store
+        let refused = |why: Violation| failed(&why);
+        let name = store
             .key(&request.resource_id, &self.app_id)
             .map_err(|why| failed(&why.problem))?;
-        let mut acquire = AcquireRequest::new(key);
-        acquire.ttl = Some(Duration::from_secs(expiry_s));
-        acquire.lock_id = request.owner;
-        acquire.holder.clone_from(&self.app_id.to_string());
+        let resource = ResourceId::new(&name).map_err(refused)?;
+        let acquire = AcquireRequest {
+            ttl: Some(Duration::from_secs(expiry_s)),
+            lock_id: Some(LockId::new(&request.owner).map_err(refused)?),
+            holder: Holder::new(&self.app_id).map_err(refused)?,
+            ..AcquireRequest::new(resource)
+        };
         match store.store().try_lock(acquire).await {
             Ok(granted) => Ok(Some(granted)),
             Err(LockError::Locked { .. }) => Ok(None),
@@ -94,17 +101,19 @@ impl Alpha1 {
     pub async fn unlock(&self, request: Unlock) -> Result<UnlockStatus, Alpha1Error> {
         self.deprecation.warn();
         let failed = |problem: &dyn std::fmt::Display| Alpha1Error::Unlock(problem.to_string());
-        let unlocked = match self.unlock_held(&request).await {
+        let lock_id = LockId::new(&request.owner);
+        let unlocked = match self.unlock_held(&request, lock_id.as_ref().ok()).await {
             Some(unlocked) => unlocked,
             None => {
                 let store =
                     self.store(&request.store_name, &request.resource_id, &request.owner)?;
-                let resource_id = store
+                let refused = |why: Violation| failed(&why);
+                let name = store
                     .key(&request.resource_id, &self.app_id)
                     .map_err(|why| failed(&why.problem))?;
-                let lock_id = request.owner;
-                let request = UnlockRequest { resource_id, lock_id, force: false };
-                store.store().unlock(request).await
+                let resource = ResourceId::new(&name).map_err(refused)?;
+                let lock_id = lock_id.map_err(refused)?;
+                store.store().unlock(UnlockRequest::owner(resource, lock_id)).await
             }
         };
         match unlocked {
@@ -115,18 +124,21 @@ impl Alpha1 {
         }
     }
 
-    /// A grant that alpha2 made may be ended here too: its renewal must then
-    /// end first. `None` if it is not held through this process.
-    async fn unlock_held(&self, request: &Unlock) -> Option<Result<(), LockError>> {
+    /// Unlocks a grant of alpha2, whose renewal must end first. `None` if it is not held
+    /// through this process.
+    async fn unlock_held(
+        &self,
+        request: &Unlock,
+        lock_id: Option<&LockId>,
+    ) -> Option<Result<(), LockError>> {
         let held = HeldKey {
             store: request.store_name.as_str().into(),
             resource: ResourceId::new(&request.resource_id).ok()?,
         };
-        let lock_id = LockId::new(&request.owner).ok()?;
-        match self.engine.unlock_if_held(held, lock_id).await? {
+        match self.engine.unlock_if_held(held, lock_id?.clone()).await? {
             Ok(()) => Some(Ok(())),
             Err(HeldError::Lock(error)) => Some(Err(error)),
-            // Lost meanwhile: what is true now only the store knows.
+            // It was lost: only the store knows who holds the resource now.
             Err(HeldError::Lost(_)) => None,
         }
     }
@@ -152,7 +164,7 @@ impl Alpha1 {
     }
 }
 
-/// Says once that alpha1 is the older API.
+/// Logs once that alpha1 is deprecated.
 #[derive(Debug)]
 struct Deprecation(Once);
 

@@ -1,4 +1,4 @@
-//! The errors of alpha1, in daprd's words and codes.
+//! The errors of alpha1, with daprd's messages and codes.
 
 use axum::{
     Json,
@@ -8,8 +8,7 @@ use axum::{
 use serde::Serialize;
 use tonic::{Code, Status};
 
-/// Why an alpha1 call failed. `Display` is the message, exactly as daprd has
-/// it.
+/// Why an alpha1 call failed. `Display` is exactly daprd's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Alpha1Error {
     /// There is no lock store at all.
@@ -27,13 +26,13 @@ pub enum Alpha1Error {
     /// There is no store of this name.
     #[error("lock store {0} not found")]
     StoreNotFound(String),
-    /// The store failed, or refused what only its own limits forbid.
+    /// The store failed, or its own limits refused the call.
     #[error("failed to try acquiring lock: {0}")]
     TryLock(String),
-    /// The store failed, or refused what only its own limits forbid.
+    /// The store failed, or its own limits refused the call.
     #[error("failed to release lock: {0}")]
     Unlock(String),
-    /// The HTTP body is not the JSON of the message.
+    /// The HTTP body is not valid JSON for the message.
     #[error("failed deserializing HTTP body: {0}")]
     Malformed(String),
     /// The HTTP body did not arrive, or is too large.

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Alpha1, Alpha1Error, FENCING_TOKEN, TryLock, Unlock, json};
 use crate::{
-    edge::{delivery::Delivery, flush_tracker::Writes},
+    net::{delivery::Delivery, flush_tracker::Writes},
     sidecar::body,
 };
 
@@ -70,7 +70,7 @@ async fn unlock(
     Ok(Json(json!({ "status": status as i32 })).into_response())
 }
 
-/// A name that is no UTF-8 is that of no store, which is told in its turn.
+/// A name that is not UTF-8 names no store, which `Alpha1` finds out in its turn.
 fn named(store: StoreName) -> String {
     store.map_or_else(|_| char::REPLACEMENT_CHARACTER.into(), |Path(name)| name)
 }

@@ -1,6 +1,6 @@
-//! The JSON of alpha1's requests, read by the rules of protojson, as daprd
-//! reads it: both spellings of a name, numbers also as strings, null as absent,
-//! unknown names ignored, and an empty body as an empty message.
+//! The JSON of alpha1's requests. It follows protojson, as daprd does: both spellings of a
+//! name, numbers also as strings, null as absent, unknown names ignored, and an empty body
+//! as an empty message.
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Number, Value};
@@ -38,7 +38,7 @@ pub(super) fn read<T: Default + DeserializeOwned>(body: &[u8]) -> Result<T, Alph
     if body.is_empty() {
         return Ok(T::default());
     }
-    // Also refuses an array, which serde would take for a struct.
+    // This also refuses an array, from which serde would read a struct.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(Alpha1Error::Malformed("a JSON object was expected".to_owned()));
     }
@@ -64,7 +64,7 @@ fn int32<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
 }
 
 /// protojson takes 10, 10.0 and 1e1 for the same number.
-#[allow(clippy::cast_possible_truncation, reason = "it was looked at that nothing is lost")]
+#[allow(clippy::cast_possible_truncation, reason = "checked before: nothing is lost")]
 fn integer(number: &Number) -> Option<i32> {
     if let Some(number) = number.as_i64() {
         return i32::try_from(number).ok();

@@ -1,5 +1,4 @@
-//! The alpha1 lock API, to the letter: messages, codes and their order are
-//! daprd's.
+//! The alpha1 lock API. Messages, codes, and their order are exactly daprd's.
 
 mod core;
 mod error;

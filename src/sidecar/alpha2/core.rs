@@ -1,4 +1,4 @@
-//! What both edges and both forms of alpha2 share.
+//! What alpha2 does alike over gRPC and HTTP, with a stream and without.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,20 +9,20 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    edge::{delivery::Delivery, flush_tracker::Writes, peer::Peer},
     held::{Ended, Engine, HeldGuard, HeldKey, Holding, MaxHold, Target},
     lock::{
-        AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId, Ttl,
+        AcquireRequest, Granted, Holder, LockError, LockId, Mode, Renewed, RequestId,
+        ResourceId,
     },
+    net::{delivery::Delivery, flush_tracker::Writes, peer::Peer},
     sidecar::{
         error::ApiError,
         stores::{NamedStore, Stores},
     },
 };
 
-/// The answer to a Lock without a stream comes a quarter of the time before its
-/// caller's deadline, but at least and at most so long before: one that arrives
-/// as the caller gives up is read by nobody.
+/// A Lock without a stream is answered a quarter of its time before the caller's deadline,
+/// within these limits: nobody reads an answer that arrives as the caller gives up.
 const ANSWER_MARGIN_MIN: Duration = Duration::from_millis(10);
 const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 
@@ -35,20 +35,20 @@ pub struct Locks {
     max_hold_default: Option<Duration>,
 }
 
-/// Asks for a lock. Strings are the caller's, empty where absent.
+/// Asks for a lock.
 #[derive(Clone)]
 pub struct LockCall {
     /// The component's name.
     pub store_name: String,
     /// What to lock, as the app names it.
-    pub resource_id: String,
+    pub resource: ResourceId,
     /// Do not wait.
     pub immediate: bool,
-    /// The wished TTL; `None` means the store's default.
+    /// The TTL asked for; `None` means the store's default.
     pub ttl: Option<Duration>,
-    /// The caller's secret for retries; empty: none.
-    pub request_id: String,
-    /// What the grant allows besides itself.
+    /// The caller's secret for retries.
+    pub request_id: Option<RequestId>,
+    /// Whether other grants may coexist with it.
     pub mode: Mode,
     /// After how long the lock is released whatever the app does.
     pub max_hold: Option<Duration>,
@@ -60,9 +60,9 @@ pub struct LockCall {
     pub deadline: Option<Instant>,
 }
 
-/// A grant that is not yet on its way to the caller.
+/// A grant whose answer is not yet written. Dropping it releases the grant.
 #[derive(Debug)]
-pub struct Acquired {
+pub struct UndeliveredGrant {
     /// The grant.
     pub granted: Granted,
     engine: Engine,
@@ -77,23 +77,22 @@ impl Locks {
         Self { stores, engine, app_id, max_hold_default: None }
     }
 
-    /// The same, that renews a lock without a stream and without a `max_hold`
-    /// for at most so long; `None` means without limit.
+    /// Limits how long a lock is renewed that has neither a stream nor a `max_hold`; `None`
+    /// means no limit.
     #[must_use]
     pub fn with_max_hold_default(self, max_hold_default: Option<Duration>) -> Self {
         Self { max_hold_default, ..self }
     }
 
-    /// What renews and tells.
+    /// The engine that renews held locks.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Acquires a lock whose life is no stream's. Answers so early that the
-    /// answer arrives before the call's deadline. Otherwise like
-    /// [`Locks::acquire`].
-    pub async fn lock(&self, call: LockCall) -> Result<Acquired, ApiError> {
+    /// Acquires a lock without a stream, and returns early enough for the answer to arrive
+    /// before the call's deadline. Otherwise like [`Locks::acquire`].
+    pub async fn lock(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
         let max_hold = match (call.max_hold, self.max_hold_default) {
             (None, Some(limit)) if !call.no_renewal => MaxHold::Default(limit),
             (asked, _) => asked_for(asked),
@@ -115,7 +114,7 @@ impl Locks {
 
     /// Acquires a lock, waiting for it unless `immediate`. May be dropped at
     /// any await, and so may what it returns: the grant is then released.
-    pub async fn acquire(&self, call: LockCall) -> Result<Acquired, ApiError> {
+    pub async fn acquire(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
         let max_hold = asked_for(call.max_hold);
         self.acquire_within(call, max_hold).await
     }
@@ -124,42 +123,40 @@ impl Locks {
         &self,
         call: LockCall,
         max_hold: MaxHold,
-    ) -> Result<Acquired, ApiError> {
+    ) -> Result<UndeliveredGrant, ApiError> {
         loop {
-            if let Some(acquired) = self.acquire_once(call.clone(), max_hold).await? {
-                return Ok(acquired);
+            if let Some(grant) = self.acquire_once(call.clone(), max_hold).await? {
+                return Ok(grant);
             }
         }
     }
 
-    /// `None` if a replay found what an earlier request was giving back, which
-    /// has now happened.
+    /// `None` if a replay found a grant that was being released, which has now happened.
     async fn acquire_once(
         &self,
         call: LockCall,
         max_hold: MaxHold,
-    ) -> Result<Option<Acquired>, ApiError> {
-        let (key, located) = self.locate(&call.store_name, &call.resource_id)?;
+    ) -> Result<Option<UndeliveredGrant>, ApiError> {
+        let (key, located) = self.locate(&call.store_name, call.resource)?;
         let (store, resource) = located?;
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
         }
         let request = AcquireRequest {
-            resource_id: resource.as_str().to_owned(),
+            resource: resource.clone(),
             ttl: call.ttl,
-            lock_id: String::new(),
+            lock_id: None,
             request_id: call.request_id.clone(),
             mode: call.mode,
-            holder: self.app_id.to_string(),
+            holder: Holder::new(&self.app_id)?,
             arrived: call.arrived,
             deadline: call.deadline,
         };
         if !call.no_renewal {
             store.must_renew(&resource).await?;
         }
-        let wish = call.ttl.unwrap_or(store.store().settings().ttl_default);
-        let asked = Ttl::new(wish, store.store().settings().ttl_max)?.duration();
-        let request_id = RequestId::new(&call.request_id)?;
+        let asked = store.store().ttl(call.ttl)?.duration();
+        let request_id = call.request_id;
         let resent =
             request_id.as_ref().and_then(|id| self.engine.sends_again(&key, id, asked));
         let granted = if call.immediate {
@@ -200,47 +197,47 @@ impl Locks {
             max_hold,
             place,
         };
-        Ok(Some(Acquired { granted, engine: self.engine.clone(), holding }))
+        Ok(Some(UndeliveredGrant { granted, engine: self.engine.clone(), holding }))
     }
 
     /// Starts a grant's TTL again.
     pub async fn renew(
         &self,
         store_name: &str,
-        resource_id: &str,
-        lock_id: &str,
+        resource: ResourceId,
+        lock_id: LockId,
         ttl: Option<Duration>,
     ) -> Result<Renewed, ApiError> {
-        let (key, target) = self.target(store_name, resource_id)?;
-        self.engine.renew(key, LockId::new(lock_id)?, ttl, target).await
+        let (key, target) = self.target(store_name, resource)?;
+        self.engine.renew(key, lock_id, ttl, target).await
     }
 
-    /// Ends the bearer's grant.
+    /// Ends the grant of a lock ID.
     pub async fn unlock(
         &self,
         store_name: &str,
-        resource_id: &str,
-        lock_id: &str,
+        resource: ResourceId,
+        lock_id: LockId,
     ) -> Result<(), ApiError> {
-        let (key, target) = self.target(store_name, resource_id)?;
-        self.engine.unlock(key, LockId::new(lock_id)?, target).await
+        let (key, target) = self.target(store_name, resource)?;
+        self.engine.unlock(key, lock_id, target).await
     }
 
-    /// Ends whoever's grant it is, and logs who asked for it.
+    /// Ends any holder's grant, and logs which process asked for it.
     pub(in crate::sidecar) async fn force_unlock(
         &self,
         store_name: &str,
-        resource_id: &str,
+        resource: ResourceId,
         peer: Option<Peer>,
     ) -> Result<(), ApiError> {
-        let (key, target) = self.target(store_name, resource_id)?;
+        let (key, target) = self.target(store_name, resource.clone())?;
         self.engine.force_unlock(key, target).await?;
         let app_id = &*self.app_id;
         let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
         info!(
             app_id,
             store = store_name,
-            resource = resource_id,
+            resource = resource.as_str(),
             uid,
             pid,
             "unlocked by force"
@@ -248,12 +245,12 @@ impl Locks {
         Ok(())
     }
 
-    /// What the app names, and where it is locked now, if the store is there: a
-    /// lock that is held may outlive its component.
+    /// The key of what the app names, and where it is locked now, if the store exists: a
+    /// held lock may outlive its component.
     fn locate(
         &self,
         store_name: &str,
-        resource_id: &str,
+        resource: ResourceId,
     ) -> Result<(HeldKey, Result<Located, ApiError>), ApiError> {
         let Some(store) = self.stores.get(store_name) else {
             let error = if self.stores.is_empty() {
@@ -261,23 +258,20 @@ impl Locks {
             } else {
                 ApiError::StoreNotFound(store_name.to_owned())
             };
-            let Ok(resource) = ResourceId::new(resource_id) else { return Err(error) };
             return Ok((HeldKey { store: store_name.into(), resource }, Err(error)));
         };
-        // Checked before the prefix is added, which makes any name non-empty.
-        let key =
-            HeldKey { store: Arc::clone(&store.name), resource: ResourceId::new(resource_id)? };
-        let resource = ResourceId::new(&store.key(resource_id, &self.app_id)?)?;
-        Ok((key, Ok((store, resource))))
+        let name = ResourceId::new(&store.key(resource.as_str(), &self.app_id)?)?;
+        let key = HeldKey { store: Arc::clone(&store.name), resource };
+        Ok((key, Ok((store, name))))
     }
 
     /// Like [`Locks::locate`], for the engine.
     fn target(
         &self,
         store_name: &str,
-        resource_id: &str,
+        resource: ResourceId,
     ) -> Result<(HeldKey, Result<Target, ApiError>), ApiError> {
-        let (key, located) = self.locate(store_name, resource_id)?;
+        let (key, located) = self.locate(store_name, resource)?;
         Ok((key, located.map(|(store, resource)| Target { store, resource })))
     }
 }
@@ -289,8 +283,8 @@ fn asked_for(max_hold: Option<Duration>) -> MaxHold {
     max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked)
 }
 
-/// When a call must have been answered for its caller to read the answer;
-/// `None` if it has no deadline, or not even the smallest margin before it.
+/// When a call must have been answered for its caller to read the answer. `None` if it
+/// has no deadline, or less time than the smallest margin.
 fn answer_by(call: &LockCall) -> Option<Instant> {
     let deadline = call.deadline?;
     let whole = deadline.saturating_duration_since(call.arrived);
@@ -298,11 +292,11 @@ fn answer_by(call: &LockCall) -> Option<Instant> {
     (margin < whole).then(|| deadline - margin)
 }
 
-impl Acquired {
-    /// Hands the grant to an answer: held from when the transport takes it, and
-    /// released if the answer is not written (`writes`), a try's too, because a
-    /// grant that nobody received would be renewed for ever. One that a replay
-    /// found is not: it stays with who received it first.
+impl UndeliveredGrant {
+    /// Ties the grant to an answer. The lock is held once the transport takes the answer,
+    /// and released if the answer is not written (`writes`), because a grant that nobody
+    /// received would be renewed for ever. A grant that a replay found is not released: it
+    /// stays with the caller that received it first.
     #[must_use]
     pub(crate) fn deliver(self, writes: Option<Writes>) -> Delivery {
         let Self { granted, engine, holding } = self;
@@ -320,7 +314,7 @@ impl Acquired {
         .once_written(writes)
     }
 
-    /// Holds the grant now, for a stream that releases it when it ends.
+    /// Holds the grant for a stream, which releases it at its end.
     pub(in crate::sidecar) fn hold_for_stream(
         self,
     ) -> (Option<HeldGuard>, oneshot::Receiver<Ended>) {

@@ -12,8 +12,8 @@ use super::{
     wire,
 };
 use crate::{
-    edge::wire::{duration, positive},
-    sidecar::error::ApiError,
+    lock::{LockId, ResourceId},
+    net::wire::{duration, positive},
 };
 
 #[tonic::async_trait]
@@ -26,15 +26,16 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::LockRequest>,
     ) -> Result<Response<proto::LockResponse>, Status> {
         let writes = request.extensions().get().cloned();
-        let call = wire::lock_call(request).map_err(ApiError::from)?;
-        let acquired = Self::lock(self, call).await?;
+        let call = wire::lock_call(request)?;
+        let grant = Self::lock(self, call).await?;
+        let granted = &grant.granted;
         let mut response = Response::new(proto::LockResponse {
-            lock_id: acquired.granted.lock_id.as_str().to_owned(),
-            fencing_token: wire::token(acquired.granted.token),
-            ttl: Some(duration(acquired.granted.ttl)),
-            waited: Some(duration(acquired.granted.waited)),
+            lock_id: granted.lock_id.as_str().to_owned(),
+            fencing_token: wire::token(granted.token),
+            ttl: Some(duration(granted.ttl)),
+            waited: Some(duration(granted.waited)),
         });
-        response.extensions_mut().insert(acquired.deliver(writes));
+        response.extensions_mut().insert(grant.deliver(writes));
         Ok(response)
     }
 
@@ -43,10 +44,10 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::RenewLockRequest>,
     ) -> Result<Response<proto::RenewLockResponse>, Status> {
         let request = request.into_inner();
-        let ttl = positive("ttl", request.ttl).map_err(ApiError::from)?;
-        let renewed = self
-            .renew(&request.store_name, &request.resource_id, &request.lock_id, ttl)
-            .await?;
+        let resource = ResourceId::new(&request.resource_id)?;
+        let lock_id = LockId::new(&request.lock_id)?;
+        let ttl = positive("ttl", request.ttl)?;
+        let renewed = self.renew(&request.store_name, resource, lock_id, ttl).await?;
         Ok(Response::new(proto::RenewLockResponse { ttl: Some(duration(renewed.ttl)) }))
     }
 
@@ -55,7 +56,9 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::UnlockRequest>,
     ) -> Result<Response<proto::UnlockResponse>, Status> {
         let request = request.into_inner();
-        self.unlock(&request.store_name, &request.resource_id, &request.lock_id).await?;
+        let resource = ResourceId::new(&request.resource_id)?;
+        let lock_id = LockId::new(&request.lock_id)?;
+        self.unlock(&request.store_name, resource, lock_id).await?;
         Ok(Response::new(proto::UnlockResponse {}))
     }
 
@@ -65,7 +68,8 @@ impl proto::locks_server::Locks for Locks {
     ) -> Result<Response<proto::ForceUnlockResponse>, Status> {
         let peer = request.extensions().get().copied();
         let request = request.into_inner();
-        self.force_unlock(&request.store_name, &request.resource_id, peer).await?;
+        let resource = ResourceId::new(&request.resource_id)?;
+        self.force_unlock(&request.store_name, resource, peer).await?;
         Ok(Response::new(proto::ForceUnlockResponse {}))
     }
 
@@ -73,7 +77,7 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::LockRequest>,
     ) -> Result<Response<Self::LockStreamStream>, Status> {
-        let call = wire::lock_call(request).map_err(ApiError::from)?;
+        let call = wire::lock_call(request)?;
         let events = stream::open(self, call).await?;
         let told = events.map(|event| match event {
             Ok(event) => Ok(proto::LockServerStream { lock_server_stream: Some(told(&event)) }),
@@ -86,11 +90,11 @@ impl proto::locks_server::Locks for Locks {
 fn told(event: &Event) -> Told {
     match event {
         Event::Ping => Told::Ping(proto::LockPing {}),
-        Event::Acquired(grant) => Told::LockAcquired(proto::LockAcquired {
-            lock_id: grant.lock_id.as_str().to_owned(),
-            fencing_token: wire::token(grant.token),
-            ttl: Some(duration(grant.ttl)),
-            waited: Some(duration(grant.waited)),
+        Event::Acquired(granted) => Told::LockAcquired(proto::LockAcquired {
+            lock_id: granted.lock_id.as_str().to_owned(),
+            fencing_token: wire::token(granted.token),
+            ttl: Some(duration(granted.ttl)),
+            waited: Some(duration(granted.waited)),
         }),
     }
 }

@@ -13,23 +13,20 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    Fault, LockCall, Locks,
-    json::{Fields, go_duration},
-    ndjson, stream, wire,
+    LockCall, Locks,
+    json::{self, Fields, go_duration},
+    ndjson, stream,
 };
 use crate::{
-    edge::{flush_tracker::Writes, peer::Peer},
-    lock::LockError,
-    sidecar::{
-        body::{self, BodyError},
-        error::ApiError,
-    },
+    lock::{LockError, LockId, RequestId, ResourceId, Violation},
+    net::{flush_tracker::Writes, peer::Peer, status::ErrorDescription},
+    sidecar::body::{self, BodyError},
 };
 
 type Target = Result<Path<(String, String)>, PathRejection>;
 
-/// The routes of alpha2. The resource is the whole rest of the path, slashes
-/// included, percent-decoded.
+/// The routes of alpha2. The resource is the rest of the path, percent-decoded, including
+/// its slashes.
 pub fn routes(locks: Locks) -> Router {
     Router::new()
         .route("/v1.0-alpha2/lock/{store}/{*resource}", post(lock).put(renew).delete(unlock))
@@ -45,9 +42,9 @@ async fn lock(
     headers: HeaderMap,
     writes: Option<Extension<Writes>>,
     body: Body,
-) -> Result<Response, Fault> {
+) -> Result<Response, ErrorDescription> {
     let arrived = Instant::now();
-    let (store_name, resource_id) = named(target)?;
+    let (store_name, resource) = named(target)?;
     let fields = read(body).await?;
     fields.check_metadata()?;
     let wait = fields.wait()?;
@@ -55,10 +52,10 @@ async fn lock(
     let wait = wait.filter(|_| !immediate);
     let call = LockCall {
         store_name,
-        resource_id,
+        resource,
         immediate,
         ttl: fields.ttl()?,
-        request_id: fields.text("requestID")?,
+        request_id: RequestId::new(&fields.text("requestID")?)?,
         mode: fields.mode()?,
         max_hold: fields.max_hold()?,
         no_renewal: fields.flag("noRenewal")?,
@@ -73,15 +70,9 @@ async fn lock(
         }
         return Ok(ndjson::response(stream::open(&locks, call).await?));
     }
-    let acquired = locks.lock(call).await?;
-    let mut response = Json(json!({
-        "lockID": acquired.granted.lock_id.as_str(),
-        "fencingToken": wire::token(acquired.granted.token),
-        "ttl": go_duration(acquired.granted.ttl),
-        "waited": go_duration(acquired.granted.waited),
-    }))
-    .into_response();
-    response.extensions_mut().insert(acquired.deliver(writes.map(|Extension(writes)| writes)));
+    let grant = locks.lock(call).await?;
+    let mut response = Json(json::of_grant(&grant.granted)).into_response();
+    response.extensions_mut().insert(grant.deliver(writes.map(|Extension(writes)| writes)));
     Ok(response)
 }
 
@@ -89,11 +80,11 @@ async fn renew(
     State(locks): State<Locks>,
     target: Target,
     body: Body,
-) -> Result<Response, Fault> {
-    let (store_name, resource_id) = named(target)?;
+) -> Result<Response, ErrorDescription> {
+    let (store_name, resource) = named(target)?;
     let fields = read(body).await?;
     let lock_id = lock_id(&fields)?;
-    let renewed = locks.renew(&store_name, &resource_id, &lock_id, fields.ttl()?).await?;
+    let renewed = locks.renew(&store_name, resource, lock_id, fields.ttl()?).await?;
     Ok(Json(json!({ "ttl": go_duration(renewed.ttl) })).into_response())
 }
 
@@ -102,63 +93,47 @@ async fn unlock(
     target: Target,
     peer: Option<Extension<Peer>>,
     body: Body,
-) -> Result<StatusCode, Fault> {
-    let (store_name, resource_id) = named(target)?;
+) -> Result<StatusCode, ErrorDescription> {
+    let (store_name, resource) = named(target)?;
     let fields = read(body).await?;
     if fields.flag("force")? {
         let peer = peer.map(|Extension(peer)| peer);
-        locks.force_unlock(&store_name, &resource_id, peer).await?;
+        locks.force_unlock(&store_name, resource, peer).await?;
     } else {
-        locks.unlock(&store_name, &resource_id, &lock_id(&fields)?).await?;
+        locks.unlock(&store_name, resource, lock_id(&fields)?).await?;
     }
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn no_resource() -> Fault {
-    Fault::bad_field(
+async fn no_resource() -> ErrorDescription {
+    let missing = Violation::new(
         "resourceID",
         "is missing from the path; use /v1.0-alpha2/lock/STORE/RESOURCE",
-    )
+    );
+    missing.into()
 }
 
-fn lock_id(fields: &Fields) -> Result<String, Fault> {
-    match fields.text("lockID")? {
-        empty if empty.is_empty() => Err(Fault::bad_field(
+fn lock_id(fields: &Fields) -> Result<LockId, Violation> {
+    let lock_id = LockId::optional(&fields.text("lockID")?)?;
+    lock_id.ok_or_else(|| {
+        Violation::new(
             "lockID",
             "is missing; give the ID that came with the grant, in a JSON body",
-        )),
-        lock_id => Ok(lock_id),
-    }
+        )
+    })
 }
 
-fn named(target: Target) -> Result<(String, String), Fault> {
+fn named(target: Target) -> Result<(String, ResourceId), Violation> {
     match target {
-        Ok(Path(names)) => Ok(names),
-        Err(error) => Err(Fault::bad_field("resourceID", error.body_text())),
+        Ok(Path((store_name, resource))) => Ok((store_name, resource.parse()?)),
+        Err(error) => Err(Violation::new("resourceID", error.body_text())),
     }
 }
 
-async fn read(body: Body) -> Result<Fields, Fault> {
+async fn read(body: Body) -> Result<Fields, ErrorDescription> {
     let body = body::read(body).await.map_err(|error| match error {
-        BodyError::Overloaded => ApiError::from(LockError::Overloaded).into(),
-        _ => Fault::bad_field("body", format!("was not read: {error}")),
+        BodyError::Overloaded => ErrorDescription::from(LockError::Overloaded),
+        _ => Violation::new("body", format!("was not read: {error}")).into(),
     })?;
-    Fields::read(&body)
-}
-
-impl IntoResponse for Fault {
-    fn into_response(self) -> Response {
-        let body = json!({
-            "errorCode": self.error_code(),
-            "message": self.message,
-            "details": self.details(),
-        });
-        (self.http_status(), Json(body)).into_response()
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        Fault::from(self).into_response()
-    }
+    Ok(Fields::read(&body)?)
 }

@@ -1,88 +1,88 @@
-//! The JSON of alpha2's HTTP requests: all fields optional, unknown ones
-//! ignored, durations as Go durations; a bad field is named.
+//! The JSON of alpha2 over HTTP. Every field of a request is optional, unknown fields
+//! are ignored, and durations are Go durations. An error names the bad field.
 
 use std::time::Duration;
 
 use go_duration::GoDuration;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::{Fault, wire};
-use crate::lock::Mode;
+use super::wire;
+use crate::lock::{Granted, Mode, Violation};
 
 /// A request's JSON object.
 pub(super) struct Fields(Map<String, Value>);
 
 impl Fields {
     /// Reads a body; an empty one is an empty object.
-    pub(super) fn read(body: &[u8]) -> Result<Self, Fault> {
+    pub(super) fn read(body: &[u8]) -> Result<Self, Violation> {
         if body.trim_ascii().is_empty() {
             return Ok(Self(Map::new()));
         }
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
-            Ok(_) => Err(Fault::bad_field("body", "is not a JSON object")),
-            Err(error) => Err(Fault::bad_field("body", format!("is not JSON: {error}"))),
+            Ok(_) => Err(Violation::new("body", "is not a JSON object")),
+            Err(error) => Err(Violation::new("body", format!("is not JSON: {error}"))),
         }
     }
 
     /// A text, empty where absent.
-    pub(super) fn text(&self, name: &str) -> Result<String, Fault> {
+    pub(super) fn text(&self, name: &str) -> Result<String, Violation> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(String::new()),
             Some(Value::String(text)) => Ok(text.clone()),
-            Some(_) => Err(Fault::bad_field(name, "must be a string")),
+            Some(_) => Err(Violation::new(name, "must be a string")),
         }
     }
 
-    /// A truth value, false where absent.
-    pub(super) fn flag(&self, name: &str) -> Result<bool, Fault> {
+    /// A boolean, false where absent.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Violation> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
-            Some(_) => Err(Fault::bad_field(name, "must be true or false")),
+            Some(_) => Err(Violation::new(name, "must be true or false")),
         }
     }
 
     /// A TTL; absent or not positive means the store's default.
-    pub(super) fn ttl(&self) -> Result<Option<Duration>, Fault> {
+    pub(super) fn ttl(&self) -> Result<Option<Duration>, Violation> {
         Ok(self.duration_ns("ttl")?.filter(|ns| *ns > 0).map(from_ns))
     }
 
     /// How long a call may wait; absent means without end.
-    pub(super) fn wait(&self) -> Result<Option<Duration>, Fault> {
+    pub(super) fn wait(&self) -> Result<Option<Duration>, Violation> {
         match self.duration_ns("wait")? {
-            Some(ns) if ns < 0 => Err(Fault::bad_field("wait", "is negative; use 0s or more")),
+            Some(ns) if ns < 0 => Err(Violation::new("wait", "is negative; use 0s or more")),
             wait => Ok(wait.map(from_ns)),
         }
     }
 
     /// After how long the lock is released; absent means never.
-    pub(super) fn max_hold(&self) -> Result<Option<Duration>, Fault> {
+    pub(super) fn max_hold(&self) -> Result<Option<Duration>, Violation> {
         match self.duration_ns("maxHold")? {
-            Some(ns) if ns <= 0 => Err(Fault::bad_field("maxHold", wire::no_hold().problem)),
+            Some(ns) if ns <= 0 => Err(Violation::new("maxHold", wire::no_hold().problem)),
             max_hold => Ok(max_hold.map(from_ns)),
         }
     }
 
-    /// What the grant allows besides itself.
-    pub(super) fn mode(&self) -> Result<Mode, Fault> {
+    /// Whether other grants may coexist with it.
+    pub(super) fn mode(&self) -> Result<Mode, Violation> {
         match self.text("mode")?.as_str() {
             "" | "exclusive" => Ok(Mode::Exclusive),
             "shared" => Ok(Mode::Shared),
-            _ => Err(Fault::bad_field("mode", "must be \"exclusive\" or \"shared\"")),
+            _ => Err(Violation::new("mode", "must be \"exclusive\" or \"shared\"")),
         }
     }
 
     /// Checks the metadata, which no store reads yet.
-    pub(super) fn check_metadata(&self) -> Result<(), Fault> {
+    pub(super) fn check_metadata(&self) -> Result<(), Violation> {
         match self.0.get("metadata") {
             None | Some(Value::Null) => Ok(()),
             Some(Value::Object(items)) if items.values().all(Value::is_string) => Ok(()),
-            Some(_) => Err(Fault::bad_field("metadata", "must be an object of strings")),
+            Some(_) => Err(Violation::new("metadata", "must be an object of strings")),
         }
     }
 
-    fn duration_ns(&self, name: &str) -> Result<Option<i64>, Fault> {
+    fn duration_ns(&self, name: &str) -> Result<Option<i64>, Violation> {
         let text = match self.0.get(name) {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::String(text)) => text.trim(),
@@ -90,12 +90,22 @@ impl Fields {
         };
         match text.parse::<GoDuration>() {
             Ok(duration) if !text.is_empty() => Ok(Some(duration.nanoseconds())),
-            _ => Err(Fault::bad_field(
+            _ => Err(Violation::new(
                 name,
                 "must be a Go duration in a string, for example \"30s\", \"1m30s\" or \"500ms\"",
             )),
         }
     }
+}
+
+/// A grant, in a response and in a line of a stream.
+pub(super) fn of_grant(granted: &Granted) -> Value {
+    json!({
+        "lockID": granted.lock_id.as_str(),
+        "fencingToken": wire::token(granted.token),
+        "ttl": go_duration(granted.ttl),
+        "waited": go_duration(granted.waited),
+    })
 }
 
 /// A duration as Go writes it.
@@ -115,10 +125,9 @@ mod tests {
         Fields::read(json.as_bytes()).unwrap()
     }
 
-    fn bad_field<T>(result: Result<T, Fault>) -> String {
-        let Err(fault) = result else { panic!("it was accepted") };
-        assert_eq!(fault.reason, "INVALID_REQUEST");
-        fault.violations[0].field.clone()
+    fn bad_field<T>(result: Result<T, Violation>) -> String {
+        let Err(violation) = result else { panic!("it was accepted") };
+        violation.field
     }
 
     #[test]

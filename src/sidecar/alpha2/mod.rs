@@ -1,5 +1,5 @@
-//! The alpha2 lock API: explicit unlock with renewal in the background, and
-//! the stream whose life is the lock's life, over gRPC and HTTP.
+//! The alpha2 lock API, over gRPC and HTTP: locks with an explicit unlock, renewed in the
+//! background, and locks that are held for as long as a stream lives.
 
 mod core;
 pub mod grpc;
@@ -10,7 +10,6 @@ mod status;
 mod stream;
 mod wire;
 
-pub use core::{Acquired, LockCall, Locks};
+pub use core::{LockCall, Locks, UndeliveredGrant};
 #[cfg(any(fuzzing, test))]
 pub(crate) use json::go_duration;
-pub use status::Fault;

@@ -1,4 +1,4 @@
-//! The stream over HTTP: one JSON object a line.
+//! The stream over HTTP: one JSON object on each line.
 
 use axum::{
     body::{Body, Bytes},
@@ -9,11 +9,11 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::{
-    Fault, json as fields,
+    json::of_grant,
+    status::HttpError,
     stream::{Event, Events},
-    wire,
 };
-use crate::sidecar::error::ApiError;
+use crate::{net::status::ErrorDescription, sidecar::error::ApiError};
 
 const MEDIA_TYPE: &str = "application/x-ndjson";
 
@@ -50,13 +50,11 @@ pub(super) fn response(events: Events) -> Response {
 fn told(event: &Event) -> Value {
     match event {
         Event::Ping => json!({ "type": "ping" }),
-        Event::Acquired(grant) => json!({
-            "type": "lock-acquired",
-            "lockID": grant.lock_id.as_str(),
-            "fencingToken": wire::token(grant.token),
-            "ttl": fields::go_duration(grant.ttl),
-            "waited": fields::go_duration(grant.waited),
-        }),
+        Event::Acquired(granted) => {
+            let mut line = of_grant(granted);
+            line["type"] = "lock-acquired".into();
+            line
+        }
     }
 }
 
@@ -65,9 +63,9 @@ fn failed(error: ApiError) -> Value {
         ApiError::Lost(cause) => Some(cause.as_str()),
         _ => None,
     };
-    let fault = Fault::from(error);
+    let told = HttpError::of(&ErrorDescription::from(error));
     let mut line =
-        json!({ "type": "error", "error": fault.message, "errorCode": fault.error_code() });
+        json!({ "type": "error", "error": told.message, "errorCode": told.error_code });
     if let Some(cause) = cause {
         line["cause"] = cause.into();
     }

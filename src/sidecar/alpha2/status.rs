@@ -1,20 +1,20 @@
-//! How alpha2 tells errors: the one place that maps them to codes. A [`Fault`]
-//! is what HTTP tells, by the names that its JSON has.
+//! The errors of alpha2: their descriptions, and how HTTP renders them.
 
-use std::collections::HashMap;
-
-use axum::http::StatusCode;
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
 use serde_json::{Value, json};
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::{
-    edge::status::{DOMAIN, code_and_reason, metadata, status},
-    lock::{LockError, Violation},
+    lock::Violation,
+    net::status::{DOMAIN, ErrorDescription},
     sidecar::error::ApiError,
 };
 
-/// The names of fields that JSON writes otherwise than the proto.
+/// The fields whose names differ between the proto and JSON.
 const JSON_NAMES: [(&str, &str); 6] = [
     ("lock_id", "lockID"),
     ("max_hold", "maxHold"),
@@ -24,135 +24,125 @@ const JSON_NAMES: [(&str, &str); 6] = [
     ("store_name", "storeName"),
 ];
 
-/// An error as HTTP has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The gRPC code.
-    pub code: Code,
-    /// The reason of its `ErrorInfo`.
-    pub reason: &'static str,
-    /// What happened, for people.
-    pub message: String,
-    /// The metadata of its `ErrorInfo`.
-    pub metadata: HashMap<String, String>,
-    /// The fields of its `BadRequest`.
-    pub violations: Vec<Violation>,
-}
-
-impl Fault {
-    fn new(code: Code, reason: &'static str, message: String) -> Self {
-        Self { code, reason, message, metadata: HashMap::new(), violations: Vec::new() }
-    }
-
-    fn with(mut self, key: &str, value: impl Into<String>) -> Self {
-        self.metadata.insert(key.to_owned(), value.into());
-        self
-    }
-
-    /// A field of an HTTP request is bad.
-    #[must_use]
-    pub fn bad_field(field: &str, problem: impl Into<String>) -> Self {
-        ApiError::from(Violation::new(field, problem)).into()
-    }
-
-    /// The HTTP error code: `ERR_` and the reason.
-    #[must_use]
-    pub fn error_code(&self) -> String {
-        format!("ERR_{}", self.reason)
-    }
-
-    /// The HTTP status.
-    #[must_use]
-    pub fn http_status(&self) -> StatusCode {
-        match self.code {
-            Code::Aborted => StatusCode::CONFLICT,
-            Code::NotFound => StatusCode::NOT_FOUND,
-            Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
-            Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
-            Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
-            Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-            Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
-    /// The JSON of the details, as gRPC's `Any` has it.
-    #[must_use]
-    pub fn details(&self) -> Value {
-        let mut details = vec![json!({
-            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-            "reason": self.reason,
-            "domain": DOMAIN,
-            "metadata": self.metadata,
-        })];
-        if !self.violations.is_empty() {
-            let violations: Vec<Value> = self
-                .violations
-                .iter()
-                .map(|violation| {
-                    json!({ "field": violation.field, "description": violation.problem })
-                })
-                .collect();
-            details.push(json!({
-                "@type": "type.googleapis.com/google.rpc.BadRequest",
-                "fieldViolations": violations,
-            }));
-        }
-        Value::Array(details)
-    }
-}
-
-impl From<ApiError> for Fault {
+impl From<ApiError> for ErrorDescription {
     fn from(error: ApiError) -> Self {
-        let message = error.to_string();
-        match error {
-            ApiError::NoStores => {
-                Self::new(Code::FailedPrecondition, "STORES_NOT_CONFIGURED", message)
+        let (code, reason) = match error {
+            ApiError::Lock(error) => return error.into(),
+            ApiError::NoStores => (Code::FailedPrecondition, "STORES_NOT_CONFIGURED"),
+            ApiError::StoreNotFound(_) => (Code::NotFound, "STORE_NOT_FOUND"),
+            ApiError::NotReading | ApiError::TooManyHeld => {
+                (Code::ResourceExhausted, "OVERLOADED")
             }
-            ApiError::StoreNotFound(_) => Self::new(Code::NotFound, "STORE_NOT_FOUND", message),
-            ApiError::NotReading => Self::new(Code::ResourceExhausted, "OVERLOADED", message),
-            ApiError::TooManyHeld => Self::new(Code::ResourceExhausted, "OVERLOADED", message),
-            ApiError::Lost(cause) => {
-                Self::new(Code::Aborted, "LOCK_LOST", message).with("cause", cause.as_str())
-            }
-            ApiError::Lock(error) => Self::of_lock(error, message),
-        }
-    }
-}
-
-impl Fault {
-    fn of_lock(error: LockError, message: String) -> Self {
-        let (code, reason) = code_and_reason(&error);
-        let metadata = metadata(&error);
-        let mut message = message;
-        let violations = match error {
-            LockError::InvalidRequest(violation) => {
-                let violation = in_json(violation);
-                message = violation.to_string();
-                vec![violation]
-            }
-            LockError::InvalidMetadata(violations) => violations,
-            _ => Vec::new(),
+            ApiError::Lost(_) => (Code::Aborted, "LOCK_LOST"),
         };
-        Self { code, reason, message, metadata, violations }
-    }
-}
-
-fn in_json(violation: Violation) -> Violation {
-    let name = JSON_NAMES.iter().find(|(proto, _)| *proto == violation.field);
-    match name {
-        Some((proto, json)) => Violation::new(*json, violation.problem.replace(proto, json)),
-        None => violation,
+        let description = Self::new(code, reason, error.to_string());
+        match error {
+            ApiError::Lost(cause) => description.with("cause", cause.as_str()),
+            _ => description,
+        }
     }
 }
 
 impl From<ApiError> for Status {
     fn from(error: ApiError) -> Self {
-        if let ApiError::Lock(error) = &error {
-            return status(error);
+        ErrorDescription::from(error).into()
+    }
+}
+
+/// An error as HTTP names it, in a plain answer and on a stream.
+pub(super) struct HttpError {
+    /// `ERR_` and the reason.
+    pub(super) error_code: String,
+    /// What happened, with the names that JSON has.
+    pub(super) message: String,
+    violations: Vec<Violation>,
+}
+
+impl HttpError {
+    pub(super) fn of(error: &ErrorDescription) -> Self {
+        let mut message = error.message.clone();
+        let violations = error.violations.iter().map(|violation| {
+            let renamed = with_json_name(violation);
+            message = message.replace(&violation.to_string(), &renamed.to_string());
+            renamed
+        });
+        let violations = violations.collect();
+        Self { error_code: format!("ERR_{}", error.reason), message, violations }
+    }
+}
+
+impl IntoResponse for ErrorDescription {
+    fn into_response(self) -> Response {
+        let told = HttpError::of(&self);
+        let body = json!({
+            "errorCode": told.error_code,
+            "message": told.message,
+            "details": details(&self, &told.violations),
+        });
+        let mut response = (http_status(self.code), Json(body)).into_response();
+        if let Some(delay) = self.retry_after() {
+            let seconds = HeaderValue::from(delay.as_secs());
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
-        let fault = Fault::from(error);
-        let details = ErrorDetails::with_error_info(fault.reason, DOMAIN, fault.metadata);
-        Self::with_error_details(fault.code, fault.message, details)
+        response
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        ErrorDescription::from(self).into_response()
+    }
+}
+
+fn http_status(code: Code) -> StatusCode {
+    match code {
+        Code::Aborted => StatusCode::CONFLICT,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// The details in the JSON that protobuf has for `Any`.
+fn details(error: &ErrorDescription, violations: &[Violation]) -> Value {
+    let metadata = match &error.metadata {
+        Some((key, value)) => json!({ (*key): value }),
+        None => json!({}),
+    };
+    let mut details = vec![json!({
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": error.reason,
+        "domain": DOMAIN,
+        "metadata": metadata,
+    })];
+    if !violations.is_empty() {
+        let violations: Vec<Value> = violations
+            .iter()
+            .map(|violation| {
+                json!({ "field": violation.field, "description": violation.problem })
+            })
+            .collect();
+        details.push(json!({
+            "@type": "type.googleapis.com/google.rpc.BadRequest",
+            "fieldViolations": violations,
+        }));
+    }
+    if let Some(delay) = error.retry_after() {
+        details.push(json!({
+            "@type": "type.googleapis.com/google.rpc.RetryInfo",
+            "retryDelay": format!("{}s", delay.as_secs()),
+        }));
+    }
+    Value::Array(details)
+}
+
+fn with_json_name(violation: &Violation) -> Violation {
+    match JSON_NAMES.iter().find(|(proto, _)| *proto == violation.field) {
+        Some((proto, json)) => Violation::new(*json, violation.problem.replace(proto, json)),
+        None => violation.clone(),
     }
 }

@@ -1,9 +1,8 @@
-//! The stream whose life is the lock's life, without its transport.
+//! A lock that is held for as long as its stream lives, without the transport.
 //!
-//! A task of its own waits for the lock and then for the end, and hands events
-//! to the transport through a queue of one: what it acquires is noticed even if
-//! the client does not read, and a client that does not read for long is cut
-//! off.
+//! A task waits for the lock and then for its end, and hands events to the transport
+//! through a queue of length one. So the grant is held even if the client does not read,
+//! and a client that does not read for long is cut off.
 
 use std::{
     pin::Pin,
@@ -18,51 +17,42 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 
-use super::{Acquired, LockCall, Locks};
+use super::{LockCall, Locks, UndeliveredGrant};
 use crate::{
     held::{Ended, Engine},
-    lock::{FencingToken, LockError, LockId},
+    lock::{Granted, LockError},
     sidecar::error::ApiError,
 };
 
-/// How often a stream shows that it is alive.
+/// How often a stream sends a ping.
 const PING_PERIOD: Duration = Duration::from_secs(10);
-/// How long a client may take to read what it is told.
+/// How long a client may take to read an event.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a stream tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One message of a stream.
+#[derive(Debug)]
 pub(super) enum Event {
-    /// It is alive.
+    /// The stream is alive.
     Ping,
     /// The lock is held from now on.
-    Acquired(Grant),
+    Acquired(Granted),
 }
 
-/// A grant as a stream tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Grant {
-    pub(super) lock_id: LockId,
-    pub(super) token: Option<FencingToken>,
-    pub(super) ttl: Duration,
-    pub(super) waited: Duration,
-}
+type Acquiring = BoxFuture<'static, Result<UndeliveredGrant, ApiError>>;
 
-type Acquiring = BoxFuture<'static, Result<Acquired, ApiError>>;
-
-/// How a stream ended: `None` is well.
+/// The error with which a stream ended, if it was one.
 type End = Arc<OnceLock<Option<ApiError>>>;
 
-/// The events of a lock, and then how it ended: an error, or nothing if it was
-/// unlocked. Dropping it releases the lock.
+/// The events of a lock, and then the error with which it ended, or nothing if it was
+/// unlocked. Dropping them releases the lock.
 pub(super) struct Events {
     queue: mpsc::Receiver<Event>,
     end: End,
     done: bool,
 }
 
-/// Begins to acquire. An error that is known at once is returned instead of a
-/// stream; a try is awaited for that.
+/// Begins to acquire. An error that is known at once is returned instead of a stream,
+/// which is why a try is awaited.
 pub(super) async fn open(locks: &Locks, call: LockCall) -> Result<Events, ApiError> {
     let immediate = call.immediate;
     let mut acquiring = {
@@ -70,8 +60,8 @@ pub(super) async fn open(locks: &Locks, call: LockCall) -> Result<Events, ApiErr
         async move { locks.acquire(call).await }.boxed()
     };
     if immediate {
-        let acquired = acquiring.await?;
-        acquiring = std::future::ready(Ok(acquired)).boxed();
+        let grant = acquiring.await?;
+        acquiring = std::future::ready(Ok(grant)).boxed();
     } else if let Poll::Ready(known) = futures_util::poll!(&mut acquiring) {
         acquiring = std::future::ready(Ok(known?)).boxed();
     }
@@ -83,12 +73,12 @@ pub(super) async fn open(locks: &Locks, call: LockCall) -> Result<Events, ApiErr
 
 async fn run(engine: Engine, acquiring: Acquiring, tell: mpsc::Sender<Event>, end: End) {
     let ended = session(&engine, acquiring, &tell).await;
-    // Set before the queue closes, so that who finds it closed finds this.
+    // Set before the queue closes: whoever finds the queue closed reads it.
     let _ = end.set(ended.err());
     drop(tell);
 }
 
-/// Holds the lock until it ends; dropping the guard on the way out releases it.
+/// Holds the lock until it or the stream ends. Dropping the guard releases it.
 async fn session(
     engine: &Engine,
     mut acquiring: Acquiring,
@@ -97,21 +87,16 @@ async fn session(
     let mut pings = interval(PING_PERIOD);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     pings.reset();
-    let acquired = loop {
+    let grant = loop {
         tokio::select! {
-            acquired = &mut acquiring => break acquired?,
+            grant = &mut acquiring => break grant?,
             () = tell.closed() => return Ok(()),
             _ = pings.tick() => ping(tell),
         }
     };
-    let grant = Grant {
-        lock_id: acquired.granted.lock_id.clone(),
-        token: acquired.granted.token,
-        ttl: acquired.granted.ttl,
-        waited: acquired.granted.waited,
-    };
-    let (_guard, mut told) = acquired.hold_for_stream();
-    deliver(tell, Event::Acquired(grant)).await?;
+    let granted = grant.granted.clone();
+    let (_guard, mut told) = grant.hold_for_stream();
+    deliver(tell, Event::Acquired(granted)).await?;
     loop {
         tokio::select! {
             ended = &mut told => return match ended {
@@ -126,12 +111,12 @@ async fn session(
     }
 }
 
-/// Left out if the client has not yet read what it was told before.
+/// Sends a ping, unless the client has not yet read the event before it.
 fn ping(tell: &mpsc::Sender<Event>) {
     let _ = tell.try_send(Event::Ping);
 }
 
-/// Tells an event and waits until it is read.
+/// Sends an event and waits until the client has read it.
 async fn deliver(tell: &mpsc::Sender<Event>, event: Event) -> Result<(), ApiError> {
     let delivered = async {
         tell.send(event).await.ok()?;
@@ -155,7 +140,7 @@ impl Stream for Events {
             return Poll::Ready(Some(Ok(event)));
         }
         self.done = true;
-        // An end that was never told is a bug, never a success (trap 17).
+        // A missing end is a bug, never a success (trap 17).
         let end = self.end.get().cloned().unwrap_or(Some(LockError::Internal.into()));
         Poll::Ready(end.map(Err))
     }
@@ -167,16 +152,16 @@ mod tests {
 
     use super::*;
 
-    /// Trap 17: an end that nobody explained is no success.
+    /// Trap 17: an end without a reason is no success.
     #[tokio::test]
     async fn an_end_that_was_not_told_is_an_error() {
         let (tell, queue) = mpsc::channel(1);
         let mut events = Events { queue, end: End::default(), done: false };
         tell.send(Event::Ping).await.unwrap();
         drop(tell);
-        assert_eq!(events.next().await, Some(Ok(Event::Ping)));
-        assert_eq!(events.next().await, Some(Err(LockError::Internal.into())));
-        assert_eq!(events.next().await, None);
+        assert!(matches!(events.next().await, Some(Ok(Event::Ping))));
+        assert_eq!(events.next().await.unwrap().unwrap_err(), LockError::Internal.into());
+        assert!(events.next().await.is_none());
     }
 
     #[tokio::test]
@@ -186,6 +171,6 @@ mod tests {
         let mut events = Events { queue, end: Arc::clone(&end), done: false };
         end.set(None).unwrap();
         drop(tell);
-        assert_eq!(events.next().await, None);
+        assert!(events.next().await.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! gRPC's messages as the core has them.
+//! Turns gRPC's messages into calls of the core.
 
 use leasehold_proto::locks as proto;
 use tokio::time::Instant;
@@ -6,8 +6,8 @@ use tonic::Request;
 
 use super::LockCall;
 use crate::{
-    edge::wire::{deadline, positive},
-    lock::{FencingToken, Mode, Violation},
+    lock::{FencingToken, Mode, RequestId, ResourceId, Violation},
+    net::wire::{deadline, positive},
 };
 
 /// Reads a request for a lock that arrives now.
@@ -20,25 +20,25 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
         wish => Some(positive("max_hold", wish)?.ok_or_else(no_hold)?),
     };
     Ok(LockCall {
+        resource: ResourceId::new(&request.resource_id)?,
         ttl: positive("ttl", request.ttl)?,
         max_hold,
         mode: mode(request.mode)?,
         store_name: request.store_name,
-        resource_id: request.resource_id,
         immediate: request.immediate,
-        request_id: request.request_id,
+        request_id: RequestId::new(&request.request_id)?,
         no_renewal: request.no_renewal,
         arrived,
         deadline,
     })
 }
 
-/// A limit on the hold must be positive where there is one.
+/// The violation of a `max_hold` that is not positive.
 pub(super) fn no_hold() -> Violation {
     Violation::new("max_hold", "is not positive; leave it out to hold without limit")
 }
 
-/// A token as the wire has it, where 0 stands for none.
+/// A token on the wire, where 0 means none.
 pub(super) fn token(token: Option<FencingToken>) -> i64 {
     token.map_or(0, FencingToken::as_i64)
 }
@@ -61,11 +61,14 @@ mod tests {
     #[test]
     fn a_bad_field_is_named() {
         let duration = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+        let request = || proto::LockRequest { resource_id: "r".into(), ..Default::default() };
         let max_hold =
-            |seconds| proto::LockRequest { max_hold: duration(seconds), ..Default::default() };
+            |seconds| proto::LockRequest { max_hold: duration(seconds), ..request() };
         for (request, field) in [
-            (proto::LockRequest { mode: 7, ..Default::default() }, "mode"),
-            (proto::LockRequest { ttl: duration(i64::MIN), ..Default::default() }, "ttl"),
+            (proto::LockRequest::default(), "resource_id"),
+            (proto::LockRequest { request_id: "x".repeat(257), ..request() }, "request_id"),
+            (proto::LockRequest { mode: 7, ..request() }, "mode"),
+            (proto::LockRequest { ttl: duration(i64::MIN), ..request() }, "ttl"),
             (max_hold(-1), "max_hold"),
             (max_hold(0), "max_hold"),
             (max_hold(i64::MIN), "max_hold"),

@@ -1,13 +1,12 @@
 //! What the sidecar says itself when a call could not be passed on.
 
-use std::error::Error;
-
 use axum::body::Body;
 use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 use serde_json::json;
 use tonic::Status;
 
 use super::Endpoint;
+pub(in crate::sidecar) use crate::error_chain::chain;
 
 /// Why a call could not be passed on.
 #[derive(Debug)]
@@ -72,18 +71,4 @@ impl std::fmt::Display for Refusal {
             }
         }
     }
-}
-
-/// An error with its causes, outermost first.
-pub(in crate::sidecar) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }

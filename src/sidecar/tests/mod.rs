@@ -32,10 +32,10 @@ use crate::{
 fn call() -> LockCall {
     LockCall {
         store_name: "s".into(),
-        resource_id: "r".into(),
+        resource: "r".parse().unwrap(),
         immediate: true,
         ttl: Some(TTL),
-        request_id: String::new(),
+        request_id: None,
         mode: Mode::Exclusive,
         max_hold: None,
         no_renewal: false,

@@ -11,13 +11,19 @@ async fn a_refused_acquisition_renews_nothing() {
     let stores = Stores::default();
     let (store, script) = load(&stores);
     let locks = Locks::new(stores, setup.engine.clone(), "app".into());
-    let held = store.try_lock(AcquireRequest::new("lock||r")).await.unwrap();
+    let held = store.try_lock(AcquireRequest::new("lock||r".parse().unwrap())).await.unwrap();
     let refused = locks.acquire(LockCall { ttl: None, ..call() }).await.unwrap_err();
     assert!(matches!(refused, ApiError::Lock(LockError::Locked { .. })));
     drop(held);
     sleep(Duration::from_secs(1)).await;
-    assert!(store.try_lock(AcquireRequest::new("lock||r")).await.is_ok(), "free at once");
+    assert!(
+        store.try_lock(AcquireRequest::new("lock||r".parse().unwrap())).await.is_ok(),
+        "free at once"
+    );
     sleep(TTL * 2).await;
     assert_eq!((script.renewals.load(Ordering::SeqCst), setup.engine.held()), (0, 0));
-    assert!(store.try_lock(AcquireRequest::new("lock||r")).await.is_ok(), "it is free");
+    assert!(
+        store.try_lock(AcquireRequest::new("lock||r".parse().unwrap())).await.is_ok(),
+        "it is free"
+    );
 }

@@ -43,12 +43,12 @@ impl Api {
     }
 
     async fn unlock(&self, lock_id: &LockId) {
-        self.locks.unlock("s", "r", lock_id.as_str()).await.unwrap();
+        self.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await.unwrap();
     }
 }
 
 async fn is_free(store: &Store, resource: &str) -> bool {
-    store.try_lock(AcquireRequest::new(resource)).await.is_ok()
+    store.try_lock(AcquireRequest::new(resource.parse().unwrap())).await.is_ok()
 }
 
 /// Trap 51.
@@ -108,12 +108,15 @@ async fn a_force_reaches_what_is_held_in_the_store_before() {
     let (before, _) = api.load(KeyPrefix::None);
     let lock_id = api.lock().await;
     let (after, _) = api.load(KeyPrefix::None);
-    api.locks.force_unlock("s", "r", None).await.unwrap();
+    api.locks.force_unlock("s", "r".parse().unwrap(), None).await.unwrap();
     let lost = setup.notices.try_recv().unwrap();
     assert_eq!((lost.lock_id, lost.cause), (lock_id, Cause::Forced));
     assert!(is_free(&before, "lock||r").await && is_free(&after, "lock||r").await);
     let _ = api.stores.remove("s");
-    assert!(api.locks.force_unlock("s", "r", None).await.is_err(), "there is no such store");
+    assert!(
+        api.locks.force_unlock("s", "r".parse().unwrap(), None).await.is_err(),
+        "there is no such store"
+    );
 }
 
 /// The component's TTL was changed, say: both stores are one backend.
@@ -125,9 +128,11 @@ async fn a_force_after_a_reload_spares_the_next_in_line() {
     let lock_id = api.lock().await;
     api.load_over(KeyPrefix::None, &store);
     let waiting = store.clone();
-    let next = tokio::spawn(async move { waiting.lock(AcquireRequest::new("lock||r")).await });
+    let next = tokio::spawn(async move {
+        waiting.lock(AcquireRequest::new("lock||r".parse().unwrap())).await
+    });
     settle().await;
-    api.locks.force_unlock("s", "r", None).await.unwrap();
+    api.locks.force_unlock("s", "r".parse().unwrap(), None).await.unwrap();
     assert_eq!(setup.notices.try_recv().unwrap().lock_id, lock_id);
     let next = next.await.unwrap().unwrap();
     assert!(!is_free(&store, "lock||r").await, "it is the next one's");
@@ -156,8 +161,8 @@ async fn alpha1_unlocks_it_too() {
 async fn held_elsewhere(api: &Api, store: &Store) -> LockId {
     let lock_id = api.lock().await;
     let request = crate::lock::RenewRequest {
-        resource_id: "lock||r".into(),
-        lock_id: lock_id.as_str().to_owned(),
+        resource: "lock||r".parse().unwrap(),
+        lock_id: lock_id.clone(),
         ttl: Some(TTL * 100),
     };
     store.renew(request).await.unwrap();
@@ -177,7 +182,7 @@ async fn an_unlock_of_a_lock_that_another_sidecar_renewed_releases_it() {
     assert!(!is_free(&store, "lock||r").await, "it is held on");
     api.unlock(&lock_id).await;
     assert!(is_free(&store, "lock||r").await);
-    let again = api.locks.unlock("s", "r", lock_id.as_str()).await;
+    let again = api.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await;
     assert!(matches!(again, Err(ApiError::Lock(LockError::NotFound { .. }))));
 }
 
@@ -191,15 +196,15 @@ async fn an_unlock_of_a_lock_that_is_really_lost_is_told_why() {
     setup.notices.recv().await.unwrap();
     sleep(TTL).await;
     for _ in 0..2 {
-        let lost = api.locks.unlock("s", "r", lock_id.as_str()).await;
+        let lost = api.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await;
         let cause = Cause::Unreachable;
         assert_eq!(lost, Err(ApiError::Lost(cause)));
     }
     script.on_unlock(Fault::Unreachable);
-    let lost = api.locks.unlock("s", "r", lock_id.as_str()).await;
+    let lost = api.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await;
     assert!(matches!(lost, Err(ApiError::Lost(_))), "still lost");
-    let other = store.try_lock(AcquireRequest::new("lock||r")).await.unwrap();
-    let lost = api.locks.unlock("s", "r", lock_id.as_str()).await;
+    let other = store.try_lock(AcquireRequest::new("lock||r".parse().unwrap())).await.unwrap();
+    let lost = api.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await;
     assert!(lost.is_err());
     assert!(!is_free(&store, "lock||r").await, "another's lock is left alone");
     drop(other);
@@ -211,12 +216,10 @@ async fn an_unlock_of_a_forced_lock_does_not_go_to_the_store() {
     let api = Api::of(&setup);
     let (store, script) = api.load(KeyPrefix::None);
     let lock_id = api.lock().await;
-    let force =
-        UnlockRequest { resource_id: "lock||r".into(), lock_id: String::new(), force: true };
-    store.unlock(force).await.unwrap();
+    store.unlock(UnlockRequest::force("lock||r".parse().unwrap())).await.unwrap();
     assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Forced);
     script.on_unlock(Fault::Silent);
     let asked = Instant::now();
-    assert!(api.locks.unlock("s", "r", lock_id.as_str()).await.is_err());
+    assert!(api.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await.is_err());
     assert_eq!(ms(asked), 0);
 }

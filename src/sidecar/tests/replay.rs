@@ -7,8 +7,8 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 use crate::{
-    edge::{delivery, flush_tracker::FlushTracker},
-    lock::safe_deadline,
+    lock::{RequestId, safe_deadline},
+    net::{delivery, flush_tracker::FlushTracker},
 };
 
 /// The API over one scripted store, its resource as the store has it.
@@ -33,7 +33,7 @@ impl Api {
     }
 
     fn call() -> LockCall {
-        LockCall { request_id: "secret".into(), ..call() }
+        LockCall { request_id: RequestId::new("secret").unwrap(), ..call() }
     }
 
     /// A Lock over HTTP/1, whose answer is written or not.
@@ -59,7 +59,11 @@ impl Api {
     }
 
     async fn is_free(&self) -> bool {
-        self.store.store().try_lock(AcquireRequest::new("lock||r")).await.is_ok()
+        self.store
+            .store()
+            .try_lock(AcquireRequest::new("lock||r".parse().unwrap()))
+            .await
+            .is_ok()
     }
 }
 
@@ -83,8 +87,8 @@ async fn a_replay_that_nobody_received_of_a_lock_held_elsewhere_is_left_to_its_t
     let api = Api::of(&setup);
     let request = AcquireRequest {
         ttl: Some(TTL),
-        request_id: "secret".into(),
-        ..AcquireRequest::new("lock||r")
+        request_id: RequestId::new("secret").unwrap(),
+        ..AcquireRequest::new("lock||r".parse().unwrap())
     };
     api.store.store().try_lock(request).await.unwrap().receipt.accept();
     api.lock(false).await.unwrap();
@@ -166,8 +170,8 @@ async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief()
     let replay = api.locks.acquire(Api::call()).await.unwrap();
     settle().await;
     let sent = Instant::now();
-    let id = first.lock_id.as_str();
-    api.locks.renew("s", "r", id, Some(SHORT)).await.unwrap();
+    let id = first.lock_id.clone();
+    api.locks.renew("s", "r".parse().unwrap(), id, Some(SHORT)).await.unwrap();
     api.script.on_every_renewal(Some(Fault::Unreachable));
     let (_guard, told) = replay.hold_for_stream();
     told.await.unwrap();
@@ -182,7 +186,7 @@ async fn another_request_for_the_lock_leaves_its_holders_belief_alone() {
     let first = api.lock(true).await.unwrap();
     api.script.on_every_renewal(Some(Fault::Unreachable));
     let ttl = Some(Duration::from_secs(1));
-    let other = LockCall { ttl, request_id: "another".into(), ..Api::call() };
+    let other = LockCall { ttl, request_id: RequestId::new("another").unwrap(), ..Api::call() };
     api.locks.acquire(other).await.unwrap_err();
     setup.notices.recv().await.unwrap();
     assert_eq!(Instant::now(), safe_deadline(first.since, TTL));

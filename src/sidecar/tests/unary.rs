@@ -58,7 +58,10 @@ impl Api {
     }
 
     async fn hold(&self) -> Granted {
-        let request = AcquireRequest { ttl: Some(HOUR), ..AcquireRequest::new("lock||r") };
+        let request = AcquireRequest {
+            ttl: Some(HOUR),
+            ..AcquireRequest::new("lock||r".parse().unwrap())
+        };
         self.store.store().try_lock(request).await.unwrap()
     }
 
@@ -67,7 +70,10 @@ impl Api {
     }
 
     async fn is_free_for(&self, ttl: Duration) -> bool {
-        let request = AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new("lock||r") };
+        let request = AcquireRequest {
+            ttl: Some(ttl),
+            ..AcquireRequest::new("lock||r".parse().unwrap())
+        };
         match self.store.store().try_lock(request).await {
             Ok(_) => true,
             Err(LockError::Locked { .. }) => false,
@@ -113,7 +119,7 @@ async fn a_try_that_is_granted_too_late_for_its_deadline_is_given_back() {
 }
 
 fn call() -> LockCall {
-    LockCall { request_id: "secret".into(), ..super::call() }
+    LockCall { request_id: crate::lock::RequestId::new("secret").unwrap(), ..super::call() }
 }
 
 #[tokio::test(start_paused = true)]
