@@ -100,9 +100,9 @@ mod tests {
     #[tokio::test]
     async fn a_grant_that_no_unlock_can_have_ended_was_forced() {
         let mut unlock = Unlock::None;
-        let _ = unlock.begin(None);
+        drop(unlock.begin(None));
         assert_eq!(unlock.answered(&NOT_FOUND), Some(Ended::Lost(Cause::Forced)));
-        let _ = unlock.begin(None);
+        drop(unlock.begin(None));
         let refused = Err(LockError::StoreUnavailable("cut off".into()));
         assert_eq!(unlock.answered(&refused), None);
         assert!(matches!(unlock, Unlock::None));
@@ -111,18 +111,18 @@ mod tests {
     #[tokio::test]
     async fn an_unlock_of_unknown_outcome_explains_a_missing_grant() {
         let mut unlock = Unlock::None;
-        let _ = unlock.begin(None);
+        drop(unlock.begin(None));
         assert_eq!(unlock.answered(&unknown()), None);
         assert!(matches!(unlock, Unlock::Unknown));
-        let _ = unlock.begin(None);
+        drop(unlock.begin(None));
         assert_eq!(unlock.answered(&NOT_FOUND), Some(Ended::Unlocked));
     }
 
     #[tokio::test]
     async fn the_answer_to_another_unlock_is_awaited() {
         let mut unlock = Unlock::None;
-        let _ = unlock.begin(None);
-        let _ = unlock.begin(None);
+        drop(unlock.begin(None));
+        drop(unlock.begin(None));
         assert_eq!(unlock.answered(&NOT_FOUND), None);
         assert_eq!(unlock.answered(&unknown()), None);
         assert!(matches!(unlock, Unlock::Unknown));
