@@ -6,6 +6,7 @@
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
 //! - [`command`]: the command line, and the start of each command.
 //! - [`component`]: the pluggable component, on Unix sockets.
+//! - [`config`]: component YAML and the properties of stores.
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //! - `net`: the server under both: sockets, connections, delivery, errors on the wire.
 //! - `retry` and `error_chain`: delays between tries, and the causes of errors.
@@ -15,15 +16,14 @@
 pub mod backend;
 pub mod command;
 pub mod component;
+pub mod config;
 mod error_chain;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod held;
 pub mod lock;
-pub mod manifest;
 mod net;
-pub mod properties;
 mod retry;
 pub mod runtime;
 pub mod sidecar;

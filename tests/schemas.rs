@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use leasehold::{
     backend::{KINDS, Kind},
-    properties::Properties,
+    config::properties::Properties,
 };
 use serde_yaml_ng::Value;
 

@@ -6,8 +6,8 @@ use futures_util::future::BoxFuture;
 use tracing::warn;
 
 use crate::{
+    config::properties::Properties,
     lock::{Backend, Clock, Feature, LockError, Settings, Store, Violation},
-    properties::Properties,
 };
 
 /// A backend that can be opened from a component's properties.

@@ -8,7 +8,7 @@ pub mod memory;
 pub mod pluggable;
 pub(crate) mod redis;
 
-use crate::properties::nearest;
+use crate::config::properties::nearest;
 
 pub use kind::{Connect, Context, Kind, OpenError};
 

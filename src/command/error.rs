@@ -2,10 +2,12 @@
 
 use crate::{
     component::{ServeError, SocketError},
-    manifest::{LoadError, PropertyError, WatchError},
+    config::manifest::{LoadError, PropertyError, WatchError},
     sidecar::{
-        ListenError, app_client::AppChannelError, app_probe::AppProbeError,
-        loader::LoadStoreError, passthrough::EndpointError,
+        ListenError,
+        app::{client::AppChannelError, probe::AppProbeError},
+        daprd::passthrough::EndpointError,
+        loader::LoadStoreError,
     },
 };
 

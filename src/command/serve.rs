@@ -10,8 +10,8 @@ use super::{ServeOptions, StartError, StoreOption};
 use crate::{
     backend::Kind,
     component::{Answers, Component, Instances, OpenInstance, Socket, socket_folder},
+    config::manifest::{self, Environment, NoSecrets, Resources},
     lock::{Clock, LockError},
-    manifest::{self, Environment, NoSecrets, Resources},
     retry::Backoff,
 };
 

@@ -10,11 +10,13 @@ use tracing::warn;
 use super::StartError;
 use crate::{
     component::socket_folder,
-    manifest::{self, Environment, Loaded, Resources},
+    config::manifest::{self, Environment, Loaded, Resources},
     sidecar::{
         Hooks, Options, Sidecar, SidecarArgs,
-        app_health::AppHealthChecks,
-        app_probe::{GrpcProbe, HttpProbe},
+        app::{
+            health::AppHealthChecks,
+            probe::{GrpcProbe, HttpProbe},
+        },
         daprd::Daprd,
         loader::Loader,
         stores::Stores,

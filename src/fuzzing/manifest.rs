@@ -6,8 +6,10 @@ use futures_util::FutureExt as _;
 
 use crate::{
     backend::Kind,
+    config::manifest::{
+        Component, Environment, NoSecrets, document, folder::read_file_text, yaml,
+    },
     lock::LockError,
-    manifest::{Component, Environment, NoSecrets, document, folder::read_file_text, yaml},
 };
 
 /// The input is the text of a file.

@@ -3,9 +3,9 @@
 use super::input::Input;
 use crate::{
     backend::KINDS,
+    config::properties::{Properties, parse_go_duration},
     lock::{LockError, Violation},
-    properties::{Properties, parse_go_duration},
-    sidecar::{alpha2::go_duration, prefix::KeyPrefix},
+    sidecar::{api::alpha2::go_duration, prefix::KeyPrefix},
 };
 
 /// Stands for a secret, which no error may repeat.

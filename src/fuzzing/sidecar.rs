@@ -19,12 +19,14 @@ use crate::{
     held::{Engine, EngineOptions},
     net::request_budget::RequestBudget,
     sidecar::{
-        alpha1::Alpha1,
-        alpha2::Locks,
-        app::{self, Services},
-        auth::Token,
-        browsers::{Allowed, Guard, Reach},
-        metadata::{Attributes, Metadata},
+        api::{
+            alpha1::Alpha1,
+            alpha2::Locks,
+            auth::Token,
+            browsers::{Allowed, Guard, Reach},
+            metadata::{Attributes, Metadata},
+            routes::{self, Services},
+        },
         prefix::KeyPrefix,
         stores::{NamedStore, Stores},
     },
@@ -73,7 +75,7 @@ pub fn sidecar_grpc(data: &[u8]) {
         }
         let world = World::new(HELD);
         world.run(async {
-            let answer = app::grpc(services(&world), None).oneshot(request).await.unwrap();
+            let answer = routes::grpc(services(&world), None).oneshot(request).await.unwrap();
             Told::read(answer, method.starts_with("dapr")).await
         })
     };
@@ -118,7 +120,7 @@ fn answer(request: &Request<Vec<u8>>) -> (StatusCode, String) {
     *copy.headers_mut() = request.headers().clone();
     let world = World::new(HELD);
     let (status, body) = world.run(async {
-        let answer = app::http(services(&world), None).oneshot(copy).await.unwrap();
+        let answer = routes::http(services(&world), None).oneshot(copy).await.unwrap();
         let status = answer.status();
         (status, first_part(answer.into_body()).await)
     });

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tracing::info;
 
 use super::{
-    browsers::Reach,
+    api::browsers::Reach,
     options::{Listen, Options},
 };
 use crate::net::{

@@ -20,8 +20,8 @@ use crate::{
         self, Kind,
         pluggable::{PluggableComponent, socket_path},
     },
+    config::manifest::{Change, Component, Environment, PropertyError, Secrets},
     lock::{Clock, LockError, Store, Violation},
-    manifest::{Change, Component, Environment, PropertyError, Secrets},
     retry::Backoff,
 };
 

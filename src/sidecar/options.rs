@@ -10,10 +10,12 @@ use clap::{ArgAction, Args, ValueEnum, builder::BoolishValueParser};
 use go_duration::GoDuration;
 
 use super::{
-    app_client::AppChannel,
-    auth::Token,
-    browsers::{Allowed, HostName, Origin},
-    daprd_flags::DaprdFlags,
+    api::{
+        auth::Token,
+        browsers::{Allowed, HostName, Origin},
+    },
+    app::client::AppChannel,
+    daprd::flags::DaprdFlags,
 };
 
 /// Speak the Dapr API to an app: lock calls are served here, every other call

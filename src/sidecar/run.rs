@@ -15,14 +15,16 @@ use tracing::warn;
 
 use super::{
     Fallback,
-    alpha1::Alpha1,
-    alpha2::Locks,
-    app::{self, Services},
-    browsers::Guard,
-    callback,
-    error::ApiError,
+    api::{
+        alpha1::Alpha1,
+        alpha2::Locks,
+        browsers::Guard,
+        error::ApiError,
+        metadata::{Attributes, Metadata},
+        routes::{self, Services},
+    },
+    app::callback,
     listen::{ListenError, Listeners},
-    metadata::{Attributes, Metadata},
     options::Options,
     stores::Stores,
 };
@@ -120,11 +122,11 @@ impl Sidecar {
             request_budget: RequestBudget::new(),
         };
         let grpc = Server::new(
-            app::grpc(services.clone(), hooks.grpc),
+            routes::grpc(services.clone(), hooks.grpc),
             config(Protocols::Http2, || Status::from(internal()).into_http()),
         );
         let http = Server::new(
-            app::http(services, hooks.http),
+            routes::http(services, hooks.http),
             config(Protocols::Http1AndHttp2, || internal().into_response()),
         );
         Ok(Self {

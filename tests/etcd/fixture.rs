@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold::{
     backend::{Context, Kind, OpenError},
+    config::properties::Properties,
     lock::{
         Aim, Attempt, AttemptId, Backend, BackendError, Clock, Grant, LockId, Mode, Release,
         ReleaseOf, Renewal, Renewed, RequestId, ResourceId, Settings, Ttl,
     },
-    properties::Properties,
 };
 use tokio::{
     task::JoinHandle,

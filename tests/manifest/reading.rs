@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::symlink, time::Duration};
 
-use leasehold::manifest::{Environment, Reference, Resources};
+use leasehold::config::manifest::{Environment, Reference, Resources};
 
 use crate::{Folder, component, nowhere};
 

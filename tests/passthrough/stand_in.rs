@@ -14,7 +14,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use leasehold::sidecar::passthrough::{Endpoint, GrpcPassthrough, HttpPassthrough};
+use leasehold::sidecar::daprd::passthrough::{Endpoint, GrpcPassthrough, HttpPassthrough};
 use tokio::{
     net::TcpListener,
     sync::mpsc,

@@ -7,7 +7,7 @@ use leasehold::{
     lock::{AcquireRequest, LockError, Mode},
     sidecar::{
         ApiError, Hooks,
-        alpha2::{LockCall, Locks},
+        api::alpha2::{LockCall, Locks},
         prefix::KeyPrefix,
         stores::{NamedStore, Stores},
     },

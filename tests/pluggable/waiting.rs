@@ -62,7 +62,7 @@ async fn the_ttl_counts_from_where_the_store_says() {
                 .await
                 .unwrap()
                 .receipt
-                .accept()
+                .accept();
         }
     });
     open.send(()).unwrap();

@@ -2,11 +2,11 @@
 
 use leasehold::{
     backend::Context,
+    config::properties::Properties,
     lock::{
         Aim, Attempt, AttemptId, Backend, BackendError, LockId, Mode, Release, ReleaseOf,
         ResourceId, Settings, Ttl,
     },
-    properties::Properties,
 };
 
 use super::*;

@@ -1,7 +1,11 @@
 //! Lock calls as pages in a browser would make them.
 
 use http::Method;
-use leasehold::sidecar::{Hooks, Options, auth::Token, browsers::Allowed, options::Listen};
+use leasehold::sidecar::{
+    Hooks, Options,
+    api::{auth::Token, browsers::Allowed},
+    options::Listen,
+};
 use leasehold_proto::locks::{LockRequest, locks_client::LocksClient};
 use tonic::{
     Code, Request,

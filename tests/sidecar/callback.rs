@@ -15,10 +15,12 @@ use axum::{
 };
 use leasehold::sidecar::{
     AppProtocol, Hooks, Options,
-    app_client::AppChannel,
-    app_health::AppProbe as _,
-    app_probe::{GrpcProbe, HttpProbe},
-    auth::Token,
+    api::auth::Token,
+    app::{
+        client::AppChannel,
+        health::AppProbe as _,
+        probe::{GrpcProbe, HttpProbe},
+    },
 };
 use leasehold_proto::locks::{
     LockLost, LockRequest,

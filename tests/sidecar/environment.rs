@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use leasehold::sidecar::{Hooks, Options, auth::Token};
+use leasehold::sidecar::{Hooks, Options, api::auth::Token};
 use leasehold_proto::{dapr::GetMetadataRequest, locks::LockRequest};
 use serde_json::json;
 use tokio::{

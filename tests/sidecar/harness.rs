@@ -16,8 +16,7 @@ use leasehold::{
     lock::{Clock, Settings, Store},
     sidecar::{
         Hooks, Options, Sidecar,
-        auth::Token,
-        browsers::Allowed,
+        api::{auth::Token, browsers::Allowed},
         options::Listen,
         prefix::KeyPrefix,
         stores::{NamedStore, Stores},

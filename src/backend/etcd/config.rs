@@ -4,7 +4,8 @@ use std::fmt;
 
 use etcd_client::{Certificate, Identity, TlsOptions};
 
-use crate::{backend::etcd::keys::is_prefix, properties::Properties};
+use super::keys::is_prefix;
+use crate::config::properties::Properties;
 
 /// How many operations etcd takes in one transaction unless told otherwise
 /// (its `--max-txn-ops`).

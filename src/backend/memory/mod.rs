@@ -21,11 +21,11 @@ use tokio::time::Instant;
 
 use super::{Connect, Context, Kind};
 use crate::{
+    config::properties::Properties,
     lock::{
         Attempt, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed, ResourceId,
         Settings, WaiterBudget,
     },
-    properties::Properties,
 };
 use shard::Shard;
 

@@ -22,8 +22,8 @@ pub(crate) mod wire;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{
+    config::properties::Properties,
     lock::{LockError, Settings, Store},
-    properties::Properties,
 };
 use backend::Pluggable;
 use connection::{Connection, Instance};

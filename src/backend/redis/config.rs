@@ -5,7 +5,7 @@ use ::redis::{
     ProtocolVersion, RedisConnectionInfo, RedisError, TlsCertificates, io::tcp::TcpSettings,
 };
 
-use crate::properties::Properties;
+use crate::config::properties::Properties;
 
 const PORT: u16 = 6379;
 

@@ -125,7 +125,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::properties::Properties;
+    use crate::config::properties::Properties;
 
     #[test]
     fn the_schema_has_exactly_the_keys_that_are_read() {

@@ -11,8 +11,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    alpha2::{LockCall, Locks},
-    error::ApiError,
+    api::{
+        alpha2::{LockCall, Locks},
+        error::ApiError,
+    },
     prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };

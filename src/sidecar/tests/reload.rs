@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     lock::{LockId, UnlockRequest},
-    sidecar::alpha1::{Alpha1, Unlock, UnlockStatus},
+    sidecar::api::alpha1::{Alpha1, Unlock, UnlockStatus},
 };
 
 /// The API over stores that change.

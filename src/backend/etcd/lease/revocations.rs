@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use crate::{
         backend::etcd::{config::Config, keys::Keys},
-        properties::Properties,
+        config::properties::Properties,
     };
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,75 @@
+//! alpha1 over gRPC, and the metadata that SDKs ask for at their start.
+
+use leasehold_proto::dapr::{
+    GetMetadataRequest, GetMetadataResponse, TryLockRequest, TryLockResponse, UnlockRequest,
+    UnlockResponse, dapr_server::Dapr, unlock_response,
+};
+use tonic::{Request, Response, Status, metadata::MetadataValue};
+
+use super::{Alpha1, FENCING_TOKEN, TryLock, Unlock, UnlockStatus};
+use crate::{net::delivery::Delivery, sidecar::api::metadata::Metadata};
+
+/// The part of Dapr's API that is served here.
+#[derive(Clone, Debug)]
+pub struct DaprService {
+    /// The lock calls.
+    pub alpha1: Alpha1,
+    /// What is told about this sidecar.
+    pub metadata: Metadata,
+}
+
+#[tonic::async_trait]
+impl Dapr for DaprService {
+    async fn try_lock_alpha1(
+        &self,
+        request: Request<TryLockRequest>,
+    ) -> Result<Response<TryLockResponse>, Status> {
+        let request = request.into_inner();
+        let granted = self
+            .alpha1
+            .try_lock(TryLock {
+                store_name: request.store_name,
+                resource_id: request.resource_id,
+                owner: request.lock_owner,
+                expiry_s: request.expiry_in_seconds,
+            })
+            .await?;
+        let mut response = Response::new(TryLockResponse { success: granted.is_some() });
+        if let Some(granted) = granted {
+            if let Some(token) = granted.token {
+                let token = MetadataValue::from(token.get());
+                response.metadata_mut().insert(FENCING_TOKEN, token);
+            }
+            response.extensions_mut().insert(Delivery::of(granted.receipt));
+        }
+        Ok(response)
+    }
+
+    async fn unlock_alpha1(
+        &self,
+        request: Request<UnlockRequest>,
+    ) -> Result<Response<UnlockResponse>, Status> {
+        let request = request.into_inner();
+        let status = self
+            .alpha1
+            .unlock(Unlock {
+                store_name: request.store_name,
+                resource_id: request.resource_id,
+                owner: request.lock_owner,
+            })
+            .await?;
+        let status = match status {
+            UnlockStatus::Success => unlock_response::Status::Success,
+            UnlockStatus::DoesNotExist => unlock_response::Status::LockDoesNotExist,
+            UnlockStatus::BelongsToOthers => unlock_response::Status::LockBelongsToOthers,
+        };
+        Ok(Response::new(UnlockResponse { status: status.into() }))
+    }
+
+    async fn get_metadata(
+        &self,
+        _: Request<GetMetadataRequest>,
+    ) -> Result<Response<GetMetadataResponse>, Status> {
+        Ok(Response::new(self.metadata.as_proto()))
+    }
+}

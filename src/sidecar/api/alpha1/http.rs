@@ -1,0 +1,80 @@
+//! alpha1 over HTTP.
+
+use axum::{
+    Extension, Json, Router,
+    body::Body,
+    extract::{Path, State, rejection::PathRejection},
+    http::HeaderValue,
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde_json::json;
+
+use super::{Alpha1, Alpha1Error, FENCING_TOKEN, TryLock, Unlock, json};
+use crate::{
+    net::{delivery::Delivery, flush_tracker::Writes},
+    sidecar::api::body,
+};
+
+type StoreName = Result<Path<String>, PathRejection>;
+
+/// The routes of alpha1, also with the trailing slash that daprd strips.
+pub fn routes(alpha1: Alpha1) -> Router {
+    Router::new()
+        .route("/v1.0-alpha1/lock/{store}", post(try_lock))
+        .route("/v1.0-alpha1/lock/{store}/", post(try_lock))
+        .route("/v1.0-alpha1/unlock/{store}", post(unlock))
+        .route("/v1.0-alpha1/unlock/{store}/", post(unlock))
+        .with_state(alpha1)
+}
+
+async fn try_lock(
+    State(alpha1): State<Alpha1>,
+    store: StoreName,
+    writes: Option<Extension<Writes>>,
+    body: Body,
+) -> Result<Response, Alpha1Error> {
+    let body: json::TryLockBody = json::read(&read_body(body).await?)?;
+    let granted = alpha1
+        .try_lock(TryLock {
+            store_name: named(store),
+            resource_id: body.resource_id,
+            owner: body.lock_owner,
+            expiry_s: body.expiry_in_seconds,
+        })
+        .await?;
+    let mut response = Json(json!({ "success": granted.is_some() })).into_response();
+    if let Some(granted) = granted {
+        if let Some(token) = granted.token {
+            response.headers_mut().insert(FENCING_TOKEN, HeaderValue::from(token.get()));
+        }
+        let delivery = Delivery::of(granted.receipt);
+        response.extensions_mut().insert(delivery.once_written(writes.map(|Extension(w)| w)));
+    }
+    Ok(response)
+}
+
+async fn unlock(
+    State(alpha1): State<Alpha1>,
+    store: StoreName,
+    body: Body,
+) -> Result<Response, Alpha1Error> {
+    let body: json::UnlockBody = json::read(&read_body(body).await?)?;
+    let status = alpha1
+        .unlock(Unlock {
+            store_name: named(store),
+            resource_id: body.resource_id,
+            owner: body.lock_owner,
+        })
+        .await?;
+    Ok(Json(json!({ "status": status as i32 })).into_response())
+}
+
+/// A name that is not UTF-8 names no store, which `Alpha1` finds out in its turn.
+fn named(store: StoreName) -> String {
+    store.map_or_else(|_| char::REPLACEMENT_CHARACTER.into(), |Path(name)| name)
+}
+
+async fn read_body(body: Body) -> Result<bytes::Bytes, Alpha1Error> {
+    body::read(body).await.map_err(|error| Alpha1Error::BodyRead(error.to_string()))
+}

@@ -1,0 +1,323 @@
+//! What alpha2 does alike over gRPC and HTTP, with a stream and without.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
+use tracing::info;
+
+use crate::{
+    held::{Ended, Engine, HeldGuard, HeldKey, Holding, MaxHold, Target},
+    lock::{
+        AcquireRequest, Granted, Holder, LockError, LockId, Mode, Renewed, RequestId,
+        ResourceId,
+    },
+    net::{delivery::Delivery, flush_tracker::Writes, peer::Peer},
+    sidecar::{
+        api::error::ApiError,
+        stores::{NamedStore, Stores},
+    },
+};
+
+/// A Lock without a stream is answered a quarter of its time before the caller's deadline,
+/// within these limits: nobody reads an answer that arrives as the caller gives up.
+const ANSWER_MARGIN_MIN: Duration = Duration::from_millis(10);
+const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
+
+/// The alpha2 API over the sidecar's stores.
+#[derive(Clone, Debug)]
+pub struct Locks {
+    stores: Stores,
+    engine: Engine,
+    app_id: Arc<str>,
+    max_hold_default: Option<Duration>,
+}
+
+/// Asks for a lock.
+#[derive(Clone)]
+pub struct LockCall {
+    /// The component's name.
+    pub store_name: String,
+    /// What to lock, as the app names it.
+    pub resource: ResourceId,
+    /// Do not wait.
+    pub immediate: bool,
+    /// The TTL asked for; `None` means the store's default.
+    pub ttl: Option<Duration>,
+    /// The caller's secret for retries.
+    pub request_id: Option<RequestId>,
+    /// Whether other grants may coexist with it.
+    pub mode: Mode,
+    /// After how long the lock is released whatever the app does.
+    pub max_hold: Option<Duration>,
+    /// The app renews by itself.
+    pub no_renewal: bool,
+    /// When the call arrived.
+    pub arrived: Instant,
+    /// When a wait must have been answered; `None` waits without end.
+    pub deadline: Option<Instant>,
+}
+
+/// A grant whose answer is not yet written. Dropping it releases the grant.
+#[derive(Debug)]
+pub struct UndeliveredGrant {
+    /// The grant.
+    pub granted: Granted,
+    engine: Engine,
+    holding: Holding,
+}
+
+impl Locks {
+    /// The API over these stores. `app_id` prefixes resources, and is what
+    /// others are shown as the holder.
+    #[must_use]
+    pub fn new(stores: Stores, engine: Engine, app_id: Arc<str>) -> Self {
+        Self { stores, engine, app_id, max_hold_default: None }
+    }
+
+    /// Limits how long a lock is renewed that has neither a stream nor a `max_hold`; `None`
+    /// means no limit.
+    #[must_use]
+    pub fn with_max_hold_default(self, max_hold_default: Option<Duration>) -> Self {
+        Self { max_hold_default, ..self }
+    }
+
+    /// The engine that renews held locks.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Acquires a lock without a stream, and returns early enough for the answer to arrive
+    /// before the call's deadline. Otherwise like [`Locks::acquire`].
+    pub async fn lock(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
+        let max_hold = match (call.max_hold, self.max_hold_default) {
+            (None, Some(limit)) if !call.no_renewal => MaxHold::Default(limit),
+            (asked, _) => asked_for(asked),
+        };
+        let Some(answer_by) = answer_by(&call) else {
+            return self.acquire_within(call, max_hold).await;
+        };
+        let call = LockCall { deadline: Some(answer_by), ..call };
+        match timeout_at(answer_by, self.acquire_within(call, max_hold)).await {
+            Ok(answer) if answer.is_err() || Instant::now() <= answer_by => answer,
+            // Dropping the grant, or the attempt, releases it.
+            _ => Err(LockError::OutcomeUnknown(
+                "the lock was not acquired in time for the answer to arrive before the deadline"
+                    .into(),
+            )
+            .into()),
+        }
+    }
+
+    /// Acquires a lock, waiting for it unless `immediate`. May be dropped at
+    /// any await, and so may what it returns: the grant is then released.
+    pub async fn acquire(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
+        let max_hold = asked_for(call.max_hold);
+        self.acquire_within(call, max_hold).await
+    }
+
+    async fn acquire_within(
+        &self,
+        call: LockCall,
+        max_hold: MaxHold,
+    ) -> Result<UndeliveredGrant, ApiError> {
+        loop {
+            if let Some(grant) = self.acquire_once(call.clone(), max_hold).await? {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// `None` if a replay found a grant that was being released, which has now happened.
+    async fn acquire_once(
+        &self,
+        call: LockCall,
+        max_hold: MaxHold,
+    ) -> Result<Option<UndeliveredGrant>, ApiError> {
+        let (key, located) = self.locate(&call.store_name, call.resource)?;
+        let (store, resource) = located?;
+        if self.engine.is_full() {
+            return Err(ApiError::TooManyHeld);
+        }
+        let request = AcquireRequest {
+            resource: resource.clone(),
+            ttl: call.ttl,
+            lock_id: None,
+            request_id: call.request_id.clone(),
+            mode: call.mode,
+            holder: Holder::new(&self.app_id)?,
+            arrived: call.arrived,
+            deadline: call.deadline,
+        };
+        if !call.no_renewal {
+            store.must_renew(&resource).await?;
+        }
+        let asked = store.store().ttl(call.ttl)?.duration();
+        let request_id = call.request_id;
+        let resent =
+            request_id.as_ref().and_then(|id| self.engine.sends_again(&key, id, asked));
+        let granted = if call.immediate {
+            store.store().try_lock(request).await
+        } else {
+            store.store().lock(request).await
+        };
+        let granted = granted.inspect_err(|error| {
+            if let Some(resent) = &resent {
+                self.engine.not_sent_again(resent, error);
+            }
+        })?;
+        if let Some(released) = self.engine.release_of(&key, &granted.lock_id) {
+            drop(granted);
+            let until = Instant::now() + store.store().settings().operation_timeout;
+            let until = call.deadline.map_or(until, |deadline| deadline.min(until));
+            timeout_at(until, released).await.map_err(|_| {
+                LockError::OutcomeUnknown(
+                    "the grant of this request_id is being released, and that is not confirmed"
+                        .into(),
+                )
+            })?;
+            return Ok(None);
+        }
+        // Dropping the grant here releases it.
+        let place = self.engine.place().ok_or(ApiError::TooManyHeld)?;
+        let holding = Holding {
+            store,
+            resource,
+            app_resource: key.resource,
+            lock_id: granted.lock_id.clone(),
+            token: granted.token,
+            request_id,
+            ttl: granted.ttl,
+            asked,
+            since: granted.since,
+            renewed: !call.no_renewal,
+            max_hold,
+            place,
+        };
+        Ok(Some(UndeliveredGrant { granted, engine: self.engine.clone(), holding }))
+    }
+
+    /// Starts a grant's TTL again.
+    pub async fn renew(
+        &self,
+        store_name: &str,
+        resource: ResourceId,
+        lock_id: LockId,
+        ttl: Option<Duration>,
+    ) -> Result<Renewed, ApiError> {
+        let (key, target) = self.target(store_name, resource)?;
+        self.engine.renew(key, lock_id, ttl, target).await
+    }
+
+    /// Ends the grant of a lock ID.
+    pub async fn unlock(
+        &self,
+        store_name: &str,
+        resource: ResourceId,
+        lock_id: LockId,
+    ) -> Result<(), ApiError> {
+        let (key, target) = self.target(store_name, resource)?;
+        self.engine.unlock(key, lock_id, target).await
+    }
+
+    /// Ends any holder's grant, and logs which process asked for it.
+    pub(crate) async fn force_unlock(
+        &self,
+        store_name: &str,
+        resource: ResourceId,
+        peer: Option<Peer>,
+    ) -> Result<(), ApiError> {
+        let (key, target) = self.target(store_name, resource.clone())?;
+        self.engine.force_unlock(key, target).await?;
+        let app_id = &*self.app_id;
+        let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
+        info!(
+            app_id,
+            store = store_name,
+            resource = resource.as_str(),
+            uid,
+            pid,
+            "unlocked by force"
+        );
+        Ok(())
+    }
+
+    /// The key of what the app names, and where it is locked now, if the store exists: a
+    /// held lock may outlive its component.
+    fn locate(
+        &self,
+        store_name: &str,
+        resource: ResourceId,
+    ) -> Result<(HeldKey, Result<Located, ApiError>), ApiError> {
+        let Some(store) = self.stores.get(store_name) else {
+            let error = if self.stores.is_empty() {
+                ApiError::NoStores
+            } else {
+                ApiError::StoreNotFound(store_name.to_owned())
+            };
+            return Ok((HeldKey { store: store_name.into(), resource }, Err(error)));
+        };
+        let name = ResourceId::new(&store.key(resource.as_str(), &self.app_id)?)?;
+        let key = HeldKey { store: Arc::clone(&store.name), resource };
+        Ok((key, Ok((store, name))))
+    }
+
+    /// Like [`Locks::locate`], for the engine.
+    fn target(
+        &self,
+        store_name: &str,
+        resource: ResourceId,
+    ) -> Result<(HeldKey, Result<Target, ApiError>), ApiError> {
+        let (key, located) = self.locate(store_name, resource)?;
+        Ok((key, located.map(|(store, resource)| Target { store, resource })))
+    }
+}
+
+/// A store, and its name of a resource, prefixed.
+type Located = (Arc<NamedStore>, ResourceId);
+
+fn asked_for(max_hold: Option<Duration>) -> MaxHold {
+    max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked)
+}
+
+/// When a call must have been answered for its caller to read the answer. `None` if it
+/// has no deadline, or less time than the smallest margin.
+fn answer_by(call: &LockCall) -> Option<Instant> {
+    let deadline = call.deadline?;
+    let whole = deadline.saturating_duration_since(call.arrived);
+    let margin = (whole / 4).clamp(ANSWER_MARGIN_MIN, ANSWER_MARGIN_MAX);
+    (margin < whole).then(|| deadline - margin)
+}
+
+impl UndeliveredGrant {
+    /// Ties the grant to an answer. The lock is held once the transport takes the answer,
+    /// and released if the answer is not written (`writes`), because a grant that nobody
+    /// received would be renewed for ever. A grant that a replay found is not released: it
+    /// stays with the caller that received it first.
+    #[must_use]
+    pub(crate) fn deliver(self, writes: Option<Writes>) -> Delivery {
+        let Self { granted, engine, holding } = self;
+        Delivery::new(move || {
+            let found = !granted.receipt.undoes();
+            let held = engine.hold(holding);
+            let held = held.map(|held| if found { held.found() } else { held });
+            granted.receipt.accept();
+            move || {
+                if let Some(held) = held {
+                    held.keep();
+                }
+            }
+        })
+        .once_written(writes)
+    }
+
+    /// Holds the grant for a stream, which releases it at its end.
+    pub(crate) fn hold_for_stream(self) -> (Option<HeldGuard>, oneshot::Receiver<Ended>) {
+        let held = self.engine.hold_for_stream(self.holding);
+        self.granted.receipt.accept();
+        held
+    }
+}

@@ -1,0 +1,139 @@
+//! alpha2 over HTTP.
+
+use axum::{
+    Extension, Json, Router,
+    body::Body,
+    extract::{Path, State, rejection::PathRejection},
+    http::{HeaderMap, StatusCode, Version},
+    response::{IntoResponse, Response},
+    routing::{any, post},
+};
+use serde_json::json;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::{
+    LockCall, Locks,
+    json::{self, Fields, go_duration},
+    ndjson, stream,
+};
+use crate::{
+    lock::{LockError, LockId, RequestId, ResourceId, Violation},
+    net::{flush_tracker::Writes, peer::Peer, status::ErrorDescription},
+    sidecar::api::body::{self, BodyError},
+};
+
+type Target = Result<Path<(String, String)>, PathRejection>;
+
+/// The routes of alpha2. The resource is the rest of the path, percent-decoded, including
+/// its slashes.
+pub fn routes(locks: Locks) -> Router {
+    Router::new()
+        .route("/v1.0-alpha2/lock/{store}/{*resource}", post(lock).put(renew).delete(unlock))
+        .route("/v1.0-alpha2/lock/{store}/", any(no_resource))
+        .route("/v1.0-alpha2/lock/{store}", any(no_resource))
+        .with_state(locks)
+}
+
+async fn lock(
+    State(locks): State<Locks>,
+    target: Target,
+    version: Version,
+    headers: HeaderMap,
+    writes: Option<Extension<Writes>>,
+    body: Body,
+) -> Result<Response, ErrorDescription> {
+    let arrived = Instant::now();
+    let (store_name, resource) = named(target)?;
+    let fields = read(body).await?;
+    fields.check_metadata()?;
+    let wait = fields.wait()?;
+    let immediate = fields.flag("immediate")? || wait.is_some_and(|wait| wait.is_zero());
+    let wait = wait.filter(|_| !immediate);
+    let call = LockCall {
+        store_name,
+        resource,
+        immediate,
+        ttl: fields.ttl()?,
+        request_id: RequestId::new(&fields.text("requestID")?)?,
+        mode: fields.mode()?,
+        max_hold: fields.max_hold()?,
+        no_renewal: fields.flag("noRenewal")?,
+        arrived,
+        deadline: wait.and_then(|wait| arrived.checked_add(wait)),
+    };
+    if ndjson::is_wanted(&headers) {
+        if version < Version::HTTP_2 {
+            warn!(
+                "a lock's stream over HTTP/1 takes a connection of its own; prefer HTTP/2 or gRPC"
+            );
+        }
+        return Ok(ndjson::response(stream::open(&locks, call).await?));
+    }
+    let grant = locks.lock(call).await?;
+    let mut response = Json(json::of_grant(&grant.granted)).into_response();
+    response.extensions_mut().insert(grant.deliver(writes.map(|Extension(writes)| writes)));
+    Ok(response)
+}
+
+async fn renew(
+    State(locks): State<Locks>,
+    target: Target,
+    body: Body,
+) -> Result<Response, ErrorDescription> {
+    let (store_name, resource) = named(target)?;
+    let fields = read(body).await?;
+    let lock_id = lock_id(&fields)?;
+    let renewed = locks.renew(&store_name, resource, lock_id, fields.ttl()?).await?;
+    Ok(Json(json!({ "ttl": go_duration(renewed.ttl) })).into_response())
+}
+
+async fn unlock(
+    State(locks): State<Locks>,
+    target: Target,
+    peer: Option<Extension<Peer>>,
+    body: Body,
+) -> Result<StatusCode, ErrorDescription> {
+    let (store_name, resource) = named(target)?;
+    let fields = read(body).await?;
+    if fields.flag("force")? {
+        let peer = peer.map(|Extension(peer)| peer);
+        locks.force_unlock(&store_name, resource, peer).await?;
+    } else {
+        locks.unlock(&store_name, resource, lock_id(&fields)?).await?;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn no_resource() -> ErrorDescription {
+    let missing = Violation::new(
+        "resourceID",
+        "is missing from the path; use /v1.0-alpha2/lock/STORE/RESOURCE",
+    );
+    missing.into()
+}
+
+fn lock_id(fields: &Fields) -> Result<LockId, Violation> {
+    let lock_id = LockId::optional(&fields.text("lockID")?)?;
+    lock_id.ok_or_else(|| {
+        Violation::new(
+            "lockID",
+            "is missing; give the ID that came with the grant, in a JSON body",
+        )
+    })
+}
+
+fn named(target: Target) -> Result<(String, ResourceId), Violation> {
+    match target {
+        Ok(Path((store_name, resource))) => Ok((store_name, resource.parse()?)),
+        Err(error) => Err(Violation::new("resourceID", error.body_text())),
+    }
+}
+
+async fn read(body: Body) -> Result<Fields, ErrorDescription> {
+    let body = body::read(body).await.map_err(|error| match error {
+        BodyError::Overloaded => ErrorDescription::from(LockError::Overloaded),
+        _ => Violation::new("body", format!("was not read: {error}")).into(),
+    })?;
+    Ok(Fields::read(&body)?)
+}

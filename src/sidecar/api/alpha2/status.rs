@@ -1,0 +1,148 @@
+//! The errors of alpha2: their descriptions, and how HTTP renders them.
+
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+use crate::{
+    lock::Violation,
+    net::status::{DOMAIN, ErrorDescription},
+    sidecar::api::error::ApiError,
+};
+
+/// The fields whose names differ between the proto and JSON.
+const JSON_NAMES: [(&str, &str); 6] = [
+    ("lock_id", "lockID"),
+    ("max_hold", "maxHold"),
+    ("no_renewal", "noRenewal"),
+    ("request_id", "requestID"),
+    ("resource_id", "resourceID"),
+    ("store_name", "storeName"),
+];
+
+impl From<ApiError> for ErrorDescription {
+    fn from(error: ApiError) -> Self {
+        let (code, reason) = match error {
+            ApiError::Lock(error) => return error.into(),
+            ApiError::NoStores => (Code::FailedPrecondition, "STORES_NOT_CONFIGURED"),
+            ApiError::StoreNotFound(_) => (Code::NotFound, "STORE_NOT_FOUND"),
+            ApiError::NotReading | ApiError::TooManyHeld => {
+                (Code::ResourceExhausted, "OVERLOADED")
+            }
+            ApiError::Lost(_) => (Code::Aborted, "LOCK_LOST"),
+        };
+        let description = Self::new(code, reason, error.to_string());
+        match error {
+            ApiError::Lost(cause) => description.with("cause", cause.as_str()),
+            _ => description,
+        }
+    }
+}
+
+impl From<ApiError> for Status {
+    fn from(error: ApiError) -> Self {
+        ErrorDescription::from(error).into()
+    }
+}
+
+/// An error as HTTP names it, in a plain answer and on a stream.
+pub(super) struct HttpError {
+    /// `ERR_` and the reason.
+    pub(super) error_code: String,
+    /// What happened, with the names that JSON has.
+    pub(super) message: String,
+    violations: Vec<Violation>,
+}
+
+impl HttpError {
+    pub(super) fn of(error: &ErrorDescription) -> Self {
+        let mut message = error.message.clone();
+        let violations = error.violations.iter().map(|violation| {
+            let renamed = with_json_name(violation);
+            message = message.replace(&violation.to_string(), &renamed.to_string());
+            renamed
+        });
+        let violations = violations.collect();
+        Self { error_code: format!("ERR_{}", error.reason), message, violations }
+    }
+}
+
+impl IntoResponse for ErrorDescription {
+    fn into_response(self) -> Response {
+        let told = HttpError::of(&self);
+        let body = json!({
+            "errorCode": told.error_code,
+            "message": told.message,
+            "details": details(&self, &told.violations),
+        });
+        let mut response = (http_status(self.code), Json(body)).into_response();
+        if let Some(delay) = self.retry_after() {
+            let seconds = HeaderValue::from(delay.as_secs());
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        ErrorDescription::from(self).into_response()
+    }
+}
+
+fn http_status(code: Code) -> StatusCode {
+    match code {
+        Code::Aborted => StatusCode::CONFLICT,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// The details in the JSON that protobuf has for `Any`.
+fn details(error: &ErrorDescription, violations: &[Violation]) -> Value {
+    let metadata = match &error.metadata {
+        Some((key, value)) => json!({ (*key): value }),
+        None => json!({}),
+    };
+    let mut details = vec![json!({
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": error.reason,
+        "domain": DOMAIN,
+        "metadata": metadata,
+    })];
+    if !violations.is_empty() {
+        let violations: Vec<Value> = violations
+            .iter()
+            .map(|violation| {
+                json!({ "field": violation.field, "description": violation.problem })
+            })
+            .collect();
+        details.push(json!({
+            "@type": "type.googleapis.com/google.rpc.BadRequest",
+            "fieldViolations": violations,
+        }));
+    }
+    if let Some(delay) = error.retry_after() {
+        details.push(json!({
+            "@type": "type.googleapis.com/google.rpc.RetryInfo",
+            "retryDelay": format!("{}s", delay.as_secs()),
+        }));
+    }
+    Value::Array(details)
+}
+
+fn with_json_name(violation: &Violation) -> Violation {
+    match JSON_NAMES.iter().find(|(proto, _)| *proto == violation.field) {
+        Some((proto, json)) => Violation::new(*json, violation.problem.replace(proto, json)),
+        None => violation.clone(),
+    }
+}

@@ -1,0 +1,176 @@
+//! A lock that is held for as long as its stream lives, without the transport.
+//!
+//! A task waits for the lock and then for its end, and hands events to the transport
+//! through a queue of length one. So the grant is held even if the client does not read,
+//! and a client that does not read for long is cut off.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{FutureExt as _, Stream, future::BoxFuture};
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval, timeout},
+};
+
+use super::{LockCall, Locks, UndeliveredGrant};
+use crate::{
+    held::{Ended, Engine},
+    lock::{Granted, LockError},
+    sidecar::api::error::ApiError,
+};
+
+/// How often a stream sends a ping.
+const PING_PERIOD: Duration = Duration::from_secs(10);
+/// How long a client may take to read an event.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One message of a stream.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The stream is alive.
+    Ping,
+    /// The lock is held from now on.
+    Acquired(Granted),
+}
+
+type Acquiring = BoxFuture<'static, Result<UndeliveredGrant, ApiError>>;
+
+/// The error with which a stream ended, if it was one.
+type End = Arc<OnceLock<Option<ApiError>>>;
+
+/// The events of a lock, and then the error with which it ended, or nothing if it was
+/// unlocked. Dropping them releases the lock.
+pub(super) struct Events {
+    queue: mpsc::Receiver<Event>,
+    end: End,
+    done: bool,
+}
+
+/// Begins to acquire. An error that is known at once is returned instead of a stream,
+/// which is why a try is awaited.
+pub(super) async fn open(locks: &Locks, call: LockCall) -> Result<Events, ApiError> {
+    let immediate = call.immediate;
+    let mut acquiring = {
+        let locks = locks.clone();
+        async move { locks.acquire(call).await }.boxed()
+    };
+    if immediate {
+        let grant = acquiring.await?;
+        acquiring = std::future::ready(Ok(grant)).boxed();
+    } else if let Poll::Ready(known) = futures_util::poll!(&mut acquiring) {
+        acquiring = std::future::ready(Ok(known?)).boxed();
+    }
+    let (tell, queue) = mpsc::channel(1);
+    let end = End::default();
+    tokio::spawn(run(locks.engine().clone(), acquiring, tell, Arc::clone(&end)));
+    Ok(Events { queue, end, done: false })
+}
+
+async fn run(engine: Engine, acquiring: Acquiring, tell: mpsc::Sender<Event>, end: End) {
+    let ended = session(&engine, acquiring, &tell).await;
+    // Set before the queue closes: whoever finds the queue closed reads it.
+    let _ = end.set(ended.err());
+    drop(tell);
+}
+
+/// Holds the lock until it or the stream ends. Dropping the guard releases it.
+async fn session(
+    engine: &Engine,
+    mut acquiring: Acquiring,
+    tell: &mpsc::Sender<Event>,
+) -> Result<(), ApiError> {
+    let mut pings = interval(PING_PERIOD);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pings.reset();
+    let grant = loop {
+        tokio::select! {
+            grant = &mut acquiring => break grant?,
+            () = tell.closed() => return Ok(()),
+            _ = pings.tick() => ping(tell),
+        }
+    };
+    let granted = grant.granted.clone();
+    let (_guard, mut told) = grant.hold_for_stream();
+    deliver(tell, Event::Acquired(granted)).await?;
+    loop {
+        tokio::select! {
+            ended = &mut told => return match ended {
+                Ok(Ended::Lost(cause)) => Err(ApiError::Lost(cause)),
+                Ok(Ended::Unlocked | Ended::Superseded) => Ok(()),
+                Err(_) => Err(LockError::Internal.into()),
+            },
+            () = tell.closed() => return Ok(()),
+            () = engine.draining() => return Err(LockError::ShuttingDown.into()),
+            _ = pings.tick() => ping(tell),
+        }
+    }
+}
+
+/// Sends a ping, unless the client has not yet read the event before it.
+fn ping(tell: &mpsc::Sender<Event>) {
+    let _ = tell.try_send(Event::Ping);
+}
+
+/// Sends an event and waits until the client has read it.
+async fn deliver(tell: &mpsc::Sender<Event>, event: Event) -> Result<(), ApiError> {
+    let delivered = async {
+        tell.send(event).await.ok()?;
+        tell.reserve().await.ok()
+    };
+    match timeout(READ_TIMEOUT, delivered).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(ApiError::NotReading),
+    }
+}
+
+impl Stream for Events {
+    type Item = Result<Event, ApiError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.done {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(event) = self.queue.poll_recv(cx) else { return Poll::Pending };
+        if let Some(event) = event {
+            return Poll::Ready(Some(Ok(event)));
+        }
+        self.done = true;
+        // A missing end is a bug, never a success (trap 17).
+        let end = self.end.get().cloned().unwrap_or(Some(LockError::Internal.into()));
+        Poll::Ready(end.map(Err))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+
+    use super::*;
+
+    /// Trap 17: an end without a reason is no success.
+    #[tokio::test]
+    async fn an_end_that_was_not_told_is_an_error() {
+        let (tell, queue) = mpsc::channel(1);
+        let mut events = Events { queue, end: End::default(), done: false };
+        tell.send(Event::Ping).await.unwrap();
+        drop(tell);
+        assert!(matches!(events.next().await, Some(Ok(Event::Ping))));
+        assert_eq!(events.next().await.unwrap().unwrap_err(), LockError::Internal.into());
+        assert!(events.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn an_end_that_is_well_is_silent() {
+        let (tell, queue) = mpsc::channel(1);
+        let end = End::default();
+        let mut events = Events { queue, end: Arc::clone(&end), done: false };
+        end.set(None).unwrap();
+        drop(tell);
+        assert!(events.next().await.is_none());
+    }
+}

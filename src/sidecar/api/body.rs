@@ -1,0 +1,47 @@
+//! Reads the body of a lock call.
+
+use std::error::Error;
+
+use axum::body::{Body, Bytes};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use tonic::{Code, Status};
+
+use crate::{error_chain::causes, net::request_budget::WHOLE_WITHIN};
+
+/// The largest body of a lock call, which is some names and durations.
+pub(crate) const BYTES_MAX: usize = 64 * 1024;
+
+/// Why a body was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BodyError {
+    /// It was too large.
+    #[error("it is larger than {BYTES_MAX} bytes")]
+    TooLarge,
+    /// It took too long.
+    #[error("it did not arrive within {WHOLE_WITHIN:?}")]
+    TooSlow,
+    /// Other incomplete requests take up the whole budget.
+    #[error("too many requests have not ended; try again")]
+    Overloaded,
+    /// The caller closed the connection.
+    #[error("it broke off")]
+    Broken,
+}
+
+/// Reads a body whole, within the limits of [`crate::net::request_budget`].
+pub(crate) async fn read(body: Body) -> Result<Bytes, BodyError> {
+    match Limited::new(body, BYTES_MAX).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
+        Err(error) => Err(match status_code(&*error) {
+            Some(Code::DeadlineExceeded) => BodyError::TooSlow,
+            Some(Code::ResourceExhausted) => BodyError::Overloaded,
+            _ => BodyError::Broken,
+        }),
+    }
+}
+
+/// The code of the status that caused the error.
+fn status_code(error: &(dyn Error + 'static)) -> Option<Code> {
+    causes(error).find_map(|cause| cause.downcast_ref::<Status>()).map(Status::code)
+}

@@ -1,0 +1,108 @@
+//! What answers the calls that are not served here.
+
+use std::convert::Infallible;
+
+use axum::{
+    Json,
+    body::Body,
+    extract::Request,
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+};
+use serde_json::json;
+use tonic::Status;
+use tower::{ServiceExt as _, service_fn, util::BoxCloneSyncService};
+
+use super::paths;
+
+/// A service for the calls that are not served here: the way to daprd, or the
+/// answer that there is none.
+pub type Fallback = BoxCloneSyncService<Request, Response, Infallible>;
+
+/// Says that no daprd is configured, over HTTP.
+#[must_use]
+pub fn no_daprd_http() -> Fallback {
+    BoxCloneSyncService::new(service_fn(async |request: Request| {
+        let path = request.uri().path();
+        let mut message = format!(
+            "{} {path} is not served here and no daprd is configured; give --daprd-http-endpoint",
+            request.method(),
+        );
+        if path.contains("lock") {
+            message += "; locks are at /v1.0-alpha2/lock/STORE/RESOURCE, /v1.0-alpha1/lock/STORE \
+                        and /v1.0-alpha1/unlock/STORE";
+        }
+        let body = json!({ "errorCode": "ERR_DAPRD_NOT_CONFIGURED", "message": message });
+        Ok((StatusCode::NOT_IMPLEMENTED, Json(body)).into_response())
+    }))
+}
+
+/// What is passed on over HTTP: all but lock calls. daprd would take one whose
+/// path is written in another way than the routes here for a call to its own
+/// lock store.
+pub(crate) fn all_but_lock_calls(passing: Fallback) -> Fallback {
+    BoxCloneSyncService::new(service_fn(move |request: Request| {
+        let passing = passing.clone();
+        async move {
+            let path = request.uri().path();
+            if !paths::is_lock_call(path) {
+                return passing.oneshot(request).await;
+            }
+            let message = format!(
+                "{} {path} is not how a lock call is written; locks are at \
+                 /v1.0-alpha2/lock/STORE/RESOURCE, /v1.0-alpha1/lock/STORE and \
+                 /v1.0-alpha1/unlock/STORE",
+                request.method(),
+            );
+            let body = json!({ "errorCode": "ERR_LOCK_PATH", "message": message });
+            Ok((StatusCode::NOT_FOUND, Json(body)).into_response())
+        }
+    }))
+}
+
+/// What is passed on over gRPC: all but lock calls.
+pub(crate) fn all_but_lock_methods(passing: Fallback) -> Fallback {
+    BoxCloneSyncService::new(service_fn(move |request: Request| {
+        let passing = passing.clone();
+        async move {
+            let path = request.uri().path();
+            if !paths::is_lock_method(path) {
+                return passing.oneshot(request).await;
+            }
+            let message = format!("{path} is not the path of a lock call's method");
+            Ok(Status::unimplemented(message).into_http::<Body>())
+        }
+    }))
+}
+
+/// Says that a path of ours is not called in this way, over HTTP. The router
+/// adds the ways that it may be.
+pub(crate) fn wrong_method() -> Fallback {
+    BoxCloneSyncService::new(service_fn(async |request: Request| {
+        let (method, path) = (request.method(), request.uri().path());
+        let fix = if path.starts_with("/v1.0-alpha2/lock/") {
+            "use POST to lock, PUT to renew, DELETE to unlock"
+        } else if path.starts_with("/v1.0-alpha1/") {
+            "use POST"
+        } else {
+            "use GET"
+        };
+        let body = json!({
+            "errorCode": "ERR_METHOD_NOT_ALLOWED",
+            "message": format!("{method} is not for {path}; {fix}"),
+        });
+        Ok((StatusCode::METHOD_NOT_ALLOWED, Json(body)).into_response())
+    }))
+}
+
+/// Says that no daprd is configured, over gRPC.
+#[must_use]
+pub fn no_daprd_grpc() -> Fallback {
+    BoxCloneSyncService::new(service_fn(async |request: Request| {
+        let message = format!(
+            "{} is not served here and no daprd is configured; give --daprd-grpc-endpoint",
+            request.uri().path(),
+        );
+        Ok(Status::unimplemented(message).into_http::<Body>())
+    }))
+}

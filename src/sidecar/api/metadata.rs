@@ -1,0 +1,122 @@
+//! What the sidecar tells about itself where no daprd is there to do it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use leasehold_proto::dapr::{GetMetadataResponse, RegisteredComponents};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::sidecar::stores::Stores;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// An older place of the version, which some SDKs still read.
+const VERSION_KEY: &str = "daprRuntimeVersion";
+/// How many attributes are kept, and how long a key or value may be.
+const ATTRIBUTES_MAX: usize = 64;
+const ATTRIBUTE_BYTES_MAX: usize = 4096;
+
+/// Describes this sidecar.
+#[derive(Clone, Debug)]
+pub struct Metadata {
+    /// The app's ID.
+    pub app_id: Arc<str>,
+    /// The stores, which are its components.
+    pub stores: Stores,
+    /// What callers of the sidecar have added: `dapr run` puts the process IDs
+    /// here that `dapr list` shows.
+    pub attributes: Attributes,
+}
+
+/// Attributes that callers set. They last as long as the process. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Attributes(Arc<Mutex<BTreeMap<String, String>>>);
+
+impl Attributes {
+    /// Sets one, unless it is too long or one too many.
+    ///
+    /// # Errors
+    ///
+    /// The limit that it exceeds.
+    pub fn set(&self, key: String, value: String) -> Result<(), &'static str> {
+        if key.len().max(value.len()) > ATTRIBUTE_BYTES_MAX {
+            return Err("a key or value of the metadata has at most 4096 bytes");
+        }
+        let mut attributes = self.0.lock();
+        if attributes.len() >= ATTRIBUTES_MAX && !attributes.contains_key(&key) {
+            return Err("the metadata have at most 64 attributes");
+        }
+        attributes.insert(key, value);
+        Ok(())
+    }
+
+    /// All of them, and the version, which no caller can change.
+    fn all(&self) -> HashMap<String, String> {
+        let mut all: HashMap<String, String> = self.0.lock().clone().into_iter().collect();
+        all.insert(VERSION_KEY.to_owned(), VERSION.to_owned());
+        all
+    }
+}
+
+impl Metadata {
+    /// As gRPC's `GetMetadata` answers.
+    #[must_use]
+    pub fn as_proto(&self) -> GetMetadataResponse {
+        GetMetadataResponse {
+            id: self.app_id.to_string(),
+            registered_components: self
+                .stores
+                .all()
+                .iter()
+                .map(|store| RegisteredComponents {
+                    name: store.name.to_string(),
+                    r#type: store.kind.clone(),
+                    version: store.version.clone(),
+                })
+                .collect(),
+            extended_metadata: self.attributes.all(),
+            runtime_version: VERSION.to_owned(),
+        }
+    }
+
+    /// As `GET /v1.0/metadata` answers.
+    #[must_use]
+    pub fn as_json(&self) -> Value {
+        let components: Vec<Value> = self
+            .stores
+            .all()
+            .iter()
+            .map(|store| {
+                json!({ "name": *store.name, "type": store.kind, "version": store.version })
+            })
+            .collect();
+        json!({
+            "id": *self.app_id,
+            "runtimeVersion": VERSION,
+            "components": components,
+            "extended": self.attributes.all(),
+            "actorRuntime": { "runtimeStatus": "DISABLED", "hostReady": false },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_limited_in_number_and_length() {
+        let attributes = Attributes::default();
+        let long = "x".repeat(ATTRIBUTE_BYTES_MAX + 1);
+        assert!(attributes.set(long.clone(), String::new()).is_err());
+        assert!(attributes.set("key".to_owned(), long).is_err());
+        for number in 0..ATTRIBUTES_MAX {
+            attributes.set(number.to_string(), String::new()).unwrap();
+        }
+        assert!(attributes.set("one more".to_owned(), String::new()).is_err());
+        attributes.set("0".to_owned(), "changed".to_owned()).unwrap();
+        assert_eq!(attributes.all()["0"], "changed");
+    }
+}

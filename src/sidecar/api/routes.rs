@@ -1,0 +1,174 @@
+//! Which service answers which path.
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Path, RawQuery, Request, State},
+    http::StatusCode,
+    middleware::{Next, from_fn, from_fn_with_state},
+    response::{IntoResponse, Response},
+    routing::{get, put},
+};
+use leasehold_proto::{dapr::dapr_server::DaprServer, locks::locks_server::LocksServer};
+use percent_encoding::percent_decode_str;
+use serde_json::json;
+use tokio::time::Instant;
+use tonic::codec::CompressionEncoding;
+use tower::{
+    ServiceExt as _,
+    util::{MapRequestLayer, MapResponseLayer},
+};
+use tracing::{Level, debug};
+
+use super::{
+    alpha1::{self, Alpha1, grpc::DaprService},
+    alpha2::{self, Locks},
+    auth::{self, Token},
+    body,
+    browsers::{self, Guard},
+    fallback,
+    metadata::Metadata,
+};
+use crate::{
+    net::{delivery::settle, request_budget::RequestBudget},
+    sidecar::Fallback,
+};
+
+/// What both ports serve.
+#[derive(Clone, Debug)]
+pub(crate) struct Services {
+    pub(crate) alpha1: Alpha1,
+    pub(crate) locks: Locks,
+    pub(crate) metadata: Metadata,
+    pub(crate) token: Token,
+    /// Which browsers' lock calls are refused.
+    pub(crate) guard: Guard,
+    /// What both ports may have taken of requests that have not ended.
+    pub(crate) request_budget: RequestBudget,
+}
+
+/// The gRPC port. Without a `daprd`, the metadata that SDKs ask for at their
+/// start is served here.
+pub(crate) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
+    let dapr =
+        DaprServer::new(DaprService { alpha1: services.alpha1, metadata: services.metadata })
+            .max_decoding_message_size(body::BYTES_MAX)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .map_request(counted(services.request_budget.clone()));
+    let locks = LocksServer::new(services.locks)
+        .max_decoding_message_size(body::BYTES_MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .map_request(counted(services.request_budget.clone()));
+    let mut router = Router::new()
+        .route_service("/dapr.proto.runtime.v1.Dapr/TryLockAlpha1", dapr.clone())
+        .route_service("/dapr.proto.runtime.v1.Dapr/UnlockAlpha1", dapr.clone())
+        .route_service("/leasehold.v1.Locks/{method}", locks)
+        .layer(MapResponseLayer::new(settle::<Body>));
+    if daprd.is_none() {
+        router = router.route_service("/dapr.proto.runtime.v1.Dapr/GetMetadata", dapr);
+    }
+    router
+        .fallback_service(fallback::all_but_lock_methods(
+            daprd.unwrap_or_else(fallback::no_daprd_grpc),
+        ))
+        .layer(from_fn_with_state(services.token, auth::check_grpc))
+        .layer(from_fn_with_state(services.guard, browsers::check_grpc))
+        .layer(from_fn(logged))
+}
+
+fn counted(
+    request_budget: RequestBudget,
+) -> impl Fn(Request) -> http::Request<tonic::body::Body> + Clone {
+    move |request| request.map(|body| tonic::body::Body::new(request_budget.count(body)))
+}
+
+/// The HTTP port. Without a `daprd`, health and metadata are served here.
+pub(crate) fn http(services: Services, daprd: Option<Fallback>) -> Router {
+    let mut router = alpha1::http::routes(services.alpha1)
+        .merge(alpha2::http::routes(services.locks))
+        .layer(MapRequestLayer::new(move |request: Request| {
+            request.map(|body| Body::new(services.request_budget.count(body)))
+        }))
+        .layer(MapResponseLayer::new(settle::<Body>));
+    if daprd.is_none() {
+        router = router.merge(own_routes(services.metadata));
+    }
+    router
+        .method_not_allowed_fallback(|request: Request| {
+            fallback::wrong_method().oneshot(request)
+        })
+        .fallback_service(fallback::all_but_lock_calls(
+            daprd.unwrap_or_else(fallback::no_daprd_http),
+        ))
+        .layer(from_fn_with_state(services.token, auth::check_http))
+        .layer(from_fn_with_state(services.guard, browsers::check_http))
+        .layer(from_fn(logged))
+}
+
+/// Logs each response, if calls are logged.
+async fn logged(request: Request, next: Next) -> Response {
+    if !tracing::enabled!(Level::DEBUG) {
+        return next.run(request).await;
+    }
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let began = Instant::now();
+    let response = next.run(request).await;
+    let status = response.status().as_u16();
+    debug!(%method, path, status, took = ?began.elapsed(), "answered");
+    response
+}
+
+fn own_routes(metadata: Metadata) -> Router {
+    let routes = |healthz: &str| [healthz.to_owned(), format!("{healthz}/")];
+    let mut router = Router::new();
+    for path in routes("/v1.0/healthz") {
+        router = router.route(&path, get(healthz));
+    }
+    for path in routes("/v1.0/healthz/outbound") {
+        router = router.route(&path, get(StatusCode::NO_CONTENT));
+    }
+    for path in routes("/v1.0/metadata") {
+        router = router.route(
+            &path,
+            get(async |State(metadata): State<Metadata>| Json(metadata.as_json())),
+        );
+    }
+    router.route("/v1.0/metadata/{key}", put(set_attribute)).with_state(metadata)
+}
+
+/// Adds an attribute to the metadata, as `dapr run` does with its process IDs.
+async fn set_attribute(
+    State(metadata): State<Metadata>,
+    Path(key): Path<String>,
+    value: String,
+) -> Response<Body> {
+    match metadata.attributes.set(key, value) {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(message) => {
+            let body = json!({ "errorCode": "ERR_METADATA_SET", "message": message });
+            (StatusCode::BAD_REQUEST, Json(body)).into_response()
+        }
+    }
+}
+
+/// With `?appid=`, whether this is that app's sidecar, as daprd answers.
+async fn healthz(
+    State(metadata): State<Metadata>,
+    RawQuery(query): RawQuery,
+) -> Response<Body> {
+    let query = query.unwrap_or_default();
+    let asked = query.split('&').find_map(|pair| pair.strip_prefix("appid="));
+    // A plus is a space in a query.
+    let asked = asked.map(|text| text.replace('+', " "));
+    let asked = asked.as_deref().map(|text| percent_decode_str(text).decode_utf8_lossy());
+    match asked {
+        Some(app_id) if *app_id != *metadata.app_id => {
+            let body = json!({
+                "errorCode": "ERR_HEALTH_APPID_NOT_MATCH",
+                "message": "dapr app-id does not match",
+            });
+            (StatusCode::INTERNAL_SERVER_ERROR, Json(body)).into_response()
+        }
+        _ => StatusCode::NO_CONTENT.into_response(),
+    }
+}

@@ -1,0 +1,179 @@
+//! Tells the app of locks that were lost without a stream, on the app's own
+//! channel: HTTP `POST /leasehold/lock-lost` or gRPC
+//! `leasehold.v1.LockEvents/OnLockLost`.
+//!
+//! A queue with a limit stands between the engine and the app, so that an app
+//! that hangs holds up nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::body::Body;
+use backon::{ExponentialBuilder, Retryable as _};
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header, uri::PathAndQuery};
+use leasehold_proto::locks::{self as proto, lock_events_client::LockEventsClient};
+use serde_json::json;
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
+use tonic::{Code, metadata::MetadataValue};
+use tracing::{debug, warn};
+
+use super::client::{AppChannel, AppChannelError, AppClient};
+use crate::{
+    error_chain::chain,
+    held::LostLock,
+    sidecar::api::auth::{self, Token},
+};
+
+/// How many notices may wait for the app; more are dropped and logged.
+pub const NOTICES_MAX: usize = 10_000;
+/// How many are on their way to the app at once.
+const IN_FLIGHT_MAX: usize = 64;
+/// How long the app may take for one try.
+const TRY_TIMEOUT: Duration = Duration::from_secs(5);
+const TRIES_MAX: usize = 3;
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(200);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
+const PATH: &str = "/leasehold/lock-lost";
+
+/// Why a notice did not reach the app.
+#[derive(Debug, thiserror::Error)]
+enum NotTold {
+    /// The app has no place for it: not tried again.
+    #[error("the app does not take it ({0})")]
+    NotTaken(String),
+    /// Perhaps later.
+    #[error("{0}")]
+    Failed(String),
+}
+
+enum Caller {
+    Http(AppClient<Body>, Uri, Token),
+    Grpc(LockEventsClient<AppClient<tonic::body::Body>>, Token),
+}
+
+/// Tells the app every notice of `queue` until it is closed. Without a channel
+/// there is nobody to tell.
+pub async fn run(mut queue: mpsc::Receiver<LostLock>, app: Option<AppChannel>) {
+    let caller = app.and_then(|app| match Caller::new(app) {
+        Ok(caller) => Some(Arc::new(caller)),
+        Err(error) => {
+            warn!(%error, "the app cannot be told of lost locks");
+            None
+        }
+    });
+    let places = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+    while let Some(lost) = queue.recv().await {
+        let Some(caller) = caller.clone() else { continue };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        tokio::spawn(async move {
+            caller.tell(&lost).await;
+            drop(place);
+        });
+    }
+}
+
+impl Caller {
+    fn new(app: AppChannel) -> Result<Self, AppChannelError> {
+        if app.protocol.is_grpc() {
+            let origin = app.url(PathAndQuery::from_static("/"))?;
+            let client = LockEventsClient::with_origin(app.client()?, origin);
+            return Ok(Self::Grpc(client, app.token));
+        }
+        let url = app.url(PathAndQuery::from_static(PATH))?;
+        Ok(Self::Http(app.client()?, url, app.token))
+    }
+
+    async fn tell(&self, lost: &LostLock) {
+        let delays = ExponentialBuilder::new()
+            .with_min_delay(RETRY_DELAY_MIN)
+            .with_max_delay(RETRY_DELAY_MAX)
+            .with_max_times(TRIES_MAX - 1)
+            .with_jitter();
+        let told = (|| async {
+            timeout(TRY_TIMEOUT, self.try_to_tell(lost)).await.unwrap_or_else(|_| {
+                Err(NotTold::Failed(format!("no answer in {TRY_TIMEOUT:?}")))
+            })
+        })
+        .retry(delays)
+        .when(|error| matches!(error, NotTold::Failed(_)))
+        .await;
+        match told {
+            Ok(()) => {}
+            Err(error @ NotTold::NotTaken(_)) => {
+                debug!(resource = lost.resource.as_str(), %error, "the app was not told of a lost lock");
+            }
+            Err(error) => {
+                warn!(resource = lost.resource.as_str(), %error, "the app was not told of a lost lock");
+            }
+        }
+    }
+
+    async fn try_to_tell(&self, lost: &LostLock) -> Result<(), NotTold> {
+        match self {
+            Self::Http(client, url, token) => post(client, url, token, lost).await,
+            Self::Grpc(client, token) => call(client.clone(), token, lost).await,
+        }
+    }
+}
+
+async fn post(
+    client: &AppClient<Body>,
+    url: &Uri,
+    token: &Token,
+    lost: &LostLock,
+) -> Result<(), NotTold> {
+    let body = json!({
+        "storeName": *lost.store,
+        "resourceID": lost.app_resource.as_str(),
+        "lockID": lost.lock_id.as_str(),
+        "fencingToken": lost.token.map_or(0, crate::lock::FencingToken::get),
+        "cause": lost.cause.as_str(),
+    });
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(url.clone())
+        .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(secret) = token.secret() {
+        request = request.header(auth::HEADER, secret);
+    }
+    let request = request
+        .body(Body::from(body.to_string()))
+        .map_err(|error| NotTold::NotTaken(error.to_string()))?;
+    let response =
+        client.request(request).await.map_err(|error| NotTold::Failed(chain(&error)))?;
+    match response.status() {
+        status if status.is_success() => Ok(()),
+        status @ (StatusCode::NOT_FOUND
+        | StatusCode::METHOD_NOT_ALLOWED
+        | StatusCode::NOT_IMPLEMENTED) => Err(NotTold::NotTaken(status.to_string())),
+        status => Err(NotTold::Failed(status.to_string())),
+    }
+}
+
+async fn call(
+    mut client: LockEventsClient<AppClient<tonic::body::Body>>,
+    token: &Token,
+    lost: &LostLock,
+) -> Result<(), NotTold> {
+    let mut request = tonic::Request::new(proto::LockLost {
+        store_name: lost.store.to_string(),
+        resource_id: lost.app_resource.as_str().to_owned(),
+        lock_id: lost.lock_id.as_str().to_owned(),
+        fencing_token: lost.token.map_or(0, crate::lock::FencingToken::as_i64),
+        cause: lost.cause.as_str().to_owned(),
+    });
+    if let Some(secret) = token.secret() {
+        let secret = MetadataValue::try_from(secret)
+            .map_err(|error| NotTold::NotTaken(error.to_string()))?;
+        request.metadata_mut().insert(auth::HEADER, secret);
+    }
+    match client.on_lock_lost(request).await {
+        Ok(_) => Ok(()),
+        Err(status) if status.code() == Code::Unimplemented => {
+            Err(NotTold::NotTaken(status.to_string()))
+        }
+        Err(status) => Err(NotTold::Failed(status.to_string())),
+    }
+}

@@ -1,0 +1,206 @@
+//! Asking an app for its health, over HTTP and over gRPC.
+
+use async_trait::async_trait;
+use http::{Request, Uri, uri::PathAndQuery};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use tonic_prost::ProstCodec;
+
+use super::{
+    client::{AppChannel, AppChannelError, AppClient},
+    health::AppProbe,
+};
+use crate::error_chain::chain;
+
+const GRPC_METHOD: &str = "/dapr.proto.runtime.v1.AppCallbackHealthCheck/HealthCheck";
+/// An answer's body is read, so that the connection can be used again, but no
+/// further than this.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// Why an app cannot be asked; names the flag and the fix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AppProbeError {
+    /// The path does not begin with a slash, or has what no path has.
+    #[error("--app-health-check-path {0:?} is no path; write for example /healthz")]
+    Path(String),
+    /// The app cannot be called at all.
+    #[error(transparent)]
+    Channel(#[from] AppChannelError),
+}
+
+/// GETs a path of the app's: any 2xx is healthy.
+#[derive(Debug)]
+pub struct HttpProbe {
+    client: AppClient<Empty<Bytes>>,
+    url: Uri,
+}
+
+impl HttpProbe {
+    /// Asks the app for `path`, over its own kind of HTTP.
+    pub fn new(app: &AppChannel, path: &str) -> Result<Self, AppProbeError> {
+        let bad_path = || AppProbeError::Path(path.to_owned());
+        if !path.starts_with('/') {
+            return Err(bad_path());
+        }
+        let path: PathAndQuery = path.parse().map_err(|_| bad_path())?;
+        Ok(Self { client: app.client()?, url: app.url(path)? })
+    }
+}
+
+#[async_trait]
+impl AppProbe for HttpProbe {
+    async fn probe(&self) -> Result<(), String> {
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = self.url.clone();
+        let answer = self.client.request(request).await.map_err(|error| chain(&error))?;
+        let status = answer.status();
+        if !status.is_success() {
+            return Err(format!("{} answered {status}", self.url));
+        }
+        // What it says does not matter.
+        let _ = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        Ok(())
+    }
+}
+
+/// Calls the app's `AppCallbackHealthCheck/HealthCheck`: OK is healthy.
+#[derive(Debug)]
+pub struct GrpcProbe {
+    client: AppClient<tonic::body::Body>,
+    origin: Uri,
+}
+
+impl GrpcProbe {
+    /// Asks the app over its own kind of gRPC.
+    pub fn new(app: &AppChannel) -> Result<Self, AppProbeError> {
+        let origin = app.url(PathAndQuery::from_static("/"))?;
+        Ok(Self { client: app.client()?, origin })
+    }
+}
+
+#[async_trait]
+impl AppProbe for GrpcProbe {
+    async fn probe(&self) -> Result<(), String> {
+        let mut client =
+            tonic::client::Grpc::with_origin(self.client.clone(), self.origin.clone());
+        client.ready().await.map_err(|error| error.to_string())?;
+        let method = PathAndQuery::from_static(GRPC_METHOD);
+        // Both messages are google.protobuf.Empty.
+        let codec = ProstCodec::<(), ()>::default();
+        let answer = client.unary(tonic::Request::new(()), method, codec).await;
+        answer
+            .map(|_| ())
+            .map_err(|status| format!("{:?}: {}", status.code(), status.message()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, net::SocketAddr};
+
+    use axum::{
+        Router,
+        body::Body,
+        http::{HeaderMap, HeaderName, HeaderValue, StatusCode},
+        routing::{get, post},
+    };
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use tokio::{net::TcpListener, task::AbortHandle};
+
+    use super::*;
+    use crate::sidecar::{AppProtocol, api::auth::Token};
+
+    fn channel(address: &str, port: u16, protocol: AppProtocol) -> AppChannel {
+        AppChannel::new(address, port, protocol, Token::default())
+    }
+
+    /// An app that is gone with the test.
+    struct App(SocketAddr, AbortHandle);
+
+    impl App {
+        async fn serve(router: Router) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = tokio::spawn(async { axum::serve(listener, router).await.unwrap() });
+            Self(address, server.abort_handle())
+        }
+
+        fn speaking(&self, protocol: AppProtocol) -> AppChannel {
+            channel(&self.0.ip().to_string(), self.0.port(), protocol)
+        }
+    }
+
+    impl Drop for App {
+        fn drop(&mut self) {
+            self.1.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn any_2xx_is_healthy_over_http() {
+        let router = Router::new()
+            .route("/ok", get(|| async { (StatusCode::ACCEPTED, "fine") }))
+            .route("/moved", get(|| async { StatusCode::FOUND }))
+            .route("/sick", get(|| async { StatusCode::SERVICE_UNAVAILABLE }));
+        let app = App::serve(router).await;
+        for protocol in [AppProtocol::Http, AppProtocol::H2c] {
+            let app = app.speaking(protocol);
+            let probe = async |path| HttpProbe::new(&app, path).unwrap().probe().await;
+            assert_eq!(probe("/ok").await, Ok(()));
+            for sick in ["/moved", "/sick", "/absent"] {
+                let why = probe(sick).await.unwrap_err();
+                assert!(why.contains(sick), "{why}");
+            }
+        }
+    }
+
+    async fn grpc_answer(status: i32) -> Result<(), String> {
+        let answer = move || async move {
+            let trailers: HeaderMap =
+                [(HeaderName::from_static("grpc-status"), HeaderValue::from(status))]
+                    .into_iter()
+                    .collect();
+            let empty_message = Frame::data(Bytes::from_static(&[0; 5]));
+            let frames = [Ok::<_, Infallible>(empty_message), Ok(Frame::trailers(trailers))];
+            let body = StreamBody::new(futures_util::stream::iter(frames));
+            ([("content-type", "application/grpc")], Body::new(body))
+        };
+        let app = App::serve(Router::new().route(GRPC_METHOD, post(answer))).await;
+        GrpcProbe::new(&app.speaking(AppProtocol::Grpc)).unwrap().probe().await
+    }
+
+    #[tokio::test]
+    async fn only_ok_is_healthy_over_grpc() {
+        assert_eq!(grpc_answer(0).await, Ok(()));
+        assert!(grpc_answer(14).await.unwrap_err().starts_with("Unavailable"));
+        let unaware = App::serve(Router::new()).await;
+        let why = GrpcProbe::new(&unaware.speaking(AppProtocol::Grpc))
+            .unwrap()
+            .probe()
+            .await
+            .unwrap_err();
+        assert!(why.starts_with("Unimplemented"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn an_app_that_is_not_there_is_not_healthy() {
+        let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let nobody = |protocol| channel("127.0.0.1", nobody.port(), protocol);
+        let http = HttpProbe::new(&nobody(AppProtocol::Http), "/healthz").unwrap();
+        let why = http.probe().await.unwrap_err();
+        assert!(why.contains("refused"), "{why}");
+        let grpc = GrpcProbe::new(&nobody(AppProtocol::Grpc)).unwrap();
+        assert!(grpc.probe().await.is_err());
+    }
+
+    #[test]
+    fn what_is_no_path_or_address_is_refused() {
+        let app = |address| channel(address, 1, AppProtocol::Http);
+        let refused = |address, path| HttpProbe::new(&app(address), path).unwrap_err();
+        assert!(matches!(refused("h", "healthz"), AppProbeError::Path(_)));
+        assert!(matches!(refused("h", "/a b"), AppProbeError::Path(_)));
+        assert!(matches!(refused("h h", "/healthz"), AppProbeError::Channel(_)));
+        assert!(GrpcProbe::new(&app("h h")).is_err());
+    }
+}
