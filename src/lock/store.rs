@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -101,9 +101,17 @@ impl Store {
     /// until dropped.
     pub async fn lock(&self, request: AcquireRequest) -> Result<Granted, LockError> {
         let _call = self.0.calls.token();
-        let (arrived, answer_by) = (request.arrived, request.deadline);
+        let arrived = request.arrived;
+        // When the wait is given up, and when that must be answered, settled or not.
+        let (deadline, answer_by) = match request.deadline {
+            None => (None, None),
+            Some(deadline) => {
+                let margin = answer_margin(deadline.saturating_duration_since(arrived));
+                (Some(deadline - margin), Some(deadline - margin / 4))
+            }
+        };
         let attempt = Arc::new(self.admit(request)?);
-        let deadline = wait_deadline(arrived, answer_by);
+        let deadline = wait_deadline(deadline);
         let granted = match attempt.request_id.clone() {
             None => self.0.wait(Arc::clone(&attempt), deadline, answer_by).await,
             Some(request_id) => {
@@ -235,12 +243,12 @@ impl Inner {
     }
 
     /// Waits for a grant until `stop` says why not to. That answer is given
-    /// only when it is confirmed that nothing is held (trap 9).
+    /// only when it is confirmed by `answer_by` that nothing is held (trap 9).
     async fn wait(
         &self,
         attempt: Arc<Attempt>,
         stop: impl Future<Output = LockError>,
-        deadline: Option<Instant>,
+        answer_by: Option<Instant>,
     ) -> Result<Granted, LockError> {
         let pending = self.guard(&attempt);
         let ended = tokio::select! {
@@ -249,8 +257,9 @@ impl Inner {
             ended = stop => ended,
             () = self.draining.cancelled() => LockError::ShuttingDown,
         };
-        let until = deadline.map_or(self.until(), |deadline| deadline.min(self.until()));
-        if pending.settle(until).await {
+        let until = answer_by.map_or(self.until(), |answer_by| answer_by.min(self.until()));
+        // If it is dropped unfinished, the wait is settled in the background.
+        if timeout_at(until, pending.settle(until)).await.unwrap_or(false) {
             Err(ended)
         } else {
             Err(LockError::OutcomeUnknown(
@@ -270,12 +279,11 @@ impl Granted {
 }
 
 /// Ends when a wait must be given up for its answer to arrive in time.
-async fn wait_deadline(arrived: Instant, deadline: Option<Instant>) -> LockError {
-    match deadline {
+async fn wait_deadline(given_up: Option<Instant>) -> LockError {
+    match given_up {
         None => std::future::pending().await,
-        Some(deadline) => {
-            let whole = deadline.saturating_duration_since(arrived);
-            sleep_until(deadline - answer_margin(whole)).await;
+        Some(given_up) => {
+            sleep_until(given_up).await;
             LockError::WaitDeadline
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use leasehold::lock::{LockError, Store};
+use leasehold::lock::{LockError, RequestId, Store};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
@@ -79,6 +79,24 @@ async fn a_wait_is_answered_a_tenth_before_a_near_deadline() {
     let asked_at = Instant::now();
     assert_eq!(store.lock(asked).await.unwrap_err(), LockError::WaitDeadline);
     assert!((90..95).contains(&asked_at.elapsed().as_millis()), "{:?}", asked_at.elapsed());
+}
+
+// The answer came after the deadline if the backend was silent, so that callers saw a bare
+// DEADLINE_EXCEEDED, which says that nothing is held.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_a_silent_backend_does_not_end_is_answered_before_its_deadline() {
+    for request_id in [None, Some("again")] {
+        let (store, faulty) = store();
+        hold(&store, "r").await;
+        faulty.script.on_unlock(Fault::Silent);
+        let deadline = Instant::now() + Duration::from_secs(4);
+        let mut asked = request("r");
+        asked.deadline = Some(deadline);
+        asked.request_id = request_id.and_then(|id| RequestId::new(id).unwrap());
+        let error = store.lock(asked).await.unwrap_err();
+        assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
+        assert!(Instant::now() + Duration::from_millis(20) < deadline);
+    }
 }
 
 /// Trap 9: whatever the race of deadline and grant brings, an error means that

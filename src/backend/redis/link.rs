@@ -351,7 +351,7 @@ fn is_from_server(error: &RedisError) -> bool {
 
 /// Whether the server refused the request only temporarily. It did not execute it.
 fn is_temporary(error: &RedisError) -> bool {
-    matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS"))
+    matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS" | "NOSCRIPT"))
 }
 
 /// Whether the server is not a master (any more). The request had no effect, because scripts
