@@ -2,31 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{BackendError, Holder};
+use super::{BackendError, Holder, Violation};
 
-/// One bad field or property, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The field's name in the protocol, or the property's key in the YAML.
-    pub field: String,
-    /// What is wrong: the rest of a sentence that begins with the field's name.
-    pub problem: String,
-}
-
-impl Violation {
-    /// A violation of `field`.
-    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into() }
-    }
-}
-
-impl std::fmt::Display for Violation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.field, self.problem)
-    }
-}
-
-/// Why a call failed. `edge::status` maps these to codes and reasons.
+/// Why a call failed. `net::status` maps these to codes and reasons.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
     /// A try found the resource held, or others waiting for it.

@@ -14,6 +14,7 @@
 mod backend;
 mod clock;
 mod error;
+mod granted;
 mod ids;
 mod join;
 mod receipt;
@@ -23,18 +24,21 @@ mod settle;
 mod store;
 mod token;
 mod ttl;
+mod violation;
 mod waiters;
 
 pub use backend::{
     Aim, Attempt, Backend, BackendError, Feature, Grant, Release, ReleaseOf, Renewal, Renewed,
 };
 pub use clock::Clock;
-pub use error::{LockError, Violation};
+pub use error::LockError;
+pub use granted::Granted;
 pub use ids::{AttemptId, Holder, LockId, RequestId, ResourceId};
 pub use receipt::Receipt;
 pub use request::{AcquireRequest, Mode, RenewRequest, UnlockOf, UnlockRequest};
 pub use settings::Settings;
-pub use store::{Granted, Store, answer_margin};
+pub use store::{Store, answer_margin};
 pub use token::FencingToken;
 pub use ttl::{Ttl, drift_allowance, safe_deadline};
+pub use violation::Violation;
 pub use waiters::{WaiterBudget, WaiterSlot};

@@ -7,9 +7,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    AcquireRequest, Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken,
-    Grant, LockError, LockId, Mode, Receipt, Release, ReleaseOf, RenewRequest, Renewal,
-    Renewed, Settings, Ttl, UnlockOf, UnlockRequest, Violation,
+    AcquireRequest, Aim, Attempt, AttemptId, Backend, BackendError, Feature, Grant, Granted,
+    LockError, LockId, Mode, Receipt, Release, ReleaseOf, RenewRequest, Renewal, Renewed,
+    Settings, Ttl, UnlockOf, UnlockRequest, Violation,
     join::Joins,
     settle::{Pending, Settler, bounded},
 };
@@ -36,24 +36,6 @@ struct Inner {
     joins: Joins,
     draining: CancellationToken,
     calls: TaskTracker,
-}
-
-/// A grant on its way to the caller.
-#[derive(Clone, Debug)]
-pub struct Granted {
-    /// The only proof of ownership.
-    pub lock_id: LockId,
-    /// Greater than that of every earlier grant of the resource. `None` only
-    /// from a backend without [`Feature::Fencing`].
-    pub token: Option<FencingToken>,
-    /// The TTL granted, never shorter than what was asked for.
-    pub ttl: Duration,
-    /// When the operation was sent from which the TTL counts.
-    pub since: Instant,
-    /// From the request's arrival to `since`.
-    pub waited: Duration,
-    /// The edge accepts it once the transport has taken the answer.
-    pub receipt: Receipt,
 }
 
 impl Store {
@@ -268,13 +250,6 @@ impl Inner {
                     .into(),
             ))
         }
-    }
-}
-
-impl Granted {
-    fn waited_since(mut self, arrived: Instant) -> Self {
-        self.waited = self.since.saturating_duration_since(arrived);
-        self
     }
 }
 

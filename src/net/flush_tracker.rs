@@ -121,15 +121,13 @@ impl Writes {
 }
 
 #[cfg(test)]
-pub(crate) use super::connection::Connection as FlushTracker;
-
-#[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
 
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
+    use crate::net::connection::Connection;
 
     #[tokio::test]
     async fn a_callback_is_called_at_the_next_flush_and_dropped_with_the_connection() {
@@ -139,7 +137,7 @@ mod tests {
             writes.at_flush(Box::new(move || keeping.store(true, Ordering::SeqCst)));
             kept
         };
-        let mut stream = FlushTracker::new(tokio::io::sink());
+        let mut stream = Connection::new(tokio::io::sink());
         let writes = stream.writes();
         let first = kept(&writes);
         stream.flush().await.unwrap();

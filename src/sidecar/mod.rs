@@ -23,6 +23,7 @@ pub use api::{
     error::ApiError,
     fallback::{Fallback, no_daprd_grpc, no_daprd_http},
 };
+pub use app::protocol::AppProtocol;
 pub use listen::ListenError;
-pub use options::{AppProtocol, Options, SidecarArgs};
+pub use options::{Options, SidecarArgs};
 pub use run::{Hooks, Sidecar};

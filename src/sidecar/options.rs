@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{ArgAction, Args, ValueEnum, builder::BoolishValueParser};
+use clap::{ArgAction, Args, builder::BoolishValueParser};
 use go_duration::GoDuration;
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
         auth::Token,
         browsers::{Allowed, HostName, Origin},
     },
-    app::client::AppChannel,
+    app::{client::AppChannel, protocol::AppProtocol},
     daprd::flags::DaprdFlags,
 };
 
@@ -158,47 +158,6 @@ fn duration(text: &str) -> Result<Duration, String> {
             Ok(Duration::from_nanos(duration.nanoseconds().unsigned_abs()))
         }
         _ => Err("it is no duration; use for example 1h, 90m or 30s, or 0".to_owned()),
-    }
-}
-
-/// What the app speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum AppProtocol {
-    /// HTTP/1.
-    Http,
-    /// HTTP/2 without TLS.
-    H2c,
-    /// HTTP/1 over TLS; the app's certificate is not checked.
-    Https,
-    /// gRPC.
-    Grpc,
-    /// gRPC over TLS; the app's certificate is not checked.
-    Grpcs,
-}
-
-impl AppProtocol {
-    /// The same protocol over TLS, where it has such a form.
-    fn with_tls(self) -> Self {
-        match self {
-            Self::Http => Self::Https,
-            Self::Grpc => Self::Grpcs,
-            other => other,
-        }
-    }
-
-    /// Whether the app is called by gRPC, or else by HTTP.
-    pub(crate) fn is_grpc(self) -> bool {
-        matches!(self, Self::Grpc | Self::Grpcs)
-    }
-
-    /// Whether the connection is encrypted.
-    pub(super) fn is_tls(self) -> bool {
-        matches!(self, Self::Https | Self::Grpcs)
-    }
-
-    /// Whether it is HTTP/2 from the first byte.
-    pub(super) fn is_http2(self) -> bool {
-        !matches!(self, Self::Http | Self::Https)
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Plan, Settings};
+use super::{Plan, Settings, client_faults::CROWD_FAULTS};
 use crate::{
     client::Role,
     clock::now_ns,
@@ -22,18 +22,8 @@ use crate::{
     world::{Backend, World},
 };
 
-/// What is done to client processes. Nothing of it excuses leasehold.
-pub(crate) const FAULTS: &[&str] = &["client-killed", "client-suspended"];
-/// What is done to a client process whose clients are a crowd.
-pub(crate) const CROWD_FAULTS: &[&str] =
-    &["crowd-killed", "crowd-suspended", "crowd-killed-with-leasehold"];
 /// How long a client process may take to end once told to.
 const END_MAX: Duration = Duration::from_secs(40);
-
-/// Whether a fault is done to client processes.
-pub(super) fn knows(name: &str) -> bool {
-    FAULTS.contains(&name) || CROWD_FAULTS.contains(&name)
-}
 
 /// The client processes of one round.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! One run: a world, client processes, faults from a seed, and the check of
 //! what was recorded.
 
+mod client_faults;
 mod clients;
 mod plan;
 mod record;
@@ -15,7 +16,7 @@ use std::{
 
 use anyhow::Context as _;
 
-pub(crate) use clients::{CROWD_FAULTS, FAULTS as CLIENT_FAULTS};
+pub(crate) use client_faults::{CROWD_FAULTS, FAULTS as CLIENT_FAULTS};
 pub use plan::{Extra, Plan, Situation};
 pub use record::{Record, check_folder};
 pub use soak::{Growth, Soaked, soak};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::{Settings, clients};
+use super::{Settings, client_faults};
 use crate::{client::Role, faults, world::Backend};
 
 /// For how long faults are injected at least, and how long the clients go on
@@ -188,9 +188,9 @@ impl Plan {
         let situation = settings.situation.unwrap_or(drawn);
         let extras = extras(situation, settings, &mut rng);
         let mut faults = faults::catalogue(settings.backend);
-        faults.extend(clients::FAULTS);
+        faults.extend(client_faults::FAULTS);
         if extras.iter().any(|extra| extra.role == Role::Crowd) {
-            faults.extend(clients::CROWD_FAULTS);
+            faults.extend(client_faults::CROWD_FAULTS);
         }
         faults.retain(|name| !settings.without.iter().any(|without| without == name));
         let preferred =
@@ -340,7 +340,7 @@ mod tests {
     fn every_preferred_fault_is_in_a_catalogue() {
         let mut known: Vec<_> =
             Backend::ALL.iter().flat_map(|backend| faults::catalogue(*backend)).collect();
-        known.extend(clients::CROWD_FAULTS);
+        known.extend(client_faults::CROWD_FAULTS);
         for situation in Situation::value_variants() {
             for name in situation.prefers() {
                 assert!(known.contains(name), "{name}");

@@ -11,8 +11,8 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    Plan, Report, Settings,
-    clients::{self, Clients},
+    Plan, Report, Settings, client_faults,
+    clients::Clients,
     record::{FaultLog, Record, check_folder},
 };
 use crate::{
@@ -84,12 +84,12 @@ async fn inject_all(
             tokio::time::sleep_until(until).await;
             return settle(world, &mut felt, &mut log).await;
         };
-        if clients::knows(name) && !clients.has_one_for(name) {
+        if client_faults::knows(name) && !clients.has_one_for(name) {
             continue;
         }
         // How much a fault draws hangs on what it finds: the next ones do not.
         let mut of_fault = rng.fork();
-        felt.push(if clients::knows(name) {
+        felt.push(if client_faults::knows(name) {
             clients.inject(name, world, &mut of_fault).await?
         } else {
             timeout(FAULT_MAX, faults::inject(world, name, &mut of_fault))

@@ -17,7 +17,8 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-use crate::sidecar::{AppProtocol, api::auth::Token};
+use super::protocol::AppProtocol;
+use crate::sidecar::api::auth::Token;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_CONNECTIONS_MAX: usize = 64;

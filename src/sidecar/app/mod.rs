@@ -4,3 +4,4 @@ pub mod callback;
 pub mod client;
 pub mod health;
 pub mod probe;
+pub mod protocol;

@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::*;
 use crate::{
     lock::{RequestId, safe_deadline},
-    net::{delivery, flush_tracker::FlushTracker},
+    net::{connection::Connection, delivery},
 };
 
 /// The API over one scripted store, its resource as the store has it.
@@ -46,10 +46,10 @@ impl Api {
     }
 
     /// A Lock over HTTP/1, whose answer is taken and not written yet.
-    async fn answered(&self) -> Result<(Granted, FlushTracker<tokio::io::Sink>), ApiError> {
+    async fn answered(&self) -> Result<(Granted, Connection<tokio::io::Sink>), ApiError> {
         let acquired = self.locks.acquire(Self::call()).await?;
         let granted = acquired.granted.clone();
-        let connection = FlushTracker::new(tokio::io::sink());
+        let connection = Connection::new(tokio::io::sink());
         let writes = connection.writes().of(Version::HTTP_11);
         let mut response = Response::new(Full::<Bytes>::from("answer"));
         response.extensions_mut().insert(acquired.deliver(Some(writes)));

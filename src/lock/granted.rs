@@ -1,0 +1,32 @@
+//! A grant as the edges get it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{FencingToken, LockId, Receipt};
+
+/// A grant on its way to the caller.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    /// The only proof of ownership.
+    pub lock_id: LockId,
+    /// Greater than that of every earlier grant of the resource. `None` only
+    /// from a backend without [`Feature::Fencing`](super::Feature::Fencing).
+    pub token: Option<FencingToken>,
+    /// The TTL granted, never shorter than what was asked for.
+    pub ttl: Duration,
+    /// When the operation was sent from which the TTL counts.
+    pub since: Instant,
+    /// From the request's arrival to `since`.
+    pub waited: Duration,
+    /// The edge accepts it once the transport has taken the answer.
+    pub receipt: Receipt,
+}
+
+impl Granted {
+    pub(super) fn waited_since(mut self, arrived: Instant) -> Self {
+        self.waited = self.since.saturating_duration_since(arrived);
+        self
+    }
+}
