@@ -37,9 +37,14 @@ impl Engine {
             }
             was_healthy = is_healthy;
             let next = self.step(is_healthy);
+            if matches!(next, Next::Now) {
+                // Other tasks get a turn, also if the driver has been woken meanwhile.
+                yield_now().await;
+                continue;
+            }
             let timer = async {
                 match next {
-                    Next::Now => yield_now().await,
+                    Next::Now => {}
                     Next::At(at) => sleep_until(at).await,
                     Next::Woken => std::future::pending().await,
                 }

@@ -19,6 +19,8 @@ use super::{
 const ANSWER_MARGIN: Duration = Duration::from_millis(50);
 /// The longest such margin. It is never more than a tenth of the time either.
 const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
+/// A margin that is shorter goes wholly into confirming that nothing is held.
+const CONFIRM_MIN: Duration = Duration::from_millis(4);
 
 /// One initialised store: a backend, and what all backends share. That is limits on TTLs
 /// and on time, joining repeated waits, and settling what is unknown or was received by
@@ -89,7 +91,9 @@ impl Store {
             None => (None, None),
             Some(deadline) => {
                 let margin = answer_margin(deadline.saturating_duration_since(arrived));
-                (Some(deadline - margin), Some(deadline - margin / 4))
+                // Confirming takes a round trip, for which a tiny margin leaves no time.
+                let kept = if margin < CONFIRM_MIN { Duration::ZERO } else { margin / 4 };
+                (Some(deadline - margin), Some(deadline - kept))
             }
         };
         let attempt = Arc::new(self.admit(request)?);

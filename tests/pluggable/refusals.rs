@@ -72,7 +72,7 @@ async fn a_socket_without_a_lock_store_is_told_by_its_path() {
     let fake = Fake::start(&[]).await;
     fake.tell(Told::Refuse(Status::unimplemented("")));
     let error = component(fake.socket(), &[]).open().await.err().unwrap().to_string();
-    assert!(error.contains("no lock store"), "{error}");
+    assert!(error.contains("is not a lock store"), "{error}");
 }
 
 #[tokio::test]

@@ -22,8 +22,8 @@ use crate::{
     retry::Backoff,
 };
 
-/// The first delay between attempts to wait. It grows to [`RETRY_DELAY_MAX`], longer than the
-/// idle time for which a draining store waits.
+/// The first delay between attempts to wait. It grows to [`RETRY_DELAY_MAX`], plus a random
+/// part of up to as much, longer than the idle time for which a draining store waits.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
 /// A call that lasted longer than this had reached the store, so an outage that ended it is

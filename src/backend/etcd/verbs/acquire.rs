@@ -69,6 +69,8 @@ pub(super) enum Written {
     /// It was certainly not applied, and another try may succeed. The error is for a caller
     /// who has no time left.
     Again(BackendError),
+    /// The answer was lost. It was not applied and never will be, and etcd answers again.
+    Undone(BackendError),
 }
 
 /// Whether a write was applied whose answer was lost.
@@ -106,8 +108,8 @@ impl Core {
             let op = self.try_op(attempt, free, &lease, until);
             match self.write_grant(attempt, lease, op, &wanted, || until).await? {
                 Written::Granted(grant) => return Ok(grant),
-                Written::Again(_) if Instant::now() < until => continue,
-                Written::Again(error) => return Err(error.into()),
+                Written::Again(_) | Written::Undone(_) if Instant::now() < until => continue,
+                Written::Again(error) | Written::Undone(error) => return Err(error.into()),
                 Written::NotFree(_) => self.contention.saw(resource, true),
             }
             let state = Box::pin(self.holder_state(resource, until)).await?;
@@ -157,7 +159,7 @@ impl Core {
             Ok(Resolved::Undone) if matches!(error, OpError::OutOfSpace(_)) => {
                 Err(unavailable.into())
             }
-            Ok(Resolved::Undone) => Ok(Written::Again(unavailable)),
+            Ok(Resolved::Undone) => Ok(Written::Undone(unavailable)),
             Err(_) => Err(Failed {
                 error: BackendError::Unknown(error.why()),
                 leftovers: vec![Leftover::Lease(lease.id)],

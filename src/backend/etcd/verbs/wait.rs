@@ -184,6 +184,10 @@ impl Core {
                     let held = reply.pair().map(held_since).map(Promoted::Held);
                     return Ok(held.unwrap_or(Promoted::Lost));
                 }
+                Ok(Written::Undone(_)) => {
+                    until = self.step_until();
+                    continue;
+                }
                 Ok(Written::Again(_)) if Instant::now() < until => continue,
                 Ok(Written::Again(error)) => error.into(),
                 Err(failed) => failed,
