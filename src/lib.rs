@@ -1,8 +1,8 @@
 //! A distributed lock store for Dapr: a pluggable component over etcd leases,
 //! Redis or memory.
 //!
-//! - [`held`]: renews the locks that this process holds for an app.
 //! - [`lock`]: the domain and the port that backends implement.
+//! - [`held`]: renews the locks that this process holds for an app.
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
 //! - [`command`]: the command line, and the start of each command.
 //! - [`component`]: the pluggable component, on Unix sockets.
@@ -10,6 +10,7 @@
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //! - `net`: the server under both: sockets, connections, delivery, errors on the wire.
 //! - `retry` and `error_chain`: delays between tries, and the causes of errors.
+//! - [`runtime`], [`signals`], [`telemetry`]: what the process has once.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 

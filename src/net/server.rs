@@ -37,7 +37,8 @@ use super::{
     peer::Peer,
 };
 
-/// How long to pause when the process has no file descriptor left.
+/// How long to pause after a connection could not be accepted, for example because the process
+/// has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves a router on any number of listeners. It stops when this is dropped.

@@ -42,8 +42,8 @@ use crate::{
 /// How many connections an API takes at a time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 16_384;
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
-/// How many calls may be cancelled before they are taken up. A client that cancels many waits
-/// at once is no attack.
+/// How many calls of a connection may be cancelled before they are taken up, and how many may
+/// end in an error of the peer. A client that cancels many waits at once is no attack.
 const RESETS_MAX: usize = 1024;
 
 /// The least time for what remains to be done after the drain.

@@ -8,7 +8,7 @@ use std::{
 use tempfile::TempDir;
 
 fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_leasehold")).args(arguments).output().unwrap()
+    Command::new(leasehold_testkit::leasehold::program()).args(arguments).output().unwrap()
 }
 
 #[track_caller]

@@ -88,7 +88,7 @@ fn each_of_dapr_s_variables_names_the_folder() {
     ] {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("made/for/it");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        let mut child = Command::new(leasehold_testkit::leasehold::program())
             .args(["serve", "--store", "memory"])
             .env_clear()
             .env(variable, &folder)

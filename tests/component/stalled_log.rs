@@ -23,7 +23,7 @@ struct Piped {
 impl Piped {
     fn serve(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        let mut child = Command::new(leasehold_testkit::leasehold::program())
             .args(["serve", "--store", "memory", "--socket-folder"])
             .arg(folder.path())
             .args(arguments)
