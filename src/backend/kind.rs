@@ -15,7 +15,9 @@ use crate::{
 pub struct Kind {
     /// Its name: `redis` is the component type `lock.redis`.
     pub name: &'static str,
-    /// Reads its own properties and returns how to connect with them. It must not connect by
+    /// Reads its own properties, with the methods of [`Properties`], and returns how to connect
+    /// with them. Those that all stores have were read before and come in
+    /// [`Context::settings`]. It must not connect by
     /// itself. A mistake is noted in [`Properties`] and does not end the reading, so that all
     /// are reported at once. After a mistake the function continues with any value and
     /// returns a [`Connect`] that is never called.

@@ -1,4 +1,6 @@
 //! The port: what the domain asks of whatever keeps the locks.
+//!
+//! The numbers of traps are those of `docs/guarantees.md`.
 
 use std::{
     any::Any,
@@ -127,7 +129,8 @@ pub enum ReleaseOf {
     /// Any holder's grant: force.
     Anyone,
     /// What this attempt created, and its place in the queue if it waits. A
-    /// grant that a replay has claimed since is no longer this attempt's.
+    /// grant that a replay has claimed since is no longer this attempt's. If nothing of
+    /// it is left, [`BackendError::NotHeld`], which counts as settled.
     Attempt(Arc<Attempt>),
 }
 
@@ -143,6 +146,12 @@ pub enum ReleaseOf {
 /// `bound_or(7)`, and the reply is lost. Meanwhile the holder unlocks, and the next
 /// caller is granted token 8. The domain repeats the same [`Release`]. `bound_or(8)`
 /// still returns 7, and 8 is greater, so the backend leaves the new grant alone.
+///
+/// A backend that may fail before it has read anything begins each call with
+/// `called_before(newest)`, where `newest` is the newest token that this process knows of,
+/// and calls `bound_or` with what that returned, or else with the token that it then reads.
+/// A backend whose release is one step without a reply that can be lost, as memory's, may
+/// ignore the aim.
 #[derive(Debug, Default)]
 pub struct Aim {
     called: OnceLock<u64>,
@@ -237,13 +246,19 @@ pub enum BackendError {
 /// - Its future may be dropped at any await. What is then left behind in the
 ///   backend is at most what `unlock` of that attempt removes; what is left in
 ///   memory is nothing.
+/// - It does not block its thread. What `spawn_blocking` began goes on when the future is
+///   dropped, and must still precede the `unlock` of that attempt.
+/// - The domain calls `unlock` for an attempt only when the attempt's future has ended or
+///   was dropped. It repeats that call until it answers `Ok` or `NotHeld`. A caller's own
+///   unlock is repeated only after `Unknown`, or if its future was dropped.
 /// - An `unlock` of an attempt takes effect after everything that was sent for
 ///   that attempt before (trap 7), also over a connection made anew.
 /// - A failed `try_lock` writes nothing (traps 2 and 3).
 ///
 /// What the domain has done before a verb is called: every field is checked, the TTL is
 /// within `maxTTL`, a waiting request that is repeated while its first wait is open has
-/// joined that wait, and a request with a feature that is not declared is refused.
+/// joined that wait, and a request with a feature that is not declared is refused. So is
+/// [`Mode::Shared`]: every attempt is exclusive.
 ///
 /// What is the backend's:
 /// - The order of waiters, since only it can order those of several processes.
@@ -257,7 +272,12 @@ pub enum BackendError {
 ///   earlier one. If `lock_id_given` is set and the lock ID differs, or if the mode
 ///   differs, the attempt is refused as [`BackendError::ReplayMismatch`], and nothing
 ///   changes. Without the feature, `request_id` is always `None`.
-/// - Expiry: a grant ends by itself when its TTL is over, though its process has died.
+/// - Expiry: a grant ends by itself when its TTL is over, though its process has died. A
+///   backend without a clock of its own counts a grant that it finds after a restart from
+///   when it was found: it may end later, never earlier.
+/// - Several stores on the same data. A process may open several at once: instances with
+///   equal properties, and the store that an Init replaced, until its calls have ended. The
+///   promises hold across them, and across processes if a second one can open the data.
 #[async_trait]
 pub trait Backend: Any + Send + Sync {
     /// What it can do beyond the core.

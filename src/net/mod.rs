@@ -5,7 +5,8 @@
 //!   place of a live one.
 //! - [`connection`]: an accepted connection. It closes peers that do not send in time
 //!   ([`read_timeout`]), delays flushes ([`cork`]) and counts them ([`flush_tracker`]).
-//! - [`exchange`]: whether a call is under way on an HTTP/1 connection; [`accepted`]: tells when its client has closed it.
+//! - [`exchange`]: whether a call is under way on an HTTP/1 connection; [`accepted`]: tells
+//!   when its client has closed it.
 //! - [`peer`]: the process that made a connection.
 //! - [`request_budget`]: limits the bytes and the time of incomplete requests.
 //! - [`delivery`]: releases a grant whose response was not delivered.

@@ -5,6 +5,7 @@ use std::{
     process::{Command, Output},
 };
 
+use leasehold::backend::KINDS;
 use tempfile::TempDir;
 
 fn run(arguments: &[&str]) -> Output {
@@ -115,7 +116,9 @@ fn a_resources_path_that_is_a_file_is_refused_with_the_fix() {
 #[test]
 fn an_unknown_type_is_told_with_the_built_in_ones_and_the_nearest() {
     let yaml = component("lock.redsi", "");
-    let hints = ["lock.etcd, lock.memory, lock.redis", "did you mean lock.redis?"];
+    let kinds: Vec<_> = KINDS.iter().map(|kind| format!("lock.{}", kind.name)).collect();
+    let kinds = kinds.join(", ");
+    let hints = [&*kinds, "did you mean lock.redis?"];
     sidecar_ended(
         &yaml,
         1,
