@@ -37,6 +37,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_grant_of_another_process_is_renewed_when_the_quota_is_exceeded,
         thousands_of_renewals_at_once_over_a_follower_all_succeed,
         an_outage_of_nearly_half_the_ttl_loses_no_grant,
+        a_move_that_another_replaced_leaves_no_lease,
     ];
     cases.extend([
         Case {
@@ -501,6 +502,21 @@ async fn an_outage_of_nearly_half_the_ttl_loses_no_grant(version: Version) {
     }
     assert_eq!(holders.lost(), 0, "of 1,000 grants");
     assert!(holders.renewed.load(Ordering::Relaxed) >= 2_000);
+}
+
+// The lease of the first move stayed until its TTL ended, which may be a day.
+async fn a_move_that_another_replaced_leaves_no_lease(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let backend = open(proxy.address()).await;
+    let held = try_lock(&backend, "r").await.unwrap();
+    // Only the write of a record contains this.
+    proxy.hold_request("\"ttl\":");
+    renew(&backend, "r", &held.lock_id, 3 * TTL).await.unwrap();
+    proxy.deliver().await;
+    unlock(&backend, "r", &held).await.unwrap();
+    backend.close().await;
+    eventually("no lease is left", async || server.leases().await == 0).await;
 }
 
 /// How many grants of 30 s one process can hold: as many as `LEASEHOLD_LOCKS` says,

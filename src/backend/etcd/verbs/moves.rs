@@ -74,9 +74,12 @@ pub(super) enum NotMoved {
     Unknown(Box<Unsettled>),
 }
 
-/// A move whose outcome is unknown.
+/// A move whose outcome is unknown. It may still be applied for as long as the key is
+/// unchanged.
 pub(super) struct Unsettled {
     pub(super) why: Arc<str>,
+    /// The revision of the key that it compares.
+    compared: Revision,
     /// The lease that the key was under before.
     left: i64,
     /// A time before it was sent.
@@ -138,24 +141,24 @@ impl Core {
             return Tried::InUse;
         };
         let until = self.step_until();
-        let mut unsettled: Option<Box<Unsettled>> = None;
+        let mut unsettled: Vec<Unsettled> = Vec::new();
         loop {
             let Some(known) = self.grants.named(&grant.resource, &grant.lock_id) else {
                 return Tried::Done;
             };
             let Ok(pair) = self.holder(&grant.resource, until).await else {
-                if unsettled.is_some() {
+                if !unsettled.is_empty() {
                     self.lose_track(&grant.resource, known.token);
                 }
                 return Tried::Failed;
             };
+            if self.settle(&grant.resource, pair.as_ref(), &mut unsettled).is_some() {
+                return Tried::Done;
+            }
             let Some(held) = Held::of(&grant.resource, pair.as_ref(), &grant.lock_id) else {
                 self.ended_elsewhere(&grant.resource, known.token);
                 return Tried::Done;
             };
-            if unsettled.as_deref().is_some_and(|lost| self.settled(&held, lost).is_some()) {
-                return Tried::Done;
-            }
             if self.known(&held).is_none() {
                 // This is another grant of the same lock ID, perhaps one that a restored
                 // snapshot brought back.
@@ -163,11 +166,14 @@ impl Core {
                 return Tried::Done;
             }
             match self.move_soon(&held, until).await {
-                Ok(Moved::To(_)) => return Tried::Done,
-                Ok(Moved::Changed) => unsettled = None,
-                Err(NotMoved::Unknown(lost)) => unsettled = Some(lost),
+                Ok(Moved::To(_)) => {
+                    self.overtaken(&mut unsettled);
+                    return Tried::Done;
+                }
+                Ok(Moved::Changed) => {}
+                Err(NotMoved::Unknown(lost)) => unsettled.push(*lost),
                 Err(NotMoved::Not(_)) => {
-                    if unsettled.is_some() {
+                    if !unsettled.is_empty() {
                         self.lose_track(&grant.resource, known.token);
                     }
                     return Tried::Failed;
@@ -222,7 +228,9 @@ impl Core {
                     return Ok(Moved::Changed);
                 }
                 Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
-                    let unsettled = Unsettled { why, left: held.lease(), asked, grant };
+                    let compared = Revision::from_etcd(held.pair.mod_revision());
+                    let left = held.lease();
+                    let unsettled = Unsettled { why, compared, left, asked, grant };
                     return Err(NotMoved::Unknown(Box::new(unsettled)));
                 }
                 Err(error) => {
@@ -234,17 +242,36 @@ impl Core {
         }
     }
 
-    /// Whether a move of unknown outcome was carried out: the key then lies under the new
-    /// lease.
-    pub(super) fn settled(&self, held: &Held<'_>, unsettled: &Unsettled) -> Option<Renewed> {
-        let lease = unsettled.grant.lease;
-        if lease.id != held.lease() {
-            return None;
+    /// Settles the moves of unknown outcome that the key decides, which was read since. Once
+    /// its revision is not the one compared, a move was carried out, and the key lies under
+    /// its lease, or it never will be, and that lease is revoked.
+    pub(super) fn settle(
+        &self,
+        resource: &ResourceId,
+        pair: Option<&KeyValue>,
+        unsettled: &mut Vec<Unsettled>,
+    ) -> Option<Renewed> {
+        let at = pair.map(|pair| Revision::from_etcd(pair.mod_revision()));
+        let lease = pair.map_or(0, KeyValue::lease);
+        let mut renewed = None;
+        for lost in unsettled.extract_if(.., |lost| Some(lost.compared) != at) {
+            if lost.grant.lease.id != lease {
+                self.leases.revoke_later(lost.grant.lease.id);
+                continue;
+            }
+            renewed = Some(Renewed { ttl: lost.grant.lease.grant_ttl(), since: lost.asked });
+            let grant = LocalGrant { written: at, ..lost.grant };
+            self.move_to_lease(resource, lost.left, grant);
         }
-        let written = Some(Revision::from_etcd(held.pair.mod_revision()));
-        let grant = LocalGrant { written, ..unsettled.grant.clone() };
-        self.move_to_lease(held.resource, unsettled.left, grant);
-        Some(Renewed { ttl: lease.grant_ttl(), since: unsettled.asked })
+        renewed
+    }
+
+    /// Revokes the leases of moves of unknown outcome, after another move has changed the key:
+    /// they will not be carried out any more.
+    pub(super) fn overtaken(&self, unsettled: &mut Vec<Unsettled>) {
+        for lost in unsettled.drain(..) {
+            self.leases.revoke_later(lost.grant.lease.id);
+        }
     }
 
     /// What this process knows of a grant that it has just read. If it knows the grant under

@@ -39,10 +39,10 @@ impl Core {
         let Some(_locked) = self.resources.lock(resource, until).await else {
             return Err(BackendError::Unavailable(BUSY.into()));
         };
-        let mut unsettled = None;
+        let mut unsettled = Vec::new();
         let renewed = self.renew_locked(renewal, until, &mut unsettled).await;
         // The next renewal must find out under which lease the grant lies.
-        if unsettled.is_some()
+        if !unsettled.is_empty()
             && matches!(renewed, Err(BackendError::Unknown(_)))
             && let Some(known) = self.grants.named(resource, &renewal.lock_id)
         {
@@ -51,13 +51,12 @@ impl Core {
         renewed
     }
 
-    /// `unsettled` is a move whose answer was lost. It may still be applied for as long as the
-    /// key is unchanged.
+    /// `unsettled` takes the moves whose answers were lost, until they are settled.
     async fn renew_locked(
         &self,
         renewal: &Renewal,
         until: Instant,
-        unsettled: &mut Option<Box<Unsettled>>,
+        unsettled: &mut Vec<Unsettled>,
     ) -> Result<Renewed, BackendError> {
         let resource = &renewal.resource;
         let asked_s = lease_ttl_s(renewal.ttl);
@@ -74,35 +73,37 @@ impl Core {
             let pair = match self.holder(resource, until).await {
                 Ok(pair) => pair,
                 Err(failure) if kept.is_none() => {
-                    return Err(step_error(failure, unsettled.as_deref()));
+                    return Err(step_error(failure, unsettled));
                 }
                 Err(failure) => return Err(BackendError::Unknown(Arc::clone(failure.why()))),
             };
+            if let Some(renewed) = self.settle(resource, pair.as_ref(), unsettled) {
+                return Ok(renewed);
+            }
             let Some(held) = Held::of(resource, pair.as_ref(), &renewal.lock_id) else {
                 if let Some(ended) = known {
                     self.ended_elsewhere(resource, ended.token);
                 }
                 return Err(BackendError::NotHeld { held: pair.is_some() });
             };
-            if let Some(unsettled) = unsettled
-                && let Some(renewed) = self.settled(&held, unsettled)
-            {
-                return Ok(renewed);
-            }
             let grant = self.known(&held);
-            if held.record.lease_ttl_s != asked_s || held.lease() == 0 || unsettled.is_some() {
+            if held.record.lease_ttl_s != asked_s || held.lease() == 0 || !unsettled.is_empty()
+            {
                 match self.move_key(&held, asked_s, until).await {
-                    Ok(Moved::To(renewed)) => return Ok(renewed),
+                    Ok(Moved::To(renewed)) => {
+                        self.overtaken(unsettled);
+                        return Ok(renewed);
+                    }
                     Ok(Moved::Changed) => {}
                     Err(NotMoved::Unknown(lost)) if Instant::now() < until => {
-                        *unsettled = Some(lost);
+                        unsettled.push(*lost);
                     }
                     Err(NotMoved::Unknown(lost)) => {
                         self.lose_track(resource, held.token);
                         return Err(BackendError::Unknown(lost.why));
                     }
                     Err(NotMoved::Not(why)) => {
-                        return Err(step_error(Failure::NotSent(why), unsettled.as_deref()));
+                        return Err(step_error(Failure::NotSent(why), unsettled));
                     }
                 }
                 continue;
@@ -164,8 +165,8 @@ impl Core {
 }
 
 /// The error of a step that changed nothing, perhaps after a move of unknown outcome.
-fn step_error(failure: Failure, unsettled: Option<&Unsettled>) -> BackendError {
-    match unsettled {
+fn step_error(failure: Failure, unsettled: &[Unsettled]) -> BackendError {
+    match unsettled.last() {
         Some(unsettled) => BackendError::Unknown(Arc::clone(&unsettled.why)),
         None => failure.unavailable(),
     }
