@@ -15,10 +15,10 @@ use crate::{
     lock::{Granted, LockError, Store},
     net::{
         delivery::Delivery,
-        flush_tracker::Writes,
         peer::Peer,
         status::ErrorDescription,
         wire::{deadline, duration},
+        writes::Writes,
     },
 };
 

@@ -21,9 +21,8 @@ const BATCH: usize = 512;
 enum Next {
     /// At once: a batch was full.
     Now,
-    At(Instant),
-    /// When it is woken.
-    Woken,
+    /// At this time, or when it is woken before.
+    Later(Option<Instant>),
 }
 
 impl Engine {
@@ -36,17 +35,15 @@ impl Engine {
                 self.resume();
             }
             was_healthy = is_healthy;
-            let next = self.step(is_healthy);
-            if matches!(next, Next::Now) {
+            let Next::Later(next) = self.step(is_healthy) else {
                 // Other tasks get a turn, also if the driver has been woken meanwhile.
                 yield_now().await;
                 continue;
-            }
+            };
             let timer = async {
                 match next {
-                    Next::Now => {}
-                    Next::At(at) => sleep_until(at).await,
-                    Next::Woken => std::future::pending().await,
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
                 }
             };
             // In this order, so that a simulated schedule can be repeated.
@@ -86,7 +83,7 @@ impl Engine {
                     return Next::Now;
                 }
                 table.driver_wakes_at = next;
-                return next.map_or(Next::Woken, Next::At);
+                return Next::Later(next);
             };
             if healthy {
                 self.start_renewal(&mut table, id, permit);

@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBuilder};
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, sleep},
-};
+use tokio::{sync::Semaphore, time::Instant};
 use tracing::debug;
 
 use super::record::Record;
-use crate::lock::LockError;
+use crate::{lock::LockError, retry::Backoff};
 
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
@@ -18,12 +14,7 @@ const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
 /// Unlocks until the store confirms it, or until the TTL has ended the grant (trap 24).
 pub(super) async fn until_gone(record: &Record, places: &Semaphore) {
     let give_up = Instant::now() + record.schedule.belief().ttl();
-    let mut delays = ExponentialBuilder::new()
-        .with_min_delay(RETRY_DELAY_MIN)
-        .with_max_delay(RETRY_DELAY_MAX)
-        .without_max_times()
-        .with_jitter()
-        .build();
+    let mut delays = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
     while Instant::now() < give_up {
         let place = places.acquire().await;
         let result = record.target().unlock(&record.lock_id).await;
@@ -33,7 +24,7 @@ pub(super) async fn until_gone(record: &Record, places: &Semaphore) {
             Ok(()) | Err(LockError::NotFound { .. } | LockError::OutcomeUnknown(_)) => return,
             Err(error) => {
                 debug!(resource = record.resource.as_str(), %error, "not released yet");
-                sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await;
+                delays.pause().await;
             }
         }
     }

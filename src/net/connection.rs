@@ -8,9 +8,7 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{
-    cork::Corked, exchange::Exchange, flush_tracker::Writes, read_timeout::ReadTimeout,
-};
+use super::{cork::Corked, exchange::Exchange, read_timeout::ReadTimeout, writes::Writes};
 
 /// A connection on which reading fails when its peer does not send in time, and which
 /// counts its flushes.
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_flush_wakes_who_waits_for_it_and_a_write_alone_does_not() {
+    async fn a_flush_wakes_its_waiter_and_a_write_alone_does_not() {
         let mut stream = Connection::new(tokio::io::sink());
         let writes = stream.writes();
         let waiting = tokio::spawn({

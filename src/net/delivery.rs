@@ -25,7 +25,7 @@ use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 
-use super::flush_tracker::Writes;
+use super::writes::Writes;
 use crate::lock::Receipt;
 
 /// Called when the response is written. Dropping it instead releases the grant.

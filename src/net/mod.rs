@@ -4,7 +4,7 @@
 //! - [`listener`]: TCP ports and Unix sockets; [`socket`]: Unix sockets that never take the
 //!   place of a live one.
 //! - [`connection`]: an accepted connection. It closes peers that do not send in time
-//!   ([`read_timeout`]), delays flushes ([`cork`]) and counts them ([`flush_tracker`]).
+//!   ([`read_timeout`]), delays flushes ([`cork`]) and counts them ([`writes`]).
 //! - [`exchange`]: whether a call is under way on an HTTP/1 connection; [`accepted`]: tells
 //!   when its client has closed it.
 //! - [`peer`]: the process that made a connection.
@@ -18,7 +18,6 @@ pub(crate) mod connection;
 pub mod cork;
 pub(crate) mod delivery;
 mod exchange;
-pub(crate) mod flush_tracker;
 pub(crate) mod listener;
 pub(crate) mod peer;
 mod read_timeout;
@@ -27,3 +26,4 @@ pub(crate) mod server;
 pub(crate) mod socket;
 pub(crate) mod status;
 pub(crate) mod wire;
+pub(crate) mod writes;

@@ -54,6 +54,20 @@ async fn attributes_that_callers_add_are_among_the_metadata() {
 }
 
 #[tokio::test]
+async fn an_attribute_that_is_too_long_is_refused_with_the_limit() {
+    let harness = Harness::start().await;
+    for (length, limit) in [(4_097, "4096 bytes"), (100_000, "65536 bytes")] {
+        let long = "x".repeat(length);
+        let refused = harness.call(Method::PUT, "/v1.0/metadata/key", long).await;
+        assert_eq!(refused.error(), (400, "ERR_METADATA_SET".into()));
+        let refused = refused.json();
+        assert!(refused["message"].as_str().unwrap().contains(limit), "{refused}");
+    }
+    let metadata = harness.call(Method::GET, "/v1.0/metadata", "").await.json();
+    assert!(metadata["extended"]["key"].is_null(), "{metadata}");
+}
+
+#[tokio::test]
 async fn other_calls_say_that_no_daprd_is_configured() {
     let harness = Harness::start().await;
     let answer = harness.post("/v1.0/publish/bus/topic", "{}").await;

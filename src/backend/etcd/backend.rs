@@ -190,7 +190,7 @@ impl Core {
                     break;
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(retry_delays.next().unwrap_or(PURGE_INTERVAL)) => {}
+                    () = retry_delays.pause() => {}
                     () = self.background.closed() => return false,
                 }
             }

@@ -40,13 +40,17 @@ impl Attributes {
     /// # Errors
     ///
     /// The limit that it exceeds.
-    pub fn set(&self, key: String, value: String) -> Result<(), &'static str> {
+    pub fn set(&self, key: String, value: String) -> Result<(), String> {
         if key.len().max(value.len()) > ATTRIBUTE_BYTES_MAX {
-            return Err("a key or value of the metadata has at most 4096 bytes");
+            return Err(format!(
+                "a key or value of the metadata may have {ATTRIBUTE_BYTES_MAX} bytes; shorten it"
+            ));
         }
         let mut attributes = self.0.lock();
         if attributes.len() >= ATTRIBUTES_MAX && !attributes.contains_key(&key) {
-            return Err("the metadata have at most 64 attributes");
+            return Err(format!(
+                "the metadata may have {ATTRIBUTES_MAX} attributes; reuse a key"
+            ));
         }
         attributes.insert(key, value);
         Ok(())

@@ -84,16 +84,16 @@ fn counted(
 
 /// The HTTP port. Without a `daprd`, health and metadata are served here.
 pub(crate) fn http(services: Services, daprd: Option<Fallback>) -> Router {
-    let mut router = alpha1::http::routes(services.alpha1)
-        .merge(alpha2::http::routes(services.locks))
-        .layer(MapRequestLayer::new(move |request: Request| {
-            request.map(|body| Body::new(services.request_budget.count(body)))
-        }))
-        .layer(MapResponseLayer::new(settle::<Body>));
+    let mut router =
+        alpha1::http::routes(services.alpha1).merge(alpha2::http::routes(services.locks));
     if daprd.is_none() {
         router = router.merge(own_routes(services.metadata));
     }
     router
+        .layer(MapRequestLayer::new(move |request: Request| {
+            request.map(|body| Body::new(services.request_budget.count(body)))
+        }))
+        .layer(MapResponseLayer::new(settle::<Body>))
         .method_not_allowed_fallback(|request: Request| {
             fallback::wrong_method().oneshot(request)
         })
@@ -140,9 +140,14 @@ fn own_routes(metadata: Metadata) -> Router {
 async fn set_attribute(
     State(metadata): State<Metadata>,
     Path(key): Path<String>,
-    value: String,
+    value: Body,
 ) -> Response<Body> {
-    match metadata.attributes.set(key, value) {
+    let set = body::read(value).await.map_err(|error| error.to_string()).and_then(|value| {
+        let value =
+            String::from_utf8(value.into()).map_err(|_| "it is not UTF-8".to_owned())?;
+        metadata.attributes.set(key, value)
+    });
+    match set {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(message) => {
             let body = json!({ "errorCode": "ERR_METADATA_SET", "message": message });

@@ -12,24 +12,26 @@ use std::{
     time::Duration,
 };
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp, TxnResponse};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::backend::etcd::{
-    client::{
-        dial::{CONNECT_TIMEOUT, dial},
-        failure::{Failure, Refusal},
-        link::{Link, Origin},
-        silence::LastAnswer,
-        terms::{Headed, Terms},
+use crate::{
+    backend::etcd::{
+        client::{
+            dial::{CONNECT_TIMEOUT, dial},
+            failure::{Failure, Refusal},
+            link::{Link, Origin},
+            silence::LastAnswer,
+            terms::{Headed, Terms},
+        },
+        config::Config,
+        keys::Keys,
     },
-    config::Config,
-    keys::Keys,
+    retry::{Backoff, pause_before},
 };
 
 /// How long a request may go unanswered before the connection counts as lost.
@@ -111,11 +113,9 @@ impl Connection {
                 Ok((client, raft_term)) => return Ok(self.install(client, raft_term)),
                 Err(failure) if !failure.is_passing() => return Err(failure),
                 Err(failure) => {
-                    let retry = Instant::now() + delays.next().unwrap_or(RETRY_DELAY_MAX);
-                    if retry >= until {
+                    if !pause_before(until, delays.next_delay()).await {
                         return Err(failure);
                     }
-                    sleep_until(retry).await;
                 }
             }
         }
@@ -206,7 +206,7 @@ impl Connection {
                     self.lose(link, "it is silent, and another endpoint answers");
                     self.install(client, raft_term);
                 }
-                Err(_) => sleep(delays.next().unwrap_or(RETRY_DELAY_MAX)).await,
+                Err(_) => delays.pause().await,
             }
         }
     }
@@ -270,11 +270,9 @@ impl Connection {
             let request = Box::pin(client.txn(Txn::new().and_then(gets.clone())));
             match self.answer(&link, until, request).await {
                 Err(failure) if failure.is_passing() => {
-                    let retry = Instant::now() + delays.next().unwrap_or(RETRY_DELAY_MAX);
-                    if retry >= until {
+                    if !pause_before(until, delays.next_delay()).await {
                         return Err(Failure::NotSent(Arc::clone(failure.why())));
                     }
-                    sleep_until(retry).await;
                 }
                 done => return done,
             }
@@ -385,12 +383,7 @@ fn slow() -> Failure {
     Failure::Unknown("etcd did not answer in time".into())
 }
 
-/// Delays between retries, exponential with jitter.
-pub(crate) fn delays() -> impl Iterator<Item = Duration> {
-    ExponentialBuilder::new()
-        .with_min_delay(RETRY_DELAY_MIN)
-        .with_max_delay(RETRY_DELAY_MAX)
-        .without_max_times()
-        .with_jitter()
-        .build()
+/// Delays between retries.
+pub(crate) fn delays() -> Backoff {
+    Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX)
 }

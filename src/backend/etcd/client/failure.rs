@@ -3,9 +3,12 @@
 use std::{error::Error as _, sync::Arc};
 
 use etcd_client::Error;
-use tonic::{Code, ConnectError, Status};
+use tonic::{Code, Status};
 
-use crate::lock::BackendError;
+use crate::{
+    error_chain::{chain, was_never_connected},
+    lock::BackendError,
+};
 
 /// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,31 +189,6 @@ fn refusal(message: &str) -> Option<Refusal> {
         | "etcdserver: cluster ID mismatch" => Refusal::Other,
         _ => return None,
     })
-}
-
-fn was_never_connected(status: &Status) -> bool {
-    let mut source = status.source();
-    while let Some(error) = source {
-        if error.is::<ConnectError>() {
-            return true;
-        }
-        source = error.source();
-    }
-    false
-}
-
-/// The error and its causes, as one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut line = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let part = error.to_string();
-        if !line.ends_with(&part) {
-            line = format!("{line}: {part}");
-        }
-        source = error.source();
-    }
-    line
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use etcd_client::{Error, LeaseKeepAliveResponse, LeaseKeeper};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Notify, oneshot},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 
 use crate::backend::etcd::{
@@ -210,7 +210,7 @@ impl Stream {
                     self.shared.hindered(Some(why));
                     // The other streams send meanwhile.
                     self.take(0);
-                    sleep(retry_delays.next().unwrap_or(LINK_TIMEOUT)).await;
+                    retry_delays.pause().await;
                 }
             }
         }

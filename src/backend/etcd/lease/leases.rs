@@ -6,7 +6,7 @@ use etcd_client::{LeaseGrantOptions, LeaseTimeToLiveOptions};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Semaphore,
-    time::{Instant, interval, sleep_until, timeout_at},
+    time::{Instant, interval, timeout_at},
 };
 use uuid::Uuid;
 
@@ -24,6 +24,7 @@ use crate::{
         },
     },
     lock::Ttl,
+    retry::pause_before,
 };
 
 /// Idle leases kept.
@@ -35,7 +36,6 @@ const GRANTING_MAX: usize = 8;
 /// lasts a second longer than its grant.
 const GRANT_MIN_S: u64 = 2;
 const CHORES_INTERVAL: Duration = Duration::from_millis(200);
-const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// How long to try to keep an idle lease alive.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Idle leases are kept alive after the leases of grants that are needed earlier.
@@ -217,11 +217,9 @@ impl Leases {
                     if matches!(failure, Failure::NotSent(_)) {
                         let _ = new.disarm();
                     }
-                    let retry = Instant::now() + delays.next().unwrap_or(RETRY_DELAY);
-                    if retry >= until {
+                    if !pause_before(until, delays.next_delay()).await {
                         return Err(Failure::NotSent(Arc::clone(failure.why())));
                     }
-                    sleep_until(retry).await;
                 }
                 Err(refused) => {
                     let _ = new.disarm();

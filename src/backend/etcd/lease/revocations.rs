@@ -14,16 +14,19 @@ use futures_util::{StreamExt as _, stream::poll_fn};
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, mpsc},
-    time::{Instant, interval, sleep, sleep_until, timeout_at},
+    time::{Instant, interval, sleep, timeout_at},
 };
 use tracing::warn;
 
-use crate::backend::etcd::{
-    background::Background,
-    client::{
-        connection::{Connection, delays},
-        failure::{Failure, Refusal},
+use crate::{
+    backend::etcd::{
+        background::Background,
+        client::{
+            connection::{Connection, delays},
+            failure::{Failure, Refusal},
+        },
     },
+    retry::pause_before,
 };
 
 /// Leases waiting to be revoked beyond which no new ones are granted: etcd 3.5 and 3.6
@@ -195,11 +198,9 @@ impl Revocations {
                 Ok(_) => return Ok(true),
                 Err(Failure::Refused(Refusal::LeaseNotFound, _)) => return Ok(false),
                 Err(failure) if failure.is_passing() => {
-                    let retry = Instant::now() + delays.next().unwrap_or(RETRY_DELAY);
-                    if retry >= until {
+                    if !pause_before(until, delays.next_delay()).await {
                         return Err(failure);
                     }
-                    sleep_until(retry).await;
                 }
                 Err(refused) => return Err(refused),
             }

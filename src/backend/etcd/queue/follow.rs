@@ -119,7 +119,7 @@ async fn keep_up(queues: &Arc<Queues>, queue: &Arc<Queue>) {
                     down_since = Instant::now().checked_sub(outage_max).unwrap_or(down_since)
                         + RETRY_DELAY;
                 } else {
-                    sleep(retry_delays.next().unwrap_or(RETRY_DELAY)).await;
+                    retry_delays.pause().await;
                 }
             }
         }

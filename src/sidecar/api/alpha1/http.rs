@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Alpha1, Alpha1Error, FENCING_TOKEN, TryLock, Unlock, json};
 use crate::{
-    net::{delivery::Delivery, flush_tracker::Writes},
+    net::{delivery::Delivery, writes::Writes},
     sidecar::api::body,
 };
 

@@ -14,7 +14,7 @@ use crate::{
         AcquireRequest, Granted, Holder, LockError, LockId, Mode, Renewed, RequestId,
         ResourceId,
     },
-    net::{delivery::Delivery, flush_tracker::Writes, peer::Peer},
+    net::{delivery::Delivery, peer::Peer, writes::Writes},
     sidecar::{
         api::error::ApiError,
         stores::{NamedStore, Stores},

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     lock::{LockError, LockId, RequestId, ResourceId, Violation},
-    net::{flush_tracker::Writes, peer::Peer, status::ErrorDescription},
+    net::{peer::Peer, status::ErrorDescription, writes::Writes},
     sidecar::api::body::{self, BodyError},
 };
 

@@ -9,15 +9,17 @@ use std::{sync::Arc, time::Duration};
 use etcd_client::{Error, LeaseKeepAliveStream, LeaseKeeper};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::backend::etcd::client::{
-    connection::{Connection, delays},
-    failure::Failure,
-    link::Link,
+use crate::{
+    backend::etcd::client::{
+        connection::{Connection, delays},
+        failure::Failure,
+        link::Link,
+    },
+    retry::pause_before,
 };
 
 /// How long an answer may be outstanding before other endpoints are tried.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
-const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// What became of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +73,9 @@ impl KeepAlive {
                     }
                 }
             }
-            let retry = Instant::now() + delays.next().unwrap_or(RETRY_DELAY);
-            if retry >= until {
+            if !pause_before(until, delays.next_delay()).await {
                 return Kept::Unknown;
             }
-            sleep_until(retry).await;
         }
     }
 }
