@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use etcd_client::KeyValue;
+use futures_util::future::join_all;
 use leasehold::{
     backend::{Context, Kind, OpenError},
     config::properties::Properties,
@@ -14,6 +16,8 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
 };
+
+use crate::etcd::EtcdServer;
 
 /// How long anything may take that is to happen soon.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -153,7 +157,7 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
 }
 
 /// The keys that begin with a prefix. An election under way may refuse a read.
-pub(crate) async fn keys(server: &crate::etcd::EtcdServer, prefix: &str) -> Vec<String> {
+pub(crate) async fn keys(server: &EtcdServer, prefix: &str) -> Vec<String> {
     let options = etcd_client::GetOptions::new().with_prefix().with_keys_only();
     let give_up = Instant::now() + SOON;
     let found = loop {
@@ -167,10 +171,28 @@ pub(crate) async fn keys(server: &crate::etcd::EtcdServer, prefix: &str) -> Vec<
 }
 
 /// Waits until so many stand in the resource's queue.
-pub(crate) async fn queued(server: &crate::etcd::EtcdServer, resource: &str, count: usize) {
+pub(crate) async fn queued(server: &EtcdServer, resource: &str, count: usize) {
     let prefix = format!("/t/r/{resource}/q/");
     eventually(&format!("{count} wait for {resource}"), || async {
         keys(server, &prefix).await.len() == count
     })
     .await;
+}
+
+/// The holder's key of a resource.
+pub(crate) async fn holder(server: &EtcdServer, resource: &str) -> Option<KeyValue> {
+    let found = server.client().await.get(format!("/t/r/{resource}/h"), None).await.unwrap();
+    found.kvs().first().cloned()
+}
+
+/// Acquires many resources at once.
+pub(crate) async fn lock_all(backend: &Shared, names: &[String], ttl: Duration) -> Vec<Grant> {
+    let tries = names.iter().map(|name| async move {
+        backend.try_lock(&attempt(name, ttl), until()).await.unwrap()
+    });
+    join_all(tries).await
+}
+
+pub(crate) fn names(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("r{n}")).collect()
 }

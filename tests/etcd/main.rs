@@ -15,6 +15,7 @@ mod basics;
 #[path = "../support/differential.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod differential;
+mod elections;
 mod faults;
 mod figures;
 mod fixture;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
             .chain(waiting::cases())
             .chain(faults::cases())
             .chain(renewing::cases())
+            .chain(elections::cases())
             .chain(outages::cases())
             .chain(security::cases())
             .chain(stale::cases())
