@@ -189,6 +189,11 @@ impl Engine {
         table.dequeue(id);
         let Some(record) = table.get_mut(id) else { return };
         let before = record.schedule.take_task();
+        // Aborted here and not only in the new task: that task may itself be aborted
+        // before it is polled for the first time.
+        if let Some(before) = &before {
+            before.abort();
+        }
         let (target, lock_id) = (record.target(), record.lock_id.clone());
         let engine = self.clone();
         record.schedule.start(self.0.runtime.spawn(async move {
