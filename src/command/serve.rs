@@ -105,7 +105,7 @@ fn warn_unless_served(manifest: &manifest::Component, stores: &[StoreOption]) {
         let served: Vec<_> =
             stores.iter().map(|store| format!("lock.{}", store.socket)).collect();
         warn!(
-            component = manifest.name,
+            store = manifest.name,
             "its type lock.{name} is not served here, but {}",
             served.join(", ")
         );
@@ -123,7 +123,7 @@ async fn resolve(
     for manifest in manifests {
         let name = manifest.name.clone();
         if manifest.waits_for_daprd(around) {
-            info!(instance = name, "waits for Init: its YAML needs daprd to resolve it");
+            info!(store = name, "waits for Init: its YAML needs daprd to resolve it");
             continue;
         }
         let items: Items = manifest.properties(around, &NoSecrets).await?.into_iter().collect();
@@ -156,7 +156,7 @@ async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
         match instances.init(&name, items.iter().cloned().collect()).await {
             Ok(()) => return,
             Err(error) => {
-                warn!(instance = name, %error, "not initialised yet; trying again");
+                warn!(store = name, %error, "not initialised yet; trying again");
                 instances.opening(&name, operation_timeout, &error.to_string());
             }
         }

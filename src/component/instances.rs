@@ -228,10 +228,10 @@ impl Instances {
         let replaced = std::mem::replace(&mut *slot.state(), State::Live { metadata, store });
         slot.changed.notify_waiters();
         if let State::Live { store, .. } = replaced {
-            debug!(instance = name, "initialised anew, with other metadata");
+            debug!(store = name, "initialised anew, with other metadata");
             slots.replaced.push(Replaced::retire(store));
         } else {
-            info!(instance = name, "initialised");
+            info!(store = name, "initialised");
         }
         Ok(())
     }

@@ -151,7 +151,7 @@ impl LockStore for Service {
             if request.force {
                 let resource = request.resource_id;
                 let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
-                info!(instance, resource, uid, pid, "unlocked by force");
+                info!(store = instance, resource, uid, pid, "unlocked by force");
             }
             Ok(Response::new(pb::UnlockResponse {}))
         })

@@ -46,8 +46,7 @@ async fn who_unlocked_by_force_is_told_by_its_process() {
     drop(client);
     let (uid, pid) = (std::fs::metadata("/proc/self").unwrap().uid(), std::process::id());
     let log = leasehold.whole_log();
-    let told =
-        format!("unlocked by force instance=\"locks\" resource=\"r\" uid={uid} pid={pid}");
+    let told = format!("unlocked by force store=\"locks\" resource=\"r\" uid={uid} pid={pid}");
     assert!(log.contains(&told), "{told} is not in\n{log}");
 }
 
