@@ -1,4 +1,4 @@
-//! The wall clock may jump: only the start of tokens reads it.
+//! A wall clock that jumps. Only new tokens depend on it, and they rise all the same.
 
 use std::{
     sync::{
@@ -20,8 +20,8 @@ const NOW_US: u64 = 1_800_000_000_000_000;
 const HOUR_US: i64 = 3_600_000_000;
 const TTL: Duration = Duration::from_secs(30);
 
-/// Trap 19: an hour forwards or back ends no grant and lengthens none, and
-/// tokens rise all the same.
+/// Trap 19: a clock that is set forward or back by an hour neither ends nor extends a
+/// grant, and tokens still rise.
 #[tokio::test(start_paused = true)]
 async fn a_stepped_clock_changes_no_expiry_and_no_order_of_tokens() {
     for step_us in [HOUR_US, -HOUR_US] {

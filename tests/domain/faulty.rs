@@ -1,4 +1,4 @@
-//! A backend that fails on demand: memory behind a script of faults.
+//! A backend that fails on demand: the memory backend with scripted faults.
 
 use std::{
     collections::VecDeque,
@@ -19,18 +19,18 @@ use leasehold::{
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// What happens to one call of the backend.
+/// What happens to one call to the backend.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// It happens, and its reply is lost: unknown at once.
+    /// The call takes effect, and its outcome is reported as unknown at once.
     ReplyLost,
-    /// It happens, and nothing is ever answered.
+    /// The call takes effect, and is never answered.
     Silent,
-    /// It never reaches the backend.
+    /// The call never reaches the backend.
     Unreachable,
-    /// It happens, and the reply takes this long.
+    /// The call takes effect at once, and its reply takes this long.
     ReplyDelayed(Duration),
-    /// It happens this much later, and is then answered.
+    /// The call takes effect after this delay, and is then answered.
     Delayed(Duration),
 }
 
@@ -72,7 +72,7 @@ pub fn request(resource: &str) -> AcquireRequest {
     AcquireRequest::new(resource.parse().unwrap())
 }
 
-/// Takes the lock as a caller that receives its grant.
+/// Acquires the lock and accepts the grant, as a caller that received it does.
 pub async fn hold(store: &Store, resource: &str) -> Granted {
     let granted = store.try_lock(request(resource)).await.unwrap();
     granted.receipt.accept();
@@ -84,8 +84,8 @@ pub async fn unlock(store: &Store, resource: &str, granted: &Granted) -> Result<
     store.unlock(UnlockRequest::owner(resource, granted.lock_id.clone())).await
 }
 
-/// Polls until the backend keeps no record, well before the TTL of 30 s would
-/// end one by itself.
+/// Waits until the backend has no record left. Panics after 15 s, well before a record
+/// would expire with its TTL of 30 s.
 pub async fn no_record_left(faulty: &Faulty) {
     let give_up = Instant::now() + Duration::from_secs(15);
     while faulty.memory.records() > 0 {

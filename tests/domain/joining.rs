@@ -1,4 +1,4 @@
-//! A repeated waiting request joins its own wait.
+//! A request that is repeated while its wait is under way joins that wait.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn waiting(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_wait_takes_the_place_of_the_first() {
+async fn a_repeated_wait_shares_the_place_of_the_first() {
     let (store, _) = store();
     let held = hold(&store, "r").await;
     let first = waiting(&store, repeated()).await;
@@ -36,7 +36,7 @@ async fn a_repeated_wait_takes_the_place_of_the_first() {
     again.receipt.accept();
     drop(first);
     sleep(Duration::from_secs(1)).await;
-    assert!(!other.is_finished(), "one grant, received once, must not be undone");
+    assert!(!other.is_finished(), "a caller received the grant, so it must not be undone");
     unlock(&store, "r", &again).await.unwrap();
     assert!(other.await.unwrap().is_ok());
 }
@@ -66,7 +66,7 @@ async fn the_place_is_gone_when_every_caller_has_left() {
     let late = waiting(&store, repeated()).await;
     unlock(&store, "r", &held).await.unwrap();
     let granted = other.await.unwrap().unwrap();
-    assert!(!late.is_finished(), "it queues behind those who came since");
+    assert!(!late.is_finished(), "it must queue behind the wait that began before it");
     late.abort();
     drop(granted);
     no_record_left(&faulty).await;
@@ -86,7 +86,7 @@ async fn each_caller_of_a_joined_wait_has_its_own_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_deadline_of_a_joined_wait_leaves_nothing() {
+async fn a_joined_wait_leaves_no_record_after_its_last_deadline() {
     let (store, faulty) = store();
     let held = hold(&store, "r").await;
     let mut asked = repeated();
@@ -112,8 +112,8 @@ async fn an_open_wait_is_not_joined_with_another_lock_id() {
     }
 }
 
-/// Found by the simulation: the answer waited for the backend beyond the
-/// caller's deadline.
+/// Found by the simulation: the answer came after the caller's deadline, because it waited
+/// for the backend.
 #[tokio::test(start_paused = true)]
 async fn a_joined_wait_is_answered_by_its_deadline_although_the_backend_is_silent() {
     let (store, faulty) = store();

@@ -1,5 +1,6 @@
-//! The domain over a backend that fails on demand, in paused time: what every
-//! backend shares is proven here once.
+//! Tests of the domain over a backend that fails on demand, in paused time.
+//!
+//! All backends share this code, so it is tested here once.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 mod clock;

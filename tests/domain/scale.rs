@@ -1,4 +1,4 @@
-//! What a great many locks leave behind: nothing.
+//! A million locks leave nothing behind.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tokio::{runtime::Handle, time::sleep};
 use crate::faulty::{hold, store, unlock};
 
 const LOCKS: usize = 1_000_000;
-/// How many are held at a time.
+/// How many locks are made before the clock moves on.
 const HELD: usize = 10_000;
-/// How much more memory a process may use afterwards.
+/// How much the memory of the process may grow.
 const GROWTH_KIB_MAX: u64 = 100 * 1024;
 
-/// Traps 20 and 28: a million resources, each locked once; one half is unlocked,
-/// the other expires.
+/// Traps 20 and 28: each of a million resources is locked once. Half of the locks are
+/// unlocked, and the others expire.
 #[tokio::test(start_paused = true)]
 async fn a_million_distinct_locks_leave_no_record_and_no_task() {
     let (store, faulty) = store();
@@ -32,10 +32,9 @@ async fn a_million_distinct_locks_leave_no_record_and_no_task() {
     }
     assert_eq!(Handle::current().metrics().num_alive_tasks(), tasks);
     let grown_kib = resident_kib().saturating_sub(before_kib);
-    assert!(grown_kib < GROWTH_KIB_MAX, "{grown_kib} KiB more");
+    assert!(grown_kib < GROWTH_KIB_MAX, "memory grew by {grown_kib} KiB");
 }
 
-/// The memory that this process uses.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

@@ -1,4 +1,4 @@
-//! What nobody received is released; what is unknown is settled.
+//! Grants that no caller received are released, and unknown outcomes are settled.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -15,7 +15,10 @@ async fn a_grant_that_nobody_received_is_released_at_once() {
     let dropped_at = Instant::now();
     drop(granted);
     no_record_left(&faulty).await;
-    assert!(dropped_at.elapsed() < Duration::from_secs(1), "not left to its TTL of 30 s");
+    assert!(
+        dropped_at.elapsed() < Duration::from_secs(1),
+        "it must not be left to its TTL of 30 s"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,7 +40,7 @@ async fn an_acquisition_whose_reply_was_lost_is_undone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_backend_is_answered_for_within_the_operation_timeout() {
+async fn a_call_to_a_silent_backend_is_answered_within_the_operation_timeout() {
     let (store, faulty) = store();
     faulty.script.on_acquire(Fault::Silent);
     let asked_at = Instant::now();
@@ -48,7 +51,7 @@ async fn a_silent_backend_is_answered_for_within_the_operation_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_reached_the_backend_is_not_cleaned_up() {
+async fn an_attempt_that_never_reached_the_backend_is_not_cleaned_up() {
     let (store, faulty) = store();
     faulty.script.on_acquire(Fault::Unreachable);
     let error = store.try_lock(request("r")).await.unwrap_err();
@@ -57,7 +60,7 @@ async fn what_never_reached_the_backend_is_not_cleaned_up() {
     assert_eq!(faulty.script.unlocks.load(Ordering::Relaxed), 0);
 }
 
-/// Trap 24: ownership must not be forgotten because one delete failed.
+/// Trap 24: a failed delete may leave the lock held, so it must be tried again.
 #[tokio::test(start_paused = true)]
 async fn a_clean_up_goes_on_until_it_is_confirmed() {
     let (store, faulty) = store();
@@ -68,7 +71,7 @@ async fn a_clean_up_goes_on_until_it_is_confirmed() {
     no_record_left(&faulty).await;
 }
 
-/// Trap 7: the caller is gone while its acquisition is still on its way.
+/// Trap 7: the caller leaves while its acquisition is in flight.
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_leaves_during_the_acquisition_leaves_nothing() {
     for left_after_ms in [0, 1, 50, 99, 100, 101, 150] {
@@ -83,8 +86,8 @@ async fn a_caller_that_leaves_during_the_acquisition_leaves_nothing() {
     }
 }
 
-/// A replay claims the grant of an attempt whose caller had given up: the
-/// clean-up of the first attempt must then leave it alone.
+/// A replay claims the grant of an attempt whose reply was lost. The clean-up of that
+/// attempt must then leave the grant alone.
 #[tokio::test(start_paused = true)]
 async fn a_clean_up_spares_a_grant_that_a_replay_has_claimed() {
     let (store, faulty) = store();
@@ -100,7 +103,7 @@ async fn a_clean_up_spares_a_grant_that_a_replay_has_claimed() {
     unlock(&store, "r", &granted).await.unwrap();
 }
 
-/// An attempt undoes only what it created, never what it merely found.
+/// An attempt undoes only a grant that it made, never one that it found.
 #[tokio::test(start_paused = true)]
 async fn a_replay_that_nobody_received_leaves_the_grant_it_found() {
     let (store, faulty) = store();
@@ -146,7 +149,7 @@ async fn retiring_waits_until_everything_is_settled() {
     assert_eq!(faulty.memory.records(), 0);
 }
 
-/// Trap 41: an outage leaves more behind than is settled at a time.
+/// Trap 41: an outage leaves more releases to settle than are tried at the same time.
 #[tokio::test(start_paused = true)]
 async fn twelve_thousand_unsettled_attempts_are_all_undone() {
     const ATTEMPTS: usize = 12_000;
@@ -169,11 +172,11 @@ async fn unsettled_attempts_are_undone_a_few_at_a_time() {
     drop(grants);
     no_record_left(&faulty).await;
     let most = faulty.script.unlocking_max.load(Ordering::Relaxed);
-    assert!(most <= 256, "{most} at a time");
+    assert!(most <= 256, "{most} at the same time");
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_too_much_unsettled_nothing_more_is_acquired() {
+async fn with_too_many_unsettled_releases_acquisitions_are_refused() {
     let (store, faulty) = store();
     let mut unsettled = 0;
     let refused = loop {

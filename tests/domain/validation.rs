@@ -1,4 +1,4 @@
-//! What a store refuses, without having changed anything.
+//! Requests that a store refuses without changing anything.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ const TOO_LONG: Option<Duration> = Some(Duration::from_secs(24 * 3600 + 1));
 fn refused_field<T: std::fmt::Debug>(result: Result<T, LockError>) -> String {
     match result {
         Err(LockError::InvalidRequest(violation)) => violation.field,
-        other => panic!("expected a bad field, got {other:?}"),
+        other => panic!("expected an invalid request, got {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_ttl_above_the_maximum_is_refused_by_its_name() {
+async fn a_ttl_above_the_maximum_is_refused_with_the_name_of_its_field() {
     let (store, faulty) = store();
     let asked = AcquireRequest { ttl: TOO_LONG, ..request("r") };
     assert_eq!(refused_field(store.try_lock(asked.clone()).await), "ttl");

@@ -1,4 +1,4 @@
-//! Waits: their order, their deadline, their end.
+//! The order of waits, their deadlines, and how they end.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
 
-/// Starts a wait and lets it reach its place in the queue.
+/// Starts a wait, and gives it time to enter the queue.
 async fn waiting(
     store: &Store,
     resource: &str,
@@ -81,10 +81,10 @@ async fn a_wait_is_answered_a_tenth_before_a_near_deadline() {
     assert!((90..95).contains(&asked_at.elapsed().as_millis()), "{:?}", asked_at.elapsed());
 }
 
-// The answer came after the deadline if the backend was silent, so that callers saw a bare
-// DEADLINE_EXCEEDED, which says that nothing is held.
+/// The outcome is unknown, because the backend is silent. A caller that is not told so
+/// before its deadline sees a bare `DEADLINE_EXCEEDED`, which means that nothing is held.
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_a_silent_backend_does_not_end_is_answered_before_its_deadline() {
+async fn a_wait_on_a_silent_backend_is_answered_before_its_deadline() {
     for request_id in [None, Some("again")] {
         let (store, faulty) = store();
         hold(&store, "r").await;
@@ -99,8 +99,8 @@ async fn a_wait_that_a_silent_backend_does_not_end_is_answered_before_its_deadli
     }
 }
 
-/// Trap 9: whatever the race of deadline and grant brings, an error means that
-/// nothing is held and a grant is one.
+/// Trap 9: whether the deadline or the grant comes first, an error means that nothing is
+/// held, and a grant means that the lock is held.
 #[tokio::test(start_paused = true)]
 async fn a_deadline_that_races_the_grant_never_loses_it() {
     let (store, faulty) = store();
@@ -123,20 +123,20 @@ async fn a_deadline_that_races_the_grant_never_loses_it() {
     }
 }
 
-/// Trap 9: the deadline passes when the grant is made and its answer on the way.
+/// Trap 9: the deadline passes after the grant is made, while the reply is in flight.
 #[tokio::test(start_paused = true)]
-async fn a_deadline_that_meets_the_answer_is_told_when_the_grant_is_released() {
+async fn a_wait_whose_deadline_meets_its_grant_fails_after_the_release() {
     let (store, faulty) = store();
     faulty.script.on_acquire(Fault::ReplyDelayed(Duration::from_secs(1)));
     let mut asked = request("r");
     asked.deadline = Some(Instant::now() + Duration::from_millis(500));
     assert_eq!(store.lock(asked).await.unwrap_err(), LockError::WaitDeadline);
-    assert_eq!(faulty.memory.records(), 0, "told while it was still held");
+    assert_eq!(faulty.memory.records(), 0, "answered while the lock was still held");
 }
 
-/// Trap 10: a wait ends with its caller, wherever it has got to.
+/// Trap 10: a wait ends with its caller, whatever step it has reached.
 #[tokio::test(start_paused = true)]
-async fn a_wait_dropped_at_any_poll_leaves_the_next_in_line_served() {
+async fn a_wait_dropped_at_any_poll_does_not_block_the_next_one() {
     for polls in 0..6 {
         let (store, faulty) = store();
         let held = hold(&store, "r").await;

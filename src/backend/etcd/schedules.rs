@@ -1,6 +1,7 @@
-//! Random schedules of group commit and of the leases kept for reuse, over a
-//! model of etcd's own rules. Pure machines: a step costs nothing, and a seed
-//! repeats its schedule.
+//! Random schedules of group commit and of the lease pool, over a model of etcd's rules.
+//!
+//! Both are state machines without a clock, a server or a task. So schedules run fast, and
+//! a seed always gives the same schedule.
 //!
 //!     LEASEHOLD_SEEDS=100000 cargo test --lib etcd::schedules -- --nocapture
 
@@ -18,10 +19,10 @@ use super::{
 };
 use model::{Etcd, Write};
 
-/// How many seeds are run when nobody says.
+/// How many seeds are run if `LEASEHOLD_SEEDS` is not set.
 const SEEDS: u64 = 500;
 
-/// One operation, and what its caller knows of it.
+/// An operation of a schedule.
 #[derive(Clone, Debug)]
 struct Op {
     number: u32,
@@ -69,7 +70,7 @@ impl Callers {
     }
 }
 
-/// A schedule of the batcher; returns its log.
+/// Runs a random schedule of the batcher, and returns its log.
 fn commit(seed: u64) -> Vec<String> {
     let mut rng = Rng::with_seed(seed);
     let limits = Limits {
@@ -85,7 +86,7 @@ fn commit(seed: u64) -> Vec<String> {
     let mut steps = 0;
     while pushed < ops || callers.answers.len() < pushed as usize {
         steps += 1;
-        assert!(steps < 100_000, "it never ends: {:?}", callers.log);
+        assert!(steps < 100_000, "the schedule does not end: {:?}", callers.log);
         match rng.u8(..4) {
             0 if pushed < ops => {
                 for _ in 0..rng.u32(1..8).min(ops - pushed) {
@@ -118,9 +119,9 @@ fn commit(seed: u64) -> Vec<String> {
     for (number, answer) in &callers.answers {
         let applied = etcd.applied.contains_key(number);
         match answer {
-            Answer::Done(_) => assert!(applied, "{number} was answered, and never applied"),
+            Answer::Done(_) => assert!(applied, "{number} was answered Done, but not applied"),
             Answer::Unknown => {}
-            _ => assert!(!applied, "{number} was applied, and answered {answer:?}"),
+            _ => assert!(!applied, "{number} was applied, but answered {answer:?}"),
         }
     }
     callers.log
@@ -130,7 +131,7 @@ fn draw(rng: &mut Rng, etcd: &mut Etcd, number: u32) -> Op {
     let resource = rng.u8(..4);
     let lease = etcd.some_lease(rng);
     let (write, claim) = match rng.u8(..5) {
-        // An entry in a queue: a key of its own, claimed by nobody.
+        // Each queue entry has its own key, so it needs no claim.
         0 => (Write::Enter { entry: number, lease }, None),
         1..4 => (Write::Acquire { resource, lease }, Some(resource)),
         _ => (Write::Release { resource }, Some(resource)),
@@ -144,7 +145,7 @@ fn draw(rng: &mut Rng, etcd: &mut Etcd, number: u32) -> Op {
     Op { number, write, claim, bytes: rng.usize(1..400), obsolete }
 }
 
-/// Sends a batch, one way or another, and tells the batcher.
+/// Ends a batch in a random way, and reports the result to the batcher and the callers.
 fn land(
     rng: &mut Rng,
     etcd: &mut Etcd,
@@ -165,7 +166,7 @@ fn land(
         _ => match etcd.transact(&writes) {
             Ok(taken) => (Verdict::Answered, taken.into_iter().map(Answer::Done).collect()),
             Err(refusal) => {
-                assert_ne!(refusal, Refusal::Other, "a key twice in {writes:?}");
+                assert_ne!(refusal, Refusal::Other, "a batch writes a key twice: {writes:?}");
                 (Verdict::Refused(refusal), vec![Answer::Refused(refusal)])
             }
         },
@@ -173,23 +174,24 @@ fn land(
     let answered = batcher.done(batch, verdict);
     for (op, answer) in answered.iter().zip(&answers) {
         if *answer == Answer::Refused(Refusal::LeaseNotFound) {
-            assert!(!etcd.lives(op.write), "{} paid for a neighbour", op.number);
+            assert!(!etcd.lives(op.write), "the lease of {} is alive", op.number);
         }
         callers.tell(op.number, *answer);
     }
 }
 
-/// A schedule of the pool: leases are taken, written under, given back, kept
-/// alive late or never; returns its log.
+/// Runs a random schedule of the lease pool, and returns its log. Leases are taken, used
+/// and given back. Their keep-alives arrive late or never.
 fn lend(seed: u64, begun: Instant) -> Vec<String> {
     let mut rng = Rng::with_seed(seed);
     let kept_max = rng.usize(1..8);
     let mut pool = Pool::new(kept_max);
     let (mut now, mut next, mut log) = (begun, 0_i64, Vec::new());
-    // When etcd ends each lease, and which are in use.
+    // When etcd ends each lease.
     let mut ends: BTreeMap<i64, Instant> = BTreeMap::new();
+    // The leases in use.
     let mut out: Vec<Lease> = Vec::new();
-    // Keep-alives on their way: arrival, and when they were sent.
+    // Keep-alives in flight: when each arrives, its lease, and when it was sent.
     let mut asked: Vec<(Instant, i64, Instant)> = Vec::new();
     for _ in 0..rng.u32(20..200) {
         let step_ms_max = [2, 300, 3_000][rng.usize(..3)];
@@ -220,12 +222,16 @@ fn lend(seed: u64, begun: Instant) -> Vec<String> {
                         origin: Origin::default(),
                     }
                 });
-                assert!(out.iter().all(|held| held.id != lease.id), "{} twice", lease.id);
+                assert!(
+                    out.iter().all(|held| held.id != lease.id),
+                    "lease {} was taken twice",
+                    lease.id
+                );
                 if lease.is_fresh(now) {
-                    // The write may take until the freshness ends.
+                    // etcd may apply the write at any time until the lease is no longer fresh.
                     let ends = ends[&lease.id];
                     let latest = lease.fresh_until();
-                    assert!(ends >= latest + lease.grant_ttl(), "{lease:?} is cut short");
+                    assert!(ends >= latest + lease.grant_ttl(), "{lease:?} ends too early");
                     out.push(lease);
                     log.push(format!("take {}", lease.id));
                 }
@@ -238,13 +244,13 @@ fn lend(seed: u64, begun: Instant) -> Vec<String> {
             2 => {
                 let chores = pool.chores(now, Origin::default());
                 for id in &chores.revoke {
-                    assert!(out.iter().all(|held| held.id != *id), "{id} is in use");
+                    assert!(out.iter().all(|held| held.id != *id), "{id} is revoked in use");
                     ends.remove(id);
                 }
                 let mut refresh = chores.refresh;
                 refresh.sort_unstable();
                 for id in refresh {
-                    assert!(out.iter().all(|held| held.id != id), "{id} is in use");
+                    assert!(out.iter().all(|held| held.id != id), "{id} is refreshed in use");
                     if rng.u8(..4) > 0 {
                         asked.push((now + Duration::from_millis(rng.u64(..900)), id, now));
                     }
@@ -259,7 +265,7 @@ fn lend(seed: u64, begun: Instant) -> Vec<String> {
     let count = left.len();
     left.sort_unstable();
     left.dedup();
-    assert_eq!(left.len(), count, "a lease is with two");
+    assert_eq!(left.len(), count, "a lease is in the pool and in use, or twice in one of them");
     assert!(count <= kept_max + out.len());
     log
 }
@@ -270,12 +276,13 @@ fn seeds() -> std::ops::Range<u64> {
     first..first + number("LEASEHOLD_SEEDS").unwrap_or(SEEDS)
 }
 
-/// Runs all seeds, each twice; a failing one is named.
+/// Runs all seeds, and every tenth twice to check that a seed repeats its schedule. Names
+/// the seed that fails.
 #[allow(
     clippy::print_stdout,
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "tells what was done"
+    reason = "prints how many seeds were run"
 )]
 fn run(of: &str, schedule: impl Fn(u64) -> Vec<String>) {
     let (begun, seeds) = (std::time::Instant::now(), seeds());
@@ -285,7 +292,7 @@ fn run(of: &str, schedule: impl Fn(u64) -> Vec<String>) {
         let log = schedule(seed);
         steps += log.len();
         if seed % 10 == 0 {
-            assert!(log == schedule(seed), "it is not repeated");
+            assert!(log == schedule(seed), "seed {seed} did not repeat its schedule");
         }
         std::mem::forget(named);
     }
@@ -310,12 +317,12 @@ impl Drop for Named<'_> {
 }
 
 #[test]
-fn every_write_is_applied_once_at_most_and_answered_once() {
+fn every_write_is_applied_at_most_once_and_answered_once() {
     run("group commit", commit);
 }
 
 #[test]
-fn no_lease_is_lent_twice_or_with_too_little_left() {
+fn no_lease_is_taken_twice_or_with_too_little_time_left() {
     let begun = Instant::now();
     run("leases", |seed| lend(seed, begun));
 }

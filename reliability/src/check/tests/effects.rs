@@ -1,4 +1,4 @@
-//! Answers, and what failed.
+//! The answers that the contract allows, and failed calls that had an effect.
 
 use crate::{
     check::{
@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn an_unlock_by_a_stranger_is_found() {
+fn an_unlock_with_a_lock_id_that_was_never_granted_is_found() {
     let wrong = Call::UnlockWrong { lock_id: "z".into() };
     let story =
         story().call(0, 1, tries(), granted("a", 1)).call(2, 3, wrong, Outcome::Unlocked);
@@ -18,7 +18,7 @@ fn an_unlock_by_a_stranger_is_found() {
 }
 
 #[test]
-fn a_lock_id_whose_acquisition_failed_and_works_is_found() {
+fn a_lock_id_that_works_although_its_acquisition_failed_is_found() {
     let story_of = |outcome, call, works| {
         story().call(0, 1, tries_with("a"), outcome).call(2, 3, call, works).rules()
     };
@@ -41,13 +41,13 @@ fn an_answer_that_is_not_in_the_contract_is_found() {
 }
 
 #[test]
-fn an_answer_that_is_late_is_found() {
+fn a_late_answer_is_found() {
     let late = || story().call(0, 8_001, tries(), unknown());
     assert_eq!(late().rules(), [Prompt]);
     assert_eq!(
         late().fault(10, 20, Voids::Nothing).rules(),
         [Prompt],
-        "a network is no excuse"
+        "a network fault is no excuse"
     );
     assert!(story().call(0, 7_999, tries(), unknown()).rules().is_empty());
 }
@@ -67,11 +67,11 @@ fn a_lock_id_that_leasehold_chose_twice_is_found() {
             .call(4, 5, call(), granted("a", 2))
     };
     assert_eq!(story_of(tries).rules(), [Answers]);
-    assert!(story_of(|| tries_with("a")).rules().is_empty(), "who brings it may repeat it");
+    assert!(story_of(|| tries_with("a")).rules().is_empty(), "a client may repeat its own");
 }
 
 #[test]
-fn a_code_without_a_reason_is_found_unless_a_transport_gives_it() {
+fn an_error_code_without_a_reason_is_found_unless_it_is_from_the_transport() {
     let answered =
         |why: &str| story().call(0, 1, tries(), Outcome::Unknown(why.into())).rules();
     for why in ["Unimplemented: no", "InvalidArgument: x", "INTERNAL"] {

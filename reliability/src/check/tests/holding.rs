@@ -1,4 +1,4 @@
-//! One holder, whole TTLs, no revival.
+//! How long grants are held: one holder at a time, whole TTLs, and no revival.
 
 use crate::{
     check::{
@@ -37,7 +37,7 @@ fn a_renewal_moves_the_safe_deadline() {
 }
 
 #[test]
-fn a_renewal_that_shortens_the_ttl_moves_it_too_even_unanswered() {
+fn an_unanswered_renewal_that_shortens_the_ttl_moves_the_safe_deadline() {
     let shorter = Call::Renew { lock_id: "a".into(), ttl_ms: 200 };
     let story = story()
         .call(0, 1, tries(), granted("a", 1))
@@ -47,7 +47,7 @@ fn a_renewal_that_shortens_the_ttl_moves_it_too_even_unanswered() {
 }
 
 #[test]
-fn an_unlock_ends_the_grant_from_its_invocation_on_even_unanswered() {
+fn an_unlock_may_end_the_grant_at_its_invocation_even_if_unanswered() {
     for outcome in [unknown(), Outcome::Unlocked] {
         let story = story()
             .call(0, 1, tries(), granted("a", 1))
@@ -67,7 +67,7 @@ fn an_unlock_that_did_not_happen_ends_nothing() {
 }
 
 #[test]
-fn a_force_may_have_ended_whatever_was_held() {
+fn a_forced_unlock_may_have_ended_any_grant() {
     let story = story()
         .call(0, 1, tries(), granted("a", 1))
         .call(100, 300, Call::Force, unknown())
@@ -76,7 +76,7 @@ fn a_force_may_have_ended_whatever_was_held() {
 }
 
 #[test]
-fn a_force_that_was_over_before_a_grant_did_not_end_it() {
+fn a_forced_unlock_that_was_over_before_a_grant_did_not_end_it() {
     let story = story()
         .call(0, 1, Call::Force, Outcome::Unlocked)
         .call(2, 3, tries(), granted("a", 1))
@@ -126,7 +126,7 @@ fn the_safe_deadline_counts_from_the_end_of_the_wait() {
 }
 
 #[test]
-fn a_grant_that_is_not_found_before_its_safe_deadline_is_found() {
+fn a_lock_not_found_answer_before_the_safe_deadline_is_found() {
     for call in [renews("a"), unlocks("a")] {
         let early = story().call(0, 1, tries(), granted("a", 1)).call(
             900,
@@ -171,11 +171,14 @@ fn a_renewal_after_an_unlock_is_found() {
             .call(renewed_at, 120, renews("a"), renewed())
     };
     assert_eq!(story_of(111).rules(), [NoRevival]);
-    assert!(story_of(109).rules().is_empty(), "they overlap: it may have come first");
+    assert!(
+        story_of(109).rules().is_empty(),
+        "the calls overlap, so the renewal may have come first"
+    );
 }
 
 #[test]
-fn a_renewal_after_anothers_grant_is_found() {
+fn a_renewal_after_the_grant_of_another_client_is_found() {
     let story = story()
         .call(0, 1, tries(), granted("a", 1))
         .call(1_100, 1_101, tries(), granted("b", 2))
@@ -184,7 +187,7 @@ fn a_renewal_after_anothers_grant_is_found() {
 }
 
 #[test]
-fn a_renewal_after_a_force_is_found() {
+fn a_renewal_after_a_forced_unlock_is_found() {
     let story = story()
         .call(0, 1, tries(), granted("a", 1))
         .call(100, 110, Call::Force, Outcome::Unlocked)
@@ -220,7 +223,7 @@ fn a_second_unlock_that_succeeds_is_found() {
 }
 
 #[test]
-fn an_unlock_before_a_grant_of_the_same_lock_id_ended_another_one() {
+fn an_unlock_before_a_grant_ended_an_earlier_grant_of_the_same_lock_id() {
     let story = story()
         .call(0, 10, unlocks("a"), Outcome::Unlocked)
         .call(20, 30, tries_with("a"), granted("a", 1))
@@ -244,7 +247,7 @@ fn a_grant_that_was_found_again_is_one_grant() {
         .call(0, 1, repeats("q"), granted("a", 1))
         .call(100, 101, repeats("q"), granted("a", 1))
         .call(1_020, 1_021, renews("a"), not_held());
-    assert_eq!(story.rules(), [WholeTtl], "its TTL was started again");
+    assert_eq!(story.rules(), [WholeTtl], "the second call started its TTL again");
 }
 
 #[test]
@@ -261,7 +264,7 @@ fn a_flushed_grant_must_not_come_back() {
 }
 
 #[test]
-fn only_a_fault_of_its_own_time_prolongs_a_grant() {
+fn only_a_fault_during_a_grant_prolongs_it() {
     for name in ["redis-clock-back", "redis-holder-without-expiry"] {
         let story_of = |from, to| {
             on(Backend::Redis)
@@ -277,7 +280,7 @@ fn only_a_fault_of_its_own_time_prolongs_a_grant() {
 }
 
 #[test]
-fn a_renewal_that_was_tried_twice_may_itself_have_ended_the_grant() {
+fn a_renewal_that_leasehold_repeated_may_itself_have_ended_the_grant() {
     let shorter = Call::Renew { lock_id: "a".into(), ttl_ms: 300 };
     let story_of = |fault_at, over| {
         on(Backend::Etcd)
@@ -288,7 +291,7 @@ fn a_renewal_that_was_tried_twice_may_itself_have_ended_the_grant() {
     };
     assert!(story_of(150, 800).is_empty());
     assert!(story_of(900, 800).contains(&WholeTtl), "no reply was lost");
-    assert!(story_of(150, 300).contains(&WholeTtl), "it was too quick for a second try");
+    assert!(story_of(150, 300).contains(&WholeTtl), "the call was too short for a second try");
 }
 
 #[test]
@@ -304,12 +307,12 @@ fn calls_after_a_renewal_that_ended_the_grant_are_accepted() {
             .all_rules()
     };
     assert!(story_of(500, 150).is_empty());
-    assert!(story_of(200, 150).contains(&OneHolder), "that was before it ended");
+    assert!(story_of(200, 150).contains(&OneHolder), "the grant had not ended by then");
     assert!(story_of(500, 900).contains(&OneHolder), "no reply was lost");
 }
 
 #[test]
-fn a_grant_with_a_higher_token_that_was_there_before_is_no_successor() {
+fn an_earlier_grant_with_a_higher_token_is_no_successor() {
     let story_of = |fault_at| {
         on(Backend::Etcd)
             .call(0, 1, tries(), granted("b", 9))
@@ -320,7 +323,7 @@ fn a_grant_with_a_higher_token_that_was_there_before_is_no_successor() {
             .all_rules()
     };
     assert!(story_of(50).is_empty());
-    assert!(story_of(150).contains(&TokensRise), "nothing took the tokens back");
+    assert!(story_of(150).contains(&TokensRise), "the restore came after both grants");
 }
 
 #[test]
@@ -335,7 +338,10 @@ fn a_released_grant_that_a_restore_brought_back_may_end_at_any_time() {
     };
     assert!(story("etcd-restored", 610).rules().is_empty());
     assert!(story("some-fault", 610).rules().contains(&WholeTtl));
-    assert!(!story("etcd-restored", 20).rules().is_empty(), "it was not in what was saved");
+    assert!(
+        !story("etcd-restored", 20).rules().is_empty(),
+        "the grant was unlocked before the data set was saved"
+    );
 }
 
 #[test]
@@ -349,7 +355,7 @@ fn an_unreleased_grant_that_a_restore_brought_back_lasts_once_it_is_renewed() {
 }
 
 #[test]
-fn an_unlock_on_etcd_whose_reply_was_lost_may_succeed_though_another_ended_the_grant() {
+fn an_unlock_with_a_lost_reply_on_etcd_may_succeed_after_another_call_ended_the_grant() {
     let story = |fault_at| {
         on(Backend::Etcd)
             .call(0, 10, tries(), granted("a", 1))

@@ -1,4 +1,4 @@
-//! Linearizability, where no other rule sees what is wrong.
+//! Linearizability, in histories where no other rule finds a violation.
 
 use crate::{
     check::{
@@ -18,7 +18,7 @@ fn is_linearizable(story: &Story) -> bool {
 }
 
 #[test]
-fn a_try_that_is_refused_while_nobody_can_hold_is_found() {
+fn a_refused_try_is_found_if_the_resource_was_certainly_free() {
     assert!(!is_linearizable(&story().call(0, 1, tries(), Outcome::Locked)));
     let unlocked = story()
         .call(0, 1, tries(), granted("a", 1))
@@ -28,7 +28,7 @@ fn a_try_that_is_refused_while_nobody_can_hold_is_found() {
 }
 
 #[test]
-fn a_try_may_be_refused_while_somebody_waits() {
+fn a_try_may_be_refused_while_another_call_waits() {
     let story = story()
         .call(0, 1, tries(), granted("a", 1))
         .call(2, 3, unlocks("a"), Outcome::Unlocked)
@@ -57,11 +57,11 @@ fn a_grant_may_end_at_its_ttl_or_later() {
             .call(at + 2, at + 3, renews("a"), not_held())
     };
     assert!(is_linearizable(&refused_at(940)));
-    assert!(!is_linearizable(&refused_at(500)), "nothing ended it before its TTL");
+    assert!(!is_linearizable(&refused_at(500)), "nothing ended the grant before its TTL");
 }
 
 #[test]
-fn a_force_that_found_nothing_while_somebody_held_is_found() {
+fn a_forced_unlock_that_found_no_holder_of_a_held_lock_is_found() {
     let story = story()
         .call(0, 1, tries(), granted("a", 1))
         .call(10, 11, Call::Force, not_held())
@@ -119,7 +119,7 @@ fn after_lost_data_any_state_is_possible() {
 }
 
 #[test]
-fn two_calls_that_each_ended_the_one_grant_are_found_unless_a_reply_was_lost() {
+fn two_calls_that_ended_the_same_grant_are_found_unless_a_reply_was_lost() {
     let both = |backend, fault, at| {
         on(backend)
             .call(0, 1, tries(), granted("a", 1))
@@ -129,12 +129,15 @@ fn two_calls_that_each_ended_the_one_grant_are_found_unless_a_reply_was_lost() {
     };
     for fault in ["network-replies-lost", "etcd-leader-killed", "leasehold-suspended"] {
         assert!(is_linearizable(&both(Backend::Etcd, fault, 5)), "{fault}");
-        assert!(!is_linearizable(&both(Backend::Etcd, fault, 30)), "{fault} came after them");
-        assert!(!is_linearizable(&both(Backend::Redis, fault, 5)), "Redis says unknown");
-        assert!(!is_linearizable(&both(Backend::Memory, fault, 5)), "there is none to lose");
+        assert!(!is_linearizable(&both(Backend::Etcd, fault, 30)), "{fault} came after both");
+        assert!(
+            !is_linearizable(&both(Backend::Redis, fault, 5)),
+            "the answer would be unknown"
+        );
+        assert!(!is_linearizable(&both(Backend::Memory, fault, 5)), "memory loses no reply");
     }
     for fault in ["client-suspended", "etcd-compacted"] {
-        assert!(!is_linearizable(&both(Backend::Etcd, fault, 5)), "{fault} loses none");
+        assert!(!is_linearizable(&both(Backend::Etcd, fault, 5)), "{fault} loses no reply");
     }
 }
 
@@ -175,11 +178,11 @@ fn a_flushed_grant_is_not_renewed_after_it_was_not_found() {
             .call(40, 41, renews("a"), renewed())
     };
     assert!(!is_linearizable(&story("redis-flushed")));
-    assert!(is_linearizable(&story("etcd-restored-bumped")), "nobody knows what is back");
+    assert!(is_linearizable(&story("etcd-restored-bumped")), "the restore may bring it back");
 }
 
 #[test]
-fn a_hand_over_may_be_forced_before_its_waiter_knows() {
+fn a_hand_over_may_be_ended_by_force_before_its_waiter_confirms() {
     let story_of = |backend, force_at| {
         on(backend)
             .call(0, 1, tries(), granted("a", 1))
@@ -189,8 +192,8 @@ fn a_hand_over_may_be_forced_before_its_waiter_knows() {
             .call(100, 101, renews("b"), renewed())
     };
     assert!(is_linearizable(&story_of(Backend::Redis, 30)));
-    assert!(!is_linearizable(&story_of(Backend::Memory, 30)), "it grants in one step");
-    assert!(!is_linearizable(&story_of(Backend::Redis, 95)), "it ended the grant itself");
+    assert!(!is_linearizable(&story_of(Backend::Memory, 30)), "memory grants in one step");
+    assert!(!is_linearizable(&story_of(Backend::Redis, 95)), "the grant was already confirmed");
 }
 
 #[test]
@@ -205,12 +208,12 @@ fn a_wait_during_a_fault_may_have_given_a_grant_back() {
     };
     for outcome in [Outcome::WaitDeadline, Outcome::Unavailable] {
         assert!(is_linearizable(&story_of(outcome.clone(), 30)));
-        assert!(!is_linearizable(&story_of(outcome, 600)), "nothing was wrong");
+        assert!(!is_linearizable(&story_of(outcome, 600)), "the fault came after the wait");
     }
 }
 
 #[test]
-fn a_force_whose_reply_was_lost_may_find_no_grant() {
+fn a_forced_unlock_whose_reply_was_lost_may_succeed_without_ending_a_grant() {
     let story_of = |backend, force_from, fault_at| {
         on(backend)
             .call(0, 1, tries(), granted("a", 1))
@@ -220,13 +223,16 @@ fn a_force_whose_reply_was_lost_may_find_no_grant() {
     };
     assert!(is_linearizable(&story_of(Backend::Etcd, 20, 100)));
     assert!(!is_linearizable(&story_of(Backend::Etcd, 20, 600)), "no reply was lost");
-    assert!(!is_linearizable(&story_of(Backend::Etcd, 40, 100)), "it was aimed at nothing");
-    assert!(!is_linearizable(&story_of(Backend::Redis, 20, 100)), "Redis says unknown");
-    assert!(!is_linearizable(&story_of(Backend::Memory, 20, 100)), "there is none to lose");
+    assert!(!is_linearizable(&story_of(Backend::Etcd, 40, 100)), "the grant had ended before");
+    assert!(
+        !is_linearizable(&story_of(Backend::Redis, 20, 100)),
+        "the answer would be unknown"
+    );
+    assert!(!is_linearizable(&story_of(Backend::Memory, 20, 100)), "memory loses no reply");
 }
 
 #[test]
-fn a_refused_try_may_have_held_until_its_reply_was_found_lost() {
+fn a_refused_try_may_have_held_the_lock_if_its_first_reply_was_lost() {
     let story = |backend, fault_until| {
         on(backend)
             .fault_called("network-replies-lost", 1, fault_until, Voids::Nothing)
@@ -234,14 +240,14 @@ fn a_refused_try_may_have_held_until_its_reply_was_found_lost() {
             .call(100, 101, tries(), Outcome::Locked)
             .call(800, 801, tries(), granted("b", 2))
     };
-    assert!(is_linearizable(&story(Backend::Redis, 850)), "it expired");
-    assert!(is_linearizable(&story(Backend::Etcd, 850)), "it was forced");
+    assert!(is_linearizable(&story(Backend::Redis, 850)), "its grant may have expired");
+    assert!(is_linearizable(&story(Backend::Etcd, 850)), "it may have been ended by force");
     assert!(!is_linearizable(&story(Backend::Redis, 3)), "no reply was lost");
-    assert!(!is_linearizable(&story(Backend::Memory, 850)), "there is none to lose");
+    assert!(!is_linearizable(&story(Backend::Memory, 850)), "memory loses no reply");
 }
 
 #[test]
-fn a_hand_over_may_be_forced_though_its_waiter_is_never_served() {
+fn a_hand_over_may_be_ended_by_force_although_its_waiter_is_never_served() {
     let story_of = |backend, waited_until| {
         on(backend)
             .call(0, 1, tries(), granted("a", 1))
@@ -250,12 +256,12 @@ fn a_hand_over_may_be_forced_though_its_waiter_is_never_served() {
             .call(31, 46, Call::Force, Outcome::Unlocked)
     };
     assert!(is_linearizable(&story_of(Backend::Redis, 900)));
-    assert!(!is_linearizable(&story_of(Backend::Memory, 900)), "it grants in one step");
-    assert!(!is_linearizable(&story_of(Backend::Redis, 20)), "it had gone");
+    assert!(!is_linearizable(&story_of(Backend::Memory, 900)), "memory grants in one step");
+    assert!(!is_linearizable(&story_of(Backend::Redis, 20)), "the wait had ended");
 }
 
 #[test]
-fn a_deadline_may_meet_a_grant_that_is_given_back() {
+fn a_wait_may_be_granted_at_its_deadline_and_give_the_grant_back() {
     let story_of = |seen_at| {
         story()
             .call(0, 1, tries(), granted("a", 1))
@@ -264,10 +270,10 @@ fn a_deadline_may_meet_a_grant_that_is_given_back() {
             .call(seen_at, seen_at + 1, unlocks("a"), Outcome::NotHeld { held: Some(true) })
     };
     assert!(is_linearizable(&story_of(880)));
-    assert!(!is_linearizable(&story_of(100)), "its deadline was far");
+    assert!(!is_linearizable(&story_of(100)), "its deadline was far away");
 }
 
-/// The grant before had expired, which nothing but the given back grant shows.
+/// The earlier grant had expired. Only the grant that was given back shows this.
 #[test]
 fn a_grant_that_is_given_back_may_have_followed_one_that_expired() {
     let story_of = |seen_at| {
@@ -277,5 +283,5 @@ fn a_grant_that_is_given_back_may_have_followed_one_that_expired() {
             .call(seen_at, seen_at + 1, renews("a"), Outcome::NotHeld { held: Some(true) })
     };
     assert!(is_linearizable(&story_of(2_880)));
-    assert!(!is_linearizable(&story_of(2_000)), "its deadline was far");
+    assert!(!is_linearizable(&story_of(2_000)), "its deadline was far away");
 }

@@ -1,4 +1,6 @@
-//! For every rule, a small history that violates it, and a near miss.
+//! For each rule, a small history that violates it, and a similar one that does not.
+//!
+//! "Is found" in a test's name means that the check reports a violation.
 
 mod effects;
 mod holding;

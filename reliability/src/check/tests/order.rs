@@ -1,4 +1,4 @@
-//! Tokens and queues.
+//! The order of tokens, and of waits.
 
 use crate::{
     check::{
@@ -45,7 +45,7 @@ fn tokens_rise_in_the_order_of_holding_also_when_the_calls_overlap() {
 }
 
 #[test]
-fn a_token_of_two_grants_is_found() {
+fn a_token_that_two_grants_share_is_found() {
     let story = story()
         .call(0, 10, tries(), granted("a", 7))
         .call(5, 40, waits(1_000), granted("b", 7))
@@ -54,7 +54,7 @@ fn a_token_of_two_grants_is_found() {
 }
 
 #[test]
-fn a_grant_that_another_call_finds_without_its_request_id_is_found() {
+fn a_grant_that_is_given_to_a_call_without_its_request_id_is_found() {
     let twice = |second| {
         story().call(0, 1, repeats("q"), granted("a", 7)).call(2, 3, second, granted("a", 7))
     };
@@ -84,7 +84,7 @@ fn only_a_fault_that_voids_tokens_excuses_a_lower_one() {
     assert_eq!(across(Voids::Grants), [TokensRise]);
 }
 
-/// A holds; a wait, then another well after it; the second is served first.
+/// While `a` holds, `b` waits, and `c` begins to wait much later. `c` is served first.
 fn overtaken() -> Story {
     story()
         .call(0, 1, tries(), granted("a", 1))
@@ -111,7 +111,7 @@ fn a_wait_that_arrived_late_was_not_overtaken() {
             .rules()
     };
     assert_eq!(story_of(800), [InOrder]);
-    assert!(story_of(700).is_empty(), "it may have been on its way until 290 ms");
+    assert!(story_of(700).is_empty(), "it may have arrived as late as 290 ms");
 }
 
 #[test]
@@ -140,8 +140,11 @@ fn a_try_that_overtakes_a_wait_is_found() {
             .call(901, 902, tries(), granted("b", 2))
     };
     assert_eq!(story_of(5_060, Outcome::WaitDeadline).rules(), [InOrder]);
-    assert!(story_of(910, unknown()).rules().is_empty(), "it was being cancelled");
-    assert!(story_of(5_060, unknown()).rules().is_empty(), "it may never have been queued");
+    assert!(story_of(910, unknown()).rules().is_empty(), "the wait was being cancelled");
+    assert!(
+        story_of(5_060, unknown()).rules().is_empty(),
+        "the wait may never have been queued"
+    );
 }
 
 #[test]
@@ -153,7 +156,7 @@ fn a_wait_that_is_not_served_although_the_resource_is_free_is_found() {
             .call(10, 6_460, waits(6_500), Outcome::WaitDeadline)
     };
     assert_eq!(story_of(500).rules(), [Served]);
-    assert!(story_of(1_000).rules().is_empty(), "it was free for less than 5.5 s");
+    assert!(story_of(1_000).rules().is_empty(), "the resource was free for less than 5.5 s");
 }
 
 #[test]
@@ -186,7 +189,7 @@ fn a_wait_that_fails_after_the_last_fault_is_found() {
         let story = story().last(10, 20, waits(15_000), outcome.clone());
         assert_eq!(story.rules(), [Served], "{outcome:?}");
         let earlier = story_of_one(outcome);
-        assert!(earlier.rules().is_empty(), "the backend may have been gone");
+        assert!(earlier.rules().is_empty(), "a fault was under way");
     }
     assert!(story().last(10, 20, waits(15_000), granted("a", 1)).rules().is_empty());
 }
@@ -196,7 +199,7 @@ fn story_of_one(outcome: Outcome) -> Story {
 }
 
 #[test]
-fn a_leader_of_etcd_that_stood_still_may_cost_waiters_their_places() {
+fn a_suspended_leader_of_etcd_may_cost_waiters_their_places() {
     let rules_after = |fault: &str, ago_ms| {
         let begin = 10_000;
         on(Backend::Etcd)
@@ -213,8 +216,8 @@ fn a_leader_of_etcd_that_stood_still_may_cost_waiters_their_places() {
     assert!(rules_after("etcd-leader-killed", 3_000).contains(&InOrder));
 }
 
-/// A crowd of waits on an overloaded machine was found to be overtaken, though it had not
-/// entered its queues yet.
+/// On an overloaded machine, the check reported many waits as overtaken that had not
+/// entered their queues yet.
 #[test]
 fn a_wait_of_a_slow_process_may_enter_its_queue_late() {
     let overtaken = |slowest_ms: u64| {

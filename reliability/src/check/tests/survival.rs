@@ -1,4 +1,4 @@
-//! What must survive an outage, and what must be free again.
+//! Locks and waits that must survive an outage, and resources that must be free after it.
 
 use crate::{
     check::{
@@ -13,7 +13,7 @@ use crate::{
     world::Backend,
 };
 
-/// A lock of 1 s that is renewed each 300 ms, and lost after an outage that
+/// A lock with a TTL of 1 s that is renewed every 300 ms, and is lost after an outage that
 /// begins at 350 ms.
 fn lost_after(outage_ms: u64) -> Story {
     on(Backend::Redis)
@@ -28,7 +28,7 @@ fn lost_after(outage_ms: u64) -> Story {
 #[test]
 fn a_lock_that_is_renewed_in_time_and_lost_after_a_short_outage_is_found() {
     assert_eq!(lost_after(499).rules(), [RenewedSurvives]);
-    assert!(lost_after(501).rules().is_empty(), "it was longer than half the TTL");
+    assert!(lost_after(501).rules().is_empty(), "the outage was longer than half the TTL");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_lock_that_was_not_renewed_in_time_may_be_lost() {
 }
 
 #[test]
-fn a_renewed_lock_that_somebody_ended_is_not_lost() {
+fn a_renewed_lock_that_was_ended_on_purpose_or_by_a_fault_may_be_lost() {
     let with = |call, outcome| lost_after(100).call(400, 410, call, outcome).rules();
     assert!(with(unlocks("a"), unknown()).is_empty());
     assert!(with(Call::Force, Outcome::Unlocked).is_empty());
@@ -68,7 +68,7 @@ fn a_wait_that_a_short_outage_ends_is_found() {
 }
 
 #[test]
-fn a_backend_without_space_may_refuse_new_waits_but_end_no_others() {
+fn a_backend_without_space_may_refuse_new_waits_but_must_not_end_queued_ones() {
     let ended = |name: &str, from_ms, to_ms| {
         on(Backend::Redis)
             .call(0, to_ms, waits(20_000), Outcome::Unavailable)
@@ -127,7 +127,7 @@ fn a_try_may_be_refused_for_a_while_after_a_process_died() {
             .call(at_ms, at_ms + 1, tries(), Outcome::Locked)
             .rules()
     };
-    // It may have been granted when it died, for 2 s at least.
+    // The wait may have been granted just before its process died, for at least 2 s.
     assert!(refused_at(11_050).is_empty());
     assert_eq!(refused_at(11_150), [TriesGranted]);
     let alive = on(Backend::Redis).died(0, waits(15_000)).call(
@@ -136,7 +136,7 @@ fn a_try_may_be_refused_for_a_while_after_a_process_died() {
         tries(),
         Outcome::Locked,
     );
-    assert!(alive.rules().is_empty(), "nobody was killed, so it may wait still");
+    assert!(alive.rules().is_empty(), "no process was killed, so it may still wait");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_wait_that_was_served_late_is_found_too() {
             .call(10, at_ms, waits(15_000), granted_after(at_ms - 20, "b", 2))
             .rules()
     };
-    // The last 2 s may be those of a waiter that was called and did not come.
+    // For the last 2 s, the lock may have been handed over to a waiter that never confirmed.
     assert!(served_at(7_950).is_empty());
     assert_eq!(served_at(8_050), [Served]);
 }
@@ -161,7 +161,7 @@ fn a_fault_excuses_its_duration_and_its_consequences() {
             .fault(1_000, 2_000, Voids::Nothing)
             .rules()
     };
-    // 5.5 s by themselves, the second that the fault took, and 4 s.
+    // 5.5 s are always allowed. The fault adds the 1 s that it lasted, and 4 s more.
     assert!(not_served_for(10_500).is_empty());
     assert_eq!(not_served_for(10_700), [Served]);
 }
@@ -178,12 +178,12 @@ fn a_wait_that_is_overtaken_long_after_a_fault_is_found() {
             .call(at + 900, at + 901, unlocks("b"), Outcome::Unlocked)
             .rules()
     };
-    assert!(!rules(4_000).contains(&InOrder), "it may just have queued again");
+    assert!(!rules(4_000).contains(&InOrder), "the wait may only just have queued again");
     assert!(rules(4_500).contains(&InOrder));
 }
 
 #[test]
-fn the_loss_of_a_follower_costs_nobody_a_place() {
+fn the_loss_of_a_follower_costs_no_wait_its_place() {
     let rules = |name: &str, from_ms| {
         on(Backend::Etcd)
             .call(0, 1, tries(), granted("a", 1))
@@ -225,7 +225,8 @@ fn a_foreign_client_of_redis_is_a_holder_too() {
     assert!(unlocked.rules().is_empty());
 }
 
-/// Its record outlived it, and was taken for that of the foreign lock.
+/// The record of the dead grant outlived it, and was taken for the record of the foreign
+/// lock.
 #[test]
 fn a_request_that_finds_a_dead_grant_under_a_foreign_lock_is_found() {
     let repeats = |request_id: &str| {

@@ -1,6 +1,7 @@
-//! etcd's rules, as measured on 3.4 to 3.6: comparisons see the state before
-//! the batch, a key written twice refuses all of it, and so does one dead lease
-//! on a branch that is taken.
+//! A model of etcd's rules for transactions, as measured on 3.4 to 3.6.
+//!
+//! All comparisons see the state before the batch. The whole batch is refused if it writes
+//! a key twice, or if a branch that is taken uses a dead lease.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,7 +16,7 @@ pub(super) enum Write {
     Acquire { resource: u8, lease: i64 },
     /// Deletes the holder's key if it is there.
     Release { resource: u8 },
-    /// Puts a queue's entry.
+    /// Puts a queue entry.
     Enter { entry: u32, lease: i64 },
 }
 
@@ -25,7 +26,7 @@ enum Key {
     Entry(u32),
 }
 
-/// A server.
+/// A model of an etcd server.
 pub(super) struct Etcd {
     keys: BTreeMap<Key, i64>,
     leases: BTreeSet<i64>,
@@ -46,7 +47,7 @@ impl Etcd {
         }
     }
 
-    /// A lease: new, or one that may be dead by now.
+    /// A new lease, or an older one, which may be dead.
     pub(super) fn some_lease(&mut self, rng: &mut Rng) -> i64 {
         if self.leases_made == 0 || rng.bool() {
             self.leases_made += 1;
@@ -74,7 +75,7 @@ impl Etcd {
         }
     }
 
-    /// One transaction of nested ones; which of them took their branch.
+    /// Applies a batch of nested transactions, and returns whether each one's comparison held.
     pub(super) fn transact(&mut self, writes: &[(u32, Write)]) -> Result<Vec<bool>, Refusal> {
         if writes.len() > self.ops_max {
             return Err(Refusal::TooManyOps);
@@ -91,7 +92,7 @@ impl Etcd {
                 }
                 Write::Enter { entry, .. } => (Key::Entry(entry), true),
             };
-            // etcd looks at what may be written, whichever branch is taken.
+            // etcd checks for duplicate keys in all branches, taken or not.
             if !written.insert(key) {
                 return Err(Refusal::Other);
             }
