@@ -1,117 +1,80 @@
 //! An accepted connection, as the server reads and writes it.
 
-use std::{
-    io,
-    pin::Pin,
-    task::{Context, Poll, ready},
+use std::{io, task::Context};
+
+use tokio::io::AsyncWrite;
+
+use super::{
+    cork::{Corked, Observer},
+    exchange::Exchange,
+    read_timeout::ReadTimeout,
+    writes::Writes,
 };
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-use super::{cork::Corked, exchange::Exchange, read_timeout::ReadTimeout, writes::Writes};
 
 /// A connection on which reading fails when its peer does not send in time, and which
 /// counts its flushes.
+pub(crate) type Connection<S> = Corked<S, ConnectionWatch>;
+
+/// Times reads and counts flushes.
 #[derive(Debug)]
-pub(crate) struct Connection<S> {
-    stream: Corked<S>,
+pub(crate) struct ConnectionWatch {
     read_timeout: ReadTimeout,
     exchange: Exchange,
     writes: Writes,
 }
 
 impl<S: AsyncWrite> Connection<S> {
-    /// A connection that writes at once.
-    #[cfg(test)]
-    pub(crate) fn new(stream: S) -> Self {
-        Self::corked(stream, 0)
-    }
-
     /// A connection that was accepted just now. Its flushes are delayed by one scheduler turn,
     /// while it holds at most `held_bytes_max` bytes. With 0 it writes at once.
-    pub(super) fn corked(stream: S, held_bytes_max: usize) -> Self {
+    pub(crate) fn accepted(stream: S, held_bytes_max: usize) -> Self {
         let exchange = Exchange::default();
-        Self {
-            stream: Corked::new(stream, held_bytes_max),
+        let watch = ConnectionWatch {
             read_timeout: ReadTimeout::new(exchange.clone()),
             exchange,
             writes: Writes::default(),
-        }
+        };
+        Self::observed(stream, held_bytes_max, watch)
     }
 }
 
 impl<S> Connection<S> {
     /// What it writes.
     pub(crate) fn writes(&self) -> Writes {
-        self.writes.clone()
+        self.observer().writes.clone()
     }
 
     /// What it is doing, if it speaks HTTP/1.
     pub(super) fn exchange(&self) -> Exchange {
-        self.exchange.clone()
+        self.observer().exchange.clone()
     }
 }
 
-impl<S> Drop for Connection<S> {
+impl Observer for ConnectionWatch {
+    fn reads(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if self.read_timeout.poll_expired(context).is_ready() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+
+    fn has_read(&mut self, bytes: &[u8]) {
+        self.read_timeout.note_read(bytes);
+    }
+
+    fn has_flushed(&mut self) {
+        self.writes.note_flush();
+    }
+}
+
+impl Drop for ConnectionWatch {
     fn drop(&mut self) {
         self.writes.close();
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Connection<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.read_timeout.poll_expired(context).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        let filled_before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        self.read_timeout.note_read(&buffer.filled()[filled_before..]);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, buffer)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
-        self.writes.note_flush();
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
+    use std::{future::poll_fn, pin::Pin, task::Poll};
 
     use tokio::io::AsyncWriteExt as _;
 
@@ -119,7 +82,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_flush_wakes_its_waiter_and_a_write_alone_does_not() {
-        let mut stream = Connection::new(tokio::io::sink());
+        let mut stream = Connection::accepted(tokio::io::sink(), 0);
         let writes = stream.writes();
         let waiting = tokio::spawn({
             let writes = writes.clone();
@@ -134,7 +97,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_delayed_flush_counts_once_it_has_written() {
-        let mut stream = Connection::corked(tokio::io::sink(), 100);
+        let mut stream = Connection::accepted(tokio::io::sink(), 100);
         stream.write_all(b"answer").await.unwrap();
         for _ in 0..2 {
             assert_eq!(stream.writes().flushes(), 0);

@@ -279,7 +279,7 @@ mod tests {
     async fn an_answer_over_http1_is_settled_by_the_next_flush() {
         let store = store();
         for written in [true, false] {
-            let stream = Connection::new(tokio::io::sink());
+            let stream = Connection::accepted(tokio::io::sink(), 0);
             let writes = stream.writes().of(http::Version::HTTP_11);
             let mut body = response(&store, Some(writes.clone())).await;
             assert!(poll(&mut body).is_ready() && body.is_end_stream());

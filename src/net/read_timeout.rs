@@ -127,7 +127,7 @@ mod tests {
     impl Peers {
         fn connect() -> Self {
             let (client, stream) = duplex(1024);
-            let server = Connection::new(stream);
+            let server = Connection::accepted(stream, 0);
             let exchange = server.exchange();
             Self { client, server, exchange }
         }

@@ -150,13 +150,13 @@ impl Shared {
     {
         match self.config.protocols {
             Protocols::Http2 => {
-                let connection = Connection::corked(stream, self.config.held_bytes_max);
+                let connection = Connection::accepted(stream, self.config.held_bytes_max);
                 self.converse(connection, peer, pending()).await;
             }
             Protocols::Http1AndHttp2 => {
                 let stream: Accepted = stream.into();
                 let watched = stream.clone();
-                let connection = Connection::corked(stream, self.config.held_bytes_max);
+                let connection = Connection::accepted(stream, self.config.held_bytes_max);
                 let abandoned = abandoned(watched, connection.exchange());
                 self.converse(connection, peer, abandoned).await;
             }

@@ -137,7 +137,7 @@ mod tests {
             writes.at_flush(Box::new(move || keeping.store(true, Ordering::SeqCst)));
             kept
         };
-        let mut stream = Connection::new(tokio::io::sink());
+        let mut stream = Connection::accepted(tokio::io::sink(), 0);
         let writes = stream.writes();
         let first = kept(&writes);
         stream.flush().await.unwrap();

@@ -49,7 +49,7 @@ impl Api {
     async fn answered(&self) -> Result<(Granted, Connection<tokio::io::Sink>), ApiError> {
         let acquired = self.locks.acquire(Self::call()).await?;
         let granted = acquired.granted.clone();
-        let connection = Connection::new(tokio::io::sink());
+        let connection = Connection::accepted(tokio::io::sink(), 0);
         let writes = connection.writes().of(Version::HTTP_11);
         let mut response = Response::new(Full::<Bytes>::from("answer"));
         response.extensions_mut().insert(acquired.deliver(Some(writes)));
