@@ -55,6 +55,8 @@ pub(super) async fn inject(
         fill(&client, &mut number).await;
     }
     empty(etcd, &mut client).await?;
+    // This restarts the members, so it is part of the fault.
+    etcd.set_quota(None).await?;
     Ok(Done::harmless(format!(
         "{quota} bytes, full for {during:?}, disarmed {disarmed} times meanwhile"
     )))

@@ -215,11 +215,7 @@ impl EtcdCluster {
                 member.resume()?;
             }
         }
-        self.restart().await?;
-        if self.members.iter().any(Member::has_quota) {
-            self.set_quota(None).await?;
-        }
-        Ok(())
+        self.restart().await
     }
 
     /// The leases that last for longer than any that ends by itself soon. None counts

@@ -56,11 +56,6 @@ impl Member {
             process(&self.program, &self.config, &self.data, &self.log, self.quota_bytes);
     }
 
-    /// Whether its data are limited.
-    pub fn has_quota(&self) -> bool {
-        self.quota_bytes.is_some()
-    }
-
     /// Asks it for its ID.
     pub async fn learn_id(&mut self) -> anyhow::Result<()> {
         let status = self.client().await?.status().await?;
