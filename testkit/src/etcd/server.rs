@@ -246,9 +246,10 @@ impl EtcdServer {
         eventually(READY_WITHIN, "etcd answers", answers).await.unwrap();
     }
 
-    /// A client of its own.
+    /// A client of its own. Its requests may take 5 s, because a busy machine needs more
+    /// than 2 s to hash a password.
     pub async fn client(&self) -> Client {
-        let mut options = ConnectOptions::new().with_timeout(Duration::from_secs(2));
+        let mut options = ConnectOptions::new().with_timeout(Duration::from_secs(5));
         if let Some(tls) = &self.tls {
             options = options.with_tls(tls.clone());
         }
