@@ -12,7 +12,8 @@ pub enum Mode {
     /// At most one live grant.
     #[default]
     Exclusive,
-    /// Any number of live shared grants. No store supports it yet.
+    /// Any number of live shared grants, from a store with
+    /// [`Feature::Shared`](super::Feature::Shared).
     Shared,
 }
 
@@ -80,7 +81,7 @@ pub struct UnlockRequest {
 pub enum UnlockOf {
     /// The grant with this lock ID.
     Owner(LockId),
-    /// Any holder's grant: force.
+    /// The grants of all holders: force.
     Anyone,
 }
 

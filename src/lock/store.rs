@@ -192,7 +192,7 @@ impl Store {
             self.must_have(Feature::Replay, "this store cannot replay a request_id")?;
         }
         if request.mode == Mode::Shared {
-            return Err(LockError::Unsupported("this store has no shared locks".into()));
+            self.must_have(Feature::Shared, "this store has no shared locks")?;
         }
         Ok(Attempt {
             id: AttemptId::random(),
