@@ -70,7 +70,7 @@ impl Engine {
         task.await.unwrap_or(Err(HeldError::Lock(LockError::Internal)))
     }
 
-    /// Ends the grant of whoever holds `target`, and what is held through this process
+    /// Ends the grants of all who hold `target`, and what is held through this process
     /// under `key`, also in a store that a reload replaced. Holders of this process are
     /// told at once. Completed also if the caller goes away.
     pub async fn force_unlock<E: From<HeldError>>(
@@ -216,11 +216,7 @@ impl Engine {
         request_id: &RequestId,
         asked: Duration,
     ) -> Option<Resent> {
-        let id = {
-            let table = self.table();
-            let mut of_key = table.of_key(key);
-            of_key.find(|(_, held)| held.request_id.as_ref() == Some(request_id))?.0
-        };
+        let id = self.table().find_request(key, request_id)?;
         Some(Resent { id, sending: self.sends(id, asked)? })
     }
 

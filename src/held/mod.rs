@@ -12,8 +12,9 @@
 //!                              └── lost: the stream, or a notice to the app
 //! ```
 //!
-//! - `table` keeps the records, ordered by when something comes due; `lane` limits how
-//!   many renewals are under way towards each store.
+//! - `table` keeps the records, ordered by when something comes due; `others` finds one
+//!   among many of the same name; `lane` limits how many renewals are under way towards
+//!   each store.
 //! - A record's state is that of three small machines, each drawn at its type: its
 //!   `renewal`, its `unlock`, and its `holder`. Their methods decide and return what to
 //!   do; they wait for nothing.
@@ -36,6 +37,7 @@ mod lane;
 mod loss;
 mod lost;
 mod max_hold;
+mod others;
 mod record;
 mod release;
 mod renewal;

@@ -11,7 +11,7 @@ use super::{
     Cause, Ended, HeldKey, LockStore, MaxHold, Target, belief::Belief, belief::Sending,
     holder::Holder, renewal::changed_nothing, schedule::RenewalSchedule, unlock::Unlock,
 };
-use crate::lock::{FencingToken, LockError, LockId, Renewed, RequestId, ResourceId};
+use crate::lock::{FencingToken, LockError, LockId, Mode, Renewed, RequestId, ResourceId};
 
 /// A grant, as it is handed to the engine.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub struct Holding {
     pub app_resource: ResourceId,
     /// The lock ID of the grant.
     pub lock_id: LockId,
+    /// Whether other grants may coexist with it.
+    pub mode: Mode,
     /// Its token, if the store has them.
     pub token: Option<FencingToken>,
     /// The caller's secret for retries: a request that has it may find the grant.
@@ -70,6 +72,7 @@ pub(super) struct Record {
     pub(super) resource: ResourceId,
     pub(super) app_resource: ResourceId,
     pub(super) lock_id: LockId,
+    pub(super) mode: Mode,
     pub(super) token: Option<FencingToken>,
     pub(super) request_id: Option<RequestId>,
     pub(super) schedule: RenewalSchedule,
@@ -98,6 +101,7 @@ impl Record {
             resource: holding.resource,
             app_resource: holding.app_resource,
             lock_id: holding.lock_id,
+            mode: holding.mode,
             token: holding.token,
             request_id: holding.request_id,
             timer: schedule.next(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_proto::locks::{
-    ForceUnlockRequest, LockMode, LockRequest, LockResponse, RenewLockRequest, UnlockRequest,
+    ForceUnlockRequest, LockRequest, LockResponse, RenewLockRequest, UnlockRequest,
     locks_client::LocksClient,
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -309,12 +309,6 @@ async fn bad_requests_name_the_field() {
     }
     let refused = unlock(&mut client, "r", "").await.unwrap_err();
     assert_eq!(refused.get_details_bad_request().unwrap().field_violations[0].field, "lock_id");
-    let shared = LockRequest { mode: LockMode::Shared.into(), ..request("r") };
-    let refused = lock(&mut client, shared).await.unwrap_err();
-    assert_eq!(
-        (refused.code(), reason(&refused, "").0),
-        (Code::Unimplemented, "UNSUPPORTED".into())
-    );
 }
 
 #[tokio::test]

@@ -160,8 +160,8 @@ async fn unknown_fields_are_ignored_and_an_empty_body_is_all_defaults() {
 #[tokio::test]
 async fn errors_have_their_statuses() {
     let harness = Harness::start().await;
-    let shared = harness.post(PATH, "{\"mode\":\"shared\"}").await;
-    assert_eq!(shared.error(), (501, "ERR_UNSUPPORTED".into()));
+    let bad = harness.post(PATH, "{\"mode\":\"both\"}").await;
+    assert_eq!(bad.error(), (400, "ERR_INVALID_REQUEST".into()));
     let unknown = harness.post("/v1.0-alpha2/lock/no/r", "").await;
     assert_eq!(unknown.error(), (404, "ERR_STORE_NOT_FOUND".into()));
     harness.stores.remove(STORE);

@@ -23,6 +23,7 @@ mod harness;
 mod leaving;
 mod lock_paths;
 mod ndjson;
+mod shared;
 #[path = "../passthrough/stand_in.rs"]
 #[allow(dead_code, reason = "the pass-through's own tests use the rest")]
 mod stand_in;

@@ -5,6 +5,7 @@ mod loss;
 mod renewal;
 mod schedule;
 pub(crate) mod scripted;
+mod shared;
 mod unlock;
 
 use std::{sync::Arc, time::Duration};
@@ -18,7 +19,9 @@ use super::{
     Ended, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, Holding, LockStore, LostLock,
     MaxHold, StoreId, Target,
 };
-use crate::lock::{AcquireRequest, Granted, LockError, LockId, Renewed, ResourceId, Store};
+use crate::lock::{
+    AcquireRequest, Granted, LockError, LockId, Mode, Renewed, ResourceId, Store,
+};
 use scripted::{Script, Scripted};
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -89,6 +92,7 @@ impl Setup {
             resource: ResourceId::new(resource).unwrap(),
             app_resource: ResourceId::new(resource).unwrap(),
             lock_id: granted.lock_id.clone(),
+            mode: Mode::Exclusive,
             token: granted.token,
             request_id: None,
             ttl: granted.ttl,

@@ -188,6 +188,7 @@ impl Locks {
             resource,
             app_resource: key.resource,
             lock_id: granted.lock_id.clone(),
+            mode: call.mode,
             token: granted.token,
             request_id,
             ttl: granted.ttl,
