@@ -49,7 +49,7 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     if options.app_id.is_empty() {
         warn!(
             "no --app-id: resources have no app in their prefix, components with scopes are \
-             skipped, and nobody is shown as the holder"
+             skipped, and the holder is shown without an app"
         );
     }
     if let Some(problem) = args.problem() {

@@ -27,6 +27,7 @@ use crate::{
             metadata::{Attributes, Metadata},
             routes::{self, Services},
         },
+        identity::Identity,
         prefix::KeyPrefix,
         stores::{NamedStore, Stores},
     },
@@ -154,11 +155,12 @@ fn services(world: &World) -> Services {
     let store = world.store.clone();
     stores.insert(NamedStore::new(STORE, "lock.memory", "v1", KeyPrefix::AppId, store));
     let app_id: Arc<str> = APP.into();
+    let identity = Identity::new(Arc::clone(&app_id), &"instance".parse().unwrap());
     let (notices, _) = mpsc::channel(1);
     let engine = Engine::start(EngineOptions::default(), watch::channel(true).1, notices);
     Services {
-        alpha1: Alpha1::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
-        locks: Locks::new(stores.clone(), engine, Arc::clone(&app_id)),
+        alpha1: Alpha1::new(stores.clone(), engine.clone(), identity.clone()),
+        locks: Locks::new(stores.clone(), engine, identity),
         metadata: Metadata { app_id, stores, attributes: Attributes::default() },
         token: Token::default(),
         guard: Guard::new(Allowed::default(), Reach::Network),

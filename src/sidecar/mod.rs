@@ -4,12 +4,14 @@
 //! - [`api`]: the lock calls, and what stands before them.
 //! - [`app`]: the app's health, and the calls back to it.
 //! - [`daprd`]: the daprd behind, and its command line.
+//! - [`identity`]: what others are shown as the holder of the app's locks.
 //! - [`stores`], [`loader`]: the lock stores that the app can name.
 //! - [`listen`]: what it listens on; [`run`]: its start and its end.
 
 pub mod api;
 pub mod app;
 pub mod daprd;
+pub mod identity;
 mod listen;
 pub(crate) mod loader;
 pub mod options;

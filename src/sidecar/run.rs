@@ -24,6 +24,7 @@ use super::{
         routes::{self, Services},
     },
     app::callback,
+    identity::Identity,
     listen::{ListenError, Listeners},
     options::Options,
     stores::Stores,
@@ -108,9 +109,10 @@ impl Sidecar {
         let limits = EngineOptions { held_max: options.held_max, ..EngineOptions::default() };
         let engine = Engine::start(limits, hooks.healthy, notices);
         let app_id: Arc<str> = options.app_id.into();
+        let identity = Identity::new(Arc::clone(&app_id), &options.instance);
         let services = Services {
-            alpha1: Alpha1::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
-            locks: Locks::new(stores.clone(), engine.clone(), Arc::clone(&app_id))
+            alpha1: Alpha1::new(stores.clone(), engine.clone(), identity.clone()),
+            locks: Locks::new(stores.clone(), engine.clone(), identity)
                 .with_max_hold_default(options.max_hold_default),
             metadata: Metadata {
                 app_id,

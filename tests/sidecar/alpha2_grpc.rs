@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Request, Status, codec::CompressionEncoding, transport::Channel};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{Harness, PATIENCE, STORE, eventually, options, reason};
+use crate::harness::{HOLDER, Harness, PATIENCE, STORE, eventually, options, reason};
 
 type Client = LocksClient<Channel>;
 
@@ -59,7 +59,7 @@ async fn a_lock_is_granted_refused_and_unlocked() {
     assert_eq!(refused.code(), Code::Aborted);
     assert_eq!(
         reason(&refused, "holder"),
-        ("RESOURCE_LOCKED".into(), Some("app".into())),
+        ("RESOURCE_LOCKED".into(), Some(HOLDER.into())),
         "the holder is the app"
     );
     unlock(&mut client, "r", &granted.lock_id).await.unwrap();
@@ -297,6 +297,8 @@ async fn bad_requests_name_the_field() {
         (LockRequest { ttl: ttl(48 * 3_600_000), ..request("r") }, "ttl"),
         (LockRequest { mode: 9, ..request("r") }, "mode"),
         (LockRequest { max_hold: ttl(0), ..request("r") }, "max_hold"),
+        (LockRequest { label: "x".repeat(129), ..request("r") }, "label"),
+        (LockRequest { label: "a\u{7f}".into(), ..request("r") }, "label"),
     ] {
         for immediate in [true, false] {
             let bad = LockRequest { immediate, ..bad.clone() };

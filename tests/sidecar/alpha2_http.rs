@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use crate::harness::{Answer, Harness, PATIENCE, STORE, eventually};
+use crate::harness::{Answer, HOLDER, Harness, PATIENCE, STORE, eventually};
 
 const PATH: &str = "/v1.0-alpha2/lock/mem/r";
 
@@ -37,7 +37,7 @@ async fn a_lock_is_granted_renewed_refused_and_unlocked() {
     assert_eq!(detail["@type"], "type.googleapis.com/google.rpc.ErrorInfo");
     assert_eq!(detail["reason"], "RESOURCE_LOCKED");
     assert_eq!(detail["domain"], "dapr.io");
-    assert_eq!(detail["metadata"]["holder"], "app");
+    assert_eq!(detail["metadata"]["holder"], HOLDER);
 
     let body = json!({ "lockID": lock_id, "ttl": "1m30s" }).to_string();
     let renewed = harness.call(Method::PUT, PATH, body).await;
@@ -124,6 +124,8 @@ async fn bad_requests_are_400_and_name_the_field() {
         (&post, "mem/r", "{\"mode\":\"both\"}", "mode"),
         (&post, "mem/r", "{\"metadata\":[]}", "metadata"),
         (&post, "mem/r", "{\"requestID\":{}}", "requestID"),
+        (&post, "mem/r", "{\"label\":1}", "label"),
+        (&post, "mem/r", "{\"label\":\"a\\nb\"}", "label"),
         (&post, "mem/r", &long_request, "requestID"),
         (&post, "mem/a%7C%7Cb", "{}", "resourceID"),
         (&post, "mem/%00", "{}", "resourceID"),

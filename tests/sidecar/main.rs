@@ -20,6 +20,7 @@ mod chromium;
 mod contention;
 mod environment;
 mod harness;
+mod holder;
 mod leaving;
 mod lock_paths;
 mod ndjson;

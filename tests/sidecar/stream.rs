@@ -11,7 +11,7 @@ use tonic::{Code, Request, Status, Streaming};
 
 use crate::{
     alpha2_grpc::request,
-    harness::{Harness, PATIENCE, STORE, eventually, reason},
+    harness::{HOLDER, Harness, PATIENCE, STORE, eventually, reason},
 };
 
 async fn acquired(stream: &mut Streaming<LockServerStream>) -> LockAcquired {
@@ -119,7 +119,7 @@ async fn an_immediate_refusal_and_a_bad_request_are_no_stream() {
     acquired(&mut stream).await;
     let mut locks = harness.locks().await;
     let refused = locks.lock_stream(request("r")).await.unwrap_err();
-    assert_eq!(reason(&refused, "holder"), ("RESOURCE_LOCKED".into(), Some("app".into())));
+    assert_eq!(reason(&refused, "holder"), ("RESOURCE_LOCKED".into(), Some(HOLDER.into())));
     let bad = LockRequest { immediate: false, ..request("a||b") };
     let refused = locks.lock_stream(bad).await.unwrap_err();
     assert_eq!(reason(&refused, "").0, "INVALID_REQUEST");

@@ -15,6 +15,7 @@ use super::{
         alpha2::{LockCall, Locks},
         error::ApiError,
     },
+    identity::Identity,
     prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
@@ -41,9 +42,14 @@ fn call() -> LockCall {
         mode: Mode::Exclusive,
         max_hold: None,
         no_renewal: false,
+        label: None,
         arrived: Instant::now(),
         deadline: None,
     }
+}
+
+fn app() -> Identity {
+    Identity::new("app", &"instance".parse().unwrap())
 }
 
 /// A store over a scripted backend, as the component `s`.

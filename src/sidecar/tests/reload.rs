@@ -16,7 +16,7 @@ struct Api {
 impl Api {
     fn of(setup: &Setup) -> Self {
         let (stores, engine) = (Stores::default(), setup.engine.clone());
-        let locks = Locks::new(stores.clone(), engine.clone(), "app".into());
+        let locks = Locks::new(stores.clone(), engine.clone(), app());
         Self { locks, stores, engine }
     }
 
@@ -146,7 +146,7 @@ async fn alpha1_unlocks_it_too() {
     let (before, _) = api.load(KeyPrefix::None);
     let lock_id = api.lock().await;
     let _ = api.stores.remove("s");
-    let alpha1 = Alpha1::new(api.stores.clone(), api.engine.clone(), "app".into());
+    let alpha1 = Alpha1::new(api.stores.clone(), api.engine.clone(), app());
     let unlock = Unlock {
         store_name: "s".into(),
         resource_id: "r".into(),

@@ -23,7 +23,7 @@ impl Api {
         let stores = Stores::default();
         let (_, script) = load(&stores);
         let store = stores.get("s").unwrap();
-        Self { locks: Locks::new(stores, setup.engine.clone(), "app".into()), store, script }
+        Self { locks: Locks::new(stores, setup.engine.clone(), app()), store, script }
     }
 
     /// A repetition with another TTL, sent and not yet answered.

@@ -10,13 +10,11 @@ use tracing::info;
 
 use crate::{
     held::{Ended, Engine, HeldGuard, HeldKey, Holding, MaxHold, Target},
-    lock::{
-        AcquireRequest, Granted, Holder, LockError, LockId, Mode, Renewed, RequestId,
-        ResourceId,
-    },
+    lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId},
     net::{delivery::Delivery, peer::Peer, writes::Writes},
     sidecar::{
         api::error::ApiError,
+        identity::{Identity, Label},
         stores::{NamedStore, Stores},
     },
 };
@@ -31,7 +29,7 @@ const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 pub struct Locks {
     stores: Stores,
     engine: Engine,
-    app_id: Arc<str>,
+    identity: Identity,
     max_hold_default: Option<Duration>,
 }
 
@@ -54,6 +52,8 @@ pub struct LockCall {
     pub max_hold: Option<Duration>,
     /// The app renews by itself.
     pub no_renewal: bool,
+    /// What the app adds to the holder.
+    pub label: Option<Label>,
     /// When the call arrived.
     pub arrived: Instant,
     /// When a wait must have been answered; `None` waits without end.
@@ -70,11 +70,10 @@ pub struct UndeliveredGrant {
 }
 
 impl Locks {
-    /// The API over these stores. `app_id` prefixes resources, and is what
-    /// others are shown as the holder.
+    /// The API over these stores, for this app.
     #[must_use]
-    pub fn new(stores: Stores, engine: Engine, app_id: Arc<str>) -> Self {
-        Self { stores, engine, app_id, max_hold_default: None }
+    pub fn new(stores: Stores, engine: Engine, identity: Identity) -> Self {
+        Self { stores, engine, identity, max_hold_default: None }
     }
 
     /// Limits how long a lock is renewed that has neither a stream nor a `max_hold`; `None`
@@ -148,7 +147,7 @@ impl Locks {
             lock_id: None,
             request_id: call.request_id.clone(),
             mode: call.mode,
-            holder: Holder::new(&self.app_id)?,
+            holder: self.identity.holder(call.label.as_ref())?,
             arrived: call.arrived,
             deadline: call.deadline,
         };
@@ -232,7 +231,7 @@ impl Locks {
     ) -> Result<(), ApiError> {
         let (key, target) = self.target(store_name, resource.clone())?;
         self.engine.force_unlock(key, target).await?;
-        let app_id = &*self.app_id;
+        let app_id = self.identity.app_id();
         let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
         info!(
             app_id,
@@ -260,7 +259,7 @@ impl Locks {
             };
             return Ok((HeldKey { store: store_name.into(), resource }, Err(error)));
         };
-        let name = ResourceId::new(&store.key(resource.as_str(), &self.app_id)?)?;
+        let name = ResourceId::new(&store.key(resource.as_str(), self.identity.app_id())?)?;
         let key = HeldKey { store: Arc::clone(&store.name), resource };
         Ok((key, Ok((store, name))))
     }

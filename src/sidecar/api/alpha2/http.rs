@@ -20,7 +20,10 @@ use super::{
 use crate::{
     lock::{LockError, LockId, RequestId, ResourceId, Violation},
     net::{peer::Peer, status::ErrorDescription, writes::Writes},
-    sidecar::api::body::{self, BodyError},
+    sidecar::{
+        api::body::{self, BodyError},
+        identity::Label,
+    },
 };
 
 type Target = Result<Path<(String, String)>, PathRejection>;
@@ -59,6 +62,7 @@ async fn lock(
         mode: fields.mode()?,
         max_hold: fields.max_hold()?,
         no_renewal: fields.flag("noRenewal")?,
+        label: Label::new(&fields.text("label")?)?,
         arrived,
         deadline: wait.and_then(|wait| arrived.checked_add(wait)),
     };

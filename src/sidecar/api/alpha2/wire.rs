@@ -8,6 +8,7 @@ use super::LockCall;
 use crate::{
     lock::{FencingToken, Mode, RequestId, ResourceId, Violation},
     net::wire::{deadline, positive},
+    sidecar::identity::Label,
 };
 
 /// Reads a request for a lock that arrives now.
@@ -28,6 +29,7 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
         immediate: request.immediate,
         request_id: RequestId::new(&request.request_id)?,
         no_renewal: request.no_renewal,
+        label: Label::new(&request.label)?,
         arrived,
         deadline,
     })
@@ -68,6 +70,8 @@ mod tests {
             (proto::LockRequest::default(), "resource_id"),
             (proto::LockRequest { request_id: "x".repeat(257), ..request() }, "request_id"),
             (proto::LockRequest { mode: 7, ..request() }, "mode"),
+            (proto::LockRequest { label: "x".repeat(129), ..request() }, "label"),
+            (proto::LockRequest { label: "a\nb".into(), ..request() }, "label"),
             (proto::LockRequest { ttl: duration(i64::MIN), ..request() }, "ttl"),
             (max_hold(-1), "max_hold"),
             (max_hold(0), "max_hold"),
