@@ -23,7 +23,7 @@ pub fn request(resource: &str) -> LockRequest {
     }
 }
 
-fn ttl(ms: u64) -> Option<prost_types::Duration> {
+pub fn ttl(ms: u64) -> Option<prost_types::Duration> {
     Duration::from_millis(ms).try_into().ok()
 }
 
@@ -110,6 +110,29 @@ async fn a_wait_ends_at_the_calls_deadline() {
     let ended = client.lock(waiting).await.unwrap_err();
     assert_eq!(ended.code(), Code::DeadlineExceeded);
     assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE", "it is our answer, not the client's");
+}
+
+#[tokio::test]
+async fn a_wait_ends_after_the_time_that_it_was_given() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    lock(&mut client, request("r")).await.unwrap();
+    let waiting = LockRequest { immediate: false, wait: ttl(500), ..request("r") };
+    let ended = timeout(PATIENCE, lock(&mut client, waiting)).await.unwrap().unwrap_err();
+    assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE");
+}
+
+#[tokio::test]
+async fn a_wait_of_no_time_is_a_try() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let held = lock(&mut client, request("r")).await.unwrap();
+    let wait = Some(prost_types::Duration::default());
+    let waiting = LockRequest { immediate: false, wait, ..request("r") };
+    let refused = lock(&mut client, waiting.clone()).await.unwrap_err();
+    assert_eq!(reason(&refused, "").0, "RESOURCE_LOCKED");
+    unlock(&mut client, "r", &held.lock_id).await.unwrap();
+    lock(&mut client, waiting).await.unwrap();
 }
 
 #[tokio::test]
@@ -288,6 +311,7 @@ async fn bad_requests_name_the_field() {
     let harness = Harness::start().await;
     let mut client = harness.locks().await;
     let long = "x".repeat(1100);
+    let negative = Some(prost_types::Duration { seconds: -1, nanos: 0 });
     for (bad, field) in [
         (request(""), "resource_id"),
         (request("a||b"), "resource_id"),
@@ -298,6 +322,7 @@ async fn bad_requests_name_the_field() {
         (LockRequest { mode: 9, ..request("r") }, "mode"),
         (LockRequest { max_hold: ttl(0), ..request("r") }, "max_hold"),
         (LockRequest { label: "x".repeat(129), ..request("r") }, "label"),
+        (LockRequest { wait: negative, ..request("r") }, "wait"),
         (LockRequest { label: "a\u{7f}".into(), ..request("r") }, "label"),
     ] {
         for immediate in [true, false] {

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::{
-    alpha2_grpc::request,
+    alpha2_grpc::{request, ttl},
     harness::{HOLDER, Harness, PATIENCE, STORE, eventually, reason},
 };
 
@@ -142,6 +142,27 @@ async fn a_waiting_stream_gets_the_lock_in_its_turn_and_its_deadline_ends_it() {
     drop(first);
     let granted = acquired(&mut second).await;
     assert!(granted.fencing_token > token);
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_is_told_on_the_stream() {
+    let harness = Harness::start().await;
+    let mut held = open(&harness, request("r")).await;
+    acquired(&mut held).await;
+    let waiting = LockRequest { immediate: false, wait: ttl(300), ..request("r") };
+    let ended = end(&mut open(&harness, waiting).await).await.unwrap_err();
+    assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE");
+}
+
+/// A call's deadline would end the stream, and with it the lock.
+#[tokio::test]
+async fn a_wait_does_not_end_a_stream_that_has_the_lock() {
+    let harness = Harness::start().await;
+    let waiting = LockRequest { immediate: false, wait: ttl(300), ..request("r") };
+    let mut stream = open(&harness, waiting).await;
+    acquired(&mut stream).await;
+    assert!(timeout(Duration::from_secs(1), end(&mut stream)).await.is_err(), "it ended");
+    assert_eq!(harness.memory.records(), 1);
 }
 
 #[tokio::test]

@@ -60,6 +60,31 @@ pub struct LockCall {
     pub deadline: Option<Instant>,
 }
 
+/// How long a call waits for its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Patience {
+    /// It does not wait.
+    pub(super) immediate: bool,
+    /// When the wait must have been answered; `None`: it has no limit.
+    pub(super) deadline: Option<Instant>,
+}
+
+impl Patience {
+    /// Of a call that arrived then: as long as `wait` says, and no longer than until the
+    /// deadline of the call itself.
+    pub(super) fn new(
+        arrived: Instant,
+        immediate: bool,
+        wait: Option<Duration>,
+        deadline: Option<Instant>,
+    ) -> Self {
+        let immediate = immediate || wait.is_some_and(|wait| wait.is_zero());
+        let wait = wait.filter(|_| !immediate);
+        let end = wait.and_then(|wait| arrived.checked_add(wait));
+        Self { immediate, deadline: end.into_iter().chain(deadline).min() }
+    }
+}
+
 /// A grant whose answer is not yet written. Dropping it releases the grant.
 #[derive(Debug)]
 pub struct UndeliveredGrant {
@@ -318,5 +343,29 @@ impl UndeliveredGrant {
         let held = self.engine.hold_for_stream(self.holding);
         self.granted.receipt.accept();
         held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_at_the_first_of_its_own_end_and_the_calls_deadline() {
+        let arrived = Instant::now();
+        let second = Duration::from_secs(1);
+        let at = |seconds| Some(arrived + second * seconds);
+        for (immediate, wait, deadline, waits) in [
+            (false, None, None, (false, None)),
+            (false, Some(second), None, (false, at(1))),
+            (false, Some(second), at(2), (false, at(1))),
+            (false, Some(second * 3), at(2), (false, at(2))),
+            (false, Some(Duration::MAX), None, (false, None)),
+            (false, Some(Duration::ZERO), at(2), (true, at(2))),
+            (true, Some(second), None, (true, None)),
+        ] {
+            let patience = Patience::new(arrived, immediate, wait, deadline);
+            assert_eq!((patience.immediate, patience.deadline), waits, "{wait:?} {deadline:?}");
+        }
     }
 }

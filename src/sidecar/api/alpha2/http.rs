@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    LockCall, Locks,
+    LockCall, Locks, Patience,
     json::{self, Fields, go_duration},
     ndjson, stream,
 };
@@ -50,9 +50,8 @@ async fn lock(
     let (store_name, resource) = named(target)?;
     let fields = read(body).await?;
     fields.check_metadata()?;
-    let wait = fields.wait()?;
-    let immediate = fields.flag("immediate")? || wait.is_some_and(|wait| wait.is_zero());
-    let wait = wait.filter(|_| !immediate);
+    let Patience { immediate, deadline } =
+        Patience::new(arrived, fields.flag("immediate")?, fields.wait()?, None);
     let call = LockCall {
         store_name,
         resource,
@@ -64,7 +63,7 @@ async fn lock(
         no_renewal: fields.flag("noRenewal")?,
         label: Label::new(&fields.text("label")?)?,
         arrived,
-        deadline: wait.and_then(|wait| arrived.checked_add(wait)),
+        deadline,
     };
     if ndjson::is_wanted(&headers) {
         if version < Version::HTTP_2 {

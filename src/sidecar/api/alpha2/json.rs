@@ -51,7 +51,7 @@ impl Fields {
     /// How long a call may wait; absent means without end.
     pub(super) fn wait(&self) -> Result<Option<Duration>, Violation> {
         match self.duration_ns("wait")? {
-            Some(ns) if ns < 0 => Err(Violation::new("wait", "is negative; use 0s or more")),
+            Some(ns) if ns < 0 => Err(wire::negative_wait()),
             wait => Ok(wait.map(from_ns)),
         }
     }

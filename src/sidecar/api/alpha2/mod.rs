@@ -10,6 +10,7 @@ mod status;
 mod stream;
 mod wire;
 
+use core::Patience;
 pub use core::{LockCall, Locks, UndeliveredGrant};
 #[cfg(any(fuzzing, test))]
 pub(crate) use json::go_duration;

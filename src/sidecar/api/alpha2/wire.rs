@@ -1,10 +1,13 @@
 //! Turns gRPC's messages into calls of the core.
 
+use std::time::Duration;
+
 use leasehold_proto::locks as proto;
+use prost_types::Duration as WireDuration;
 use tokio::time::Instant;
 use tonic::Request;
 
-use super::LockCall;
+use super::{LockCall, Patience};
 use crate::{
     lock::{FencingToken, Mode, RequestId, ResourceId, Violation},
     net::wire::{deadline, positive},
@@ -16,6 +19,9 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
     let arrived = Instant::now();
     let deadline = deadline(request.metadata(), arrived);
     let request = request.into_inner();
+    let wait = wait(request.wait)?;
+    let Patience { immediate, deadline } =
+        Patience::new(arrived, request.immediate, wait, deadline);
     let max_hold = match request.max_hold {
         None => None,
         wish => Some(positive("max_hold", wish)?.ok_or_else(no_hold)?),
@@ -26,7 +32,7 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
         max_hold,
         mode: mode(request.mode)?,
         store_name: request.store_name,
-        immediate: request.immediate,
+        immediate,
         request_id: RequestId::new(&request.request_id)?,
         no_renewal: request.no_renewal,
         label: Label::new(&request.label)?,
@@ -38,6 +44,20 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
 /// The violation of a `max_hold` that is not positive.
 pub(super) fn no_hold() -> Violation {
     Violation::new("max_hold", "is not positive; leave it out to hold without limit")
+}
+
+/// The violation of a `wait` below zero.
+pub(super) fn negative_wait() -> Violation {
+    Violation::new("wait", "is negative; use 0s or more")
+}
+
+/// How long a call may wait; `None` if only its deadline ends the wait.
+fn wait(wish: Option<WireDuration>) -> Result<Option<Duration>, Violation> {
+    let Some(wish) = wish else { return Ok(None) };
+    if (wish.seconds, wish.nanos) == (0, 0) {
+        return Ok(Some(Duration::ZERO));
+    }
+    positive("wait", Some(wish))?.map(Some).ok_or_else(negative_wait)
 }
 
 /// A token on the wire, where 0 means none.
@@ -66,6 +86,7 @@ mod tests {
         let request = || proto::LockRequest { resource_id: "r".into(), ..Default::default() };
         let max_hold =
             |seconds| proto::LockRequest { max_hold: duration(seconds), ..request() };
+        let wait = |seconds| proto::LockRequest { wait: duration(seconds), ..request() };
         for (request, field) in [
             (proto::LockRequest::default(), "resource_id"),
             (proto::LockRequest { request_id: "x".repeat(257), ..request() }, "request_id"),
@@ -76,6 +97,8 @@ mod tests {
             (max_hold(-1), "max_hold"),
             (max_hold(0), "max_hold"),
             (max_hold(i64::MIN), "max_hold"),
+            (wait(-1), "wait"),
+            (wait(i64::MIN), "wait"),
         ] {
             assert_eq!(lock_call(Request::new(request)).err().unwrap().field, field);
         }
