@@ -5,6 +5,7 @@
 //! - [`app`]: the app's health, and the calls back to it.
 //! - [`daprd`]: the daprd behind, and its command line.
 //! - [`identity`]: what others are shown as the holder of the app's locks.
+//! - [`name`], [`prefix`]: what the app calls a resource, and what its store does.
 //! - [`stores`], [`loader`]: the lock stores that the app can name.
 //! - [`listen`]: what it listens on; [`run`]: its start and its end.
 
@@ -14,6 +15,7 @@ pub mod daprd;
 pub mod identity;
 mod listen;
 pub(crate) mod loader;
+pub mod name;
 pub mod options;
 pub mod prefix;
 mod run;

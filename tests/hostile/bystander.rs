@@ -119,7 +119,12 @@ impl Speaker {
                 };
                 let lock_id = client.lock(request).await.unwrap().into_inner().lock_id;
                 let (store_name, resource_id) = ("mem".to_owned(), RESOURCE.to_owned());
-                let request = locks::UnlockRequest { store_name, resource_id, lock_id };
+                let request = locks::UnlockRequest {
+                    store_name,
+                    resource_id,
+                    lock_id,
+                    ..Default::default()
+                };
                 client.unlock(request).await.unwrap();
             }
             Self::Http(client, address) => {

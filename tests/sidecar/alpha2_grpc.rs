@@ -12,7 +12,7 @@ use tonic_types::StatusExt as _;
 
 use crate::harness::{HOLDER, Harness, PATIENCE, STORE, eventually, options, reason};
 
-type Client = LocksClient<Channel>;
+pub type Client = LocksClient<Channel>;
 
 pub fn request(resource: &str) -> LockRequest {
     LockRequest {
@@ -27,7 +27,7 @@ pub fn ttl(ms: u64) -> Option<prost_types::Duration> {
     Duration::from_millis(ms).try_into().ok()
 }
 
-async fn lock(client: &mut Client, request: LockRequest) -> Result<LockResponse, Status> {
+pub async fn lock(client: &mut Client, request: LockRequest) -> Result<LockResponse, Status> {
     client.lock(request).await.map(tonic::Response::into_inner)
 }
 
@@ -35,16 +35,21 @@ async fn unlock(client: &mut Client, resource: &str, lock_id: &str) -> Result<()
     client.unlock(unlock_request(resource, lock_id)).await.map(|_| ())
 }
 
-fn unlock_request(resource: &str, lock_id: &str) -> UnlockRequest {
+pub fn unlock_request(resource: &str, lock_id: &str) -> UnlockRequest {
     UnlockRequest {
         resource_id: resource.into(),
         lock_id: lock_id.into(),
         store_name: STORE.into(),
+        ..Default::default()
     }
 }
 
-fn force_request(resource: &str) -> ForceUnlockRequest {
-    ForceUnlockRequest { resource_id: resource.into(), store_name: STORE.into() }
+pub fn force_request(resource: &str) -> ForceUnlockRequest {
+    ForceUnlockRequest {
+        resource_id: resource.into(),
+        store_name: STORE.into(),
+        ..Default::default()
+    }
 }
 
 #[tokio::test]
@@ -218,6 +223,7 @@ async fn a_forced_lock_is_lost_and_later_calls_are_told() {
         lock_id: granted.lock_id,
         store_name: STORE.into(),
         ttl: None,
+        ..Default::default()
     };
     let lost = client.renew_lock(renewal).await.unwrap_err();
     assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("forced".into())));
@@ -263,6 +269,7 @@ async fn without_renewal_it_expires_unless_the_app_renews_it() {
         lock_id: granted.lock_id.clone(),
         store_name: STORE.into(),
         ttl: ttl(2000),
+        ..Default::default()
     };
     for _ in 0..4 {
         sleep(Duration::from_millis(600)).await;
@@ -287,6 +294,7 @@ async fn any_sidecar_can_unlock_and_renew_a_grant_of_another() {
         lock_id: granted.lock_id.as_str().into(),
         store_name: STORE.into(),
         ttl: ttl(5000),
+        ..Default::default()
     };
     assert_eq!(client.renew_lock(renewal).await.unwrap().into_inner().ttl, ttl(5000));
     unlock(&mut client, "r", granted.lock_id.as_str()).await.unwrap();

@@ -45,6 +45,7 @@ async fn contend(mut locks: LocksClient<Channel>) -> (usize, usize) {
             store_name: "locks".into(),
             resource_id: "r".into(),
             lock_id: grant.into_inner().lock_id,
+            ..Default::default()
         };
         match locks.unlock(unlock).await {
             Ok(_) => {}

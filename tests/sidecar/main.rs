@@ -23,6 +23,7 @@ mod harness;
 mod holder;
 mod leaving;
 mod lock_paths;
+mod names;
 mod ndjson;
 #[path = "../passthrough/stand_in.rs"]
 #[allow(dead_code, reason = "the pass-through's own tests use the rest")]

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use leasehold_proto::locks::{
-    LockAcquired, LockRequest, LockServerStream, UnlockRequest,
-    lock_server_stream::LockServerStream as Told,
+    LockAcquired, LockRequest, LockServerStream, lock_server_stream::LockServerStream as Told,
 };
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::{
-    alpha2_grpc::{request, ttl},
-    harness::{HOLDER, Harness, PATIENCE, STORE, eventually, reason},
+    alpha2_grpc::{force_request, request, ttl, unlock_request},
+    harness::{HOLDER, Harness, PATIENCE, eventually, reason},
 };
 
 async fn acquired(stream: &mut Streaming<LockServerStream>) -> LockAcquired {
@@ -59,8 +58,7 @@ async fn an_unlock_ends_the_stream_well() {
     let harness = Harness::start().await;
     let mut stream = open(&harness, request("r")).await;
     let lock_id = acquired(&mut stream).await.lock_id;
-    let unlock = UnlockRequest { resource_id: "r".into(), lock_id, store_name: STORE.into() };
-    harness.locks().await.unlock(unlock).await.unwrap();
+    harness.locks().await.unlock(unlock_request("r", &lock_id)).await.unwrap();
     end(&mut stream).await.unwrap();
     assert_eq!(harness.memory.records(), 0);
 }
@@ -70,11 +68,7 @@ async fn a_forced_lock_ends_the_stream_as_lost() {
     let harness = Harness::start().await;
     let mut stream = open(&harness, request("r")).await;
     acquired(&mut stream).await;
-    let force = leasehold_proto::locks::ForceUnlockRequest {
-        resource_id: "r".into(),
-        store_name: STORE.into(),
-    };
-    harness.locks().await.force_unlock(force).await.unwrap();
+    harness.locks().await.force_unlock(force_request("r")).await.unwrap();
     let lost = end(&mut stream).await.unwrap_err();
     assert_eq!(lost.code(), Code::Aborted);
     assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("forced".into())));

@@ -10,7 +10,6 @@ use axum::{
     routing::{get, put},
 };
 use leasehold_proto::{dapr::dapr_server::DaprServer, locks::locks_server::LocksServer};
-use percent_encoding::percent_decode_str;
 use serde_json::json;
 use tokio::time::Instant;
 use tonic::codec::CompressionEncoding;
@@ -28,6 +27,7 @@ use super::{
     browsers::{self, Guard},
     fallback,
     metadata::Metadata,
+    query,
 };
 use crate::{
     net::{delivery::settle, request_budget::RequestBudget},
@@ -162,12 +162,9 @@ async fn healthz(
     RawQuery(query): RawQuery,
 ) -> Response<Body> {
     let query = query.unwrap_or_default();
-    let asked = query.split('&').find_map(|pair| pair.strip_prefix("appid="));
-    // A plus is a space in a query.
-    let asked = asked.map(|text| text.replace('+', " "));
-    let asked = asked.as_deref().map(|text| percent_decode_str(text).decode_utf8_lossy());
-    match asked {
-        Some(app_id) if *app_id != *metadata.app_id => {
+    let asked = query::pairs(&query).find(|pair| pair.name() == "appid");
+    match asked.map(|pair| pair.value("appid")) {
+        Some(app_id) if app_id.as_deref() != Ok(&*metadata.app_id) => {
             let body = json!({
                 "errorCode": "ERR_HEALTH_APPID_NOT_MATCH",
                 "message": "dapr app-id does not match",

@@ -14,6 +14,7 @@ use crate::{
     lock::{AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest, Violation},
     sidecar::{
         identity::Identity,
+        name::ResourceName,
         stores::{NamedStore, Stores},
     },
 };
@@ -131,9 +132,10 @@ impl Alpha1 {
         request: &Unlock,
         lock_id: Option<&LockId>,
     ) -> Option<Result<(), LockError>> {
+        let name: ResourceName = request.resource_id.parse().ok()?;
         let held = HeldKey {
             store: request.store_name.as_str().into(),
-            resource: ResourceId::new(&request.resource_id).ok()?,
+            resource: name.encoded().clone(),
         };
         match self.engine.unlock_if_held(held, lock_id?.clone()).await? {
             Ok(()) => Some(Ok(())),

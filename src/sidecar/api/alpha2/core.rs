@@ -15,6 +15,7 @@ use crate::{
     sidecar::{
         api::error::ApiError,
         identity::{Identity, Label},
+        name::ResourceName,
         stores::{NamedStore, Stores},
     },
 };
@@ -39,7 +40,7 @@ pub struct LockCall {
     /// The component's name.
     pub store_name: String,
     /// What to lock, as the app names it.
-    pub resource: ResourceId,
+    pub resource: ResourceName,
     /// Do not wait.
     pub immediate: bool,
     /// The TTL asked for; `None` means the store's default.
@@ -161,7 +162,7 @@ impl Locks {
         call: LockCall,
         max_hold: MaxHold,
     ) -> Result<Option<UndeliveredGrant>, ApiError> {
-        let (key, located) = self.locate(&call.store_name, call.resource)?;
+        let (key, located) = self.locate(&call.store_name, &call.resource);
         let (store, resource) = located?;
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
@@ -228,11 +229,11 @@ impl Locks {
     pub async fn renew(
         &self,
         store_name: &str,
-        resource: ResourceId,
+        resource: &ResourceName,
         lock_id: LockId,
         ttl: Option<Duration>,
     ) -> Result<Renewed, ApiError> {
-        let (key, target) = self.target(store_name, resource)?;
+        let (key, target) = self.target(store_name, resource);
         self.engine.renew(key, lock_id, ttl, target).await
     }
 
@@ -240,10 +241,10 @@ impl Locks {
     pub async fn unlock(
         &self,
         store_name: &str,
-        resource: ResourceId,
+        resource: &ResourceName,
         lock_id: LockId,
     ) -> Result<(), ApiError> {
-        let (key, target) = self.target(store_name, resource)?;
+        let (key, target) = self.target(store_name, resource);
         self.engine.unlock(key, lock_id, target).await
     }
 
@@ -251,17 +252,17 @@ impl Locks {
     pub(crate) async fn force_unlock(
         &self,
         store_name: &str,
-        resource: ResourceId,
+        resource: &ResourceName,
         peer: Option<Peer>,
     ) -> Result<(), ApiError> {
-        let (key, target) = self.target(store_name, resource.clone())?;
+        let (key, target) = self.target(store_name, resource);
         self.engine.force_unlock(key, target).await?;
         let app_id = self.identity.app_id();
         let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
         info!(
             app_id,
             store = store_name,
-            resource = resource.as_str(),
+            resource = resource.encoded().as_str(),
             uid,
             pid,
             "unlocked by force"
@@ -269,34 +270,37 @@ impl Locks {
         Ok(())
     }
 
-    /// The key of what the app names, and where it is locked now, if the store exists: a
-    /// held lock may outlive its component.
+    /// The key of what the app names, and where it is locked now, if the store exists and
+    /// can lock it: a held lock may outlive its component.
     fn locate(
         &self,
         store_name: &str,
-        resource: ResourceId,
-    ) -> Result<(HeldKey, Result<Located, ApiError>), ApiError> {
+        resource: &ResourceName,
+    ) -> (HeldKey, Result<Located, ApiError>) {
+        let held = |store| HeldKey { store, resource: resource.encoded().clone() };
         let Some(store) = self.stores.get(store_name) else {
             let error = if self.stores.is_empty() {
                 ApiError::NoStores
             } else {
                 ApiError::StoreNotFound(store_name.to_owned())
             };
-            return Ok((HeldKey { store: store_name.into(), resource }, Err(error)));
+            return (held(store_name.into()), Err(error));
         };
-        let name = ResourceId::new(&store.key(resource.as_str(), self.identity.app_id())?)?;
-        let key = HeldKey { store: Arc::clone(&store.name), resource };
-        Ok((key, Ok((store, name))))
+        let key = held(Arc::clone(&store.name));
+        match store.name_of(resource, self.identity.app_id()) {
+            Ok(name) => (key, Ok((store, name))),
+            Err(violation) => (key, Err(violation.into())),
+        }
     }
 
     /// Like [`Locks::locate`], for the engine.
     fn target(
         &self,
         store_name: &str,
-        resource: ResourceId,
-    ) -> Result<(HeldKey, Result<Target, ApiError>), ApiError> {
-        let (key, located) = self.locate(store_name, resource)?;
-        Ok((key, located.map(|(store, resource)| Target { store, resource })))
+        resource: &ResourceName,
+    ) -> (HeldKey, Result<Target, ApiError>) {
+        let (key, located) = self.locate(store_name, resource);
+        (key, located.map(|(store, resource)| Target { store, resource }))
     }
 }
 

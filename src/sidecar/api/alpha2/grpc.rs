@@ -12,7 +12,7 @@ use super::{
     wire,
 };
 use crate::{
-    lock::{LockId, ResourceId},
+    lock::LockId,
     net::wire::{duration, positive},
 };
 
@@ -44,10 +44,10 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::RenewLockRequest>,
     ) -> Result<Response<proto::RenewLockResponse>, Status> {
         let request = request.into_inner();
-        let resource = ResourceId::new(&request.resource_id)?;
+        let resource = wire::resource(&request.resource_id, request.namespace)?;
         let lock_id = LockId::new(&request.lock_id)?;
         let ttl = positive("ttl", request.ttl)?;
-        let renewed = self.renew(&request.store_name, resource, lock_id, ttl).await?;
+        let renewed = self.renew(&request.store_name, &resource, lock_id, ttl).await?;
         Ok(Response::new(proto::RenewLockResponse { ttl: Some(duration(renewed.ttl)) }))
     }
 
@@ -56,9 +56,9 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::UnlockRequest>,
     ) -> Result<Response<proto::UnlockResponse>, Status> {
         let request = request.into_inner();
-        let resource = ResourceId::new(&request.resource_id)?;
+        let resource = wire::resource(&request.resource_id, request.namespace)?;
         let lock_id = LockId::new(&request.lock_id)?;
-        self.unlock(&request.store_name, resource, lock_id).await?;
+        self.unlock(&request.store_name, &resource, lock_id).await?;
         Ok(Response::new(proto::UnlockResponse {}))
     }
 
@@ -68,8 +68,8 @@ impl proto::locks_server::Locks for Locks {
     ) -> Result<Response<proto::ForceUnlockResponse>, Status> {
         let peer = request.extensions().get().copied();
         let request = request.into_inner();
-        let resource = ResourceId::new(&request.resource_id)?;
-        self.force_unlock(&request.store_name, resource, peer).await?;
+        let resource = wire::resource(&request.resource_id, request.namespace)?;
+        self.force_unlock(&request.store_name, &resource, peer).await?;
         Ok(Response::new(proto::ForceUnlockResponse {}))
     }
 

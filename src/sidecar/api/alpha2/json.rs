@@ -82,6 +82,18 @@ impl Fields {
         }
     }
 
+    /// Checks that the namespace is not here instead of in the URL. Ignored like other
+    /// unknown fields, it would leave another resource locked.
+    pub(super) fn check_no_namespace(&self) -> Result<(), Violation> {
+        match self.0.get("namespace") {
+            None | Some(Value::Null) => Ok(()),
+            Some(_) => Err(Violation::new(
+                "namespace",
+                "is part of the URL; write it there as ?namespace=a&namespace=b",
+            )),
+        }
+    }
+
     fn duration_ns(&self, name: &str) -> Result<Option<i64>, Violation> {
         let text = match self.0.get(name) {
             None | Some(Value::Null) => return Ok(None),

@@ -11,7 +11,10 @@ use super::{LockCall, Patience};
 use crate::{
     lock::{FencingToken, Mode, RequestId, ResourceId, Violation},
     net::wire::{deadline, positive},
-    sidecar::identity::Label,
+    sidecar::{
+        identity::Label,
+        name::{Namespace, ResourceName},
+    },
 };
 
 /// Reads a request for a lock that arrives now.
@@ -27,7 +30,7 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
         wish => Some(positive("max_hold", wish)?.ok_or_else(no_hold)?),
     };
     Ok(LockCall {
-        resource: ResourceId::new(&request.resource_id)?,
+        resource: resource(&request.resource_id, request.namespace)?,
         ttl: positive("ttl", request.ttl)?,
         max_hold,
         mode: mode(request.mode)?,
@@ -39,6 +42,12 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
         arrived,
         deadline,
     })
+}
+
+/// Reads the name of a resource.
+pub(super) fn resource(key: &str, namespace: Vec<String>) -> Result<ResourceName, Violation> {
+    let key = ResourceId::new(key)?;
+    ResourceName::new(&Namespace::new(namespace)?, key)
 }
 
 /// The violation of a `max_hold` that is not positive.
@@ -87,6 +96,10 @@ mod tests {
         let max_hold =
             |seconds| proto::LockRequest { max_hold: duration(seconds), ..request() };
         let wait = |seconds| proto::LockRequest { wait: duration(seconds), ..request() };
+        let namespace = |segments: &[&str]| {
+            let namespace = segments.iter().map(|&segment| segment.into()).collect();
+            proto::LockRequest { namespace, ..request() }
+        };
         for (request, field) in [
             (proto::LockRequest::default(), "resource_id"),
             (proto::LockRequest { request_id: "x".repeat(257), ..request() }, "request_id"),
@@ -94,6 +107,9 @@ mod tests {
             (proto::LockRequest { label: "x".repeat(129), ..request() }, "label"),
             (proto::LockRequest { label: "a\nb".into(), ..request() }, "label"),
             (proto::LockRequest { ttl: duration(i64::MIN), ..request() }, "ttl"),
+            (namespace(&[""]), "namespace"),
+            (namespace(&["a"; 17]), "namespace"),
+            (namespace(&["a\nb"]), "namespace"),
             (max_hold(-1), "max_hold"),
             (max_hold(0), "max_hold"),
             (max_hold(i64::MIN), "max_hold"),
