@@ -19,6 +19,7 @@
 //!   do; they wait for nothing.
 //! - `schedule` says when a lock is renewed, released (`max_hold`) and lost; `belief` is
 //!   until when its holder may believe in it.
+//! - `known` tells what is known of a lock without asking its store.
 //! - `hold`, `calls`, `driver` and `loss` do it, the table locked, and never across an
 //!   await.
 //!
@@ -32,6 +33,7 @@ mod engine;
 mod error;
 mod hold;
 mod holder;
+mod known;
 mod lane;
 mod loss;
 mod lost;
@@ -50,6 +52,7 @@ pub use cause::{Cause, Ended};
 pub use engine::{Engine, EngineOptions};
 pub use error::HeldError;
 pub use hold::HeldGuard;
+pub use known::Known;
 pub use max_hold::MaxHold;
 pub use record::{Holding, LostLock};
 pub use store::{HeldKey, LockStore, StoreId, Target};

@@ -117,6 +117,7 @@ impl Record {
         if let Some(renewal) = self.schedule.replayed(replay.schedule) {
             renewal.abort();
         }
+        self.unlock.renewed();
         self.request_id = replay.request_id.or(self.request_id.take());
         (self.store, self.resource) = (replay.store, replay.resource);
     }
@@ -130,9 +131,14 @@ impl Record {
         now: Instant,
     ) -> Option<Ended> {
         match result {
-            Ok(renewed) => self.schedule.renewed(sending, *renewed, fastrand::f64()),
+            Ok(renewed) => {
+                self.schedule.renewed(sending, *renewed, fastrand::f64());
+                self.unlock.renewed();
+            }
             Err(LockError::NotFound { .. }) => match self.unlock {
-                Unlock::None => return Some(Ended::Lost(self.schedule.cause_at(now))),
+                Unlock::None | Unlock::Failed => {
+                    return Some(Ended::Lost(self.schedule.cause_at(now)));
+                }
                 Unlock::Unknown => return Some(Ended::Unlocked),
                 Unlock::UnderWay { .. } => self.schedule.found_nothing(),
             },

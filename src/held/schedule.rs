@@ -79,13 +79,18 @@ impl RenewalSchedule {
         self.automatic
     }
 
+    /// When the lock is released or lost, unless it is renewed.
+    pub(super) fn ends(&self) -> Instant {
+        let safe_deadline = self.belief.safe_deadline();
+        self.release_at.instant().map_or(safe_deadline, |at| at.min(safe_deadline))
+    }
+
     /// When something comes due.
     pub(super) fn next(&self) -> Instant {
-        let safe_deadline = self.belief.safe_deadline();
-        let next = self.release_at.instant().map_or(safe_deadline, |at| at.min(safe_deadline));
+        let ends = self.ends();
         match self.renewal {
-            Renewal::Waiting(at) => at.min(next),
-            _ => next,
+            Renewal::Waiting(at) => at.min(ends),
+            _ => ends,
         }
     }
 

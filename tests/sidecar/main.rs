@@ -16,6 +16,7 @@ mod alpha2_http;
 mod binary;
 mod browsers;
 mod callback;
+mod check;
 mod chromium;
 mod contention;
 mod environment;

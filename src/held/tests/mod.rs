@@ -1,6 +1,7 @@
 //! The engine over a backend that fails on demand, in paused time.
 
 mod chance;
+mod known;
 mod loss;
 mod renewal;
 mod schedule;

@@ -55,14 +55,17 @@ pub(crate) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
             .max_decoding_message_size(body::BYTES_MAX)
             .accept_compressed(CompressionEncoding::Gzip)
             .map_request(counted(services.request_budget.clone()));
-    let locks = LocksServer::new(services.locks)
-        .max_decoding_message_size(body::BYTES_MAX)
-        .accept_compressed(CompressionEncoding::Gzip)
-        .map_request(counted(services.request_budget.clone()));
+    let locks = |bytes_max| {
+        LocksServer::new(services.locks.clone())
+            .max_decoding_message_size(bytes_max)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .map_request(counted(services.request_budget.clone()))
+    };
     let mut router = Router::new()
         .route_service("/dapr.proto.runtime.v1.Dapr/TryLockAlpha1", dapr.clone())
         .route_service("/dapr.proto.runtime.v1.Dapr/UnlockAlpha1", dapr.clone())
-        .route_service("/leasehold.v1.Locks/{method}", locks)
+        .route_service("/leasehold.v1.Locks/CheckLocks", locks(alpha2::CHECK_BYTES_MAX))
+        .route_service("/leasehold.v1.Locks/{method}", locks(body::BYTES_MAX))
         .layer(MapResponseLayer::new(settle::<Body>));
     if daprd.is_none() {
         router = router.route_service("/dapr.proto.runtime.v1.Dapr/GetMetadata", dapr);

@@ -1,6 +1,7 @@
 //! The lock API over the renewal engine and a backend that fails on demand, in
 //! paused time.
 
+mod check;
 mod refused;
 mod reload;
 mod replay;

@@ -28,7 +28,7 @@ const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 /// The alpha2 API over the sidecar's stores.
 #[derive(Clone, Debug)]
 pub struct Locks {
-    stores: Stores,
+    pub(super) stores: Stores,
     engine: Engine,
     identity: Identity,
     max_hold_default: Option<Duration>,

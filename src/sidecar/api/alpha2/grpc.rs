@@ -7,7 +7,7 @@ use leasehold_proto::locks::{self as proto, lock_server_stream::LockServerStream
 use tonic::{Request, Response, Status};
 
 use super::{
-    Locks,
+    Locks, check,
     stream::{self, Event},
     wire,
 };
@@ -60,6 +60,13 @@ impl proto::locks_server::Locks for Locks {
         let lock_id = LockId::new(&request.lock_id)?;
         self.unlock(&request.store_name, &resource, lock_id).await?;
         Ok(Response::new(proto::UnlockResponse {}))
+    }
+
+    async fn check_locks(
+        &self,
+        request: Request<proto::CheckLocksRequest>,
+    ) -> Result<Response<proto::CheckLocksResponse>, Status> {
+        Ok(Response::new(check::grpc(self, request.into_inner())?))
     }
 
     async fn force_unlock(

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    LockCall, Locks, Patience,
+    LockCall, Locks, Patience, check,
     json::{self, Fields, go_duration},
     ndjson, stream, wire,
 };
@@ -37,6 +37,7 @@ type Target = Result<Path<(String, String)>, PathRejection>;
 pub fn routes(locks: Locks) -> Router {
     Router::new()
         .route("/v1.0-alpha2/lock/{store}/{*resource}", post(lock).put(renew).delete(unlock))
+        .route("/v1.0-alpha2/locks:check", post(check_locks))
         .route("/v1.0-alpha2/lock/{store}/", any(no_resource))
         .route("/v1.0-alpha2/lock/{store}", any(no_resource))
         .with_state(locks)
@@ -115,6 +116,18 @@ async fn unlock(
     Ok(StatusCode::NO_CONTENT)
 }
 
+async fn check_locks(
+    State(locks): State<Locks>,
+    RawQuery(query): RawQuery,
+    body: Body,
+) -> Result<Response, ErrorDescription> {
+    if let Some(pair) = query::pairs(query.as_deref().unwrap_or_default()).next() {
+        return Err(query::unknown(pair.name(), "none").into());
+    }
+    let body = body::read_up_to(check::BYTES_MAX, body).await.map_err(unread)?;
+    Ok(Json(check::http(&locks, &Fields::read(&body)?)?).into_response())
+}
+
 async fn no_resource() -> ErrorDescription {
     let missing = Violation::new(
         "resourceID",
@@ -148,11 +161,15 @@ fn named(target: Target, query: Option<&str>) -> Result<(String, ResourceName), 
 }
 
 async fn read(body: Body) -> Result<Fields, ErrorDescription> {
-    let body = body::read(body).await.map_err(|error| match error {
-        BodyError::Overloaded => ErrorDescription::from(LockError::Overloaded),
-        _ => Violation::new("body", format!("was not read: {error}")).into(),
-    })?;
+    let body = body::read(body).await.map_err(unread)?;
     let fields = Fields::read(&body)?;
     fields.check_no_namespace()?;
     Ok(fields)
+}
+
+fn unread(error: BodyError) -> ErrorDescription {
+    match error {
+        BodyError::Overloaded => LockError::Overloaded.into(),
+        _ => Violation::new("body", format!("was not read: {error}")).into(),
+    }
 }
