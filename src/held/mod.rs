@@ -28,6 +28,7 @@
 mod belief;
 mod calls;
 mod cause;
+mod change;
 mod driver;
 mod engine;
 mod error;
@@ -49,6 +50,7 @@ pub(crate) mod tests;
 mod unlock;
 
 pub use cause::{Cause, Ended};
+pub use change::Change;
 pub use engine::{Engine, EngineOptions};
 pub use error::HeldError;
 pub use hold::HeldGuard;

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    Cause, Ended, HeldKey, LockStore, MaxHold, Target, belief::Belief, belief::Sending,
+    Cause, Change, Ended, HeldKey, LockStore, MaxHold, Target, belief::Belief, belief::Sending,
     holder::Holder, renewal::changed_nothing, schedule::RenewalSchedule, unlock::Unlock,
 };
 use crate::lock::{FencingToken, LockError, LockId, Renewed, RequestId, ResourceId};
@@ -150,6 +150,18 @@ impl Record {
             }
         }
         None
+    }
+
+    /// A renewal by the app, sent at `since`, has succeeded.
+    pub(super) fn change(&mut self, change: Change, since: Instant) {
+        match change {
+            Change::Nothing => {}
+            Change::MaxHold(max_hold) => self.schedule.limit(since, max_hold),
+            Change::Detach => {
+                self.schedule.detach();
+                self.holder.detached();
+            }
+        }
     }
 
     /// Cancels the renewal of a lock that needs none any more.

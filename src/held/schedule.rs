@@ -227,6 +227,18 @@ impl RenewalSchedule {
         self.automatic = false;
     }
 
+    /// The lock is released after `max_hold`, whatever limit there was before.
+    pub(super) fn limit(&mut self, since: Instant, max_hold: Duration) {
+        self.release_at = ReleaseAt::new(since, MaxHold::Asked(max_hold));
+    }
+
+    /// The lock lasts until its TTL ends, unless its app renews it.
+    pub(super) fn detach(&mut self) {
+        self.release_at = ReleaseAt::Never;
+        self.automatic = false;
+        self.renewal = Renewal::Off;
+    }
+
     /// A replay found the grant: `replay` is what its answer says on its own. Returns
     /// the renewal that was under way.
     pub(super) fn replayed(&mut self, replay: Self) -> Option<JoinHandle<()>> {

@@ -112,6 +112,7 @@ async fn bad_requests_are_400_and_name_the_field() {
     let post = Method::POST;
     let long = |field: &str| format!("{{\"{field}\":\"{}\"}}", "x".repeat(257));
     let (long_request, long_lock) = (long("requestID"), long("lockID"));
+    let both = "{\"lockID\":\"x\",\"detach\":true,\"maxHold\":\"1s\"}";
     for (method, path, body, field) in [
         (&post, "mem/r", "{", "body"),
         (&post, "mem/r", "[]", "body"),
@@ -135,6 +136,9 @@ async fn bad_requests_are_400_and_name_the_field() {
         (&Method::DELETE, "mem/", "{}", "resourceID"),
         (&Method::DELETE, "mem/r", &long_lock, "lockID"),
         (&Method::PUT, "mem/r", "", "lockID"),
+        (&Method::PUT, "mem/r", "{\"lockID\":\"x\",\"detach\":1}", "detach"),
+        (&Method::PUT, "mem/r", "{\"lockID\":\"x\",\"maxHold\":\"0s\"}", "maxHold"),
+        (&Method::PUT, "mem/r", both, "maxHold"),
         (&Method::DELETE, "mem/r", "", "lockID"),
         (&Method::DELETE, "mem/r", "{\"force\":1}", "force"),
         (&Method::DELETE, "mem/r", "{\"force\":false}", "lockID"),

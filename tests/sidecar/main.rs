@@ -19,6 +19,7 @@ mod callback;
 mod check;
 mod chromium;
 mod contention;
+mod detach;
 mod environment;
 mod harness;
 mod holder;

@@ -13,7 +13,7 @@ use crate::{
     harness::{HOLDER, Harness, PATIENCE, eventually, reason},
 };
 
-async fn acquired(stream: &mut Streaming<LockServerStream>) -> LockAcquired {
+pub async fn acquired(stream: &mut Streaming<LockServerStream>) -> LockAcquired {
     loop {
         let told = timeout(PATIENCE, stream.message()).await.unwrap().unwrap().unwrap();
         match told.lock_server_stream.unwrap() {
@@ -24,7 +24,7 @@ async fn acquired(stream: &mut Streaming<LockServerStream>) -> LockAcquired {
 }
 
 /// How the stream ends, pings left out.
-async fn end(stream: &mut Streaming<LockServerStream>) -> Result<(), Status> {
+pub async fn end(stream: &mut Streaming<LockServerStream>) -> Result<(), Status> {
     loop {
         match timeout(PATIENCE, stream.message()).await.unwrap() {
             Ok(Some(told)) => assert_eq!(

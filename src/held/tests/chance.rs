@@ -235,7 +235,13 @@ impl App {
                 self.ledger.note(self.number, What::AppRenews);
                 let _ = self
                     .engine
-                    .renew(key.clone(), lock_id.clone(), None, self.target(key))
+                    .renew(
+                        key.clone(),
+                        lock_id.clone(),
+                        None,
+                        Change::Nothing,
+                        self.target(key),
+                    )
                     .await;
                 self.ledger.note(self.number, What::AppRenewed);
             }

@@ -1,6 +1,7 @@
 //! The engine over a backend that fails on demand, in paused time.
 
 mod chance;
+mod change;
 mod known;
 mod loss;
 mod renewal;
@@ -16,8 +17,8 @@ use tokio::{
 };
 
 use super::{
-    Ended, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, Holding, LockStore, LostLock,
-    MaxHold, StoreId, Target,
+    Change, Ended, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, Holding, LockStore,
+    LostLock, MaxHold, StoreId, Target,
 };
 use crate::lock::{AcquireRequest, Granted, LockError, LockId, Renewed, ResourceId, Store};
 use scripted::{Script, Scripted};
@@ -145,7 +146,18 @@ impl Setup {
         lock_id: LockId,
         ttl: Option<Duration>,
     ) -> Result<Renewed, HeldError> {
-        self.engine.renew(self.key(resource), lock_id, ttl, self.target(resource)).await
+        self.change(resource, lock_id, ttl, Change::Nothing).await
+    }
+
+    async fn change(
+        &self,
+        resource: &str,
+        lock_id: LockId,
+        ttl: Option<Duration>,
+        change: Change,
+    ) -> Result<Renewed, HeldError> {
+        let (key, target) = (self.key(resource), self.target(resource));
+        self.engine.renew(key, lock_id, ttl, change, target).await
     }
 
     /// Whether nobody holds it in the backend.

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     held::{
-        Cause, Engine,
+        Cause, Change, Engine,
         tests::{
             Setup, TTL, ms,
             scripted::{Fault, Script, Scripted},

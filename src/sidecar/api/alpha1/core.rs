@@ -141,7 +141,7 @@ impl Alpha1 {
             Ok(()) => Some(Ok(())),
             Err(HeldError::Lock(error)) => Some(Err(error)),
             // It was lost: only the store knows who holds the resource now.
-            Err(HeldError::Lost(_)) => None,
+            Err(HeldError::Lost(_) | HeldError::NotHeldHere) => None,
         }
     }
 

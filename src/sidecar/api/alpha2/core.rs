@@ -9,7 +9,7 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    held::{Ended, Engine, HeldGuard, HeldKey, Holding, MaxHold, Target},
+    held::{Change, Ended, Engine, HeldGuard, HeldKey, Holding, MaxHold, Target},
     lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId},
     net::{delivery::Delivery, peer::Peer, writes::Writes},
     sidecar::{
@@ -225,16 +225,17 @@ impl Locks {
         Ok(Some(UndeliveredGrant { granted, engine: self.engine.clone(), holding }))
     }
 
-    /// Starts a grant's TTL again.
+    /// Starts a grant's TTL again, and makes the change if that succeeds.
     pub async fn renew(
         &self,
         store_name: &str,
         resource: &ResourceName,
         lock_id: LockId,
         ttl: Option<Duration>,
+        change: Change,
     ) -> Result<Renewed, ApiError> {
         let (key, target) = self.target(store_name, resource);
-        self.engine.renew(key, lock_id, ttl, target).await
+        self.engine.renew(key, lock_id, ttl, change, target).await
     }
 
     /// Ends the grant of a lock ID.

@@ -47,7 +47,8 @@ impl proto::locks_server::Locks for Locks {
         let resource = wire::resource(&request.resource_id, request.namespace)?;
         let lock_id = LockId::new(&request.lock_id)?;
         let ttl = positive("ttl", request.ttl)?;
-        let renewed = self.renew(&request.store_name, &resource, lock_id, ttl).await?;
+        let change = wire::change(request.detach, wire::max_hold(request.max_hold)?)?;
+        let renewed = self.renew(&request.store_name, &resource, lock_id, ttl, change).await?;
         Ok(Response::new(proto::RenewLockResponse { ttl: Some(duration(renewed.ttl)) }))
     }
 

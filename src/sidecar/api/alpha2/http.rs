@@ -94,7 +94,8 @@ async fn renew(
     let (store_name, resource) = named(target, query.as_deref())?;
     let fields = read(body).await?;
     let lock_id = lock_id(&fields)?;
-    let renewed = locks.renew(&store_name, &resource, lock_id, fields.ttl()?).await?;
+    let change = wire::change(fields.flag("detach")?, fields.max_hold()?)?;
+    let renewed = locks.renew(&store_name, &resource, lock_id, fields.ttl()?, change).await?;
     Ok(Json(json!({ "ttl": go_duration(renewed.ttl) })).into_response())
 }
 

@@ -33,6 +33,7 @@ impl From<ApiError> for ErrorDescription {
             ApiError::NotReading | ApiError::TooManyHeld => {
                 (Code::ResourceExhausted, "OVERLOADED")
             }
+            ApiError::NotHeldHere => (Code::FailedPrecondition, "NOT_HELD_HERE"),
             ApiError::Lost(_) => (Code::Aborted, "LOCK_LOST"),
         };
         let description = Self::new(code, reason, error.to_string());

@@ -9,6 +9,7 @@ use tonic::Request;
 
 use super::{LockCall, Patience};
 use crate::{
+    held::Change,
     lock::{FencingToken, Mode, RequestId, ResourceId, Violation},
     net::wire::{deadline, positive},
     sidecar::{
@@ -25,14 +26,10 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
     let wait = wait(request.wait)?;
     let Patience { immediate, deadline } =
         Patience::new(arrived, request.immediate, wait, deadline);
-    let max_hold = match request.max_hold {
-        None => None,
-        wish => Some(positive("max_hold", wish)?.ok_or_else(no_hold)?),
-    };
     Ok(LockCall {
         resource: resource(&request.resource_id, request.namespace)?,
         ttl: positive("ttl", request.ttl)?,
-        max_hold,
+        max_hold: max_hold(request.max_hold)?,
         mode: mode(request.mode)?,
         store_name: request.store_name,
         immediate,
@@ -53,6 +50,27 @@ pub(super) fn resource(key: &str, namespace: Vec<String>) -> Result<ResourceName
 /// The violation of a `max_hold` that is not positive.
 pub(super) fn no_hold() -> Violation {
     Violation::new("max_hold", "is not positive; leave it out to hold without limit")
+}
+
+/// After how long the lock is released; `None` if nothing limits that.
+pub(super) fn max_hold(wish: Option<WireDuration>) -> Result<Option<Duration>, Violation> {
+    match wish {
+        None => Ok(None),
+        wish => positive("max_hold", wish)?.map(Some).ok_or_else(no_hold),
+    }
+}
+
+/// What a renewal changes besides the TTL.
+pub(super) fn change(detach: bool, max_hold: Option<Duration>) -> Result<Change, Violation> {
+    match (detach, max_hold) {
+        (false, None) => Ok(Change::Nothing),
+        (false, Some(max_hold)) => Ok(Change::MaxHold(max_hold)),
+        (true, None) => Ok(Change::Detach),
+        (true, Some(_)) => Err(Violation::new(
+            "max_hold",
+            "does not go with detach: a detached lock lasts for its ttl",
+        )),
+    }
 }
 
 /// The violation of a `wait` below zero.
