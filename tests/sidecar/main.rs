@@ -23,6 +23,7 @@ mod detach;
 mod environment;
 mod harness;
 mod holder;
+mod keep_alive;
 mod leaving;
 mod lock_paths;
 mod names;

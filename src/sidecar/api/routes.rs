@@ -59,12 +59,18 @@ pub(crate) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
         LocksServer::new(services.locks.clone())
             .max_decoding_message_size(bytes_max)
             .accept_compressed(CompressionEncoding::Gzip)
-            .map_request(counted(services.request_budget.clone()))
     };
+    let request_budget = services.request_budget.clone();
+    let keep_alive = locks(body::BYTES_MAX).map_request(move |request: Request| {
+        request.map(|body| tonic::body::Body::new(request_budget.count_messages(body)))
+    });
+    let locks =
+        |bytes_max| locks(bytes_max).map_request(counted(services.request_budget.clone()));
     let mut router = Router::new()
         .route_service("/dapr.proto.runtime.v1.Dapr/TryLockAlpha1", dapr.clone())
         .route_service("/dapr.proto.runtime.v1.Dapr/UnlockAlpha1", dapr.clone())
         .route_service("/leasehold.v1.Locks/CheckLocks", locks(alpha2::CHECK_BYTES_MAX))
+        .route_service("/leasehold.v1.Locks/LockKeepAlive", keep_alive)
         .route_service("/leasehold.v1.Locks/{method}", locks(body::BYTES_MAX))
         .layer(MapResponseLayer::new(settle::<Body>));
     if daprd.is_none() {

@@ -4,10 +4,10 @@ use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt as _};
 use leasehold_proto::locks::{self as proto, lock_server_stream::LockServerStream as Told};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    Locks, check,
+    Locks, check, keep_alive,
     stream::{self, Event},
     wire,
 };
@@ -20,6 +20,8 @@ use crate::{
 impl proto::locks_server::Locks for Locks {
     type LockStreamStream =
         Pin<Box<dyn Stream<Item = Result<proto::LockServerStream, Status>> + Send>>;
+    type LockKeepAliveStream =
+        Pin<Box<dyn Stream<Item = Result<proto::LockKeepAliveResponse, Status>> + Send>>;
 
     async fn lock(
         &self,
@@ -61,6 +63,14 @@ impl proto::locks_server::Locks for Locks {
         let lock_id = LockId::new(&request.lock_id)?;
         self.unlock(&request.store_name, &resource, lock_id).await?;
         Ok(Response::new(proto::UnlockResponse {}))
+    }
+
+    async fn lock_keep_alive(
+        &self,
+        requests: Request<Streaming<proto::LockKeepAliveRequest>>,
+    ) -> Result<Response<Self::LockKeepAliveStream>, Status> {
+        let answers = keep_alive::answers(self.clone(), requests.into_inner());
+        Ok(Response::new(Box::pin(answers)))
     }
 
     async fn check_locks(

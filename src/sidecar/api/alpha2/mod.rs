@@ -6,6 +6,7 @@ mod core;
 pub mod grpc;
 pub mod http;
 mod json;
+mod keep_alive;
 mod ndjson;
 mod status;
 mod stream;
