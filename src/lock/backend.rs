@@ -154,15 +154,34 @@ pub enum ReleaseOf {
 /// `called_before(newest)`, where `newest` is the newest token that this process knows of,
 /// and calls `bound_or` with what that returned, or else with the token that it then reads.
 /// A backend whose release is one step without a reply that can be lost, as memory's, may
-/// ignore the aim.
+/// ignore the bound and the mark.
+///
+/// An aim may name the token of the grant that is meant ([`Aim::token`]). Then also the
+/// first try ends that grant only, and [`BackendError::NotHeld`] is the answer if another
+/// is there. Bound and first call are set to the token from the start. A backend that
+/// cannot compare the token answers [`BackendError::Unsupported`].
 #[derive(Debug, Default)]
 pub struct Aim {
+    token: Option<FencingToken>,
     called: OnceLock<u64>,
     bound: OnceLock<u64>,
     mark: OnceLock<Box<str>>,
 }
 
 impl Aim {
+    /// At the grant with this token, and at no other.
+    #[must_use]
+    pub fn at(token: FencingToken) -> Self {
+        let set = || OnceLock::from(token.get());
+        Self { token: Some(token), called: set(), bound: set(), mark: OnceLock::new() }
+    }
+
+    /// The token of the only grant that is meant, if one was named.
+    #[must_use]
+    pub fn token(&self) -> Option<FencingToken> {
+        self.token
+    }
+
     /// Notes the first call, with the bound as far as it is known then; `None` for the
     /// first, for a later one what the first had noted. A later call must not end what
     /// was granted since the first, also if that sent nothing.

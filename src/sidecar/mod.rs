@@ -4,6 +4,7 @@
 //! - [`api`]: the lock calls, and what stands before them.
 //! - [`app`]: the app's health, and the calls back to it.
 //! - [`daprd`]: the daprd behind, and its command line.
+//! - [`failed_unlocks`]: releases the locks that the app reports it could not unlock.
 //! - [`identity`]: what others are shown as the holder of the app's locks.
 //! - [`name`], [`prefix`]: what the app calls a resource, and what its store does.
 //! - [`stores`], [`loader`]: the lock stores that the app can name.
@@ -12,6 +13,7 @@
 pub mod api;
 pub mod app;
 pub mod daprd;
+pub mod failed_unlocks;
 pub mod identity;
 mod listen;
 pub(crate) mod loader;

@@ -23,7 +23,7 @@ const ENCODED: [(char, &str); 3] = [('%', "%25"), ('/', "%2F"), ('|', "%7C")];
 
 /// Where a resource is: up to 16 segments, the outermost first. Without segments it is no
 /// namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Namespace(Vec<String>);
 
 impl Namespace {
@@ -55,7 +55,7 @@ impl Namespace {
 }
 
 /// A resource as its app names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceName {
     namespace: Namespace,
     key: ResourceId,

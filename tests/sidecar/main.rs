@@ -21,6 +21,7 @@ mod chromium;
 mod contention;
 mod detach;
 mod environment;
+mod failed_unlocks;
 mod harness;
 mod holder;
 mod keep_alive;

@@ -145,6 +145,9 @@ impl Table {
             ReleaseOf::Anyone => true,
             ReleaseOf::Attempt(attempt) => held.attempt == Some(attempt.id),
         })?;
+        if let Some(token) = release.aim.token() {
+            self.held_by(&release.resource, |held| held.token == token)?;
+        }
         self.hand_over(&release.resource, now);
         Ok(())
     }

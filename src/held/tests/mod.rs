@@ -2,6 +2,7 @@
 
 mod chance;
 mod change;
+mod give_up;
 mod known;
 mod loss;
 mod renewal;

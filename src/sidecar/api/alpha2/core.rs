@@ -295,7 +295,7 @@ impl Locks {
     }
 
     /// Like [`Locks::locate`], for the engine.
-    fn target(
+    pub(in crate::sidecar) fn target(
         &self,
         store_name: &str,
         resource: &ResourceName,
