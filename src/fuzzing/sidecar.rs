@@ -27,6 +27,7 @@ use crate::{
             metadata::{Attributes, Metadata},
             routes::{self, Services},
         },
+        failed_unlocks::Reports,
         identity::Identity,
         prefix::KeyPrefix,
         stores::{NamedStore, Stores},
@@ -38,7 +39,7 @@ const STORE: &str = "mem";
 /// The key in the store of the app's resource `held`.
 const HELD: &str = "lock||app||held";
 
-const METHODS: [&str; 7] = [
+const METHODS: [&str; 9] = [
     "leasehold.v1.Locks/Lock",
     "leasehold.v1.Locks/LockStream",
     "leasehold.v1.Locks/RenewLock",
@@ -46,6 +47,8 @@ const METHODS: [&str; 7] = [
     "leasehold.v1.Locks/ForceUnlock",
     "dapr.proto.runtime.v1.Dapr/TryLockAlpha1",
     "dapr.proto.runtime.v1.Dapr/UnlockAlpha1",
+    "leasehold.v1.Locks/CheckLocks",
+    "leasehold.v1.Locks/LockKeepAlive",
 ];
 
 /// The first byte selects the method. Then come a line with the `grpc-timeout` and the
@@ -60,6 +63,8 @@ pub fn sidecar_grpc(data: &[u8]) {
         "RenewLock" => round_trip::<locks::RenewLockRequest>(message),
         "Unlock" => round_trip::<locks::UnlockRequest>(message),
         "ForceUnlock" => round_trip::<locks::ForceUnlockRequest>(message),
+        "CheckLocks" => round_trip::<locks::CheckLocksRequest>(message),
+        "LockKeepAlive" => round_trip::<locks::LockKeepAliveRequest>(message),
         "TryLockAlpha1" => round_trip::<dapr::TryLockRequest>(message),
         _ => round_trip::<dapr::UnlockRequest>(message),
     };
@@ -166,4 +171,11 @@ fn services(world: &World) -> Services {
         guard: Guard::new(Allowed::default(), Reach::Network),
         request_budget: RequestBudget::new(),
     }
+}
+
+/// The input is the body of an app's answer to a health probe.
+pub fn health_answers(data: &[u8]) {
+    let reports = Reports::read(data);
+    assert_eq!(reports, Reports::read(data), "the same answer has two meanings");
+    assert_eq!(reports.is_empty(), reports == Reports::default());
 }
