@@ -212,7 +212,8 @@ mod tests {
             .route("/endless", get(|| async { body(&["{"], false) }))
             .route("/broken", get(|| async { body(&["{\"details\":"], true) }))
             .route("/large", get(|| async { "x".repeat(ANSWER_BYTES_MAX + 1) }));
-        let app = App::serve(router).await.speaking(AppProtocol::Http);
+        let server = App::serve(router).await;
+        let app = server.speaking(AppProtocol::Http);
         for path in ["/endless", "/broken", "/large"] {
             let (report, mut reports) = mpsc::channel(1);
             let probe = HttpProbe::new(&app, path).unwrap().reporting_to(report);
