@@ -21,7 +21,7 @@ fn every_key_of_a_schema_is_read() {
 fn the_keys_that_all_stores_share_are_in_every_schema() {
     for kind in KINDS {
         let schema = schema_keys(*kind);
-        for key in ["ttl", "maxTTL", "maxWaiters", "operationTimeout"] {
+        for key in ["ttl", "maxTTL", "maxWaiters", "maxHolders", "operationTimeout"] {
             assert!(schema.contains(key), "{}: {key}", kind.name);
         }
     }

@@ -65,6 +65,7 @@ impl cycles::Api for Dapr {
                     store_name: STORE.into(),
                     resource_id: resource.into(),
                     lock_id: proof,
+                    ..Default::default()
                 };
                 client.unlock(request).await?;
             }

@@ -15,12 +15,20 @@ pub enum Feature {
     Replay,
     /// Every operation takes effect at one moment between its call and its answer.
     Linearizable,
+    /// A resource may have many shared grants instead of one exclusive grant.
+    Shared,
 }
 
 impl Feature {
     /// Every feature, in the order of the documentation.
-    pub const ALL: [Self; 5] =
-        [Self::Fencing, Self::ForceUnlock, Self::Fair, Self::Replay, Self::Linearizable];
+    pub const ALL: [Self; 6] = [
+        Self::Fencing,
+        Self::ForceUnlock,
+        Self::Fair,
+        Self::Replay,
+        Self::Linearizable,
+        Self::Shared,
+    ];
 
     /// The feature's name on the wire.
     #[must_use]
@@ -31,6 +39,7 @@ impl Feature {
             Self::Fair => "FAIR",
             Self::Replay => "REPLAY",
             Self::Linearizable => "LINEARIZABLE",
+            Self::Shared => "SHARED",
         }
     }
 

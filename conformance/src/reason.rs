@@ -13,6 +13,7 @@ pub(crate) enum Reason {
     Unsupported,
     WaitDeadline,
     OutcomeUnknown,
+    TooManyHolders,
 }
 
 impl Reason {
@@ -26,6 +27,7 @@ impl Reason {
             Self::Unsupported => "UNSUPPORTED",
             Self::WaitDeadline => "WAIT_DEADLINE",
             Self::OutcomeUnknown => "OUTCOME_UNKNOWN",
+            Self::TooManyHolders => "TOO_MANY_HOLDERS",
         }
     }
 
@@ -38,6 +40,7 @@ impl Reason {
             Self::Unsupported => Code::Unimplemented,
             Self::WaitDeadline => Code::DeadlineExceeded,
             Self::OutcomeUnknown => Code::Unknown,
+            Self::TooManyHolders => Code::ResourceExhausted,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{env, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::warn;
 
@@ -18,6 +18,7 @@ use crate::{
             probe::{GrpcProbe, HttpProbe},
         },
         daprd::Daprd,
+        failed_unlocks::{self, Reports},
         loader::Loader,
         stores::Stores,
     },
@@ -49,7 +50,7 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     if options.app_id.is_empty() {
         warn!(
             "no --app-id: resources have no app in their prefix, components with scopes are \
-             skipped, and nobody is shown as the holder"
+             skipped, and the holder is shown without an app"
         );
     }
     if let Some(problem) = args.problem() {
@@ -59,7 +60,7 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     if let Some(problem) = daprd.problem(&options.listen) {
         return Err(StartError::Configuration(problem));
     }
-    let healthy = healthy(args, &options)?;
+    let (healthy, failed_unlocks) = app_health(args, &options)?;
     let environment = Environment::of_process(Some(&args.app_id));
     let resources =
         Resources { folders: args.resources_path.clone(), environment: environment.clone() };
@@ -82,7 +83,7 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     }
     let changes = manifest::watch(resources, &loaded)?;
     let following = AbortOnDropHandle::new(tokio::spawn(loader.follow(changes, late)));
-    let hooks = daprd.hooks(healthy)?;
+    let hooks = Hooks { failed_unlocks, ..daprd.hooks(healthy)? };
     let sidecar = Sidecar::start(options, stores, hooks).await?;
     Ok(Serving { sidecar, _following: following })
 }
@@ -110,10 +111,13 @@ fn warn_of_no_store(args: &SidecarArgs, loaded: &Loaded) {
     }
 }
 
-/// Whether the app is healthy: always, unless health checks are on.
-fn healthy(args: &SidecarArgs, options: &Options) -> Result<watch::Receiver<bool>, StartError> {
+type AppHealth = (watch::Receiver<bool>, Option<mpsc::Receiver<Reports>>);
+
+/// Whether the app is healthy, and what it reports along with that: always healthy, unless
+/// health checks are on.
+fn app_health(args: &SidecarArgs, options: &Options) -> Result<AppHealth, StartError> {
     if !args.enable_app_health_check {
-        return Ok(Hooks::default().healthy);
+        return Ok((Hooks::default().healthy, None));
     }
     let Some(app) = &options.app else {
         return Err(StartError::Configuration(
@@ -125,10 +129,13 @@ fn healthy(args: &SidecarArgs, options: &Options) -> Result<watch::Receiver<bool
         timeout: Duration::from_millis(args.app_health_probe_timeout.into()),
         threshold: args.app_health_threshold,
     };
+    let (report, reports) = mpsc::channel(failed_unlocks::REPORTS_WAITING_MAX);
     let started = if app.protocol.is_grpc() {
         checks.start(Arc::new(GrpcProbe::new(app)?))
     } else {
-        checks.start(Arc::new(HttpProbe::new(app, &args.app_health_check_path)?))
+        let probe = HttpProbe::new(app, &args.app_health_check_path)?;
+        checks.start(Arc::new(probe.reporting_to(report)))
     };
-    started.map_err(|error| StartError::Configuration(error.to_string()))
+    let healthy = started.map_err(|error| StartError::Configuration(error.to_string()))?;
+    Ok((healthy, Some(reports)))
 }

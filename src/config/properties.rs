@@ -120,7 +120,7 @@ impl Properties {
     }
 
     /// The settings that every store has, with their keys `ttl`, `maxTTL`,
-    /// `maxWaiters` and `operationTimeout`.
+    /// `maxWaiters`, `maxHolders` and `operationTimeout`.
     pub fn settings(&mut self) -> Settings {
         const MS: Duration = Duration::from_millis(1);
         const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -133,6 +133,11 @@ impl Properties {
                 "maxWaiters",
                 default.waiters_per_resource_max,
                 1..=default.waiters_max,
+            ),
+            holders_per_resource_max: self.number(
+                "maxHolders",
+                default.holders_per_resource_max,
+                1..=1_000_000,
             ),
             operation_timeout: self.duration(
                 "operationTimeout",

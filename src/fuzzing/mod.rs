@@ -23,7 +23,7 @@ pub use manifest::component_yaml;
 pub use metadata::component_metadata;
 pub use pluggable::pluggable_answers;
 pub use redis::redis_values;
-pub use sidecar::{sidecar_grpc, sidecar_http};
+pub use sidecar::{health_answers, sidecar_grpc, sidecar_http};
 
 pub use crate::backend::etcd::fuzzing::etcd_values;
 
@@ -35,6 +35,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("component_protocol", component_protocol),
     ("sidecar_grpc", sidecar_grpc),
     ("sidecar_http", sidecar_http),
+    ("health_answers", health_answers),
     ("component_yaml", component_yaml),
     ("component_metadata", component_metadata),
     ("redis_values", redis_values),

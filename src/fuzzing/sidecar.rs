@@ -27,6 +27,8 @@ use crate::{
             metadata::{Attributes, Metadata},
             routes::{self, Services},
         },
+        failed_unlocks::Reports,
+        identity::Identity,
         prefix::KeyPrefix,
         stores::{NamedStore, Stores},
     },
@@ -37,7 +39,7 @@ const STORE: &str = "mem";
 /// The key in the store of the app's resource `held`.
 const HELD: &str = "lock||app||held";
 
-const METHODS: [&str; 7] = [
+const METHODS: [&str; 9] = [
     "leasehold.v1.Locks/Lock",
     "leasehold.v1.Locks/LockStream",
     "leasehold.v1.Locks/RenewLock",
@@ -45,6 +47,8 @@ const METHODS: [&str; 7] = [
     "leasehold.v1.Locks/ForceUnlock",
     "dapr.proto.runtime.v1.Dapr/TryLockAlpha1",
     "dapr.proto.runtime.v1.Dapr/UnlockAlpha1",
+    "leasehold.v1.Locks/CheckLocks",
+    "leasehold.v1.Locks/LockKeepAlive",
 ];
 
 /// The first byte selects the method. Then come a line with the `grpc-timeout` and the
@@ -59,6 +63,8 @@ pub fn sidecar_grpc(data: &[u8]) {
         "RenewLock" => round_trip::<locks::RenewLockRequest>(message),
         "Unlock" => round_trip::<locks::UnlockRequest>(message),
         "ForceUnlock" => round_trip::<locks::ForceUnlockRequest>(message),
+        "CheckLocks" => round_trip::<locks::CheckLocksRequest>(message),
+        "LockKeepAlive" => round_trip::<locks::LockKeepAliveRequest>(message),
         "TryLockAlpha1" => round_trip::<dapr::TryLockRequest>(message),
         _ => round_trip::<dapr::UnlockRequest>(message),
     };
@@ -154,14 +160,22 @@ fn services(world: &World) -> Services {
     let store = world.store.clone();
     stores.insert(NamedStore::new(STORE, "lock.memory", "v1", KeyPrefix::AppId, store));
     let app_id: Arc<str> = APP.into();
+    let identity = Identity::new(Arc::clone(&app_id), &"instance".parse().unwrap());
     let (notices, _) = mpsc::channel(1);
     let engine = Engine::start(EngineOptions::default(), watch::channel(true).1, notices);
     Services {
-        alpha1: Alpha1::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
-        locks: Locks::new(stores.clone(), engine, Arc::clone(&app_id)),
+        alpha1: Alpha1::new(stores.clone(), engine.clone(), identity.clone()),
+        locks: Locks::new(stores.clone(), engine, identity),
         metadata: Metadata { app_id, stores, attributes: Attributes::default() },
         token: Token::default(),
         guard: Guard::new(Allowed::default(), Reach::Network),
         request_budget: RequestBudget::new(),
     }
+}
+
+/// The input is the body of an app's answer to a health probe.
+pub fn health_answers(data: &[u8]) {
+    let reports = Reports::read(data);
+    assert_eq!(reports, Reports::read(data), "the same answer has two meanings");
+    assert_eq!(reports.is_empty(), reports == Reports::default());
 }

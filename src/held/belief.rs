@@ -96,6 +96,11 @@ impl Belief {
 }
 
 impl Sending {
+    /// When the request was sent.
+    pub(super) fn at(&self) -> Instant {
+        self.at
+    }
+
     /// Whether the request asked for less than renewals did before it.
     pub(super) fn shortens(&self) -> bool {
         self.asked < self.before.asked

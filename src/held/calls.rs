@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Cause, Ended, Engine, HeldError, HeldKey, Target,
+    Cause, Change, Ended, Engine, HeldError, HeldKey, Target,
     belief::Sending,
     record::RecordId,
     renewal::{cancel, changed_nothing},
@@ -70,7 +70,7 @@ impl Engine {
         task.await.unwrap_or(Err(HeldError::Lock(LockError::Internal)))
     }
 
-    /// Ends the grant of whoever holds `target`, and what is held through this process
+    /// Ends the grants of all who hold `target`, and what is held through this process
     /// under `key`, also in a store that a reload replaced. Holders of this process are
     /// told at once. Completed also if the caller goes away.
     pub async fn force_unlock<E: From<HeldError>>(
@@ -122,17 +122,23 @@ impl Engine {
         outcome
     }
 
-    /// Starts a grant's TTL again, as the app asked. `target` is where the grant is looked
-    /// for if it is not held here.
+    /// Starts a grant's TTL again, as the app asked, and makes the change if that succeeds.
+    /// `target` is where the grant is looked for if it is not held here; then nothing else
+    /// can be changed.
     pub async fn renew<E: From<HeldError>>(
         &self,
         key: HeldKey,
         lock_id: LockId,
         ttl: Option<Duration>,
+        change: Change,
         target: Result<Target, E>,
     ) -> Result<Renewed, E> {
         match self.find(&key, &lock_id)? {
-            Some(id) => Ok(self.renew_held(id, &key, &lock_id, ttl).await?),
+            Some(id) => Ok(self.renew_held(id, &key, &lock_id, ttl, change).await?),
+            None if change != Change::Nothing => {
+                target?;
+                Err(HeldError::NotHeldHere.into())
+            }
             None => Ok(target?.renew(&lock_id, ttl).await.map_err(HeldError::from)?),
         }
     }
@@ -143,9 +149,10 @@ impl Engine {
         key: &HeldKey,
         lock_id: &LockId,
         ttl: Option<Duration>,
+        change: Change,
     ) -> Result<Renewed, HeldError> {
         let (answer, answered) = oneshot::channel();
-        self.start_app_renewal(id, ttl, answer);
+        self.start_app_renewal(id, ttl, change, answer);
         if let Ok(result) = answered.await {
             return result.map_err(|error| match error {
                 LockError::NotFound { .. } => self.why_gone(key, lock_id, error),
@@ -183,6 +190,7 @@ impl Engine {
         &self,
         id: RecordId,
         ttl: Option<Duration>,
+        change: Change,
         answer: oneshot::Sender<Result<Renewed, LockError>>,
     ) {
         let mut table = self.table();
@@ -202,7 +210,7 @@ impl Engine {
             let asked = ttl.unwrap_or(settings.ttl_default);
             let Some(sending) = engine.sends(id, asked) else { return };
             let result = target.renew(&lock_id, ttl).await;
-            engine.renewed(id, &sending, &result);
+            engine.renewed(id, &sending, &result, change);
             let _ = answer.send(result);
         }));
         self.reschedule(&mut table, id);
@@ -216,11 +224,7 @@ impl Engine {
         request_id: &RequestId,
         asked: Duration,
     ) -> Option<Resent> {
-        let id = {
-            let table = self.table();
-            let mut of_key = table.of_key(key);
-            of_key.find(|(_, held)| held.request_id.as_ref() == Some(request_id))?.0
-        };
+        let id = self.table().find_request(key, request_id)?;
         Some(Resent { id, sending: self.sends(id, asked)? })
     }
 

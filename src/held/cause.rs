@@ -9,6 +9,8 @@ pub enum Ended {
     Lost(Cause),
     /// A repeated request took it over.
     Superseded,
+    /// The holder left it to its TTL.
+    Detached,
 }
 
 /// Why a lock was lost.

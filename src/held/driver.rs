@@ -9,7 +9,7 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    Ended, Engine, belief::Sending, lane::LanePermit, record::RecordId, schedule::Due,
+    Change, Ended, Engine, belief::Sending, lane::LanePermit, record::RecordId, schedule::Due,
     table::Table,
 };
 use crate::lock::{LockError, Renewed};
@@ -118,7 +118,7 @@ impl Engine {
                 .await
                 .unwrap_or_else(|_| Err(LockError::OutcomeUnknown("no answer in time".into())));
             drop(permit);
-            engine.renewed(id, &sending, &result);
+            engine.renewed(id, &sending, &result, Change::Nothing);
         }));
     }
 
@@ -131,12 +131,13 @@ impl Engine {
     }
 
     /// The renewal that the calling task carried out has ended. Ignored if the task was
-    /// cancelled or replaced meanwhile.
+    /// cancelled or replaced meanwhile. If it succeeded, it also makes this change.
     pub(super) fn renewed(
         &self,
         id: RecordId,
         sending: &Sending,
         result: &Result<Renewed, LockError>,
+        change: Change,
     ) {
         let now = Instant::now();
         let mut table = self.table();
@@ -154,7 +155,12 @@ impl Engine {
             record.schedule.leave_to_app();
         }
         match record.renewal_ended(sending, result, now) {
-            None => self.reschedule(&mut table, id),
+            None => {
+                if result.is_ok() {
+                    record.change(change, sending.at());
+                }
+                self.reschedule(&mut table, id);
+            }
             Some(Ended::Lost(cause)) => self.lose(&mut table, id, cause),
             Some(ended) => {
                 if let Some(mut record) = table.remove(id) {

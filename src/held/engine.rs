@@ -108,6 +108,12 @@ impl Engine {
         self.0.draining.cancelled().await;
     }
 
+    /// Whether [`Engine::drain`] was called.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.0.draining.is_cancelled()
+    }
+
     /// Stops renewing and waits until releases under way are done. Locks
     /// without a stream stay with their holders until their TTL.
     pub async fn close(&self) {

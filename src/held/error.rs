@@ -9,6 +9,12 @@ pub enum HeldError {
     /// The lock was held through this process, and was lost.
     #[error("the lock is lost: {0}")]
     Lost(Cause),
+    /// The lock is not held through this process, which can change nothing about it.
+    #[error(
+        "the lock is not held through this sidecar, so its max_hold cannot be changed, and it \
+         cannot be detached"
+    )]
+    NotHeldHere,
     /// The store refused the call, or failed.
     #[error(transparent)]
     Lock(#[from] LockError),

@@ -55,23 +55,26 @@ impl Engine {
             return None;
         }
         if let Some(id) = table.find(&key, &record.lock_id) {
-            // The replay may put it in the lane of another store.
-            table.dequeue(id);
-            let held = table.get_mut(id)?;
-            held.replayed(record);
-            let replays = held.replays;
+            let replays = table.replayed(id, record)?;
             self.reschedule(&mut table, id);
             return Some((id, replays));
         }
-        // A lock of this name in another store, the one before a reload, is another grant.
-        if let Some(id) = table.in_store(&key, record.store.id()) {
-            let held = table.get_mut(id)?;
+        // Of two grants of one store that exclude each other, the later has the greater
+        // token, and the earlier has ended. Shared grants tell nothing of each other, nor
+        // do those of another store, such as the one before a reload.
+        let mut is_over = false;
+        for id in table.excluded_by(&key, &record) {
+            let Some(held) = table.get_mut(id) else { continue };
             if held.token > record.token {
-                self.tell(&mut table, record, Cause::Forced);
-                return None;
+                is_over = true;
+            } else {
+                let cause = held.schedule.cause_at(Instant::now());
+                self.lose(&mut table, id, cause);
             }
-            let cause = held.schedule.cause_at(Instant::now());
-            self.lose(&mut table, id, cause);
+        }
+        if is_over {
+            self.tell(&mut table, record, Cause::Forced);
+            return None;
         }
         let id = table.insert(record);
         self.reschedule(&mut table, id);

@@ -17,6 +17,8 @@ use super::Ended;
 ///   a repeated request: any state ── over a stream ────────▶ Stream
 ///                       Stream ───── without a stream ─────▶ Unanswered
 ///                       otherwise the state stays
+///
+///   the app detaches it:  Stream ──▶ Received
 /// ```
 #[derive(Debug)]
 pub(super) enum Holder {
@@ -64,6 +66,14 @@ impl Holder {
         }
     }
 
+    /// The lock is left to its TTL. A stream ends, and the drop of its guard releases
+    /// nothing.
+    pub(super) fn detached(&mut self) {
+        if matches!(self, Self::Stream(_)) {
+            self.tell(Ended::Detached);
+        }
+    }
+
     /// What to do when the guard is dropped.
     pub(super) fn on_drop(&self) -> OnDrop {
         match self {
@@ -106,6 +116,17 @@ mod tests {
         found.received();
         assert_eq!(found.on_drop(), OnDrop::Keep);
         assert_eq!(stream().0.on_drop(), OnDrop::Release);
+    }
+
+    #[test]
+    fn a_stream_that_is_detached_ends_and_leaves_the_lock() {
+        let (mut holder, mut told) = stream();
+        holder.detached();
+        assert_eq!(told.try_recv(), Ok(Ended::Detached));
+        assert_eq!(holder.on_drop(), OnDrop::Keep);
+        let mut unanswered = Holder::Unanswered;
+        unanswered.detached();
+        assert_eq!(unanswered.on_drop(), OnDrop::Release);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tracing::warn;
 
 use super::{
-    Cause, Ended, Engine, HeldKey, LostLock,
+    Cause, Ended, Engine, HeldKey, LostLock, Target,
     engine::Inner,
     holder::OnDrop,
     lost::Name,
@@ -14,7 +14,7 @@ use super::{
     release, renewal,
     table::Table,
 };
-use crate::lock::LockId;
+use crate::lock::{LockError, LockId};
 
 /// Records the end of a release, also if its task is dropped.
 struct Releasing<'a> {
@@ -67,6 +67,43 @@ impl Engine {
         self.tell_holder(table, &mut record, Cause::MaxHold);
         let release = Self::release(&self.0, table, record);
         self.0.tasks.spawn_on(release, &self.0.runtime);
+    }
+
+    /// Releases a lock whose unlock the app reports as failed: renews it no more, and tries
+    /// until the release is confirmed. `target` is where a lock that was lost is looked for,
+    /// because its store may still have it. Returns whether the lock is or was held here; if
+    /// not, nothing is done. After an error nothing is settled.
+    pub async fn give_up(
+        &self,
+        key: &HeldKey,
+        lock_id: &LockId,
+        target: Option<&Target>,
+    ) -> Result<bool, LockError> {
+        let (release, cause) = {
+            let mut table = self.table();
+            let record = table.find(key, lock_id).and_then(|id| table.remove(id));
+            let release = record.map(|mut record| {
+                record.holder.tell(Ended::Unlocked);
+                Self::release(&self.0, &mut table, record)
+            });
+            if release.is_none() && table.release_of(key, lock_id).is_some() {
+                return Ok(true);
+            }
+            (release, table.lost.cause(key, lock_id, Instant::now()))
+        };
+        if let Some(release) = release {
+            self.0.tasks.spawn_on(release, &self.0.runtime);
+            return Ok(true);
+        }
+        let Some(cause) = cause else { return Ok(false) };
+        if let Some(target) = target.filter(|_| cause.may_still_be_held()) {
+            match target.unlock(lock_id).await {
+                // After an unknown outcome the store goes on releasing it by itself.
+                Ok(()) | Err(LockError::NotFound { .. } | LockError::OutcomeUnknown(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     /// Removes a lock that is lost, and tells its holder.

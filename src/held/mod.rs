@@ -12,13 +12,15 @@
 //!                              └── lost: the stream, or a notice to the app
 //! ```
 //!
-//! - `table` keeps the records, ordered by when something comes due; `lane` limits how
-//!   many renewals are under way towards each store.
+//! - `table` keeps the records, ordered by when something comes due; `others` finds one
+//!   among many of the same name; `lane` limits how many renewals are under way towards
+//!   each store.
 //! - A record's state is that of three small machines, each drawn at its type: its
 //!   `renewal`, its `unlock`, and its `holder`. Their methods decide and return what to
 //!   do; they wait for nothing.
 //! - `schedule` says when a lock is renewed, released (`max_hold`) and lost; `belief` is
 //!   until when its holder may believe in it.
+//! - `known` tells what is known of a lock without asking its store.
 //! - `hold`, `calls`, `driver` and `loss` do it, the table locked, and never across an
 //!   await.
 //!
@@ -27,15 +29,18 @@
 mod belief;
 mod calls;
 mod cause;
+mod change;
 mod driver;
 mod engine;
 mod error;
 mod hold;
 mod holder;
+mod known;
 mod lane;
 mod loss;
 mod lost;
 mod max_hold;
+mod others;
 mod record;
 mod release;
 mod renewal;
@@ -47,9 +52,11 @@ pub(crate) mod tests;
 mod unlock;
 
 pub use cause::{Cause, Ended};
+pub use change::Change;
 pub use engine::{Engine, EngineOptions};
 pub use error::HeldError;
 pub use hold::HeldGuard;
+pub use known::Known;
 pub use max_hold::MaxHold;
 pub use record::{Holding, LostLock};
 pub use store::{HeldKey, LockStore, StoreId, Target};

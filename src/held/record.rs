@@ -8,10 +8,10 @@ use tokio::{
 };
 
 use super::{
-    Cause, Ended, HeldKey, LockStore, MaxHold, Target, belief::Belief, belief::Sending,
+    Cause, Change, Ended, HeldKey, LockStore, MaxHold, Target, belief::Belief, belief::Sending,
     holder::Holder, renewal::changed_nothing, schedule::RenewalSchedule, unlock::Unlock,
 };
-use crate::lock::{FencingToken, LockError, LockId, Renewed, RequestId, ResourceId};
+use crate::lock::{FencingToken, LockError, LockId, Mode, Renewed, RequestId, ResourceId};
 
 /// A grant, as it is handed to the engine.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub struct Holding {
     pub app_resource: ResourceId,
     /// The lock ID of the grant.
     pub lock_id: LockId,
+    /// Whether other grants may coexist with it.
+    pub mode: Mode,
     /// Its token, if the store has them.
     pub token: Option<FencingToken>,
     /// The caller's secret for retries: a request that has it may find the grant.
@@ -70,6 +72,7 @@ pub(super) struct Record {
     pub(super) resource: ResourceId,
     pub(super) app_resource: ResourceId,
     pub(super) lock_id: LockId,
+    pub(super) mode: Mode,
     pub(super) token: Option<FencingToken>,
     pub(super) request_id: Option<RequestId>,
     pub(super) schedule: RenewalSchedule,
@@ -98,6 +101,7 @@ impl Record {
             resource: holding.resource,
             app_resource: holding.app_resource,
             lock_id: holding.lock_id,
+            mode: holding.mode,
             token: holding.token,
             request_id: holding.request_id,
             timer: schedule.next(),
@@ -117,6 +121,7 @@ impl Record {
         if let Some(renewal) = self.schedule.replayed(replay.schedule) {
             renewal.abort();
         }
+        self.unlock.renewed();
         self.request_id = replay.request_id.or(self.request_id.take());
         (self.store, self.resource) = (replay.store, replay.resource);
     }
@@ -130,9 +135,14 @@ impl Record {
         now: Instant,
     ) -> Option<Ended> {
         match result {
-            Ok(renewed) => self.schedule.renewed(sending, *renewed, fastrand::f64()),
+            Ok(renewed) => {
+                self.schedule.renewed(sending, *renewed, fastrand::f64());
+                self.unlock.renewed();
+            }
             Err(LockError::NotFound { .. }) => match self.unlock {
-                Unlock::None => return Some(Ended::Lost(self.schedule.cause_at(now))),
+                Unlock::None | Unlock::Failed => {
+                    return Some(Ended::Lost(self.schedule.cause_at(now)));
+                }
                 Unlock::Unknown => return Some(Ended::Unlocked),
                 Unlock::UnderWay { .. } => self.schedule.found_nothing(),
             },
@@ -144,6 +154,18 @@ impl Record {
             }
         }
         None
+    }
+
+    /// A renewal by the app, sent at `since`, has succeeded.
+    pub(super) fn change(&mut self, change: Change, since: Instant) {
+        match change {
+            Change::Nothing => {}
+            Change::MaxHold(max_hold) => self.schedule.limit(since, max_hold),
+            Change::Detach => {
+                self.schedule.detach();
+                self.holder.detached();
+            }
+        }
     }
 
     /// Cancels the renewal of a lock that needs none any more.

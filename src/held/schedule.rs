@@ -79,13 +79,18 @@ impl RenewalSchedule {
         self.automatic
     }
 
+    /// When the lock is released or lost, unless it is renewed.
+    pub(super) fn ends(&self) -> Instant {
+        let safe_deadline = self.belief.safe_deadline();
+        self.release_at.instant().map_or(safe_deadline, |at| at.min(safe_deadline))
+    }
+
     /// When something comes due.
     pub(super) fn next(&self) -> Instant {
-        let safe_deadline = self.belief.safe_deadline();
-        let next = self.release_at.instant().map_or(safe_deadline, |at| at.min(safe_deadline));
+        let ends = self.ends();
         match self.renewal {
-            Renewal::Waiting(at) => at.min(next),
-            _ => next,
+            Renewal::Waiting(at) => at.min(ends),
+            _ => ends,
         }
     }
 
@@ -220,6 +225,18 @@ impl RenewalSchedule {
     /// The store cannot renew: the engine does not try again.
     pub(super) fn leave_to_app(&mut self) {
         self.automatic = false;
+    }
+
+    /// The lock is released after `max_hold`, whatever limit there was before.
+    pub(super) fn limit(&mut self, since: Instant, max_hold: Duration) {
+        self.release_at = ReleaseAt::new(since, MaxHold::Asked(max_hold));
+    }
+
+    /// The lock lasts until its TTL ends, unless its app renews it.
+    pub(super) fn detach(&mut self) {
+        self.release_at = ReleaseAt::Never;
+        self.automatic = false;
+        self.renewal = Renewal::Off;
     }
 
     /// A replay found the grant: `replay` is what its answer says on its own. Returns

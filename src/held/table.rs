@@ -1,7 +1,7 @@
 //! All held locks, in the order in which something comes due.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
     sync::Arc,
 };
 
@@ -12,10 +12,11 @@ use super::{
     HeldKey, StoreId,
     lane::{Lane, LanePermit},
     lost::{Lost, Name},
+    others::Others,
     record::{Record, RecordId},
     schedule::Due,
 };
-use crate::lock::LockId;
+use crate::lock::{LockId, Mode, RequestId};
 
 /// How many releases of one grant are under way, and a token that is cancelled when the
 /// last has ended.
@@ -25,9 +26,8 @@ type Releases = (usize, CancellationToken);
 pub(super) struct Table {
     records: HashMap<RecordId, Record>,
     by_key: HashMap<HeldKey, RecordId>,
-    /// Further records of a key in `by_key`: after a reload the same name may also be
-    /// held in the store that was replaced.
-    others: HashMap<HeldKey, Vec<RecordId>>,
+    /// Records of a key that has, or had, one in `by_key` already.
+    others: HashMap<HeldKey, Others>,
     timers: BTreeSet<(Instant, RecordId)>,
     lanes: BTreeMap<StoreId, Lane>,
     lane_in_flight_max: usize,
@@ -95,36 +95,88 @@ impl Table {
         self.records.get_mut(&id)
     }
 
-    /// The records of a key, of any lock ID: at most one in each store.
+    /// The records of a key, of any lock ID. In each store they are one exclusive grant, or
+    /// shared grants.
     pub(super) fn of_key(&self, key: &HeldKey) -> impl Iterator<Item = (RecordId, &Record)> {
-        let others = self.others.get(key).into_iter().flatten();
-        let ids = self.by_key.get(key).into_iter().chain(others);
-        ids.filter_map(|id| Some((*id, self.records.get(id)?)))
+        let others = self.others.get(key).into_iter().flat_map(Others::ids);
+        let ids = self.by_key.get(key).copied().into_iter().chain(others);
+        ids.filter_map(|id| Some((id, self.records.get(&id)?)))
     }
 
-    /// The record of a key in this store, of any lock ID.
-    pub(super) fn in_store(&self, key: &HeldKey, store: StoreId) -> Option<RecordId> {
-        let mut of_key = self.of_key(key);
-        of_key.find(|(_, record)| record.store.id() == store).map(|(id, _)| id)
+    /// The records of a key that cannot live together with this grant of the same key.
+    pub(super) fn excluded_by(&self, key: &HeldKey, grant: &Record) -> Vec<RecordId> {
+        let store = grant.store.id();
+        let is_excluded = |(_, held): &(RecordId, &Record)| {
+            let both_share = (held.mode, grant.mode) == (Mode::Shared, Mode::Shared);
+            held.store.id() == store && !both_share
+        };
+        if grant.mode == Mode::Exclusive {
+            return self.of_key(key).filter(is_excluded).map(|(id, _)| id).collect();
+        }
+        // Among many records of a key few are exclusive.
+        let others = self.others.get(key).into_iter().flat_map(Others::exclusive);
+        let ids = self.by_key.get(key).copied().into_iter().chain(others);
+        ids.filter_map(|id| Some((id, self.records.get(&id)?)))
+            .filter(is_excluded)
+            .map(|(id, _)| id)
+            .collect()
     }
 
     /// The record of this grant.
     pub(super) fn find(&self, key: &HeldKey, lock_id: &LockId) -> Option<RecordId> {
-        let mut of_key = self.of_key(key);
-        of_key.find(|(_, record)| record.lock_id == *lock_id).map(|(id, _)| id)
+        self.first_of(key, |record| record.lock_id == *lock_id)
+            .or_else(|| self.others.get(key)?.with_lock_id(lock_id))
     }
 
-    /// Adds a record, whose key must be free in its store.
+    /// The record of the grant that a request with this request ID made.
+    pub(super) fn find_request(
+        &self,
+        key: &HeldKey,
+        request_id: &RequestId,
+    ) -> Option<RecordId> {
+        self.first_of(key, |record| record.request_id.as_ref() == Some(request_id))
+            .or_else(|| self.others.get(key)?.with_request_id(request_id))
+    }
+
+    /// The record of a key in `by_key`, if it is the one that is asked for.
+    fn first_of(&self, key: &HeldKey, is_it: impl FnOnce(&Record) -> bool) -> Option<RecordId> {
+        let id = *self.by_key.get(key)?;
+        is_it(self.records.get(&id)?).then_some(id)
+    }
+
+    /// Adds a record, whose key and lock ID no other has.
     pub(super) fn insert(&mut self, record: Record) -> RecordId {
         let id = self.next_id;
         self.next_id += 1;
         self.timers.insert((record.timer, id));
-        let key = record.key();
-        if let Some(other) = self.by_key.insert(key.clone(), id) {
-            self.others.entry(key).or_default().push(other);
+        match self.by_key.entry(record.key()) {
+            Entry::Vacant(first) => {
+                first.insert(id);
+            }
+            Entry::Occupied(first) => {
+                self.others.entry(first.key().clone()).or_default().insert(id, &record);
+            }
         }
         self.records.insert(id, record);
         id
+    }
+
+    /// A repeated request was granted the same lock. Returns how often that has happened.
+    pub(super) fn replayed(&mut self, id: RecordId, replay: Record) -> Option<u32> {
+        // The replay may put it in the lane of another store.
+        self.dequeue(id);
+        let key = replay.key();
+        let held = self.records.get_mut(&id)?;
+        let others = self.others.get_mut(&key);
+        let others = others.filter(|_| self.by_key.get(&key) != Some(&id));
+        if let Some(others) = others {
+            others.remove(id, held);
+            held.replayed(replay);
+            others.insert(id, held);
+        } else {
+            held.replayed(replay);
+        }
+        Some(held.replays)
     }
 
     /// Removes a record from all indexes.
@@ -132,22 +184,19 @@ impl Table {
         self.dequeue(id);
         let record = self.records.remove(&id)?;
         self.timers.remove(&(record.timer, id));
-        self.remove_key(&record.key(), id);
+        self.remove_key(id, &record);
         Some(record)
     }
 
-    fn remove_key(&mut self, key: &HeldKey, id: RecordId) {
-        let Some(others) = self.others.get_mut(key) else {
-            self.by_key.remove(key);
-            return;
-        };
-        if self.by_key.get(key) != Some(&id) {
-            others.retain(|other| *other != id);
-        } else if let Some(next) = others.pop() {
-            self.by_key.insert(key.clone(), next);
-        }
-        if others.is_empty() {
-            self.others.remove(key);
+    fn remove_key(&mut self, id: RecordId, record: &Record) {
+        let key = record.key();
+        if self.by_key.get(&key) == Some(&id) {
+            self.by_key.remove(&key);
+        } else if let Some(others) = self.others.get_mut(&key) {
+            others.remove(id, record);
+            if others.is_empty() {
+                self.others.remove(&key);
+            }
         }
     }
 

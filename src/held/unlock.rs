@@ -18,17 +18,19 @@ pub(super) type RenewalEnd = Shared<BoxFuture<'static, ()>>;
 /// ```text
 ///   ┌──────┐ ── an unlock begins ──────▶ ┌──────────┐ ◀── an unlock begins ── ┌─────────┐
 ///   │ None │                             │ UnderWay │                         │ Unknown │
-///   └──────┘ ◀── the last one failed ─── └──────────┘ ── the last one ended ▶ └─────────┘
-///                without effect                          and the outcome of at
-///                                                        least one is unknown
+///   └──────┘     ┌────────┐ ◀── all ──── └──────────┘ ── the last one ended ▶ └─────────┘
+///      ▲         │ Failed │    failed         ▲          and the outcome of at
+///      └──────── └────────┘    without effect │          least one is unknown
+///      the app renewed  │                     │
+///      the lock         └ an unlock begins ───┘
 /// ```
 ///
-/// When the store answers that it does not have the grant: in `None` somebody else
-/// ended it, and the lock is lost; in `Unknown` an earlier unlock ended it; in
+/// When the store answers that it does not have the grant: in `None` and `Failed` somebody
+/// else ended it, and the lock is lost; in `Unknown` an earlier unlock ended it; in
 /// `UnderWay` an unlock may have, and the answer to that unlock decides.
 #[derive(Debug)]
 pub(super) enum Unlock {
-    /// None is under way, and no earlier one can have ended the grant.
+    /// There was none since the lock was acquired or renewed by the app.
     None,
     /// Unlocks are under way.
     UnderWay {
@@ -39,6 +41,8 @@ pub(super) enum Unlock {
         /// What each of them waits for before it is sent.
         renewal_end: RenewalEnd,
     },
+    /// None is under way. There were some, and none of them can have ended the grant.
+    Failed,
     /// None is under way, but an earlier one may have ended the grant.
     Unknown,
 }
@@ -49,7 +53,7 @@ impl Unlock {
     /// renewal (trap 11).
     pub(super) fn begin(&mut self, renewal: Option<JoinHandle<()>>) -> RenewalEnd {
         let (calls, unknown, earlier) = match self {
-            Self::None => (0, false, None),
+            Self::None | Self::Failed => (0, false, None),
             Self::Unknown => (0, true, None),
             Self::UnderWay { calls, unknown, renewal_end } => {
                 (*calls, *unknown, Some(renewal_end.clone()))
@@ -81,9 +85,17 @@ impl Unlock {
         };
         *calls -= 1;
         if *calls == 0 {
-            *self = if *unknown { Self::Unknown } else { Self::None };
+            *self = if *unknown { Self::Unknown } else { Self::Failed };
         }
         ended
+    }
+
+    /// The grant was renewed, which only the app does after an unlock. It holds the lock
+    /// again, unless an unlock may still end it.
+    pub(super) fn renewed(&mut self) {
+        if matches!(self, Self::Failed) {
+            *self = Self::None;
+        }
     }
 }
 
@@ -105,7 +117,9 @@ mod tests {
         drop(unlock.begin(None));
         let refused = Err(LockError::StoreUnavailable("cut off".into()));
         assert_eq!(unlock.answered(&refused), None);
-        assert!(matches!(unlock, Unlock::None));
+        assert!(matches!(unlock, Unlock::Failed));
+        drop(unlock.begin(None));
+        assert_eq!(unlock.answered(&NOT_FOUND), Some(Ended::Lost(Cause::Forced)));
     }
 
     #[tokio::test]

@@ -30,6 +30,8 @@ pub enum Feature {
     /// Every operation takes effect at one instant between call and answer, even if
     /// nodes fail.
     Linearizable,
+    /// A resource may have many shared grants instead of one exclusive grant.
+    Shared,
 }
 
 impl Feature {
@@ -42,6 +44,7 @@ impl Feature {
             Self::Fair => "FAIR",
             Self::Replay => "REPLAY",
             Self::Linearizable => "LINEARIZABLE",
+            Self::Shared => "SHARED",
         }
     }
 }
@@ -75,8 +78,8 @@ pub struct Attempt {
 pub struct Grant {
     /// The grant's name: on a replay, that of the first attempt.
     pub lock_id: LockId,
-    /// Greater than that of every earlier grant of the resource. `None` only
-    /// from a backend without [`Feature::Fencing`].
+    /// Greater than that of every earlier grant of the resource, unless both are shared:
+    /// then it is not smaller. `None` only from a backend without [`Feature::Fencing`].
     pub token: Option<FencingToken>,
     /// The TTL granted: never shorter than the attempt's.
     pub ttl: Duration,
@@ -126,7 +129,7 @@ pub struct Release {
 pub enum ReleaseOf {
     /// The grant with this lock ID.
     Owner(LockId),
-    /// Any holder's grant: force.
+    /// The grants of all holders: force.
     Anyone,
     /// What this attempt created, and its place in the queue if it waits. A
     /// grant that a replay has claimed since is no longer this attempt's. If nothing of
@@ -151,15 +154,34 @@ pub enum ReleaseOf {
 /// `called_before(newest)`, where `newest` is the newest token that this process knows of,
 /// and calls `bound_or` with what that returned, or else with the token that it then reads.
 /// A backend whose release is one step without a reply that can be lost, as memory's, may
-/// ignore the aim.
+/// ignore the bound and the mark.
+///
+/// An aim may name the token of the grant that is meant ([`Aim::token`]). Then also the
+/// first try ends that grant only, and [`BackendError::NotHeld`] is the answer if another
+/// is there. Bound and first call are set to the token from the start. A backend that
+/// cannot compare the token answers [`BackendError::Unsupported`].
 #[derive(Debug, Default)]
 pub struct Aim {
+    token: Option<FencingToken>,
     called: OnceLock<u64>,
     bound: OnceLock<u64>,
     mark: OnceLock<Box<str>>,
 }
 
 impl Aim {
+    /// At the grant with this token, and at no other.
+    #[must_use]
+    pub fn at(token: FencingToken) -> Self {
+        let set = || OnceLock::from(token.get());
+        Self { token: Some(token), called: set(), bound: set(), mark: OnceLock::new() }
+    }
+
+    /// The token of the only grant that is meant, if one was named.
+    #[must_use]
+    pub fn token(&self) -> Option<FencingToken> {
+        self.token
+    }
+
     /// Notes the first call, with the bound as far as it is known then; `None` for the
     /// first, for a later one what the first had noted. A later call must not end what
     /// was granted since the first, also if that sent nothing.
@@ -220,6 +242,10 @@ pub enum BackendError {
     /// A queue is full; says which.
     #[error("too many waiters: {0}")]
     TooManyWaiters(&'static str),
+    /// A try for a shared grant found as many of them as a resource may have
+    /// (`Settings::holders_per_resource_max`).
+    #[error("too many holders")]
+    TooManyHolders,
     /// This backend cannot take the request (a key too long with its prefix,
     /// say); nothing has changed.
     #[error("{0}")]
@@ -257,14 +283,28 @@ pub enum BackendError {
 ///
 /// What the domain has done before a verb is called: every field is checked, the TTL is
 /// within `maxTTL`, a waiting request that is repeated while its first wait is open has
-/// joined that wait, and a request with a feature that is not declared is refused. So is
-/// [`Mode::Shared`]: every attempt is exclusive.
+/// joined that wait, and a request with a feature that is not declared is refused. Without
+/// [`Feature::Shared`] every attempt is exclusive.
 ///
 /// What is the backend's:
 /// - The order of waiters, since only it can order those of several processes.
 /// - Both limits on waiters. `Settings::waiters_per_resource_max` (`maxWaiters`) counts
 ///   the waiters of all processes for a resource. `Settings::waiters_max` counts those of
 ///   this store in this process; [`WaiterBudget`](super::WaiterBudget) does that.
+/// - Shared grants, if it declares [`Feature::Shared`]:
+///   - A resource has one live exclusive grant, or any number of live shared grants, never
+///     both. Each shared grant has its own lock ID, TTL and request ID; renewing, releasing
+///     or losing one changes no other.
+///   - One queue for both modes, first come, first served. An exclusive waiter is granted
+///     when it is first and nothing is held. A shared waiter is granted when nothing is held
+///     exclusively and no exclusive waiter is before it, so adjacent shared waiters are
+///     granted together. While anybody waits, a try in either mode is refused.
+///   - When an exclusive waiter leaves the queue, the shared waiters behind it are granted
+///     although other shared grants live.
+///   - A shared attempt that brings the lock ID of a live shared grant is refused like one
+///     that finds the resource held; a wait is refused as [`BackendError::Invalid`].
+///   - At `Settings::holders_per_resource_max` shared grants a try is
+///     [`BackendError::TooManyHolders`], and a wait waits.
 /// - Replays, if it declares [`Feature::Replay`]. An attempt whose `request_id` is that of
 ///   the live grant gets this grant: its lock ID and token, with `created` false, and its
 ///   TTL starts again with the attempt's `ttl`. From then on a release of either attempt

@@ -43,6 +43,9 @@ pub enum LockError {
     /// A queue is full.
     #[error("too many waiters: {0}")]
     TooManyWaiters(&'static str),
+    /// The resource has as many shared grants as it may have.
+    #[error("the resource has as many shared holders as it may have (maxHolders)")]
+    TooManyHolders,
     /// The process has as many calls in flight as it takes.
     #[error("too many calls in flight; try again")]
     Overloaded,
@@ -77,6 +80,7 @@ impl From<BackendError> for LockError {
                  unchanged, or use another request_id",
             )),
             BackendError::TooManyWaiters(which) => Self::TooManyWaiters(which),
+            BackendError::TooManyHolders => Self::TooManyHolders,
             BackendError::Invalid(violation) => Self::InvalidRequest(violation),
             BackendError::Unsupported(what) => Self::Unsupported(what),
             BackendError::Unavailable(why) => Self::StoreUnavailable(why),

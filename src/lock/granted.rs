@@ -11,8 +11,9 @@ use super::{FencingToken, LockId, Receipt};
 pub struct Granted {
     /// The only proof of ownership.
     pub lock_id: LockId,
-    /// Greater than that of every earlier grant of the resource. `None` only
-    /// from a backend without [`Feature::Fencing`](super::Feature::Fencing).
+    /// Greater than that of every earlier grant of the resource, unless both are shared:
+    /// then it is not smaller. `None` only from a backend without
+    /// [`Feature::Fencing`](super::Feature::Fencing).
     pub token: Option<FencingToken>,
     /// The TTL granted, never shorter than what was asked for.
     pub ttl: Duration,

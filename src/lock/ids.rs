@@ -25,13 +25,7 @@ impl ResourceId {
         if id.is_empty() {
             return Err(Violation::new(FIELD, "is empty; name what is to be locked"));
         }
-        limit(FIELD, id, RESOURCE_ID_BYTES_MAX)?;
-        if let Some(at) = id.char_indices().find(|(_, c)| c.is_control()) {
-            return Err(Violation::new(
-                FIELD,
-                format!("has the control character {:?} at byte {}; remove it", at.1, at.0),
-            ));
-        }
+        check_text(FIELD, id, RESOURCE_ID_BYTES_MAX)?;
         Ok(Self(id.into()))
     }
 
@@ -184,6 +178,22 @@ impl fmt::Display for AttemptId {
 impl fmt::Debug for AttemptId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// Checks that a text has at most `bytes_max` bytes and no control character.
+pub(crate) fn check_text(
+    field: &'static str,
+    text: &str,
+    bytes_max: usize,
+) -> Result<(), Violation> {
+    limit(field, text, bytes_max)?;
+    match text.char_indices().find(|(_, c)| c.is_control()) {
+        None => Ok(()),
+        Some((at, c)) => Err(Violation::new(
+            field,
+            format!("has the control character {c:?} at byte {at}; remove it"),
+        )),
     }
 }
 

@@ -33,6 +33,7 @@ pub use backend::{
 pub use clock::Clock;
 pub use error::LockError;
 pub use granted::Granted;
+pub(crate) use ids::check_text;
 pub use ids::{AttemptId, Holder, LockId, RequestId, ResourceId};
 pub use receipt::Receipt;
 pub use request::{AcquireRequest, Mode, RenewRequest, UnlockOf, UnlockRequest};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Holder, LockId, RequestId, ResourceId};
+use super::{FencingToken, Holder, LockId, RequestId, ResourceId};
 
 /// Whether other grants of the resource may exist at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,8 @@ pub enum Mode {
     /// At most one live grant.
     #[default]
     Exclusive,
-    /// Any number of live shared grants. No store supports it yet.
+    /// Any number of live shared grants, from a store with
+    /// [`Feature::Shared`](super::Feature::Shared).
     Shared,
 }
 
@@ -80,7 +81,9 @@ pub struct UnlockRequest {
 pub enum UnlockOf {
     /// The grant with this lock ID.
     Owner(LockId),
-    /// Any holder's grant: force.
+    /// The grant with this lock ID and this token, and none that has the same lock ID later.
+    Grant(LockId, FencingToken),
+    /// The grants of all holders: force.
     Anyone,
 }
 
@@ -89,6 +92,12 @@ impl UnlockRequest {
     #[must_use]
     pub fn owner(resource: ResourceId, lock_id: LockId) -> Self {
         Self { resource, of: UnlockOf::Owner(lock_id) }
+    }
+
+    /// Ends the grant of `lock_id` that has this token.
+    #[must_use]
+    pub fn grant(resource: ResourceId, lock_id: LockId, token: FencingToken) -> Self {
+        Self { resource, of: UnlockOf::Grant(lock_id, token) }
     }
 
     /// Ends any holder's grant.

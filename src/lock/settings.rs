@@ -11,6 +11,8 @@ pub struct Settings {
     pub ttl_max: Duration,
     /// How many may wait for one resource (`maxWaiters`); 10,000 by default.
     pub waiters_per_resource_max: usize,
+    /// How many shared grants a resource may have (`maxHolders`); 10,000 by default.
+    pub holders_per_resource_max: usize,
     /// How many may wait in the whole store: 100,000.
     pub waiters_max: usize,
     /// The time limit of a call that does not wait for a lock (`operationTimeout`); 5 s by
@@ -24,6 +26,7 @@ impl Default for Settings {
             ttl_default: Duration::from_secs(30),
             ttl_max: Duration::from_secs(24 * 3600),
             waiters_per_resource_max: 10_000,
+            holders_per_resource_max: 10_000,
             waiters_max: 100_000,
             operation_timeout: Duration::from_secs(5),
         }

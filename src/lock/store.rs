@@ -136,14 +136,18 @@ impl Store {
     /// Ends the grant of a lock ID, or any holder's by force.
     pub async fn unlock(&self, request: UnlockRequest) -> Result<(), LockError> {
         let _call = self.0.calls.token();
-        let of = match request.of {
-            UnlockOf::Owner(lock_id) => ReleaseOf::Owner(lock_id),
+        let (of, aim) = match request.of {
+            UnlockOf::Owner(lock_id) => (ReleaseOf::Owner(lock_id), Aim::default()),
+            UnlockOf::Grant(lock_id, token) => {
+                self.must_have(Feature::Fencing, "this store's grants have no tokens")?;
+                (ReleaseOf::Owner(lock_id), Aim::at(token))
+            }
             UnlockOf::Anyone => {
                 self.must_have(Feature::ForceUnlock, "this store cannot unlock by force")?;
-                ReleaseOf::Anyone
+                (ReleaseOf::Anyone, Aim::default())
             }
         };
-        let release = Arc::new(Release { resource: request.resource, of, aim: Aim::default() });
+        let release = Arc::new(Release { resource: request.resource, of, aim });
         let pending = self.0.settler.guard(Arc::clone(&release));
         let until = self.0.until();
         let result = bounded(until, self.0.backend.unlock(&release, until)).await;
@@ -192,7 +196,7 @@ impl Store {
             self.must_have(Feature::Replay, "this store cannot replay a request_id")?;
         }
         if request.mode == Mode::Shared {
-            return Err(LockError::Unsupported("this store has no shared locks".into()));
+            self.must_have(Feature::Shared, "this store has no shared locks")?;
         }
         Ok(Attempt {
             id: AttemptId::random(),

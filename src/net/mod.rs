@@ -8,7 +8,8 @@
 //! - [`exchange`]: whether a call is under way on an HTTP/1 connection; [`accepted`]: tells
 //!   when its client has closed it.
 //! - [`peer`]: the process that made a connection.
-//! - [`request_budget`]: limits the bytes and the time of incomplete requests.
+//! - [`request_budget`]: limits the bytes and the time of incomplete requests;
+//!   [`message_framing`]: where the messages of a stream end.
 //! - [`delivery`]: releases a grant whose response was not delivered.
 //! - [`status`]: errors, described once for gRPC and HTTP; [`wire`]: durations and deadlines.
 
@@ -19,6 +20,7 @@ pub mod cork;
 pub(crate) mod delivery;
 mod exchange;
 pub(crate) mod listener;
+mod message_framing;
 pub(crate) mod peer;
 mod read_timeout;
 pub(crate) mod request_budget;

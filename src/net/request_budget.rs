@@ -1,7 +1,8 @@
 //! Limits the bytes and the time of requests that are not complete yet.
 //!
 //! A message is buffered until it is complete. The size of a message and the number of
-//! streams are limited, but their product is more than the memory of a machine.
+//! streams are limited, but their product is more than the memory of a machine. Of a stream
+//! of requests each message counts on its own, and the time between two has no limit.
 
 use std::{
     pin::Pin,
@@ -18,7 +19,7 @@ use tokio::{
 };
 use tonic::Status;
 
-use super::status::ErrorDescription;
+use super::{message_framing::MessageFraming, status::ErrorDescription};
 use crate::lock::LockError;
 
 /// Bytes of all incomplete requests together. The usual request is small and arrives in
@@ -36,8 +37,12 @@ pub(crate) struct Counted<B> {
     body: B,
     request_budget: RequestBudget,
     taken: Option<OwnedSemaphorePermit>,
-    /// Set once more of the body had to be waited for.
+    /// Set once more of the body, or of a message of a stream, had to be waited for.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// The messages, if the body is a stream of them.
+    framing: Option<MessageFraming>,
+    /// Whether the message of a stream that arrived last is whole.
+    is_between_messages: bool,
 }
 
 impl RequestBudget {
@@ -47,7 +52,21 @@ impl RequestBudget {
 
     /// Counts the bytes of this body against the budget.
     pub(crate) fn count<B>(&self, body: B) -> Counted<B> {
-        Counted { body, request_budget: self.clone(), taken: None, deadline: None }
+        Counted {
+            body,
+            request_budget: self.clone(),
+            taken: None,
+            deadline: None,
+            framing: None,
+            is_between_messages: false,
+        }
+    }
+
+    /// Counts the bytes of each message of this gRPC body against the budget until the
+    /// message is whole.
+    pub(crate) fn count_messages<B>(&self, body: B) -> Counted<B> {
+        let framing = Some(MessageFraming::default());
+        Counted { framing, is_between_messages: true, ..self.count(body) }
     }
 }
 
@@ -75,22 +94,30 @@ where
     type Error = Status;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
-            let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(WHOLE_WITHIN)));
+        let this = self.get_mut();
+        let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
+            if this.is_between_messages {
+                return Poll::Pending;
+            }
+            let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(WHOLE_WITHIN)));
             ready!(deadline.as_mut().poll(context));
             let why = format!("the request did not come whole within {WHOLE_WITHIN:?}");
             return Poll::Ready(Some(Err(Status::deadline_exceeded(why))));
         };
-        let bytes = match &frame {
-            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
-            Some(Err(_)) | None => 0,
+        let data = match &frame {
+            Some(Ok(frame)) => frame.data_ref(),
+            Some(Err(_)) | None => None,
         };
-        if frame.is_none() || self.body.is_end_stream() {
-            self.taken = None;
-        } else if bytes > 0 && !self.take(bytes) {
+        if let (Some(framing), Some(data)) = (&mut this.framing, data) {
+            this.is_between_messages = framing.follow(data);
+        }
+        let bytes = data.map_or(0, Bytes::len);
+        if frame.is_none() || this.body.is_end_stream() || this.is_between_messages {
+            (this.taken, this.deadline) = (None, None);
+        } else if bytes > 0 && !this.take(bytes) {
             return Poll::Ready(Some(
                 Err(ErrorDescription::from(LockError::Overloaded).into()),
             ));
@@ -120,11 +147,43 @@ mod tests {
     type Parts = Pin<Box<dyn tokio_stream::Stream<Item = Result<Frame<Bytes>, Status>> + Send>>;
 
     /// A body that is sent in parts.
-    fn body(request_budget: &RequestBudget) -> (Sender, Counted<StreamBody<Parts>>) {
+    fn parts() -> (Sender, StreamBody<Parts>) {
         let (sender, parts) = mpsc::channel(4);
         let parts: Parts =
             Box::pin(ReceiverStream::new(parts).map(|part| Ok(Frame::data(part))));
-        (sender, request_budget.count(StreamBody::new(parts)))
+        (sender, StreamBody::new(parts))
+    }
+
+    fn body(request_budget: &RequestBudget) -> (Sender, Counted<StreamBody<Parts>>) {
+        let (sender, parts) = parts();
+        (sender, request_budget.count(parts))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_may_be_silent_between_its_messages() {
+        let request_budget = RequestBudget::new();
+        let (sender, body) = parts();
+        let mut body = request_budget.count_messages(body);
+        for _ in 0..3 {
+            let silence = tokio::time::timeout(WHOLE_WITHIN * 10, body.frame());
+            assert!(silence.await.is_err(), "it goes on");
+            sender.send(Bytes::from_static(&[0, 0, 0, 0, 1])).await.unwrap();
+            assert!(body.frame().await.unwrap().is_ok());
+            assert!(request_budget.0.available_permits() < INCOMPLETE_BYTES_MAX);
+            sender.send(Bytes::from_static(&[7])).await.unwrap();
+            assert!(body.frame().await.unwrap().is_ok());
+            assert_eq!(request_budget.0.available_permits(), INCOMPLETE_BYTES_MAX);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_of_a_stream_that_does_not_end_is_refused_in_time() {
+        let (sender, body) = parts();
+        let mut body = RequestBudget::new().count_messages(body);
+        sender.send(Bytes::from_static(&[0, 0, 0, 0, 2, 7])).await.unwrap();
+        assert!(body.frame().await.unwrap().is_ok());
+        let refused = body.frame().await.unwrap().unwrap_err();
+        assert_eq!(refused.code(), Code::DeadlineExceeded);
     }
 
     #[tokio::test(start_paused = true)]

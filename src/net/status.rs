@@ -57,6 +57,7 @@ impl From<LockError> for ErrorDescription {
             LockError::Unsupported(_) => (Code::Unimplemented, "UNSUPPORTED"),
             LockError::WaitDeadline => (Code::DeadlineExceeded, "WAIT_DEADLINE"),
             LockError::TooManyWaiters(_) => (Code::ResourceExhausted, "TOO_MANY_WAITERS"),
+            LockError::TooManyHolders => (Code::ResourceExhausted, "TOO_MANY_HOLDERS"),
             LockError::Overloaded => (Code::ResourceExhausted, "OVERLOADED"),
             LockError::StoreUnavailable(_) => (Code::Unavailable, "STORE_UNAVAILABLE"),
             LockError::OutcomeUnknown(_) => (Code::Unknown, "OUTCOME_UNKNOWN"),

@@ -4,14 +4,20 @@
 //! - [`api`]: the lock calls, and what stands before them.
 //! - [`app`]: the app's health, and the calls back to it.
 //! - [`daprd`]: the daprd behind, and its command line.
+//! - [`failed_unlocks`]: releases the locks that the app reports it could not unlock.
+//! - [`identity`]: what others are shown as the holder of the app's locks.
+//! - [`name`], [`prefix`]: what the app calls a resource, and what its store does.
 //! - [`stores`], [`loader`]: the lock stores that the app can name.
 //! - [`listen`]: what it listens on; [`run`]: its start and its end.
 
 pub mod api;
 pub mod app;
 pub mod daprd;
+pub mod failed_unlocks;
+pub mod identity;
 mod listen;
 pub(crate) mod loader;
+pub mod name;
 pub mod options;
 pub mod prefix;
 mod run;

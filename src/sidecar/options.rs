@@ -16,6 +16,7 @@ use super::{
     },
     app::{client::AppChannel, protocol::AppProtocol},
     daprd::flags::DaprdFlags,
+    identity::Instance,
 };
 
 /// Speak the Dapr API to an app: lock calls are served here, every other call
@@ -36,6 +37,7 @@ Examples:
 Environment:
   DAPR_API_TOKEN   the token that callers must send as dapr-api-token
   APP_API_TOKEN    the token sent with calls to the app
+  POD_NAME         the instance, unless --instance names it
   NAMESPACE, POD_NAME, and what envRef names   fill in component YAML
   DAPR_COMPONENTS_SOCKETS_FOLDER, DAPR_COMPONENT_SOCKETS_FOLDER,
   DAPR_COMPONENT_SOCKET_FOLDER   the folder of pluggable components' sockets
@@ -44,9 +46,13 @@ Exit status: 0 after a drained stop, 64 for a wrong command line or
 configuration, 1 for any other failure, such as a store that cannot be reached
 at the start or a port in use.")]
 pub struct SidecarArgs {
-    /// The app's ID: prefixes its resources and is shown as the holder.
+    /// The app's ID: prefixes its resources and begins the holder, APP/INSTANCE.
     #[arg(long, default_value = "")]
     pub app_id: String,
+    /// What tells this process of the app from others, in the holder; the
+    /// default is POD_NAME, else the host's name.
+    #[arg(long, value_name = "NAME")]
+    pub instance: Option<Instance>,
     /// The port that the app listens on, for callbacks and health checks.
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = port)]
     pub app_port: u16,
@@ -166,6 +172,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub struct Options {
     /// The app's ID, empty where none was given.
     pub app_id: String,
+    /// Which process of the app this is.
+    pub instance: Instance,
     /// Where the app is called; `None` without a port.
     pub app: Option<AppChannel>,
     /// Where to listen.
@@ -255,6 +263,10 @@ impl SidecarArgs {
         });
         Options {
             app_id: self.app_id.clone(),
+            instance: Instance::or_of_machine(
+                self.instance.clone(),
+                env("POD_NAME").as_deref(),
+            ),
             app,
             listen: match &self.unix_domain_socket {
                 Some(folder) => Listen::Sockets(folder.clone()),
@@ -320,6 +332,18 @@ mod tests {
         let arguments = ["sidecar", "--app-id", "a/b", "--unix-domain-socket", folder];
         let parsed = CommandLine::try_parse_from(arguments).unwrap().sidecar;
         assert!(parsed.problem().is_some_and(|problem| problem.contains("--app-id")));
+    }
+
+    #[test]
+    fn the_instance_is_that_of_the_command_line_or_the_pod() {
+        assert_eq!(options(&["--instance", "i-1"]).instance.to_string(), "i-1");
+        let parsed = CommandLine::try_parse_from(["sidecar"]).unwrap().sidecar;
+        let of_pod = parsed.options(|name| (name == "POD_NAME").then(|| "pod-1".to_owned()));
+        assert_eq!(of_pod.instance.to_string(), "pod-1");
+        for wrong in ["", "a/b", "a\nb"] {
+            let line = ["sidecar", "--instance", wrong];
+            assert!(CommandLine::try_parse_from(line).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

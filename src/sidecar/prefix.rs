@@ -1,7 +1,8 @@
 //! Key prefixes: how the name that an app gives a resource becomes the store's name. It is
 //! done exactly as daprd does it, so that locks of both exclude each other.
 
-use crate::lock::Violation;
+use super::name::{ResourceName, refuse_separator};
+use crate::lock::{ResourceId, Violation};
 
 /// The metadata key, matched without regard to case.
 pub const PROPERTY: &str = "keyPrefix";
@@ -46,7 +47,8 @@ impl KeyPrefix {
             .map_or_else(|| Ok(Self::default()), |(_, value)| Self::new(value))
     }
 
-    /// The store's name of `resource`; the violation names `resource_id`.
+    /// The store's name of the plain key `resource`, as daprd makes it; the violation names
+    /// `resource_id`.
     pub fn apply(
         &self,
         resource: &str,
@@ -54,33 +56,58 @@ impl KeyPrefix {
         app_id: &str,
     ) -> Result<String, Violation> {
         refuse_separator("resource_id", resource)?;
-        let between = match self {
-            Self::AppId => app_id,
-            Self::Name => store_name,
-            Self::None => return Ok(format!("{API}{SEPARATOR}{resource}")),
-            Self::Word(word) => word,
-        };
-        if between.is_empty() && *self == Self::AppId {
-            return Ok(format!("{API}{SEPARATOR}{resource}"));
-        }
-        Ok(format!("{API}{SEPARATOR}{between}{SEPARATOR}{resource}"))
+        Ok(self.join(resource, store_name, app_id))
     }
-}
 
-/// The message is daprd's, because alpha1 passes it on.
-fn refuse_separator(field: &str, key: &str) -> Result<(), Violation> {
-    if key.contains(SEPARATOR) {
-        return Err(Violation::new(
-            field,
-            format!("input key/keyPrefix '{key}' can't contain '{SEPARATOR}'"),
-        ));
+    /// The store's name of a resource; the violation names `resource_id`, or `namespace` if
+    /// the prefix cannot separate a name in a namespace from the names of other apps.
+    pub fn apply_to(
+        &self,
+        name: &ResourceName,
+        store_name: &str,
+        app_id: &str,
+    ) -> Result<ResourceId, Violation> {
+        if name.has_namespace() && !self.separates(store_name, app_id) {
+            return Err(Violation::new(
+                "namespace",
+                format!(
+                    "cannot be used: an empty {PROPERTY}, or a '|' in what stands before the \
+                     resource's name, does not tell the name from others"
+                ),
+            ));
+        }
+        ResourceId::new(&self.join(name.encoded().as_str(), store_name, app_id))
     }
-    Ok(())
+
+    fn join(&self, resource: &str, store_name: &str, app_id: &str) -> String {
+        match self.between(store_name, app_id) {
+            None => format!("{API}{SEPARATOR}{resource}"),
+            Some(between) => format!("{API}{SEPARATOR}{between}{SEPARATOR}{resource}"),
+        }
+    }
+
+    /// What is put between `lock||` and the resource, if anything is.
+    fn between<'a>(&'a self, store_name: &'a str, app_id: &'a str) -> Option<&'a str> {
+        match self {
+            Self::AppId => (!app_id.is_empty()).then_some(app_id),
+            Self::Name => Some(store_name),
+            Self::None => None,
+            Self::Word(word) => Some(word),
+        }
+    }
+
+    fn separates(&self, store_name: &str, app_id: &str) -> bool {
+        let between = self.between(store_name, app_id);
+        between.is_none_or(|between| !between.is_empty() && !between.contains('|'))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
+    use crate::sidecar::name::Namespace;
 
     fn key(prefix: &str, app_id: &str) -> String {
         KeyPrefix::new(prefix).unwrap().apply("r", "store", app_id).unwrap()
@@ -106,6 +133,89 @@ mod tests {
     fn the_default_is_the_app_id_and_the_key_is_matched_in_any_case() {
         assert_eq!(KeyPrefix::of([("redisHost", "h")]).unwrap(), KeyPrefix::AppId);
         assert_eq!(KeyPrefix::of([("KEYPREFIX", "name")]).unwrap(), KeyPrefix::Name);
+    }
+
+    fn in_namespace(prefix: &str, app_id: &str) -> Result<String, Violation> {
+        let namespace = Namespace::new(vec!["a".into(), "b".into()]).unwrap();
+        let name = ResourceName::new(&namespace, "k".parse().unwrap()).unwrap();
+        let name = KeyPrefix::new(prefix).unwrap().apply_to(&name, "store", app_id)?;
+        Ok(name.as_str().to_owned())
+    }
+
+    #[test]
+    fn a_namespace_stands_behind_the_prefix() {
+        for (prefix, app_id, expected) in [
+            ("appid", "app", "lock||app||||a/b//k"),
+            ("appid", "", "lock||||a/b//k"),
+            ("name", "app", "lock||store||||a/b//k"),
+            ("none", "app", "lock||||a/b//k"),
+            ("word", "", "lock||word||||a/b//k"),
+        ] {
+            assert_eq!(
+                in_namespace(prefix, app_id).unwrap(),
+                expected,
+                "{prefix:?} {app_id:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_refused_where_the_prefix_does_not_separate() {
+        for (prefix, app_id) in [("", "app"), ("appid", "a|b"), ("appid", "|"), ("a|", "app")] {
+            let refused = in_namespace(prefix, app_id).unwrap_err();
+            assert_eq!(refused.field, "namespace", "{prefix:?} {app_id:?}");
+        }
+        assert!(in_namespace("none", "a|b").is_ok(), "the app's ID is not part of the name");
+    }
+
+    #[test]
+    fn the_prefix_counts_for_the_longest_name() {
+        let key = "k".repeat(1024 - "lock||app||".len());
+        let name = |key: &str| key.parse::<ResourceName>().unwrap();
+        assert!(KeyPrefix::AppId.apply_to(&name(&key), "store", "app").is_ok());
+        let longer = name(&(key + "k"));
+        let refused = KeyPrefix::AppId.apply_to(&longer, "store", "app").unwrap_err();
+        assert_eq!(refused.field, "resource_id");
+    }
+
+    /// Every text of one to so many of a few characters.
+    fn texts(longest: usize) -> Vec<String> {
+        let (mut texts, mut from) = (vec![String::new()], 0);
+        for _ in 0..longest {
+            let to = texts.len();
+            for at in from..to {
+                texts.extend(['a', '/', '|', '%'].map(|end| format!("{}{end}", texts[at])));
+            }
+            from = to;
+        }
+        texts.split_off(1)
+    }
+
+    /// All of the short ones, with and without a namespace, of several apps.
+    #[test]
+    fn two_resources_never_have_one_name_in_a_store() {
+        let (segments, keys) = (texts(2), texts(3));
+        let mut namespaces = vec![Vec::new()];
+        namespaces.extend(segments.iter().map(|segment| vec![segment.clone()]));
+        for outer in &segments {
+            namespaces.extend(segments.iter().map(|inner| vec![outer.clone(), inner.clone()]));
+        }
+        let mut names = HashMap::new();
+        for app_id in ["", "a", "aa", "a/"] {
+            for namespace in &namespaces {
+                let within = Namespace::new(namespace.clone()).unwrap();
+                for key in &keys {
+                    let Ok(name) = ResourceName::new(&within, key.parse().unwrap()) else {
+                        continue;
+                    };
+                    let name = KeyPrefix::AppId.apply_to(&name, "store", app_id).unwrap();
+                    let resource = (app_id, namespace, key);
+                    let other = names.insert(name.clone(), resource);
+                    assert_eq!(other, None, "{name} is also {resource:?}");
+                }
+            }
+        }
+        assert!(names.len() > 100_000);
     }
 
     #[test]

@@ -24,6 +24,8 @@ use super::{
         routes::{self, Services},
     },
     app::callback,
+    failed_unlocks::{self, Reports},
+    identity::Identity,
     listen::{ListenError, Listeners},
     options::Options,
     stores::Stores,
@@ -57,11 +59,13 @@ pub struct Hooks {
     pub http: Option<Fallback>,
     /// Whether the app is healthy; always true without health checks.
     pub healthy: watch::Receiver<bool>,
+    /// The locks that the app could not unlock, if it can say so.
+    pub failed_unlocks: Option<mpsc::Receiver<Reports>>,
 }
 
 impl Default for Hooks {
     fn default() -> Self {
-        Self { grpc: None, http: None, healthy: watch::channel(true).1 }
+        Self { grpc: None, http: None, healthy: watch::channel(true).1, failed_unlocks: None }
     }
 }
 
@@ -82,7 +86,8 @@ pub struct Sidecar {
     http: Server,
     grpc_addresses: Vec<SocketAddr>,
     http_addresses: Vec<SocketAddr>,
-    callbacks: JoinHandle<()>,
+    /// Tasks that end with the sidecar.
+    tasks: Vec<JoinHandle<()>>,
     drain_max: Duration,
 }
 
@@ -108,10 +113,15 @@ impl Sidecar {
         let limits = EngineOptions { held_max: options.held_max, ..EngineOptions::default() };
         let engine = Engine::start(limits, hooks.healthy, notices);
         let app_id: Arc<str> = options.app_id.into();
+        let identity = Identity::new(Arc::clone(&app_id), &options.instance);
+        let locks = Locks::new(stores.clone(), engine.clone(), identity.clone())
+            .with_max_hold_default(options.max_hold_default);
+        let releasing = hooks
+            .failed_unlocks
+            .map(|queue| tokio::spawn(failed_unlocks::run(queue, locks.clone())));
         let services = Services {
-            alpha1: Alpha1::new(stores.clone(), engine.clone(), Arc::clone(&app_id)),
-            locks: Locks::new(stores.clone(), engine.clone(), Arc::clone(&app_id))
-                .with_max_hold_default(options.max_hold_default),
+            alpha1: Alpha1::new(stores.clone(), engine.clone(), identity),
+            locks,
             metadata: Metadata {
                 app_id,
                 stores: stores.clone(),
@@ -136,7 +146,7 @@ impl Sidecar {
             engine,
             grpc,
             http,
-            callbacks,
+            tasks: releasing.into_iter().chain([callbacks]).collect(),
             drain_max: options.drain_max,
         })
     }
@@ -179,7 +189,9 @@ impl Sidecar {
         if timeout_at(deadline.max(Instant::now() + CLOSE_MIN), retired).await.is_err() {
             warn!("a store did not close in time");
         }
-        self.callbacks.abort();
+        for task in self.tasks {
+            task.abort();
+        }
     }
 }
 

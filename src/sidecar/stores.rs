@@ -12,7 +12,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::runtime::Handle;
 use tracing::warn;
 
-use super::prefix::KeyPrefix;
+use super::{name::ResourceName, prefix::KeyPrefix};
 use crate::{
     backend::Kind,
     held::{LockStore, StoreId},
@@ -118,8 +118,17 @@ impl NamedStore {
         &self.store.0
     }
 
-    /// The store's name of an app's resource; the violation names
-    /// `resource_id`.
+    /// The store's name of a resource of the app; the violation names `resource_id` or
+    /// `namespace`.
+    pub fn name_of(
+        &self,
+        resource: &ResourceName,
+        app_id: &str,
+    ) -> Result<ResourceId, Violation> {
+        self.prefix.apply_to(resource, &self.name, app_id)
+    }
+
+    /// The same of a plain key, as daprd makes it; the violation names `resource_id`.
     pub fn key(&self, resource: &str, app_id: &str) -> Result<String, Violation> {
         self.prefix.apply(resource, &self.name, app_id)
     }

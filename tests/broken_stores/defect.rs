@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -66,6 +66,14 @@ pub enum Defect {
     SlashesAreMerged,
     /// A try is refused because of another that is itself refused (trap 2).
     TriesRefuseEachOther,
+    /// A renewal of one shared grant renews all.
+    AReaderRenewsAll,
+    /// Readers that come later are served before a writer that waits.
+    ReadersStarveAWriter,
+    /// Of readers that wait only the first is let in.
+    ReadersEnterOneByOne,
+    /// A shared grant is made though an exclusive one is held.
+    AReaderBesideAWriter,
 }
 
 /// Memory, and what is wrong with it.
@@ -74,15 +82,22 @@ pub struct Broken {
     pub defect: Defect,
     turns: AtomicU64,
     neighbours: Neighbours,
+    /// The shared grants so far.
+    readers: Mutex<Vec<(ResourceId, LockId)>>,
 }
 
 impl Broken {
     pub fn new(memory: Memory, defect: Defect) -> Self {
         let neighbours = Neighbours::default();
-        Self { memory: Arc::new(memory), defect, turns: AtomicU64::new(0), neighbours }
+        let (turns, readers) = (AtomicU64::new(0), Mutex::default());
+        Self { memory: Arc::new(memory), defect, turns, neighbours, readers }
     }
 
     fn spoil(&self, mut grant: Grant, attempt: &Attempt) -> Grant {
+        if attempt.mode == Mode::Shared {
+            let reader = (attempt.resource.clone(), grant.lock_id.clone());
+            self.readers.lock().unwrap().push(reader);
+        }
         match self.defect {
             Defect::TokenRepeats => grant.token = FencingToken::new(7),
             Defect::TtlIsCutShort => grant.ttl = attempt.ttl.duration() * 2,
@@ -113,6 +128,16 @@ impl Broken {
             _ => {}
         }
         attempt
+    }
+
+    /// Renews every shared grant of the resource.
+    async fn renew_readers(&self, renewal: &Renewal, until: Instant) {
+        let readers = self.readers.lock().unwrap().clone();
+        for (resource, lock_id) in readers {
+            if resource == renewal.resource {
+                let _ = self.memory.renew(&Renewal { lock_id, ..renewal.clone() }, until).await;
+            }
+        }
     }
 
     /// Waits by asking again and again, which serves no particular order.
@@ -156,6 +181,13 @@ impl Backend for Broken {
                 tokio::spawn(async move { memory.lock(&litter).await });
                 Err(error)
             }
+            (Defect::AReaderBesideAWriter, Err(BackendError::Locked { .. }))
+                if attempt.mode == Mode::Shared =>
+            {
+                let elsewhere = format!("beside {}", attempt.resource);
+                let resource = ResourceId::new(&elsewhere).unwrap();
+                self.memory.try_lock(&Attempt { resource, ..attempt }, until).await
+            }
             (Defect::WrongErrorCode, Err(BackendError::Locked { .. })) => {
                 Err(BackendError::NotHeld { held: true })
             }
@@ -172,6 +204,13 @@ impl Backend for Broken {
                 self.poll(&attempt, pause.max(Duration::from_millis(1))).await
             }
             Defect::TryOvertakesWaiters => self.poll(&attempt, Duration::from_millis(20)).await,
+            Defect::ReadersStarveAWriter if attempt.mode == Mode::Exclusive => {
+                self.poll(&attempt, Duration::from_millis(20)).await
+            }
+            Defect::ReadersEnterOneByOne => {
+                let alone = Attempt { mode: Mode::Exclusive, ..attempt.clone() };
+                self.memory.lock(&alone).await
+            }
             Defect::AWaiterIsSkipped if turn % 2 == 1 => std::future::pending().await,
             Defect::CancelLeaks => {
                 let memory = Arc::clone(&self.memory);
@@ -188,6 +227,9 @@ impl Backend for Broken {
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
         if self.defect == Defect::RenewalIsIgnored {
             return Ok(Renewed { ttl: renewal.ttl.duration(), since: Instant::now() });
+        }
+        if self.defect == Defect::AReaderRenewsAll {
+            self.renew_readers(renewal, until).await;
         }
         match self.memory.renew(renewal, until).await {
             Err(BackendError::NotHeld { held: false })

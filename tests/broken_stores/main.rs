@@ -59,6 +59,13 @@ const CAUGHT: &[(Defect, &str)] = &[
         "try: after an Unlock, one of those who try is granted though other tries are in \
          flight",
     ),
+    (Defect::AReaderRenewsAll, "shared: a renewal lengthens one of several shared grants"),
+    (
+        Defect::ReadersStarveAWriter,
+        "shared: a reader that comes later does not overtake a waiting writer",
+    ),
+    (Defect::ReadersEnterOneByOne, "shared: readers that wait for each other are all let in"),
+    (Defect::AReaderBesideAWriter, "shared: a reader is refused while a writer holds"),
 ];
 
 fn main() -> ExitCode {

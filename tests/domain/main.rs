@@ -8,5 +8,6 @@ mod faulty;
 mod joining;
 mod scale;
 mod settling;
+mod shared;
 mod validation;
 mod waiting;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::lock::{AcquireRequest, LockError, Mode, RenewRequest, UnlockRequest};
+use leasehold::lock::{AcquireRequest, LockError, RenewRequest, UnlockRequest};
 
 use crate::faulty::{hold, request, store};
 
@@ -26,14 +26,6 @@ async fn a_ttl_above_the_maximum_is_refused_with_the_name_of_its_field() {
     let lock_id = hold(&store, "r").await.lock_id;
     let renewal = RenewRequest { resource, lock_id, ttl: TOO_LONG };
     assert_eq!(refused_field(store.renew(renewal).await), "ttl");
-}
-
-#[tokio::test]
-async fn shared_mode_is_unsupported() {
-    let (store, _) = store();
-    let mut asked = request("r");
-    asked.mode = Mode::Shared;
-    assert!(matches!(store.try_lock(asked).await, Err(LockError::Unsupported(_))));
 }
 
 #[tokio::test]

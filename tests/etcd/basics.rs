@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::PutOptions;
-use leasehold::lock::{AttemptId, BackendError, LockId};
+use leasehold::lock::{Aim, AttemptId, BackendError, LockId, Release};
 
 use crate::{
     Case, cases,
@@ -28,6 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_reused_lease_gives_the_whole_ttl,
         leases_return_to_the_kept_ones_and_end_at_close,
         a_retried_unlock_never_ends_a_later_grant,
+        a_release_that_names_a_token_ends_the_grant_with_that_token_only,
         foreign_values_count_as_held,
         a_foreign_key_beside_the_holders_does_not_stop_a_try,
         a_grant_that_another_process_rewrote_is_unlocked_by_its_maker,
@@ -276,6 +277,25 @@ async fn a_retried_unlock_never_ends_a_later_grant(version: Version) {
             );
         }
         renew(&b, "r", &later.lock_id, TTL).await.unwrap();
+    }
+}
+
+async fn a_release_that_names_a_token_ends_the_grant_with_that_token_only(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    let mut mine = attempt("r", TTL);
+    mine.lock_id_given = true;
+    for backend in [&a, &b] {
+        mine.id = AttemptId::random();
+        let of = || leasehold::lock::ReleaseOf::Owner(mine.lock_id.clone());
+        let at = |token| Release { aim: Aim::at(token), ..release("r", of()) };
+        let first = a.try_lock(&mine, until()).await.unwrap().token.unwrap();
+        backend.unlock(&at(first), until()).await.unwrap();
+        mine.id = AttemptId::random();
+        let second = a.try_lock(&mine, until()).await.unwrap().token.unwrap();
+        let other = Err(BackendError::NotHeld { held: true });
+        assert_eq!(backend.unlock(&at(first), until()).await, other);
+        backend.unlock(&at(second), until()).await.unwrap();
     }
 }
 

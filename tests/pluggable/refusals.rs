@@ -2,9 +2,9 @@
 
 use leasehold::{
     backend::pluggable::socket_path,
-    lock::{AcquireRequest, LockError, RequestId, Violation},
+    lock::{AcquireRequest, LockError, Mode, RequestId, Violation},
 };
-use leasehold_proto::components::LockResponse;
+use leasehold_proto::components::{LockMode, LockResponse};
 use tokio::net::UnixListener;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -95,11 +95,30 @@ async fn what_is_not_declared_is_not_asked() {
         ..AcquireRequest::new("r".parse().unwrap())
     };
     assert!(matches!(store.try_lock(replayed).await, Err(LockError::Unsupported(_))));
+    let shared =
+        AcquireRequest { mode: Mode::Shared, ..AcquireRequest::new("r".parse().unwrap()) };
+    assert!(matches!(store.try_lock(shared.clone()).await, Err(LockError::Unsupported(_))));
+    assert!(matches!(store.lock(shared).await, Err(LockError::Unsupported(_))));
     assert!(matches!(force(&store, "r").await, Err(LockError::Unsupported(_))));
     fake.must_be_left_alone().await;
     let granted = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap();
     granted.receipt.accept();
     assert_eq!(granted.token, None, "a token that nobody gave");
+}
+
+#[tokio::test]
+async fn where_it_is_declared_a_shared_request_is_passed_on() {
+    let mut fake = Fake::start(&["SHARED"]).await;
+    let store = fake.open(&[]).await;
+    let shared =
+        AcquireRequest { mode: Mode::Shared, ..AcquireRequest::new("r".parse().unwrap()) };
+    store.try_lock(shared.clone()).await.unwrap().receipt.accept();
+    store.lock(shared).await.unwrap().receipt.accept();
+    let (tried, locked) = (fake.next().await, fake.next().await);
+    let (Asked::TryLock(tried), Asked::Lock(locked)) = (tried, locked) else {
+        panic!("another call")
+    };
+    assert_eq!((tried.mode(), locked.mode()), (LockMode::Shared, LockMode::Shared));
 }
 
 #[tokio::test]
@@ -114,6 +133,7 @@ async fn a_refused_try_is_read_by_its_reason_else_by_its_code() {
         Status::aborted("held"),
         Status::with_error_details(Code::InvalidArgument, "", bad),
         status(Code::ResourceExhausted, "TOO_MANY_WAITERS", &[]),
+        status(Code::ResourceExhausted, "TOO_MANY_HOLDERS", &[]),
         status(Code::ResourceExhausted, "OVERLOADED", &[]),
         status(Code::Unavailable, "STORE_UNAVAILABLE", &[]),
         status(Code::Unavailable, "SHUTTING_DOWN", &[]),
@@ -138,6 +158,7 @@ async fn a_refused_try_is_read_by_its_reason_else_by_its_code() {
             "Locked",
             "InvalidRequest",
             "TooManyWaiters",
+            "TooManyHolders",
             "StoreUnavailable",
             "StoreUnavailable",
             "StoreUnavailable",

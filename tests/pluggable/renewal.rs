@@ -8,6 +8,7 @@ use leasehold::{
     sidecar::{
         ApiError, Hooks,
         api::alpha2::{LockCall, Locks},
+        identity::Identity,
         prefix::KeyPrefix,
         stores::{NamedStore, Stores},
     },
@@ -28,6 +29,7 @@ fn call(no_renewal: bool) -> LockCall {
         mode: Mode::Exclusive,
         max_hold: None,
         no_renewal,
+        label: None,
         arrived: Instant::now(),
         deadline: None,
     }
@@ -39,7 +41,7 @@ async fn locks(fake: &mut Fake) -> Locks {
     stores.insert(NamedStore::new("s", "lock.fake", "v1", KeyPrefix::None, store));
     let (tell, _) = mpsc::channel(1);
     let engine = Engine::start(EngineOptions::default(), Hooks::default().healthy, tell);
-    Locks::new(stores, engine, "app".into())
+    Locks::new(stores, engine, Identity::new("app", &"instance".parse().unwrap()))
 }
 
 /// The lock was called renewed, and lost at its TTL as unreachable.

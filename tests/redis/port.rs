@@ -159,3 +159,20 @@ async fn operations_have_the_results_that_the_model_has() {
         ask::<()>(&mut server.connect(), &["FLUSHALL"]);
     }
 }
+
+/// Also a lock by other means, whose value is the lock ID, is not what was meant.
+#[tokio::test]
+async fn a_release_that_names_a_token_ends_the_grant_with_that_token_only() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    let mut connection = server.connect();
+    let at = |token| Release { aim: Aim::at(token), ..owner("me") };
+    let first = backend.try_lock(&attempt("me"), in_time()).await.unwrap().token.unwrap();
+    backend.unlock(&at(first), in_time()).await.unwrap();
+    let second = backend.try_lock(&attempt("me"), in_time()).await.unwrap().token.unwrap();
+    let other = Err(BackendError::NotHeld { held: true });
+    assert_eq!(backend.unlock(&at(first), in_time()).await, other);
+    backend.unlock(&at(second), in_time()).await.unwrap();
+    let () = ask(&mut connection, &["SET", "r", "me", "PX", "60000"]);
+    assert_eq!(backend.unlock(&at(second), in_time()).await, other);
+}

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use leasehold_proto::locks::{
-    ForceUnlockRequest, LockMode, LockRequest, LockResponse, RenewLockRequest, UnlockRequest,
+    ForceUnlockRequest, LockRequest, LockResponse, RenewLockRequest, UnlockRequest,
     locks_client::LocksClient,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Request, Status, codec::CompressionEncoding, transport::Channel};
 use tonic_types::StatusExt as _;
 
-use crate::harness::{Harness, PATIENCE, STORE, eventually, options, reason};
+use crate::harness::{HOLDER, Harness, PATIENCE, STORE, eventually, options, reason};
 
-type Client = LocksClient<Channel>;
+pub type Client = LocksClient<Channel>;
 
 pub fn request(resource: &str) -> LockRequest {
     LockRequest {
@@ -23,11 +23,11 @@ pub fn request(resource: &str) -> LockRequest {
     }
 }
 
-fn ttl(ms: u64) -> Option<prost_types::Duration> {
+pub fn ttl(ms: u64) -> Option<prost_types::Duration> {
     Duration::from_millis(ms).try_into().ok()
 }
 
-async fn lock(client: &mut Client, request: LockRequest) -> Result<LockResponse, Status> {
+pub async fn lock(client: &mut Client, request: LockRequest) -> Result<LockResponse, Status> {
     client.lock(request).await.map(tonic::Response::into_inner)
 }
 
@@ -35,16 +35,21 @@ async fn unlock(client: &mut Client, resource: &str, lock_id: &str) -> Result<()
     client.unlock(unlock_request(resource, lock_id)).await.map(|_| ())
 }
 
-fn unlock_request(resource: &str, lock_id: &str) -> UnlockRequest {
+pub fn unlock_request(resource: &str, lock_id: &str) -> UnlockRequest {
     UnlockRequest {
         resource_id: resource.into(),
         lock_id: lock_id.into(),
         store_name: STORE.into(),
+        ..Default::default()
     }
 }
 
-fn force_request(resource: &str) -> ForceUnlockRequest {
-    ForceUnlockRequest { resource_id: resource.into(), store_name: STORE.into() }
+pub fn force_request(resource: &str) -> ForceUnlockRequest {
+    ForceUnlockRequest {
+        resource_id: resource.into(),
+        store_name: STORE.into(),
+        ..Default::default()
+    }
 }
 
 #[tokio::test]
@@ -59,7 +64,7 @@ async fn a_lock_is_granted_refused_and_unlocked() {
     assert_eq!(refused.code(), Code::Aborted);
     assert_eq!(
         reason(&refused, "holder"),
-        ("RESOURCE_LOCKED".into(), Some("app".into())),
+        ("RESOURCE_LOCKED".into(), Some(HOLDER.into())),
         "the holder is the app"
     );
     unlock(&mut client, "r", &granted.lock_id).await.unwrap();
@@ -110,6 +115,29 @@ async fn a_wait_ends_at_the_calls_deadline() {
     let ended = client.lock(waiting).await.unwrap_err();
     assert_eq!(ended.code(), Code::DeadlineExceeded);
     assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE", "it is our answer, not the client's");
+}
+
+#[tokio::test]
+async fn a_wait_ends_after_the_time_that_it_was_given() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    lock(&mut client, request("r")).await.unwrap();
+    let waiting = LockRequest { immediate: false, wait: ttl(500), ..request("r") };
+    let ended = timeout(PATIENCE, lock(&mut client, waiting)).await.unwrap().unwrap_err();
+    assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE");
+}
+
+#[tokio::test]
+async fn a_wait_of_no_time_is_a_try() {
+    let harness = Harness::start().await;
+    let mut client = harness.locks().await;
+    let held = lock(&mut client, request("r")).await.unwrap();
+    let wait = Some(prost_types::Duration::default());
+    let waiting = LockRequest { immediate: false, wait, ..request("r") };
+    let refused = lock(&mut client, waiting.clone()).await.unwrap_err();
+    assert_eq!(reason(&refused, "").0, "RESOURCE_LOCKED");
+    unlock(&mut client, "r", &held.lock_id).await.unwrap();
+    lock(&mut client, waiting).await.unwrap();
 }
 
 #[tokio::test]
@@ -195,6 +223,7 @@ async fn a_forced_lock_is_lost_and_later_calls_are_told() {
         lock_id: granted.lock_id,
         store_name: STORE.into(),
         ttl: None,
+        ..Default::default()
     };
     let lost = client.renew_lock(renewal).await.unwrap_err();
     assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("forced".into())));
@@ -240,6 +269,7 @@ async fn without_renewal_it_expires_unless_the_app_renews_it() {
         lock_id: granted.lock_id.clone(),
         store_name: STORE.into(),
         ttl: ttl(2000),
+        ..Default::default()
     };
     for _ in 0..4 {
         sleep(Duration::from_millis(600)).await;
@@ -264,6 +294,7 @@ async fn any_sidecar_can_unlock_and_renew_a_grant_of_another() {
         lock_id: granted.lock_id.as_str().into(),
         store_name: STORE.into(),
         ttl: ttl(5000),
+        ..Default::default()
     };
     assert_eq!(client.renew_lock(renewal).await.unwrap().into_inner().ttl, ttl(5000));
     unlock(&mut client, "r", granted.lock_id.as_str()).await.unwrap();
@@ -288,6 +319,7 @@ async fn bad_requests_name_the_field() {
     let harness = Harness::start().await;
     let mut client = harness.locks().await;
     let long = "x".repeat(1100);
+    let negative = Some(prost_types::Duration { seconds: -1, nanos: 0 });
     for (bad, field) in [
         (request(""), "resource_id"),
         (request("a||b"), "resource_id"),
@@ -297,6 +329,9 @@ async fn bad_requests_name_the_field() {
         (LockRequest { ttl: ttl(48 * 3_600_000), ..request("r") }, "ttl"),
         (LockRequest { mode: 9, ..request("r") }, "mode"),
         (LockRequest { max_hold: ttl(0), ..request("r") }, "max_hold"),
+        (LockRequest { label: "x".repeat(129), ..request("r") }, "label"),
+        (LockRequest { wait: negative, ..request("r") }, "wait"),
+        (LockRequest { label: "a\u{7f}".into(), ..request("r") }, "label"),
     ] {
         for immediate in [true, false] {
             let bad = LockRequest { immediate, ..bad.clone() };
@@ -309,12 +344,6 @@ async fn bad_requests_name_the_field() {
     }
     let refused = unlock(&mut client, "r", "").await.unwrap_err();
     assert_eq!(refused.get_details_bad_request().unwrap().field_violations[0].field, "lock_id");
-    let shared = LockRequest { mode: LockMode::Shared.into(), ..request("r") };
-    let refused = lock(&mut client, shared).await.unwrap_err();
-    assert_eq!(
-        (refused.code(), reason(&refused, "").0),
-        (Code::Unimplemented, "UNSUPPORTED".into())
-    );
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use crate::harness::{Answer, Harness, PATIENCE, STORE, eventually};
+use crate::harness::{Answer, HOLDER, Harness, PATIENCE, STORE, eventually};
 
 const PATH: &str = "/v1.0-alpha2/lock/mem/r";
 
@@ -37,7 +37,7 @@ async fn a_lock_is_granted_renewed_refused_and_unlocked() {
     assert_eq!(detail["@type"], "type.googleapis.com/google.rpc.ErrorInfo");
     assert_eq!(detail["reason"], "RESOURCE_LOCKED");
     assert_eq!(detail["domain"], "dapr.io");
-    assert_eq!(detail["metadata"]["holder"], "app");
+    assert_eq!(detail["metadata"]["holder"], HOLDER);
 
     let body = json!({ "lockID": lock_id, "ttl": "1m30s" }).to_string();
     let renewed = harness.call(Method::PUT, PATH, body).await;
@@ -112,6 +112,7 @@ async fn bad_requests_are_400_and_name_the_field() {
     let post = Method::POST;
     let long = |field: &str| format!("{{\"{field}\":\"{}\"}}", "x".repeat(257));
     let (long_request, long_lock) = (long("requestID"), long("lockID"));
+    let both = "{\"lockID\":\"x\",\"detach\":true,\"maxHold\":\"1s\"}";
     for (method, path, body, field) in [
         (&post, "mem/r", "{", "body"),
         (&post, "mem/r", "[]", "body"),
@@ -124,6 +125,8 @@ async fn bad_requests_are_400_and_name_the_field() {
         (&post, "mem/r", "{\"mode\":\"both\"}", "mode"),
         (&post, "mem/r", "{\"metadata\":[]}", "metadata"),
         (&post, "mem/r", "{\"requestID\":{}}", "requestID"),
+        (&post, "mem/r", "{\"label\":1}", "label"),
+        (&post, "mem/r", "{\"label\":\"a\\nb\"}", "label"),
         (&post, "mem/r", &long_request, "requestID"),
         (&post, "mem/a%7C%7Cb", "{}", "resourceID"),
         (&post, "mem/%00", "{}", "resourceID"),
@@ -133,6 +136,9 @@ async fn bad_requests_are_400_and_name_the_field() {
         (&Method::DELETE, "mem/", "{}", "resourceID"),
         (&Method::DELETE, "mem/r", &long_lock, "lockID"),
         (&Method::PUT, "mem/r", "", "lockID"),
+        (&Method::PUT, "mem/r", "{\"lockID\":\"x\",\"detach\":1}", "detach"),
+        (&Method::PUT, "mem/r", "{\"lockID\":\"x\",\"maxHold\":\"0s\"}", "maxHold"),
+        (&Method::PUT, "mem/r", both, "maxHold"),
         (&Method::DELETE, "mem/r", "", "lockID"),
         (&Method::DELETE, "mem/r", "{\"force\":1}", "force"),
         (&Method::DELETE, "mem/r", "{\"force\":false}", "lockID"),
@@ -160,8 +166,8 @@ async fn unknown_fields_are_ignored_and_an_empty_body_is_all_defaults() {
 #[tokio::test]
 async fn errors_have_their_statuses() {
     let harness = Harness::start().await;
-    let shared = harness.post(PATH, "{\"mode\":\"shared\"}").await;
-    assert_eq!(shared.error(), (501, "ERR_UNSUPPORTED".into()));
+    let bad = harness.post(PATH, "{\"mode\":\"both\"}").await;
+    assert_eq!(bad.error(), (400, "ERR_INVALID_REQUEST".into()));
     let unknown = harness.post("/v1.0-alpha2/lock/no/r", "").await;
     assert_eq!(unknown.error(), (404, "ERR_STORE_NOT_FOUND".into()));
     harness.stores.remove(STORE);

@@ -151,7 +151,7 @@ impl LockEvents for Events {
         let lost = request.into_inner();
         let told = json!({
             "storeName": lost.store_name, "resourceID": lost.resource_id,
-            "lockID": lost.lock_id, "fencingToken": lost.fencing_token, "cause": lost.cause,
+            "namespace": lost.namespace, "lockID": lost.lock_id, "fencingToken": lost.fencing_token, "cause": lost.cause,
         });
         self.0.lock().unwrap().push((token, told));
         Ok(Response::new(()))
@@ -177,11 +177,17 @@ async fn sidecar_of(app: &App) -> Harness {
 
 /// Takes a lock that is lost soon. Returns what the app should be told.
 async fn lose(harness: &Harness, resource: &str) -> Value {
+    lose_in(harness, &[], resource).await
+}
+
+async fn lose_in(harness: &Harness, namespace: &[&str], resource: &str) -> Value {
     let hold = Duration::from_millis(50).try_into().ok();
-    let held = LockRequest { max_hold: hold, ..request(resource) };
+    let segments = namespace.iter().map(|&segment| segment.into()).collect();
+    let held = LockRequest { max_hold: hold, namespace: segments, ..request(resource) };
     let granted = harness.locks().await.lock(held).await.unwrap().into_inner();
     json!({
-        "storeName": STORE, "resourceID": resource, "lockID": granted.lock_id,
+        "storeName": STORE, "resourceID": resource, "namespace": namespace,
+        "lockID": granted.lock_id,
         "fencingToken": granted.fencing_token, "cause": "max_hold",
     })
 }
@@ -194,6 +200,17 @@ fn count(app: &App) -> usize {
 async fn an_app_is_told_over_its_own_protocol_with_its_token() {
     for protocol in [AppProtocol::Http, AppProtocol::H2c, AppProtocol::Grpc] {
         is_told(any_app(protocol).await).await;
+    }
+}
+
+#[tokio::test]
+async fn an_app_is_told_of_a_lock_by_its_namespace() {
+    for protocol in [AppProtocol::Http, AppProtocol::Grpc] {
+        let app = any_app(protocol).await;
+        let harness = sidecar_of(&app).await;
+        let lost = lose_in(&harness, &["shop/1", "ü"], "||k%").await;
+        eventually("it is told", || count(&app) == 1).await;
+        assert_eq!(app.told.lock().unwrap()[0].1, lost);
     }
 }
 

@@ -35,6 +35,8 @@ use tonic_types::StatusExt as _;
 /// How long anything here may take at most.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 pub const APP: &str = "app";
+/// What others are shown as the holder.
+pub const HOLDER: &str = "app/pod-1";
 pub const STORE: &str = "mem";
 
 pub struct Harness {
@@ -78,6 +80,7 @@ impl Answer {
 pub fn options() -> Options {
     Options {
         app_id: APP.to_owned(),
+        instance: "pod-1".parse().unwrap(),
         app: None,
         listen: Listen::Ports {
             addresses: vec!["127.0.0.1".parse().unwrap()],

@@ -16,13 +16,20 @@ mod alpha2_http;
 mod binary;
 mod browsers;
 mod callback;
+mod check;
 mod chromium;
 mod contention;
+mod detach;
 mod environment;
+mod failed_unlocks;
 mod harness;
+mod holder;
+mod keep_alive;
 mod leaving;
 mod lock_paths;
+mod names;
 mod ndjson;
+mod shared;
 #[path = "../passthrough/stand_in.rs"]
 #[allow(dead_code, reason = "the pass-through's own tests use the rest")]
 mod stand_in;

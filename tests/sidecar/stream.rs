@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use leasehold_proto::locks::{
-    LockAcquired, LockRequest, LockServerStream, UnlockRequest,
-    lock_server_stream::LockServerStream as Told,
+    LockAcquired, LockRequest, LockServerStream, lock_server_stream::LockServerStream as Told,
 };
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::{
-    alpha2_grpc::request,
-    harness::{Harness, PATIENCE, STORE, eventually, reason},
+    alpha2_grpc::{force_request, request, ttl, unlock_request},
+    harness::{HOLDER, Harness, PATIENCE, eventually, reason},
 };
 
-async fn acquired(stream: &mut Streaming<LockServerStream>) -> LockAcquired {
+pub async fn acquired(stream: &mut Streaming<LockServerStream>) -> LockAcquired {
     loop {
         let told = timeout(PATIENCE, stream.message()).await.unwrap().unwrap().unwrap();
         match told.lock_server_stream.unwrap() {
@@ -25,7 +24,7 @@ async fn acquired(stream: &mut Streaming<LockServerStream>) -> LockAcquired {
 }
 
 /// How the stream ends, pings left out.
-async fn end(stream: &mut Streaming<LockServerStream>) -> Result<(), Status> {
+pub async fn end(stream: &mut Streaming<LockServerStream>) -> Result<(), Status> {
     loop {
         match timeout(PATIENCE, stream.message()).await.unwrap() {
             Ok(Some(told)) => assert_eq!(
@@ -59,8 +58,7 @@ async fn an_unlock_ends_the_stream_well() {
     let harness = Harness::start().await;
     let mut stream = open(&harness, request("r")).await;
     let lock_id = acquired(&mut stream).await.lock_id;
-    let unlock = UnlockRequest { resource_id: "r".into(), lock_id, store_name: STORE.into() };
-    harness.locks().await.unlock(unlock).await.unwrap();
+    harness.locks().await.unlock(unlock_request("r", &lock_id)).await.unwrap();
     end(&mut stream).await.unwrap();
     assert_eq!(harness.memory.records(), 0);
 }
@@ -70,11 +68,7 @@ async fn a_forced_lock_ends_the_stream_as_lost() {
     let harness = Harness::start().await;
     let mut stream = open(&harness, request("r")).await;
     acquired(&mut stream).await;
-    let force = leasehold_proto::locks::ForceUnlockRequest {
-        resource_id: "r".into(),
-        store_name: STORE.into(),
-    };
-    harness.locks().await.force_unlock(force).await.unwrap();
+    harness.locks().await.force_unlock(force_request("r")).await.unwrap();
     let lost = end(&mut stream).await.unwrap_err();
     assert_eq!(lost.code(), Code::Aborted);
     assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("forced".into())));
@@ -119,7 +113,7 @@ async fn an_immediate_refusal_and_a_bad_request_are_no_stream() {
     acquired(&mut stream).await;
     let mut locks = harness.locks().await;
     let refused = locks.lock_stream(request("r")).await.unwrap_err();
-    assert_eq!(reason(&refused, "holder"), ("RESOURCE_LOCKED".into(), Some("app".into())));
+    assert_eq!(reason(&refused, "holder"), ("RESOURCE_LOCKED".into(), Some(HOLDER.into())));
     let bad = LockRequest { immediate: false, ..request("a||b") };
     let refused = locks.lock_stream(bad).await.unwrap_err();
     assert_eq!(reason(&refused, "").0, "INVALID_REQUEST");
@@ -142,6 +136,27 @@ async fn a_waiting_stream_gets_the_lock_in_its_turn_and_its_deadline_ends_it() {
     drop(first);
     let granted = acquired(&mut second).await;
     assert!(granted.fencing_token > token);
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_is_told_on_the_stream() {
+    let harness = Harness::start().await;
+    let mut held = open(&harness, request("r")).await;
+    acquired(&mut held).await;
+    let waiting = LockRequest { immediate: false, wait: ttl(300), ..request("r") };
+    let ended = end(&mut open(&harness, waiting).await).await.unwrap_err();
+    assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE");
+}
+
+/// A call's deadline would end the stream, and with it the lock.
+#[tokio::test]
+async fn a_wait_does_not_end_a_stream_that_has_the_lock() {
+    let harness = Harness::start().await;
+    let waiting = LockRequest { immediate: false, wait: ttl(300), ..request("r") };
+    let mut stream = open(&harness, waiting).await;
+    acquired(&mut stream).await;
+    assert!(timeout(Duration::from_secs(1), end(&mut stream)).await.is_err(), "it ended");
+    assert_eq!(harness.memory.records(), 1);
 }
 
 #[tokio::test]

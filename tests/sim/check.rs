@@ -37,6 +37,7 @@ struct Op {
 struct Grant {
     op: OpId,
     own: u8,
+    shared: bool,
     resource: u8,
     granted_us: u64,
     expires_us: u64,
@@ -112,12 +113,17 @@ impl Checker {
                 self.queued.remove(op);
                 if *created {
                     self.granted.insert(*op, *token);
+                    let call = self.ops.get(op).and_then(|op| op.call);
+                    let (own, shared) = match call {
+                        Some(
+                            Call::Try { own, shared, .. } | Call::Lock { own, shared, .. },
+                        ) => (own, shared),
+                        _ => (0, false),
+                    };
                     let grant = Grant {
                         op: *op,
-                        own: match self.ops.get(op).and_then(|op| op.call) {
-                            Some(Call::Try { own, .. } | Call::Lock { own, .. }) => own,
-                            _ => 0,
-                        },
+                        own,
+                        shared,
                         resource: *resource,
                         granted_us: now,
                         expires_us: *expires_us,
@@ -243,11 +249,15 @@ impl Checker {
         if until_us <= now {
             return;
         }
+        let shared = grant.shared;
         let others: Vec<_> = self
             .grants
             .iter()
             .filter(|(other, grant)| {
-                **other != token && grant.resource == resource && grant.believed_until_us > now
+                **other != token
+                    && grant.resource == resource
+                    && grant.believed_until_us > now
+                    && !(grant.shared && shared)
             })
             .map(|(other, _)| *other)
             .collect();

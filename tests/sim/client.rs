@@ -12,8 +12,8 @@ use std::{
 
 use fastrand::Rng;
 use leasehold::lock::{
-    AcquireRequest, FencingToken, Granted, Holder, LockError, RenewRequest, Renewed, RequestId,
-    ResourceId, UnlockRequest, safe_deadline,
+    AcquireRequest, FencingToken, Granted, Holder, LockError, Mode, RenewRequest, Renewed,
+    RequestId, ResourceId, UnlockRequest, safe_deadline,
 };
 use tokio::time::{Instant, sleep};
 
@@ -83,9 +83,10 @@ impl Client {
             3 => "request-of-all".to_owned(),
             _ => String::new(),
         };
+        let shared = self.rng.u32(..1000) < self.plan.shared_per_mille;
         let mut tries = 0;
         let holding = loop {
-            let outcome = self.acquire(resource, &request_id).await;
+            let outcome = self.acquire(resource, &request_id, shared).await;
             tries += 1;
             match outcome {
                 Some(holding) => break holding,
@@ -96,7 +97,12 @@ impl Client {
         self.hold(holding).await;
     }
 
-    async fn acquire(&mut self, resource: u8, request_id: &str) -> Option<Holding> {
+    async fn acquire(
+        &mut self,
+        resource: u8,
+        request_id: &str,
+        shared: bool,
+    ) -> Option<Holding> {
         let process = self.processes.any(&mut self.rng);
         let op = self.op();
         let waits = self.rng.u8(..10) < 6;
@@ -107,15 +113,16 @@ impl Client {
         let own = if self.rng.u8(..10) < 2 && !replayable { self.number } else { 0 };
         let deadline_us = deadline.map(|at| self.server.history.us(at));
         let call = if waits {
-            Call::Lock { resource, ttl_ms, replayable, own, deadline_us }
+            Call::Lock { resource, ttl_ms, replayable, shared, own, deadline_us }
         } else {
-            Call::Try { resource, ttl_ms, replayable, own }
+            Call::Try { resource, ttl_ms, replayable, shared, own }
         };
         let lock_id = (own > 0).then(|| format!("own-{own}").parse().unwrap());
         let request = AcquireRequest {
             ttl: Some(Duration::from_millis(ttl_ms)),
             lock_id,
             request_id: RequestId::new(request_id).unwrap(),
+            mode: if shared { Mode::Shared } else { Mode::Exclusive },
             holder: Holder::new(&op.to_string()).unwrap(),
             deadline,
             ..AcquireRequest::new(named(resource))

@@ -1,5 +1,6 @@
-//! What a lock store is, as simply as it can be said: a resource has at most
-//! one grant and a queue. Pure: the time is an argument, nothing is awaited.
+//! What a lock store is, as simply as it can be said: a resource has one
+//! exclusive grant or any number of shared ones, and one queue. Pure: the time is
+//! an argument, nothing is awaited.
 //!
 //! It is what the simulation holds every answer against, and it is itself held
 //! against the memory, Redis and etcd backends (`tests/support/differential.rs`).
@@ -7,8 +8,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use leasehold::lock::{
-    Attempt, AttemptId, BackendError, FencingToken, Grant, LockId, Release, ReleaseOf, Renewal,
-    Renewed,
+    Attempt, AttemptId, BackendError, FencingToken, Grant, LockId, Mode, Release, ReleaseOf,
+    Renewal, Renewed, Violation,
 };
 use tokio::time::Instant;
 
@@ -17,14 +18,15 @@ use tokio::time::Instant;
 pub struct Model {
     slots: BTreeMap<String, Slot>,
     last_token: u64,
-    /// Grants that went to waiters, to be taken by whoever looks.
-    pub handed: Vec<(AttemptId, Grant)>,
+    /// What waiters were answered in their turn, to be taken by whoever looks.
+    pub handed: Vec<(AttemptId, Result<Grant, BackendError>)>,
     /// Grants that ran out since somebody looked.
     pub expired: Vec<u64>,
 }
 
 struct Slot {
-    held: Held,
+    /// One exclusive grant, or at least one shared grant, in the order of their tokens.
+    held: Vec<Held>,
     queue: VecDeque<Attempt>,
 }
 
@@ -46,6 +48,11 @@ impl Held {
         &self.by.lock_id
     }
 
+    /// Who made it, with all that was asked for.
+    pub fn by(&self) -> &Attempt {
+        &self.by
+    }
+
     fn grant(&self, asked: &Attempt, since: Instant, created: bool) -> Grant {
         Grant {
             lock_id: self.by.lock_id.clone(),
@@ -57,26 +64,52 @@ impl Held {
     }
 }
 
-impl Model {
-    /// Acquires what is free.
-    pub fn try_lock(&mut self, asked: &Attempt, now: Instant) -> Result<Grant, BackendError> {
-        self.pass(now);
-        let Some(slot) = self.slots.get_mut(asked.resource.as_str()) else {
-            return Ok(self.grant(asked.clone(), VecDeque::new(), now));
-        };
-        let held = &mut slot.held;
-        if asked.request_id.is_none() || held.by.request_id != asked.request_id {
-            return Err(BackendError::Locked { holder: held.by.holder.clone() });
-        }
+impl Slot {
+    fn mode(&self) -> Mode {
+        self.held[0].by.mode
+    }
+
+    /// Whether a shared attempt brings the lock ID of a live shared grant.
+    fn has_reader(&self, asked: &Attempt) -> bool {
+        let is_shared = (asked.mode, self.mode()) == (Mode::Shared, Mode::Shared);
+        is_shared && self.held.iter().any(|held| held.by.lock_id == asked.lock_id)
+    }
+
+    /// Gives a repeated request its own grant again.
+    fn replay(&mut self, asked: &Attempt, now: Instant) -> Option<Result<Grant, BackendError>> {
+        let mode = self.mode();
+        asked.request_id.as_ref()?;
+        let held = self.held.iter_mut().find(|held| held.by.request_id == asked.request_id)?;
         if asked.lock_id_given && asked.lock_id != held.by.lock_id {
-            return Err(BackendError::ReplayMismatch { field: "lock_id" });
+            return Some(Err(BackendError::ReplayMismatch { field: "lock_id" }));
+        }
+        if asked.mode != mode {
+            return Some(Err(BackendError::ReplayMismatch { field: "mode" }));
         }
         held.claimed = true;
         held.expires = now + asked.ttl.duration();
-        Ok(held.grant(asked, now, false))
+        Some(Ok(held.grant(asked, now, false)))
+    }
+}
+
+impl Model {
+    /// Acquires what is free, or what is shared and waited for by nobody.
+    pub fn try_lock(&mut self, asked: &Attempt, now: Instant) -> Result<Grant, BackendError> {
+        self.pass(now);
+        let Some(slot) = self.slots.get_mut(asked.resource.as_str()) else {
+            return Ok(self.grant(asked.clone(), now));
+        };
+        if let Some(replayed) = slot.replay(asked, now) {
+            return replayed;
+        }
+        let is_shared = (asked.mode, slot.mode()) == (Mode::Shared, Mode::Shared);
+        if is_shared && slot.queue.is_empty() && !slot.has_reader(asked) {
+            return Ok(self.grant(asked.clone(), now));
+        }
+        Err(BackendError::Locked { holder: slot.held[0].by.holder.clone() })
     }
 
-    /// Acquires what is free, or waits for what is held (`None`).
+    /// The same, or waits (`None`).
     pub fn enter(
         &mut self,
         asked: &Attempt,
@@ -84,9 +117,11 @@ impl Model {
     ) -> Result<Option<Grant>, BackendError> {
         match self.try_lock(asked, now) {
             Err(BackendError::Locked { .. }) => {
-                if let Some(slot) = self.slots.get_mut(asked.resource.as_str()) {
-                    slot.queue.push_back(asked.clone());
+                let slot = self.slots.get_mut(asked.resource.as_str()).expect("it is held");
+                if slot.has_reader(asked) {
+                    return Err(same_lock_id());
                 }
+                slot.queue.push_back(asked.clone());
                 Ok(None)
             }
             other => other.map(Some),
@@ -94,67 +129,70 @@ impl Model {
     }
 
     /// Leaves a queue. Whether it was in one.
-    pub fn leave(&mut self, asked: &Attempt) -> bool {
-        let Some(slot) = self.slots.get_mut(asked.resource.as_str()) else { return false };
+    pub fn leave(&mut self, asked: &Attempt, now: Instant) -> bool {
+        let resource = asked.resource.as_str();
+        let Some(slot) = self.slots.get_mut(resource) else { return false };
         let before = slot.queue.len();
         slot.queue.retain(|waiting| waiting.id != asked.id);
-        slot.queue.len() < before
+        let was_there = slot.queue.len() < before;
+        self.hand_over(resource, now);
+        was_there
     }
 
     /// Starts a TTL again.
     pub fn renew(&mut self, asked: &Renewal, now: Instant) -> Result<Renewed, BackendError> {
         self.pass(now);
-        match self.slots.get_mut(asked.resource.as_str()) {
-            Some(Slot { held, .. }) if held.by.lock_id == asked.lock_id => {
-                held.expires = now + asked.ttl.duration();
-                Ok(Renewed { ttl: asked.ttl.duration(), since: now })
-            }
-            other => Err(BackendError::NotHeld { held: other.is_some() }),
-        }
-    }
-
-    /// Ends a grant and hands over. Returns the token of what ended.
-    pub fn unlock(&mut self, asked: &Release, now: Instant) -> Result<u64, BackendError> {
-        self.pass(now);
-        let Some(slot) = self.slots.get(asked.resource.as_str()) else {
+        let Some(slot) = self.slots.get_mut(asked.resource.as_str()) else {
             return Err(BackendError::NotHeld { held: false });
         };
-        let held = &slot.held;
-        let meant = match &asked.of {
+        let held = slot.held.iter_mut().find(|held| held.by.lock_id == asked.lock_id);
+        let held = held.ok_or(BackendError::NotHeld { held: true })?;
+        held.expires = now + asked.ttl.duration();
+        Ok(Renewed { ttl: asked.ttl.duration(), since: now })
+    }
+
+    /// Ends a grant, or all, and hands over. Returns the tokens of what ended.
+    pub fn unlock(&mut self, asked: &Release, now: Instant) -> Result<Vec<u64>, BackendError> {
+        self.pass(now);
+        let resource = asked.resource.as_str();
+        let Some(slot) = self.slots.get_mut(resource) else {
+            return Err(BackendError::NotHeld { held: false });
+        };
+        let is_meant = |held: &mut Held| match &asked.of {
             ReleaseOf::Owner(lock_id) => held.by.lock_id == *lock_id,
             ReleaseOf::Anyone => true,
             ReleaseOf::Attempt(attempt) => held.by.id == attempt.id && !held.claimed,
         };
-        if !meant {
+        let ended: Vec<_> = slot.held.extract_if(.., is_meant).map(|held| held.token).collect();
+        if ended.is_empty() {
             return Err(BackendError::NotHeld { held: true });
         }
-        let token = held.token;
-        self.hand_over(asked.resource.as_str(), now);
-        Ok(token)
+        self.hand_over(resource, now);
+        Ok(ended)
     }
 
     /// Ends what has run out by `now`, the earliest first.
     pub fn pass(&mut self, now: Instant) {
-        while let Some((resource, token)) = self
-            .slots
-            .iter()
-            .filter(|(_, slot)| slot.held.expires <= now)
-            .min_by_key(|(_, slot)| (slot.held.expires, slot.held.token))
-            .map(|(resource, slot)| (resource.clone(), slot.held.token))
+        while let Some((expires, token, resource)) = self.ends().min()
+            && expires <= now
         {
+            let resource = resource.to_owned();
             self.expired.push(token);
+            if let Some(slot) = self.slots.get_mut(&resource) {
+                slot.held.retain(|held| held.token != token);
+            }
             self.hand_over(&resource, now);
         }
     }
 
-    /// The live grant of a resource.
-    pub fn held(&self, resource: &str) -> Option<&Held> {
-        self.slots.get(resource).map(|slot| &slot.held)
+    /// The live grants of a resource.
+    pub fn held(&self, resource: &str) -> &[Held] {
+        self.slots.get(resource).map_or(&[], |slot| &slot.held)
     }
 
     /// The tokens of all live grants.
     pub fn live(&self) -> Vec<u64> {
-        self.slots.values().map(|slot| slot.held.token).collect()
+        self.slots.values().flat_map(|slot| &slot.held).map(|held| held.token).collect()
     }
 
     /// How many wait.
@@ -169,25 +207,65 @@ impl Model {
 
     /// When the next grant runs out.
     pub fn next_expiry(&self) -> Option<Instant> {
-        self.slots.values().map(|slot| slot.held.expires).min()
+        self.ends().min().map(|(expires, ..)| expires)
     }
 
-    fn grant(&mut self, by: Attempt, queue: VecDeque<Attempt>, now: Instant) -> Grant {
+    /// When each grant runs out, its token, and its resource.
+    fn ends(&self) -> impl Iterator<Item = (Instant, u64, &str)> {
+        let slots = self.slots.iter();
+        slots.flat_map(|(resource, slot)| {
+            slot.held.iter().map(|held| (held.expires, held.token, resource.as_str()))
+        })
+    }
+
+    fn grant(&mut self, by: Attempt, now: Instant) -> Grant {
         self.last_token += 1;
         let expires = now + by.ttl.duration();
         let held = Held { by, token: self.last_token, expires, claimed: false };
         let grant = held.grant(&held.by, now, true);
         let resource = held.by.resource.as_str().to_owned();
-        self.slots.insert(resource, Slot { held, queue });
+        let free = || Slot { held: Vec::new(), queue: VecDeque::new() };
+        self.slots.entry(resource).or_insert_with(free).held.push(held);
         grant
     }
 
+    /// Grants to those at the head of the queue whose turn it is.
     fn hand_over(&mut self, resource: &str, now: Instant) {
-        let Some(Slot { mut queue, .. }) = self.slots.remove(resource) else { return };
-        if let Some(next) = queue.pop_front() {
+        while let Some(slot) = self.slots.get_mut(resource) {
+            let Some(next) = slot.queue.front() else {
+                if slot.held.is_empty() {
+                    self.slots.remove(resource);
+                }
+                return;
+            };
+            let may_share =
+                next.mode == Mode::Shared && slot.held.iter().all(|h| h.by.mode == next.mode);
+            if !slot.held.is_empty() && !may_share {
+                return;
+            }
+            let Some(next) = slot.queue.pop_front() else { return };
             let id = next.id;
-            let grant = self.grant(next, queue, now);
-            self.handed.push((id, grant));
+            let replayed = if slot.held.is_empty() { None } else { slot.replay(&next, now) };
+            let answer = match replayed {
+                Some(replayed) => replayed,
+                None if !slot.held.is_empty() && slot.has_reader(&next) => Err(same_lock_id()),
+                None => Ok(self.grant(next, now)),
+            };
+            self.handed.push((id, answer));
         }
     }
+}
+
+fn same_lock_id() -> BackendError {
+    BackendError::Invalid(Violation::new("lock_id", ""))
+}
+
+/// An answer without the wording of its problem, which is each backend's own.
+pub fn unworded<T>(answer: Result<T, BackendError>) -> Result<T, BackendError> {
+    answer.map_err(|error| match error {
+        BackendError::Invalid(Violation { field, .. }) => {
+            BackendError::Invalid(Violation::new(field, ""))
+        }
+        error => error,
+    })
 }

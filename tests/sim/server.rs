@@ -2,7 +2,7 @@
 //! that every answer is held against.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     future::poll_fn,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -13,13 +13,14 @@ use std::{
 
 use futures_util::{FutureExt as _, future::BoxFuture, task::AtomicWaker};
 use leasehold::lock::{
-    Attempt, AttemptId, Backend, BackendError, Grant, Release, ReleaseOf, Renewal, Renewed,
+    Aim, Attempt, AttemptId, Backend, BackendError, Grant, LockId, Release, ReleaseOf, Renewal,
+    Renewed,
 };
 use tokio::time::Instant;
 
 use super::{
     history::{End, History, OpId, What},
-    model::Model,
+    model::{Held, Model, unworded},
 };
 
 type Granting = BoxFuture<'static, Result<Grant, BackendError>>;
@@ -39,11 +40,11 @@ pub struct Server {
 struct Shadow {
     model: Model,
     /// What the model granted to waiters and the store has not told yet.
-    handed: HashMap<AttemptId, Grant>,
-    /// The store's tokens by the model's, and the other way round.
+    handed: HashMap<AttemptId, Result<Grant, BackendError>>,
+    /// The store's tokens by the model's, and the other way round; and by resource.
     theirs: HashMap<u64, u64>,
     ours: HashMap<u64, u64>,
-    newest: HashMap<u8, u64>,
+    of_resource: HashMap<u8, BTreeMap<u64, u64>>,
 }
 
 /// A wait at the server. It can be ended in an instant, as a server can.
@@ -155,9 +156,10 @@ impl Server {
         self.see(&mut shadow);
         self.waits.lock().unwrap().remove(&attempt.id);
         match shadow.handed.remove(&attempt.id) {
-            Some(expected) => {
+            Some(Ok(expected)) => {
                 self.compare_tokens(&mut shadow, attempt, &got, &expected);
             }
+            Some(refused) => self.compare_grant(&mut shadow, attempt, &got, &refused),
             None => self.wrong(format!("{got:?} for op {}, out of turn", op_of(attempt))),
         }
         Some(got)
@@ -172,8 +174,9 @@ impl Server {
         if got != expected {
             self.wrong(format!("a renewal got {got:?} instead of {expected:?}"));
         }
+        let held = shadow.model.held(renewal.resource.as_str());
         if got.is_ok()
-            && let Some(held) = shadow.model.held(renewal.resource.as_str())
+            && let Some(held) = held.iter().find(|held| *held.lock_id() == renewal.lock_id)
         {
             let expires_us = self.history.us(held.expires);
             self.history.note(What::Renewed { token: held.token, expires_us });
@@ -185,22 +188,44 @@ impl Server {
     pub fn unlock(&self, release: &Release) -> Result<(), BackendError> {
         let now = Instant::now();
         self.pass(now);
-        if let Some(bound) = release.aim.bound()
-            && !matches!(release.of, ReleaseOf::Attempt(_))
-            && self.newest_token(release).is_some_and(|token| token > bound)
-        {
-            return Err(BackendError::NotHeld { held: true });
-        }
-        self.aim(release);
-        if let ReleaseOf::Attempt(attempt) = &release.of {
-            self.end_wait(attempt.id);
-        }
-        let by = match release.of {
+        let by = match &release.of {
             ReleaseOf::Owner(_) => End::Owner,
             ReleaseOf::Anyone => End::Force,
-            ReleaseOf::Attempt(_) => End::Undo,
+            ReleaseOf::Attempt(attempt) => {
+                self.aim(release);
+                self.end_wait(attempt.id);
+                return self.end(release, End::Undo, now);
+            }
         };
-        self.end(release, by, now)
+        let Some(bound) = release.aim.bound() else {
+            self.aim(release);
+            return self.end(release, by, now);
+        };
+        let (meant, newer) = self.meant(release, bound);
+        if newer.is_empty() {
+            return self.end(release, by, now);
+        }
+        let mut ended = Err(BackendError::NotHeld { held: true });
+        for lock_id in meant {
+            let (resource, of) = (release.resource.clone(), ReleaseOf::Owner(lock_id));
+            ended = self.end(&Release { resource, of, aim: Aim::default() }, by, now);
+        }
+        ended
+    }
+
+    /// The lock IDs of the grants that the release names: those up to the token `bound`, and
+    /// those since.
+    fn meant(&self, release: &Release, bound: u64) -> (Vec<LockId>, Vec<LockId>) {
+        let shadow = self.shadow();
+        let is_named = |held: &&Held| match &release.of {
+            ReleaseOf::Owner(lock_id) => held.lock_id() == lock_id,
+            _ => true,
+        };
+        let named = shadow.model.held(release.resource.as_str()).iter().filter(is_named);
+        let (meant, newer): (Vec<_>, Vec<_>) = named.partition(|held| held.token <= bound);
+        let lock_ids =
+            |held: Vec<&Held>| held.iter().map(|held| held.lock_id().clone()).collect();
+        (lock_ids(meant), lock_ids(newer))
     }
 
     /// Sets a release's aim at the newest grant that it can be meant for.
@@ -263,7 +288,7 @@ impl Server {
         if got != expected.clone().map(drop) {
             self.wrong(format!("{by:?} got {got:?} instead of {expected:?}"));
         }
-        if let Ok(token) = expected {
+        for token in expected.into_iter().flatten() {
             self.history.note(What::Ended { token, by });
         }
         self.see(&mut shadow);
@@ -272,7 +297,12 @@ impl Server {
 
     fn end_wait(&self, attempt: AttemptId) {
         let Some(wait) = self.waits.lock().unwrap().remove(&attempt) else { return };
-        let was_waiting = self.shadow().model.leave(&wait.attempt);
+        let was_waiting = {
+            let mut shadow = self.shadow();
+            let was_waiting = shadow.model.leave(&wait.attempt, Instant::now());
+            self.see(&mut shadow);
+            was_waiting
+        };
         drop(wait.granting.lock().unwrap().take());
         wait.waker.wake();
         // Granted, but not told: this is the attempt's to undo, or its TTL's.
@@ -289,8 +319,8 @@ impl Server {
         }
         for (attempt, grant) in std::mem::take(&mut shadow.model.handed) {
             let wait = self.waits.lock().unwrap().get(&attempt).cloned();
-            if let Some(wait) = wait {
-                self.note_grant(&wait.attempt, &grant);
+            if let (Some(wait), Ok(grant)) = (wait, &grant) {
+                self.note_grant(&wait.attempt, grant);
             }
             shadow.handed.insert(attempt, grant);
         }
@@ -318,7 +348,8 @@ impl Server {
                 self.note_grant(attempt, expected);
                 self.compare_tokens(shadow, attempt, got, expected);
             }
-            (Err(got), Err(expected)) if got == expected => {}
+            (Err(got), Err(expected))
+                if unworded::<()>(Err(got.clone())) == unworded(Err(expected.clone())) => {}
             _ => self.wrong(format!("op {} got {got:?} not {expected:?}", op_of(attempt))),
         }
     }
@@ -343,15 +374,14 @@ impl Server {
         if known.is_some_and(|known| known != theirs) {
             self.wrong(format!("a token changed from {known:?} to {theirs}"));
         }
-        let newest = shadow.newest.entry(resource).or_default();
-        if known.is_none() && theirs <= *newest {
-            self.wrong(format!("token {theirs} of r{resource} after {newest}"));
+        // Readers that were granted together may be told in any order.
+        let of_resource = shadow.of_resource.entry(resource).or_default();
+        of_resource.insert(ours, theirs);
+        let before = of_resource.range(..ours).next_back().map(|(_, token)| *token);
+        let after = of_resource.range(ours + 1..).next().map(|(_, token)| *token);
+        if before >= Some(theirs) || after.is_some_and(|after| after <= theirs) {
+            self.wrong(format!("token {theirs} of r{resource} between {before:?}, {after:?}"));
         }
-        *newest = theirs.max(*newest);
-    }
-
-    fn newest_token(&self, release: &Release) -> Option<u64> {
-        self.shadow().model.held(release.resource.as_str()).map(|held| held.token)
     }
 
     fn shadow(&self) -> MutexGuard<'_, Shadow> {

@@ -33,7 +33,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     model: Model,
-    turns: HashMap<AttemptId, oneshot::Sender<Grant>>,
+    turns: HashMap<AttemptId, oneshot::Sender<Result<Grant, BackendError>>>,
 }
 
 impl ModelStore {
@@ -90,16 +90,21 @@ struct Place<'a>(&'a Shared, &'a Attempt);
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.model.leave(self.1);
-        state.turns.remove(&self.1.id);
+        self.0.state().turns.remove(&self.1.id);
+        self.0.with(|model, now| model.leave(self.1, now));
     }
 }
 
 #[async_trait]
 impl Backend for ModelStore {
     fn features(&self) -> &[Feature] {
-        &[Feature::Fencing, Feature::ForceUnlock, Feature::Fair, Feature::Replay]
+        &[
+            Feature::Fencing,
+            Feature::ForceUnlock,
+            Feature::Fair,
+            Feature::Replay,
+            Feature::Shared,
+        ]
     }
 
     async fn try_lock(&self, attempt: &Attempt, _: Instant) -> Result<Grant, BackendError> {
@@ -113,7 +118,7 @@ impl Backend for ModelStore {
         let (turn, granted) = oneshot::channel();
         self.shared.state().turns.insert(attempt.id, turn);
         let _place = Place(&self.shared, attempt);
-        granted.await.map_err(|_| BackendError::Unavailable("no turn".into()))
+        granted.await.unwrap_or_else(|_| Err(BackendError::Unavailable("no turn".into())))
     }
 
     async fn renew(&self, renewal: &Renewal, _: Instant) -> Result<Renewed, BackendError> {

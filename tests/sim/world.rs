@@ -40,6 +40,8 @@ pub struct Plan {
     pub ttl_ms_min: u64,
     pub ttl_ms_max: u64,
     pub wait_ms_max: u64,
+    /// How many locks are shared.
+    pub shared_per_mille: u32,
     pub force_per_mille: u32,
     pub faults_per_mille: u32,
     pub delay_ms_max: u64,
@@ -93,6 +95,7 @@ impl Plan {
             ttl_ms_min,
             ttl_ms_max,
             wait_ms_max: any(rng, &[50, 500, 3_000, 12_000]),
+            shared_per_mille: u32::try_from(any(rng, &[0, 500, 800])).unwrap(),
             force_per_mille: u32::try_from(any(rng, &[0, 0, 50, 150])).unwrap(),
             faults_per_mille: u32::try_from(any(rng, &[0, 50, 150, 300])).unwrap(),
             delay_ms_max: any(rng, &[0, 1, 5, 40]),

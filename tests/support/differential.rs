@@ -5,15 +5,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use leasehold::lock::{
-    Aim, Attempt, AttemptId, Backend, BackendError, Grant, Holder, LockId, Mode, Release,
-    ReleaseOf, Renewal, RequestId, ResourceId, Ttl,
+    Aim, Attempt, AttemptId, Backend, BackendError, Feature, Grant, Holder, LockId, Mode,
+    Release, ReleaseOf, Renewal, RequestId, ResourceId, Ttl,
 };
 use tokio::{
     task::JoinHandle,
     time::{Instant, timeout},
 };
 
-use super::model::Model;
+use super::model::{Held, Model, unworded};
 
 /// So long that nothing runs out meanwhile.
 const TTL: Duration = Duration::from_secs(600);
@@ -35,11 +35,12 @@ pub struct Differential {
     /// Every attempt so far and through which handle it was made: only that
     /// one promises that its clean-up comes after all that was sent for it.
     attempts: Vec<(Arc<Attempt>, Arc<dyn Backend>)>,
-    /// At most one a resource, so that its turn is certain.
-    waiting: BTreeMap<String, Waiting>,
+    /// One a resource, whose turn is certain; and a second one behind it, if it is known
+    /// that the first has arrived.
+    waiting: BTreeMap<String, Vec<Waiting>>,
     /// The backend's tokens by the model's, and the newest of each resource.
     tokens: BTreeMap<u64, u64>,
-    newest: BTreeMap<String, u64>,
+    newest: BTreeMap<String, (u64, Mode)>,
     log: Vec<String>,
 }
 
@@ -73,7 +74,9 @@ impl Differential {
         }
         let left: Vec<_> = self.waiting.keys().cloned().collect();
         for resource in left {
-            self.leave_queue(&resource).await;
+            while self.waiting.get(&resource).is_some_and(|waiting| !waiting.is_empty()) {
+                self.leave_queue(&resource).await;
+            }
         }
     }
 
@@ -90,13 +93,14 @@ impl Differential {
             false => LockId::random(),
         };
         let request = if self.rng.bool() { "" } else { ["a", "b"][self.rng.usize(..2)] };
+        let shares = handle.features().contains(&Feature::Shared) && self.rng.u8(..3) > 0;
         let attempt = Arc::new(Attempt {
             id: AttemptId::random(),
             resource: self.resource(),
             lock_id,
             lock_id_given,
             request_id: RequestId::new(request).unwrap(),
-            mode: Mode::Exclusive,
+            mode: if shares { Mode::Shared } else { Mode::Exclusive },
             holder: Holder::new(&format!("holder {number}")).unwrap(),
             ttl: Ttl::new(TTL, TTL).unwrap(),
         });
@@ -116,18 +120,28 @@ impl Differential {
     }
 
     async fn lock(&mut self) {
-        let (handle, attempt) = self.attempt();
+        let (handle, mut attempt) = self.attempt();
         let resource = attempt.resource.as_str().to_owned();
-        if self.waiting.contains_key(&resource) {
+        let waiting = self.waiting.get(&resource).map_or(0, Vec::len);
+        if waiting > usize::from(self.is_shared(&resource)) {
             return;
+        }
+        if waiting == 1 {
+            self.attempts.pop();
+            attempt = Arc::new(Attempt { request_id: None, ..(*attempt).clone() });
+            self.attempts.push((Arc::clone(&attempt), Arc::clone(&handle)));
         }
         let expected = self.model.enter(&attempt, Instant::now());
         let (asked, asks) = (Arc::clone(&attempt), Arc::clone(&handle));
         let wait = tokio::spawn(async move { asks.lock(&asked).await });
         match expected {
             Ok(None) => {
-                self.log.push(format!("wait {resource}"));
-                self.waiting.insert(resource, Waiting { attempt, handle, wait });
+                self.log.push(format!("{:?} wait {resource}", attempt.mode));
+                if self.is_shared(&resource) && waiting == 0 {
+                    self.arrived(&handle, &attempt).await;
+                }
+                let waiting = Waiting { attempt, handle, wait };
+                self.waiting.entry(resource).or_default().push(waiting);
             }
             Ok(Some(grant)) => {
                 let got = timeout(SOON, wait).await.expect("at once").unwrap();
@@ -137,6 +151,38 @@ impl Differential {
                 let got = timeout(SOON, wait).await.expect("at once").unwrap();
                 self.compare_grants("lock", &attempt, &got, &Err(refused));
             }
+        }
+    }
+
+    fn is_shared(&self, resource: &str) -> bool {
+        self.model.held(resource).iter().any(|held| held.by().mode == Mode::Shared)
+    }
+
+    /// Returns once a writer is in the queue behind readers: then a shared try is refused.
+    async fn arrived(&self, handle: &Arc<dyn Backend>, writer: &Attempt) {
+        let begun = Instant::now();
+        loop {
+            let probe = Attempt {
+                id: AttemptId::random(),
+                lock_id: LockId::random(),
+                lock_id_given: false,
+                request_id: None,
+                mode: Mode::Shared,
+                ..writer.clone()
+            };
+            let granted = match handle.try_lock(&probe, until()).await {
+                Ok(granted) => granted,
+                Err(error) => {
+                    let is_locked = matches!(error, BackendError::Locked { .. });
+                    assert!(is_locked, "{error:?}\n{:#?}", self.log);
+                    return;
+                }
+            };
+            let of = ReleaseOf::Owner(granted.lock_id);
+            let release = Release { resource: probe.resource, of, aim: Aim::default() };
+            handle.unlock(&release, until()).await.unwrap();
+            assert!(begun.elapsed() < SOON, "the writer never queues\n{:#?}", self.log);
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -170,7 +216,7 @@ impl Differential {
     /// Undoes an attempt that is not waiting.
     async fn undo(&mut self) {
         let Some((attempt, handle)) = self.rng.choice(&self.attempts).cloned() else { return };
-        if self.waiting.values().any(|waiting| waiting.attempt.id == attempt.id) {
+        if self.waiting.values().flatten().any(|waiting| waiting.attempt.id == attempt.id) {
             return;
         }
         let (resource, of) = (attempt.resource.clone(), ReleaseOf::Attempt(attempt));
@@ -188,32 +234,43 @@ impl Differential {
     }
 
     async fn leave_queue(&mut self, resource: &str) {
-        let Some(left) = self.waiting.remove(resource) else { return };
-        let Waiting { attempt, handle, wait } = left;
+        let Some(queue) = self.waiting.get_mut(resource) else { return };
+        if queue.is_empty() {
+            return;
+        }
+        let Waiting { attempt, handle, wait } = queue.remove(self.rng.usize(..queue.len()));
         wait.abort();
         let _ = wait.await;
         let (of, aim) = (ReleaseOf::Attempt(Arc::clone(&attempt)), Aim::default());
         let release = Release { resource: attempt.resource.clone(), of, aim };
         // Whether there was an entry to remove is the backend's own affair.
         let got = handle.unlock(&release, until()).await;
-        self.log.push(format!("leave {resource}: {got:?}"));
-        self.model.leave(&attempt);
+        self.log.push(format!("{:?} leave {resource}: {got:?}", attempt.mode));
+        self.model.leave(&attempt, Instant::now());
+        self.handed_over().await;
     }
 
     /// What the model handed over, the backend must have.
     async fn handed_over(&mut self) {
         for (id, expected) in std::mem::take(&mut self.model.handed) {
-            let resource = self.waiting.iter().find(|(_, waiting)| waiting.attempt.id == id);
-            let resource = resource.unwrap().0.clone();
-            let Waiting { attempt, wait, .. } = self.waiting.remove(&resource).unwrap();
+            let (resource, nth) = self
+                .waiting
+                .iter()
+                .find_map(|(resource, queue)| {
+                    let nth = queue.iter().position(|waiting| waiting.attempt.id == id)?;
+                    Some((resource.clone(), nth))
+                })
+                .unwrap();
+            let queue = self.waiting.get_mut(&resource).unwrap();
+            let Waiting { attempt, wait, .. } = queue.remove(nth);
             let got = timeout(SOON, wait).await;
             let got = got.unwrap_or_else(|_| panic!("{resource} waits on\n{:#?}", self.log));
-            self.compare_grants("turn", &attempt, &got.unwrap(), &Ok(expected));
+            self.compare_grants("turn", &attempt, &got.unwrap(), &expected);
         }
     }
 
     fn some_lock_id(&mut self) -> LockId {
-        let live = ["one", "two"].iter().filter_map(|r| self.model.held(r));
+        let live = ["one", "two"].iter().flat_map(|r| self.model.held(r));
         let live: Vec<_> = live.map(|held| held.lock_id().clone()).collect();
         let known = self.rng.choice(&self.attempts).map(|(attempt, _)| attempt.lock_id.clone());
         match self.rng.u8(..4) {
@@ -230,8 +287,9 @@ impl Differential {
         got: &Result<Grant>,
         expected: &Result<Grant>,
     ) {
+        let what = format!("{:?} {what} {}", attempt.mode, attempt.resource);
+        let (got, expected) = (&self.settled(attempt, got), &self.settled(attempt, expected));
         let names = |grant: &Grant| (grant.lock_id.as_str().to_owned(), grant.created);
-        let what = format!("{what} {}", attempt.resource);
         self.compare(
             &what,
             &got.clone().map(|g| names(&g)),
@@ -243,10 +301,34 @@ impl Differential {
         match self.tokens.insert(ours, theirs) {
             Some(known) => assert_eq!(known, theirs, "a token changed\n{:#?}", self.log),
             None => {
-                let newest = self.newest.insert(attempt.resource.as_str().to_owned(), theirs);
-                assert!(newest < Some(theirs), "{newest:?} then {theirs}\n{:#?}", self.log);
+                let newest = (theirs, attempt.mode);
+                let before = self.newest.insert(attempt.resource.as_str().to_owned(), newest);
+                let rises = before.is_none_or(|(before, mode)| {
+                    let both_share = (mode, attempt.mode) == (Mode::Shared, Mode::Shared);
+                    before < theirs || both_share && before == theirs
+                });
+                assert!(rises, "{before:?} then {newest:?}\n{:#?}", self.log);
             }
         }
+    }
+
+    /// The answer without what the protocol leaves open: which of several readers a refusal
+    /// shows, and which field a replay names that differs in two.
+    fn settled(&self, attempt: &Attempt, answer: &Result<Grant>) -> Result<Grant> {
+        unworded(answer.clone()).map_err(|error| match error {
+            BackendError::Locked { holder: Some(holder) } => {
+                let held = self.model.held(attempt.resource.as_str());
+                let is_reader = |held: &Held| {
+                    held.by().mode == Mode::Shared && held.by().holder.as_ref() == Some(&holder)
+                };
+                let shown = if held.iter().any(is_reader) { None } else { Some(holder) };
+                BackendError::Locked { holder: shown }
+            }
+            BackendError::ReplayMismatch { .. } if attempt.lock_id_given => {
+                BackendError::ReplayMismatch { field: "" }
+            }
+            error => error,
+        })
     }
 
     fn compare<T: PartialEq + std::fmt::Debug>(

@@ -5,8 +5,9 @@ use prost_types::Duration;
 
 use crate::{
     answer::Answer,
-    case::Cases,
+    case::{Cases, Demand},
     expect::Expect as _,
+    feature::Feature,
     grant::Ask,
     reason::Reason,
     store::Store,
@@ -169,7 +170,11 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a refused Lock takes nothing", |world| takes_nothing(world, Call::Lock));
     cases.core("a refused RenewLock leaves the TTL as it was", renewal_changes_nothing);
     cases.core("a refused Lock on a held resource does not wait", does_not_wait);
-    cases.core("LOCK_MODE_SHARED is UNSUPPORTED", shared);
+    cases.add(
+        Demand::Without(Feature::Shared),
+        "LOCK_MODE_SHARED is UNSUPPORTED where it is not declared",
+        shared,
+    );
 }
 
 impl Call {

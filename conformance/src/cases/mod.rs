@@ -19,6 +19,11 @@ mod names;
 mod renew;
 mod replay;
 mod services;
+mod shared;
+mod shared_load;
+mod shared_queue;
+mod shared_replay;
+mod shared_two;
 mod try_lock;
 mod ttl;
 mod two_processes;
@@ -54,6 +59,11 @@ pub(crate) fn all() -> Vec<Case> {
     cases.theme("fair", fair::tests);
     cases.theme("replay", replay::tests);
     cases.theme("linearizable", linearizable::tests);
+    cases.theme("shared", shared::tests);
+    cases.theme("shared", shared_queue::tests);
+    cases.theme("shared", shared_replay::tests);
+    cases.theme("shared", shared_two::tests);
+    cases.theme("shared", shared_load::tests);
     cases.theme("two processes", two_processes::tests);
     cases.into_list()
 }

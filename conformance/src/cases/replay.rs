@@ -136,10 +136,10 @@ async fn other_mode(world: World) -> anyhow::Result<()> {
     let (store, ask) = (world.store(), ask(&world));
     hold(&store, &ask).await?;
     let again = store.try_lock(&ask.mode(LockMode::Shared)).await;
-    // No feature declares shared grants yet, so either reason is correct.
-    let reason = match &again {
-        Err(status) if status.code() == Reason::Unsupported.code() => Reason::Unsupported,
-        _ => Reason::InvalidRequest,
+    let reason = if world.declares(Feature::Shared) {
+        Reason::InvalidRequest
+    } else {
+        Reason::Unsupported
     };
     again.refused(reason).map(drop)
 }

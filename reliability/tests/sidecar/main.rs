@@ -162,8 +162,11 @@ async fn an_app_whose_callback_hangs_holds_up_nobody() {
     for number in 0..200 {
         let resource = format!("r{number}");
         client.lock(immediate(&resource, LONG_S)).await.unwrap();
-        let force =
-            ForceUnlockRequest { resource_id: resource.clone(), store_name: STORE.to_owned() };
+        let force = ForceUnlockRequest {
+            resource_id: resource.clone(),
+            store_name: STORE.to_owned(),
+            ..Default::default()
+        };
         timeout(SOON, client.force_unlock(force)).await.unwrap().unwrap();
         becomes_free(&mut client, &resource).await;
     }

@@ -295,6 +295,7 @@ mod tests {
             "ttl",
             "maxTTL",
             "maxWaiters",
+            "maxHolders",
             "operationTimeout",
         ];
         assert_eq!(listed, read.into_iter().map(str::to_owned).collect());

@@ -5,7 +5,12 @@
 //! a table that grows does not delay all calls. Each table has a mutex, which is never held
 //! across an await, and a sweeper task, which ends grants when their TTL is over.
 
+mod holders;
+mod ledger;
 mod shard;
+#[cfg(test)]
+mod shared_tests;
+mod slot;
 mod table;
 #[cfg(test)]
 mod table_tests;
@@ -38,6 +43,7 @@ const FEATURES: &[Feature] = &[
     Feature::Fair,
     Feature::Replay,
     Feature::Linearizable,
+    Feature::Shared,
 ];
 
 /// Enough that the tables of a million locks grow in short steps.
@@ -90,7 +96,7 @@ impl Memory {
     /// A store with the same locks and waiters, and other limits.
     fn with_settings(&self, settings: &Settings) -> Self {
         for shard in &*self.shards {
-            shard.set_waiters_per_resource_max(settings.waiters_per_resource_max);
+            shard.set_limits(settings);
         }
         Self {
             shards: Arc::clone(&self.shards),

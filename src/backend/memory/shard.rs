@@ -11,10 +11,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     super::Context,
-    table::{Entered, Table, Ticket},
+    slot::Ticket,
+    table::{Entered, Table},
 };
 use crate::lock::{
-    Attempt, BackendError, Grant, Release, Renewal, Renewed, ResourceId, WaiterBudget,
+    Attempt, BackendError, Grant, Release, Renewal, Renewed, ResourceId, Settings, WaiterBudget,
 };
 
 /// A part of the store's resources. Dropping it ends its sweeper.
@@ -33,15 +34,14 @@ struct Shared {
 
 impl Shard {
     pub(super) fn new(context: &Context) -> Self {
-        let table =
-            Table::new(context.clock.clone(), context.settings.waiters_per_resource_max);
+        let table = Table::new(context.clock.clone(), &context.settings);
         let shared = Arc::new(Shared { table: Mutex::new(table), sooner: Notify::new() });
         let sweeper = tokio::spawn(Arc::clone(&shared).sweep());
         Self { shared, _sweeper: AbortOnDropHandle::new(sweeper) }
     }
 
-    pub(super) fn set_waiters_per_resource_max(&self, waiters_per_resource_max: usize) {
-        self.shared.table().waiters_per_resource_max = waiters_per_resource_max;
+    pub(super) fn set_limits(&self, settings: &Settings) {
+        self.shared.with_table(|table, now| table.set_limits(settings, now));
     }
 
     pub(super) fn records(&self) -> usize {
@@ -65,8 +65,8 @@ impl Shard {
                 let _place =
                     Place { shared: &self.shared, resource: &attempt.resource, ticket };
                 // The sender is dropped without a grant only when tokens have run out.
-                turn.await.map_err(|_| {
-                    BackendError::Unavailable("there are no greater tokens".into())
+                turn.await.unwrap_or_else(|_| {
+                    Err(BackendError::Unavailable("there are no greater tokens".into()))
                 })
             }
         }
@@ -127,6 +127,6 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.shared.table().leave(self.resource, self.ticket);
+        self.shared.with_table(|table, now| table.leave(self.resource, self.ticket, now));
     }
 }

@@ -1,83 +1,55 @@
 //! The state of many resources, and how each operation changes it. The time is an argument,
 //! and nothing is awaited.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::lock::{
-    Attempt, AttemptId, BackendError, Clock, FencingToken, Grant, Holder, LockId, Release,
-    ReleaseOf, Renewal, Renewed, RequestId, ResourceId, Ttl, WaiterBudget, WaiterSlot,
+use super::{
+    holders::{Holders, shrink},
+    ledger::Ledger,
+    slot::{Slot, Ticket, Waiter},
 };
-
-/// A table of a smaller capacity is not shrunk.
-const CAPACITY_MIN: usize = 1024;
+use crate::lock::{
+    Attempt, BackendError, Clock, FencingToken, Grant, Mode, Release, ReleaseOf, Renewal,
+    Renewed, ResourceId, Settings, WaiterBudget,
+};
 
 /// The resources that are held. A free resource has no record (trap 20) and no waiters,
 /// because a release hands it over in the same step.
 #[derive(Debug)]
 pub(super) struct Table {
     slots: HashMap<ResourceId, Box<Slot>>,
-    /// Every live grant by the end of its TTL. The token distinguishes grants that end at
-    /// the same instant.
-    expiries: BTreeMap<(Instant, FencingToken), ResourceId>,
-    clock: Clock,
-    last_token: Option<FencingToken>,
+    ledger: Ledger,
     last_ticket: u64,
-    pub(super) waiters_per_resource_max: usize,
+    waiters_per_resource_max: usize,
 }
-
-#[derive(Debug)]
-struct Slot {
-    held: Held,
-    /// Waiters in the order of their arrival. A tree, so that any of ten thousand can leave
-    /// cheaply. Absent while nobody waits, so that a million held locks need little memory.
-    #[allow(clippy::box_collection, reason = "a pointer's width for each of a million locks")]
-    queue: Option<Box<BTreeMap<Ticket, Waiter>>>,
-}
-
-#[derive(Debug)]
-struct Held {
-    lock_id: LockId,
-    token: FencingToken,
-    expires: Instant,
-    /// The attempt whose clean-up may end the grant; `None` once a replay has claimed it.
-    attempt: Option<AttemptId>,
-    request_id: Option<RequestId>,
-    holder: Option<Holder>,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    lock_id: LockId,
-    ttl: Ttl,
-    attempt: AttemptId,
-    request_id: Option<RequestId>,
-    holder: Option<Holder>,
-    turn: oneshot::Sender<Grant>,
-    _slot: WaiterSlot,
-}
-
-/// The place of a waiter in its queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Ticket(u64);
 
 /// The result of entering: a grant, or a place in the queue.
 #[derive(Debug)]
 pub(super) enum Entered {
     Granted(Grant),
-    Waiting(Ticket, oneshot::Receiver<Grant>),
+    Waiting(Ticket, oneshot::Receiver<Result<Grant, BackendError>>),
 }
 
 impl Table {
-    pub(super) fn new(clock: Clock, waiters_per_resource_max: usize) -> Self {
+    pub(super) fn new(clock: Clock, settings: &Settings) -> Self {
         Self {
             slots: HashMap::new(),
-            expiries: BTreeMap::new(),
-            clock,
-            last_token: None,
+            ledger: Ledger::new(clock, settings.holders_per_resource_max),
             last_ticket: 0,
-            waiters_per_resource_max,
+            waiters_per_resource_max: settings.waiters_per_resource_max,
+        }
+    }
+
+    /// From now on these limits apply. Those who wait for a shared grant because of a lower
+    /// limit are granted it.
+    pub(super) fn set_limits(&mut self, settings: &Settings, now: Instant) {
+        self.waiters_per_resource_max = settings.waiters_per_resource_max;
+        let before = self.ledger.holders_per_resource_max;
+        self.ledger.holders_per_resource_max = settings.holders_per_resource_max;
+        if settings.holders_per_resource_max > before {
+            self.slots.values_mut().for_each(|slot| slot.admit(&mut self.ledger, now));
         }
     }
 
@@ -91,7 +63,7 @@ impl Table {
     }
 
     pub(super) fn next_expiry(&self) -> Option<Instant> {
-        self.expiries.first_key_value().map(|((at, _), _)| *at)
+        self.ledger.next_expiry()
     }
 
     pub(super) fn try_lock(
@@ -100,10 +72,9 @@ impl Table {
         now: Instant,
     ) -> Result<Grant, BackendError> {
         self.expire(now);
-        match self.slots.get(&attempt.resource) {
+        match self.slots.get_mut(&attempt.resource) {
+            Some(slot) => slot.try_lock(attempt, &mut self.ledger, now),
             None => self.grant(attempt, now),
-            Some(slot) if slot.held.is_replayed_by(attempt) => self.replay(attempt, now),
-            Some(slot) => Err(BackendError::Locked { holder: slot.held.holder.clone() }),
         }
     }
 
@@ -114,7 +85,9 @@ impl Table {
         now: Instant,
     ) -> Result<Entered, BackendError> {
         match self.try_lock(attempt, now) {
-            Err(BackendError::Locked { .. }) => self.wait(attempt, waiters),
+            Err(BackendError::Locked { .. } | BackendError::TooManyHolders) => {
+                self.wait(attempt, waiters)
+            }
             granted => granted.map(Entered::Granted),
         }
     }
@@ -125,12 +98,12 @@ impl Table {
         now: Instant,
     ) -> Result<Renewed, BackendError> {
         self.expire(now);
-        let held =
-            &mut self.held_by(&renewal.resource, |held| held.lock_id == renewal.lock_id)?;
-        let (from, token) = (held.expires, held.token);
-        held.expires = now + renewal.ttl.duration();
-        let to = held.expires;
-        self.reschedule(&renewal.resource, token, from, to);
+        let slot = slot_of(&mut self.slots, &renewal.resource)?;
+        let held = slot
+            .holders
+            .with_lock_id(&renewal.lock_id)
+            .ok_or(BackendError::NotHeld { held: true })?;
+        self.ledger.restart(held, &renewal.resource, renewal.ttl, now);
         Ok(Renewed { ttl: renewal.ttl.duration(), since: now })
     }
 
@@ -140,64 +113,46 @@ impl Table {
         now: Instant,
     ) -> Result<(), BackendError> {
         self.expire(now);
-        self.held_by(&release.resource, |held| match &release.of {
-            ReleaseOf::Owner(lock_id) => held.lock_id == *lock_id,
-            ReleaseOf::Anyone => true,
-            ReleaseOf::Attempt(attempt) => held.attempt == Some(attempt.id),
-        })?;
-        self.hand_over(&release.resource, now);
+        let holders = &mut slot_of(&mut self.slots, &release.resource)?.holders;
+        let meant = match &release.of {
+            ReleaseOf::Anyone => None,
+            ReleaseOf::Owner(lock_id) => Some(holders.with_lock_id(lock_id)),
+            ReleaseOf::Attempt(attempt) => {
+                let held = holders.with_lock_id(&attempt.lock_id);
+                Some(held.filter(|held| held.attempt == Some(attempt.id)))
+            }
+        };
+        let token = match meant {
+            None => None,
+            Some(held) => Some(held.ok_or(BackendError::NotHeld { held: true })?.token),
+        };
+        if release.aim.token().is_some_and(|aimed_at| token != Some(aimed_at)) {
+            return Err(BackendError::NotHeld { held: true });
+        }
+        self.end(&release.resource, token, now);
         Ok(())
     }
 
     /// Removes a waiter from its queue, if it is still there.
-    pub(super) fn leave(&mut self, resource: &ResourceId, ticket: Ticket) {
-        let Some(slot) = self.slots.get_mut(resource) else { return };
-        let Some(queue) = slot.queue.as_mut() else { return };
-        queue.remove(&ticket);
-        if queue.is_empty() {
-            slot.queue = None;
+    pub(super) fn leave(&mut self, resource: &ResourceId, ticket: Ticket, now: Instant) {
+        if let Some(slot) = self.slots.get_mut(resource) {
+            slot.leave(ticket, &mut self.ledger, now);
         }
     }
 
     /// Ends every grant whose TTL is over, and hands its resource over.
     pub(super) fn expire(&mut self, now: Instant) {
-        while let Some(first) = self.expiries.first_entry() {
-            if first.key().0 > now {
-                return;
-            }
-            let resource = first.get().clone();
-            self.hand_over(&resource, now);
+        while let Some((resource, token)) = self.ledger.expired(now) {
+            self.end(&resource, Some(token), now);
         }
     }
 
     fn grant(&mut self, attempt: &Attempt, now: Instant) -> Result<Grant, BackendError> {
-        let token = self.next_token()?;
-        let held = Held {
-            lock_id: attempt.lock_id.clone(),
-            token,
-            expires: now + attempt.ttl.duration(),
-            attempt: Some(attempt.id),
-            request_id: attempt.request_id.clone(),
-            holder: attempt.holder.clone(),
-        };
+        let held = self.ledger.make(attempt, now)?;
         let grant = held.as_grant(attempt.ttl, now, true);
-        self.expiries.insert((held.expires, token), attempt.resource.clone());
-        self.slots.insert(attempt.resource.clone(), Box::new(Slot { held, queue: None }));
-        Ok(grant)
-    }
-
-    /// Gives a repeated request its own grant again. From then on no attempt's clean-up may
-    /// end it.
-    fn replay(&mut self, attempt: &Attempt, now: Instant) -> Result<Grant, BackendError> {
-        let held = self.held_by(&attempt.resource, |_| true)?;
-        if attempt.lock_id_given && attempt.lock_id != held.lock_id {
-            return Err(BackendError::ReplayMismatch { field: "lock_id" });
-        }
-        held.attempt = None;
-        let (from, token) = (held.expires, held.token);
-        held.expires = now + attempt.ttl.duration();
-        let (grant, to) = (held.as_grant(attempt.ttl, now, false), held.expires);
-        self.reschedule(&attempt.resource, token, from, to);
+        self.ledger.enter(&held, &attempt.resource);
+        let slot = Slot::new(Holders::new(held, attempt.mode));
+        self.slots.insert(attempt.resource.clone(), Box::new(slot));
         Ok(grant)
     }
 
@@ -206,11 +161,11 @@ impl Table {
         attempt: &Attempt,
         waiters: &WaiterBudget,
     ) -> Result<Entered, BackendError> {
-        let Some(slot) = self.slots.get_mut(&attempt.resource) else {
-            return Err(BackendError::NotHeld { held: false });
-        };
-        let waiting = slot.queue.as_ref().map_or(0, |queue| queue.len());
-        if waiting >= self.waiters_per_resource_max {
+        let slot = slot_of(&mut self.slots, &attempt.resource)?;
+        if attempt.mode == Mode::Shared {
+            slot.must_be_new(&attempt.lock_id)?;
+        }
+        if slot.waiting() >= self.waiters_per_resource_max {
             return Err(BackendError::TooManyWaiters(
                 "the resource's limit is reached (maxWaiters)",
             ));
@@ -219,105 +174,28 @@ impl Table {
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
         let (turn, granted) = oneshot::channel();
-        let waiter = Waiter {
-            lock_id: attempt.lock_id.clone(),
-            ttl: attempt.ttl,
-            attempt: attempt.id,
-            request_id: attempt.request_id.clone(),
-            holder: attempt.holder.clone(),
-            turn,
-            _slot: waiter_slot,
-        };
-        slot.queue.get_or_insert_default().insert(ticket, waiter);
+        slot.wait(ticket, Waiter::new(attempt.clone(), turn, waiter_slot));
         Ok(Entered::Waiting(ticket, granted))
     }
 
-    /// Ends the grant of a resource and grants the resource to the first waiter that is still
-    /// there. Without waiters, removes its record.
-    fn hand_over(&mut self, resource: &ResourceId, now: Instant) {
-        let Some(mut slot) = self.slots.remove(resource) else { return };
-        self.expiries.remove(&(slot.held.expires, slot.held.token));
-        while let Some((_, waiter)) = slot.queue.as_mut().and_then(|queue| queue.pop_first()) {
-            // There are no more tokens. Dropping the sender tells the waiter.
-            let Ok(token) = self.next_token() else { continue };
-            let held = Held {
-                lock_id: waiter.lock_id,
-                token,
-                expires: now + waiter.ttl.duration(),
-                attempt: Some(waiter.attempt),
-                request_id: waiter.request_id,
-                holder: waiter.holder,
-            };
-            if waiter.turn.send(held.as_grant(waiter.ttl, now, true)).is_err() {
-                continue;
-            }
-            self.expiries.insert((held.expires, token), resource.clone());
-            slot.held = held;
-            slot.queue = slot.queue.filter(|queue| !queue.is_empty());
-            self.slots.insert(resource.clone(), slot);
-            return;
-        }
-        self.shrink();
-    }
-
-    fn held_by(
-        &mut self,
-        resource: &ResourceId,
-        is_meant: impl FnOnce(&Held) -> bool,
-    ) -> Result<&mut Held, BackendError> {
-        match self.slots.get_mut(resource) {
-            None => Err(BackendError::NotHeld { held: false }),
-            Some(slot) if is_meant(&slot.held) => Ok(&mut slot.held),
-            Some(_) => Err(BackendError::NotHeld { held: true }),
-        }
-    }
-
-    fn reschedule(
-        &mut self,
-        resource: &ResourceId,
-        token: FencingToken,
-        from: Instant,
-        to: Instant,
-    ) {
-        self.expiries.remove(&(from, token));
-        self.expiries.insert((to, token), resource.clone());
-    }
-
-    /// Greater than the token before. Tokens start from the clock, so that they rise across a
-    /// restart of the process.
-    fn next_token(&mut self) -> Result<FencingToken, BackendError> {
-        let from_clock = FencingToken::new(self.clock.unix_us());
-        let after_last = match self.last_token {
-            None => from_clock.or(FencingToken::new(1)),
-            Some(last) => last.next().map(|next| from_clock.map_or(next, |now| now.max(next))),
-        };
-        let token = after_last
-            .ok_or_else(|| BackendError::Unavailable("there are no greater tokens".into()))?;
-        self.last_token = Some(token);
-        Ok(token)
-    }
-
-    /// Frees memory once most of it is unused.
-    fn shrink(&mut self) {
-        let (used, capacity) = (self.slots.len(), self.slots.capacity());
-        if capacity > CAPACITY_MIN && used < capacity / 8 {
-            self.slots.shrink_to((used * 2).max(CAPACITY_MIN));
+    /// Ends the grant with this token, or all grants of the resource, and hands it over.
+    /// Removes the record of a resource that is then free.
+    fn end(&mut self, resource: &ResourceId, token: Option<FencingToken>, now: Instant) {
+        let Some((name, mut slot)) = self.slots.remove_entry(resource) else { return };
+        if slot.end(token, &mut self.ledger, now) {
+            self.slots.insert(name, slot);
+        } else {
+            shrink(&mut self.slots);
         }
     }
 }
 
-impl Held {
-    fn is_replayed_by(&self, attempt: &Attempt) -> bool {
-        attempt.request_id.is_some() && self.request_id == attempt.request_id
-    }
-
-    fn as_grant(&self, ttl: Ttl, since: Instant, created: bool) -> Grant {
-        Grant {
-            lock_id: self.lock_id.clone(),
-            token: Some(self.token),
-            ttl: ttl.duration(),
-            since,
-            created,
-        }
+fn slot_of<'a>(
+    slots: &'a mut HashMap<ResourceId, Box<Slot>>,
+    resource: &ResourceId,
+) -> Result<&'a mut Slot, BackendError> {
+    match slots.get_mut(resource) {
+        Some(slot) => Ok(slot),
+        None => Err(BackendError::NotHeld { held: false }),
     }
 }

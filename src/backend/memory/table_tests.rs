@@ -5,15 +5,18 @@ use std::{sync::Arc, time::Duration};
 use proptest::prelude::*;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::table::{Entered, Table, Ticket};
+use super::{
+    slot::Ticket,
+    table::{Entered, Table},
+};
 use crate::lock::{
     Aim, Attempt, AttemptId, BackendError, Clock, FencingToken, Grant, LockId, Mode, Release,
-    ReleaseOf, Renewal, RequestId, ResourceId, Ttl, WaiterBudget,
+    ReleaseOf, Renewal, RequestId, ResourceId, Settings, Ttl, WaiterBudget,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-fn attempt(ttl_ms: u64) -> Attempt {
+pub(super) fn attempt(ttl_ms: u64) -> Attempt {
     Attempt {
         id: AttemptId::random(),
         resource: ResourceId::new("r").unwrap(),
@@ -26,23 +29,37 @@ fn attempt(ttl_ms: u64) -> Attempt {
     }
 }
 
-fn release(of: ReleaseOf) -> Release {
+/// The same, for a shared grant.
+pub(super) fn reader(ttl_ms: u64) -> Attempt {
+    Attempt { mode: Mode::Shared, ..attempt(ttl_ms) }
+}
+
+pub(super) fn release(of: ReleaseOf) -> Release {
     Release { resource: ResourceId::new("r").unwrap(), of, aim: Aim::default() }
 }
 
-fn owner(grant: &Grant) -> Release {
+pub(super) fn owner(grant: &Grant) -> Release {
     release(ReleaseOf::Owner(grant.lock_id.clone()))
 }
 
+pub(super) fn limits(waiters_max: usize, holders_max: usize) -> Settings {
+    Settings {
+        waiters_per_resource_max: waiters_max,
+        holders_per_resource_max: holders_max,
+        ..Settings::default()
+    }
+}
+
+/// A table with at most three waiters and three holders a resource.
 fn table() -> Table {
-    Table::new(Clock::from_fn(|| 1_000_000), 3)
+    Table::new(Clock::from_fn(|| 1_000_000), &limits(3, 3))
 }
 
 #[test]
 fn tokens_rise_though_the_clock_stands_still_or_is_set_back() {
     let steps = std::sync::Mutex::new([500_u64, 500, 100, 900].into_iter());
     let clock = Clock::from_fn(move || steps.lock().unwrap().next().unwrap());
-    let mut table = Table::new(clock, 3);
+    let mut table = Table::new(clock, &limits(3, 3));
     let now = Instant::now();
     let mut tokens = Vec::new();
     for _ in 0..4 {
@@ -71,7 +88,7 @@ fn a_hundred_renewals_leave_the_token_as_it_was() {
 
 #[test]
 fn tokens_that_have_run_out_are_an_error_and_not_a_repetition() {
-    let mut table = Table::new(Clock::from_fn(|| FencingToken::MAX.get()), 3);
+    let mut table = Table::new(Clock::from_fn(|| FencingToken::MAX.get()), &limits(3, 3));
     let now = Instant::now();
     let grant = table.try_lock(&attempt(1000), now).unwrap();
     table.unlock(&owner(&grant), now).unwrap();
@@ -137,65 +154,96 @@ fn a_table_gives_its_memory_back_when_the_locks_are_gone() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Try,
-    Enter,
-    Unlock,
+    Try(Mode),
+    Enter(Mode),
+    Unlock(usize),
     UnlockStale,
     Force,
-    Renew,
+    Renew(usize),
     Leave(usize),
-    Undo,
+    Undo(usize),
     Pass(u64),
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared)]
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        1 => Just(Step::Try),
-        3 => Just(Step::Enter),
-        3 => Just(Step::Unlock),
+        2 => mode().prop_map(Step::Try),
+        6 => mode().prop_map(Step::Enter),
+        5 => (0..3_usize).prop_map(Step::Unlock),
         1 => Just(Step::UnlockStale),
         1 => Just(Step::Force),
-        1 => Just(Step::Renew),
-        1 => (0..8_usize).prop_map(Step::Leave),
-        1 => Just(Step::Undo),
-        1 => (1..400_u64).prop_map(Step::Pass),
+        2 => (0..3_usize).prop_map(Step::Renew),
+        2 => (0..8_usize).prop_map(Step::Leave),
+        1 => (0..3_usize).prop_map(Step::Undo),
+        2 => (1..400_u64).prop_map(Step::Pass),
     ]
 }
 
-type Waiting = (Ticket, Arc<Attempt>, oneshot::Receiver<Grant>);
+type Waiting = (Ticket, Arc<Attempt>, oneshot::Receiver<Result<Grant, BackendError>>);
 
 /// What a correct lock looks like from outside: who holds until when, who
 /// waits in which order.
 #[derive(Default)]
 struct Model {
-    held: Option<(Grant, Arc<Attempt>, Instant)>,
+    held: Vec<(Grant, Arc<Attempt>, Instant)>,
     waiting: Vec<Waiting>,
     last_token: Option<FencingToken>,
 }
 
 impl Model {
+    /// What a try that is no replay must be answered, if it is refused.
+    fn refuses(&self, mode: Mode) -> Option<BackendError> {
+        if self.held.is_empty() {
+            return None;
+        }
+        let is_shared = mode == Mode::Shared && self.may_share();
+        if is_shared && self.held.len() == 3 {
+            return Some(BackendError::TooManyHolders);
+        }
+        let is_refused = !is_shared || !self.waiting.is_empty();
+        is_refused.then_some(BackendError::Locked { holder: None })
+    }
+
+    fn may_share(&self) -> bool {
+        self.held.iter().all(|(_, attempt, _)| attempt.mode == Mode::Shared)
+    }
+
     fn granted(&mut self, grant: Grant, attempt: Arc<Attempt>) {
-        assert!(self.held.is_none(), "two live grants");
+        let may_join = attempt.mode == Mode::Shared && self.may_share() && self.held.len() < 3;
+        assert!(self.held.is_empty() || may_join, "two grants that exclude each other");
         assert!(self.last_token < grant.token, "tokens must rise");
         assert!(grant.created);
         self.last_token = grant.token;
         let expires = grant.since + grant.ttl;
-        self.held = Some((grant, attempt, expires));
+        self.held.push((grant, attempt, expires));
     }
 
-    /// The grant ended: the first waiter, and nobody else, must hold now.
-    fn ended(&mut self) {
-        self.held = None;
-        if self.waiting.is_empty() {
-            return;
+    /// A grant or a wait ended: those whose turn it is, and nobody else, must hold now.
+    fn hand_over(&mut self) {
+        while let Some((_, attempt, _)) = self.waiting.first() {
+            let may_join =
+                attempt.mode == Mode::Shared && self.may_share() && self.held.len() < 3;
+            if !self.held.is_empty() && !may_join {
+                return;
+            }
+            let (_, attempt, mut turn) = self.waiting.remove(0);
+            let answer = turn.try_recv().expect("the turn of this waiter");
+            self.granted(answer.unwrap(), attempt);
         }
-        let (_, attempt, mut turn) = self.waiting.remove(0);
-        self.granted(turn.try_recv().expect("the first waiter's turn"), attempt);
+    }
+
+    fn ended(&mut self, nth: usize) {
+        self.held.remove(nth);
+        self.hand_over();
     }
 
     fn pass_to(&mut self, now: Instant) {
-        while self.held.as_ref().is_some_and(|(_, _, expires)| *expires <= now) {
-            self.ended();
+        while let Some(nth) = self.held.iter().position(|(.., expires)| *expires <= now) {
+            self.ended(nth);
         }
         for (_, _, turn) in &mut self.waiting {
             assert!(turn.try_recv().is_err(), "served out of turn");
@@ -210,37 +258,49 @@ proptest! {
         let budget = WaiterBudget::new(100);
         let stale = LockId::random();
         for step in steps {
-            let attempt = Arc::new(attempt(300));
             match step {
-                Step::Try => match table.try_lock(&attempt, now) {
-                    Ok(grant) => model.granted(grant, attempt),
-                    Err(error) => {
-                        prop_assert_eq!(error, BackendError::Locked { holder: None });
-                        prop_assert!(model.held.is_some());
+                Step::Try(mode) => {
+                    let attempt = Arc::new(Attempt { mode, ..attempt(300) });
+                    let refusal = model.refuses(mode);
+                    match table.try_lock(&attempt, now) {
+                        Ok(grant) => {
+                            prop_assert_eq!(refusal, None);
+                            model.granted(grant, attempt);
+                        }
+                        Err(error) => prop_assert_eq!(Some(error), refusal),
                     }
-                },
-                Step::Enter => match table.enter(&attempt, &budget, now) {
-                    Ok(Entered::Granted(grant)) => model.granted(grant, attempt),
-                    Ok(Entered::Waiting(ticket, turn)) => {
-                        model.waiting.push((ticket, attempt, turn));
+                }
+                Step::Enter(mode) => {
+                    let attempt = Arc::new(Attempt { mode, ..attempt(300) });
+                    let is_refused = model.refuses(mode).is_some();
+                    match table.enter(&attempt, &budget, now) {
+                        Ok(Entered::Granted(grant)) => {
+                            prop_assert!(!is_refused);
+                            model.granted(grant, attempt);
+                        }
+                        Ok(Entered::Waiting(ticket, turn)) => {
+                            prop_assert!(is_refused);
+                            model.waiting.push((ticket, attempt, turn));
+                        }
+                        Err(_) => prop_assert_eq!(model.waiting.len(), 3),
                     }
-                    Err(_) => prop_assert_eq!(model.waiting.len(), 3),
-                },
-                Step::Unlock => if let Some((grant, ..)) = &model.held {
+                }
+                Step::Unlock(nth) => if let Some((grant, ..)) = model.held.get(nth) {
                     prop_assert_eq!(table.unlock(&owner(grant), now), Ok(()));
-                    model.ended();
+                    model.ended(nth);
                 },
                 Step::UnlockStale => {
                     let refused = table.unlock(&release(ReleaseOf::Owner(stale.clone())), now);
-                    let held = model.held.is_some();
+                    let held = !model.held.is_empty();
                     prop_assert_eq!(refused, Err(BackendError::NotHeld { held }));
                 }
                 Step::Force => {
                     let forced = table.unlock(&release(ReleaseOf::Anyone), now);
-                    prop_assert_eq!(forced.is_ok(), model.held.is_some());
-                    if forced.is_ok() { model.ended(); }
+                    prop_assert_eq!(forced.is_ok(), !model.held.is_empty());
+                    model.held.clear();
+                    model.hand_over();
                 }
-                Step::Renew => if let Some((grant, _, expires)) = &mut model.held {
+                Step::Renew(nth) => if let Some((grant, _, expires)) = model.held.get_mut(nth) {
                     let renewal = Renewal {
                         resource: ResourceId::new("r").unwrap(),
                         lock_id: grant.lock_id.clone(),
@@ -251,12 +311,13 @@ proptest! {
                 },
                 Step::Leave(nth) => if nth < model.waiting.len() {
                     let (ticket, ..) = model.waiting.remove(nth);
-                    table.leave(&ResourceId::new("r").unwrap(), ticket);
+                    table.leave(&ResourceId::new("r").unwrap(), ticket, now);
+                    model.hand_over();
                 },
-                Step::Undo => if let Some((_, attempt, _)) = &model.held {
+                Step::Undo(nth) => if let Some((_, attempt, _)) = model.held.get(nth) {
                     let undo = release(ReleaseOf::Attempt(Arc::clone(attempt)));
                     prop_assert_eq!(table.unlock(&undo, now), Ok(()));
-                    model.ended();
+                    model.ended(nth);
                 },
                 Step::Pass(ms) => {
                     now += Duration::from_millis(ms);
@@ -264,7 +325,7 @@ proptest! {
                 }
             }
             model.pass_to(now);
-            prop_assert_eq!(table.records(), usize::from(model.held.is_some()));
+            prop_assert_eq!(table.records(), usize::from(!model.held.is_empty()));
         }
     }
 }

@@ -186,6 +186,11 @@ impl Backend for Pluggable {
     }
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
+        if release.aim.token().is_some() {
+            return Err(BackendError::Unsupported(
+                "a store in another process cannot compare the token before it unlocks".into(),
+            ));
+        }
         let lock_id = match &release.of {
             ReleaseOf::Attempt(attempt) => return self.undo(attempt, until).await,
             ReleaseOf::Owner(lock_id) => Some(lock_id),

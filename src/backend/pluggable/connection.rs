@@ -197,6 +197,7 @@ impl Connection {
             Feature::Fair,
             Feature::Replay,
             Feature::Linearizable,
+            Feature::Shared,
         ];
         let is_declared =
             |feature: &Feature| declared.iter().any(|name| name == feature.name());

@@ -77,6 +77,7 @@ pub(crate) fn read(verb: Verb, status: &Status) -> Failure {
         "TOO_MANY_WAITERS" => {
             BackendError::TooManyWaiters("the store's limit of waiters is reached").into()
         }
+        "TOO_MANY_HOLDERS" => BackendError::TooManyHolders.into(),
         "OVERLOADED" | "STORE_UNAVAILABLE" | "SHUTTING_DOWN" | "WAIT_DEADLINE" => {
             BackendError::Unavailable(told.into()).into()
         }

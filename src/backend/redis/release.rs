@@ -83,6 +83,11 @@ impl Core {
         lock_id: &LockId,
         until: Instant,
     ) -> Result<(), BackendError> {
+        if let Some(token) = release.aim.token() {
+            // The dot says that a lock without a token is not meant.
+            let aim = |_| format!("{}.", token.get());
+            return self.release(release, false, lock_id.as_str(), aim, until).await;
+        }
         let now = || self.link.token_bound(&release.resource);
         let called_before = release.aim.called_before(now());
         let aim = |again: bool| {

@@ -148,6 +148,7 @@ impl App {
             resource: ResourceId::new(&resource).unwrap(),
             app_resource: ResourceId::new(&resource).unwrap(),
             lock_id: granted.lock_id.clone(),
+            mode: Mode::Exclusive,
             token: granted.token,
             request_id: None,
             ttl: granted.ttl,
@@ -235,7 +236,13 @@ impl App {
                 self.ledger.note(self.number, What::AppRenews);
                 let _ = self
                     .engine
-                    .renew(key.clone(), lock_id.clone(), None, self.target(key))
+                    .renew(
+                        key.clone(),
+                        lock_id.clone(),
+                        None,
+                        Change::Nothing,
+                        self.target(key),
+                    )
                     .await;
                 self.ledger.note(self.number, What::AppRenewed);
             }

@@ -204,7 +204,9 @@ async fn a_renewal_to_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
         let id = granted.lock_id.clone();
         let (engine, key) = (setup.engine.clone(), setup.key("r"));
         let target = setup.target("r");
-        tokio::spawn(async move { engine.renew(key, id, Some(SHORT), target).await });
+        tokio::spawn(async move {
+            engine.renew(key, id, Some(SHORT), Change::Nothing, target).await
+        });
         setup.notices.recv().await.unwrap();
         assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
         assert!(!setup.is_free("r").await, "told before the backend expires it");
@@ -222,7 +224,9 @@ async fn a_renewal_that_another_superseded_has_shortened_the_belief() {
     let (engine, key) = (setup.engine.clone(), setup.key("r"));
     let target = setup.target("r");
     let id = granted.lock_id.clone();
-    let first = tokio::spawn(async move { engine.renew(key, id, Some(SHORT), target).await });
+    let first = tokio::spawn(async move {
+        engine.renew(key, id, Some(SHORT), Change::Nothing, target).await
+    });
     settle().await;
     let id = granted.lock_id.clone();
     assert!(setup.renew("r", id, Some(TTL)).await.is_err());

@@ -1,10 +1,14 @@
 //! The engine over a backend that fails on demand, in paused time.
 
 mod chance;
+mod change;
+mod give_up;
+mod known;
 mod loss;
 mod renewal;
 mod schedule;
 pub(crate) mod scripted;
+mod shared;
 mod unlock;
 
 use std::{sync::Arc, time::Duration};
@@ -15,10 +19,12 @@ use tokio::{
 };
 
 use super::{
-    Ended, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, Holding, LockStore, LostLock,
-    MaxHold, StoreId, Target,
+    Change, Ended, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, Holding, LockStore,
+    LostLock, MaxHold, StoreId, Target,
 };
-use crate::lock::{AcquireRequest, Granted, LockError, LockId, Renewed, ResourceId, Store};
+use crate::lock::{
+    AcquireRequest, Granted, LockError, LockId, Mode, Renewed, ResourceId, Store,
+};
 use scripted::{Script, Scripted};
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -89,6 +95,7 @@ impl Setup {
             resource: ResourceId::new(resource).unwrap(),
             app_resource: ResourceId::new(resource).unwrap(),
             lock_id: granted.lock_id.clone(),
+            mode: Mode::Exclusive,
             token: granted.token,
             request_id: None,
             ttl: granted.ttl,
@@ -144,7 +151,18 @@ impl Setup {
         lock_id: LockId,
         ttl: Option<Duration>,
     ) -> Result<Renewed, HeldError> {
-        self.engine.renew(self.key(resource), lock_id, ttl, self.target(resource)).await
+        self.change(resource, lock_id, ttl, Change::Nothing).await
+    }
+
+    async fn change(
+        &self,
+        resource: &str,
+        lock_id: LockId,
+        ttl: Option<Duration>,
+        change: Change,
+    ) -> Result<Renewed, HeldError> {
+        let (key, target) = (self.key(resource), self.target(resource));
+        self.engine.renew(key, lock_id, ttl, change, target).await
     }
 
     /// Whether nobody holds it in the backend.

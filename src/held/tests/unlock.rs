@@ -94,7 +94,7 @@ async fn an_unlock_that_another_overtook_tells_no_loss() {
     let (guard, told) = setup.stream("r").await;
     let lock_id = {
         let mut table = setup.engine.table();
-        let id = table.in_store(&setup.key("r"), setup.store.id()).unwrap();
+        let (id, _) = table.of_key(&setup.key("r")).next().unwrap();
         table.get_mut(id).unwrap().lock_id.clone()
     };
     setup.script.on_unlock(Fault::ReplyDelayed(Duration::from_millis(40)));

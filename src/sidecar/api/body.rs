@@ -15,8 +15,8 @@ pub(crate) const BYTES_MAX: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     /// It was too large.
-    #[error("it is larger than {BYTES_MAX} bytes")]
-    TooLarge,
+    #[error("it is larger than {0} bytes")]
+    TooLarge(usize),
     /// It took too long.
     #[error("it did not arrive within {WHOLE_WITHIN:?}")]
     TooSlow,
@@ -28,11 +28,17 @@ pub(crate) enum BodyError {
     Broken,
 }
 
-/// Reads a body whole, within the limits of [`crate::net::request_budget`].
+/// Reads the body of a lock call whole, within the limits of
+/// [`crate::net::request_budget`].
 pub(crate) async fn read(body: Body) -> Result<Bytes, BodyError> {
-    match Limited::new(body, BYTES_MAX).collect().await {
+    read_up_to(BYTES_MAX, body).await
+}
+
+/// The same of a body with another limit on its size.
+pub(crate) async fn read_up_to(bytes_max: usize, body: Body) -> Result<Bytes, BodyError> {
+    match Limited::new(body, bytes_max).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge),
+        Err(error) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge(bytes_max)),
         Err(error) => Err(match status_code(&*error) {
             Some(Code::DeadlineExceeded) => BodyError::TooSlow,
             Some(Code::ResourceExhausted) => BodyError::Overloaded,

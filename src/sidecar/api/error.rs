@@ -25,6 +25,9 @@ pub enum ApiError {
     /// The lock was held here, and was lost.
     #[error("the lock is lost: {0}")]
     Lost(Cause),
+    /// The lock is not held through this sidecar, which can change nothing about it.
+    #[error("{}", HeldError::NotHeldHere)]
+    NotHeldHere,
     /// The store refused or failed.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -34,6 +37,7 @@ impl From<HeldError> for ApiError {
     fn from(error: HeldError) -> Self {
         match error {
             HeldError::Lost(cause) => Self::Lost(cause),
+            HeldError::NotHeldHere => Self::NotHeldHere,
             HeldError::Lock(error) => Self::Lock(error),
         }
     }

@@ -82,7 +82,7 @@ pub(crate) fn wrong_method() -> Fallback {
         let (method, path) = (request.method(), request.uri().path());
         let fix = if path.starts_with("/v1.0-alpha2/lock/") {
             "use POST to lock, PUT to renew, DELETE to unlock"
-        } else if path.starts_with("/v1.0-alpha1/") {
+        } else if path.starts_with("/v1.0-alpha1/") || path.starts_with("/v1.0-alpha2/") {
             "use POST"
         } else {
             "use GET"

@@ -14,4 +14,5 @@ pub(crate) mod error;
 pub(crate) mod fallback;
 pub(crate) mod metadata;
 mod paths;
+mod query;
 pub(crate) mod routes;

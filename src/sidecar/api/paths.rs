@@ -15,6 +15,7 @@ pub(crate) fn is_lock_call(path: &str) -> bool {
         [version, verb, ..] => {
             ["v1.0-alpha1", "v1.0-alpha2"].contains(version)
                 && ["lock", "unlock"].contains(verb)
+                || (*version, *verb) == ("v1.0-alpha2", "locks:check")
         }
         _ => false,
     })
@@ -76,6 +77,8 @@ mod tests {
             "/x/%2e%2E/v1.0-alpha1/lock/s",
             "/v1.0-alpha1/lock/%2e%2e/%2e%2e",
             "v1.0-alpha1/lock/s",
+            "/v1.0-alpha2/locks:check",
+            "/v1.0-alpha2//locks%3Acheck/",
         ] {
             assert!(is_lock_call(path), "{path}");
         }
@@ -88,6 +91,7 @@ mod tests {
             "/v1.0-alpha1",
             "/v1.0/lock/s",
             "/v1.0-alpha1/locks/s",
+            "/v1.0-alpha1/locks:check",
             "/v1.0-alpha1/lock/../crypto/s",
             "/v1.0/invoke/a/method/v1.0-alpha1/lock/s",
             "/v1.0/state/s/v1.0-alpha1%2Flock%2Fs",

@@ -10,7 +10,6 @@ use axum::{
     routing::{get, put},
 };
 use leasehold_proto::{dapr::dapr_server::DaprServer, locks::locks_server::LocksServer};
-use percent_encoding::percent_decode_str;
 use serde_json::json;
 use tokio::time::Instant;
 use tonic::codec::CompressionEncoding;
@@ -28,6 +27,7 @@ use super::{
     browsers::{self, Guard},
     fallback,
     metadata::Metadata,
+    query,
 };
 use crate::{
     net::{delivery::settle, request_budget::RequestBudget},
@@ -55,14 +55,23 @@ pub(crate) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
             .max_decoding_message_size(body::BYTES_MAX)
             .accept_compressed(CompressionEncoding::Gzip)
             .map_request(counted(services.request_budget.clone()));
-    let locks = LocksServer::new(services.locks)
-        .max_decoding_message_size(body::BYTES_MAX)
-        .accept_compressed(CompressionEncoding::Gzip)
-        .map_request(counted(services.request_budget.clone()));
+    let locks = |bytes_max| {
+        LocksServer::new(services.locks.clone())
+            .max_decoding_message_size(bytes_max)
+            .accept_compressed(CompressionEncoding::Gzip)
+    };
+    let request_budget = services.request_budget.clone();
+    let keep_alive = locks(body::BYTES_MAX).map_request(move |request: Request| {
+        request.map(|body| tonic::body::Body::new(request_budget.count_messages(body)))
+    });
+    let locks =
+        |bytes_max| locks(bytes_max).map_request(counted(services.request_budget.clone()));
     let mut router = Router::new()
         .route_service("/dapr.proto.runtime.v1.Dapr/TryLockAlpha1", dapr.clone())
         .route_service("/dapr.proto.runtime.v1.Dapr/UnlockAlpha1", dapr.clone())
-        .route_service("/leasehold.v1.Locks/{method}", locks)
+        .route_service("/leasehold.v1.Locks/CheckLocks", locks(alpha2::CHECK_BYTES_MAX))
+        .route_service("/leasehold.v1.Locks/LockKeepAlive", keep_alive)
+        .route_service("/leasehold.v1.Locks/{method}", locks(body::BYTES_MAX))
         .layer(MapResponseLayer::new(settle::<Body>));
     if daprd.is_none() {
         router = router.route_service("/dapr.proto.runtime.v1.Dapr/GetMetadata", dapr);
@@ -162,12 +171,9 @@ async fn healthz(
     RawQuery(query): RawQuery,
 ) -> Response<Body> {
     let query = query.unwrap_or_default();
-    let asked = query.split('&').find_map(|pair| pair.strip_prefix("appid="));
-    // A plus is a space in a query.
-    let asked = asked.map(|text| text.replace('+', " "));
-    let asked = asked.as_deref().map(|text| percent_decode_str(text).decode_utf8_lossy());
-    match asked {
-        Some(app_id) if *app_id != *metadata.app_id => {
+    let asked = query::pairs(&query).find(|pair| pair.name() == "appid");
+    match asked.map(|pair| pair.value("appid")) {
+        Some(app_id) if app_id.as_deref() != Ok(&*metadata.app_id) => {
             let body = json!({
                 "errorCode": "ERR_HEALTH_APPID_NOT_MATCH",
                 "message": "dapr app-id does not match",

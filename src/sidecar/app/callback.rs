@@ -23,7 +23,10 @@ use super::client::{AppChannel, AppChannelError, AppClient};
 use crate::{
     error_chain::chain,
     held::LostLock,
-    sidecar::api::auth::{self, Token},
+    sidecar::{
+        api::auth::{self, Token},
+        name::ResourceName,
+    },
 };
 
 /// How many notices may wait for the app; more are dropped and logged.
@@ -124,9 +127,11 @@ async fn post(
     token: &Token,
     lost: &LostLock,
 ) -> Result<(), NotTold> {
+    let (resource, namespace) = names(lost);
     let body = json!({
         "storeName": *lost.store,
-        "resourceID": lost.app_resource.as_str(),
+        "resourceID": resource,
+        "namespace": namespace,
         "lockID": lost.lock_id.as_str(),
         "fencingToken": lost.token.map_or(0, crate::lock::FencingToken::get),
         "cause": lost.cause.as_str(),
@@ -152,14 +157,24 @@ async fn post(
     }
 }
 
+/// The resource's key and the segments of its namespace.
+fn names(lost: &LostLock) -> (String, Vec<String>) {
+    match ResourceName::decode(&lost.app_resource) {
+        Some(name) => (name.key().as_str().to_owned(), name.namespace().segments().to_vec()),
+        None => (lost.app_resource.as_str().to_owned(), Vec::new()),
+    }
+}
+
 async fn call(
     mut client: LockEventsClient<AppClient<tonic::body::Body>>,
     token: &Token,
     lost: &LostLock,
 ) -> Result<(), NotTold> {
+    let (resource, namespace) = names(lost);
     let mut request = tonic::Request::new(proto::LockLost {
         store_name: lost.store.to_string(),
-        resource_id: lost.app_resource.as_str().to_owned(),
+        resource_id: resource,
+        namespace,
         lock_id: lost.lock_id.as_str().to_owned(),
         fencing_token: lost.token.map_or(0, crate::lock::FencingToken::as_i64),
         cause: lost.cause.as_str().to_owned(),

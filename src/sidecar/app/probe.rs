@@ -1,21 +1,30 @@
 //! Asking an app for its health, over HTTP and over gRPC.
 
+use std::{sync::Arc, time::Duration};
+
 use async_trait::async_trait;
 use http::{Request, Uri, uri::PathAndQuery};
 use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
 use tonic_prost::ProstCodec;
+use tracing::debug;
 
 use super::{
     client::{AppChannel, AppChannelError, AppClient},
     health::AppProbe,
 };
-use crate::error_chain::chain;
+use crate::{error_chain::chain, sidecar::failed_unlocks::Reports};
 
 const GRPC_METHOD: &str = "/dapr.proto.runtime.v1.AppCallbackHealthCheck/HealthCheck";
-/// An answer's body is read, so that the connection can be used again, but no
-/// further than this.
+/// An answer's body is read, for what it reports and so that the connection can be used
+/// again, but no further than this.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// How long the body of an answer may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why an app cannot be asked; names the flag and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +42,9 @@ pub enum AppProbeError {
 pub struct HttpProbe {
     client: AppClient<Empty<Bytes>>,
     url: Uri,
+    /// A permit to read the body of an answer. One is read at a time.
+    reading: Arc<Semaphore>,
+    reports: Option<mpsc::Sender<Reports>>,
 }
 
 impl HttpProbe {
@@ -43,7 +55,36 @@ impl HttpProbe {
             return Err(bad_path());
         }
         let path: PathAndQuery = path.parse().map_err(|_| bad_path())?;
-        Ok(Self { client: app.client()?, url: app.url(path)? })
+        let reading = Arc::new(Semaphore::new(1));
+        Ok(Self { client: app.client()?, url: app.url(path)?, reading, reports: None })
+    }
+
+    /// Also hands on the failed unlocks that the app reports in its answers. What finds no
+    /// place is dropped, and comes again with a later answer.
+    #[must_use]
+    pub fn reporting_to(self, reports: mpsc::Sender<Reports>) -> Self {
+        Self { reports: Some(reports), ..self }
+    }
+
+    /// Reads the body of an answer in a task of its own, because only the status decides
+    /// whether the app is healthy, however slow the body is.
+    fn read(&self, body: Incoming) {
+        let Ok(place) = Arc::clone(&self.reading).try_acquire_owned() else { return };
+        let reports = self.reports.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect();
+            let body = match timeout(READ_TIMEOUT, body).await {
+                Ok(Ok(body)) => body.to_bytes(),
+                Ok(Err(error)) => return debug!(%error, "a health answer's body was not read"),
+                Err(error) => return debug!(%error, "a health answer's body was not read"),
+            };
+            let Some(reports) = reports else { return };
+            let read = Reports::read(&body);
+            if !read.is_empty() {
+                let _ = reports.try_send(read);
+            }
+        });
     }
 }
 
@@ -57,8 +98,7 @@ impl AppProbe for HttpProbe {
         if !status.is_success() {
             return Err(format!("{} answered {status}", self.url));
         }
-        // What it says does not matter.
-        let _ = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        self.read(answer.into_body());
         Ok(())
     }
 }
@@ -104,6 +144,7 @@ mod tests {
         http::{HeaderMap, HeaderName, HeaderValue, StatusCode},
         routing::{get, post},
     };
+    use futures_util::{StreamExt as _, stream};
     use http_body::Frame;
     use http_body_util::StreamBody;
     use tokio::{net::TcpListener, task::AbortHandle};
@@ -152,6 +193,34 @@ mod tests {
                 let why = probe(sick).await.unwrap_err();
                 assert!(why.contains(sick), "{why}");
             }
+        }
+    }
+
+    /// An answer's body in parts, after the last of which it goes on or not.
+    fn body(parts: &'static [&'static str], ends: bool) -> Body {
+        let parts = stream::iter(parts).map(|part| Ok::<_, Infallible>(Bytes::from(*part)));
+        if ends {
+            Body::from_stream(parts)
+        } else {
+            Body::from_stream(parts.chain(stream::pending()))
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_status_decides_health_whatever_the_body_is() {
+        let router = Router::new()
+            .route("/endless", get(|| async { body(&["{"], false) }))
+            .route("/broken", get(|| async { body(&["{\"details\":"], true) }))
+            .route("/large", get(|| async { "x".repeat(ANSWER_BYTES_MAX + 1) }));
+        let server = App::serve(router).await;
+        let app = server.speaking(AppProtocol::Http);
+        for path in ["/endless", "/broken", "/large"] {
+            let (report, mut reports) = mpsc::channel(1);
+            let probe = HttpProbe::new(&app, path).unwrap().reporting_to(report);
+            for _ in 0..3 {
+                assert_eq!(probe.probe().await, Ok(()), "{path}");
+            }
+            assert!(reports.try_recv().is_err(), "{path}");
         }
     }
 

@@ -68,6 +68,7 @@ impl Daprd {
             grpc: grpc.map(BoxCloneSyncService::new),
             http: http.map(BoxCloneSyncService::new),
             healthy,
+            failed_unlocks: None,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The lock API over the renewal engine and a backend that fails on demand, in
 //! paused time.
 
+mod check;
 mod refused;
 mod reload;
 mod replay;
@@ -15,12 +16,13 @@ use super::{
         alpha2::{LockCall, Locks},
         error::ApiError,
     },
+    identity::Identity,
     prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
 use crate::{
     held::{
-        Cause, Engine,
+        Cause, Change, Engine,
         tests::{
             Setup, TTL, ms,
             scripted::{Fault, Script, Scripted},
@@ -41,9 +43,14 @@ fn call() -> LockCall {
         mode: Mode::Exclusive,
         max_hold: None,
         no_renewal: false,
+        label: None,
         arrived: Instant::now(),
         deadline: None,
     }
+}
+
+fn app() -> Identity {
+    Identity::new("app", &"instance".parse().unwrap())
 }
 
 /// A store over a scripted backend, as the component `s`.

@@ -10,7 +10,7 @@ async fn a_refused_acquisition_renews_nothing() {
     let setup = setup();
     let stores = Stores::default();
     let (store, script) = load(&stores);
-    let locks = Locks::new(stores, setup.engine.clone(), "app".into());
+    let locks = Locks::new(stores, setup.engine.clone(), app());
     let held = store.try_lock(AcquireRequest::new("lock||r".parse().unwrap())).await.unwrap();
     let refused = locks.acquire(LockCall { ttl: None, ..call() }).await.unwrap_err();
     assert!(matches!(refused, ApiError::Lock(LockError::Locked { .. })));

@@ -16,7 +16,7 @@ struct Api {
 impl Api {
     fn of(setup: &Setup) -> Self {
         let (stores, engine) = (Stores::default(), setup.engine.clone());
-        let locks = Locks::new(stores.clone(), engine.clone(), "app".into());
+        let locks = Locks::new(stores.clone(), engine.clone(), app());
         Self { locks, stores, engine }
     }
 
@@ -43,7 +43,7 @@ impl Api {
     }
 
     async fn unlock(&self, lock_id: &LockId) {
-        self.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await.unwrap();
+        self.locks.unlock("s", &"r".parse().unwrap(), lock_id.clone()).await.unwrap();
     }
 }
 
@@ -108,13 +108,13 @@ async fn a_force_reaches_what_is_held_in_the_store_before() {
     let (before, _) = api.load(KeyPrefix::None);
     let lock_id = api.lock().await;
     let (after, _) = api.load(KeyPrefix::None);
-    api.locks.force_unlock("s", "r".parse().unwrap(), None).await.unwrap();
+    api.locks.force_unlock("s", &"r".parse().unwrap(), None).await.unwrap();
     let lost = setup.notices.try_recv().unwrap();
     assert_eq!((lost.lock_id, lost.cause), (lock_id, Cause::Forced));
     assert!(is_free(&before, "lock||r").await && is_free(&after, "lock||r").await);
     let _ = api.stores.remove("s");
     assert!(
-        api.locks.force_unlock("s", "r".parse().unwrap(), None).await.is_err(),
+        api.locks.force_unlock("s", &"r".parse().unwrap(), None).await.is_err(),
         "there is no such store"
     );
 }
@@ -132,7 +132,7 @@ async fn a_force_after_a_reload_spares_the_next_in_line() {
         waiting.lock(AcquireRequest::new("lock||r".parse().unwrap())).await
     });
     settle().await;
-    api.locks.force_unlock("s", "r".parse().unwrap(), None).await.unwrap();
+    api.locks.force_unlock("s", &"r".parse().unwrap(), None).await.unwrap();
     assert_eq!(setup.notices.try_recv().unwrap().lock_id, lock_id);
     let next = next.await.unwrap().unwrap();
     assert!(!is_free(&store, "lock||r").await, "it is the next one's");
@@ -146,7 +146,7 @@ async fn alpha1_unlocks_it_too() {
     let (before, _) = api.load(KeyPrefix::None);
     let lock_id = api.lock().await;
     let _ = api.stores.remove("s");
-    let alpha1 = Alpha1::new(api.stores.clone(), api.engine.clone(), "app".into());
+    let alpha1 = Alpha1::new(api.stores.clone(), api.engine.clone(), app());
     let unlock = Unlock {
         store_name: "s".into(),
         resource_id: "r".into(),
@@ -182,7 +182,7 @@ async fn an_unlock_of_a_lock_that_another_sidecar_renewed_releases_it() {
     assert!(!is_free(&store, "lock||r").await, "it is held on");
     api.unlock(&lock_id).await;
     assert!(is_free(&store, "lock||r").await);
-    let again = api.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await;
+    let again = api.locks.unlock("s", &"r".parse().unwrap(), lock_id.clone()).await;
     assert!(matches!(again, Err(ApiError::Lock(LockError::NotFound { .. }))));
 }
 
@@ -196,15 +196,15 @@ async fn an_unlock_of_a_lock_that_is_really_lost_is_told_why() {
     setup.notices.recv().await.unwrap();
     sleep(TTL).await;
     for _ in 0..2 {
-        let lost = api.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await;
+        let lost = api.locks.unlock("s", &"r".parse().unwrap(), lock_id.clone()).await;
         let cause = Cause::Unreachable;
         assert_eq!(lost, Err(ApiError::Lost(cause)));
     }
     script.on_unlock(Fault::Unreachable);
-    let lost = api.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await;
+    let lost = api.locks.unlock("s", &"r".parse().unwrap(), lock_id.clone()).await;
     assert!(matches!(lost, Err(ApiError::Lost(_))), "still lost");
     let other = store.try_lock(AcquireRequest::new("lock||r".parse().unwrap())).await.unwrap();
-    let lost = api.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await;
+    let lost = api.locks.unlock("s", &"r".parse().unwrap(), lock_id.clone()).await;
     assert!(lost.is_err());
     assert!(!is_free(&store, "lock||r").await, "another's lock is left alone");
     drop(other);
@@ -220,6 +220,6 @@ async fn an_unlock_of_a_forced_lock_does_not_go_to_the_store() {
     assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Forced);
     script.on_unlock(Fault::Silent);
     let asked = Instant::now();
-    assert!(api.locks.unlock("s", "r".parse().unwrap(), lock_id.clone()).await.is_err());
+    assert!(api.locks.unlock("s", &"r".parse().unwrap(), lock_id.clone()).await.is_err());
     assert_eq!(ms(asked), 0);
 }

@@ -23,7 +23,7 @@ impl Api {
         let stores = Stores::default();
         let (_, script) = load(&stores);
         let store = stores.get("s").unwrap();
-        Self { locks: Locks::new(stores, setup.engine.clone(), "app".into()), store, script }
+        Self { locks: Locks::new(stores, setup.engine.clone(), app()), store, script }
     }
 
     /// A repetition with another TTL, sent and not yet answered.
@@ -171,7 +171,10 @@ async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief()
     settle().await;
     let sent = Instant::now();
     let id = first.lock_id.clone();
-    api.locks.renew("s", "r".parse().unwrap(), id, Some(SHORT)).await.unwrap();
+    api.locks
+        .renew("s", &"r".parse().unwrap(), id, Some(SHORT), Change::Nothing)
+        .await
+        .unwrap();
     api.script.on_every_renewal(Some(Fault::Unreachable));
     let (_guard, told) = replay.hold_for_stream();
     told.await.unwrap();

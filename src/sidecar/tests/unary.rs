@@ -26,7 +26,7 @@ fn api_with(setup: &Setup, adjust: impl FnOnce(&mut crate::lock::Settings)) -> A
     let store = Store::new(Arc::new(backend), settings);
     stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store));
     let store = stores.get("s").unwrap();
-    let locks = Locks::new(stores, setup.engine.clone(), "app".into());
+    let locks = Locks::new(stores, setup.engine.clone(), app());
     Api { locks: locks.with_max_hold_default(Some(HOUR)), store, script }
 }
 

@@ -17,6 +17,9 @@ if aim ~= '' then
     -- A lock ID that leasehold chose is never granted again; one that the caller chose may
     -- be. A lock without a record is identified by its value only.
     later = grant and grant.given and tonumber(grant.token) > tonumber(aim)
+    -- With a dot the aim is the token of the only grant that is meant, from the first
+    -- sending on.
+    later = later or not grant and string.sub(aim, -1) == '.'
   end
   if later then return refuse(resource, { 'not', 1 }) end
 end

@@ -11,11 +11,12 @@ use tracing::warn;
 use super::Alpha1Error;
 use crate::{
     held::{Engine, HeldError, HeldKey},
-    lock::{
-        AcquireRequest, Granted, Holder, LockError, LockId, ResourceId, UnlockRequest,
-        Violation,
+    lock::{AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest, Violation},
+    sidecar::{
+        identity::Identity,
+        name::ResourceName,
+        stores::{NamedStore, Stores},
     },
-    sidecar::stores::{NamedStore, Stores},
 };
 
 /// The alpha1 API over the sidecar's stores.
@@ -23,7 +24,7 @@ use crate::{
 pub struct Alpha1 {
     stores: Stores,
     engine: Engine,
-    app_id: Arc<str>,
+    identity: Identity,
     deprecation: Arc<Deprecation>,
 }
 
@@ -63,10 +64,10 @@ pub enum UnlockStatus {
 }
 
 impl Alpha1 {
-    /// The API over these stores. `app_id` prefixes resources.
+    /// The API over these stores, for this app.
     #[must_use]
-    pub fn new(stores: Stores, engine: Engine, app_id: Arc<str>) -> Self {
-        Self { stores, engine, app_id, deprecation: Arc::default() }
+    pub fn new(stores: Stores, engine: Engine, identity: Identity) -> Self {
+        Self { stores, engine, identity, deprecation: Arc::default() }
     }
 
     /// Acquires a free resource; `None` if anybody holds it.
@@ -81,13 +82,13 @@ impl Alpha1 {
             |problem: &dyn std::fmt::Display| Alpha1Error::TryLock(problem.to_string());
         let refused = |why: Violation| failed(&why);
         let name = store
-            .key(&request.resource_id, &self.app_id)
+            .key(&request.resource_id, self.identity.app_id())
             .map_err(|why| failed(&why.problem))?;
         let resource = ResourceId::new(&name).map_err(refused)?;
         let acquire = AcquireRequest {
             ttl: Some(Duration::from_secs(expiry_s)),
             lock_id: Some(LockId::new(&request.owner).map_err(refused)?),
-            holder: Holder::new(&self.app_id).map_err(refused)?,
+            holder: self.identity.holder(None).map_err(refused)?,
             ..AcquireRequest::new(resource)
         };
         match store.store().try_lock(acquire).await {
@@ -109,7 +110,7 @@ impl Alpha1 {
                     self.store(&request.store_name, &request.resource_id, &request.owner)?;
                 let refused = |why: Violation| failed(&why);
                 let name = store
-                    .key(&request.resource_id, &self.app_id)
+                    .key(&request.resource_id, self.identity.app_id())
                     .map_err(|why| failed(&why.problem))?;
                 let resource = ResourceId::new(&name).map_err(refused)?;
                 let lock_id = lock_id.map_err(refused)?;
@@ -131,15 +132,16 @@ impl Alpha1 {
         request: &Unlock,
         lock_id: Option<&LockId>,
     ) -> Option<Result<(), LockError>> {
+        let name: ResourceName = request.resource_id.parse().ok()?;
         let held = HeldKey {
             store: request.store_name.as_str().into(),
-            resource: ResourceId::new(&request.resource_id).ok()?,
+            resource: name.encoded().clone(),
         };
         match self.engine.unlock_if_held(held, lock_id?.clone()).await? {
             Ok(()) => Some(Ok(())),
             Err(HeldError::Lock(error)) => Some(Err(error)),
             // It was lost: only the store knows who holds the resource now.
-            Err(HeldError::Lost(_)) => None,
+            Err(HeldError::Lost(_) | HeldError::NotHeldHere) => None,
         }
     }
 

@@ -9,14 +9,13 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    held::{Ended, Engine, HeldGuard, HeldKey, Holding, MaxHold, Target},
-    lock::{
-        AcquireRequest, Granted, Holder, LockError, LockId, Mode, Renewed, RequestId,
-        ResourceId,
-    },
+    held::{Change, Ended, Engine, HeldGuard, HeldKey, Holding, MaxHold, Target},
+    lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId},
     net::{delivery::Delivery, peer::Peer, writes::Writes},
     sidecar::{
         api::error::ApiError,
+        identity::{Identity, Label},
+        name::ResourceName,
         stores::{NamedStore, Stores},
     },
 };
@@ -29,9 +28,9 @@ const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 /// The alpha2 API over the sidecar's stores.
 #[derive(Clone, Debug)]
 pub struct Locks {
-    stores: Stores,
+    pub(super) stores: Stores,
     engine: Engine,
-    app_id: Arc<str>,
+    identity: Identity,
     max_hold_default: Option<Duration>,
 }
 
@@ -41,7 +40,7 @@ pub struct LockCall {
     /// The component's name.
     pub store_name: String,
     /// What to lock, as the app names it.
-    pub resource: ResourceId,
+    pub resource: ResourceName,
     /// Do not wait.
     pub immediate: bool,
     /// The TTL asked for; `None` means the store's default.
@@ -54,10 +53,37 @@ pub struct LockCall {
     pub max_hold: Option<Duration>,
     /// The app renews by itself.
     pub no_renewal: bool,
+    /// What the app adds to the holder.
+    pub label: Option<Label>,
     /// When the call arrived.
     pub arrived: Instant,
     /// When a wait must have been answered; `None` waits without end.
     pub deadline: Option<Instant>,
+}
+
+/// How long a call waits for its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Patience {
+    /// It does not wait.
+    pub(super) immediate: bool,
+    /// When the wait must have been answered; `None`: it has no limit.
+    pub(super) deadline: Option<Instant>,
+}
+
+impl Patience {
+    /// Of a call that arrived then: as long as `wait` says, and no longer than until the
+    /// deadline of the call itself.
+    pub(super) fn new(
+        arrived: Instant,
+        immediate: bool,
+        wait: Option<Duration>,
+        deadline: Option<Instant>,
+    ) -> Self {
+        let immediate = immediate || wait.is_some_and(|wait| wait.is_zero());
+        let wait = wait.filter(|_| !immediate);
+        let end = wait.and_then(|wait| arrived.checked_add(wait));
+        Self { immediate, deadline: end.into_iter().chain(deadline).min() }
+    }
 }
 
 /// A grant whose answer is not yet written. Dropping it releases the grant.
@@ -70,11 +96,10 @@ pub struct UndeliveredGrant {
 }
 
 impl Locks {
-    /// The API over these stores. `app_id` prefixes resources, and is what
-    /// others are shown as the holder.
+    /// The API over these stores, for this app.
     #[must_use]
-    pub fn new(stores: Stores, engine: Engine, app_id: Arc<str>) -> Self {
-        Self { stores, engine, app_id, max_hold_default: None }
+    pub fn new(stores: Stores, engine: Engine, identity: Identity) -> Self {
+        Self { stores, engine, identity, max_hold_default: None }
     }
 
     /// Limits how long a lock is renewed that has neither a stream nor a `max_hold`; `None`
@@ -137,7 +162,7 @@ impl Locks {
         call: LockCall,
         max_hold: MaxHold,
     ) -> Result<Option<UndeliveredGrant>, ApiError> {
-        let (key, located) = self.locate(&call.store_name, call.resource)?;
+        let (key, located) = self.locate(&call.store_name, &call.resource);
         let (store, resource) = located?;
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
@@ -148,7 +173,7 @@ impl Locks {
             lock_id: None,
             request_id: call.request_id.clone(),
             mode: call.mode,
-            holder: Holder::new(&self.app_id)?,
+            holder: self.identity.holder(call.label.as_ref())?,
             arrived: call.arrived,
             deadline: call.deadline,
         };
@@ -188,6 +213,7 @@ impl Locks {
             resource,
             app_resource: key.resource,
             lock_id: granted.lock_id.clone(),
+            mode: call.mode,
             token: granted.token,
             request_id,
             ttl: granted.ttl,
@@ -200,26 +226,27 @@ impl Locks {
         Ok(Some(UndeliveredGrant { granted, engine: self.engine.clone(), holding }))
     }
 
-    /// Starts a grant's TTL again.
+    /// Starts a grant's TTL again, and makes the change if that succeeds.
     pub async fn renew(
         &self,
         store_name: &str,
-        resource: ResourceId,
+        resource: &ResourceName,
         lock_id: LockId,
         ttl: Option<Duration>,
+        change: Change,
     ) -> Result<Renewed, ApiError> {
-        let (key, target) = self.target(store_name, resource)?;
-        self.engine.renew(key, lock_id, ttl, target).await
+        let (key, target) = self.target(store_name, resource);
+        self.engine.renew(key, lock_id, ttl, change, target).await
     }
 
     /// Ends the grant of a lock ID.
     pub async fn unlock(
         &self,
         store_name: &str,
-        resource: ResourceId,
+        resource: &ResourceName,
         lock_id: LockId,
     ) -> Result<(), ApiError> {
-        let (key, target) = self.target(store_name, resource)?;
+        let (key, target) = self.target(store_name, resource);
         self.engine.unlock(key, lock_id, target).await
     }
 
@@ -227,17 +254,17 @@ impl Locks {
     pub(crate) async fn force_unlock(
         &self,
         store_name: &str,
-        resource: ResourceId,
+        resource: &ResourceName,
         peer: Option<Peer>,
     ) -> Result<(), ApiError> {
-        let (key, target) = self.target(store_name, resource.clone())?;
+        let (key, target) = self.target(store_name, resource);
         self.engine.force_unlock(key, target).await?;
-        let app_id = &*self.app_id;
+        let app_id = self.identity.app_id();
         let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
         info!(
             app_id,
             store = store_name,
-            resource = resource.as_str(),
+            resource = resource.encoded().as_str(),
             uid,
             pid,
             "unlocked by force"
@@ -245,34 +272,37 @@ impl Locks {
         Ok(())
     }
 
-    /// The key of what the app names, and where it is locked now, if the store exists: a
-    /// held lock may outlive its component.
+    /// The key of what the app names, and where it is locked now, if the store exists and
+    /// can lock it: a held lock may outlive its component.
     fn locate(
         &self,
         store_name: &str,
-        resource: ResourceId,
-    ) -> Result<(HeldKey, Result<Located, ApiError>), ApiError> {
+        resource: &ResourceName,
+    ) -> (HeldKey, Result<Located, ApiError>) {
+        let held = |store| HeldKey { store, resource: resource.encoded().clone() };
         let Some(store) = self.stores.get(store_name) else {
             let error = if self.stores.is_empty() {
                 ApiError::NoStores
             } else {
                 ApiError::StoreNotFound(store_name.to_owned())
             };
-            return Ok((HeldKey { store: store_name.into(), resource }, Err(error)));
+            return (held(store_name.into()), Err(error));
         };
-        let name = ResourceId::new(&store.key(resource.as_str(), &self.app_id)?)?;
-        let key = HeldKey { store: Arc::clone(&store.name), resource };
-        Ok((key, Ok((store, name))))
+        let key = held(Arc::clone(&store.name));
+        match store.name_of(resource, self.identity.app_id()) {
+            Ok(name) => (key, Ok((store, name))),
+            Err(violation) => (key, Err(violation.into())),
+        }
     }
 
     /// Like [`Locks::locate`], for the engine.
-    fn target(
+    pub(in crate::sidecar) fn target(
         &self,
         store_name: &str,
-        resource: ResourceId,
-    ) -> Result<(HeldKey, Result<Target, ApiError>), ApiError> {
-        let (key, located) = self.locate(store_name, resource)?;
-        Ok((key, located.map(|(store, resource)| Target { store, resource })))
+        resource: &ResourceName,
+    ) -> (HeldKey, Result<Target, ApiError>) {
+        let (key, located) = self.locate(store_name, resource);
+        (key, located.map(|(store, resource)| Target { store, resource }))
     }
 }
 
@@ -319,5 +349,29 @@ impl UndeliveredGrant {
         let held = self.engine.hold_for_stream(self.holding);
         self.granted.receipt.accept();
         held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_at_the_first_of_its_own_end_and_the_calls_deadline() {
+        let arrived = Instant::now();
+        let second = Duration::from_secs(1);
+        let at = |seconds| Some(arrived + second * seconds);
+        for (immediate, wait, deadline, waits) in [
+            (false, None, None, (false, None)),
+            (false, Some(second), None, (false, at(1))),
+            (false, Some(second), at(2), (false, at(1))),
+            (false, Some(second * 3), at(2), (false, at(2))),
+            (false, Some(Duration::MAX), None, (false, None)),
+            (false, Some(Duration::ZERO), at(2), (true, at(2))),
+            (true, Some(second), None, (true, None)),
+        ] {
+            let patience = Patience::new(arrived, immediate, wait, deadline);
+            assert_eq!((patience.immediate, patience.deadline), waits, "{wait:?} {deadline:?}");
+        }
     }
 }

@@ -4,15 +4,15 @@ use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt as _};
 use leasehold_proto::locks::{self as proto, lock_server_stream::LockServerStream as Told};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    Locks,
+    Locks, check, keep_alive,
     stream::{self, Event},
     wire,
 };
 use crate::{
-    lock::{LockId, ResourceId},
+    lock::LockId,
     net::wire::{duration, positive},
 };
 
@@ -20,6 +20,8 @@ use crate::{
 impl proto::locks_server::Locks for Locks {
     type LockStreamStream =
         Pin<Box<dyn Stream<Item = Result<proto::LockServerStream, Status>> + Send>>;
+    type LockKeepAliveStream =
+        Pin<Box<dyn Stream<Item = Result<proto::LockKeepAliveResponse, Status>> + Send>>;
 
     async fn lock(
         &self,
@@ -44,10 +46,11 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::RenewLockRequest>,
     ) -> Result<Response<proto::RenewLockResponse>, Status> {
         let request = request.into_inner();
-        let resource = ResourceId::new(&request.resource_id)?;
+        let resource = wire::resource(&request.resource_id, request.namespace)?;
         let lock_id = LockId::new(&request.lock_id)?;
         let ttl = positive("ttl", request.ttl)?;
-        let renewed = self.renew(&request.store_name, resource, lock_id, ttl).await?;
+        let change = wire::change(request.detach, wire::max_hold(request.max_hold)?)?;
+        let renewed = self.renew(&request.store_name, &resource, lock_id, ttl, change).await?;
         Ok(Response::new(proto::RenewLockResponse { ttl: Some(duration(renewed.ttl)) }))
     }
 
@@ -56,10 +59,25 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::UnlockRequest>,
     ) -> Result<Response<proto::UnlockResponse>, Status> {
         let request = request.into_inner();
-        let resource = ResourceId::new(&request.resource_id)?;
+        let resource = wire::resource(&request.resource_id, request.namespace)?;
         let lock_id = LockId::new(&request.lock_id)?;
-        self.unlock(&request.store_name, resource, lock_id).await?;
+        self.unlock(&request.store_name, &resource, lock_id).await?;
         Ok(Response::new(proto::UnlockResponse {}))
+    }
+
+    async fn lock_keep_alive(
+        &self,
+        requests: Request<Streaming<proto::LockKeepAliveRequest>>,
+    ) -> Result<Response<Self::LockKeepAliveStream>, Status> {
+        let answers = keep_alive::answers(self.clone(), requests.into_inner());
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn check_locks(
+        &self,
+        request: Request<proto::CheckLocksRequest>,
+    ) -> Result<Response<proto::CheckLocksResponse>, Status> {
+        Ok(Response::new(check::grpc(self, request.into_inner())?))
     }
 
     async fn force_unlock(
@@ -68,8 +86,8 @@ impl proto::locks_server::Locks for Locks {
     ) -> Result<Response<proto::ForceUnlockResponse>, Status> {
         let peer = request.extensions().get().copied();
         let request = request.into_inner();
-        let resource = ResourceId::new(&request.resource_id)?;
-        self.force_unlock(&request.store_name, resource, peer).await?;
+        let resource = wire::resource(&request.resource_id, request.namespace)?;
+        self.force_unlock(&request.store_name, &resource, peer).await?;
         Ok(Response::new(proto::ForceUnlockResponse {}))
     }
 

@@ -3,7 +3,7 @@
 use axum::{
     Extension, Json, Router,
     body::Body,
-    extract::{Path, State, rejection::PathRejection},
+    extract::{Path, RawQuery, State, rejection::PathRejection},
     http::{HeaderMap, StatusCode, Version},
     response::{IntoResponse, Response},
     routing::{any, post},
@@ -13,23 +13,31 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    LockCall, Locks,
+    LockCall, Locks, Patience, check,
     json::{self, Fields, go_duration},
-    ndjson, stream,
+    ndjson, stream, wire,
 };
 use crate::{
-    lock::{LockError, LockId, RequestId, ResourceId, Violation},
+    lock::{LockError, LockId, RequestId, Violation},
     net::{peer::Peer, status::ErrorDescription, writes::Writes},
-    sidecar::api::body::{self, BodyError},
+    sidecar::{
+        api::{
+            body::{self, BodyError},
+            query,
+        },
+        identity::Label,
+        name::ResourceName,
+    },
 };
 
 type Target = Result<Path<(String, String)>, PathRejection>;
 
 /// The routes of alpha2. The resource is the rest of the path, percent-decoded, including
-/// its slashes.
+/// its slashes; the query has the segments of its namespace.
 pub fn routes(locks: Locks) -> Router {
     Router::new()
         .route("/v1.0-alpha2/lock/{store}/{*resource}", post(lock).put(renew).delete(unlock))
+        .route("/v1.0-alpha2/locks:check", post(check_locks))
         .route("/v1.0-alpha2/lock/{store}/", any(no_resource))
         .route("/v1.0-alpha2/lock/{store}", any(no_resource))
         .with_state(locks)
@@ -38,18 +46,18 @@ pub fn routes(locks: Locks) -> Router {
 async fn lock(
     State(locks): State<Locks>,
     target: Target,
+    RawQuery(query): RawQuery,
     version: Version,
     headers: HeaderMap,
     writes: Option<Extension<Writes>>,
     body: Body,
 ) -> Result<Response, ErrorDescription> {
     let arrived = Instant::now();
-    let (store_name, resource) = named(target)?;
+    let (store_name, resource) = named(target, query.as_deref())?;
     let fields = read(body).await?;
     fields.check_metadata()?;
-    let wait = fields.wait()?;
-    let immediate = fields.flag("immediate")? || wait.is_some_and(|wait| wait.is_zero());
-    let wait = wait.filter(|_| !immediate);
+    let Patience { immediate, deadline } =
+        Patience::new(arrived, fields.flag("immediate")?, fields.wait()?, None);
     let call = LockCall {
         store_name,
         resource,
@@ -59,8 +67,9 @@ async fn lock(
         mode: fields.mode()?,
         max_hold: fields.max_hold()?,
         no_renewal: fields.flag("noRenewal")?,
+        label: Label::new(&fields.text("label")?)?,
         arrived,
-        deadline: wait.and_then(|wait| arrived.checked_add(wait)),
+        deadline,
     };
     if ndjson::is_wanted(&headers) {
         if version < Version::HTTP_2 {
@@ -79,30 +88,45 @@ async fn lock(
 async fn renew(
     State(locks): State<Locks>,
     target: Target,
+    RawQuery(query): RawQuery,
     body: Body,
 ) -> Result<Response, ErrorDescription> {
-    let (store_name, resource) = named(target)?;
+    let (store_name, resource) = named(target, query.as_deref())?;
     let fields = read(body).await?;
     let lock_id = lock_id(&fields)?;
-    let renewed = locks.renew(&store_name, resource, lock_id, fields.ttl()?).await?;
+    let change = wire::change(fields.flag("detach")?, fields.max_hold()?)?;
+    let renewed = locks.renew(&store_name, &resource, lock_id, fields.ttl()?, change).await?;
     Ok(Json(json!({ "ttl": go_duration(renewed.ttl) })).into_response())
 }
 
 async fn unlock(
     State(locks): State<Locks>,
     target: Target,
+    RawQuery(query): RawQuery,
     peer: Option<Extension<Peer>>,
     body: Body,
 ) -> Result<StatusCode, ErrorDescription> {
-    let (store_name, resource) = named(target)?;
+    let (store_name, resource) = named(target, query.as_deref())?;
     let fields = read(body).await?;
     if fields.flag("force")? {
         let peer = peer.map(|Extension(peer)| peer);
-        locks.force_unlock(&store_name, resource, peer).await?;
+        locks.force_unlock(&store_name, &resource, peer).await?;
     } else {
-        locks.unlock(&store_name, resource, lock_id(&fields)?).await?;
+        locks.unlock(&store_name, &resource, lock_id(&fields)?).await?;
     }
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn check_locks(
+    State(locks): State<Locks>,
+    RawQuery(query): RawQuery,
+    body: Body,
+) -> Result<Response, ErrorDescription> {
+    if let Some(pair) = query::pairs(query.as_deref().unwrap_or_default()).next() {
+        return Err(query::unknown(pair.name(), "none").into());
+    }
+    let body = body::read_up_to(check::BYTES_MAX, body).await.map_err(unread)?;
+    Ok(Json(check::http(&locks, &Fields::read(&body)?)?).into_response())
 }
 
 async fn no_resource() -> ErrorDescription {
@@ -123,17 +147,30 @@ fn lock_id(fields: &Fields) -> Result<LockId, Violation> {
     })
 }
 
-fn named(target: Target) -> Result<(String, ResourceId), Violation> {
-    match target {
-        Ok(Path((store_name, resource))) => Ok((store_name, resource.parse()?)),
-        Err(error) => Err(Violation::new("resourceID", error.body_text())),
+/// The names in the URL: the store, and the resource in the namespace of the query.
+fn named(target: Target, query: Option<&str>) -> Result<(String, ResourceName), Violation> {
+    let Path((store_name, key)) =
+        target.map_err(|error| Violation::new("resourceID", error.body_text()))?;
+    let mut namespace = Vec::new();
+    for pair in query::pairs(query.unwrap_or_default()) {
+        match pair.name() {
+            "namespace" => namespace.push(pair.value("namespace")?),
+            other => return Err(query::unknown(other, "namespace")),
+        }
     }
+    Ok((store_name, wire::resource(&key, namespace)?))
 }
 
 async fn read(body: Body) -> Result<Fields, ErrorDescription> {
-    let body = body::read(body).await.map_err(|error| match error {
-        BodyError::Overloaded => ErrorDescription::from(LockError::Overloaded),
+    let body = body::read(body).await.map_err(unread)?;
+    let fields = Fields::read(&body)?;
+    fields.check_no_namespace()?;
+    Ok(fields)
+}
+
+fn unread(error: BodyError) -> ErrorDescription {
+    match error {
+        BodyError::Overloaded => LockError::Overloaded.into(),
         _ => Violation::new("body", format!("was not read: {error}")).into(),
-    })?;
-    Ok(Fields::read(&body)?)
+    }
 }

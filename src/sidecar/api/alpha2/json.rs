@@ -51,7 +51,7 @@ impl Fields {
     /// How long a call may wait; absent means without end.
     pub(super) fn wait(&self) -> Result<Option<Duration>, Violation> {
         match self.duration_ns("wait")? {
-            Some(ns) if ns < 0 => Err(Violation::new("wait", "is negative; use 0s or more")),
+            Some(ns) if ns < 0 => Err(wire::negative_wait()),
             wait => Ok(wait.map(from_ns)),
         }
     }
@@ -79,6 +79,50 @@ impl Fields {
             None | Some(Value::Null) => Ok(()),
             Some(Value::Object(items)) if items.values().all(Value::is_string) => Ok(()),
             Some(_) => Err(Violation::new("metadata", "must be an object of strings")),
+        }
+    }
+
+    /// Objects in an array; `None` where absent.
+    pub(super) fn objects(&self, name: &str) -> Result<Option<Vec<Self>>, Violation> {
+        self.array(name, "must be an array of objects", |value| match value {
+            Value::Object(fields) => Some(Self(fields.clone())),
+            _ => None,
+        })
+    }
+
+    /// Texts in an array, none where absent.
+    pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, Violation> {
+        let texts = self.array(name, "must be an array of strings", |value| {
+            value.as_str().map(ToOwned::to_owned)
+        })?;
+        Ok(texts.unwrap_or_default())
+    }
+
+    fn array<T>(
+        &self,
+        name: &str,
+        problem: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, Violation> {
+        let refused = || Violation::new(name, problem);
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Array(values)) => {
+                values.iter().map(read).collect::<Option<_>>().map(Some).ok_or_else(refused)
+            }
+            Some(_) => Err(refused()),
+        }
+    }
+
+    /// Checks that the namespace is not here instead of in the URL. Ignored like other
+    /// unknown fields, it would leave another resource locked.
+    pub(super) fn check_no_namespace(&self) -> Result<(), Violation> {
+        match self.0.get("namespace") {
+            None | Some(Value::Null) => Ok(()),
+            Some(_) => Err(Violation::new(
+                "namespace",
+                "is part of the URL; write it there as ?namespace=a&namespace=b",
+            )),
         }
     }
 
@@ -168,6 +212,11 @@ mod tests {
         assert_eq!(bad_field(fields(r#"{"immediate":"yes"}"#).flag("immediate")), "immediate");
         assert_eq!(bad_field(fields(r#"{"lockID":7}"#).text("lockID")), "lockID");
         assert_eq!(bad_field(fields(r#"{"metadata":{"a":1}}"#).check_metadata()), "metadata");
+        for json in ["7", "{}", "[7]", "[[]]", "[null]"] {
+            let fields = fields(&format!(r#"{{"a":{json}}}"#));
+            assert_eq!(bad_field(fields.objects("a")), "a", "{json}");
+            assert_eq!(bad_field(fields.texts("a")), "a", "{json}");
+        }
         for body in ["[]", "7", "{", "\u{1}"] {
             assert_eq!(bad_field(Fields::read(body.as_bytes())), "body", "{body:?}");
         }

@@ -33,6 +33,7 @@ impl From<ApiError> for ErrorDescription {
             ApiError::NotReading | ApiError::TooManyHeld => {
                 (Code::ResourceExhausted, "OVERLOADED")
             }
+            ApiError::NotHeldHere => (Code::FailedPrecondition, "NOT_HELD_HERE"),
             ApiError::Lost(_) => (Code::Aborted, "LOCK_LOST"),
         };
         let description = Self::new(code, reason, error.to_string());
@@ -141,8 +142,13 @@ fn details(error: &ErrorDescription, violations: &[Violation]) -> Value {
 }
 
 fn with_json_name(violation: &Violation) -> Violation {
-    match JSON_NAMES.iter().find(|(proto, _)| *proto == violation.field) {
-        Some((proto, json)) => Violation::new(*json, violation.problem.replace(proto, json)),
+    // `locks[3].lock_id` is a field of an entry.
+    let name_at = violation.field.rfind('.').map_or(0, |dot| dot + 1);
+    let (entry, name) = violation.field.split_at(name_at);
+    match JSON_NAMES.iter().find(|(proto, _)| *proto == name) {
+        Some((proto, json)) => {
+            Violation::new(format!("{entry}{json}"), violation.problem.replace(proto, json))
+        }
         None => violation.clone(),
     }
 }

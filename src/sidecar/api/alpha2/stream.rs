@@ -101,7 +101,7 @@ async fn session(
         tokio::select! {
             ended = &mut told => return match ended {
                 Ok(Ended::Lost(cause)) => Err(ApiError::Lost(cause)),
-                Ok(Ended::Unlocked | Ended::Superseded) => Ok(()),
+                Ok(Ended::Unlocked | Ended::Superseded | Ended::Detached) => Ok(()),
                 Err(_) => Err(LockError::Internal.into()),
             },
             () = tell.closed() => return Ok(()),

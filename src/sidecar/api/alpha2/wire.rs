@@ -1,13 +1,21 @@
 //! Turns gRPC's messages into calls of the core.
 
+use std::time::Duration;
+
 use leasehold_proto::locks as proto;
+use prost_types::Duration as WireDuration;
 use tokio::time::Instant;
 use tonic::Request;
 
-use super::LockCall;
+use super::{LockCall, Patience};
 use crate::{
+    held::Change,
     lock::{FencingToken, Mode, RequestId, ResourceId, Violation},
     net::wire::{deadline, positive},
+    sidecar::{
+        identity::Label,
+        name::{Namespace, ResourceName},
+    },
 };
 
 /// Reads a request for a lock that arrives now.
@@ -15,27 +23,68 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
     let arrived = Instant::now();
     let deadline = deadline(request.metadata(), arrived);
     let request = request.into_inner();
-    let max_hold = match request.max_hold {
-        None => None,
-        wish => Some(positive("max_hold", wish)?.ok_or_else(no_hold)?),
-    };
+    let wait = wait(request.wait)?;
+    let Patience { immediate, deadline } =
+        Patience::new(arrived, request.immediate, wait, deadline);
     Ok(LockCall {
-        resource: ResourceId::new(&request.resource_id)?,
+        resource: resource(&request.resource_id, request.namespace)?,
         ttl: positive("ttl", request.ttl)?,
-        max_hold,
+        max_hold: max_hold(request.max_hold)?,
         mode: mode(request.mode)?,
         store_name: request.store_name,
-        immediate: request.immediate,
+        immediate,
         request_id: RequestId::new(&request.request_id)?,
         no_renewal: request.no_renewal,
+        label: Label::new(&request.label)?,
         arrived,
         deadline,
     })
 }
 
+/// Reads the name of a resource.
+pub(super) fn resource(key: &str, namespace: Vec<String>) -> Result<ResourceName, Violation> {
+    let key = ResourceId::new(key)?;
+    ResourceName::new(&Namespace::new(namespace)?, key)
+}
+
 /// The violation of a `max_hold` that is not positive.
 pub(super) fn no_hold() -> Violation {
     Violation::new("max_hold", "is not positive; leave it out to hold without limit")
+}
+
+/// After how long the lock is released; `None` if nothing limits that.
+pub(super) fn max_hold(wish: Option<WireDuration>) -> Result<Option<Duration>, Violation> {
+    match wish {
+        None => Ok(None),
+        wish => positive("max_hold", wish)?.map(Some).ok_or_else(no_hold),
+    }
+}
+
+/// What a renewal changes besides the TTL.
+pub(super) fn change(detach: bool, max_hold: Option<Duration>) -> Result<Change, Violation> {
+    match (detach, max_hold) {
+        (false, None) => Ok(Change::Nothing),
+        (false, Some(max_hold)) => Ok(Change::MaxHold(max_hold)),
+        (true, None) => Ok(Change::Detach),
+        (true, Some(_)) => Err(Violation::new(
+            "max_hold",
+            "does not go with detach: a detached lock lasts for its ttl",
+        )),
+    }
+}
+
+/// The violation of a `wait` below zero.
+pub(super) fn negative_wait() -> Violation {
+    Violation::new("wait", "is negative; use 0s or more")
+}
+
+/// How long a call may wait; `None` if only its deadline ends the wait.
+fn wait(wish: Option<WireDuration>) -> Result<Option<Duration>, Violation> {
+    let Some(wish) = wish else { return Ok(None) };
+    if (wish.seconds, wish.nanos) == (0, 0) {
+        return Ok(Some(Duration::ZERO));
+    }
+    positive("wait", Some(wish))?.map(Some).ok_or_else(negative_wait)
 }
 
 /// A token on the wire, where 0 means none.
@@ -64,14 +113,26 @@ mod tests {
         let request = || proto::LockRequest { resource_id: "r".into(), ..Default::default() };
         let max_hold =
             |seconds| proto::LockRequest { max_hold: duration(seconds), ..request() };
+        let wait = |seconds| proto::LockRequest { wait: duration(seconds), ..request() };
+        let namespace = |segments: &[&str]| {
+            let namespace = segments.iter().map(|&segment| segment.into()).collect();
+            proto::LockRequest { namespace, ..request() }
+        };
         for (request, field) in [
             (proto::LockRequest::default(), "resource_id"),
             (proto::LockRequest { request_id: "x".repeat(257), ..request() }, "request_id"),
             (proto::LockRequest { mode: 7, ..request() }, "mode"),
+            (proto::LockRequest { label: "x".repeat(129), ..request() }, "label"),
+            (proto::LockRequest { label: "a\nb".into(), ..request() }, "label"),
             (proto::LockRequest { ttl: duration(i64::MIN), ..request() }, "ttl"),
+            (namespace(&[""]), "namespace"),
+            (namespace(&["a"; 17]), "namespace"),
+            (namespace(&["a\nb"]), "namespace"),
             (max_hold(-1), "max_hold"),
             (max_hold(0), "max_hold"),
             (max_hold(i64::MIN), "max_hold"),
+            (wait(-1), "wait"),
+            (wait(i64::MIN), "wait"),
         ] {
             assert_eq!(lock_call(Request::new(request)).err().unwrap().field, field);
         }

@@ -1,0 +1,162 @@
+//! The live grants of one resource.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+};
+
+use tokio::time::Instant;
+
+use crate::lock::{
+    Attempt, AttemptId, FencingToken, Grant, Holder, LockId, Mode, RequestId, Ttl,
+};
+
+/// A map of a smaller capacity is not shrunk.
+const CAPACITY_MIN: usize = 1024;
+
+/// The live grants of a resource: one exclusive grant, or at least one shared grant.
+#[derive(Debug)]
+pub(super) enum Holders {
+    Exclusive(Held),
+    /// Boxed, so that an exclusive lock needs no memory for it.
+    Shared(Box<Readers>),
+}
+
+/// A live grant.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) lock_id: LockId,
+    pub(super) token: FencingToken,
+    pub(super) expires: Instant,
+    /// The attempt whose clean-up may end the grant; `None` once a replay has claimed it.
+    pub(super) attempt: Option<AttemptId>,
+    pub(super) request_id: Option<RequestId>,
+    pub(super) holder: Option<Holder>,
+}
+
+/// The shared grants of a resource, of which there may be many thousands.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    /// In the order in which they were granted.
+    by_token: BTreeMap<FencingToken, Held>,
+    by_lock_id: HashMap<LockId, FencingToken>,
+    by_request_id: HashMap<RequestId, FencingToken>,
+}
+
+impl Holders {
+    /// The first grant of a resource.
+    pub(super) fn new(held: Held, mode: Mode) -> Self {
+        match mode {
+            Mode::Exclusive => Self::Exclusive(held),
+            Mode::Shared => {
+                let mut readers = Box::<Readers>::default();
+                readers.insert(held);
+                Self::Shared(readers)
+            }
+        }
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        match self {
+            Self::Exclusive(_) => Mode::Exclusive,
+            Self::Shared(_) => Mode::Shared,
+        }
+    }
+
+    /// The grant with this lock ID.
+    pub(super) fn with_lock_id(&mut self, lock_id: &LockId) -> Option<&mut Held> {
+        match self {
+            Self::Exclusive(held) => (held.lock_id == *lock_id).then_some(held),
+            Self::Shared(readers) => readers.with_lock_id(lock_id),
+        }
+    }
+
+    /// The grant with the attempt's request ID, if it has one.
+    pub(super) fn replayed_by(&mut self, attempt: &Attempt) -> Option<&mut Held> {
+        let request_id = attempt.request_id.as_ref()?;
+        match self {
+            Self::Exclusive(held) => {
+                (held.request_id.as_ref() == Some(request_id)).then_some(held)
+            }
+            Self::Shared(readers) => readers.with_request_id(request_id),
+        }
+    }
+
+    /// Who is shown to those who are refused: of many holders, the one that was granted
+    /// first.
+    pub(super) fn shown(&self) -> Option<&Holder> {
+        match self {
+            Self::Exclusive(held) => held.holder.as_ref(),
+            Self::Shared(readers) => {
+                let (_, first) = readers.by_token.first_key_value()?;
+                first.holder.as_ref()
+            }
+        }
+    }
+}
+
+impl Readers {
+    pub(super) fn len(&self) -> usize {
+        self.by_token.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_token.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.by_token.values()
+    }
+
+    pub(super) fn has(&self, lock_id: &LockId) -> bool {
+        self.by_lock_id.contains_key(lock_id)
+    }
+
+    fn with_lock_id(&mut self, lock_id: &LockId) -> Option<&mut Held> {
+        self.by_token.get_mut(self.by_lock_id.get(lock_id)?)
+    }
+
+    pub(super) fn with_request_id(&mut self, request_id: &RequestId) -> Option<&mut Held> {
+        self.by_token.get_mut(self.by_request_id.get(request_id)?)
+    }
+
+    /// Adds a grant, whose lock ID and request ID no other has.
+    pub(super) fn insert(&mut self, held: Held) {
+        self.by_lock_id.insert(held.lock_id.clone(), held.token);
+        if let Some(request_id) = &held.request_id {
+            self.by_request_id.insert(request_id.clone(), held.token);
+        }
+        self.by_token.insert(held.token, held);
+    }
+
+    pub(super) fn remove(&mut self, token: FencingToken) -> Option<Held> {
+        let held = self.by_token.remove(&token)?;
+        self.by_lock_id.remove(&held.lock_id);
+        shrink(&mut self.by_lock_id);
+        if let Some(request_id) = &held.request_id {
+            self.by_request_id.remove(request_id);
+            shrink(&mut self.by_request_id);
+        }
+        Some(held)
+    }
+}
+
+impl Held {
+    pub(super) fn as_grant(&self, ttl: Ttl, since: Instant, created: bool) -> Grant {
+        Grant {
+            lock_id: self.lock_id.clone(),
+            token: Some(self.token),
+            ttl: ttl.duration(),
+            since,
+            created,
+        }
+    }
+}
+
+/// Frees memory once most of it is unused.
+pub(super) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+    let (used, capacity) = (map.len(), map.capacity());
+    if capacity > CAPACITY_MIN && used < capacity / 8 {
+        map.shrink_to((used * 2).max(CAPACITY_MIN));
+    }
+}

@@ -1,0 +1,110 @@
+//! What the grants of all resources of a table share: their tokens, and the order in which
+//! they end.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use super::holders::Held;
+use crate::lock::{Attempt, BackendError, Clock, FencingToken, Grant, Mode, ResourceId, Ttl};
+
+/// Makes grants, and knows which ends next.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// Every live grant by the end of its TTL. The token distinguishes grants that end at
+    /// the same instant.
+    expiries: BTreeMap<(Instant, FencingToken), ResourceId>,
+    clock: Clock,
+    last_token: Option<FencingToken>,
+    pub(super) holders_per_resource_max: usize,
+}
+
+impl Ledger {
+    pub(super) fn new(clock: Clock, holders_per_resource_max: usize) -> Self {
+        Self { expiries: BTreeMap::new(), clock, last_token: None, holders_per_resource_max }
+    }
+
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.expiries.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// A grant whose TTL is over at `now`.
+    pub(super) fn expired(&self, now: Instant) -> Option<(ResourceId, FencingToken)> {
+        let ((expires, token), resource) = self.expiries.first_key_value()?;
+        (*expires <= now).then(|| (resource.clone(), *token))
+    }
+
+    /// Makes the grant that the attempt asks for. It counts once it is entered.
+    pub(super) fn make(
+        &mut self,
+        attempt: &Attempt,
+        now: Instant,
+    ) -> Result<Held, BackendError> {
+        let token = self.next_token()?;
+        Ok(Held {
+            lock_id: attempt.lock_id.clone(),
+            token,
+            expires: now + attempt.ttl.duration(),
+            attempt: Some(attempt.id),
+            request_id: attempt.request_id.clone(),
+            holder: attempt.holder.clone(),
+        })
+    }
+
+    /// Enters a new grant.
+    pub(super) fn enter(&mut self, held: &Held, resource: &ResourceId) {
+        self.expiries.insert((held.expires, held.token), resource.clone());
+    }
+
+    /// Removes a grant that has ended.
+    pub(super) fn remove(&mut self, held: &Held) {
+        self.expiries.remove(&(held.expires, held.token));
+    }
+
+    /// Starts the TTL of a grant again.
+    pub(super) fn restart(
+        &mut self,
+        held: &mut Held,
+        resource: &ResourceId,
+        ttl: Ttl,
+        now: Instant,
+    ) {
+        self.remove(held);
+        held.expires = now + ttl.duration();
+        self.enter(held, resource);
+    }
+
+    /// Gives a repeated request its own grant, which has this mode, again. From then on no
+    /// attempt's clean-up may end it.
+    pub(super) fn replay(
+        &mut self,
+        held: &mut Held,
+        mode: Mode,
+        attempt: &Attempt,
+        now: Instant,
+    ) -> Result<Grant, BackendError> {
+        if attempt.lock_id_given && attempt.lock_id != held.lock_id {
+            return Err(BackendError::ReplayMismatch { field: "lock_id" });
+        }
+        if attempt.mode != mode {
+            return Err(BackendError::ReplayMismatch { field: "mode" });
+        }
+        held.attempt = None;
+        self.restart(held, &attempt.resource, attempt.ttl, now);
+        Ok(held.as_grant(attempt.ttl, now, false))
+    }
+
+    /// Greater than the token before. Tokens start from the clock, so that they rise across a
+    /// restart of the process.
+    fn next_token(&mut self) -> Result<FencingToken, BackendError> {
+        let from_clock = FencingToken::new(self.clock.unix_us());
+        let after_last = match self.last_token {
+            None => from_clock.or(FencingToken::new(1)),
+            Some(last) => last.next().map(|next| from_clock.map_or(next, |now| now.max(next))),
+        };
+        let token = after_last
+            .ok_or_else(|| BackendError::Unavailable("there are no greater tokens".into()))?;
+        self.last_token = Some(token);
+        Ok(token)
+    }
+}

@@ -1,0 +1,59 @@
+//! What this process knows of a lock, without asking its store.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Cause, Engine, HeldKey, record::Record, schedule::Due, unlock::Unlock};
+use crate::lock::LockId;
+
+/// What this process knows of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It is held here. Its holder may believe in it for this long.
+    Held(Duration),
+    /// An unlock of it is under way or failed, or it is released because nobody holds it
+    /// any more.
+    Unlocking,
+    /// It was held here, and is lost.
+    Lost(Cause),
+    /// It is not held here. Its store may still have it.
+    NotHeld,
+}
+
+impl Engine {
+    /// What is known of the lock with this ID.
+    #[must_use]
+    pub fn known(&self, key: &HeldKey, lock_id: &LockId) -> Known {
+        let now = Instant::now();
+        let mut table = self.table();
+        if let Some(id) = table.find(key, lock_id)
+            && let Some(record) = table.get_mut(id)
+        {
+            return record.known(now);
+        }
+        if let Some(cause) = table.lost.cause(key, lock_id, now) {
+            return Known::Lost(cause);
+        }
+        match table.release_of(key, lock_id) {
+            Some(_) => Known::Unlocking,
+            None => Known::NotHeld,
+        }
+    }
+}
+
+impl Record {
+    fn known(&self, now: Instant) -> Known {
+        // The driver may be late.
+        match self.schedule.due(now) {
+            Some(Due::Lose(cause)) => return Known::Lost(cause),
+            Some(Due::Release) => return Known::Lost(Cause::MaxHold),
+            Some(Due::Renew) | None => {}
+        }
+        if matches!(self.unlock, Unlock::None) {
+            Known::Held(self.schedule.ends().saturating_duration_since(now))
+        } else {
+            Known::Unlocking
+        }
+    }
+}
