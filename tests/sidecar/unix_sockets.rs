@@ -27,12 +27,23 @@ fn place() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
+/// A socket accepts connections before its process knows which file it has made, so that
+/// an answer is waited for.
 async fn until_it_answers(path: &Path) {
     let give_up = Instant::now() + PATIENCE;
-    while UnixStream::connect(path).is_err() {
-        assert!(Instant::now() < give_up, "it does not listen");
+    while !answers(path) {
+        assert!(Instant::now() < give_up, "it does not answer");
         sleep(std::time::Duration::from_millis(5)).await;
     }
+}
+
+fn answers(path: &Path) -> bool {
+    let Ok(mut stream) = UnixStream::connect(path) else { return false };
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = b"GET /v1.0/healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let mut told = String::new();
+    stream.write_all(request).is_ok()
+        && stream.read_to_string(&mut told).is_ok_and(|_| !told.is_empty())
 }
 
 /// It gives up with exit code 1 and names the path and the flag.
