@@ -1,6 +1,6 @@
 //! The grants in a history, each with every call that concerns it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::history::{Call, Operation, Outcome};
 
@@ -15,8 +15,9 @@ pub(crate) struct Grant<'a> {
     /// The calls that renewed it, tried to, or may have.
     pub(crate) renewals: Vec<&'a Operation>,
     pub(crate) unlocks: Vec<&'a Operation>,
-    /// Whether no other grant has its lock ID. A client that chooses a lock ID may have
-    /// several grants with it, and its calls may concern any of them.
+    /// Whether no other grant has its lock ID, or may have it because its call was not
+    /// answered. A client that chooses a lock ID may have several grants with it, and its
+    /// calls may concern any of them.
     pub(crate) is_named_alone: bool,
     /// What started its TTL, or may have, sorted by the earliest start.
     pub(crate) terms: Vec<Term<'a>>,
@@ -118,8 +119,18 @@ pub(super) fn collect<'a>(operations: &[&'a Operation]) -> Vec<Grant<'a>> {
             _ => {}
         }
     }
+    // The foreign ones are the only calls that share a lock ID without sharing a request.
+    let unanswered: HashSet<_> = operations
+        .iter()
+        .filter(|operation| operation.known().is_none())
+        .filter_map(|operation| match &operation.invocation.call {
+            Call::ForeignTry(asked) => asked.lock_id.as_deref(),
+            _ => None,
+        })
+        .collect();
     for grant in &mut grants {
-        grant.is_named_alone = of_id.get(grant.lock_id).is_none_or(|places| places.len() == 1);
+        let places = of_id.get(grant.lock_id).map_or(1, Vec::len);
+        grant.is_named_alone = places == 1 && !unanswered.contains(grant.lock_id);
         grant.terms = terms(grant);
     }
     grants

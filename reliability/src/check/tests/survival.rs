@@ -2,10 +2,12 @@
 
 use crate::{
     check::{
-        Rule::{InOrder, OneHolder, RenewedSurvives, Served, TriesGranted, WaitsSurvive},
+        Rule::{
+            InOrder, OneHolder, OwnUnlock, RenewedSurvives, Served, TriesGranted, WaitsSurvive,
+        },
         story::{
             Story, granted, granted_after, not_held, on, renewed, renews, story, tries,
-            unknown, unlocks, waits,
+            tries_with, unknown, unlocks, waits,
         },
     },
     faults::Voids,
@@ -223,6 +225,20 @@ fn a_foreign_client_of_redis_is_a_holder_too() {
         .call(10, 11, unlocks("a"), Outcome::Unlocked)
         .call(20, 21, tries(), granted("b", 1));
     assert!(unlocked.rules().is_empty());
+}
+
+/// It took the resource when the grant had ended, and its answer was lost.
+#[test]
+fn an_unlock_may_end_what_an_unanswered_foreign_try_of_the_same_owner_took() {
+    let rules = |tried: Outcome| {
+        on(Backend::Redis)
+            .call(0, 1, tries_with("o"), granted("o", 5))
+            .call(500, 900, foreign("o"), tried)
+            .call(2_000, 2_001, unlocks("o"), Outcome::Unlocked)
+            .rules()
+    };
+    assert!(rules(unknown()).is_empty());
+    assert_eq!(rules(Outcome::Locked), [OwnUnlock]);
 }
 
 /// The record of the dead grant outlived it, and was taken for the record of the foreign
