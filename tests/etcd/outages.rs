@@ -30,6 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
         waits_keep_their_places_when_a_follower_stands_still,
         a_mass_release_takes_longer_than_a_step_and_ends_no_wait,
         waits_that_are_given_up_before_they_enter_cost_no_write,
+        lost_answers_to_many_entries_cost_one_fence_and_not_one_each,
     ];
     cases.push(Case {
         name: "memory_of_a_watched_resource",
@@ -278,4 +279,31 @@ async fn memory_of_a_watched_resource(version: Version) {
         grown / many() as u64
     );
     waits.iter().for_each(JoinHandle::abort);
+}
+
+/// Each fence makes the entries that wait to be sent start again. With a fence for each lost
+/// answer, thousands of waiters could not enter for 16 s, and newcomers were granted their
+/// resources.
+async fn lost_answers_to_many_entries_cost_one_fence_and_not_one_each(version: Version) {
+    const WAITS: usize = 100;
+    let server = EtcdServer::start(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let (backend, other) = (open(proxy.address()).await, open(&server.url).await);
+    let held = try_lock(&other, "r").await.unwrap();
+    let mut waits = vec![lock(&backend, "r")];
+    queued(&server, "r", 1).await;
+    proxy.swallow_replies(true);
+    waits.extend((0..WAITS).map(|_| lock(&backend, "r")));
+    eventually("many are entered in one batch", async || entries(&server).await.len() > 10)
+        .await;
+    proxy.swallow_replies(false);
+    proxy.cut();
+    queued(&server, "r", WAITS + 1).await;
+    let prefix = etcd_client::GetOptions::new().with_prefix();
+    let found = server.client().await.get("/t/s/", Some(prefix)).await.unwrap();
+    let session = found.kvs().iter().max_by_key(|pair| pair.version()).unwrap();
+    assert!(session.version() < 10, "{} fences", session.version());
+    unlock(&other, "r", &held).await.unwrap();
+    let first = soon(waits.remove(0)).await;
+    unlock(&backend, "r", &first).await.unwrap();
 }

@@ -10,7 +10,7 @@ mod keep_alive;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -53,6 +53,11 @@ pub(crate) struct Session {
     lease: Lease,
     /// The revision at which its key was last written, which entries compare.
     fenced_at: AtomicU64,
+    /// How many fences were begun, and the number of the last one that succeeded.
+    fences_begun: AtomicU64,
+    fenced: AtomicU64,
+    /// Whether a fence found its key gone.
+    gone: AtomicBool,
     next_seq: AtomicU64,
 }
 
@@ -257,6 +262,9 @@ impl Sessions {
                 id,
                 lease,
                 fenced_at: AtomicU64::new(reply.revision.0),
+                fences_begun: AtomicU64::new(0),
+                fenced: AtomicU64::new(0),
+                gone: AtomicBool::new(false),
                 next_seq: AtomicU64::new(0),
             }),
             Err(error) => {
@@ -269,17 +277,33 @@ impl Sessions {
 
     /// Writes the session's key again, so that no entry that is on its way can be put any
     /// more; `false` if the session is gone.
+    ///
+    /// All who ask before a fence begins share it. Every fence makes the entries that wait to
+    /// be sent start again, so a fence for each of the many answers that an outage can lose
+    /// would keep all waiters out of the queue until the last of them was written.
     async fn fence(&self, session: &Session, until: Instant) -> Result<bool, OpError> {
+        let needed = session.fences_begun.load(Ordering::Acquire) + 1;
         let _one = self.fencing.lock().await;
+        if session.gone.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        if session.fenced.load(Ordering::Acquire) >= needed {
+            return Ok(true);
+        }
+        let number = session.fences_begun.fetch_add(1, Ordering::AcqRel) + 1;
         let key = self.keys.session(&session.id);
         loop {
             let op = Op::new(until).when_present(&key).put(&key, "", session.lease.id);
             match self.committer.commit(op).await {
                 Ok(reply) if reply.succeeded => {
                     session.fenced_at.fetch_max(reply.revision.0, Ordering::AcqRel);
+                    session.fenced.store(number, Ordering::Release);
                     return Ok(true);
                 }
-                Ok(_) => return Ok(false),
+                Ok(_) => {
+                    session.gone.store(true, Ordering::Release);
+                    return Ok(false);
+                }
                 // A fence may be written twice.
                 Err(OpError::Unknown(_)) if Instant::now() < until => {}
                 Err(error) => return Err(OpError::Unknown(error.why())),
