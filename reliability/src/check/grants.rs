@@ -119,14 +119,10 @@ pub(super) fn collect<'a>(operations: &[&'a Operation]) -> Vec<Grant<'a>> {
             _ => {}
         }
     }
-    // The foreign ones are the only calls that share a lock ID without sharing a request.
     let unanswered: HashSet<_> = operations
         .iter()
         .filter(|operation| operation.known().is_none())
-        .filter_map(|operation| match &operation.invocation.call {
-            Call::ForeignTry(asked) => asked.lock_id.as_deref(),
-            _ => None,
-        })
+        .filter_map(|operation| operation.invocation.call.acquisition()?.lock_id.as_deref())
         .collect();
     for grant in &mut grants {
         let places = of_id.get(grant.lock_id).map_or(1, Vec::len);

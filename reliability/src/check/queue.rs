@@ -89,16 +89,18 @@ fn ordered<'h>(
         Backend::Etcd => QUEUED_AFTER_ETCD_NS,
         Backend::Memory | Backend::Redis => QUEUED_AFTER_NS,
     };
-    let granted = move |since_ns| {
+    // The bounds first: they leave few of the pairs, of which there are millions.
+    let granted = move |since_ns, until_ns| {
         history.operations.iter().copied().filter(move |operation| {
-            operation.granted().is_some()
+            operation.invoked_ns() > since_ns
+                && operation.invoked_ns() < until_ns
+                && operation.granted().is_some()
                 && !matches!(operation.invocation.call, Call::ForeignTry(_))
                 && !is_repeatable(operation)
-                && operation.invoked_ns() > since_ns
         })
     };
     history.waits().filter(|wait| !is_repeatable(wait)).flat_map(move |wait| {
-        granted(arrived_ns(wait) + queued_after_ns)
+        granted(arrived_ns(wait) + queued_after_ns, ended_ns(wait))
             .filter(move |later| {
                 let via = wait.invocation.via;
                 let slowest_ns =
@@ -110,7 +112,7 @@ fn ordered<'h>(
                     .invoked_ns()
                     .saturating_sub(LEAVING_NS)
                     .max(again_by_ns.saturating_sub(QUEUED_AGAIN_NS));
-                (queued_by_ns..ended_ns(wait)).contains(&later.invoked_ns())
+                queued_by_ns <= later.invoked_ns()
                     && environment.keeps_places(from_ns, queued_by_ns, later.completed_ns())
             })
             .map(move |later| (wait, later))

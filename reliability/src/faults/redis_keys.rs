@@ -22,12 +22,13 @@ const LOOKS: usize = 20;
 const FOREIGN: &str = "put here by hand";
 const FOREIGN_MS: u64 = 5_000;
 
-/// `{what begins it, what takes it back}`: the first returns whether there was
-/// a holder, the second changes nothing that somebody else has made since.
+/// `{what begins it, what takes it back}`: the first returns 0 if there was no holder, else for
+/// how long what takes it back lets the key live at most, in milliseconds; the second changes
+/// nothing that somebody else has made since.
 const REPLACE: [&str; 2] = [
     "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
      redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-     return 1",
+     return ARGV[2]",
     "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
      return 1",
 ];
@@ -35,12 +36,16 @@ const WRONG_TYPE: [&str; 2] = [
     "if redis.call('DEL', KEYS[1]) == 0 then return 0 end
      redis.call('RPUSH', KEYS[1], ARGV[1])
      redis.call('PEXPIRE', KEYS[1], ARGV[2])
-     return 1",
+     return ARGV[2]",
     "if redis.call('TYPE', KEYS[1]).ok == 'list' then redis.call('DEL', KEYS[1]) end
      return 1",
 ];
 const PERSIST: [&str; 2] = [
-    "return redis.call('PERSIST', KEYS[1])",
+    // The whole TTL that is left: a shorter one would end the grant early.
+    "local left = redis.call('PTTL', KEYS[1])
+     if left < 0 then return 0 end
+     redis.call('PERSIST', KEYS[1])
+     return left",
     "if redis.call('PTTL', KEYS[1]) == -1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
      return 1",
 ];
@@ -68,11 +73,12 @@ pub(super) async fn inject(
         _ => bail!("unknown"),
     };
     let during = duration_ms(rng, 100..=2_000);
-    if !run(&mut connection, edit[0], &resource).await? {
+    let left_ms = run(&mut connection, edit[0], &resource, FOREIGN_MS).await?;
+    if left_ms == 0 {
         return Ok(Done::harmless(format!("{resource} was not held any more")));
     }
     last(during).await;
-    run(&mut connection, edit[1], &resource).await?;
+    run(&mut connection, edit[1], &resource, left_ms).await?;
     Ok(Done { detail: format!("{resource}, taken back after {during:?}"), voids })
 }
 
@@ -80,10 +86,11 @@ async fn run(
     connection: &mut MultiplexedConnection,
     script: &str,
     resource: &str,
-) -> anyhow::Result<bool> {
+    ms: u64,
+) -> anyhow::Result<u64> {
     let script = Script::new(script);
     let mut script = script.key(resource);
-    script.arg(FOREIGN).arg(FOREIGN_MS);
+    script.arg(FOREIGN).arg(ms);
     script.invoke_async(connection).await.context("the edit")
 }
 

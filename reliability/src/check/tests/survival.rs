@@ -229,16 +229,18 @@ fn a_foreign_client_of_redis_is_a_holder_too() {
 
 /// It took the resource when the grant had ended, and its answer was lost.
 #[test]
-fn an_unlock_may_end_what_an_unanswered_foreign_try_of_the_same_owner_took() {
-    let rules = |tried: Outcome| {
+fn an_unlock_may_end_what_an_unanswered_try_of_the_same_owner_took() {
+    let rules = |call: Call, tried: Outcome| {
         on(Backend::Redis)
             .call(0, 1, tries_with("o"), granted("o", 5))
-            .call(500, 900, foreign("o"), tried)
+            .call(500, 900, call, tried)
             .call(2_000, 2_001, unlocks("o"), Outcome::Unlocked)
             .rules()
     };
-    assert!(rules(unknown()).is_empty());
-    assert_eq!(rules(Outcome::Locked), [OwnUnlock]);
+    for call in [foreign("o"), tries_with("o")] {
+        assert!(rules(call.clone(), unknown()).is_empty());
+        assert_eq!(rules(call, Outcome::Locked), [OwnUnlock]);
+    }
 }
 
 /// The record of the dead grant outlived it, and was taken for the record of the foreign
