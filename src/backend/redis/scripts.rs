@@ -21,9 +21,22 @@ pub(super) const FOREIGN: Duration = Duration::from_millis(900);
 const QUEUE: Duration = Duration::from_secs(60 * 60);
 /// How many places a script checks at most, so that it does not block the server for long.
 const CHUNK: usize = 512;
+/// How many hand-overs of shared grants of a resource may be unconfirmed at the same time, and
+/// how many expired shared grants a script removes at most.
+const SHARED_CHUNK: usize = 64;
+/// For how long a process that has proved that it does not stand still is not asked again by
+/// those that do not wait behind it.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// What a refused try must do: look at the resource at once, or soon.
+pub(super) const LOOK_NOW: u8 = 1;
+pub(super) const LOOK_SOON: u8 = 2;
 
 const MINT: &str = include_str!("scripts/mint.lua");
 const GRANT: &str = include_str!("scripts/grant.lua");
+const READERS: &str = include_str!("scripts/readers.lua");
+const OWN: &str = include_str!("scripts/own.lua");
+const SUSPECT: &str = include_str!("scripts/suspect.lua");
 const HANDOVER: &str = include_str!("scripts/handover.lua");
 
 /// Every script, built once.
@@ -57,16 +70,23 @@ impl Scripts {
 }
 
 /// The scripts.
-pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    try_lock: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/try.lua")),
-    lock: script(&[MINT, GRANT], include_str!("scripts/lock.lua")),
-    confirm: script(&[MINT, GRANT], include_str!("scripts/confirm.lua")),
-    renew: script(&[MINT, GRANT], include_str!("scripts/renew.lua")),
-    mark: script(&[MINT, GRANT], include_str!("scripts/mark.lua")),
-    unlock: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/unlock.lua")),
-    withdraw: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/withdraw.lua")),
-    look: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/look.lua")),
-    sweep: script(&[], include_str!("scripts/sweep.lua")),
+pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
+    let grants = [MINT, GRANT, READERS];
+    let all = [MINT, GRANT, READERS, OWN, HANDOVER];
+    Scripts {
+        try_lock: script(&all, include_str!("scripts/try.lua")),
+        lock: script(&all, include_str!("scripts/lock.lua")),
+        confirm: script(&all, include_str!("scripts/confirm.lua")),
+        renew: script(&grants, include_str!("scripts/renew.lua")),
+        mark: script(&[MINT, GRANT, READERS, OWN], include_str!("scripts/mark.lua")),
+        unlock: script(&all, include_str!("scripts/unlock.lua")),
+        withdraw: script(&all, include_str!("scripts/withdraw.lua")),
+        look: script(
+            &[MINT, GRANT, READERS, OWN, HANDOVER, SUSPECT],
+            include_str!("scripts/look.lua"),
+        ),
+        sweep: script(&[], include_str!("scripts/sweep.lua")),
+    }
 });
 
 fn script(parts: &[&str], body: &str) -> Script {
@@ -78,6 +98,10 @@ fn script(parts: &[&str], body: &str) -> Script {
         ("FOREIGN_MS", FOREIGN.as_millis()),
         ("QUEUE_MS", QUEUE.as_millis()),
         ("CHUNK", CHUNK as u128),
+        ("SHARED_CHUNK", SHARED_CHUNK as u128),
+        ("QUIET_MS", QUIET.as_millis()),
+        ("LOOK_NOW", LOOK_NOW.into()),
+        ("LOOK_SOON", LOOK_SOON.into()),
     ] {
         if parts.iter().any(|part| part.contains(name)) || body.contains(name) {
             let _ = writeln!(code, "local {name} = {value}");

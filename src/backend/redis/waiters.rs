@@ -155,6 +155,13 @@ impl Waiters {
                     self.enter_again(&resource);
                 }
             }
+            Notice::Look { resource } => {
+                if let Ok(resource) = ResourceId::new(resource)
+                    && self.waiting(&resource) > 0
+                {
+                    self.plan(&resource, Duration::ZERO);
+                }
+            }
         }
     }
 

@@ -18,13 +18,15 @@ local function end_together(key, other)
   end
 end
 
+-- Reads what a place or a record says of its attempt.
 local function read_rest(rest)
-  local attempt, given, locks, requests, at =
-    string.match(rest or '', '^%d+:(%x*):%a:(%d):(%d+):(%d+):()')
+  local attempt, mode, given, locks, requests, at =
+    string.match(rest or '', '^%d+:(%x*):(%a):(%d):(%d+):(%d+):()')
   if not attempt then return nil end
   return {
     rest = rest,
     attempt = attempt,
+    mode = mode,
     given = given == '1',
     lock_id = string.sub(rest, at, at + locks - 1),
     request = string.sub(rest, at + locks, at + locks + requests - 1),
@@ -57,13 +59,6 @@ local function live_grant(resource)
   return grant, value
 end
 
--- Identifies what holds the resource now, unlike anything that held it before or will later:
--- the token of a grant, the attempt of a hand-over, or the hash of the value of a lock without
--- a record.
-local function mark(grant, value)
-  return grant and (grant.token or grant.attempt) or redis.sha1hex(value)
-end
-
 -- Starts the TTL of a live grant again.
 local function extend(resource, ttl_ms)
   local time = redis.call('TIME')
@@ -79,33 +74,4 @@ local function confirm(resource, counter, grant, rest, ttl_ms)
   if made then return token end
   redis.call('PEXPIRE', resource, PROVISIONAL_MS + LAPSED_MS)
   return make_grant(resource, counter, grant.lock_id, rest, ttl_ms)
-end
-
--- Finds the own grant of a repeated sending or a repeated request.
-local function find_own(resource, counter, lock_id, ttl_ms, attempt, request, given)
-  local grant, value = live_grant(resource)
-  if not grant then return nil, value end
-  if grant.attempt == attempt then
-    if grant.process then
-      grant.token = confirm(resource, counter, grant, grant.rest, ttl_ms)
-    else
-      extend(resource, ttl_ms)
-    end
-    return { 'made', grant.token, grant.lock_id }, value, grant
-  end
-  if request ~= '' and grant.request == request then
-    if given == '1' and lock_id ~= grant.lock_id then
-      return refuse(resource, { 'differs', 'lock_id' }), value, grant
-    end
-    -- Remove the attempt from the record, so that no clean-up ends the grant.
-    local claimed = string.gsub(grant.rest, '^(%d+:)%x*', '%1', 1)
-    if grant.process then
-      grant.token = confirm(resource, counter, grant, claimed, ttl_ms)
-    else
-      redis.call('SET', '\1h' .. resource, grant.token .. ':' .. claimed)
-      extend(resource, ttl_ms)
-    end
-    return { 'found', grant.token, grant.lock_id }, value, grant
-  end
-  return nil, value, grant
 end

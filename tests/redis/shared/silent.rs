@@ -1,0 +1,145 @@
+//! Waiters in both modes whose process has died, or stands still.
+
+use super::{
+    super::dead::{FROZEN, freeze},
+    *,
+};
+
+const DEAD: &str = "dddddddddddddddddddddddddddddddd";
+
+#[tokio::test]
+async fn a_reader_behind_a_dead_writer_joins_those_that_hold() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    put_place(&mut connection, DEAD, 'x');
+    in_four_seconds(wait_to_read(&store, "r")).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_behind_ten_thousand_dead_waiters_joins_those_that_hold() {
+    let server = RedisServer::start();
+    let store = open_with(&server, &[("maxWaiters", "20000")]).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    put_places(&mut connection, "r", DEAD, 10_000);
+    in_four_seconds(wait_to_read(&store, "r")).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn shared_tries_are_granted_when_only_a_dead_writer_waits() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    put_place(&mut connection, DEAD, 'x');
+    read(&store, "r", MINUTE).await;
+    assert_eq!(waiting(&mut connection, "r"), 0);
+}
+
+#[tokio::test]
+async fn shared_tries_are_granted_again_when_a_writer_stands_still() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    let _frozen = freeze(&server);
+    put_place(&mut connection, FROZEN, 'x');
+    soon(async {
+        while store.try_lock(shared("r", MINUTE)).await.is_err() {
+            tokio::time::sleep(SECOND / 20).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reader_behind_a_writer_that_stands_still_joins_those_that_hold() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    let _frozen = freeze(&server);
+    put_place(&mut connection, FROZEN, 'x');
+    soon(wait_to_read(&store, "r")).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_writer_that_lives_keeps_its_place_before_readers() {
+    let server = RedisServer::start();
+    let (here, there) = (open(&server).await, open(&server).await);
+    let mut connection = server.connect();
+    read(&here, "r", MINUTE).await;
+    let writer = wait(&there, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    let reader = wait_to_read(&here, "r");
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    let before = places(&mut connection, "r");
+    // It is asked, and answers, more than once.
+    tokio::time::sleep(SECOND * 6).await;
+    assert_eq!(places(&mut connection, "r"), before);
+    drop((writer, reader));
+}
+
+#[tokio::test]
+async fn a_reader_that_does_not_confirm_keeps_a_writer_waiting_for_a_lapse_only() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let held = take(&store, "r", MINUTE).await;
+    let _frozen = freeze(&server);
+    put_place(&mut connection, FROZEN, 's');
+    let writer = wait(&store, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    in_four_seconds(writer).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn all_places_of_a_process_whose_reader_lapsed_are_dropped() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let held = take(&store, "r", MINUTE).await;
+    let _frozen = freeze(&server);
+    put_place(&mut connection, FROZEN, 's');
+    put_place(&mut connection, FROZEN, 'x');
+    put_place(&mut connection, FROZEN, 's');
+    let reader = wait_to_read(&store, "r");
+    until("queued", || waiting(&mut connection, "r") == 4).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    in_four_seconds(reader).await.unwrap().unwrap();
+    until("dropped", || waiting(&mut connection, "r") == 0).await;
+    until("no hand-over is left", || called(&mut connection, "r") == 0).await;
+}
+
+#[tokio::test]
+async fn readers_behind_a_dead_one_are_granted_at_once() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let held = take(&store, "r", MINUTE).await;
+    put_place(&mut connection, DEAD, 's');
+    let waits: Vec<_> = (0..3).map(|_| wait_to_read(&store, "r")).collect();
+    until("queued", || waiting(&mut connection, "r") == 4).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    for wait in waits {
+        in_four_seconds(wait).await.unwrap().unwrap();
+    }
+    assert_eq!(called(&mut connection, "r"), 0);
+}
+
+#[tokio::test]
+async fn a_hand_over_to_an_unknown_reader_is_passed_on_at_once() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let process = processes(&mut connection).remove(0);
+    let held = take(&store, "r", MINUTE).await;
+    put_place(&mut connection, &process, 's');
+    let writer = wait(&store, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    tokio::time::timeout(SECOND, writer).await.expect("before a lapse").unwrap().unwrap();
+}
