@@ -40,6 +40,7 @@ mod tests {
         let call = Notice::Call { attempt: "ab", resource: "a:b::" };
         assert_eq!(Notice::read("call:ab:a:b::"), Some(call));
         assert_eq!(Notice::read("skip:::r"), Some(Notice::Skip { resource: ":r" }));
+        assert_eq!(Notice::read("look:::r"), Some(Notice::Look { resource: ":r" }));
     }
 
     #[test]

@@ -394,6 +394,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_doubt_is_answered_with_a_look_only_where_somebody_waits() {
+        let waiters = Arc::new(Waiters::new());
+        waiters.hear(&Notice::Look { resource: "r" });
+        assert!(waiters.inner().resources.is_empty(), "something is left");
+        let _seat = waiters.sit(&attempt());
+        waiters.hear(&Notice::Look { resource: "r" });
+        assert!(is_looked_at(&waiters).await);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn looks_for_waiters_end_with_them() {
         let waiters = Arc::new(Waiters::new());
         let seat = waiters.sit(&attempt());

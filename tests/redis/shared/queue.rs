@@ -52,6 +52,21 @@ async fn a_reader_does_not_overtake_a_writer_that_waits() {
 }
 
 #[tokio::test]
+async fn a_writer_waits_for_the_last_reader() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let all = readers(&store, "r", 2).await;
+    let writer = wait(&store, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    store.unlock(unlock(&all[0], "r")).await.unwrap();
+    assert_eq!(waiting(&mut connection, "r"), 1, "the writer still waits");
+    store.renew(renewal(&all[1], "r", MINUTE)).await.unwrap();
+    store.unlock(unlock(&all[1], "r")).await.unwrap();
+    soon(writer).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_try_in_either_mode_is_refused_while_a_writer_waits() {
     let server = RedisServer::start();
     let (here, there) = (open(&server).await, open(&server).await);

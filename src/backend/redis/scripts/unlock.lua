@@ -5,33 +5,22 @@ local found = redis.call('MGET', resource, '\1h' .. resource)
 -- MGET treats a key of another type as absent; GET fails.
 local value = found[1] or redis.call('GET', resource)
 local shared = shared_by(resource, value)
-if shared and not force then
-  local grant = reader(shared, lock_id)
-  -- See below for what a later sending of the same release must not end.
-  local later = aim ~= '' and grant and grant.given and tonumber(grant.token) > tonumber(aim)
-  if not grant or later then
-    return refuse(resource, { 'not', count_sharing(shared) > 0 and 1 or 0 })
-  end
-  forget(shared, { lock_id })
-  return { 'ok', settle(shared, how) }
-end
-if not value or not (force or value == lock_id) then
+if not value or not (force or shared or value == lock_id) then
   return refuse(resource, { 'not', value and 1 or 0 })
 end
+local ended = shared and not force and shared:grant(lock_id)
+if shared and not force and not ended then return shared:refuse_owner() end
 -- This is a later sending of the same release, which must not end a newer grant.
 if aim ~= '' then
-  local grant = live_grant(resource)
+  local grant = ended or live_grant(resource)
   local later
-  if shared then
+  if shared and force then
     local token = string.match(aim, '^' .. redis.sha1hex(value) .. ':(%d+)$')
     later = not token
     -- Others have got a shared grant since the first sending, which is not ended with these.
     if token and mark(nil, value, shared) ~= aim then
-      local older =
-        redis.call('ZRANGEBYSCORE', shared.tokens, '-inf', token, 'LIMIT', 0, SHARED_CHUNK)
-      if #older > 0 then forget(shared, older) end
-      local handed = settle(shared, how)
-      return { #older == SHARED_CHUNK and 'more' or 'ok', handed }
+      local more = shared:forget_older(token)
+      return { more and 'more' or 'ok', shared:settle(how) }
     end
   elseif force then
     -- The hand-over at the first sending may have been confirmed since.
@@ -46,7 +35,11 @@ if aim ~= '' then
   end
   if later then return refuse(resource, { 'not', 1 }) end
 end
-if shared then end_sharing(shared) end
+if ended then
+  shared:forget({ lock_id })
+  return { 'ok', shared:settle(how) }
+end
+if shared then shared:finish() end
 local handed = handover(resource, how)
 -- Another client may set a lock ID that the caller chose, and must not find this grant's
 -- record then. A lock ID that leasehold chose is never set again, so the command is saved.
