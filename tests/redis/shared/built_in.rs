@@ -55,16 +55,16 @@ async fn the_built_in_is_refused_while_one_reader_renews_and_others_expire() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
-    let renewed = read(&store, "r", SECOND * 2).await;
+    let renewed = read(&store, "r", SECOND * 10).await;
     let over = Instant::now() + SECOND * 3;
     let mut ttl = SECOND / 5;
     while Instant::now() < over {
         // Now the renewed one lasts longest, now the one that is left to expire.
-        ttl = if ttl < SECOND { ttl * 2 } else { SECOND / 5 };
+        ttl = if ttl < SECOND * 10 { ttl * 8 } else { SECOND / 5 };
         read(&store, "r", ttl).await;
         assert!(!lock_by_the_built_in(&mut connection));
         tokio::time::sleep(SECOND / 20).await;
-        store.renew(renewal(&renewed, "r", SECOND * 2)).await.unwrap();
+        store.renew(renewal(&renewed, "r", SECOND * 10)).await.unwrap();
         assert!(!lock_by_the_built_in(&mut connection));
     }
     store.unlock(unlock(&renewed, "r")).await.unwrap();

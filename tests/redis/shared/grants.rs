@@ -50,11 +50,11 @@ async fn a_renewal_extends_no_other_shared_grant() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let dead = read(&store, "r", SECOND / 2).await;
-    let live = read(&store, "r", SECOND).await;
+    let live = read(&store, "r", MINUTE).await;
     let mut connection = server.connect();
     let over = Instant::now() + SECOND;
     while Instant::now() < over {
-        store.renew(renewal(&live, "r", SECOND * 5)).await.unwrap();
+        store.renew(renewal(&live, "r", MINUTE)).await.unwrap();
         tokio::time::sleep(SECOND / 20).await;
     }
     let renewed = store.renew(renewal(&dead, "r", MINUTE)).await;

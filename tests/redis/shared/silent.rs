@@ -131,15 +131,21 @@ async fn readers_behind_a_dead_one_are_granted_at_once() {
 }
 
 #[tokio::test]
-async fn a_hand_over_to_an_unknown_reader_is_passed_on_at_once() {
+async fn hand_overs_to_unknown_readers_are_passed_on_at_once() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
-    let process = processes(&mut connection).remove(0);
+    let own = processes(&mut connection);
+    let forgetful = [open(&server).await, open(&server).await, open(&server).await];
+    let all = processes(&mut connection);
     let held = take(&store, "r", MINUTE).await;
-    put_place(&mut connection, &process, 's');
+    for (process, mode) in all.iter().filter(|name| !own.contains(name)).zip("sxs".chars()) {
+        put_place(&mut connection, process, mode);
+    }
     let writer = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 2).await;
+    until("queued", || waiting(&mut connection, "r") == 4).await;
     store.unlock(unlock(&held, "r")).await.unwrap();
-    tokio::time::timeout(SECOND, writer).await.expect("before a lapse").unwrap().unwrap();
+    // Each would cost a lapse of 2 s otherwise.
+    in_four_seconds(writer).await.unwrap().unwrap();
+    drop(forgetful);
 }
