@@ -201,13 +201,14 @@ async fn share_with_documented_permissions(store: &Store, connection: &mut redis
     let shared =
         AcquireRequest { mode: leasehold::lock::Mode::Shared, ..request("r", SECOND / 5) };
     store.try_lock(shared.clone()).await.unwrap().receipt.accept();
-    tokio::time::sleep(SECOND / 2).await;
+    until("over", || ask::<i64>(connection, &["EXISTS", "r"]) == 0).await;
     let brief = shared.clone();
     let shared = AcquireRequest { ttl: Some(MINUTE), ..shared };
     let reader = store.try_lock(shared.clone()).await.unwrap();
     reader.receipt.accept();
-    store.try_lock(brief).await.unwrap().receipt.accept();
-    tokio::time::sleep(SECOND / 2).await;
+    let brief = store.try_lock(brief).await.unwrap();
+    brief.receipt.accept();
+    until("over", || super::shared::is_over(connection, &brief)).await;
     // The next drops what has expired.
     store.try_lock(shared.clone()).await.unwrap().receipt.accept();
     store.renew(renewal(&reader, "r", MINUTE)).await.unwrap();
@@ -218,7 +219,8 @@ async fn share_with_documented_permissions(store: &Store, connection: &mut redis
         async move { store.lock(shared).await.map(|granted| granted.receipt.accept()) }
     });
     until("queued", || waiting(connection, "r") == 2).await;
-    tokio::time::sleep(SECOND * 2).await;
+    let before = super::places::scripts_run(connection);
+    until("looked at", || super::places::scripts_run(connection) >= before + 2).await;
     writer.abort();
     soon(behind).await.unwrap().unwrap();
     store.unlock(unlock(&reader, "r")).await.unwrap();

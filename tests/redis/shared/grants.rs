@@ -100,33 +100,12 @@ async fn an_expired_shared_grant_exists_for_no_verb() {
     dead.receipt.accept();
     read(&store, "r", MINUTE).await;
     let expired = Err(LockError::NotFound { held: true });
-    tokio::time::sleep(SECOND / 2).await;
+    let mut connection = server.connect();
+    until("over", || is_over(&mut connection, &dead)).await;
     assert_eq!(store.renew(renewal(&dead, "r", MINUTE)).await.map(drop), expired);
     assert_eq!(store.unlock(unlock(&dead, "r")).await, expired);
     let newer = store.try_lock(asked).await.unwrap();
     assert_ne!(newer.lock_id, dead.lock_id);
-}
-
-#[tokio::test]
-async fn expired_shared_grants_do_not_pile_up() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    read(&store, "r", MINUTE).await;
-    for n in 0..500 {
-        let asked = AcquireRequest {
-            request_id: RequestId::new(&format!("request {n}")).unwrap(),
-            ..shared("r", SECOND / 10)
-        };
-        store.try_lock(asked).await.unwrap().receipt.accept();
-    }
-    tokio::time::sleep(SECOND / 5).await;
-    let live = readers(&store, "r", 10).await;
-    let mut connection = server.connect();
-    for key in ["\x01er", "\x01tr"] {
-        assert_eq!(ask::<usize>(&mut connection, &["ZCARD", key]), live.len() + 1);
-    }
-    // The mark and the newest token besides the records.
-    assert_eq!(ask::<usize>(&mut connection, &["HLEN", "\x01rr"]), live.len() + 3);
 }
 
 #[tokio::test]
@@ -246,63 +225,6 @@ async fn force_ends_all_shared_grants() {
         assert_eq!(renewed, Err(LockError::NotFound { held: false }));
     }
     take(&store, "r", MINUTE).await;
-}
-
-#[tokio::test]
-async fn at_the_limit_of_holders_a_try_is_refused_and_a_lock_waits() {
-    let server = RedisServer::start();
-    let store = open_with(&server, &[("maxHolders", "2")]).await;
-    let all = readers(&store, "r", 2).await;
-    let refused = store.try_lock(shared("r", MINUTE)).await;
-    assert_eq!(refused.unwrap_err(), LockError::TooManyHolders);
-    let waits = wait_to_read(&store, "r");
-    let mut connection = server.connect();
-    until("queued", || waiting(&mut connection, "r") == 1).await;
-    store.unlock(unlock(&all[0], "r")).await.unwrap();
-    soon(waits).await.unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn an_expired_reader_makes_room_for_one_that_waits() {
-    let server = RedisServer::start();
-    let store = open_with(&server, &[("maxHolders", "2")]).await;
-    read(&store, "r", MINUTE).await;
-    read(&store, "r", SECOND).await;
-    soon(wait_to_read(&store, "r")).await.unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn no_verb_costs_more_commands_beside_many_readers() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let mut connection = server.connect();
-    let mut spent = Vec::new();
-    for more in [3, 3_000] {
-        readers(&store, "r", more).await;
-        let () = ask(&mut connection, &["CONFIG", "RESETSTAT"]);
-        let reader = read(&store, "r", MINUTE).await;
-        store.renew(renewal(&reader, "r", MINUTE)).await.unwrap();
-        store.unlock(unlock(&reader, "r")).await.unwrap();
-        assert!(is_locked(&store.try_lock(request("r", MINUTE)).await));
-        spent.push(commands(&mut connection));
-    }
-    assert_eq!(spent[0], spent[1], "commands with few and with many readers");
-}
-
-#[tokio::test]
-async fn without_memory_readers_are_renewed_and_released_but_not_added() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let all = readers(&store, "r", 2).await;
-    let mut connection = server.connect();
-    let () = ask(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]);
-    match store.try_lock(shared("r", MINUTE)).await {
-        Err(LockError::StoreUnavailable(why)) => assert!(why.contains("OOM"), "{why}"),
-        other => panic!("{other:?}"),
-    }
-    store.renew(renewal(&all[0], "r", MINUTE * 2)).await.unwrap();
-    unlock_all(&store, "r", &all).await;
-    assert_eq!(ask::<i64>(&mut connection, &["EXISTS", "r"]), 0);
 }
 
 /// The lock ID of a grant must never equal another value of the resource's key.

@@ -2,6 +2,7 @@
 
 mod built_in;
 mod grants;
+mod limits;
 mod lost;
 mod queue;
 mod silent;
@@ -58,6 +59,13 @@ fn ends(connection: &mut redis::Connection) -> (i64, i64) {
     let last: Vec<String> = ask(connection, &["ZRANGE", "\x01er", "-1", "-1", "WITHSCORES"]);
     let key = ask(connection, &["PEXPIRETIME", "r"]);
     (key, last.get(1).map_or(-2, |end| end.parse().unwrap()))
+}
+
+/// Whether the TTL of a shared grant of `r` is over. Its entry must still be there.
+pub(super) fn is_over(connection: &mut redis::Connection, granted: &Granted) -> bool {
+    let end: String = ask(connection, &["ZSCORE", "\x01er", granted.lock_id.as_str()]);
+    let (seconds, micros): (i64, i64) = ask(connection, &["TIME"]);
+    end.parse::<i64>().unwrap() < seconds * 1000 + micros / 1000
 }
 
 fn is_locked<T>(result: &Result<T, LockError>) -> bool {
