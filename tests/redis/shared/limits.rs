@@ -81,3 +81,20 @@ async fn without_memory_readers_are_renewed_and_released_but_not_added() {
     unlock_all(&store, "r", &all).await;
     assert_eq!(ask::<i64>(&mut connection, &["EXISTS", "r"]), 0);
 }
+
+#[tokio::test]
+async fn a_reader_that_has_waited_removes_expired_ones_too() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    let brief = read(&store, "r", SECOND / 10).await;
+    until("over", || is_over(&mut connection, &brief)).await;
+    let writer = wait(&store, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    let reader = wait_to_read(&store, "r");
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    writer.abort();
+    soon(reader).await.unwrap().unwrap();
+    assert_eq!(ask::<usize>(&mut connection, &["ZCARD", "\x01er"]), 2);
+}

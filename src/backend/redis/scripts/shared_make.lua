@@ -35,6 +35,7 @@ function Shared:confirm(counter, place, rest, ttl_ms)
   redis.call('ZREM', self.called, place)
   local grant = read_rest(rest)
   grant.token = mint(counter)
+  self:drop_expired()
   self:add(grant.token, grant, ttl_ms)
   return grant
 end
