@@ -1,6 +1,12 @@
 //! The limits of shared grants, and what many of them cost.
 
-use super::{super::grants::commands, *};
+use super::{
+    super::{
+        dead::{FROZEN, freeze},
+        grants::commands,
+    },
+    *,
+};
 
 #[tokio::test]
 async fn at_the_limit_of_holders_a_try_is_refused_and_a_lock_waits() {
@@ -97,4 +103,16 @@ async fn a_reader_that_has_waited_removes_expired_ones_too() {
     writer.abort();
     soon(reader).await.unwrap().unwrap();
     assert_eq!(ask::<usize>(&mut connection, &["ZCARD", "\x01er"]), 2);
+}
+
+#[tokio::test]
+async fn a_try_does_not_take_the_last_place_that_it_hands_over() {
+    let server = RedisServer::start();
+    let store = open_with(&server, &[("maxHolders", "2")]).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    let _frozen = freeze(&server);
+    put_place(&mut connection, FROZEN, 's');
+    assert!(is_locked(&store.try_lock(shared("r", MINUTE)).await));
+    assert_eq!((called(&mut connection, "r"), waiting(&mut connection, "r")), (1, 0));
 }

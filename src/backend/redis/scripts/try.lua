@@ -14,9 +14,8 @@ if shared then
 end
 local count = shared and shared:count() or 0
 if count > 0 then
-  local holder = shared:first_holder()
   if asked.mode ~= 's' or shared:grant(asked.lock_id) then
-    return refuse(resource, { 'held', holder, 0 })
+    return refuse(resource, { 'held', shared:first_holder(), 0 })
   end
   if count >= how.holders_max then return refuse(resource, { 'many' }) end
   if redis.call('EXISTS', queue) == 0 then
@@ -24,12 +23,12 @@ if count > 0 then
   end
   -- Perhaps only dead processes wait, or those who do may have their turn.
   local handed = shared:admit(how)
-  if redis.call('EXISTS', queue) == 0 then
+  if redis.call('EXISTS', queue) == 0 and shared:count() < how.holders_max then
     local token = shared.make(resource, counter, asked, shared)
     return { 'made', token, asked.lock_id, handed }
   end
   local look = (how.called or handed == 2) and LOOK_NOW or how.writer and LOOK_SOON or 0
-  return refuse(resource, { 'held', holder, look })
+  return refuse(resource, { 'held', shared:first_holder(), look })
 end
 local handed
 if shared then
