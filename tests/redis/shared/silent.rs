@@ -1,7 +1,7 @@
 //! Waiters in both modes whose process has died, or stands still.
 
 use super::{
-    super::dead::{FROZEN, freeze},
+    super::dead::{FROZEN, freeze, freeze_as},
     *,
 };
 
@@ -118,6 +118,24 @@ async fn all_places_of_a_process_whose_reader_lapsed_are_dropped() {
     in_four_seconds(reader).await.unwrap().unwrap();
     until("dropped", || waiting(&mut connection, "r") == 0).await;
     until("no hand-over is left", || called(&mut connection, "r") == 0).await;
+}
+
+#[tokio::test]
+async fn readers_of_several_silent_processes_cost_one_lapse() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let held = take(&store, "r", MINUTE).await;
+    let silent = ["a", "b", "c"].map(|name| name.repeat(32));
+    let _frozen = silent.each_ref().map(|process| freeze_as(&server, process));
+    // More than are handed over at the same time.
+    for process in silent.iter().cycle().take(72) {
+        put_place(&mut connection, process, 's');
+    }
+    let writer = wait(&store, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 73).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    in_four_seconds(writer).await.unwrap().unwrap();
 }
 
 #[tokio::test]

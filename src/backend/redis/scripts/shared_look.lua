@@ -49,6 +49,8 @@ function Shared:look(process, attempt, place, how)
       table.insert(own, string.match(called[i], '^%d+:(%x+):', 33))
       again_ms = math.min(again_ms, math.max(lapses_ms, FOREIGN_MS))
     elseif lapses_ms <= 0 then
+      -- Each look drops one silent process. The next comes at once.
+      if how.lapsed and how.lapsed ~= owner then again_ms = 0 end
       how.lapsed = owner
     else
       again_ms = math.min(again_ms, lapses_ms)
