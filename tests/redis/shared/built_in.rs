@@ -88,6 +88,20 @@ async fn readers_whose_key_was_deleted_are_not_those_of_a_later_key() {
 }
 
 #[tokio::test]
+async fn a_mark_whose_records_were_deleted_keeps_everybody_out_until_it_ends() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let reader = read(&store, "r", SECOND * 2).await;
+    let mut connection = server.connect();
+    let _: i64 = ask(&mut connection, &["DEL", "\x01rr"]);
+    let gone = store.renew(renewal(&reader, "r", MINUTE)).await;
+    assert_eq!(gone, Err(LockError::NotFound { held: true }));
+    assert!(is_locked(&store.try_lock(shared("r", MINUTE)).await));
+    assert!(is_locked(&store.try_lock(request("r", MINUTE)).await));
+    soon(wait_to_read(&store, "r")).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_hand_over_to_readers_keeps_the_built_in_out() {
     let server = RedisServer::start();
     let store = open(&server).await;
