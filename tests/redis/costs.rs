@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 
 /// How often each command was executed since the statistics were reset.
-fn executed(connection: &mut redis::Connection) -> BTreeMap<String, u64> {
+pub(super) fn executed(connection: &mut redis::Connection) -> BTreeMap<String, u64> {
     let info: String = ask(connection, &["INFO", "commandstats"]);
     info.lines()
         .filter_map(|line| {
@@ -16,11 +16,11 @@ fn executed(connection: &mut redis::Connection) -> BTreeMap<String, u64> {
         .collect()
 }
 
-fn reset(connection: &mut redis::Connection) {
+pub(super) fn reset(connection: &mut redis::Connection) {
     let () = ask(connection, &["CONFIG", "RESETSTAT"]);
 }
 
-fn expected(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+pub(super) fn expected(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
     counts.iter().map(|(name, calls)| ((*name).to_owned(), *calls)).collect()
 }
 

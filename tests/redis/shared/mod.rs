@@ -1,6 +1,7 @@
 //! Shared locks.
 
 mod built_in;
+mod costs;
 mod grants;
 mod limits;
 mod lost;
