@@ -55,19 +55,22 @@ async fn the_built_in_is_refused_while_one_reader_renews_and_others_expire() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
-    let renewed = read(&store, "r", SECOND * 10).await;
-    let over = Instant::now() + SECOND * 3;
-    let mut ttl = SECOND / 5;
+    let ttl = SECOND * 3;
+    let renewed = read(&store, "r", ttl).await;
+    for tenths in 1..20 {
+        read(&store, "r", SECOND * tenths / 10).await;
+    }
+    // A new reader would move the key's end too.
+    let over = Instant::now() + ttl * 2;
     while Instant::now() < over {
-        // Now the renewed one lasts longest, now the one that is left to expire.
-        ttl = if ttl < SECOND * 10 { ttl * 8 } else { SECOND / 5 };
-        read(&store, "r", ttl).await;
-        assert!(!lock_by_the_built_in(&mut connection));
         tokio::time::sleep(SECOND / 20).await;
-        store.renew(renewal(&renewed, "r", SECOND * 10)).await.unwrap();
+        store.renew(renewal(&renewed, "r", ttl)).await.unwrap();
         assert!(!lock_by_the_built_in(&mut connection));
     }
+    let longest = read(&store, "r", MINUTE).await;
     store.unlock(unlock(&renewed, "r")).await.unwrap();
+    assert!(!lock_by_the_built_in(&mut connection));
+    store.unlock(unlock(&longest, "r")).await.unwrap();
     until("the others have expired", || lock_by_the_built_in(&mut connection)).await;
 }
 
@@ -85,6 +88,17 @@ async fn readers_whose_key_was_deleted_are_not_those_of_a_later_key() {
     assert_eq!(gone, Err(LockError::NotFound { held: true }));
     store.unlock(unlock(&new, "r")).await.unwrap();
     assert!(lock_by_the_built_in(&mut connection));
+}
+
+#[tokio::test]
+async fn readers_are_not_those_of_another_mark() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let reader = read(&store, "r", MINUTE).await;
+    let another = format!("\x01s{}", "0".repeat(32));
+    let () = ask(&mut server.connect(), &["SET", "r", &another, "KEEPTTL"]);
+    let gone = store.renew(renewal(&reader, "r", MINUTE)).await;
+    assert_eq!(gone, Err(LockError::NotFound { held: true }));
 }
 
 #[tokio::test]
