@@ -24,9 +24,8 @@ fn main() -> ExitCode {
         component,
         first.socket("redis"),
         Some(second.socket("redis")),
-        // Replication is asynchronous: a failover may lose what was answered. There are no
-        // shared locks yet.
-        &[Feature::Linearizable, Feature::Shared],
+        // Replication is asynchronous: a failover may lose what was answered.
+        &[Feature::Linearizable],
     );
     drop((first, second, redis));
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-const TRAPS: u32 = 60;
+const TRAPS: u32 = 61;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

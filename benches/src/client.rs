@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use hyper_util::rt::TokioIo;
 use leasehold::cork::Corked;
 use leasehold_proto::components::{
-    LockRequest, LockResponse, LockStoreInitRequest, MetadataRequest, UnlockRequest,
+    LockMode, LockRequest, LockResponse, LockStoreInitRequest, MetadataRequest, UnlockRequest,
     lock_store_client::LockStoreClient,
 };
 use tokio::{
@@ -92,6 +92,16 @@ impl Client {
         Ok(self.0.lock(request(resource, 30)).await?.into_inner())
     }
 
+    /// Takes a shared lock.
+    pub(crate) async fn try_share(&mut self, resource: &str) -> Result<LockResponse> {
+        Ok(self.0.try_lock(shared(resource)).await?.into_inner())
+    }
+
+    /// Waits for a shared lock.
+    pub(crate) async fn share(&mut self, resource: &str) -> Result<LockResponse> {
+        Ok(self.0.lock(shared(resource)).await?.into_inner())
+    }
+
     /// Gives a lock back.
     pub(crate) async fn unlock(&mut self, resource: &str, lock_id: String) -> Result<()> {
         let request =
@@ -107,4 +117,8 @@ fn request(resource: &str, seconds: i64) -> LockRequest {
         ttl: Some(prost_types::Duration { seconds, nanos: 0 }),
         ..Default::default()
     }
+}
+
+fn shared(resource: &str) -> LockRequest {
+    LockRequest { mode: LockMode::Shared.into(), ..request(resource, 30) }
 }

@@ -16,6 +16,7 @@ mod process;
 mod redis_work;
 mod report;
 mod servers;
+mod shared;
 mod sidecar;
 mod weight;
 
@@ -49,6 +50,14 @@ enum Command {
     Losses(Options),
     /// Start-up, a million held locks, and what is left of them.
     Weight(Options),
+    /// Shared locks beside exclusive ones, and readers that wait behind a writer.
+    Shared {
+        /// The stores to measure on: memory, redis, etcd.
+        #[arg(long, value_delimiter = ',', default_values_t = shared::STORES.map(String::from))]
+        store: Vec<String>,
+        #[command(flatten)]
+        options: Options,
+    },
     /// This build beside another one, in turn, on every backend.
     Builds {
         /// The other build.
@@ -82,7 +91,7 @@ struct Options {
     /// The numbers of callers that make cycles at once.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64])]
     callers: Vec<usize>,
-    /// Leave hand-over out of the comparison on etcd.
+    /// Leave hand-over out of the comparison on etcd, and waits out of that of shared locks.
     #[arg(long)]
     only_cycles: bool,
     /// How long each measurement lasts.
@@ -111,6 +120,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Sidecar(options) => sidecar::redis(&options).await,
         Command::Losses(options) => losses::redis(&options).await,
         Command::Weight(options) => weight::memory(&options).await,
+        Command::Shared { store, options } => shared::compare(&options, &store).await,
         Command::Builds { against, options } => builds::compare(&options, &against).await,
         Command::All(options) => {
             cycles::redis(&options).await?;
@@ -118,6 +128,7 @@ async fn run(command: Command) -> Result<()> {
             etcd::compare(&options).await?;
             sidecar::redis(&options).await?;
             losses::redis(&options).await?;
+            shared::compare(&options, &shared::STORES).await?;
             weight::memory(&options).await
         }
     }

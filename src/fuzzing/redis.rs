@@ -25,7 +25,7 @@ fn reply(bytes: &[u8]) {
     let read = Reply::read(value.clone());
     assert_eq!(read, Reply::read(value.clone()), "the same reply was read in two ways");
     match read {
-        Ok(Reply::Made { token, lock_id } | Reply::Found { token, lock_id }) => {
+        Ok(Reply::Made { token, lock_id, .. } | Reply::Found { token, lock_id, .. }) => {
             assert!(token >= FencingToken::new(1).unwrap() && token <= FencingToken::MAX);
             assert!(lock_id.is_none_or(|id| (1..=256).contains(&id.as_str().len())));
         }

@@ -7,8 +7,13 @@ pub(super) const FROZEN: &str = "ffffffffffffffffffffffffffffffff";
 
 /// Subscribes as a process would that then stands still.
 pub(super) fn freeze(server: &RedisServer) -> redis::Connection {
+    freeze_as(server, FROZEN)
+}
+
+/// The same for a process with this name.
+pub(super) fn freeze_as(server: &RedisServer, process: &str) -> redis::Connection {
     let mut connection = server.connect();
-    let _: redis::Value = ask(&mut connection, &["SUBSCRIBE", &format!("\x01n{FROZEN}")]);
+    let _: redis::Value = ask(&mut connection, &["SUBSCRIBE", &format!("\x01n{process}")]);
     connection
 }
 

@@ -7,6 +7,7 @@
     reason = "real servers keep real time, and a test may panic"
 )]
 
+mod costs;
 mod dead;
 #[path = "../support/differential.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
@@ -22,6 +23,7 @@ mod port;
 mod queue;
 mod records;
 mod releases;
+mod shared;
 mod stale;
 
 use std::{

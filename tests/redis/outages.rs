@@ -190,8 +190,41 @@ async fn the_documented_permissions_suffice() {
     soon(first).await.unwrap().unwrap();
     store.unlock(force("r")).await.unwrap();
     soon(second).await.unwrap().unwrap();
+    store.unlock(force("r")).await.unwrap();
+    share_with_documented_permissions(&store, &mut connection).await;
     let denied: Vec<redis::Value> = ask(&mut connection, &["ACL", "LOG"]);
     assert!(denied.is_empty(), "{denied:?}");
+}
+
+/// Whatever shared locks need.
+async fn share_with_documented_permissions(store: &Store, connection: &mut redis::Connection) {
+    let shared =
+        AcquireRequest { mode: leasehold::lock::Mode::Shared, ..request("r", SECOND / 5) };
+    store.try_lock(shared.clone()).await.unwrap().receipt.accept();
+    until("over", || ask::<i64>(connection, &["EXISTS", "r"]) == 0).await;
+    let brief = shared.clone();
+    let shared = AcquireRequest { ttl: Some(MINUTE), ..shared };
+    let reader = store.try_lock(shared.clone()).await.unwrap();
+    reader.receipt.accept();
+    let brief = store.try_lock(brief).await.unwrap();
+    brief.receipt.accept();
+    until("over", || super::shared::is_over(connection, &brief)).await;
+    // The next drops what has expired.
+    store.try_lock(shared.clone()).await.unwrap().receipt.accept();
+    store.renew(renewal(&reader, "r", MINUTE)).await.unwrap();
+    let writer = wait(store, "r", MINUTE);
+    until("queued", || waiting(connection, "r") == 1).await;
+    let behind = tokio::spawn({
+        let store = store.clone();
+        async move { store.lock(shared).await.map(|granted| granted.receipt.accept()) }
+    });
+    until("queued", || waiting(connection, "r") == 2).await;
+    let before = super::places::scripts_run(connection);
+    until("looked at", || super::places::scripts_run(connection) >= before + 2).await;
+    writer.abort();
+    soon(behind).await.unwrap().unwrap();
+    store.unlock(unlock(&reader, "r")).await.unwrap();
+    store.unlock(force("r")).await.unwrap();
 }
 
 /// Opening a connection took some twenty round trips, more than its time allows for.

@@ -11,10 +11,10 @@ use tokio_util::{
 };
 
 use super::{
-    core::{Core, acquire_arguments, unexpected},
+    core::{Core, FIRST_LOOK, unexpected},
     entry,
     link::Link,
-    reply::Reply,
+    reply::{Look, Reply},
     scripts::SCRIPTS,
     session::Session,
     waiters::Waiters,
@@ -26,7 +26,7 @@ use crate::lock::{
 
 /// What it can do beyond the core.
 pub(super) const FEATURES: &[Feature] =
-    &[Feature::Fencing, Feature::ForceUnlock, Feature::Fair, Feature::Replay];
+    &[Feature::Fencing, Feature::ForceUnlock, Feature::Fair, Feature::Replay, Feature::Shared];
 
 /// Locks in Redis.
 pub(super) struct RedisBackend {
@@ -69,17 +69,20 @@ impl Backend for RedisBackend {
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
+        entry::check_lock_id(&attempt.lock_id)?;
         let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
         let rest = entry::rest(attempt);
-        let arguments = |request: &mut Cmd, _| {
-            acquire_arguments(request, attempt, &rest);
-            request.arg(u8::from(self.core.link.is_monitored()));
-        };
+        let arguments =
+            |request: &mut Cmd, _| self.core.acquire_arguments(request, attempt, &rest);
         let answer = self.core.link.run(&SCRIPTS.try_lock, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
-            Reply::Held { holder, must_look } => {
-                if must_look {
-                    self.core.waiters.guard(&attempt.resource, Duration::ZERO);
+            Reply::Held { holder, look } => {
+                if let Some(look) = look {
+                    let left = match look {
+                        Look::Now => Duration::ZERO,
+                        Look::Soon => FIRST_LOOK,
+                    };
+                    self.core.waiters.guard(&attempt.resource, left);
                 }
                 Err(BackendError::Locked { holder })
             }
@@ -88,11 +91,13 @@ impl Backend for RedisBackend {
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
+        entry::check_lock_id(&attempt.lock_id)?;
         let slot = self.core.budget.enter()?;
         self.core.wait(attempt, slot).await
     }
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
+        entry::check_lock_id(&renewal.lock_id)?;
         let arguments = |request: &mut Cmd, _| {
             request.arg(renewal.lock_id.as_str()).arg(renewal.ttl.as_ms());
         };
@@ -110,7 +115,10 @@ impl Backend for RedisBackend {
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
         match &release.of {
             ReleaseOf::Attempt(attempt) => self.core.withdraw(attempt, until).await,
-            ReleaseOf::Owner(lock_id) => self.core.release_owned(release, lock_id, until).await,
+            ReleaseOf::Owner(lock_id) => {
+                entry::check_lock_id(lock_id)?;
+                self.core.release_owned(release, lock_id, until).await
+            }
             ReleaseOf::Anyone => self.core.force(release, until).await,
         }
     }

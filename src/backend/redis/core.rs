@@ -13,8 +13,8 @@ use tracing::debug;
 
 use super::{entry, link::Link, reply::Reply, waiters::Waiters};
 use crate::lock::{
-    Attempt, BackendError, FencingToken, Grant, LockId, ResourceId, Settings, WaiterBudget,
-    WaiterSlot,
+    Attempt, BackendError, FencingToken, Grant, LockId, ResourceId, Settings, Violation,
+    WaiterBudget, WaiterSlot,
 };
 
 /// How soon the first waiter of a resource looks at it, because a client without leasehold
@@ -55,6 +55,26 @@ impl Core {
         }
     }
 
+    /// Adds the arguments that every script that acquires has first.
+    pub(super) fn acquire_arguments(&self, request: &mut Cmd, attempt: &Attempt, rest: &str) {
+        request
+            .arg(attempt.lock_id.as_str())
+            .arg(attempt.ttl.as_ms())
+            .arg(rest)
+            .arg(attempt.id.to_string())
+            .arg(entry::request_id(attempt))
+            .arg(u8::from(attempt.lock_id_given))
+            .arg(entry::mode(attempt));
+        self.handover_arguments(request);
+    }
+
+    /// Adds the arguments for a hand-over.
+    pub(super) fn handover_arguments(&self, request: &mut Cmd) {
+        request
+            .arg(u8::from(self.link.is_monitored()))
+            .arg(self.settings.holders_per_resource_max);
+    }
+
     pub(super) fn conclude(
         &self,
         attempt: &Attempt,
@@ -68,30 +88,25 @@ impl Core {
             since,
             created,
         };
+        self.handed_over(&attempt.resource, reply.handed());
         match reply {
-            Reply::Made { token, lock_id } => {
+            Reply::Made { token, lock_id, .. } => {
                 self.link.saw(&attempt.resource, token);
                 Ok(grant(token, lock_id, true))
             }
-            Reply::Found { token, lock_id } => {
+            Reply::Found { token, lock_id, .. } => {
                 self.link.saw(&attempt.resource, token);
                 Ok(grant(token, lock_id, false))
             }
-            Reply::Differs => Err(BackendError::ReplayMismatch { field: "lock_id" }),
+            Reply::Differs { field } => Err(BackendError::ReplayMismatch { field }),
+            Reply::Many => Err(BackendError::TooManyHolders),
+            Reply::Taken => Err(BackendError::Invalid(Violation::new(
+                "lock_id",
+                "is that of a live shared grant of this resource; leave it out, or use another",
+            ))),
             other => Err(unexpected(&other)),
         }
     }
-}
-
-/// Adds the arguments that describe an attempt to a script that acquires.
-pub(super) fn acquire_arguments(request: &mut Cmd, attempt: &Attempt, rest: &str) {
-    request
-        .arg(attempt.lock_id.as_str())
-        .arg(attempt.ttl.as_ms())
-        .arg(rest)
-        .arg(attempt.id.to_string())
-        .arg(entry::request_id(attempt))
-        .arg(u8::from(attempt.lock_id_given));
 }
 
 pub(super) fn unexpected(reply: &Reply) -> BackendError {

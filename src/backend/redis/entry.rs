@@ -3,7 +3,9 @@
 //! A place in a queue is the process and the rest below. The record of a grant is its token,
 //! a colon, and the same rest. A hand-over that is not confirmed yet is the value
 //! of the resource's key: the byte 0x01, the process, a colon, and the rest. Scripts can
-//! copy the rest without parsing it.
+//! copy the rest without parsing it. While the resource is shared, the hand-overs are the
+//! members of a sorted set, and the value of the key is the byte 0x01, an `s` and random
+//! hexadecimal digits.
 //!
 //! ```text
 //! process = 32 hexadecimal digits
@@ -11,7 +13,7 @@
 //!        bytes of request ID ':' lock ID, request ID, holder
 //! ```
 
-use crate::lock::{Attempt, Mode, ResourceId};
+use crate::lock::{Attempt, BackendError, LockId, Mode, ResourceId, Violation};
 
 /// How many token counters there are. It does not depend on the number of resources.
 pub(crate) const COUNTERS: u32 = 1024;
@@ -21,14 +23,11 @@ pub(crate) fn rest(attempt: &Attempt) -> String {
     let lock_id = attempt.lock_id.as_str();
     let request_id = request_id(attempt);
     let holder = attempt.holder.as_ref().map_or("", |holder| holder.as_str());
-    let mode = match attempt.mode {
-        Mode::Exclusive => 'x',
-        Mode::Shared => 's',
-    };
     format!(
-        "{}:{}:{mode}:{}:{}:{}:{lock_id}{request_id}{holder}",
+        "{}:{}:{}:{}:{}:{}:{lock_id}{request_id}{holder}",
         attempt.ttl.as_ms(),
         attempt.id,
+        mode(attempt),
         u8::from(attempt.lock_id_given),
         lock_id.len(),
         request_id.len(),
@@ -38,6 +37,26 @@ pub(crate) fn rest(attempt: &Attempt) -> String {
 /// The attempt's place in a queue.
 pub(super) fn place(process: &str, attempt: &Attempt) -> String {
     format!("{process}{}", rest(attempt))
+}
+
+/// The mode's letter in a record and in the arguments of scripts.
+pub(super) fn mode(attempt: &Attempt) -> &'static str {
+    match attempt.mode {
+        Mode::Exclusive => "x",
+        Mode::Shared => "s",
+    }
+}
+
+/// Refuses a lock ID that could be the value of a resource's key which is no lock ID: a
+/// hand-over or the mark of shared grants.
+pub(super) fn check_lock_id(lock_id: &LockId) -> Result<(), BackendError> {
+    if lock_id.as_str().starts_with('\x01') {
+        return Err(BackendError::Invalid(Violation::new(
+            "lock_id",
+            "begins with the control character 0x01, which this store keeps for itself",
+        )));
+    }
+    Ok(())
 }
 
 /// The request ID, empty if absent.

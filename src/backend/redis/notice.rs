@@ -3,6 +3,7 @@
 //! ```text
 //! call:ATTEMPT:RESOURCE   the attempt's turn has come
 //! skip::RESOURCE          all places of the process in this queue were dropped
+//! look::RESOURCE          somebody doubts that the process looks at this resource
 //! ```
 
 /// One message.
@@ -12,6 +13,9 @@ pub(super) enum Notice<'a> {
     Call { attempt: &'a str, resource: &'a str },
     /// The process did not confirm a hand-over in time and lost its places.
     Skip { resource: &'a str },
+    /// The first waiter keeps others out, and its process must look to prove that it does not
+    /// stand still.
+    Look { resource: &'a str },
 }
 
 impl<'a> Notice<'a> {
@@ -21,6 +25,7 @@ impl<'a> Notice<'a> {
         match (parts.next()?, parts.next()?, parts.next()?) {
             ("call", attempt, resource) => Some(Self::Call { attempt, resource }),
             ("skip", "", resource) => Some(Self::Skip { resource }),
+            ("look", "", resource) => Some(Self::Look { resource }),
             _ => None,
         }
     }
@@ -35,6 +40,7 @@ mod tests {
         let call = Notice::Call { attempt: "ab", resource: "a:b::" };
         assert_eq!(Notice::read("call:ab:a:b::"), Some(call));
         assert_eq!(Notice::read("skip:::r"), Some(Notice::Skip { resource: ":r" }));
+        assert_eq!(Notice::read("look:::r"), Some(Notice::Look { resource: ":r" }));
     }
 
     #[test]

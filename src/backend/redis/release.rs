@@ -28,8 +28,8 @@ impl Core {
             request
                 .arg(attempt.id.to_string())
                 .arg(entry::place(self.waiters.process(), attempt))
-                .arg(0)
-                .arg(u8::from(self.link.is_monitored()));
+                .arg(0);
+            self.handover_arguments(request);
         };
         self.run_withdrawal(&attempt.resource, arguments, until).await
     }
@@ -39,7 +39,8 @@ impl Core {
     pub(super) async fn pass_on(&self, stray: &Stray) -> Result<(), BackendError> {
         let until = Instant::now() + self.settings.operation_timeout;
         let arguments = |request: &mut Cmd, _| {
-            request.arg(&stray.attempt).arg("").arg(1).arg(u8::from(self.link.is_monitored()));
+            request.arg(&stray.attempt).arg("").arg(1);
+            self.handover_arguments(request);
         };
         self.run_withdrawal(&stray.resource, arguments, until).await
     }
@@ -150,20 +151,23 @@ impl Core {
     ) -> Result<(), BackendError> {
         let resource = &release.resource;
         let keys = [resource.as_str(), &entry::counter_key(resource)];
-        let arguments = |request: &mut Cmd, again: bool| {
-            request
-                .arg(u8::from(force))
-                .arg(lock_id)
-                .arg(aim(again))
-                .arg(u8::from(self.link.is_monitored()));
-        };
-        let answer = self.link.run(&SCRIPTS.unlock, &keys, arguments, until).await?;
-        match Reply::read(answer.value)? {
-            Reply::Done { handed } => {
-                self.handed_over(resource, handed);
-                Ok(())
+        let mut continues = false;
+        let (again, reply) = loop {
+            let arguments = |request: &mut Cmd, again: bool| {
+                request.arg(u8::from(force)).arg(lock_id).arg(aim(again || continues));
+                self.handover_arguments(request);
+            };
+            let answer = self.link.run(&SCRIPTS.unlock, &keys, arguments, until).await?;
+            let (again, reply) = (answer.again, Reply::read(answer.value)?);
+            self.handed_over(resource, reply.handed());
+            if !matches!(reply, Reply::More { .. }) {
+                break (again, reply);
             }
-            Reply::Not { held } if answer.again => Err(BackendError::Unknown(
+            continues = true;
+        };
+        match reply {
+            Reply::Done { .. } => Ok(()),
+            Reply::Not { held } if again => Err(BackendError::Unknown(
                 if held {
                     "the connection was lost during the release; the grant that is there now was \
                      made after it, or shortly before"
@@ -179,7 +183,7 @@ impl Core {
 
     /// After a hand-over by this process, plans a look that passes over a dead waiter. Other
     /// processes may not look for a long time.
-    fn handed_over(&self, resource: &ResourceId, handed: i64) {
+    pub(super) fn handed_over(&self, resource: &ResourceId, handed: i64) {
         match handed {
             0 => {}
             1 => self.waiters.guard(resource, PROVISIONAL),

@@ -2,34 +2,61 @@
 
 use ::redis::{Value, from_redis_value};
 
+use super::scripts::{LOOK_NOW, LOOK_SOON};
 use crate::lock::{BackendError, FencingToken, Holder, LockId};
 
 /// The result of a script.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// The attempt was granted.
-    Made { token: FencingToken, lock_id: Option<LockId> },
+    /// The attempt was granted. The resource may have been handed over to others too.
+    Made { token: FencingToken, lock_id: Option<LockId>, handed: i64 },
     /// A live grant of the same request was found.
-    Found { token: FencingToken, lock_id: Option<LockId> },
+    Found { token: FencingToken, lock_id: Option<LockId>, handed: i64 },
     /// Somebody else holds the resource, or it was handed over to somebody. In the second case
     /// the caller must look whether they confirm.
-    Held { holder: Option<Holder>, must_look: bool },
-    /// The live grant of the same request has another lock ID.
-    Differs,
+    Held { holder: Option<Holder>, look: Option<Look> },
+    /// The live grant of the same request was asked for with another value of this field.
+    Differs { field: &'static str },
+    /// A live shared grant has the attempt's lock ID.
+    Taken,
+    /// The resource has as many shared grants as it may have.
+    Many,
     /// The attempt waits. Says how long the current grant lasts, if that is known.
     Queued { left_ms: i64 },
     /// The resource's queue is full.
     Full,
     /// The hand-over does not exist any more.
     Gone,
-    /// Done. After a release: 0 if nobody waits, 1 if the resource was handed over, 2 if
+    /// Done. After a release: 0 if nobody was called, 1 if the resource was handed over, 2 if
     /// there are more dead waiters to drop.
     Done { handed: i64 },
+    /// A part of the shared grants was ended, and the release must be sent again.
+    More { handed: i64 },
     /// The lock ID or attempt does not hold the resource.
     Not { held: bool },
 }
 
+/// When a refused try must look at the resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// At once: it has handed the resource over.
+    Now,
+    /// Soon: a waiter keeps shared grants out, and may be of a process that stands still.
+    Soon,
+}
+
 impl Reply {
+    /// What became of those who wait: see [`Done`](Self::Done).
+    pub(super) fn handed(&self) -> i64 {
+        match *self {
+            Self::Made { handed, .. }
+            | Self::Found { handed, .. }
+            | Self::Done { handed }
+            | Self::More { handed } => handed,
+            _ => 0,
+        }
+    }
+
     /// Reads the value that a script returned.
     pub(crate) fn read(value: Value) -> Result<Self, BackendError> {
         Self::parse(value).ok_or_else(|| {
@@ -40,7 +67,11 @@ impl Reply {
     fn parse(value: Value) -> Option<Self> {
         let parts = match value {
             Value::BulkString(token) => {
-                return Some(Self::Made { token: read_token(&token)?, lock_id: None });
+                return Some(Self::Made {
+                    token: read_token(&token)?,
+                    lock_id: None,
+                    handed: 0,
+                });
             }
             Value::Array(parts) => parts,
             _ => return None,
@@ -58,10 +89,11 @@ impl Reply {
                 let token = read_token(&token)?;
                 let lock_id: String = from_redis_value(parts.next()?).ok()?;
                 let lock_id = Some(LockId::new(&lock_id).ok()?);
+                let handed = number(parts.next()).unwrap_or(0);
                 if code == "made" {
-                    Self::Made { token, lock_id }
+                    Self::Made { token, lock_id, handed }
                 } else {
-                    Self::Found { token, lock_id }
+                    Self::Found { token, lock_id, handed }
                 }
             }
             "held" => {
@@ -69,14 +101,25 @@ impl Reply {
                 let holder: Option<String> = from_redis_value(second?).ok();
                 Self::Held {
                     holder: holder.and_then(|label| Holder::new(&label).ok()?),
-                    must_look: number(parts.next()) == Some(1),
+                    look: match number(parts.next()) {
+                        Some(look) if look == i64::from(LOOK_NOW) => Some(Look::Now),
+                        Some(look) if look == i64::from(LOOK_SOON) => Some(Look::Soon),
+                        _ => None,
+                    },
                 }
             }
-            "differs" => Self::Differs,
+            "differs" => {
+                let field: String = from_redis_value(second?).ok()?;
+                let field = ["lock_id", "mode"].into_iter().find(|known| *known == field)?;
+                Self::Differs { field }
+            }
+            "taken" => Self::Taken,
+            "many" => Self::Many,
             "queued" => Self::Queued { left_ms: number(second)? },
             "full" => Self::Full,
             "gone" => Self::Gone,
             "ok" => Self::Done { handed: number(second).unwrap_or(0) },
+            "more" => Self::More { handed: number(second)? },
             "not" => Self::Not { held: number(second)? == 1 },
             _ => return None,
         })
@@ -98,7 +141,7 @@ mod tests {
     #[test]
     fn a_bare_number_is_a_new_grant() {
         let token = FencingToken::new(7).unwrap();
-        assert_eq!(Reply::read(text("7")), Ok(Reply::Made { token, lock_id: None }));
+        assert_eq!(Reply::read(text("7")), Ok(Reply::Made { token, lock_id: None, handed: 0 }));
     }
 
     #[test]
@@ -110,6 +153,7 @@ mod tests {
             text("9007199254740992"),
             Value::Array(vec![]),
             Value::Array(vec![text("made")]),
+            Value::Array(vec![text("differs"), text("colour")]),
             Value::Array(vec![text("queued"), text("soon")]),
             Value::Array(vec![text("?")]),
         ] {

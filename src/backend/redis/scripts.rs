@@ -1,7 +1,8 @@
 //! The atomic scripts, one for each operation.
 //!
 //! Each is put together from the parts that it needs and the constants that Rust and Lua
-//! share. Scripts have no shebang, because they must run on Redis 6.2.
+//! share. A part defines functions, or answers the usual cases before the functions that these
+//! do not need. Scripts have no shebang, because they must run on Redis 6.2.
 
 use std::{fmt::Write as _, sync::LazyLock, time::Duration};
 
@@ -21,10 +22,31 @@ pub(super) const FOREIGN: Duration = Duration::from_millis(900);
 const QUEUE: Duration = Duration::from_secs(60 * 60);
 /// How many places a script checks at most, so that it does not block the server for long.
 const CHUNK: usize = 512;
+/// How many hand-overs of shared grants of a resource may be unconfirmed at the same time, and
+/// how many expired shared grants a script removes at most.
+const BATCH: usize = 64;
+/// For how long a process that has proved that it does not stand still is not asked again by
+/// those that do not wait behind it.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// What a refused try must do: look at the resource at once, or soon.
+pub(super) const LOOK_NOW: u8 = 1;
+pub(super) const LOOK_SOON: u8 = 2;
 
 const MINT: &str = include_str!("scripts/mint.lua");
 const GRANT: &str = include_str!("scripts/grant.lua");
+const LIVE: &str = include_str!("scripts/live.lua");
+const CONFIRMED: &str = include_str!("scripts/confirmed.lua");
+const OWN: &str = include_str!("scripts/own.lua");
+const CALL: &str = include_str!("scripts/call.lua");
 const HANDOVER: &str = include_str!("scripts/handover.lua");
+
+const SHARED: &str = include_str!("scripts/shared.lua");
+const SHARED_FORGET: &str = include_str!("scripts/shared_forget.lua");
+const SHARED_MAKE: &str = include_str!("scripts/shared_make.lua");
+const SHARED_SERVE: &str = include_str!("scripts/shared_serve.lua");
+const SHARED_LOOK: &str = include_str!("scripts/shared_look.lua");
+const SHARED_BY: &str = include_str!("scripts/shared_by.lua");
 
 /// Every script, built once.
 pub(super) struct Scripts {
@@ -57,35 +79,115 @@ impl Scripts {
 }
 
 /// The scripts.
-pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    try_lock: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/try.lua")),
-    lock: script(&[MINT, GRANT], include_str!("scripts/lock.lua")),
-    confirm: script(&[MINT, GRANT], include_str!("scripts/confirm.lua")),
-    renew: script(&[MINT, GRANT], include_str!("scripts/renew.lua")),
-    mark: script(&[MINT, GRANT], include_str!("scripts/mark.lua")),
-    unlock: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/unlock.lua")),
-    withdraw: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/withdraw.lua")),
-    look: script(&[MINT, GRANT, HANDOVER], include_str!("scripts/look.lua")),
-    sweep: script(&[], include_str!("scripts/sweep.lua")),
+pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
+    let acquire = class(&[SHARED, SHARED_FORGET, SHARED_MAKE, SHARED_SERVE]);
+    let release = class(&[SHARED, SHARED_FORGET, SHARED_SERVE]);
+    let look = class(&[SHARED, SHARED_SERVE, SHARED_LOOK]);
+    let read = class(&[SHARED]);
+    Scripts {
+        try_lock: script(&[
+            MINT,
+            include_str!("scripts/try_free.lua"),
+            GRANT,
+            LIVE,
+            include_str!("scripts/try_held.lua"),
+            CONFIRMED,
+            OWN,
+            CALL,
+            &acquire,
+            HANDOVER,
+            include_str!("scripts/try.lua"),
+        ]),
+        lock: script(&[
+            MINT,
+            GRANT,
+            "if ARGV[5] ~= '' or ARGV[7] == 's' or ARGV[11] == '1' then\n",
+            LIVE,
+            CONFIRMED,
+            OWN,
+            CALL,
+            &acquire,
+            HANDOVER,
+            include_str!("scripts/lock_own.lua"),
+            "end\n",
+            include_str!("scripts/lock.lua"),
+        ]),
+        confirm: script(&[
+            MINT,
+            GRANT,
+            LIVE,
+            CONFIRMED,
+            include_str!("scripts/confirm_own.lua"),
+            OWN,
+            CALL,
+            &acquire,
+            HANDOVER,
+            include_str!("scripts/confirm.lua"),
+        ]),
+        renew: script(&[GRANT, LIVE, &read, include_str!("scripts/renew.lua")]),
+        mark: script(&[
+            GRANT,
+            LIVE,
+            &read,
+            include_str!("scripts/mark_of.lua"),
+            include_str!("scripts/mark.lua"),
+        ]),
+        unlock: script(&[
+            GRANT,
+            LIVE,
+            include_str!("scripts/mark_of.lua"),
+            CALL,
+            &release,
+            HANDOVER,
+            include_str!("scripts/unlock.lua"),
+        ]),
+        withdraw: script(&[
+            GRANT,
+            LIVE,
+            CALL,
+            &release,
+            HANDOVER,
+            include_str!("scripts/withdraw.lua"),
+        ]),
+        look: script(&[GRANT, LIVE, CALL, &look, HANDOVER, include_str!("scripts/look.lua")]),
+        sweep: script(&[include_str!("scripts/sweep.lua")]),
+    }
 });
 
-fn script(parts: &[&str], body: &str) -> Script {
-    let mut code = String::new();
+fn script(parts: &[&str]) -> Script {
+    let code = parts.concat();
+    Script::new(&(constants(&code) + &code))
+}
+
+/// The functions for shared grants, which are made when the first of them is needed: making a
+/// function costs as much as a command does, and most locks are exclusive.
+fn class(parts: &[&str]) -> String {
+    let code = parts.concat();
+    format!(
+        "local Shared\nlocal function sharing()\nif Shared then return Shared end\n{}Shared = {{}}\n\
+        Shared.__index = Shared\n{code}return Shared\nend\n{SHARED_BY}",
+        constants(&code),
+    )
+}
+
+/// The constants that Rust and Lua share, as far as they occur in this code.
+fn constants(code: &str) -> String {
+    let mut lines = String::new();
     for (name, value) in [
         ("PROVISIONAL_MS", PROVISIONAL.as_millis()),
         ("LAPSED_MS", LAPSED.as_millis()),
         ("UNKNOWN_MS", LOOK_MAX.as_millis()),
         ("FOREIGN_MS", FOREIGN.as_millis()),
         ("QUEUE_MS", QUEUE.as_millis()),
+        ("QUIET_MS", QUIET.as_millis()),
         ("CHUNK", CHUNK as u128),
+        ("BATCH", BATCH as u128),
+        ("LOOK_NOW", LOOK_NOW.into()),
+        ("LOOK_SOON", LOOK_SOON.into()),
     ] {
-        if parts.iter().any(|part| part.contains(name)) || body.contains(name) {
-            let _ = writeln!(code, "local {name} = {value}");
+        if code.contains(name) {
+            let _ = writeln!(lines, "local {name} = {value}");
         }
     }
-    for part in parts {
-        code.push_str(part);
-    }
-    code.push_str(body);
-    Script::new(&code)
+    lines
 }

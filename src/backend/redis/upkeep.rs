@@ -39,9 +39,10 @@ pub(crate) struct Seen {
     handed: bool,
     /// Whether the oldest waiter has no place in the queue.
     lost: bool,
-    /// The attempt of this process to which the resource was handed over.
+    /// The attempts of this process to which the resource was handed over, with spaces between
+    /// them.
     called: String,
-    /// The process that did not confirm a hand-over in time.
+    /// The process that did not confirm a hand-over in time, or does not look.
     lapsed: String,
     /// An upper bound of the tickets of its places.
     last: String,
@@ -93,8 +94,8 @@ impl Core {
                 // The waiters of other processes may depend on this look.
                 Err(_) => return self.waiters.guard(resource, FIRST_LOOK),
             };
-            if !seen.called.is_empty() {
-                self.waiters.call(&seen.called, resource.as_str());
+            for attempt in seen.called.split_whitespace() {
+                self.waiters.call(attempt, resource.as_str());
             }
             if !seen.lapsed.is_empty() {
                 self.sweep(resource, &seen.lapsed, &seen.last).await;
@@ -126,11 +127,8 @@ impl Core {
         let oldest = self.waiters.oldest(resource).unwrap_or_default();
         let until = Instant::now() + self.settings.operation_timeout;
         let arguments = |request: &mut ::redis::Cmd, _| {
-            request
-                .arg(self.waiters.process())
-                .arg(&oldest.place)
-                .arg(&oldest.attempt)
-                .arg(u8::from(self.link.is_monitored()));
+            request.arg(self.waiters.process()).arg(&oldest.place).arg(&oldest.attempt);
+            self.handover_arguments(request);
         };
         let answer =
             self.link.run(&SCRIPTS.look, &[resource.as_str()], arguments, until).await?;

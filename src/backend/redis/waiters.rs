@@ -155,6 +155,13 @@ impl Waiters {
                     self.enter_again(&resource);
                 }
             }
+            Notice::Look { resource } => {
+                if let Ok(resource) = ResourceId::new(resource)
+                    && self.waiting(&resource) > 0
+                {
+                    self.plan(&resource, Duration::ZERO);
+                }
+            }
         }
     }
 
@@ -384,6 +391,16 @@ mod tests {
         drop(seat);
         assert!(is_looked_at(&waiters).await);
         assert!(waiters.inner().resources.is_empty(), "something is left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_doubt_is_answered_with_a_look_only_where_somebody_waits() {
+        let waiters = Arc::new(Waiters::new());
+        waiters.hear(&Notice::Look { resource: "r" });
+        assert!(waiters.inner().resources.is_empty(), "something is left");
+        let _seat = waiters.sit(&attempt());
+        waiters.hear(&Notice::Look { resource: "r" });
+        assert!(is_looked_at(&waiters).await);
     }
 
     #[tokio::test(start_paused = true)]

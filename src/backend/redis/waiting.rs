@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    core::{Core, FIRST_LOOK, acquire_arguments},
+    core::{Core, FIRST_LOOK},
     entry,
     link::Sessions,
     reply::Reply,
@@ -132,7 +132,7 @@ impl Core {
         let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
         let rest = entry::rest(attempt);
         let arguments = |request: &mut Cmd, again: bool| {
-            acquire_arguments(request, attempt, &rest);
+            self.acquire_arguments(request, attempt, &rest);
             request
                 .arg(self.waiters.process())
                 .arg(u8::from(again || entered))
@@ -155,11 +155,10 @@ impl Core {
 
     /// Confirms a hand-over; `None` if it does not exist any more.
     async fn confirm(&self, attempt: &Attempt) -> Result<Option<Grant>, BackendError> {
+        let rest = entry::rest(attempt);
         let arguments = |request: &mut Cmd, _| {
-            request
-                .arg(attempt.ttl.as_ms())
-                .arg(attempt.id.to_string())
-                .arg(entry::request_id(attempt));
+            self.acquire_arguments(request, attempt, &rest);
+            request.arg(self.waiters.process());
         };
         let until = Instant::now() + self.outage_max();
         let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
@@ -167,8 +166,11 @@ impl Core {
         match Reply::read(answer.value)? {
             Reply::Gone => Ok(None),
             other => {
+                let handed = other.handed();
                 let grant = self.conclude(attempt, other, answer.since)?;
-                self.waiters.confirmed(&attempt.resource);
+                if handed == 0 {
+                    self.waiters.confirmed(&attempt.resource);
+                }
                 if self.waiters.waiting(&attempt.resource) > 1 {
                     self.waiters.plan(&attempt.resource, grant.ttl);
                 }

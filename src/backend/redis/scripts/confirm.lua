@@ -1,4 +1,12 @@
--- A replay of the same request may have claimed the grant first. That is the same grant.
 local resource, counter = KEYS[1], KEYS[2]
-local ttl_ms, attempt, request = ARGV[1], ARGV[2], ARGV[3]
-return find_own(resource, counter, '', ttl_ms, attempt, request, '0') or { 'gone' }
+local how = { monitored = ARGV[8] == '1', holders_max = tonumber(ARGV[9]) }
+
+-- A replay of the same request may have claimed the grant first. That is the same grant.
+local own = find_own(resource, counter, grant)
+local shared = not grant and shared_by(resource, value)
+if shared then
+  own = shared:find_own(counter, asked, ARGV[10] .. asked.rest)
+  -- Further waiters may have their turn.
+  if own then own[4] = shared:settle(how) end
+end
+return own or { 'gone' }

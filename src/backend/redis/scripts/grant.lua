@@ -6,106 +6,18 @@ local function refuse(resource, reply)
   return reply
 end
 
--- Whether both keys expire in the same millisecond. The clock may advance between the two
--- readings, even by much if the server was suspended; then both are read again. The result is
--- false for keys without an expiry (-1).
-local function end_together(key, other)
-  while true do
-    local left, others = redis.call('PTTL', key), redis.call('PTTL', other)
-    if left == others then return left >= 0 end
-    if left < others then return false end
-    if redis.call('PTTL', key) == left then return false end
-  end
-end
-
+-- Reads what a place or a record says of its attempt.
 local function read_rest(rest)
-  local attempt, given, locks, requests, at =
-    string.match(rest or '', '^%d+:(%x*):%a:(%d):(%d+):(%d+):()')
+  local attempt, mode, given, locks, requests, at =
+    string.match(rest or '', '^%d+:(%x*):(%a):(%d):(%d+):(%d+):()')
   if not attempt then return nil end
   return {
     rest = rest,
     attempt = attempt,
+    mode = mode,
     given = given == '1',
     lock_id = string.sub(rest, at, at + locks - 1),
     request = string.sub(rest, at + locks, at + locks + requests - 1),
     holder = string.sub(rest, at + locks + requests),
   }
-end
-
--- Reads the record of the current grant. The resource's key may have been deleted, or set by a
--- client that does not know records, perhaps to the same value (an owner's name). So a record
--- belongs to the key only if the key's value is its lock ID and both expire in the same
--- millisecond. Then no record outlives its grant, and a key that another client set or
--- prolonged has no record.
---
--- A hand-over that is not confirmed yet has no record. The key's value is the place of the
--- waiter. It is returned as a grant with a `process` and without a token.
-local function live_grant(resource)
-  local found = redis.call('MGET', resource, '\1h' .. resource)
-  local value, record = found[1], found[2]
-  if not value then return nil, value end
-  local token, rest = string.match(record or '', '^(%d+):(.*)$')
-  local grant = read_rest(rest)
-  if grant and grant.lock_id == value then
-    if not end_together(resource, '\1h' .. resource) then return nil, value end
-    grant.token = token
-    return grant, value
-  end
-  local process, place = string.match(value, '^\1(%x+):(.*)$')
-  grant = process and read_rest(place)
-  if grant then grant.process = process end
-  return grant, value
-end
-
--- Identifies what holds the resource now, unlike anything that held it before or will later:
--- the token of a grant, the attempt of a hand-over, or the hash of the value of a lock without
--- a record.
-local function mark(grant, value)
-  return grant and (grant.token or grant.attempt) or redis.sha1hex(value)
-end
-
--- Starts the TTL of a live grant again.
-local function extend(resource, ttl_ms)
-  local time = redis.call('TIME')
-  local ends_ms = time[1] * 1000 + math.floor(time[2] / 1000) + ttl_ms
-  redis.call('PEXPIREAT', resource, ends_ms)
-  redis.call('PEXPIREAT', '\1h' .. resource, ends_ms)
-end
-
--- Turns a hand-over into a grant. If Redis is out of memory, it refuses the first write of a
--- script if that may add data, but no write after another one.
-local function confirm(resource, counter, grant, rest, ttl_ms)
-  local made, token = pcall(make_grant, resource, counter, grant.lock_id, rest, ttl_ms)
-  if made then return token end
-  redis.call('PEXPIRE', resource, PROVISIONAL_MS + LAPSED_MS)
-  return make_grant(resource, counter, grant.lock_id, rest, ttl_ms)
-end
-
--- Finds the own grant of a repeated sending or a repeated request.
-local function find_own(resource, counter, lock_id, ttl_ms, attempt, request, given)
-  local grant, value = live_grant(resource)
-  if not grant then return nil, value end
-  if grant.attempt == attempt then
-    if grant.process then
-      grant.token = confirm(resource, counter, grant, grant.rest, ttl_ms)
-    else
-      extend(resource, ttl_ms)
-    end
-    return { 'made', grant.token, grant.lock_id }, value, grant
-  end
-  if request ~= '' and grant.request == request then
-    if given == '1' and lock_id ~= grant.lock_id then
-      return refuse(resource, { 'differs', 'lock_id' }), value, grant
-    end
-    -- Remove the attempt from the record, so that no clean-up ends the grant.
-    local claimed = string.gsub(grant.rest, '^(%d+:)%x*', '%1', 1)
-    if grant.process then
-      grant.token = confirm(resource, counter, grant, claimed, ttl_ms)
-    else
-      redis.call('SET', '\1h' .. resource, grant.token .. ':' .. claimed)
-      extend(resource, ttl_ms)
-    end
-    return { 'found', grant.token, grant.lock_id }, value, grant
-  end
-  return nil, value, grant
 end

@@ -1,17 +1,7 @@
-local resource, counter = KEYS[1], KEYS[2]
-local lock_id, ttl_ms, rest, attempt, request, given =
-  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local place, again, waiters_max = ARGV[7] .. rest, ARGV[8] == '1', tonumber(ARGV[9])
-local queue = '\1q' .. resource
+local resource, counter, queue = KEYS[1], KEYS[2], '\1q' .. KEYS[1]
+local lock_id, ttl_ms, rest, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local place, waiters_max = ARGV[10] .. rest, tonumber(ARGV[12])
 
-if again or request ~= '' then
-  local own = find_own(resource, counter, lock_id, ttl_ms, attempt, request, given)
-  if own then return own end
-end
--- This comes before any write, because a write needs memory.
-if again and redis.call('ZSCORE', queue, place) then
-  return refuse(resource, { 'queued', UNKNOWN_MS })
-end
 local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
 local left_ms = UNKNOWN_MS
 if not last then

@@ -1,7 +1,10 @@
 local resource = KEYS[1]
-local process, place, attempt, monitored = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
+local process, place, attempt = ARGV[1], ARGV[2], ARGV[3]
+local how = { monitored = ARGV[4] == '1', holders_max = tonumber(ARGV[5]) }
 local queue = '\1q' .. resource
-local grant = live_grant(resource)
+local grant, value = live_grant(resource)
+local shared = not grant and shared_by(resource, value)
+if shared then return shared:look(process, attempt, place, how) end
 local left_ms = redis.call('PTTL', resource)
 -- Whether the place is lost, because the queue was lost or the place was dropped.
 local lost = 0
@@ -22,7 +25,8 @@ if left_ms ~= -2 and not lapsed then
 end
 -- Places after the current last one are newer than the lapse.
 local last = lapsed and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-local handed = handover(resource, monitored, lapsed)
+how.lapsed = lapsed
+local handed = handover(resource, how)
 -- The record of a grant that was deleted by hand must not outlive the hand-over.
 if handed == 1 then redis.call('DEL', '\1h' .. resource) end
 local again_ms = ({ [0] = -2, PROVISIONAL_MS, 0 })[handed]

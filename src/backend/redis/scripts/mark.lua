@@ -1,3 +1,4 @@
 local resource = KEYS[1]
 if not redis.call('GET', resource) then return refuse(resource, false) end
-return mark(live_grant(resource))
+local grant, value = live_grant(resource)
+return mark(grant, value, shared_by(resource, value))

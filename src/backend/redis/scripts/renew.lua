@@ -1,5 +1,12 @@
 local resource, lock_id, ttl_ms = KEYS[1], ARGV[1], ARGV[2]
 local value = redis.call('GET', resource)
+local shared = shared_by(resource, value)
+if shared then
+  if not shared:grant(lock_id) then return shared:refuse_owner() end
+  shared:extend(lock_id, ttl_ms)
+  shared:move_end()
+  return { 'ok' }
+end
 if value ~= lock_id then return refuse(resource, { 'not', value and 1 or 0 }) end
 local record = '\1h' .. resource
 if end_together(resource, record) then

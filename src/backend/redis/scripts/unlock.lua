@@ -1,16 +1,28 @@
 local resource = KEYS[1]
-local force, lock_id, aim, monitored = ARGV[1] == '1', ARGV[2], ARGV[3], ARGV[4] == '1'
+local force, lock_id, aim = ARGV[1] == '1', ARGV[2], ARGV[3]
+local how = { monitored = ARGV[4] == '1', holders_max = tonumber(ARGV[5]) }
 local found = redis.call('MGET', resource, '\1h' .. resource)
 -- MGET treats a key of another type as absent; GET fails.
 local value = found[1] or redis.call('GET', resource)
-if not value or not (force or value == lock_id) then
+local shared = shared_by(resource, value)
+if not value or not (force or shared or value == lock_id) then
   return refuse(resource, { 'not', value and 1 or 0 })
 end
+local ended = shared and not force and shared:grant(lock_id)
+if shared and not force and not ended then return shared:refuse_owner() end
 -- This is a later sending of the same release, which must not end a newer grant.
 if aim ~= '' then
-  local grant = live_grant(resource)
+  local grant = ended or live_grant(resource)
   local later
-  if force then
+  if shared and force then
+    local token = string.match(aim, '^' .. redis.sha1hex(value) .. ':(%d+)$')
+    later = not token
+    -- Others have got a shared grant since the first sending, which is not ended with these.
+    if token and mark(nil, value, shared) ~= aim then
+      local more = shared:forget_older(token)
+      return { more and 'more' or 'ok', shared:settle(how) }
+    end
+  elseif force then
     -- The hand-over at the first sending may have been confirmed since.
     later = mark(grant, value) ~= aim and not (grant and grant.attempt == aim)
   else
@@ -23,7 +35,12 @@ if aim ~= '' then
   end
   if later then return refuse(resource, { 'not', 1 }) end
 end
-local handed = handover(resource, monitored)
+if ended then
+  shared:forget({ lock_id })
+  return { 'ok', shared:settle(how) }
+end
+if shared then shared:finish() end
+local handed = handover(resource, how)
 -- Another client may set a lock ID that the caller chose, and must not find this grant's
 -- record then. A lock ID that leasehold chose is never set again, so the command is saved.
 if handed == 1 and string.match(found[2] or '', '^%d+:%d+:%x*:%a:1:') then

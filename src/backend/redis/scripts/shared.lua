@@ -1,0 +1,109 @@
+-- The shared grants of a resource. Making a function costs as much as a command does, so those
+-- for shared grants are made only when a script comes across one. `Shared` is their class.
+--
+-- The key of a resource that is shared has a mark as its value, which no client knows and no
+-- lock ID equals, and it expires with the last of the grants and hand-overs. The rest is in
+-- other keys, which are believed only while the hash has the same mark:
+--
+--   \1r  hash: `m` the mark, `t` the newest token, `l` and a lock ID: the grant's record, `q` and
+--        a request ID: the lock ID of its grant, `d`: see shared_look.lua
+--   \1e  sorted set: the lock IDs by the ends of their grants
+--   \1t  sorted set: the lock IDs by the tokens of their grants
+--   \1p  sorted set: the places of hand-overs that are not confirmed yet, by their ends
+--
+-- A grant or a hand-over past its end does not exist for anybody.
+
+function Shared.new(resource, mark)
+  local time = redis.call('TIME')
+  local shared = {
+    resource = resource,
+    mark = mark,
+    now = time[1] * 1000 + math.floor(time[2] / 1000),
+    queue = '\1q' .. resource,
+    records = '\1r' .. resource,
+    ends = '\1e' .. resource,
+    tokens = '\1t' .. resource,
+    called = '\1p' .. resource,
+  }
+  return setmetatable(shared, Shared)
+end
+
+-- Those of a resource whose key has this mark; nil if nothing is known of them.
+function Shared.marked(resource, mark)
+  if redis.call('HGET', '\1r' .. resource, 'm') ~= mark then return nil end
+  return Shared.new(resource, mark)
+end
+
+-- Makes a resource shared, without a grant yet. What is left of earlier shared grants may be
+-- there, if somebody deleted the resource's key.
+function Shared.begin(resource, attempt)
+  local shared = Shared.new(resource)
+  local seed = attempt .. string.format('%.0f', shared.now)
+  shared.mark = '\1s' .. string.sub(redis.sha1hex(seed), 1, 32)
+  redis.call('UNLINK', shared.records, shared.ends, shared.tokens, shared.called)
+  redis.call('HSET', shared.records, 'm', shared.mark)
+  redis.call('SET', resource, shared.mark, 'PX', PROVISIONAL_MS + LAPSED_MS)
+  return shared
+end
+
+-- Ends all grants and hand-overs.
+function Shared:finish()
+  redis.call('UNLINK', self.resource, self.records, self.ends, self.tokens, self.called)
+end
+
+function Shared.read_record(record)
+  local token, rest = string.match(record or '', '^(%d+):(.*)$')
+  local grant = read_rest(rest)
+  if grant then grant.token = token end
+  return grant
+end
+
+function Shared:is_live(score)
+  return score and tonumber(score) >= self.now
+end
+
+-- The live grant with this lock ID.
+function Shared:grant(lock_id)
+  if not self:is_live(redis.call('ZSCORE', self.ends, lock_id)) then return nil end
+  return Shared.read_record(redis.call('HGET', self.records, 'l' .. lock_id))
+end
+
+function Shared:newest_token()
+  return redis.call('HGET', self.records, 't') or '0'
+end
+
+function Shared:count_live(key)
+  return redis.call('ZCOUNT', key, self.now, '+inf')
+end
+
+-- How many grants and hand-overs are live.
+function Shared:count()
+  return self:count_live(self.ends) + self:count_live(self.called)
+end
+
+-- Answers that the caller holds nothing here.
+function Shared:refuse_owner()
+  return refuse(self.resource, { 'not', self:count() > 0 and 1 or 0 })
+end
+
+-- Starts the TTL of a live grant again. If Redis is out of memory, it refuses the first write of
+-- a script if that may add data, so another write comes first.
+function Shared:extend(lock_id, ttl_ms)
+  redis.call('DEL', '\1-' .. self.resource)
+  redis.call('ZADD', self.ends, self.now + ttl_ms, lock_id)
+end
+
+-- Makes all keys expire with the last of the grants and hand-overs. Returns whether there is one.
+function Shared:move_end()
+  local last = -1
+  for _, key in ipairs({ self.ends, self.called }) do
+    last = math.max(last, redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2] or -1)
+  end
+  if last < self.now then return false end
+  -- A key whose expiry is not in the future is deleted, though this one lasts a moment longer.
+  last = math.max(last, self.now + 1)
+  for _, key in ipairs({ self.resource, self.records, self.ends, self.tokens }) do
+    redis.call('PEXPIREAT', key, last)
+  end
+  return true
+end

@@ -1,0 +1,104 @@
+//! What an exclusive lock costs, by command: shared locks add nothing to it.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// How often each command was executed since the statistics were reset.
+pub(super) fn executed(connection: &mut redis::Connection) -> BTreeMap<String, u64> {
+    let info: String = ask(connection, &["INFO", "commandstats"]);
+    info.lines()
+        .filter_map(|line| {
+            let (name, told) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let calls = told.split(',').next()?.parse().ok()?;
+            (!name.starts_with("config") && name != "info").then(|| (name.to_owned(), calls))
+        })
+        .collect()
+}
+
+pub(super) fn reset(connection: &mut redis::Connection) {
+    let () = ask(connection, &["CONFIG", "RESETSTAT"]);
+}
+
+pub(super) fn expected(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    counts.iter().map(|(name, calls)| ((*name).to_owned(), *calls)).collect()
+}
+
+#[tokio::test]
+async fn an_exclusive_cycle_without_contention_costs_ten_commands_and_a_renewal_seven() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    reset(&mut connection);
+    let granted = take(&store, "r", MINUTE).await;
+    store.unlock(unlock(&granted, "r")).await.unwrap();
+    let cycle = [("evalsha", 2), ("exists", 1), ("time", 1), ("getset", 1), ("set", 2)];
+    let mut cycle = expected(&cycle);
+    cycle.extend(expected(&[("mget", 1), ("zpopmin", 1), ("del", 1)]));
+    assert_eq!(executed(&mut connection), cycle);
+    let granted = take(&store, "r", MINUTE).await;
+    reset(&mut connection);
+    store.renew(renewal(&granted, "r", MINUTE)).await.unwrap();
+    let renewal = [("evalsha", 1), ("get", 1), ("pttl", 2), ("time", 1), ("pexpireat", 2)];
+    assert_eq!(executed(&mut connection), expected(&renewal));
+}
+
+#[tokio::test]
+async fn a_refused_exclusive_try_costs_six_commands() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    take(&store, "r", MINUTE).await;
+    reset(&mut connection);
+    assert!(store.try_lock(request("r", MINUTE)).await.is_err());
+    let refusal = [("evalsha", 1), ("exists", 1), ("mget", 1), ("pttl", 2), ("del", 1)];
+    assert_eq!(executed(&mut connection), expected(&refusal));
+}
+
+#[tokio::test]
+async fn an_exclusive_grant_after_a_wait_costs_fourteen_commands() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let all = [
+        ("evalsha", 3),
+        ("zrange", 1),
+        ("zadd", 1),
+        ("mget", 2),
+        ("zpopmin", 1),
+        ("publish", 1),
+        ("set", 3),
+        ("time", 1),
+        ("getset", 1),
+    ];
+    let mut seen = Vec::new();
+    // On a slow machine a look may come in between, but not each time.
+    for _ in 0..10 {
+        let held = take(&store, "r", MINUTE).await;
+        let last = wait(&store, "r", MINUTE);
+        until("queued", || waiting(&mut connection, "r") == 1).await;
+        reset(&mut connection);
+        let next = wait(&store, "r", MINUTE);
+        soon(async {
+            // Whatever is asked of the server would be counted.
+            while executed(&mut connection).get("zadd") != Some(&1) {
+                tokio::time::sleep(SECOND / 100).await;
+            }
+        })
+        .await;
+        store.unlock(unlock(&held, "r")).await.unwrap();
+        let first = soon(last).await.unwrap().unwrap();
+        let spent = executed(&mut connection);
+        next.abort();
+        store.unlock(unlock(&first, "r")).await.unwrap();
+        until("free again", || {
+            ask::<i64>(&mut connection, &["EXISTS", "r", "\x01qr", "\x01hr"]) == 0
+        })
+        .await;
+        if spent == expected(&all) {
+            return;
+        }
+        seen.push(spent);
+    }
+    panic!("never exactly that: {seen:?}");
+}

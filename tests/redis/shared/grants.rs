@@ -1,0 +1,255 @@
+//! Shared grants beside each other: each has its own life.
+
+use super::{super::grants::commands, *};
+
+#[tokio::test]
+async fn shared_grants_coexist_across_processes() {
+    let server = RedisServer::start();
+    let (here, there) = (open(&server).await, open(&server).await);
+    let one = read(&here, "r", MINUTE).await;
+    let other = read(&there, "r", MINUTE).await;
+    assert_ne!(one.lock_id, other.lock_id);
+}
+
+#[tokio::test]
+async fn a_shared_grant_and_an_exclusive_one_exclude_each_other() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let reader = read(&store, "r", MINUTE).await;
+    assert!(is_locked(&store.try_lock(request("r", MINUTE)).await));
+    store.unlock(unlock(&reader, "r")).await.unwrap();
+    take(&store, "r", MINUTE).await;
+    assert!(is_locked(&store.try_lock(shared("r", MINUTE)).await));
+}
+
+#[tokio::test]
+async fn the_key_ends_with_the_last_reader_whoever_comes_renews_and_goes() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut all = vec![read(&store, "r", MINUTE).await];
+    for _ in 0..200 {
+        let ttl = SECOND * rng.u32(10..100);
+        let which = rng.usize(..all.len());
+        match rng.u8(..3) {
+            0 => all.push(read(&store, "r", ttl).await),
+            1 => drop(store.renew(renewal(&all[which], "r", ttl)).await.unwrap()),
+            _ if all.len() > 1 => {
+                store.unlock(unlock(&all.swap_remove(which), "r")).await.unwrap();
+            }
+            _ => {}
+        }
+        let (key, last) = ends(&mut connection);
+        assert_eq!(key, last);
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_extends_no_other_shared_grant() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let dead = read(&store, "r", SECOND / 2).await;
+    let live = read(&store, "r", MINUTE).await;
+    let mut connection = server.connect();
+    let over = Instant::now() + SECOND;
+    while Instant::now() < over {
+        store.renew(renewal(&live, "r", MINUTE)).await.unwrap();
+        tokio::time::sleep(SECOND / 20).await;
+    }
+    let renewed = store.renew(renewal(&dead, "r", MINUTE)).await;
+    assert_eq!(renewed, Err(LockError::NotFound { held: true }));
+    let (key, last) = ends(&mut connection);
+    assert_eq!(key, last);
+}
+
+#[tokio::test]
+async fn a_release_ends_no_other_shared_grant() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let all = readers(&store, "r", 3).await;
+    store.unlock(unlock(&all[1], "r")).await.unwrap();
+    let again = store.unlock(unlock(&all[1], "r")).await;
+    assert_eq!(again, Err(LockError::NotFound { held: true }));
+    for live in [&all[0], &all[2]] {
+        store.renew(renewal(live, "r", MINUTE)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_last_release_leaves_no_key() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let all = readers(&store, "r", 3).await;
+    unlock_all(&store, "r", &all).await;
+    let keys: Vec<String> = ask(&mut server.connect(), &["KEYS", "*"]);
+    assert!(keys.iter().all(|key| key.starts_with("\x01c")), "{keys:?}");
+    let gone = store.unlock(unlock(&all[0], "r")).await;
+    assert_eq!(gone, Err(LockError::NotFound { held: false }));
+}
+
+#[tokio::test]
+async fn an_expired_shared_grant_exists_for_no_verb() {
+    let server = RedisServer::start();
+    let store = open_with(&server, &[("maxHolders", "2")]).await;
+    let asked = AcquireRequest {
+        request_id: RequestId::new("once").unwrap(),
+        ..shared("r", SECOND / 5)
+    };
+    let dead = store.try_lock(asked.clone()).await.unwrap();
+    dead.receipt.accept();
+    read(&store, "r", MINUTE).await;
+    let expired = Err(LockError::NotFound { held: true });
+    let mut connection = server.connect();
+    until("over", || is_over(&mut connection, &dead)).await;
+    assert_eq!(store.renew(renewal(&dead, "r", MINUTE)).await.map(drop), expired);
+    assert_eq!(store.unlock(unlock(&dead, "r")).await, expired);
+    let newer = store.try_lock(asked).await.unwrap();
+    assert_ne!(newer.lock_id, dead.lock_id);
+}
+
+#[tokio::test]
+async fn a_repeated_request_finds_its_own_grant_among_thousands() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let asked =
+        AcquireRequest { request_id: RequestId::new("once").unwrap(), ..shared("r", MINUTE) };
+    let first = store.try_lock(asked.clone()).await.unwrap();
+    first.receipt.accept();
+    let mut connection = server.connect();
+    let mut spent = Vec::new();
+    for more in [3, 3_000] {
+        readers(&store, "r", more).await;
+        let () = ask(&mut connection, &["CONFIG", "RESETSTAT"]);
+        let found = store.try_lock(asked.clone()).await.unwrap();
+        assert_eq!((&found.lock_id, found.token), (&first.lock_id, first.token));
+        spent.push(commands(&mut connection));
+    }
+    assert_eq!(spent[0], spent[1], "commands with few and with many readers");
+}
+
+#[tokio::test]
+async fn a_repeated_request_in_another_mode_is_refused() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let request_id = RequestId::new("once").unwrap();
+    let exclusive = AcquireRequest { request_id: request_id.clone(), ..request("x", MINUTE) };
+    let sharing = AcquireRequest { request_id: request_id.clone(), ..shared("s", MINUTE) };
+    store.try_lock(exclusive.clone()).await.unwrap().receipt.accept();
+    store.try_lock(sharing.clone()).await.unwrap().receipt.accept();
+    for other in [
+        AcquireRequest { mode: Mode::Shared, ..exclusive },
+        AcquireRequest { mode: Mode::Exclusive, ..sharing },
+    ] {
+        for refused in [store.try_lock(other.clone()).await, store.lock(other).await] {
+            match refused {
+                Err(LockError::InvalidRequest(violation)) => {
+                    assert_eq!(violation.field, "mode");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_lock_id_of_a_live_shared_grant_is_refused() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let asked = AcquireRequest {
+        lock_id: LockId::optional("me").unwrap(),
+        holder: Holder::new("app-1").unwrap(),
+        ..shared("r", MINUTE)
+    };
+    store.try_lock(asked.clone()).await.unwrap().receipt.accept();
+    let tried = store.try_lock(asked.clone()).await;
+    assert_eq!(tried.unwrap_err(), LockError::Locked { holder: asked.holder.clone() });
+    match soon(store.lock(asked)).await {
+        Err(LockError::InvalidRequest(violation)) => assert_eq!(violation.field, "lock_id"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn two_waiters_with_one_lock_id_are_granted_once() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let held = take(&store, "r", MINUTE).await;
+    let asked =
+        AcquireRequest { lock_id: LockId::optional("me").unwrap(), ..shared("r", MINUTE) };
+    let waits = [store.clone(), store.clone()].map(|store| {
+        let asked = asked.clone();
+        tokio::spawn(async move { store.lock(asked).await.map(|got| got.receipt.accept()) })
+    });
+    let mut connection = server.connect();
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    let mut granted = 0;
+    for wait in waits {
+        match soon(wait).await.unwrap() {
+            Ok(()) => granted += 1,
+            Err(LockError::InvalidRequest(violation)) => {
+                assert_eq!(violation.field, "lock_id");
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(granted, 1);
+}
+
+#[tokio::test]
+async fn tokens_rise_from_readers_to_writers_and_back() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut last = None;
+    for _ in 0..3 {
+        let all = readers(&store, "r", 3).await;
+        assert!(all.iter().all(|reader| reader.token > last));
+        last = all.iter().map(|reader| reader.token).max().unwrap();
+        unlock_all(&store, "r", &all).await;
+        let writer = take(&store, "r", MINUTE).await;
+        assert!(writer.token > last);
+        last = writer.token;
+        store.unlock(unlock(&writer, "r")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn force_ends_all_shared_grants() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let all = readers(&store, "r", 100).await;
+    store.unlock(force("r")).await.unwrap();
+    for reader in &all {
+        let renewed = store.renew(renewal(reader, "r", MINUTE)).await;
+        assert_eq!(renewed, Err(LockError::NotFound { held: false }));
+    }
+    take(&store, "r", MINUTE).await;
+}
+
+/// The lock ID of a grant must never equal another value of the resource's key.
+#[tokio::test]
+async fn a_lock_id_that_begins_with_the_byte_one_is_refused_by_every_verb() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    read(&store, "r", MINUTE).await;
+    let mark: String = ask(&mut server.connect(), &["GET", "r"]);
+    let lock_id: LockId = mark.parse().unwrap();
+    let asked = AcquireRequest { lock_id: Some(lock_id.clone()), ..request("free", MINUTE) };
+    let resource: leasehold::lock::ResourceId = "r".parse().unwrap();
+    let renew =
+        RenewRequest { resource: resource.clone(), lock_id: lock_id.clone(), ttl: None };
+    for refused in [
+        store.try_lock(asked.clone()).await.map(drop),
+        soon(store.lock(asked)).await.map(drop),
+        store.renew(renew).await.map(drop),
+        store.unlock(UnlockRequest::owner(resource, lock_id)).await,
+    ] {
+        match refused {
+            Err(LockError::InvalidRequest(violation)) => {
+                assert_eq!(violation.field, "lock_id");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Waiters in both modes whose process has died, or stands still.
+
+use super::{
+    super::dead::{FROZEN, freeze, freeze_as},
+    *,
+};
+
+const DEAD: &str = "dddddddddddddddddddddddddddddddd";
+
+#[tokio::test]
+async fn a_reader_behind_a_dead_writer_joins_those_that_hold() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    put_place(&mut connection, DEAD, 'x');
+    in_four_seconds(wait_to_read(&store, "r")).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_behind_ten_thousand_dead_waiters_joins_those_that_hold() {
+    let server = RedisServer::start();
+    let store = open_with(&server, &[("maxWaiters", "20000")]).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    put_places(&mut connection, "r", DEAD, 10_000);
+    in_four_seconds(wait_to_read(&store, "r")).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn shared_tries_are_granted_when_only_a_dead_writer_waits() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    put_place(&mut connection, DEAD, 'x');
+    read(&store, "r", MINUTE).await;
+    assert_eq!(waiting(&mut connection, "r"), 0);
+}
+
+#[tokio::test]
+async fn shared_tries_are_granted_again_when_a_writer_stands_still() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    let _frozen = freeze(&server);
+    put_place(&mut connection, FROZEN, 'x');
+    soon(async {
+        while store.try_lock(shared("r", MINUTE)).await.is_err() {
+            tokio::time::sleep(SECOND / 20).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reader_behind_a_writer_that_stands_still_joins_those_that_hold() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    let _frozen = freeze(&server);
+    put_place(&mut connection, FROZEN, 'x');
+    soon(wait_to_read(&store, "r")).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_writer_that_lives_keeps_its_place_before_readers() {
+    let server = RedisServer::start();
+    let (here, there) = (open(&server).await, open(&server).await);
+    let mut connection = server.connect();
+    read(&here, "r", MINUTE).await;
+    let writer = wait(&there, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    let reader = wait_to_read(&here, "r");
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    let before = places(&mut connection, "r");
+    let mut answers = Vec::new();
+    until("asked and answered twice", || {
+        let doubt: Option<String> = ask(&mut connection, &["HGET", "\x01rr", "d"]);
+        answers.extend(doubt.filter(|doubt| doubt.ends_with('+')));
+        answers.dedup();
+        answers.len() >= 2
+    })
+    .await;
+    assert_eq!(places(&mut connection, "r"), before);
+    drop((writer, reader));
+}
+
+#[tokio::test]
+async fn a_reader_that_does_not_confirm_keeps_a_writer_waiting_for_a_lapse_only() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let held = take(&store, "r", MINUTE).await;
+    let _frozen = freeze(&server);
+    put_place(&mut connection, FROZEN, 's');
+    let writer = wait(&store, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    in_four_seconds(writer).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn all_places_of_a_process_whose_reader_lapsed_are_dropped() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let held = take(&store, "r", MINUTE).await;
+    let _frozen = freeze(&server);
+    put_place(&mut connection, FROZEN, 's');
+    put_place(&mut connection, FROZEN, 'x');
+    put_place(&mut connection, FROZEN, 's');
+    let reader = wait_to_read(&store, "r");
+    until("queued", || waiting(&mut connection, "r") == 4).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    in_four_seconds(reader).await.unwrap().unwrap();
+    until("dropped", || waiting(&mut connection, "r") == 0).await;
+    until("no hand-over is left", || called(&mut connection, "r") == 0).await;
+}
+
+#[tokio::test]
+async fn readers_of_several_silent_processes_cost_one_lapse() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let held = take(&store, "r", MINUTE).await;
+    let silent = ["a", "b", "c"].map(|name| name.repeat(32));
+    let _frozen = silent.each_ref().map(|process| freeze_as(&server, process));
+    // More than are handed over at the same time.
+    for process in silent.iter().cycle().take(72) {
+        put_place(&mut connection, process, 's');
+    }
+    let writer = wait(&store, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 73).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    in_four_seconds(writer).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn readers_behind_a_dead_one_are_granted_at_once() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let held = take(&store, "r", MINUTE).await;
+    put_place(&mut connection, DEAD, 's');
+    let waits: Vec<_> = (0..3).map(|_| wait_to_read(&store, "r")).collect();
+    until("queued", || waiting(&mut connection, "r") == 4).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    for wait in waits {
+        in_four_seconds(wait).await.unwrap().unwrap();
+    }
+    assert_eq!(called(&mut connection, "r"), 0);
+}
+
+#[tokio::test]
+async fn hand_overs_to_unknown_readers_are_passed_on_at_once() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let own = processes(&mut connection);
+    let forgetful = [open(&server).await, open(&server).await, open(&server).await];
+    let all = processes(&mut connection);
+    let held = take(&store, "r", MINUTE).await;
+    for (process, mode) in all.iter().filter(|name| !own.contains(name)).zip("sxs".chars()) {
+        put_place(&mut connection, process, mode);
+    }
+    let writer = wait(&store, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 4).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    // Each would cost a lapse of 2 s otherwise.
+    in_four_seconds(writer).await.unwrap().unwrap();
+    drop(forgetful);
+}
