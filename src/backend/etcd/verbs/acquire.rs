@@ -63,8 +63,8 @@ enum Resolved {
 
 impl Core {
     /// Acquires a resource that nobody waits for, and that is free or, for a shared attempt,
-    /// has only shared grants. The futures of rare steps
-    /// are boxed, so that the future of the common case stays small.
+    /// has only shared grants. The futures of rare steps are boxed, so that the future of the
+    /// common case stays small.
     ///
     /// `read_first`: the resource is read before a lease is taken for it.
     pub(crate) async fn acquire(

@@ -46,6 +46,14 @@ impl Progress {
     fn is_bound(&self) -> bool {
         self.is_repeated || self.ended || self.lost.is_some()
     }
+
+    /// The error of a release that has to stop here.
+    fn error(&self, why: Arc<str>) -> BackendError {
+        match self.is_bound() {
+            true => BackendError::Unknown(why),
+            false => BackendError::Unavailable(why),
+        }
+    }
 }
 
 /// What a pass over the grants of a resource came to.
@@ -81,10 +89,7 @@ impl Core {
             if Instant::now() >= until {
                 let why = progress.lost.clone();
                 let why = why.unwrap_or_else(|| "not all grants could be ended in time".into());
-                return Err(match progress.is_bound() {
-                    true => BackendError::Unknown(why),
-                    false => BackendError::Unavailable(why),
-                });
+                return Err(progress.error(why));
             }
         }
     }
@@ -118,13 +123,17 @@ impl Core {
                 .partition(|deletion| !is_bound || deletion.token.0 <= bound);
             pass.found |= !ended.is_empty();
             pass.spared |= !spared.is_empty();
+            // Why a delete was certainly not carried out. Others of the page may have been.
+            let mut refused = None;
             let commits =
                 ended.iter().map(|deletion| self.committer.commit(deletion.op.clone()));
             for (deletion, committed) in ended.iter().zip(join_all(commits).await) {
                 let name = deletion.name.clone();
                 let tried_again =
                     name.map(|name| ((name.lock_id.clone(), deletion.token), name));
-                tried_again.iter().for_each(|(grant, _)| drop(tried.remove(grant)));
+                if let Some((grant, _)) = &tried_again {
+                    tried.remove(grant);
+                }
                 match committed {
                     Ok(reply) if reply.succeeded => {
                         self.deleted(resource, deletion);
@@ -140,11 +149,11 @@ impl Core {
                         progress.lost = Some(why);
                         progress.tried.extend(tried_again);
                     }
-                    Err(error) if progress.is_bound() => {
-                        return Err(BackendError::Unknown(error.why()));
-                    }
-                    Err(error) => return Err(BackendError::Unavailable(error.why())),
+                    Err(error) => refused = Some(error.why()),
                 }
+            }
+            if let Some(why) = refused {
+                return Err(progress.error(why));
             }
             match page.get.kvs().last() {
                 Some(last) if page.get.more() => {
