@@ -88,7 +88,9 @@ impl Core {
         let first_call = !may_have_happened;
         let grant = self.grants.named(resource, lock_id);
         let name = grant.as_ref().map(|grant| grant.name.clone());
-        let mut known = grant.and_then(|grant| {
+        let meant = release.aim.token();
+        let is_meant = |token: Revision| meant.is_none_or(|meant| meant.get() == token.0);
+        let mut known = grant.filter(|grant| is_meant(grant.token)).and_then(|grant| {
             Deletion::of_written(&self.keys.grant(resource, &grant.name), &grant, until)
         });
         // The grant that was to be deleted last.
@@ -118,7 +120,8 @@ impl Core {
                 }
             };
             let bound = release.aim.bound_or(deletion.token.0);
-            if deletion.token.0 > bound && (lost.is_some() || !first_call) {
+            let is_later = deletion.token.0 > bound && (lost.is_some() || !first_call);
+            if is_later || !is_meant(deletion.token) {
                 return match lost {
                     Some(_) => Ok(()),
                     None => Err(BackendError::NotHeld { held: true }),
