@@ -18,9 +18,10 @@ use crate::{
 
 /// How long the count of other processes' grants is believed.
 const COUNT_MAX_AGE: Duration = Duration::from_secs(1);
-/// Within this fraction of the limit, and at least so many below it, tries count first.
+/// Within this fraction of the limit, and at least so many below it, tries count first. So
+/// with a limit up to that each try does.
 const NEAR_FRACTION: usize = 8;
-const NEAR_MIN: usize = 8;
+const NEAR_MIN: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -168,9 +169,11 @@ mod tests {
 
     #[test]
     fn near_the_limit_each_try_counts_first() {
-        let mut readers = Readers::default();
-        reserve(&mut readers, 100, Some(87)).unwrap();
-        assert_eq!(reserve(&mut readers, 100, None), Err(Uncounted::Unknown));
+        for (max, counted) in [(1_000, 880), (100, 40), (NEAR_MIN, 0)] {
+            let mut readers = Readers::default();
+            reserve(&mut readers, max, Some(counted)).unwrap();
+            assert_eq!(reserve(&mut readers, max, None), Err(Uncounted::Unknown), "{max}");
+        }
     }
 
     #[test]
