@@ -24,8 +24,9 @@ use crate::{
     lock::{BackendError, LockId, Release, ResourceId},
 };
 
-/// How many grants are read and ended at a time.
-const PAGE_KEYS: usize = 128;
+/// How many grants are read and ended at a time: as many as fit into one batch, unless
+/// `maxTxnOps` was changed.
+const PAGE_KEYS: usize = 126;
 
 /// How far a release by force has come.
 struct Progress {
