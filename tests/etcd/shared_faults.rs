@@ -212,6 +212,11 @@ async fn an_election_moves_every_reader_to_a_new_lease(version: Version) {
     server.kill();
     server.restart();
     server.ready().await;
+    // An answer shows the term.
+    eventually("one is renewed", async || {
+        renew(&backend, "r", &first.lock_id, TTL).await.is_ok()
+    })
+    .await;
     eventually("all are moved", async || {
         let now = readers(&server, "r").await;
         assert_eq!(now.len(), 61, "a grant has ended");
