@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases![
         readers_in_a_row_are_granted_together,
         a_hundred_waiting_readers_cost_one_raft_write,
+        a_thousand_waiting_readers_cost_at_most_twenty_raft_writes,
         a_reader_does_not_overtake_a_waiting_writer,
         a_try_is_refused_while_anybody_waits,
         a_writer_that_gives_up_admits_the_readers_behind_it,
@@ -71,24 +72,39 @@ async fn readers_in_a_row_are_granted_together(version: Version) {
     soon(last).await;
 }
 
-async fn a_hundred_waiting_readers_cost_one_raft_write(version: Version) {
+/// How many raft writes it takes to grant to so many waiting readers of one process, once the
+/// writer before them has left, and their tokens.
+async fn writes_to_admit(version: Version, count: usize) -> (u64, Vec<u64>) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
     // So that leases are kept.
-    for grant in join_all((0..100).map(|_| try_read(&backend, "r"))).await {
-        unlock(&backend, "r", &grant.unwrap()).await.unwrap();
-    }
+    let grants = join_all((0..count).map(|_| try_read(&backend, "r"))).await;
+    let unlocks = grants.iter().map(|grant| unlock(&backend, "r", grant.as_ref().unwrap()));
+    assert!(join_all(unlocks).await.iter().all(Result::is_ok));
     let writer = try_lock(&backend, "r").await.unwrap();
-    let waits: Vec<_> = (0..100).map(|_| read(&backend, "r")).collect();
-    queued(&server, "r", 100).await;
+    let waits: Vec<_> = (0..count).map(|_| read(&backend, "r")).collect();
+    queued(&server, "r", count).await;
     let raft = server.raft_index().await;
     unlock(&backend, "r", &writer).await.unwrap();
     let grants = join_all(waits.into_iter().map(soon)).await;
     let writes = server.raft_index().await - raft;
-    assert!(writes <= 4, "{writes} raft entries: one is the unlock");
     let mut tokens: Vec<_> = grants.iter().map(token).collect();
+    tokens.sort_unstable();
     tokens.dedup();
+    // One is the unlock.
+    (writes - 1, tokens)
+}
+
+async fn a_hundred_waiting_readers_cost_one_raft_write(version: Version) {
+    let (writes, tokens) = writes_to_admit(version, 100).await;
+    assert!(writes <= 3, "{writes} raft entries");
     assert!(tokens.len() <= 3, "{tokens:?}");
+}
+
+async fn a_thousand_waiting_readers_cost_at_most_twenty_raft_writes(version: Version) {
+    let (writes, tokens) = writes_to_admit(version, 1_000).await;
+    assert!(writes <= 20, "{writes} raft entries");
+    assert!(tokens.len() <= 20, "{tokens:?}");
 }
 
 async fn a_reader_does_not_overtake_a_waiting_writer(version: Version) {
