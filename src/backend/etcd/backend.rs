@@ -42,6 +42,7 @@ pub(super) const FEATURES: &[Feature] = &[
     Feature::Fair,
     Feature::Replay,
     Feature::Linearizable,
+    Feature::Shared,
 ];
 
 /// The etcd backend.
