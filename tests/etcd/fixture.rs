@@ -94,6 +94,17 @@ pub(crate) async fn try_read(backend: &Shared, resource: &str) -> Result<Grant, 
     backend.try_lock(&reader(resource), until()).await
 }
 
+/// So many shared grants of a resource. Each needs a lease, of which a busy machine does not
+/// grant more within a try's time than are asked for here at once.
+pub(crate) async fn read_many(backend: &Shared, resource: &str, count: usize) -> Vec<Grant> {
+    let mut grants = Vec::with_capacity(count);
+    while grants.len() < count {
+        let tries = (grants.len()..count).take(100).map(|_| try_read(backend, resource));
+        grants.extend(join_all(tries).await.into_iter().map(Result::unwrap));
+    }
+    grants
+}
+
 /// Waits in a task of its own.
 pub(crate) fn lock(
     backend: &Shared,

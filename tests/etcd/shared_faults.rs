@@ -137,9 +137,7 @@ async fn a_force_whose_reply_was_lost_is_completed(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
     let backend = open(proxy.address()).await;
-    for grant in join_all((0..300).map(|_| try_read(&backend, "r"))).await {
-        grant.unwrap();
-    }
+    read_many(&backend, "r", 300).await;
     let force = Arc::new(release("r", ReleaseOf::Anyone));
     let forced = tokio::spawn({
         let (backend, force) = (Arc::clone(&backend), Arc::clone(&force));

@@ -78,9 +78,10 @@ async fn writes_to_admit(version: Version, count: usize) -> (u64, Vec<u64>) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
     // So that leases are kept.
-    let grants = join_all((0..count).map(|_| try_read(&backend, "r"))).await;
-    let unlocks = grants.iter().map(|grant| unlock(&backend, "r", grant.as_ref().unwrap()));
-    assert!(join_all(unlocks).await.iter().all(Result::is_ok));
+    for grants in read_many(&backend, "r", count).await.chunks(100) {
+        let unlocks = grants.iter().map(|grant| unlock(&backend, "r", grant));
+        assert!(join_all(unlocks).await.iter().all(Result::is_ok));
+    }
     let writer = try_lock(&backend, "r").await.unwrap();
     let waits: Vec<_> = (0..count).map(|_| read(&backend, "r")).collect();
     queued(&server, "r", count).await;
