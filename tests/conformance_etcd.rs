@@ -7,7 +7,6 @@ use std::process::ExitCode;
 
 mod support;
 
-use leasehold_conformance::Feature;
 use leasehold_testkit::{
     etcd::{EtcdServer, Version},
     leasehold::Leasehold,
@@ -32,9 +31,7 @@ fn passes(version: Version) -> bool {
     let mut component = support::conformance::component("etcd");
     component.properties.insert("endpoints".to_owned(), server.url.clone());
     let (socket, other) = (first.socket("etcd"), second.socket("etcd"));
-    // There are no shared locks yet.
-    let undeclared = &[Feature::Shared];
-    let passed = support::conformance::run(component, socket, Some(other), undeclared);
+    let passed = support::conformance::run(component, socket, Some(other), &[]);
     drop((first, second, server));
     passed
 }

@@ -12,7 +12,7 @@ use crate::{
         revision::Revision,
     },
     fuzzing::input::Input,
-    lock::ResourceId,
+    lock::{Mode, ResourceId},
 };
 
 /// The first byte selects what the rest is: a holder's value, a key, or the events of a
@@ -50,6 +50,9 @@ fn key(mut input: Input<'_>) {
     }
     match keys.part(&resource, &key) {
         Part::Holder => assert_eq!(key, keys.holder(&resource).into_bytes()),
+        Part::Reader(rest) => {
+            assert_eq!(key, [keys.holder(&resource).as_bytes(), &rest].concat());
+        }
         // If two keys stood for one entry, deleting one would remove the other.
         Part::Entry(entry) => assert_eq!(key, keys.entry(&resource, &entry).into_bytes()),
         Part::Other => {}
@@ -59,13 +62,20 @@ fn key(mut input: Input<'_>) {
 
 /// After any sequence of events the mirror agrees with a plain map.
 fn events(mut input: Input<'_>) {
-    let mut mirror = Mirror::default();
-    let (mut queue, mut held, mut revision) =
-        (BTreeMap::<EntryId, Revision>::new(), false, Revision(0));
+    const READERS_MAX: usize = 3;
+    let mut mirror = Mirror::new(READERS_MAX);
+    let (mut queue, mut grants) =
+        (BTreeMap::<EntryId, Revision>::new(), BTreeMap::<u64, Revision>::new());
+    let mut revision = Revision(0);
     while !input.is_empty() {
         let (what, seq) = (input.byte(), u64::from(input.byte() % 8));
         revision.0 += u64::from(what >> 4) + 1;
-        let entry = EntryId { session: "s".into(), seq };
+        let entry = EntryId { session: "s".into(), seq, shared: what & 8 != 0 };
+        // The first grant is the exclusive one.
+        let grant = match seq {
+            0 => Part::Holder,
+            _ => Part::Reader([seq as u8].into()),
+        };
         match what % 4 {
             0 => {
                 queue.entry(entry.clone()).or_insert(revision);
@@ -76,19 +86,32 @@ fn events(mut input: Input<'_>) {
                 mirror.delete(&Part::Entry(entry), revision);
             }
             2 => {
-                held = true;
-                mirror.put(Part::Holder, revision);
+                grants.insert(seq, revision);
+                mirror.put(grant, revision);
             }
             _ => {
-                held = false;
-                mirror.delete(&Part::Holder, revision);
+                grants.remove(&seq);
+                mirror.delete(&grant, revision);
             }
         }
         mirror.advance(revision);
         assert_eq!(mirror.len(), queue.len());
-        assert_eq!(mirror.is_held(), held);
-        let head = queue.iter().min_by_key(|(entry, revision)| (**revision, (*entry).clone()));
-        assert_eq!(mirror.head(), head.map(|(entry, _)| entry));
+        assert_eq!(mirror.is_held(Mode::Exclusive), !grants.is_empty());
+        assert_eq!(mirror.is_held(Mode::Shared), grants.contains_key(&0));
+        let mut order: Vec<_> = queue.iter().map(|(entry, since)| (*since, entry)).collect();
+        order.sort_unstable();
+        assert_eq!(mirror.head(), order.first().map(|(_, entry)| *entry));
         assert!(queue.iter().all(|(entry, since)| mirror.entered(entry) == Some(*since)));
+        let readers = order.iter().take_while(|(_, entry)| entry.shared).count();
+        let turns = match readers {
+            0 => usize::from(grants.is_empty()).min(order.len()),
+            _ if grants.contains_key(&0) => 0,
+            _ => readers.min(READERS_MAX.saturating_sub(grants.len())),
+        };
+        let on_turn = order.iter().take(turns).map(|(_, entry)| *entry);
+        assert!(mirror.on_turn().eq(on_turn));
+        for (n, (_, entry)) in order.iter().enumerate() {
+            assert_eq!(mirror.is_turn(entry), n < turns);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::PutOptions;
-use leasehold::lock::{Aim, AttemptId, BackendError, LockId, Release};
+use leasehold::lock::{Aim, AttemptId, BackendError, FencingToken, LockId, Release};
 
 use crate::{
     Case, cases,
@@ -295,6 +295,9 @@ async fn a_release_that_names_a_token_ends_the_grant_with_that_token_only(versio
         let second = a.try_lock(&mine, until()).await.unwrap().token.unwrap();
         let other = Err(BackendError::NotHeld { held: true });
         assert_eq!(backend.unlock(&at(first), until()).await, other);
+        // No grant has this token yet.
+        let later = FencingToken::new(second.get() + 1).unwrap();
+        assert_eq!(backend.unlock(&at(later), until()).await, other);
         backend.unlock(&at(second), until()).await.unwrap();
     }
 }

@@ -73,6 +73,11 @@ pub(crate) fn repeatable(resource: &str, request: &str) -> Attempt {
     Attempt { request_id: RequestId::new(request).unwrap(), ..attempt(resource, TTL) }
 }
 
+/// An attempt for a shared grant.
+pub(crate) fn reader(resource: &str) -> Attempt {
+    Attempt { mode: Mode::Shared, ..attempt(resource, TTL) }
+}
+
 /// The TTL of most attempts.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
@@ -85,12 +90,35 @@ pub(crate) async fn try_lock(backend: &Shared, resource: &str) -> Result<Grant, 
     backend.try_lock(&attempt(resource, TTL), until()).await
 }
 
+pub(crate) async fn try_read(backend: &Shared, resource: &str) -> Result<Grant, BackendError> {
+    backend.try_lock(&reader(resource), until()).await
+}
+
+/// So many shared grants of a resource. Each needs a lease, of which a busy machine does not
+/// grant more within a try's time than are asked for here at once.
+pub(crate) async fn read_many(backend: &Shared, resource: &str, count: usize) -> Vec<Grant> {
+    let mut grants = Vec::with_capacity(count);
+    while grants.len() < count {
+        let tries = (grants.len()..count).take(100).map(|_| try_read(backend, resource));
+        grants.extend(join_all(tries).await.into_iter().map(Result::unwrap));
+    }
+    grants
+}
+
 /// Waits in a task of its own.
 pub(crate) fn lock(
     backend: &Shared,
     resource: &str,
 ) -> JoinHandle<Result<Grant, BackendError>> {
     lock_as(backend, attempt(resource, TTL))
+}
+
+/// The same for a shared grant.
+pub(crate) fn read(
+    backend: &Shared,
+    resource: &str,
+) -> JoinHandle<Result<Grant, BackendError>> {
+    lock_as(backend, reader(resource))
 }
 
 /// The same for an attempt.
@@ -183,6 +211,13 @@ pub(crate) async fn queued(server: &EtcdServer, resource: &str, count: usize) {
 pub(crate) async fn holder(server: &EtcdServer, resource: &str) -> Option<KeyValue> {
     let found = server.client().await.get(format!("/t/r/{resource}/h"), None).await.unwrap();
     found.kvs().first().cloned()
+}
+
+/// The keys of the shared grants of a resource.
+pub(crate) async fn readers(server: &EtcdServer, resource: &str) -> Vec<KeyValue> {
+    let options = etcd_client::GetOptions::new().with_prefix();
+    let found = server.client().await.get(format!("/t/r/{resource}/h/"), Some(options)).await;
+    found.unwrap().kvs().to_vec()
 }
 
 /// Acquires many resources at once.

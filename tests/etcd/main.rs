@@ -26,6 +26,9 @@ mod model;
 mod outages;
 mod renewing;
 mod security;
+mod shared;
+mod shared_faults;
+mod shared_queue;
 mod stale;
 mod waiting;
 
@@ -76,6 +79,9 @@ fn main() -> ExitCode {
             .chain(security::cases())
             .chain(stale::cases())
             .chain(limits::cases())
+            .chain(shared::cases())
+            .chain(shared_queue::cases())
+            .chain(shared_faults::cases())
             .chain(figures::cases());
         for case in cases {
             let name = format!("{}::{}", version.name(), case.name);

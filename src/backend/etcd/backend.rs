@@ -22,7 +22,7 @@ use crate::{
             core::{Core, Failed, Leftover},
             flights::Flight,
             queue::sweep,
-            verbs::moves,
+            verbs::{moves, state::Patience},
         },
     },
     lock::{
@@ -42,6 +42,7 @@ pub(super) const FEATURES: &[Feature] = &[
     Feature::Fair,
     Feature::Replay,
     Feature::Linearizable,
+    Feature::Shared,
 ];
 
 /// The etcd backend.
@@ -227,7 +228,7 @@ impl Backend for EtcdBackend {
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
         self.core
             .spawn_attempt(attempt, |core, attempt, _| async move {
-                core.acquire(&attempt, until).await
+                core.acquire(&attempt, Patience::Try, false, until).await
             })
             .await
     }

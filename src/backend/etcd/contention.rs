@@ -1,10 +1,10 @@
 //! Hints which tries are likely to fail, so that they cost etcd less.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
 
-use crate::lock::ResourceId;
+use crate::lock::{Mode, ResourceId};
 
 /// Resources remembered as held. When there are more, all are forgotten, which costs a
 /// failed transaction each.
@@ -13,8 +13,9 @@ const HELD_MAX: usize = 16_384;
 /// What this process has seen of the resources that it tried to lock.
 #[derive(Debug, Default)]
 pub(super) struct Contention {
-    /// Resources that were held when last seen.
-    held: Mutex<HashSet<ResourceId>>,
+    /// Resources that were held or waited for when last seen: `Shared` if they could have
+    /// been locked in that mode.
+    held: Mutex<HashMap<ResourceId, Mode>>,
     /// Resources that a waiter tries to lock before it queues.
     tried: Mutex<HashSet<ResourceId>>,
 }
@@ -32,23 +33,25 @@ impl Drop for FirstTry<'_> {
 }
 
 impl Contention {
-    /// Whether the resource was held when last seen. A try should then read first, because
-    /// a failed transaction is a raft entry too.
-    pub(super) fn seems_held(&self, resource: &ResourceId) -> bool {
-        self.held.lock().contains(resource)
+    /// Whether the resource, when last seen, could not be locked in this mode. A try should
+    /// then read first, because a failed transaction is a raft entry too.
+    pub(super) fn seems_held(&self, resource: &ResourceId, mode: Mode) -> bool {
+        let held = self.held.lock().get(resource).copied();
+        held.is_some_and(|held| held == Mode::Exclusive || mode == Mode::Exclusive)
     }
 
-    /// Notes that the resource was seen held or free.
-    pub(super) fn saw(&self, resource: &ResourceId, held: bool) {
-        let mut seen = self.held.lock();
-        if !held {
-            seen.remove(resource);
-        } else {
-            if seen.len() >= HELD_MAX {
-                seen.clear();
-            }
-            seen.insert(resource.clone());
+    /// Notes how the resource was seen: free, with shared grants, or held exclusively or
+    /// waited for.
+    pub(super) fn saw(&self, resource: &ResourceId, seen: Option<Mode>) {
+        let mut held = self.held.lock();
+        let Some(mode) = seen else {
+            held.remove(resource);
+            return;
+        };
+        if held.len() >= HELD_MAX {
+            held.clear();
         }
+        held.insert(resource.clone(), mode);
     }
 
     /// Allows one waiter at a time to try to lock the resource before it queues. Of many

@@ -19,7 +19,7 @@ use crate::{
             session::{Session, Sessions},
         },
     },
-    lock::{BackendError, Settings, WaiterBudget},
+    lock::{BackendError, LockId, ResourceId, Settings, WaiterBudget},
 };
 
 /// How many grants may be moved to other leases at the same time. Each needs a lease, few of
@@ -40,7 +40,7 @@ pub(super) struct Core {
     pub(super) queues: Arc<Queues>,
     pub(super) grants: Grants,
     /// Locked by whatever moves a grant to another lease.
-    pub(super) resources: KeyedMutex,
+    pub(super) moved: KeyedMutex<(ResourceId, LockId)>,
     /// Limits the moves to other leases.
     pub(super) moving: Semaphore,
     pub(super) contention: Contention,
@@ -109,7 +109,7 @@ impl Core {
             sessions,
             queues,
             grants: Grants::default(),
-            resources: KeyedMutex::default(),
+            moved: KeyedMutex::default(),
             moving: Semaphore::new(MOVING_MAX),
             contention: Contention::default(),
             flights: Flights::default(),

@@ -1,6 +1,8 @@
 //! The names of keys in etcd, and what a key is by its name.
 
-use crate::lock::ResourceId;
+use uuid::Uuid;
+
+use crate::lock::{Attempt, LockId, Mode, RequestId, ResourceId};
 
 /// The part after the prefix in the keys of resources.
 const RESOURCES: &str = "r";
@@ -8,10 +10,16 @@ const RESOURCES: &str = "r";
 /// Where this store's keys lie below its prefix.
 ///
 /// ```text
-/// PREFIX/r/RESOURCE/h              the holder's record, under the grant's lease
-/// PREFIX/r/RESOURCE/q/SESSION-SEQ  a waiter, under its process's session lease
-/// PREFIX/s/SESSION                 a process's session, under the same lease
+/// PREFIX/r/RESOURCE/h               the exclusive grant's record, under the grant's lease
+/// PREFIX/r/RESOURCE/h/LOCK          a shared grant's record, under the grant's lease
+/// PREFIX/r/RESOURCE/i/REQUEST       the LOCK of a shared grant, under the grant's lease
+/// PREFIX/r/RESOURCE/q/SESSION-SEQ   an exclusive waiter, under its process's session lease
+/// PREFIX/r/RESOURCE/q/SESSION-SEQs  a shared waiter, under the same lease
+/// PREFIX/s/SESSION                  a process's session, under the same lease
 /// ```
+///
+/// LOCK and REQUEST are hashes of the lock ID and the request ID, which are secrets: etcd
+/// logs the names of keys. The keys of all grants are one range, which one comparison covers.
 ///
 /// In RESOURCE, `%` and `/` are written `%25` and `%2F`, so that two resources never share a
 /// key (trap 29), and no resource's range contains that of another. All keys of a resource
@@ -26,6 +34,56 @@ pub(super) struct Keys {
     root: String,
 }
 
+/// Which of a resource's grants, and what its keys are named after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GrantName {
+    pub(super) mode: Mode,
+    pub(super) lock_id: LockId,
+    /// The request that made it. Only a shared grant has a key for it: the request of the
+    /// exclusive one is found in its record.
+    pub(super) request: Option<RequestId>,
+}
+
+impl GrantName {
+    /// The name of what `attempt` acquires.
+    pub(super) fn of(attempt: &Attempt) -> Self {
+        let mode = attempt.mode;
+        let request = attempt.request_id.clone().filter(|_| mode == Mode::Shared);
+        Self { mode, lock_id: attempt.lock_id.clone(), request }
+    }
+}
+
+/// The keys of one grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GrantKeys {
+    /// The key of the resource's exclusive grant.
+    pub(super) holder: String,
+    /// The keys of a shared grant; `None` for the exclusive one.
+    pub(super) shared: Option<SharedKeys>,
+}
+
+/// The keys of a shared grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SharedKeys {
+    /// Its record.
+    pub(super) record: String,
+    /// The key that finds it by its request, and that key's value.
+    pub(super) request: Option<(String, String)>,
+}
+
+impl GrantKeys {
+    /// The key of the grant's record.
+    pub(super) fn record(&self) -> &str {
+        self.shared.as_ref().map_or(&self.holder, |shared| &shared.record)
+    }
+
+    /// The key that finds a shared grant by its request.
+    pub(super) fn request(&self) -> Option<&str> {
+        let (key, _) = self.shared.as_ref()?.request.as_ref()?;
+        Some(key)
+    }
+}
+
 /// A waiter's key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct EntryId {
@@ -34,16 +92,21 @@ pub(super) struct EntryId {
     /// Its number in that session. Entries of one batch have the same revision, and are
     /// ordered by this number.
     pub(super) seq: u64,
+    /// Whether it waits for a shared grant.
+    pub(super) shared: bool,
 }
 
 /// What one of a resource's keys is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The holder's.
+    /// The exclusive grant's.
     Holder,
+    /// A shared grant's: how the key goes on after that of the exclusive grant. Every key
+    /// in that range counts, because the comparison of the range includes it.
+    Reader(Box<[u8]>),
     /// A waiter's.
     Entry(EntryId),
-    /// Not a key of leasehold.
+    /// Neither a grant nor a waiter.
     Other,
 }
 
@@ -61,9 +124,37 @@ impl Keys {
         &self.root
     }
 
-    /// The key of a resource's holder.
+    /// The key of a resource's exclusive grant. The keys of all its grants begin with it, and
+    /// no other key.
     pub(super) fn holder(&self, resource: &ResourceId) -> String {
         self.resource(resource) + "h"
+    }
+
+    /// What the keys of a resource's shared grants begin with.
+    pub(super) fn readers(&self, resource: &ResourceId) -> String {
+        self.resource(resource) + "h/"
+    }
+
+    /// The keys of a grant.
+    pub(super) fn grant(&self, resource: &ResourceId, grant: &GrantName) -> GrantKeys {
+        let holder = self.holder(resource);
+        let shared = (grant.mode == Mode::Shared).then(|| {
+            let name = hash(grant.lock_id.as_str());
+            let record = format!("{holder}/{name}");
+            let key = |request| (self.request(resource, request), name);
+            SharedKeys { record, request: grant.request.as_ref().map(key) }
+        });
+        GrantKeys { holder, shared }
+    }
+
+    /// The key that finds a shared grant by its request.
+    pub(super) fn request(&self, resource: &ResourceId, request: &RequestId) -> String {
+        format!("{}i/{}", self.resource(resource), hash(request.as_str()))
+    }
+
+    /// The key of the shared grant that the value of a request's key names.
+    pub(super) fn requested(&self, resource: &ResourceId, value: &[u8]) -> Option<String> {
+        Some(self.readers(resource) + std::str::from_utf8(value).ok()?)
     }
 
     /// What all keys of a resource begin with, and no other key.
@@ -90,7 +181,8 @@ impl Keys {
 
     /// A waiter's key.
     pub(super) fn entry(&self, resource: &ResourceId, id: &EntryId) -> String {
-        format!("{}{}-{:016x}", self.queue(resource), id.session, id.seq)
+        let mode = if id.shared { "s" } else { "" };
+        format!("{}{}-{:016x}{mode}", self.queue(resource), id.session, id.seq)
     }
 
     /// The key of a session.
@@ -101,20 +193,29 @@ impl Keys {
     /// What `key`, which lies in the resource's range, is.
     pub(super) fn part(&self, resource: &ResourceId, key: &[u8]) -> Part {
         let prefix = self.resource(resource);
-        let Some(rest) =
-            key.strip_prefix(prefix.as_bytes()).and_then(|rest| std::str::from_utf8(rest).ok())
-        else {
-            return Part::Other;
-        };
-        if rest == "h" {
-            return Part::Holder;
-        }
-        let entry = rest.strip_prefix("q/").and_then(|entry| entry.rsplit_once('-'));
-        match entry.map(|(session, seq)| (session, read_seq(seq))) {
-            Some((session, Some(seq))) => Part::Entry(EntryId { session: session.into(), seq }),
-            _ => Part::Other,
+        let Some(rest) = key.strip_prefix(prefix.as_bytes()) else { return Part::Other };
+        match rest.strip_prefix(b"h") {
+            Some([]) => Part::Holder,
+            Some(reader) => Part::Reader(reader.into()),
+            None => read_entry(rest).map_or(Part::Other, Part::Entry),
         }
     }
+}
+
+/// The name of a secret in a key.
+fn hash(secret: &str) -> String {
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, secret.as_bytes()).simple().to_string()
+}
+
+/// Reads the end of a waiter's key.
+fn read_entry(rest: &[u8]) -> Option<EntryId> {
+    let entry = std::str::from_utf8(rest).ok()?.strip_prefix("q/")?;
+    let (session, seq) = entry.rsplit_once('-')?;
+    let (seq, shared) = match seq.strip_suffix('s') {
+        Some(seq) => (seq, true),
+        None => (seq, false),
+    };
+    Some(EntryId { session: session.into(), seq: read_seq(seq)?, shared })
 }
 
 /// Whether the keys below `prefix` lie in no range of a store with another prefix.
@@ -133,7 +234,7 @@ fn read_seq(digits: &str) -> Option<u64> {
 /// The end of the range of keys that begin with `prefix`.
 pub(super) fn range_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
-    // All our prefixes end in `/`, so the last byte never overflows.
+    // All our prefixes end in `/` or a letter, so the last byte never overflows.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
@@ -167,7 +268,7 @@ mod tests {
             prop_assert_eq!(a == b, ka == kb);
             if a != b {
                 prop_assert!(!ka.starts_with(&kb) && !kb.starts_with(&ka));
-                let entry = keys.entry(&resource(&a), &EntryId { session: "s".into(), seq: 1 });
+                let entry = keys.entry(&resource(&a), &EntryId { session: "s".into(), seq: 1, shared: false });
                 prop_assert!(!(kb.as_bytes()..range_end(&kb).as_slice()).contains(&entry.as_bytes()));
             }
         }
@@ -183,7 +284,7 @@ mod tests {
             prop_assume!(is_prefix(&outer) && is_prefix(&inner));
             let (outer, inner) = (Keys::new(&outer), Keys::new(&inner));
             let (a, b) = (resource(&a), resource(&b));
-            let entry = EntryId { session: "s.0".into(), seq: 1 };
+            let entry = EntryId { session: "s.0".into(), seq: 1, shared: true };
             let of_inner = [inner.holder(&b), inner.entry(&b, &entry), inner.session("s.0")];
             let range = outer.resource(&a);
             for key in of_inner {
@@ -194,10 +295,15 @@ mod tests {
         }
 
         #[test]
-        fn a_waiters_key_is_read_back(id in "\\PC{1,20}", session in "[0-9a-f-]{1,20}", seq: u64) {
+        fn a_waiters_key_is_read_back(
+            id in "\\PC{1,20}",
+            session in "[0-9a-f-]{1,20}",
+            seq: u64,
+            shared: bool,
+        ) {
             let keys = Keys::new("p");
             let Ok(resource) = ResourceId::new(&id) else { return Ok(()) };
-            let entry = EntryId { session, seq };
+            let entry = EntryId { session, seq, shared };
             let key = keys.entry(&resource, &entry);
             prop_assert_eq!(keys.part(&resource, key.as_bytes()), Part::Entry(entry));
         }
@@ -212,6 +318,47 @@ mod tests {
         );
     }
 
+    fn shared(lock_id: &str, request: &str) -> GrantKeys {
+        let grant = GrantName {
+            mode: Mode::Shared,
+            lock_id: LockId::new(lock_id).unwrap(),
+            request: RequestId::new(request).unwrap(),
+        };
+        Keys::new("p").grant(&resource("a"), &grant)
+    }
+
+    #[test]
+    fn a_shared_grant_is_found_by_its_lock_id_and_its_request() {
+        let (keys, grant) = (Keys::new("p"), shared("mine", "secret"));
+        assert_ne!(grant.record(), shared("yours", "").record());
+        let (request, value) = grant.shared.clone().unwrap().request.unwrap();
+        assert_eq!(keys.requested(&resource("a"), value.as_bytes()).unwrap(), grant.record());
+        assert!(request.starts_with("p/r/a/i/") && !request.contains("secret"));
+        assert!(!grant.record().contains("mine"));
+    }
+
+    #[test]
+    fn the_range_of_the_grants_has_no_other_keys() {
+        let (keys, id) = (Keys::new("p"), resource("a"));
+        let (first, grant) = (keys.holder(&id), shared("mine", "secret"));
+        let range = first.as_bytes()..&*range_end(&first);
+        assert!(
+            range.contains(&first.as_bytes()) && range.contains(&grant.record().as_bytes())
+        );
+        let entry = EntryId { session: "s".into(), seq: 1, shared: true };
+        let others = [grant.request().unwrap().to_owned(), keys.entry(&id, &entry)];
+        assert!(others.iter().all(|key| !range.contains(&key.as_bytes())));
+    }
+
+    #[test]
+    fn any_key_in_the_range_of_the_grants_is_a_readers() {
+        let keys = Keys::new("p");
+        for key in [&b"p/r/a/h/"[..], b"p/r/a/h/nonsense", b"p/r/a/hx", b"p/r/a/h/\xff"] {
+            assert!(matches!(keys.part(&resource("a"), key), Part::Reader(_)), "{key:?}");
+        }
+        assert_eq!(keys.part(&resource("a"), b"p/r/a/h"), Part::Holder);
+    }
+
     #[test]
     fn a_foreign_key_is_neither_holder_nor_waiter() {
         let keys = Keys::new("p");
@@ -224,6 +371,9 @@ mod tests {
             "p/r/a/q/s-1f",
             "p/r/a/q/s-+00000000000001f",
             "p/r/a/q/s-000000000000001F",
+            "p/r/a/q/s-000000000000001fss",
+            "p/r/a/q/s-00000000000001fs",
+            "p/r/a/i/0",
         ] {
             let part = keys.part(&resource("a"), foreign.as_bytes());
             assert_eq!(part, Part::Other, "{foreign}");

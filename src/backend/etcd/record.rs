@@ -1,10 +1,13 @@
-//! The value of a holder's key.
+//! The value of a grant's key.
 
 use serde::{Deserialize, Serialize};
 
-use crate::lock::{Attempt, AttemptId, Holder, LockId, Mode};
+use crate::{
+    backend::etcd::keys::GrantName,
+    lock::{Attempt, AttemptId, Holder, LockId, Mode, RequestId},
+};
 
-/// The value of a holder's key, as JSON, so that an operator can read it.
+/// The value of a grant's key, as JSON, so that an operator can read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     lock_id: String,
@@ -115,6 +118,15 @@ impl Record {
     /// The grant's lock ID, if it is a valid one.
     pub(super) fn lock_id(&self) -> Option<LockId> {
         LockId::new(&self.lock_id).ok()
+    }
+
+    /// The name of the grant, if its lock ID is a valid one.
+    pub(super) fn name(&self) -> Option<GrantName> {
+        let lock_id = self.lock_id()?;
+        let mode = if self.shared { Mode::Shared } else { Mode::Exclusive };
+        let request = self.request_id.as_deref().filter(|_| self.shared);
+        let request = request.and_then(|request| RequestId::new(request).ok().flatten());
+        Some(GrantName { mode, lock_id, request })
     }
 
     /// The holder's name, if one was given.

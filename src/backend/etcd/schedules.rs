@@ -12,6 +12,8 @@ use std::{collections::BTreeMap, time::Duration};
 use fastrand::Rng;
 use tokio::time::Instant;
 
+use crate::lock::Mode;
+
 use super::{
     client::{failure::Refusal, link::Origin},
     commit::batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
@@ -22,23 +24,29 @@ use model::{Etcd, Write};
 /// How many seeds are run if `LEASEHOLD_SEEDS` is not set.
 const SEEDS: u64 = 500;
 
+/// A resource, and one of its shared grants if that is claimed.
+type Claim = (u8, Option<u8>);
+
 /// An operation of a schedule.
 #[derive(Clone, Debug)]
 struct Op {
     number: u32,
     write: Write,
-    claim: Option<u8>,
+    claims: Vec<(Claim, Mode)>,
     bytes: usize,
     obsolete: Option<Obsolete>,
 }
 
 impl Item for Op {
-    type Claim = u8;
-    fn claim(&self) -> Option<&u8> {
-        self.claim.as_ref()
+    type Claim = Claim;
+    fn claims(&self) -> &[(Claim, Mode)] {
+        &self.claims
+    }
+    fn extra_ops(&self) -> usize {
+        0
     }
     fn enters(&self) -> bool {
-        self.claim.is_none()
+        self.claims.is_empty()
     }
     fn size_bytes(&self) -> usize {
         self.bytes
@@ -130,11 +138,17 @@ fn commit(seed: u64) -> Vec<String> {
 fn draw(rng: &mut Rng, etcd: &mut Etcd, number: u32) -> Op {
     let resource = rng.u8(..4);
     let lease = etcd.some_lease(rng);
-    let (write, claim) = match rng.u8(..5) {
+    let reader = rng.u8(..4);
+    let exclusive = vec![((resource, None), Mode::Exclusive)];
+    let shared =
+        vec![((resource, None), Mode::Shared), ((resource, Some(reader)), Mode::Exclusive)];
+    let (write, claims) = match rng.u8(..8) {
         // Each queue entry has its own key, so it needs no claim.
-        0 => (Write::Enter { entry: number, lease }, None),
-        1..4 => (Write::Acquire { resource, lease }, Some(resource)),
-        _ => (Write::Release { resource }, Some(resource)),
+        0 => (Write::Enter { entry: number, lease }, Vec::new()),
+        1..4 => (Write::Acquire { resource, lease }, exclusive),
+        4 => (Write::Release { resource }, exclusive),
+        5..7 => (Write::Share { resource, reader, lease }, shared),
+        _ => (Write::Leave { resource, reader }, shared),
     };
     let obsolete = match rng.u8(..30) {
         0 => Some(Obsolete::Abandoned),
@@ -142,7 +156,7 @@ fn draw(rng: &mut Rng, etcd: &mut Etcd, number: u32) -> Op {
         2 => Some(Obsolete::Stale),
         _ => None,
     };
-    Op { number, write, claim, bytes: rng.usize(1..400), obsolete }
+    Op { number, write, claims, bytes: rng.usize(1..400), obsolete }
 }
 
 /// Ends a batch in a random way, and reports the result to the batcher and the callers.

@@ -5,29 +5,32 @@
 //! up the next one.
 //!
 //! Two rules of etcd, measured on 3.4 to 3.6, matter here. All comparisons see the state
-//! before the batch, and a batch that writes a key twice is refused, so a batch holds at most
-//! one item of a resource. A refusal concerns the whole batch, so its items are then sent
-//! alone, and none fails because of another one.
+//! before the batch, and a batch that writes a key twice is refused, so items claim what
+//! they write or depend on: two items of a batch may claim the same thing only if both claim
+//! it as shared. A refusal concerns the whole batch, so its items are then sent alone, and
+//! none fails because of another one.
 //!
 //! New queue entries get a quarter of a batch while anything else waits. Otherwise, with
 //! more waiters than etcd can enter before their deadlines, the write that grants to the
 //! first in line would wait behind entries, and nobody would be granted anything.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     hash::Hash,
 };
 
 use tokio::time::Instant;
 
-use crate::backend::etcd::client::failure::Refusal;
+use crate::{backend::etcd::client::failure::Refusal, lock::Mode};
 
 /// What the batcher needs to know of an item.
 pub(crate) trait Item {
-    /// Something that only one item of a batch may claim.
+    /// Something that an item claims alone, or together with others.
     type Claim: Clone + Eq + Hash;
-    /// What the item claims, if anything.
-    fn claim(&self) -> Option<&Self::Claim>;
+    /// What the item claims.
+    fn claims(&self) -> &[(Self::Claim, Mode)];
+    /// By how many operations it exceeds what [`Limits::items_max`] allows for each item.
+    fn extra_ops(&self) -> usize;
     /// Whether it makes a queue longer.
     fn enters(&self) -> bool;
     /// The size that it takes up in a request.
@@ -52,7 +55,8 @@ pub(crate) enum Obsolete {
 /// How much may be sent, and may wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Items in a batch; halved when the server refuses that many.
+    /// Items in a batch, which leaves room for two operations in a nested transaction;
+    /// halved when the server refuses that many.
     pub(crate) items_max: usize,
     /// Bytes in a batch; halved when the server refuses that many.
     pub(crate) bytes_max: usize,
@@ -130,7 +134,8 @@ impl<T: Item> Batcher<T> {
             items: Vec::new(),
             bytes: 0,
             bytes_max,
-            claimed: HashSet::new(),
+            extra_ops: 0,
+            claimed: HashMap::new(),
             obsolete: Vec::new(),
             complete: false,
         };
@@ -177,9 +182,12 @@ struct Next<T: Item> {
     items: Vec<T>,
     bytes: usize,
     bytes_max: usize,
-    /// Items that are passed over claim their resource too, so that items of one resource
-    /// stay in order.
-    claimed: HashSet<T::Claim>,
+    /// The most that one of the items exceeds its operations by: the batch has room for as
+    /// many items less.
+    extra_ops: usize,
+    /// Items that are passed over claim too, so that items with a claim in common stay in
+    /// order.
+    claimed: HashMap<T::Claim, Mode>,
     obsolete: Vec<(T, Obsolete)>,
     /// Whether it takes no more items.
     complete: bool,
@@ -190,7 +198,7 @@ impl<T: Item> Next<T> {
     fn fill(&mut self, queue: &mut VecDeque<Waiting<T>>, items_max: usize, now: Instant) {
         let mut kept = VecDeque::new();
         while !self.complete
-            && self.items.len() < items_max
+            && self.has_room(items_max, self.extra_ops)
             && let Some(waiting) = queue.pop_front()
         {
             if let Some(why) = waiting.item.obsolete(now) {
@@ -198,21 +206,45 @@ impl<T: Item> Next<T> {
                 continue;
             }
             let size = waiting.item.size_bytes();
-            let claim = waiting.item.claim();
-            let blocked = claim.is_some_and(|claim| self.claimed.contains(claim));
-            self.claimed.extend(claim.cloned());
+            let blocked = self.claim(waiting.item.claims());
             let is_first = self.items.is_empty();
-            let full = !is_first && self.bytes + size > self.bytes_max;
+            let extra_ops = self.extra_ops.max(waiting.item.extra_ops());
+            let full = !is_first && self.bytes + size > self.bytes_max
+                || !self.has_room(items_max, extra_ops);
             if blocked || full || (waiting.alone && !is_first) {
                 kept.push_back(waiting);
                 continue;
             }
             self.bytes += size;
+            self.extra_ops = extra_ops;
             self.complete = waiting.alone;
             self.items.push(waiting.item);
         }
         kept.append(queue);
         *queue = kept;
+    }
+
+    /// Whether another item fits beside so many extra operations. The first one always does.
+    fn has_room(&self, items_max: usize, extra_ops: usize) -> bool {
+        self.items.is_empty() || self.items.len() + extra_ops < items_max
+    }
+
+    /// Notes what an item claims; `true` if that excludes it from the batch.
+    fn claim(&mut self, claims: &[(T::Claim, Mode)]) -> bool {
+        let mut blocked = false;
+        for (claim, mode) in claims {
+            match self.claimed.entry(claim.clone()) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(*mode);
+                }
+                Entry::Occupied(claimed) if *claimed.get() == Mode::Exclusive => blocked = true,
+                Entry::Occupied(mut claimed) => {
+                    blocked |= *mode == Mode::Exclusive;
+                    claimed.insert(*mode);
+                }
+            }
+        }
+        blocked
     }
 }
 

@@ -20,20 +20,17 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::{
-    backend::etcd::{
-        background::Background,
-        client::{
-            connection::Connection,
-            failure::{Failure, no_space},
-        },
-        commit::{
-            batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
-            op::{Op, OpError, Reply},
-        },
-        revision::Revision,
+use crate::backend::etcd::{
+    background::Background,
+    client::{
+        connection::Connection,
+        failure::{Failure, no_space},
     },
-    lock::ResourceId,
+    commit::{
+        batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
+        op::{Claim, Op, OpError, Reply},
+    },
+    revision::Revision,
 };
 
 /// Half of the 512 KiB by which etcd's gRPC limit exceeds `--max-request-bytes`, so that a
@@ -43,7 +40,8 @@ const BATCH_BYTES_MAX: usize = 256 * 1024;
 const GATHER_ROUNDS_MAX: usize = 16;
 /// As many as there may be callers and waiters.
 const WAITING_MAX: usize = 200_000;
-/// A nested transaction has up to two operations a branch, which count too.
+/// The operations of the longest branch of a nested transaction count too. Most have up to
+/// two; a batch with a longer one has fewer items.
 const NESTED_OPS: usize = 2;
 /// How long a write's own answer is awaited after its deadline, because it says more.
 const LATE_GRACE: Duration = Duration::from_millis(100);
@@ -75,10 +73,14 @@ struct Pending {
 }
 
 impl Item for Pending {
-    type Claim = ResourceId;
+    type Claim = Arc<str>;
 
-    fn claim(&self) -> Option<&ResourceId> {
-        self.op.claims.as_ref()
+    fn claims(&self) -> &[Claim] {
+        &self.op.claims
+    }
+
+    fn extra_ops(&self) -> usize {
+        self.op.nested_ops().saturating_sub(NESTED_OPS)
     }
 
     fn enters(&self) -> bool {

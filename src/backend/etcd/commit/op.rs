@@ -9,22 +9,29 @@ use tokio::time::Instant;
 
 use crate::{
     backend::etcd::{
-        client::failure::Refusal, keys::range_end, lease::pool::Lease, revision::Revision,
+        client::failure::Refusal,
+        keys::{GrantKeys, range_end},
+        lease::pool::Lease,
+        revision::Revision,
     },
-    lock::ResourceId,
+    lock::Mode,
 };
 
 /// Bytes that an operation costs besides its keys and values.
 const OVERHEAD_BYTES: usize = 160;
 
-/// A compared write, made by [`Op::new`] or [`Op::of_holder`] and completed by the methods
-/// that add a comparison or an operation. It may have at most two comparisons and two
-/// operations a branch, which is what a full batch leaves room for.
+/// A key that a write claims. Two writes of a batch may claim the same key only if both
+/// claim it as shared.
+pub(crate) type Claim = (Arc<str>, Mode);
+
+/// A compared write, made by [`Op::new`] or [`Op::of_grant`] and completed by the methods
+/// that add a comparison or an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
-    /// The resource whose holder's key it writes. No two such writes of one resource are in
-    /// a batch. `None` for keys that nobody else writes.
-    pub(crate) claims: Option<ResourceId>,
+    /// What it claims; nothing if it writes keys that nobody else writes. A write of the
+    /// exclusive grant excludes every other one of its resource, because a batch compares
+    /// with what was before it. Writes of several shared grants go together.
+    pub(crate) claims: Vec<Claim>,
     /// Whether it makes a queue longer: other writes go before it.
     pub(crate) enters: bool,
     /// Whether it needs space in etcd's database.
@@ -45,7 +52,7 @@ impl Op {
     /// A write of keys that nobody else writes.
     pub(crate) fn new(until: Instant) -> Self {
         Self {
-            claims: None,
+            claims: Vec::new(),
             enters: false,
             puts: false,
             until,
@@ -57,9 +64,16 @@ impl Op {
         }
     }
 
-    /// A write of the holder's key of `resource`.
-    pub(crate) fn of_holder(resource: &ResourceId, until: Instant) -> Self {
-        Self { claims: Some(resource.clone()), ..Self::new(until) }
+    /// A write of a grant's keys.
+    pub(crate) fn of_grant(keys: &GrantKeys, until: Instant) -> Self {
+        let mode = if keys.shared.is_some() { Mode::Shared } else { Mode::Exclusive };
+        let mut claims = vec![(keys.holder.as_str().into(), mode)];
+        if let Some(shared) = &keys.shared {
+            let request = shared.request.as_ref().map(|(key, _)| key);
+            let own = [Some(&shared.record), request].into_iter().flatten();
+            claims.extend(own.map(|key| (key.as_str().into(), Mode::Exclusive)));
+        }
+        Self { claims, ..Self::new(until) }
     }
 
     /// Marks it as making a queue longer.
@@ -78,6 +92,17 @@ impl Op {
         self.when(key, Compare::create_revision(key, CompareOp::Greater, 0))
     }
 
+    /// Takes place only if a shared grant has no record yet, and none for its request that
+    /// was created at another revision than `stale`. An exclusive grant is not compared.
+    pub(crate) fn when_new(self, keys: &GrantKeys, stale: Revision) -> Self {
+        let Some(shared) = &keys.shared else { return self };
+        let op = self.when_absent(&shared.record);
+        match keys.request() {
+            Some(request) => op.when_created_at(request, stale),
+            None => op,
+        }
+    }
+
     /// Takes place only if no key begins with `prefix`.
     pub(crate) fn when_none_below(mut self, prefix: &str) -> Self {
         let none = Compare::create_revision(prefix, CompareOp::Equal, 0);
@@ -86,7 +111,7 @@ impl Op {
         self.when(prefix, none.with_range(range_end(prefix)))
     }
 
-    /// Takes place only if the key exists since `revision`.
+    /// Takes place only if the key exists since `revision`; 0: if it does not exist.
     pub(crate) fn when_created_at(self, key: &str, revision: Revision) -> Self {
         self.when(key, Compare::create_revision(key, CompareOp::Equal, revision.to_etcd()))
     }
@@ -122,9 +147,24 @@ impl Op {
         self
     }
 
-    /// Puts the key of a grant under its lease.
-    pub(crate) fn put_grant(self, key: &str, value: Vec<u8>, lease: &Lease) -> Self {
-        Self { lease: Some(*lease), ..self.put(key, value, lease.id) }
+    /// Puts the keys of a grant under its lease.
+    pub(crate) fn put_grant(self, keys: &GrantKeys, record: Vec<u8>, lease: &Lease) -> Self {
+        let op = self.put(keys.record(), record, lease.id);
+        let request = keys.shared.as_ref().and_then(|shared| shared.request.as_ref());
+        let op = match request {
+            Some((key, value)) => op.put(key, value.as_str(), lease.id),
+            None => op,
+        };
+        Self { lease: Some(*lease), ..op }
+    }
+
+    /// Deletes the keys of a grant.
+    pub(crate) fn delete_grant(self, keys: &GrantKeys) -> Self {
+        let op = self.delete(keys.record());
+        match keys.request() {
+            Some(request) => op.delete(request),
+            None => op,
+        }
     }
 
     /// Deletes a key.
@@ -141,6 +181,15 @@ impl Op {
         self
     }
 
+    /// Reads the first of the keys that begin with `prefix`, but not its value, if a
+    /// comparison fails.
+    pub(crate) fn or_get_first_below(mut self, prefix: &str) -> Self {
+        self.bytes += 2 * prefix.len();
+        let options = GetOptions::new().with_range(range_end(prefix)).with_limit(1);
+        self.otherwise.push(TxnOp::get(prefix, Some(options.with_keys_only())));
+        self
+    }
+
     fn when(mut self, key: &str, compare: Compare) -> Self {
         self.bytes += key.len();
         self.when.push(compare);
@@ -150,6 +199,17 @@ impl Op {
     /// About the size that it takes up in a request.
     pub(crate) fn size_bytes(&self) -> usize {
         self.bytes + OVERHEAD_BYTES
+    }
+
+    /// How many operations it takes up in a nested transaction.
+    pub(crate) fn nested_ops(&self) -> usize {
+        self.when.len().max(self.then.len()).max(self.otherwise.len())
+    }
+
+    /// How many comparisons it has, and how many operations in each branch.
+    #[cfg(test)]
+    pub(crate) fn counts(&self) -> [usize; 3] {
+        [self.when.len(), self.then.len(), self.otherwise.len()]
     }
 
     /// The transaction.
@@ -175,9 +235,14 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// The pair that [`Op::or_get`] read, if the key exists.
+    /// The pair that the first read of a failed write found.
     pub(crate) fn pair(&self) -> Option<&KeyValue> {
-        match self.responses.first()? {
+        self.pair_at(0)
+    }
+
+    /// The pair that a read of a failed write found.
+    pub(crate) fn pair_at(&self, read: usize) -> Option<&KeyValue> {
+        match self.responses.get(read)? {
             TxnOpResponse::Get(get) => get.kvs().first(),
             _ => None,
         }

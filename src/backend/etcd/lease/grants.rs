@@ -9,41 +9,19 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::{
-    backend::etcd::{lease::pool::Lease, revision::Revision},
-    lock::{AttemptId, LockId, ResourceId},
+    backend::etcd::{
+        keys::GrantName,
+        lease::{
+            local_grant::LocalGrant,
+            readers::{Count, Readers, Uncounted},
+        },
+        revision::Revision,
+    },
+    lock::{Attempt, LockId, Mode, ResourceId},
 };
 
-/// A grant under a lease of this process.
-#[derive(Clone, Debug)]
-pub(crate) struct LocalGrant {
-    pub(crate) lock_id: LockId,
-    /// Its token: the creation revision of its key.
-    pub(crate) token: Revision,
-    /// The revision of this process's last write of its key, if known.
-    pub(crate) written: Option<Revision>,
-    pub(crate) lease: Lease,
-    /// Until when the grant lives even if the leader of the term in which its lease was
-    /// granted comes back. Counted from the last keep-alive that this leader has seen.
-    pub(crate) sure_until: Instant,
-    /// The attempt that made it; `None` once a replay has claimed it.
-    pub(crate) attempt: Option<AttemptId>,
-}
-
-impl LocalGrant {
-    /// A grant that was just written under this lease. `term` is the current term, read
-    /// after the answer.
-    pub(crate) fn new(lock_id: LockId, token: Revision, lease: Lease, term: u64) -> Self {
-        // If the term has changed, perhaps only the new leader has seen the last keep-alive
-        // of the lease.
-        let sure_until = if lease.origin.term == term { lease.ends() } else { lease.refreshed };
-        Self { lock_id, token, written: None, lease, sure_until, attempt: None }
-    }
-
-    /// Until when it certainly lives, unless somebody ends it.
-    pub(crate) fn ends(&self) -> Instant {
-        self.lease.ends()
-    }
-}
+/// How many resources are remembered at once only for their number of shared grants.
+const COUNTED_MAX: usize = 16_384;
 
 /// A grant that is to be moved to another lease.
 #[derive(Clone, Debug)]
@@ -57,22 +35,33 @@ pub(crate) struct ToMove {
 /// The grants that this process made and that are not known to have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
-    made: Mutex<HashMap<ResourceId, LocalGrant>>,
+    made: Mutex<Made>,
+}
+
+#[derive(Debug, Default)]
+struct Made {
+    exclusive: HashMap<ResourceId, LocalGrant>,
+    shared: HashMap<ResourceId, Readers>,
 }
 
 impl Grants {
     /// The live grant of this lock ID.
     pub(crate) fn named(&self, resource: &ResourceId, lock_id: &LockId) -> Option<LocalGrant> {
-        self.find(resource, |grant| grant.lock_id == *lock_id)
+        let made = self.made();
+        let exclusive =
+            made.exclusive.get(resource).filter(|grant| grant.name.lock_id == *lock_id);
+        let shared = made.shared.get(resource).and_then(|readers| readers.get(lock_id));
+        // The older one has ended without this process.
+        let known = exclusive.into_iter().chain(shared).max_by_key(|grant| grant.token);
+        known.filter(|grant| Instant::now() < grant.ends()).cloned()
     }
 
     /// The live grant that this attempt made.
-    pub(crate) fn made_by(
-        &self,
-        resource: &ResourceId,
-        attempt: AttemptId,
-    ) -> Option<LocalGrant> {
-        self.find(resource, |grant| grant.attempt == Some(attempt))
+    pub(crate) fn made_by(&self, attempt: &Attempt) -> Option<LocalGrant> {
+        let made = self.made();
+        let grant = made.get(&attempt.resource, &GrantName::of(attempt))?;
+        let is_its = grant.attempt == Some(attempt.id) && Instant::now() < grant.ends();
+        is_its.then(|| grant.clone())
     }
 
     /// Remembers a grant, and returns the one before it, which has ended without this
@@ -82,7 +71,7 @@ impl Grants {
         resource: &ResourceId,
         grant: LocalGrant,
     ) -> Option<LocalGrant> {
-        self.made().insert(resource.clone(), grant)
+        self.made().insert(resource, grant)
     }
 
     /// Remembers a grant that this process moved to one of its leases, and returns what was
@@ -90,30 +79,30 @@ impl Grants {
     /// meanwhile, and nothing changes.
     pub(crate) fn moved(&self, resource: &ResourceId, grant: LocalGrant) -> Option<LocalGrant> {
         let mut made = self.made();
-        if made.get(resource).is_some_and(|known| known.token > grant.token) {
+        if made.get(resource, &grant.name).is_some_and(|known| known.token > grant.token) {
             return None;
         }
-        made.insert(resource.clone(), grant)
+        made.insert(resource, grant)
     }
 
     /// Forgets a grant with a smaller token: it has ended without this process.
     pub(crate) fn remove_older(
         &self,
         resource: &ResourceId,
+        name: &GrantName,
         token: Revision,
     ) -> Option<LocalGrant> {
-        let mut made = self.made();
-        made.get(resource)
-            .is_some_and(|grant| grant.token < token)
-            .then(|| made.remove(resource))?
+        self.made().remove_if(resource, name, |grant| grant.token < token)
     }
 
     /// Forgets the grant with this token.
-    pub(crate) fn remove(&self, resource: &ResourceId, token: Revision) -> Option<LocalGrant> {
-        let mut made = self.made();
-        made.get(resource)
-            .is_some_and(|grant| grant.token == token)
-            .then(|| made.remove(resource))?
+    pub(crate) fn remove(
+        &self,
+        resource: &ResourceId,
+        name: &GrantName,
+        token: Revision,
+    ) -> Option<LocalGrant> {
+        self.made().remove_if(resource, name, |grant| grant.token == token)
     }
 
     /// What this process knows of a grant that was read from etcd with this token and under
@@ -122,15 +111,18 @@ impl Grants {
     pub(crate) fn found(
         &self,
         resource: &ResourceId,
+        name: &GrantName,
         token: Revision,
         lease: i64,
     ) -> (Option<LocalGrant>, Option<LocalGrant>) {
         let mut made = self.made();
-        match made.get(resource) {
+        match made.get(resource, name) {
             Some(grant) if grant.token == token && grant.lease.id == lease => {
                 (Some(grant.clone()), None)
             }
-            Some(grant) if grant.token <= token => (None, made.remove(resource)),
+            Some(grant) if grant.token <= token => {
+                (None, made.remove_if(resource, name, |_| true))
+            }
             _ => (None, None),
         }
     }
@@ -140,12 +132,19 @@ impl Grants {
     pub(crate) fn refreshed(
         &self,
         resource: &ResourceId,
+        name: &GrantName,
         lease: i64,
         sent: Instant,
         term: u64,
     ) {
         let mut made = self.made();
-        if let Some(grant) = made.get_mut(resource).filter(|grant| grant.lease.id == lease) {
+        let grant = match name.mode {
+            Mode::Exclusive => made.exclusive.get_mut(resource),
+            Mode::Shared => {
+                made.shared.get_mut(resource).and_then(|r| r.get_mut(&name.lock_id))
+            }
+        };
+        if let Some(grant) = grant.filter(|grant| grant.lease.id == lease) {
             grant.lease.refreshed = grant.lease.refreshed.max(sent);
             if grant.lease.origin.term == term {
                 grant.sure_until = grant.ends();
@@ -160,19 +159,20 @@ impl Grants {
         let mut found: Vec<_> = {
             let made = self.made();
             let of_before = made
-                .iter()
+                .all()
                 .filter(|(_, grant)| grant.lease.origin.term != term && now < grant.ends());
-            let mut urgent: Vec<_> =
-                of_before.map(|(resource, grant)| (grant.sure_until, resource)).collect();
+            let mut urgent: Vec<_> = of_before
+                .map(|(resource, grant)| (grant.sure_until, resource, grant))
+                .collect();
             if urgent.len() > count {
-                urgent.select_nth_unstable_by_key(count, |(sure_until, _)| *sure_until);
+                urgent.select_nth_unstable_by_key(count, |(sure_until, ..)| *sure_until);
                 urgent.truncate(count);
             }
             urgent
                 .into_iter()
-                .filter_map(|(sure_until, resource)| {
-                    let lock_id = made.get(resource)?.lock_id.clone();
-                    Some(ToMove { resource: resource.clone(), lock_id, sure_until })
+                .map(|(sure_until, resource, grant)| {
+                    let lock_id = grant.name.lock_id.clone();
+                    ToMove { resource: resource.clone(), lock_id, sure_until }
                 })
                 .collect()
         };
@@ -183,24 +183,110 @@ impl Grants {
     /// Forgets grants that have expired; their leases have ended with them.
     pub(crate) fn purge(&self, now: Instant) {
         let mut made = self.made();
-        made.retain(|_, grant| now < grant.ends());
-        if made.capacity() > 4 * made.len() + 1_024 {
-            made.shrink_to_fit();
+        made.exclusive.retain(|_, grant| now < grant.ends());
+        made.shared.retain(|_, readers| readers.purge(now));
+        if made.exclusive.capacity() > 4 * made.exclusive.len() + 1_024 {
+            made.exclusive.shrink_to_fit();
+        }
+        if made.shared.capacity() > 4 * made.shared.len() + 1_024 {
+            made.shared.shrink_to_fit();
         }
     }
 
-    fn find(
-        &self,
-        resource: &ResourceId,
-        which: impl Fn(&LocalGrant) -> bool,
-    ) -> Option<LocalGrant> {
-        let made = self.made();
-        let grant = made.get(resource)?;
-        (which(grant) && Instant::now() < grant.ends()).then(|| grant.clone())
+    /// Reserves one of the `max` shared grants of a resource for a try, until it has ended.
+    /// `counted` is how many there were just now, if that was read. Without it, the answer
+    /// may be that they must be counted first.
+    pub(crate) fn seat<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        max: usize,
+        counted: Option<Count>,
+    ) -> Result<Seat<'a>, Uncounted> {
+        let mut made = self.made();
+        let readers = made.shared.entry(attempt.resource.clone()).or_default();
+        let reserved = readers.reserve(attempt.id, max, counted, Instant::now());
+        if reserved.is_err() {
+            made.tidy(&attempt.resource);
+        }
+        reserved.map(|()| Seat { grants: self, attempt })
     }
 
-    fn made(&self) -> MutexGuard<'_, HashMap<ResourceId, LocalGrant>> {
+    /// Whether this process knows of a shared grant of the resource.
+    pub(crate) fn has_readers(&self, resource: &ResourceId) -> bool {
+        self.made().shared.get(resource).is_some_and(|readers| readers.len() > 0)
+    }
+
+    fn made(&self) -> MutexGuard<'_, Made> {
         self.made.lock()
+    }
+}
+
+impl Made {
+    fn get(&self, resource: &ResourceId, name: &GrantName) -> Option<&LocalGrant> {
+        match name.mode {
+            Mode::Exclusive => self.exclusive.get(resource),
+            Mode::Shared => self.shared.get(resource)?.get(&name.lock_id),
+        }
+    }
+
+    fn insert(&mut self, resource: &ResourceId, grant: LocalGrant) -> Option<LocalGrant> {
+        match grant.name.mode {
+            Mode::Exclusive => self.exclusive.insert(resource.clone(), grant),
+            Mode::Shared => self.shared.entry(resource.clone()).or_default().insert(grant),
+        }
+    }
+
+    fn remove_if(
+        &mut self,
+        resource: &ResourceId,
+        name: &GrantName,
+        which: impl FnOnce(&LocalGrant) -> bool,
+    ) -> Option<LocalGrant> {
+        if !which(self.get(resource, name)?) {
+            return None;
+        }
+        match name.mode {
+            Mode::Exclusive => self.exclusive.remove(resource),
+            Mode::Shared => {
+                let removed = self.shared.get_mut(resource)?.remove(&name.lock_id);
+                self.tidy(resource);
+                removed
+            }
+        }
+    }
+
+    /// Forgets a resource without grants, if many are remembered.
+    fn tidy(&mut self, resource: &ResourceId) {
+        if self.shared.len() > COUNTED_MAX
+            && self.shared.get(resource).is_some_and(Readers::is_unused)
+        {
+            self.shared.remove(resource);
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&ResourceId, &LocalGrant)> {
+        let shared = self.shared.iter();
+        let shared =
+            shared.flat_map(|(r, readers)| readers.grants().map(move |grant| (r, grant)));
+        self.exclusive.iter().chain(shared)
+    }
+}
+
+/// One of the shared grants that a resource may have, reserved for a try. Given up when
+/// dropped, unless the try was granted.
+#[derive(Debug)]
+pub(crate) struct Seat<'a> {
+    grants: &'a Grants,
+    attempt: &'a Attempt,
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        let mut made = self.grants.made();
+        if let Some(readers) = made.shared.get_mut(&self.attempt.resource) {
+            readers.cancel(self.attempt.id);
+            made.tidy(&self.attempt.resource);
+        }
     }
 }
 
@@ -211,17 +297,25 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::backend::etcd::client::link::Origin;
+    use crate::{
+        backend::etcd::{client::link::Origin, lease::pool::Lease},
+        lock::AttemptId,
+    };
 
     fn grant(token: u64) -> LocalGrant {
         LocalGrant {
-            lock_id: LockId::new("me").unwrap(),
+            name: named("me"),
             token: Revision(token),
             written: Some(Revision(token)),
             lease: lease(1, 1),
             sure_until: Instant::now() + Duration::from_secs(3),
             attempt: Some(AttemptId::random()),
         }
+    }
+
+    fn named(lock_id: &str) -> GrantName {
+        let lock_id = LockId::new(lock_id).unwrap();
+        GrantName { mode: Mode::Exclusive, lock_id, request: None }
     }
 
     fn lease(id: i64, term: u64) -> Lease {
@@ -237,32 +331,35 @@ mod tests {
         assert_eq!(grants.named(&resource, &me).unwrap().token, Revision(5));
         assert!(grants.named(&resource, &LockId::new("you").unwrap()).is_none());
         advance(Duration::from_secs(2)).await;
-        grants.refreshed(&resource, 1, Instant::now(), 1);
+        grants.refreshed(&resource, &named("me"), 1, Instant::now(), 1);
         advance(Duration::from_secs(2)).await;
         assert!(grants.named(&resource, &me).is_some(), "renewed");
         advance(Duration::from_secs(1)).await;
         assert!(grants.named(&resource, &me).is_none());
         grants.purge(Instant::now());
-        assert!(grants.made().is_empty());
+        assert!(grants.made().exclusive.is_empty());
     }
 
     #[test]
     fn only_the_grant_with_the_token_is_removed() {
         let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
         grants.insert(&resource, grant(5));
-        assert!(grants.remove(&resource, Revision(4)).is_none());
-        assert!(grants.remove(&resource, Revision(5)).is_some());
+        assert!(grants.remove(&resource, &named("me"), Revision(4)).is_none());
+        assert!(grants.remove(&resource, &named("me"), Revision(5)).is_some());
     }
 
     #[test]
     fn a_grant_under_another_lease_is_no_longer_this_process() {
         let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
         grants.insert(&resource, grant(5));
-        assert_eq!(grants.found(&resource, Revision(5), 1).0.unwrap().lease.id, 1);
-        let (known, ended) = grants.found(&resource, Revision(5), 2);
+        assert_eq!(
+            grants.found(&resource, &named("me"), Revision(5), 1).0.unwrap().lease.id,
+            1
+        );
+        let (known, ended) = grants.found(&resource, &named("me"), Revision(5), 2);
         assert!(known.is_none());
         assert_eq!(ended.unwrap().lease.id, 1, "it is to be revoked");
-        assert!(grants.made().is_empty());
+        assert!(grants.made().exclusive.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -271,22 +368,21 @@ mod tests {
         grants.insert(&resource, grant(5));
         let before = Instant::now();
         advance(Duration::from_secs(1)).await;
-        grants.refreshed(&resource, 2, Instant::now(), 1);
-        assert_eq!(grants.made()[&resource].lease.refreshed, before);
+        grants.refreshed(&resource, &named("me"), 2, Instant::now(), 1);
+        assert_eq!(grants.made().exclusive[&resource].lease.refreshed, before);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_keep_alive_in_a_later_term_makes_nothing_surer() {
         let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
         grants.insert(&resource, grant(5));
-        let sure_until = grants.made()[&resource].sure_until;
+        let sure_until = grants.made().exclusive[&resource].sure_until;
         advance(Duration::from_secs(1)).await;
-        grants.refreshed(&resource, 1, Instant::now(), 2);
-        assert_eq!(grants.made()[&resource].sure_until, sure_until);
-        grants.refreshed(&resource, 1, Instant::now(), 1);
-        assert!(grants.made()[&resource].sure_until > sure_until);
-        let me = LockId::new("me").unwrap();
-        let made_since_an_election = LocalGrant::new(me, Revision(6), lease(2, 1), 2);
+        grants.refreshed(&resource, &named("me"), 1, Instant::now(), 2);
+        assert_eq!(grants.made().exclusive[&resource].sure_until, sure_until);
+        grants.refreshed(&resource, &named("me"), 1, Instant::now(), 1);
+        assert!(grants.made().exclusive[&resource].sure_until > sure_until);
+        let made_since_an_election = LocalGrant::new(named("me"), Revision(6), lease(2, 1), 2);
         assert!(made_since_an_election.sure_until <= Instant::now());
     }
 
@@ -299,11 +395,40 @@ mod tests {
             let resource = ResourceId::new(&format!("r{n}")).unwrap();
             grants.insert(&resource, LocalGrant { sure_until, lease, ..grant(n) });
         }
-        let named = |found: Vec<ToMove>| {
+        let resources = |found: Vec<ToMove>| {
             found.iter().map(|grant| grant.resource.as_str().to_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(named(grants.to_move(2, 9)), ["r1", "r3", "r4"]);
-        assert_eq!(named(grants.to_move(2, 2)), ["r1", "r3"]);
+        assert_eq!(resources(grants.to_move(2, 9)), ["r1", "r3", "r4"]);
+        assert_eq!(resources(grants.to_move(2, 2)), ["r1", "r3"]);
         assert!(grants.to_move(3, 0).is_empty());
+    }
+
+    fn shared(lock_id: &str, token: u64) -> LocalGrant {
+        let name = GrantName { mode: Mode::Shared, ..named(lock_id) };
+        LocalGrant { name, ..grant(token) }
+    }
+
+    #[test]
+    fn a_shared_grant_is_forgotten_alone() {
+        let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
+        let (one, other) = (shared("one", 5), shared("other", 5));
+        for grant in [&one, &other] {
+            assert!(grants.insert(&resource, grant.clone()).is_none());
+        }
+        assert!(grants.remove(&resource, &one.name, Revision(5)).is_some());
+        assert!(grants.named(&resource, &one.name.lock_id).is_none());
+        assert!(grants.named(&resource, &other.name.lock_id).is_some());
+        assert_eq!(grants.to_move(2, 9).len(), 1);
+    }
+
+    #[test]
+    fn of_two_grants_with_a_lock_id_the_later_one_is_alive() {
+        let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
+        grants.insert(&resource, grant(5));
+        grants.insert(&resource, shared("me", 6));
+        let me = LockId::new("me").unwrap();
+        assert_eq!(grants.named(&resource, &me).unwrap().token, Revision(6));
+        grants.insert(&resource, grant(7));
+        assert_eq!(grants.named(&resource, &me).unwrap().token, Revision(7));
     }
 }

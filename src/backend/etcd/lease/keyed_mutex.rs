@@ -1,9 +1,9 @@
-//! A mutex for each resource.
+//! A mutex for each grant.
 //!
-//! Whatever moves a grant from one lease to another locks the resource, so that this process
+//! Whatever moves a grant from one lease to another locks the grant, so that this process
 //! updates what it knows of the lease in the order in which etcd changes it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
@@ -11,59 +11,61 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::lock::ResourceId;
-
 type Mutexed = Arc<tokio::sync::Mutex<()>>;
 
 /// The mutexes. Only those that somebody holds or waits for are listed.
-#[derive(Debug, Default)]
-pub(crate) struct KeyedMutex(Mutex<HashMap<ResourceId, Mutexed>>);
+#[derive(Debug)]
+pub(crate) struct KeyedMutex<K>(Mutex<HashMap<K, Mutexed>>);
 
-/// A locked resource; unlocked when dropped.
-pub(crate) struct KeyedGuard<'a> {
-    mutexes: &'a KeyedMutex,
-    resource: &'a ResourceId,
+/// A locked key; unlocked when dropped.
+pub(crate) struct KeyedGuard<'a, K: Eq + Hash> {
+    mutexes: &'a KeyedMutex<K>,
+    key: K,
     guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl KeyedMutex {
-    /// Locks a resource, in the order of arrival; `None` if that takes longer than `until`.
-    pub(crate) async fn lock<'a>(
-        &'a self,
-        resource: &'a ResourceId,
-        until: Instant,
-    ) -> Option<KeyedGuard<'a>> {
-        let mutex = self.mutex(resource);
+impl<K> Default for KeyedMutex<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Clone + Eq + Hash> KeyedMutex<K> {
+    /// Locks a key, in the order of arrival; `None` if that takes longer than `until`.
+    pub(crate) async fn lock(&self, key: K, until: Instant) -> Option<KeyedGuard<'_, K>> {
+        let mutex = self.mutex(&key);
         // Made before the wait, so that the mutex is unlisted if the wait is given up.
-        let mut locked = KeyedGuard { mutexes: self, resource, guard: None };
+        let mut locked = KeyedGuard { mutexes: self, key, guard: None };
         locked.guard = Some(timeout_at(until, mutex.lock_owned()).await.ok()?);
         Some(locked)
     }
 
-    /// Locks a resource, if nobody has locked it.
-    pub(crate) fn try_lock<'a>(&'a self, resource: &'a ResourceId) -> Option<KeyedGuard<'a>> {
-        let mutex = self.mutex(resource);
-        let mut locked = KeyedGuard { mutexes: self, resource, guard: None };
+    /// Locks a key, if nobody has locked it.
+    pub(crate) fn try_lock(&self, key: K) -> Option<KeyedGuard<'_, K>> {
+        let mutex = self.mutex(&key);
+        let mut locked = KeyedGuard { mutexes: self, key, guard: None };
         locked.guard = Some(mutex.try_lock_owned().ok()?);
         Some(locked)
     }
 
-    fn mutex(&self, resource: &ResourceId) -> Mutexed {
-        Arc::clone(self.listed().entry(resource.clone()).or_default())
+    fn mutex(&self, key: &K) -> Mutexed {
+        Arc::clone(self.listed().entry(key.clone()).or_default())
     }
+}
 
-    fn listed(&self) -> MutexGuard<'_, HashMap<ResourceId, Mutexed>> {
+impl<K> KeyedMutex<K> {
+    fn listed(&self) -> MutexGuard<'_, HashMap<K, Mutexed>> {
         self.0.lock()
     }
 }
 
-impl Drop for KeyedGuard<'_> {
+impl<K: Eq + Hash> Drop for KeyedGuard<'_, K> {
     fn drop(&mut self) {
         let mut listed = self.mutexes.listed();
         self.guard = None;
         // Whoever waits for it has another reference.
-        if listed.get(self.resource).is_some_and(|lock| Arc::strong_count(lock) == 1) {
-            listed.remove(self.resource);
+        if listed.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            listed.remove(&self.key);
         }
     }
 }
@@ -75,16 +77,15 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_resource_is_locked_once_at_a_time_and_unlisted_afterwards() {
-        let (mutexes, resource) = (KeyedMutex::default(), ResourceId::new("r").unwrap());
-        let other = ResourceId::new("other").unwrap();
+    async fn a_key_is_locked_once_at_a_time_and_unlisted_afterwards() {
+        let mutexes = KeyedMutex::default();
         let until = Instant::now() + Duration::from_secs(1);
-        let first = mutexes.lock(&resource, until).await.unwrap();
-        assert!(mutexes.try_lock(&resource).is_none());
-        assert!(mutexes.try_lock(&other).is_some());
-        assert!(mutexes.lock(&resource, until).await.is_none(), "it is still locked");
+        let first = mutexes.lock("key", until).await.unwrap();
+        assert!(mutexes.try_lock("key").is_none());
+        assert!(mutexes.try_lock("other").is_some());
+        assert!(mutexes.lock("key", until).await.is_none(), "it is still locked");
         let (next, ()) =
-            tokio::join!(mutexes.lock(&resource, until + Duration::from_secs(1)), async {
+            tokio::join!(mutexes.lock("key", until + Duration::from_secs(1)), async {
                 drop(first);
             });
         drop(next.unwrap());

@@ -4,5 +4,7 @@ pub(crate) mod grants;
 pub(crate) mod keeper;
 pub(crate) mod keyed_mutex;
 pub(crate) mod leases;
+pub(crate) mod local_grant;
 pub(crate) mod pool;
+pub(crate) mod readers;
 pub(crate) mod revocations;

@@ -53,14 +53,13 @@ async fn read(queues: &Queues, queue: &Queue) -> Result<List, Failure> {
             list.revision = page.revision;
         }
         for pair in page.get.kvs() {
-            match queues.keys.part(&queue.resource, pair.key()) {
-                Part::Holder => list.holder = Some(Revision::from_etcd(pair.mod_revision())),
-                Part::Entry(entry) => {
-                    let put_at = Revision::from_etcd(pair.create_revision());
-                    list.entries.push((entry, put_at));
-                }
-                Part::Other => {}
-            }
+            let part = queues.keys.part(&queue.resource, pair.key());
+            let at = match part {
+                Part::Holder | Part::Reader(_) => pair.mod_revision(),
+                Part::Entry(_) => pair.create_revision(),
+                Part::Other => continue,
+            };
+            list.keys.push((part, Revision::from_etcd(at)));
         }
         match page.get.kvs().last() {
             Some(last) if page.get.more() => {

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::{
-    backend::etcd::{keys::EntryId, queue::waiters::Queue, revision::Revision},
+    backend::etcd::{
+        keys::{EntryId, Part},
+        queue::waiters::Queue,
+        revision::Revision,
+    },
     lock::BackendError,
 };
 
@@ -27,7 +31,7 @@ pub(crate) struct Place {
 /// Why a waiter was woken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is the first, and nobody holds the resource.
+    /// It can be granted now, as far as is known.
     Mine,
     /// Its entry is gone: deleted by somebody, or with its session.
     Lost,
@@ -103,9 +107,9 @@ impl Place {
         }
     }
 
-    /// Notes that the holder's key was seen, written at `revision`.
-    pub(crate) fn saw_holder(&self, revision: Revision) {
-        self.queue.state().mirror.saw_holder(revision);
+    /// Notes that the key of a grant was seen, written at `revision`.
+    pub(crate) fn saw(&self, grant: Part, revision: Revision) {
+        self.queue.state().mirror.saw(grant, revision);
     }
 
     /// Gives the place up; the waiter removes its entry itself, or has done so.
@@ -128,7 +132,7 @@ impl Place {
         if state.mirror.entered(entry).is_none() {
             return Some(Turn::Lost);
         }
-        (state.mirror.head() == Some(entry) && !state.mirror.is_held()).then_some(Turn::Mine)
+        state.mirror.is_turn(entry).then_some(Turn::Mine)
     }
 
     fn forget_entry(&mut self, leaving: bool) {

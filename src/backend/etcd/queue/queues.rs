@@ -13,7 +13,7 @@ use crate::{
             place::Place, session::Sessions, waiters::Queue, watch::streams::WatchStreams,
         },
     },
-    lock::{BackendError, ResourceId, Settings},
+    lock::{BackendError, Mode, ResourceId, Settings},
 };
 
 /// All queues of a backend instance, and what following them takes.
@@ -67,17 +67,20 @@ impl Queues {
         {
             return Ok((place, None));
         }
-        let queue = Arc::new(Queue::new(resource.clone(), self.sessions.instance()));
+        let readers_max = self.settings.holders_per_resource_max;
+        let queue = Queue::new(resource.clone(), self.sessions.instance(), readers_max);
+        let queue = Arc::new(queue);
         let place = Place::take(&queue, waiters_max)?;
         queues.insert(resource.clone(), Arc::clone(&queue));
         let closed = || BackendError::Unavailable("the store is closing".into());
         Ok((place.ok_or_else(closed)?, Some(queue)))
     }
 
-    /// Whether the resource is known to be held or waited for.
-    pub(crate) fn is_contended(&self, resource: &ResourceId) -> bool {
+    /// Whether the resource is known to be held against an attempt of this mode, or waited
+    /// for.
+    pub(crate) fn is_contended(&self, resource: &ResourceId, mode: Mode) -> bool {
         let queue = self.queues().get(resource).cloned();
-        queue.is_some_and(|queue| queue.is_contended())
+        queue.is_some_and(|queue| queue.is_contended(mode))
     }
 
     /// The entries of this process's waiters, also those that are just being put.

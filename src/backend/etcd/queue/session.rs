@@ -21,17 +21,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use uuid::Uuid;
 
-use crate::backend::etcd::{
-    background::Background,
-    client::{connection::Connection, failure::Failure},
-    commit::{
-        committer::Committer,
-        op::{Op, OpError},
+use crate::{
+    backend::etcd::{
+        background::Background,
+        client::{connection::Connection, failure::Failure},
+        commit::{
+            committer::Committer,
+            op::{Op, OpError},
+        },
+        keys::{EntryId, Keys},
+        lease::{leases::Leases, pool::Lease},
+        queue::session::keep_alive::{KeepAlive, Kept},
+        revision::Revision,
     },
-    keys::{EntryId, Keys},
-    lease::{leases::Leases, pool::Lease},
-    queue::session::keep_alive::{KeepAlive, Kept},
-    revision::Revision,
+    lock::Mode,
 };
 
 /// The waiters of a dead process are passed over after this time, plus the half second in
@@ -62,10 +65,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The name of the next entry.
-    pub(crate) fn next_entry(&self) -> EntryId {
+    /// The name of the next entry, of a waiter for a grant of this mode.
+    pub(crate) fn next_entry(&self, mode: Mode) -> EntryId {
         let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
-        EntryId { session: self.id.clone(), seq }
+        EntryId { session: self.id.clone(), seq, shared: mode == Mode::Shared }
     }
 
     /// The lease that its entries lie under.

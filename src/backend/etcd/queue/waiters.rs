@@ -14,7 +14,7 @@ use crate::{
         queue::mirror::Mirror,
         revision::Revision,
     },
-    lock::ResourceId,
+    lock::{Mode, ResourceId},
 };
 
 /// Events that are kept while a list is read; with more of them the list is read again.
@@ -34,10 +34,9 @@ pub(super) struct Event {
 #[derive(Debug, Default)]
 pub(super) struct List {
     pub(super) revision: Revision,
-    /// The revision at which the holder's key was written, if it exists.
-    pub(super) holder: Option<Revision>,
-    /// The waiters, each with the revision at which its entry was put.
-    pub(super) entries: Vec<(EntryId, Revision)>,
+    /// The keys of grants, each with the revision at which it was written, and those of
+    /// waiters, each with the revision at which it was put.
+    pub(super) keys: Vec<(Part, Revision)>,
 }
 
 /// One resource's queue, followed by one watch however many wait.
@@ -51,7 +50,7 @@ pub(super) struct Queue {
     pub(super) changed: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct State {
     pub(super) mirror: Mirror,
     /// Whether the mirror is up to date.
@@ -82,16 +81,18 @@ pub(super) struct State {
 }
 
 impl Queue {
-    /// A queue that nobody follows yet.
-    pub(super) fn new(resource: ResourceId, instance: Arc<str>) -> Self {
-        let (state, changed) = (Mutex::default(), Notify::new());
-        Self { resource, instance, state, changed }
+    /// A queue that nobody follows yet, of a resource that may have `readers_max` shared
+    /// grants.
+    pub(super) fn new(resource: ResourceId, instance: Arc<str>, readers_max: usize) -> Self {
+        let state = Mutex::new(State::new(Mirror::new(readers_max)));
+        Self { resource, instance, state, changed: Notify::new() }
     }
 
-    /// Whether the resource is known to be held or waited for.
-    pub(super) fn is_contended(&self) -> bool {
+    /// Whether the resource is known to be held against an attempt of this mode, or waited
+    /// for.
+    pub(super) fn is_contended(&self, mode: Mode) -> bool {
         let state = self.state();
-        state.live && (state.mirror.is_held() || state.mirror.len() > 0)
+        state.live && (state.mirror.is_held(mode) || state.mirror.len() > 0)
     }
 
     /// The entries of this process's waiters.
@@ -126,7 +127,7 @@ impl Queue {
     pub(super) fn finish_list(&self, number: u64, list: List) -> bool {
         let mut state = self.state();
         let Some(events) = state.since_list.take() else { return false };
-        state.mirror.list(list.revision, list.holder, list.entries);
+        state.mirror.list(list.revision, list.keys);
         state.listed = number;
         state.live = true;
         let State { leaving, mirror, suspects, .. } = &mut *state;
@@ -139,7 +140,7 @@ impl Queue {
         true
     }
 
-    /// Applies the events of one answer of a watch, and wakes the waiter whose turn it is.
+    /// Applies the events of one answer of a watch, and wakes the waiters whose turn it is.
     pub(super) fn apply(&self, watch: i64, events: Vec<Event>) {
         let mut state = self.state();
         if state.watch != watch {
@@ -178,7 +179,9 @@ impl Queue {
             }
         }
         state.mirror.advance(revision);
-        state.wake_head();
+        for entry in state.mirror.on_turn() {
+            state.wake(entry);
+        }
     }
 
     /// Notes that the mirror is not kept up to date any more.
@@ -238,18 +241,29 @@ impl Queue {
 }
 
 impl State {
+    fn new(mirror: Mirror) -> Self {
+        Self {
+            mirror,
+            live: false,
+            watch: 0,
+            since_list: None,
+            lists_begun: 0,
+            listed: 0,
+            outages: 0,
+            outage: Arc::default(),
+            closed: false,
+            places: HashMap::new(),
+            next_place: 0,
+            entries: HashMap::new(),
+            leaving: HashSet::new(),
+            suspects: Vec::new(),
+        }
+    }
+
     fn wake(&self, entry: &EntryId) {
         let place = self.entries.get(entry).and_then(|number| self.places.get(number));
         if let Some(place) = place {
             place.notify_one();
-        }
-    }
-
-    fn wake_head(&self) {
-        if !self.mirror.is_held()
-            && let Some(head) = self.mirror.head()
-        {
-            self.wake(head);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A model of etcd's rules for transactions, as measured on 3.4 to 3.6.
 //!
 //! All comparisons see the state before the batch. The whole batch is refused if it writes
-//! a key twice, or if a branch that is taken uses a dead lease.
+//! a key twice, or if a branch that is taken uses a dead lease. Nobody may ever be granted a
+//! resource against a grant that excludes it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,10 +13,14 @@ use super::Refusal;
 /// What one nested transaction does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Write {
-    /// Puts the holder's key if it is absent.
+    /// Puts the key of the exclusive grant if there is no grant.
     Acquire { resource: u8, lease: i64 },
-    /// Deletes the holder's key if it is there.
+    /// Deletes the key of the exclusive grant if it is there.
     Release { resource: u8 },
+    /// Puts the key of a shared grant if there is neither this nor the exclusive one.
+    Share { resource: u8, reader: u8, lease: i64 },
+    /// Deletes the key of a shared grant if it is there.
+    Leave { resource: u8, reader: u8 },
     /// Puts a queue entry.
     Enter { entry: u32, lease: i64 },
 }
@@ -23,6 +28,7 @@ pub(super) enum Write {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Holder(u8),
+    Reader(u8, u8),
     Entry(u32),
 }
 
@@ -68,10 +74,10 @@ impl Etcd {
     /// Whether the lease that a write needs is alive.
     pub(super) fn lives(&self, write: Write) -> bool {
         match write {
-            Write::Acquire { lease, .. } | Write::Enter { lease, .. } => {
-                self.leases.contains(&lease)
-            }
-            Write::Release { .. } => true,
+            Write::Acquire { lease, .. }
+            | Write::Share { lease, .. }
+            | Write::Enter { lease, .. } => self.leases.contains(&lease),
+            Write::Release { .. } | Write::Leave { .. } => true,
         }
     }
 
@@ -83,12 +89,27 @@ impl Etcd {
         let mut written = BTreeSet::new();
         let mut taken = Vec::new();
         for (_, write) in writes {
+            let is_there = |key| self.keys.contains_key(&key);
+            let has_readers = |resource| {
+                let readers = Key::Reader(resource, 0)..=Key::Reader(resource, u8::MAX);
+                self.keys.range(readers).next().is_some()
+            };
             let (key, takes) = match *write {
                 Write::Acquire { resource, .. } => {
-                    (Key::Holder(resource), !self.keys.contains_key(&Key::Holder(resource)))
+                    let key = Key::Holder(resource);
+                    (key, !is_there(key) && !has_readers(resource))
                 }
                 Write::Release { resource } => {
-                    (Key::Holder(resource), self.keys.contains_key(&Key::Holder(resource)))
+                    let key = Key::Holder(resource);
+                    (key, is_there(key))
+                }
+                Write::Share { resource, reader, .. } => {
+                    let key = Key::Reader(resource, reader);
+                    (key, !is_there(key) && !is_there(Key::Holder(resource)))
+                }
+                Write::Leave { resource, reader } => {
+                    let key = Key::Reader(resource, reader);
+                    (key, is_there(key))
                 }
                 Write::Enter { entry, .. } => (Key::Entry(entry), true),
             };
@@ -111,9 +132,21 @@ impl Etcd {
                 Write::Release { resource } => {
                     self.keys.remove(&Key::Holder(resource));
                 }
+                Write::Share { resource, reader, lease } => {
+                    self.keys.insert(Key::Reader(resource, reader), lease);
+                }
+                Write::Leave { resource, reader } => {
+                    self.keys.remove(&Key::Reader(resource, reader));
+                }
                 Write::Enter { entry, lease } => {
                     self.keys.insert(Key::Entry(entry), lease);
                 }
+            }
+        }
+        for key in self.keys.keys() {
+            if let Key::Reader(resource, _) = key {
+                let is_held = self.keys.contains_key(&Key::Holder(*resource));
+                assert!(!is_held, "{resource} has an exclusive grant and a shared one");
             }
         }
         Ok(taken)

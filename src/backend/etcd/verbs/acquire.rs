@@ -1,8 +1,9 @@
-//! TRY: one write, which takes place only if there is no holder and no waiter.
+//! TRY: one write, which takes place only if there is no waiter, and no grant that excludes
+//! the new one.
 
 use std::sync::Arc;
 
-use etcd_client::{GetOptions, KeyValue, TxnOp, TxnOpResponse};
+use etcd_client::{TxnOp, TxnOpResponse};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -14,49 +15,28 @@ use crate::{
         },
         commit::op::{Op, OpError, Reply},
         core::{Core, Failed, Leftover},
-        lease::{grants::LocalGrant, leases::lease_ttl_s, pool::Lease},
+        keys::{GrantKeys, GrantName, Keys},
+        lease::{
+            grants::Seat,
+            leases::lease_ttl_s,
+            local_grant::LocalGrant,
+            pool::Lease,
+            readers::{Count, Uncounted},
+        },
         record::Record,
         revision::Revision,
+        verbs::state::Patience,
     },
-    lock::{Attempt, BackendError, FencingToken, Grant, ResourceId},
+    lock::{Attempt, BackendError, FencingToken, Grant, Mode},
 };
-
-/// The holder of a resource, and whether anybody waits for it.
-#[derive(Debug)]
-struct HolderState {
-    /// The holder's key.
-    holder: Option<KeyValue>,
-    /// Whether anybody waits.
-    queued: bool,
-}
-
-impl HolderState {
-    /// From the answers to [`Core::holder_state_ops`].
-    fn of(responses: &[TxnOpResponse]) -> Self {
-        let pair = |index: usize| match responses.get(index) {
-            Some(TxnOpResponse::Get(get)) => get.kvs().first().cloned(),
-            _ => None,
-        };
-        Self { holder: pair(0), queued: pair(1).is_some() }
-    }
-
-    fn is_free(&self) -> bool {
-        self.holder.is_none() && !self.queued
-    }
-
-    /// The holder's record, if the key is one of ours.
-    fn record(&self) -> Option<Record> {
-        self.holder.as_ref().and_then(|pair| Record::decode(pair.value()))
-    }
-}
 
 /// How a try compares that nobody holds and nobody waits.
 #[derive(Clone, Copy)]
-enum Free {
+pub(super) enum Free {
     /// By one comparison of all of the resource's keys.
     AllKeys,
-    /// By one comparison of the holder's key and one of the waiters' keys, because there is
-    /// a key among the resource's keys that is not ours.
+    /// By one comparison of the grants' keys and one of the waiters' keys, because there is
+    /// a key among the resource's keys that is neither.
     HolderAndQueue,
 }
 
@@ -82,52 +62,72 @@ enum Resolved {
 }
 
 impl Core {
-    /// Acquires a resource that is free and that nobody waits for. The futures of rare steps
-    /// are boxed, so that the future of the common case stays small.
+    /// Acquires a resource that nobody waits for, and that is free or, for a shared attempt,
+    /// has only shared grants. The futures of rare steps are boxed, so that the future of the
+    /// common case stays small.
+    ///
+    /// `read_first`: the resource is read before a lease is taken for it.
     pub(crate) async fn acquire(
         &self,
         attempt: &Attempt,
+        patience: Patience,
+        mut read_first: bool,
         until: Instant,
     ) -> Result<Grant, Failed> {
-        let resource = &attempt.resource;
+        let (resource, mode) = (&attempt.resource, attempt.mode);
+        let keys = self.keys.grant(resource, &GrantName::of(attempt));
         let wanted = CancellationToken::new();
-        let mut free = Free::AllKeys;
+        let (mut free, mut stale) = (Free::AllKeys, Revision::default());
         loop {
-            if self.contention.seems_held(resource) {
-                let state = Box::pin(self.holder_state(resource, until)).await?;
-                if !state.is_free() {
-                    match Box::pin(self.refused(attempt, &state, until)).await? {
+            let mut seat = self.seat(attempt, None);
+            if read_first || seat.is_err() || self.contention.seems_held(resource, mode) {
+                read_first = false;
+                let state = Box::pin(self.state(attempt, &keys, until)).await?;
+                self.contention.saw(resource, state.seen());
+                if !state.is_free(mode, stale) {
+                    let refused = self.refused(attempt, &state, patience, &mut stale, until);
+                    match Box::pin(refused).await? {
                         Some(grant) => return Ok(grant),
                         None => continue,
                     }
                 }
-                self.contention.saw(resource, false);
+                if seat.is_err() {
+                    seat = self.seat(attempt, Some(state.count()));
+                }
             }
+            let _seat = seat.map_err(|_| BackendError::TooManyHolders)?;
             let lease = self.leases.take(lease_ttl_s(attempt.ttl), until).await;
             let lease = lease.map_err(Failure::unavailable)?;
-            let op = self.try_op(attempt, free, &lease, until);
-            match self.write_grant(attempt, lease, op, &wanted, || until).await? {
+            let op = try_op(&self.keys, attempt, (free, stale), &lease, until);
+            match self.write_grant(attempt, &keys, lease, op, &wanted, || until).await? {
                 Written::Granted(grant) => return Ok(grant),
-                Written::Again(_) | Written::Undone(_) if Instant::now() < until => continue,
+                Written::Again(_) | Written::Undone(_) if Instant::now() < until => {}
                 Written::Again(error) | Written::Undone(error) => return Err(error.into()),
-                Written::NotFree(_) => self.contention.saw(resource, true),
-            }
-            let state = Box::pin(self.holder_state(resource, until)).await?;
-            if state.is_free() {
-                free = Free::HolderAndQueue;
-                continue;
-            }
-            if let Some(grant) = Box::pin(self.refused(attempt, &state, until)).await? {
-                return Ok(grant);
+                Written::NotFree(_) => (free, read_first) = (Free::HolderAndQueue, true),
             }
         }
     }
 
-    /// Writes the holder's key under a new lease, and finds out what became of it if the
+    /// Reserves one of the shared grants that the resource may have; an exclusive attempt
+    /// needs none.
+    fn seat<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        counted: Option<Count>,
+    ) -> Result<Option<Seat<'a>>, Uncounted> {
+        if attempt.mode == Mode::Exclusive {
+            return Ok(None);
+        }
+        let max = self.settings.holders_per_resource_max;
+        self.grants.seat(attempt, max, counted).map(Some)
+    }
+
+    /// Writes the keys of a grant under a new lease, and finds out what became of it if the
     /// answer is lost, which may take until `resolve_until`.
     pub(super) async fn write_grant(
         &self,
         attempt: &Attempt,
+        keys: &GrantKeys,
         lease: Lease,
         op: Op,
         unwanted: &CancellationToken,
@@ -152,7 +152,7 @@ impl Core {
                 false => Err(unavailable.into()),
             };
         }
-        match Box::pin(self.resolve(attempt, &lease, resolve_until())).await {
+        match Box::pin(self.resolve(attempt, keys, &lease, resolve_until())).await {
             Ok(Resolved::Made(token)) => {
                 Ok(Written::Granted(self.granted(attempt, lease, token, asked)?))
             }
@@ -177,47 +177,18 @@ impl Core {
         matches!(error, OpError::Stale)
     }
 
-    /// Reads the holder and the first waiter, without a raft entry.
-    async fn holder_state(
-        &self,
-        resource: &ResourceId,
-        until: Instant,
-    ) -> Result<HolderState, BackendError> {
-        let read = self.connection.read(self.holder_state_ops(resource), until).await;
-        let read = read.map_err(Failure::unavailable)?;
-        Ok(HolderState::of(&read.op_responses()))
-    }
-
-    /// Handles a try that found the resource taken: if it repeats the request that made the
-    /// grant, it finds that grant, otherwise it is refused. `None` if the grant has changed
-    /// meanwhile.
-    async fn refused(
-        &self,
-        attempt: &Attempt,
-        state: &HolderState,
-        until: Instant,
-    ) -> Result<Option<Grant>, Failed> {
-        let record = state.record();
-        if let (Some(pair), Some(record)) = (&state.holder, &record)
-            && record.answers(attempt)
-        {
-            return self.replay(attempt, pair, record, until).await;
-        }
-        let holder = record.and_then(|record| record.holder());
-        Err(BackendError::Locked { holder }.into())
-    }
-
-    /// Finds out what became of a write of the holder's key whose answer was lost. If the
-    /// key is not there, the lease is revoked and the key read again, because the write may
+    /// Finds out what became of a write of a grant's keys whose answer was lost. If its
+    /// record is not there, the lease is revoked and the key read again, because the write may
     /// still be on its way: a proposal can outlive its connection.
     async fn resolve(
         &self,
         attempt: &Attempt,
+        keys: &GrantKeys,
         lease: &Lease,
         until: Instant,
     ) -> Result<Resolved, Failure> {
         for is_revoked in [false, true] {
-            let get = TxnOp::get(self.keys.holder(&attempt.resource), None);
+            let get = TxnOp::get(keys.record(), None);
             let read = self.connection.read(vec![get], until).await?;
             if let Some(TxnOpResponse::Get(get)) = read.op_responses().first()
                 && let Some(pair) = get.kvs().first()
@@ -251,14 +222,14 @@ impl Core {
         let grant = LocalGrant {
             written: Some(token),
             attempt: Some(attempt.id),
-            ..LocalGrant::new(attempt.lock_id.clone(), token, lease, term)
+            ..LocalGrant::new(GrantName::of(attempt), token, lease, term)
         };
         // An earlier grant has ended without this process, so its lease is not reused.
         if let Some(before) = self.grants.insert(&attempt.resource, grant) {
             self.leases.revoke_later(before.lease.id);
         }
         self.move_if_of_earlier_term(lease.origin);
-        self.contention.saw(&attempt.resource, true);
+        self.contention.saw(&attempt.resource, Some(attempt.mode));
         Ok(Grant {
             lock_id: attempt.lock_id.clone(),
             token: Some(fencing),
@@ -275,29 +246,33 @@ impl Core {
             terms.nudge();
         }
     }
+}
 
-    fn try_op(&self, attempt: &Attempt, free: Free, lease: &Lease, until: Instant) -> Op {
-        let resource = &attempt.resource;
-        let key = self.keys.holder(resource);
-        let op = Op::of_holder(resource, until);
-        let op = match free {
-            Free::AllKeys => op.when_none_below(&self.keys.resource(resource)),
-            Free::HolderAndQueue => {
-                op.when_absent(&key).when_none_below(&self.keys.queue(resource))
-            }
-        };
-        // A failed try reads the holder afterwards: a read in this transaction would be part
-        // of every raft entry.
-        op.put_grant(&key, Record::of(attempt, lease.asked_s).encode(), lease)
-    }
-
-    fn holder_state_ops(&self, resource: &ResourceId) -> Vec<TxnOp> {
-        let first = GetOptions::new().with_prefix().with_limit(1).with_keys_only();
-        vec![
-            TxnOp::get(self.keys.holder(resource), None),
-            TxnOp::get(self.keys.queue(resource), Some(first)),
-        ]
-    }
+/// The write of a try. `free` says how an exclusive one compares, `stale` which revision of a
+/// key for its request a shared one ignores.
+pub(super) fn try_op(
+    names: &Keys,
+    attempt: &Attempt,
+    (free, stale): (Free, Revision),
+    lease: &Lease,
+    until: Instant,
+) -> Op {
+    let resource = &attempt.resource;
+    let keys = names.grant(resource, &GrantName::of(attempt));
+    let op = Op::of_grant(&keys, until);
+    let op = match (&keys.shared, free) {
+        (None, Free::AllKeys) => op.when_none_below(&names.resource(resource)),
+        (None, Free::HolderAndQueue) => {
+            op.when_none_below(&keys.holder).when_none_below(&names.queue(resource))
+        }
+        (Some(_), _) => op
+            .when_absent(&keys.holder)
+            .when_none_below(&names.queue(resource))
+            .when_new(&keys, stale),
+    };
+    // A failed try reads the state afterwards: a read in this transaction would be part of
+    // every raft entry.
+    op.put_grant(&keys, Record::of(attempt, lease.asked_s).encode(), lease)
 }
 
 /// The error of a write for which it is known that nothing has changed.

@@ -1,8 +1,13 @@
 //! The port's verbs, and the moves of grants between leases.
 
 pub(crate) mod acquire;
+#[cfg(test)]
+mod costs;
+mod force;
+mod held;
 pub(crate) mod moves;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod replay;
+pub(crate) mod state;
 pub(crate) mod wait;

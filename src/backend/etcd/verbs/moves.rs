@@ -8,7 +8,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use etcd_client::KeyValue;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -16,11 +15,12 @@ use crate::{
     backend::etcd::{
         commit::op::OpError,
         core::{Core, MOVING_MAX},
-        lease::grants::{LocalGrant, ToMove},
-        record::Record,
+        keys::GrantName,
+        lease::{grants::ToMove, local_grant::LocalGrant},
         revision::Revision,
+        verbs::held::Held,
     },
-    lock::{LockId, Renewed, ResourceId},
+    lock::{Renewed, ResourceId},
 };
 
 /// How many grants are chosen at a time.
@@ -29,34 +29,6 @@ const CHOSEN_MAX: usize = 4_096;
 const IN_USE_DELAY: Duration = Duration::from_millis(50);
 /// The delay before a retry when no grant could be moved.
 const FAILED_DELAY: Duration = Duration::from_secs(1);
-
-/// A grant's key, as it was read.
-pub(super) struct Held<'a> {
-    pub(super) resource: &'a ResourceId,
-    pub(super) lock_id: &'a LockId,
-    pub(super) pair: &'a KeyValue,
-    pub(super) record: Record,
-    pub(super) token: Revision,
-}
-
-impl<'a> Held<'a> {
-    /// The key that was read, if its grant has this lock ID.
-    pub(super) fn of(
-        resource: &'a ResourceId,
-        pair: Option<&'a KeyValue>,
-        lock_id: &'a LockId,
-    ) -> Option<Self> {
-        let pair = pair?;
-        let record = Record::decode(pair.value()).filter(|record| record.is(lock_id))?;
-        let token = Revision::from_etcd(pair.create_revision());
-        Some(Self { resource, lock_id, pair, record, token })
-    }
-
-    /// The lease that the key lies under; 0 for none.
-    pub(super) fn lease(&self) -> i64 {
-        self.pair.lease()
-    }
-}
 
 /// What a move came to.
 pub(super) enum Moved {
@@ -92,7 +64,7 @@ pub(super) struct Unsettled {
 enum Tried {
     /// The grant was moved, has ended, or was moved by another process.
     Done,
-    /// Another task has locked the resource, and perhaps moves the grant.
+    /// Another task has locked the grant, and perhaps moves it.
     InUse,
     /// It still has to be moved.
     Failed,
@@ -135,34 +107,36 @@ impl Core {
         }
     }
 
-    /// Moves one grant, unless its resource is locked.
+    /// Moves one grant, unless it is locked.
     async fn move_one(&self, grant: ToMove) -> Tried {
-        let Some(_locked) = self.resources.try_lock(&grant.resource) else {
+        let ToMove { resource, lock_id, .. } = grant;
+        let Some(_locked) = self.moved.try_lock((resource.clone(), lock_id.clone())) else {
             return Tried::InUse;
         };
         let until = self.step_until();
         let mut unsettled: Vec<Unsettled> = Vec::new();
         loop {
-            let Some(known) = self.grants.named(&grant.resource, &grant.lock_id) else {
+            let Some(known) = self.grants.named(&resource, &lock_id) else {
                 return Tried::Done;
             };
-            let Ok(pair) = self.holder(&grant.resource, until).await else {
+            let Ok(found) = self.find(&resource, &lock_id, Some(&known.name), until).await
+            else {
                 if !unsettled.is_empty() {
-                    self.lose_track(&grant.resource, known.token);
+                    self.lose_track(&resource, &known.name, known.token);
                 }
                 return Tried::Failed;
             };
-            if self.settle(&grant.resource, pair.as_ref(), &mut unsettled).is_some() {
+            if self.settle(&resource, found.grant.as_ref(), &mut unsettled).is_some() {
                 return Tried::Done;
             }
-            let Some(held) = Held::of(&grant.resource, pair.as_ref(), &grant.lock_id) else {
-                self.ended_elsewhere(&grant.resource, known.token);
+            let Some(held) = found.grant else {
+                self.ended_elsewhere(&resource, &known.name, known.token);
                 return Tried::Done;
             };
             if self.known(&held).is_none() {
                 // This is another grant of the same lock ID, perhaps one that a restored
                 // snapshot brought back.
-                self.ended_elsewhere(&grant.resource, known.token);
+                self.ended_elsewhere(&resource, &known.name, known.token);
                 return Tried::Done;
             }
             match self.move_soon(&held, until).await {
@@ -174,7 +148,7 @@ impl Core {
                 Err(NotMoved::Unknown(lost)) => unsettled.push(*lost),
                 Err(NotMoved::Not(_)) => {
                     if !unsettled.is_empty() {
-                        self.lose_track(&grant.resource, known.token);
+                        self.lose_track(&resource, &known.name, known.token);
                     }
                     return Tried::Failed;
                 }
@@ -184,8 +158,8 @@ impl Core {
 
     /// Forgets a grant of which it is not known under which of two leases it lies, or will
     /// lie. The next renewal finds out.
-    pub(super) fn lose_track(&self, resource: &ResourceId, token: Revision) {
-        self.grants.remove(resource, token);
+    pub(super) fn lose_track(&self, resource: &ResourceId, name: &GrantName, token: Revision) {
+        self.grants.remove(resource, name, token);
     }
 
     /// Moves a grant to a lease of the same TTL, once fewer than the limit are being moved.
@@ -200,7 +174,7 @@ impl Core {
         self.move_key(held, held.record.lease_ttl_s, until).await
     }
 
-    /// Writes the holder's key under another lease, of `asked_s` seconds.
+    /// Writes a grant's keys under another lease, of `asked_s` seconds.
     pub(super) async fn move_key(
         &self,
         held: &Held<'_>,
@@ -212,10 +186,10 @@ impl Core {
             let lease = lease.map_err(|failure| NotMoved::Not(Arc::clone(failure.why())))?;
             let asked = Instant::now();
             let record = held.record.with_ttl(asked_s);
-            let op = self.rewrite_op(held.resource, held.pair, &record, &lease, until);
+            let op = held.rewrite_op(&record, &lease, until);
             let result = self.committer.commit(op).await;
             let term = self.connection.term();
-            let mut grant = LocalGrant::new(held.lock_id.clone(), held.token, lease, term);
+            let mut grant = LocalGrant::new(held.name.clone(), held.token, lease, term);
             match result {
                 Ok(reply) if reply.succeeded => {
                     grant.written = Some(reply.revision);
@@ -248,11 +222,11 @@ impl Core {
     pub(super) fn settle(
         &self,
         resource: &ResourceId,
-        pair: Option<&KeyValue>,
+        found: Option<&Held<'_>>,
         unsettled: &mut Vec<Unsettled>,
     ) -> Option<Renewed> {
-        let at = pair.map(|pair| Revision::from_etcd(pair.mod_revision()));
-        let lease = pair.map_or(0, KeyValue::lease);
+        let at = found.map(|held| Revision::from_etcd(held.pair.mod_revision()));
+        let lease = found.map_or(0, Held::lease);
         let mut renewed = None;
         for lost in unsettled.extract_if(.., |lost| Some(lost.compared) != at) {
             if lost.grant.lease.id != lease {
@@ -277,7 +251,8 @@ impl Core {
     /// What this process knows of a grant that it has just read. If it knows the grant under
     /// another lease, that lease is revoked.
     pub(super) fn known(&self, held: &Held<'_>) -> Option<LocalGrant> {
-        let (known, ended) = self.grants.found(held.resource, held.token, held.lease());
+        let (known, ended) =
+            self.grants.found(held.resource, &held.name, held.token, held.lease());
         if let Some(ended) = ended {
             self.leases.revoke_later(ended.lease.id);
         }

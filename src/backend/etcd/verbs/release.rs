@@ -1,4 +1,4 @@
-//! UNLOCK: by owner, by force, or of an attempt.
+//! UNLOCK: by owner, or of an attempt. By force: see `force`.
 
 use std::sync::Arc;
 
@@ -10,38 +10,53 @@ use crate::{
         client::failure::Failure,
         commit::op::{Op, OpError},
         core::Core,
-        lease::grants::LocalGrant,
-        record::Record,
+        keys::{GrantKeys, GrantName},
+        lease::local_grant::LocalGrant,
         revision::Revision,
+        verbs::held::Held,
     },
-    lock::{Attempt, BackendError, LockId, Release, ReleaseOf, ResourceId},
+    lock::{Attempt, BackendError, LockId, Mode, Release, ReleaseOf, ResourceId},
 };
 
-/// The delete of a holder's key.
+/// The delete of a grant's keys.
 #[derive(Debug)]
-struct Deletion {
-    /// The token of the grant that it ends.
-    token: Revision,
-    /// The lease of the key; 0 for none.
+pub(super) struct Deletion {
+    /// The grant, if its record could be read.
+    pub(super) name: Option<GrantName>,
+    /// Its token.
+    pub(super) token: Revision,
+    /// The lease of its record; 0 for none.
     lease: i64,
-    op: Op,
+    pub(super) op: Op,
 }
 
 impl Deletion {
-    /// Of the key as this process wrote it, if it knows the revision. Nothing needs to be
+    /// Of the keys as this process wrote them, if it knows the revision. Nothing needs to be
     /// read first. The lease is compared too, because a restored data set counts its
     /// revisions anew.
-    fn of_written(op: Op, key: &str, grant: &LocalGrant) -> Option<Self> {
-        let lease = grant.lease.id;
-        let op = op.when_written_at(key, grant.written?).when_under(key, lease).delete(key);
-        Some(Self { token: grant.token, lease, op })
+    pub(super) fn of_written(
+        keys: &GrantKeys,
+        grant: &LocalGrant,
+        until: Instant,
+    ) -> Option<Self> {
+        let (key, lease) = (keys.record(), grant.lease.id);
+        let op = Op::of_grant(keys, until);
+        let op = op.when_written_at(key, grant.written?).when_under(key, lease);
+        let op = op.delete_grant(keys);
+        Some(Self { name: Some(grant.name.clone()), token: grant.token, lease, op })
     }
 
-    /// Of the key as it was read.
-    fn of_read(op: Op, key: &str, pair: &KeyValue) -> Self {
+    /// Of the keys as they were read. `name` is `None` for a record that is not ours.
+    pub(super) fn of_read(
+        keys: &GrantKeys,
+        name: Option<GrantName>,
+        pair: &KeyValue,
+        until: Instant,
+    ) -> Self {
         let token = Revision::from_etcd(pair.create_revision());
-        let op = op.when_unchanged(key, pair).delete(key);
-        Self { token, lease: pair.lease(), op }
+        let op = Op::of_grant(keys, until);
+        let op = op.when_unchanged(keys.record(), pair).delete_grant(keys);
+        Self { name, token, lease: pair.lease(), op }
     }
 }
 
@@ -53,64 +68,69 @@ impl Core {
         until: Instant,
     ) -> Result<(), BackendError> {
         match &release.of {
-            ReleaseOf::Owner(lock_id) => {
-                self.release_grant(release, Some(lock_id), until).await
-            }
-            ReleaseOf::Anyone => self.release_grant(release, None, until).await,
+            ReleaseOf::Owner(lock_id) => self.release_grant(release, lock_id, until).await,
+            ReleaseOf::Anyone => self.release_all(release, until).await,
             ReleaseOf::Attempt(attempt) => self.release_attempt(attempt, until).await,
         }
     }
 
-    /// Ends the grant of this lock ID, or whoever's it is.
+    /// Ends the grant of this lock ID.
     async fn release_grant(
         &self,
         release: &Release,
-        lock_id: Option<&LockId>,
+        lock_id: &LockId,
         until: Instant,
     ) -> Result<(), BackendError> {
         let resource = &release.resource;
-        let key = self.keys.holder(resource);
         // Whether an earlier call, or this one, may have ended the grant already.
         let mut may_have_happened = release.aim.bound().is_some();
         let mut lost: Option<Arc<str>> = None;
         let first_call = !may_have_happened;
-        let op = || Op::of_holder(resource, until);
-        let mut known = lock_id
-            .and_then(|id| self.grants.named(resource, id))
-            .and_then(|grant| Deletion::of_written(op(), &key, &grant));
-        // The token of the grant that was to be deleted last.
+        let grant = self.grants.named(resource, lock_id);
+        let name = grant.as_ref().map(|grant| grant.name.clone());
+        let meant = release.aim.token();
+        let is_meant = |token: Revision| meant.is_none_or(|meant| meant.get() == token.0);
+        let mut known = grant.filter(|grant| is_meant(grant.token)).and_then(|grant| {
+            Deletion::of_written(&self.keys.grant(resource, &grant.name), &grant, until)
+        });
+        // The grant that was to be deleted last.
         let mut tried = None;
         loop {
             let deletion = match known.take() {
                 Some(known) => known,
                 None => {
-                    let pair = match Box::pin(self.holder(resource, until)).await {
-                        Ok(pair) => pair,
+                    let find = self.find(resource, lock_id, name.as_ref(), until);
+                    let found = match Box::pin(find).await {
+                        Ok(found) => found,
                         Err(failure) => {
-                            return Err(self.unread(failure, may_have_happened, lost));
+                            return Err(unread(failure, may_have_happened, lost));
                         }
                     };
-                    self.ended_if_replaced(resource, tried.take(), pair.as_ref());
-                    match target(pair.as_ref(), lock_id) {
-                        Ok(pair) => Deletion::of_read(op(), &key, pair),
+                    self.ended_if_replaced(resource, tried.take(), found.grant.as_ref());
+                    match found.grant {
+                        Some(held) => {
+                            let name = Some(held.name);
+                            Deletion::of_read(&held.keys, name, &held.pair, until)
+                        }
                         // The delete whose answer was lost was aimed at an existing grant,
                         // which has ended, as was asked for.
-                        Err(_) if lost.is_some() => return Ok(()),
-                        Err(not_held) => return Err(not_held),
+                        None if lost.is_some() => return Ok(()),
+                        None => return Err(BackendError::NotHeld { held: found.is_held }),
                     }
                 }
             };
             let bound = release.aim.bound_or(deletion.token.0);
-            if deletion.token.0 > bound && (lost.is_some() || !first_call) {
+            let is_later = deletion.token.0 > bound && (lost.is_some() || !first_call);
+            if is_later || !is_meant(deletion.token) {
                 return match lost {
                     Some(_) => Ok(()),
                     None => Err(BackendError::NotHeld { held: true }),
                 };
             }
-            tried = Some(deletion.token);
-            match self.committer.commit(deletion.op).await {
+            tried = deletion.name.clone().map(|name| (name, deletion.token));
+            match self.committer.commit(deletion.op.clone()).await {
                 Ok(reply) if reply.succeeded => {
-                    self.deleted(resource, deletion.token, deletion.lease);
+                    self.deleted(resource, &deletion);
                     return Ok(());
                 }
                 // The key was written or deleted meanwhile; the next read tells.
@@ -127,19 +147,6 @@ impl Core {
                 }
                 Err(error) => return Err(BackendError::Unavailable(error.why())),
             }
-        }
-    }
-
-    fn unread(
-        &self,
-        failure: Failure,
-        may_have_happened: bool,
-        lost: Option<Arc<str>>,
-    ) -> BackendError {
-        match lost {
-            Some(why) => BackendError::Unknown(why),
-            None if may_have_happened => BackendError::Unknown(failure.why().clone()),
-            None => failure.unavailable(),
         }
     }
 
@@ -163,35 +170,35 @@ impl Core {
             }
         }
         let resource = &attempt.resource;
-        let key = self.keys.holder(resource);
-        let op = || Op::of_holder(resource, until);
+        let keys = self.keys.grant(resource, &GrantName::of(attempt));
         // If nobody has renewed or claimed the grant, its key is as the attempt wrote it.
         let mut known = self
             .grants
-            .made_by(resource, attempt.id)
-            .and_then(|grant| Deletion::of_written(op(), &key, &grant));
+            .made_by(attempt)
+            .and_then(|grant| Deletion::of_written(&keys, &grant, until));
         let mut tried = None;
         loop {
             let deletion = match known.take() {
                 Some(known) => known,
                 None => {
-                    let pair = self.holder(resource, until).await;
+                    let pair = self.reads.key(keys.record().to_owned(), until).await;
                     let pair =
                         pair.map_err(|failure| BackendError::Unknown(failure.why().clone()))?;
-                    self.ended_if_replaced(resource, tried.take(), pair.as_ref());
-                    match pair.filter(|pair| {
-                        Record::decode(pair.value())
-                            .is_some_and(|record| record.made_by(attempt.id))
-                    }) {
+                    let held = pair.and_then(|pair| Held::of(&self.keys, resource, &pair));
+                    self.ended_if_replaced(resource, tried.take(), held.as_ref());
+                    match held.filter(|held| held.record.made_by(attempt.id)) {
                         None => return Ok(()),
-                        Some(pair) => Deletion::of_read(op(), &key, &pair),
+                        Some(held) => {
+                            let name = Some(held.name);
+                            Deletion::of_read(&held.keys, name, &held.pair, until)
+                        }
                     }
                 }
             };
-            tried = Some(deletion.token);
-            match self.committer.commit(deletion.op).await {
+            tried = deletion.name.clone().map(|name| (name, deletion.token));
+            match self.committer.commit(deletion.op.clone()).await {
                 Ok(reply) if reply.succeeded => {
-                    self.deleted(resource, deletion.token, deletion.lease);
+                    self.deleted(resource, &deletion);
                     return Ok(());
                 }
                 Err(error)
@@ -208,17 +215,25 @@ impl Core {
         }
     }
 
-    /// Handles a delete that is known to have happened. If the key's lease belongs to this
-    /// process, it becomes free; any other lease is revoked.
-    fn deleted(&self, resource: &ResourceId, token: Revision, lease_of_key: i64) {
-        self.contention.saw(resource, false);
-        if let Some(older) = self.grants.remove_older(resource, token) {
+    /// Handles a delete that is known to have happened. If the lease of the grant belongs to
+    /// this process, it becomes free; any other lease is revoked.
+    pub(super) fn deleted(&self, resource: &ResourceId, deletion: &Deletion) {
+        let Some(name) = &deletion.name else {
+            self.contention.saw(resource, None);
+            self.leases.revoke_later(deletion.lease);
+            return;
+        };
+        if let Some(older) = self.grants.remove_older(resource, name, deletion.token) {
             self.leases.revoke_later(older.lease.id);
         }
-        match self.grants.remove(resource, token) {
-            Some(grant) if grant.lease.id == lease_of_key => self.leases.give(grant.lease),
+        let known = self.grants.remove(resource, name, deletion.token);
+        if name.mode == Mode::Exclusive || !self.grants.has_readers(resource) {
+            self.contention.saw(resource, None);
+        }
+        match known {
+            Some(grant) if grant.lease.id == deletion.lease => self.leases.give(grant.lease),
             known => {
-                self.leases.revoke_later(lease_of_key);
+                self.leases.revoke_later(deletion.lease);
                 // Another process had moved the key away from this lease.
                 if let Some(grant) = known {
                     self.leases.revoke_later(grant.lease.id);
@@ -231,36 +246,42 @@ impl Core {
     /// has ended: by the delete, whose answer was lost, or by somebody else. Otherwise its
     /// lease might live for a day. The lease of another process's grant is not touched,
     /// because that process may have reused it by now.
-    fn ended_if_replaced(
+    pub(super) fn ended_if_replaced(
         &self,
         resource: &ResourceId,
-        tried: Option<Revision>,
-        found: Option<&KeyValue>,
+        tried: Option<(GrantName, Revision)>,
+        found: Option<&Held<'_>>,
     ) {
-        if let Some(token) = tried
-            && found.is_none_or(|pair| Revision::from_etcd(pair.create_revision()) != token)
+        if let Some((name, token)) = tried
+            && found.is_none_or(|held| held.token != token)
         {
-            self.ended_elsewhere(resource, token);
+            self.ended_elsewhere(resource, &name, token);
         }
     }
 
     /// Forgets a grant of this process that somebody else ended. Its lease is not reused,
     /// because they may be about to revoke it.
-    pub(super) fn ended_elsewhere(&self, resource: &ResourceId, token: Revision) {
-        if let Some(grant) = self.grants.remove(resource, token) {
+    pub(super) fn ended_elsewhere(
+        &self,
+        resource: &ResourceId,
+        name: &GrantName,
+        token: Revision,
+    ) {
+        if let Some(grant) = self.grants.remove(resource, name, token) {
             self.leases.revoke_later(grant.lease.id);
         }
     }
 }
 
-/// The key to delete, if it is the grant of this lock ID, or if there is no lock ID.
-fn target<'a>(
-    pair: Option<&'a KeyValue>,
-    lock_id: Option<&LockId>,
-) -> Result<&'a KeyValue, BackendError> {
-    let Some(pair) = pair else { return Err(BackendError::NotHeld { held: false }) };
-    let may_end = lock_id.is_none_or(|lock_id| {
-        Record::decode(pair.value()).is_some_and(|record| record.is(lock_id))
-    });
-    if may_end { Ok(pair) } else { Err(BackendError::NotHeld { held: true }) }
+/// The error of a release that could not read what is held.
+pub(super) fn unread(
+    failure: Failure,
+    may_have_happened: bool,
+    lost: Option<Arc<str>>,
+) -> BackendError {
+    match lost {
+        Some(why) => BackendError::Unknown(why),
+        None if may_have_happened => BackendError::Unknown(failure.why().clone()),
+        None => failure.unavailable(),
+    }
 }

@@ -3,7 +3,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use etcd_client::KeyValue;
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -11,9 +10,9 @@ use crate::{
         client::failure::Failure,
         core::{BUSY, Core},
         lease::{keeper::KeepError, leases::lease_ttl_s, pool::SLACK},
-        verbs::moves::{Held, Moved, NotMoved, Unsettled},
+        verbs::moves::{Moved, NotMoved, Unsettled},
     },
-    lock::{BackendError, Renewal, Renewed, ResourceId},
+    lock::{BackendError, Renewal, Renewed},
 };
 
 /// The delay between reads of a key whose lease has ended, which is about to be deleted.
@@ -36,7 +35,8 @@ impl Core {
         until: Instant,
     ) -> Result<Renewed, BackendError> {
         let resource = &renewal.resource;
-        let Some(_locked) = self.resources.lock(resource, until).await else {
+        let grant = (resource.clone(), renewal.lock_id.clone());
+        let Some(_locked) = self.moved.lock(grant, until).await else {
             return Err(BackendError::Unavailable(BUSY.into()));
         };
         let mut unsettled = Vec::new();
@@ -46,7 +46,7 @@ impl Core {
             && matches!(renewed, Err(BackendError::Unknown(_)))
             && let Some(known) = self.grants.named(resource, &renewal.lock_id)
         {
-            self.lose_track(resource, known.token);
+            self.lose_track(resource, &known.name, known.token);
         }
         renewed
     }
@@ -70,21 +70,22 @@ impl Core {
                     Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
                 }
             }
-            let pair = match self.holder(resource, until).await {
-                Ok(pair) => pair,
+            let name = known.as_ref().map(|grant| &grant.name);
+            let found = match self.find(resource, &renewal.lock_id, name, until).await {
+                Ok(found) => found,
                 Err(failure) if kept.is_none() => {
                     return Err(step_error(failure, unsettled));
                 }
                 Err(failure) => return Err(BackendError::Unknown(Arc::clone(failure.why()))),
             };
-            if let Some(renewed) = self.settle(resource, pair.as_ref(), unsettled) {
+            if let Some(renewed) = self.settle(resource, found.grant.as_ref(), unsettled) {
                 return Ok(renewed);
             }
-            let Some(held) = Held::of(resource, pair.as_ref(), &renewal.lock_id) else {
+            let Some(held) = found.grant else {
                 if let Some(ended) = known {
-                    self.ended_elsewhere(resource, ended.token);
+                    self.ended_elsewhere(resource, &ended.name, ended.token);
                 }
-                return Err(BackendError::NotHeld { held: pair.is_some() });
+                return Err(BackendError::NotHeld { held: found.is_held });
             };
             let grant = self.known(&held);
             if held.record.lease_ttl_s != asked_s || held.lease() == 0 || !unsettled.is_empty()
@@ -99,7 +100,7 @@ impl Core {
                         unsettled.push(*lost);
                     }
                     Err(NotMoved::Unknown(lost)) => {
-                        self.lose_track(resource, held.token);
+                        self.lose_track(resource, &held.name, held.token);
                         return Err(BackendError::Unknown(lost.why));
                     }
                     Err(NotMoved::Not(why)) => {
@@ -132,7 +133,8 @@ impl Core {
                 None => true,
                 Some(grant) => {
                     let term = self.connection.term();
-                    self.grants.refreshed(resource, grant.lease.id, alive.sent, term);
+                    let lease = grant.lease.id;
+                    self.grants.refreshed(resource, &grant.name, lease, alive.sent, term);
                     grant.lease.origin.term != term && grant.sure_until < Instant::now() + HURRY
                 }
             };
@@ -147,20 +149,11 @@ impl Core {
                 // If the key is moved later, then to a lease that lasts longer than what is
                 // returned here.
                 Err(NotMoved::Unknown(_)) => {
-                    self.lose_track(resource, held.token);
+                    self.lose_track(resource, &held.name, held.token);
                     return Ok(renewed);
                 }
             }
         }
-    }
-
-    /// The holder's key, read linearizably.
-    pub(super) async fn holder(
-        &self,
-        resource: &ResourceId,
-        until: Instant,
-    ) -> Result<Option<KeyValue>, Failure> {
-        self.reads.key(self.keys.holder(resource), until).await
     }
 }
 

@@ -6,11 +6,11 @@ use tokio::time::Instant;
 use crate::{
     backend::etcd::{
         client::failure::Failure,
-        commit::op::{Op, OpError},
+        commit::op::OpError,
         core::{BUSY, Core, Failed},
-        lease::{grants::LocalGrant, leases::lease_ttl_s, pool::Lease},
+        lease::{leases::lease_ttl_s, local_grant::LocalGrant},
         record::Record,
-        revision::Revision,
+        verbs::held::Held,
     },
     lock::{Attempt, BackendError, FencingToken, Grant, ResourceId},
 };
@@ -29,12 +29,13 @@ impl Core {
         if let Some(field) = record.mismatch(attempt) {
             return Err(BackendError::ReplayMismatch { field }.into());
         }
-        let Some(lock_id) = record.lock_id() else {
+        let resource = &attempt.resource;
+        let Some(held) = Held::of(&self.keys, resource, pair) else {
             return Err(BackendError::Locked { holder: record.holder() }.into());
         };
-        let resource = &attempt.resource;
-        let token = Revision::from_etcd(pair.create_revision());
-        let Some(_locked) = self.resources.lock(resource, until).await else {
+        let (name, token) = (&held.name, held.token);
+        let grant = (resource.clone(), name.lock_id.clone());
+        let Some(_locked) = self.moved.lock(grant, until).await else {
             return Err(BackendError::Unavailable(BUSY.into()).into());
         };
         loop {
@@ -42,7 +43,7 @@ impl Core {
             let lease = lease.map_err(Failure::unavailable)?;
             let asked = Instant::now();
             let claimed = record.claimed(lease.asked_s);
-            let op = self.rewrite_op(resource, pair, &claimed, &lease, until);
+            let op = held.rewrite_op(&claimed, &lease, until);
             let (since, written) = match self.committer.commit(op).await {
                 Ok(reply) if reply.succeeded => (reply.sent, Some(reply.revision)),
                 Ok(_) => {
@@ -52,8 +53,8 @@ impl Core {
                 // The key may come to lie under the lease, so it is neither given back nor
                 // revoked.
                 Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
-                    if !self.is_under(resource, lease.id, until).await {
-                        self.lose_track(resource, token);
+                    if !self.is_under(held.keys.record(), lease.id, until).await {
+                        self.lose_track(resource, name, token);
                         return Err(BackendError::Unknown(why).into());
                     }
                     (asked, None)
@@ -66,17 +67,17 @@ impl Core {
                 }
             };
             let term = self.connection.term();
-            let grant = LocalGrant::new(lock_id.clone(), token, lease, term);
+            let grant = LocalGrant::new(name.clone(), token, lease, term);
             self.move_to_lease(resource, pair.lease(), LocalGrant { written, ..grant });
             let token = FencingToken::new(token.0)
                 .ok_or(BackendError::Unknown("etcd's revision is no token".into()))?;
-            let ttl = lease.grant_ttl();
+            let (lock_id, ttl) = (name.lock_id.clone(), lease.grant_ttl());
             return Ok(Some(Grant { lock_id, token: Some(token), ttl, since, created: false }));
         }
     }
 
     /// Remembers that a grant lies under a lease of this process now, and gives the lease
-    /// that it has left back, if that was this process's too. The resource must be locked.
+    /// that it has left back, if that was this process's too. The grant must be locked.
     pub(super) fn move_to_lease(&self, resource: &ResourceId, left: i64, grant: LocalGrant) {
         let (token, origin) = (grant.token, grant.lease.origin);
         match self.grants.moved(resource, grant) {
@@ -90,28 +91,10 @@ impl Core {
         self.move_if_of_earlier_term(origin);
     }
 
-    async fn is_under(&self, resource: &ResourceId, lease: i64, until: Instant) -> bool {
-        let get = TxnOp::get(self.keys.holder(resource), None);
+    async fn is_under(&self, key: &str, lease: i64, until: Instant) -> bool {
+        let get = TxnOp::get(key, None);
         let Ok(read) = self.connection.read(vec![get], until).await else { return false };
         matches!(read.op_responses().first(), Some(TxnOpResponse::Get(get))
             if get.kvs().first().is_some_and(|pair| pair.lease() == lease))
-    }
-
-    /// A write of the holder's key that takes place only if the key is unchanged since `pair`
-    /// was read. The key keeps its creation revision, which is the grant's token.
-    pub(super) fn rewrite_op(
-        &self,
-        resource: &ResourceId,
-        pair: &KeyValue,
-        record: &Record,
-        lease: &Lease,
-        until: Instant,
-    ) -> Op {
-        let key = self.keys.holder(resource);
-        Op::of_holder(resource, until).when_unchanged(&key, pair).put_grant(
-            &key,
-            record.encode(),
-            lease,
-        )
     }
 }

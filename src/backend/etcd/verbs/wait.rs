@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use etcd_client::KeyValue;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::etcd::{
         client::failure::Failure,
-        commit::op::{Op, OpError},
+        commit::op::{Op, OpError, Reply},
         core::{Core, Failed, Leftover},
         flights::Flight,
+        keys::{GrantKeys, GrantName, Part},
         lease::{leases::lease_ttl_s, pool::Lease},
         queue::{
             place::{FULL, Place, Turn},
@@ -18,17 +19,22 @@ use crate::{
         },
         record::Record,
         revision::Revision,
-        verbs::acquire::{Written, unavailable},
+        verbs::{
+            acquire::{Written, unavailable},
+            state::Patience,
+        },
     },
-    lock::{Attempt, BackendError, Grant},
+    lock::{Attempt, BackendError, Grant, Mode},
 };
 
 /// What a promotion came to.
 enum Promoted {
-    /// Granted.
+    /// Granted, and the entry is gone.
     Granted(Grant),
-    /// Somebody holds the resource after all, since this revision.
-    Held(Revision),
+    /// The grant of an earlier attempt with the same request, beside the entry.
+    Found(Grant),
+    /// Somebody holds the resource after all: the key, and the revision of its last write.
+    Held(Part, Revision),
     /// The entry is gone.
     Lost,
 }
@@ -74,12 +80,20 @@ impl Core {
                 continue;
             };
             match self.wait_in(attempt, flight, &place, &entry).await {
-                Ok(Some(grant)) => {
+                Ok(Promoted::Granted(grant)) => {
                     place.leave();
                     return Ok(grant);
                 }
+                Ok(Promoted::Found(grant)) => {
+                    // Otherwise whoever follows the queue removes the entry.
+                    let left = self.sessions.delete_entry(&entry.key, self.step_until());
+                    if left.await.is_ok() {
+                        place.leave();
+                    }
+                    return Ok(grant);
+                }
                 // The entry was lost; a new one comes at the end of the queue.
-                Ok(None) => {}
+                Ok(Promoted::Lost | Promoted::Held(..)) => {}
                 Err(mut failed) => {
                     place.leave();
                     if self.sessions.delete_entry(&entry.key, self.step_until()).await.is_err()
@@ -94,17 +108,25 @@ impl Core {
 
     /// Tries to lock without queueing, unless that is known to fail.
     async fn acquire_at_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Failed> {
-        if attempt.request_id.is_none() && self.queues.is_contended(&attempt.resource) {
+        let (resource, is_shared) = (&attempt.resource, attempt.mode == Mode::Shared);
+        let must_look = attempt.request_id.is_some() || is_shared && attempt.lock_id_given;
+        if !must_look && self.queues.is_contended(resource, attempt.mode) {
             return Ok(None);
         }
-        let first = self.contention.first_try(&attempt.resource);
-        if attempt.request_id.is_none() && first.is_none() {
+        let first = self.contention.first_try(resource);
+        if !must_look && !is_shared && first.is_none() {
             return Ok(None);
         }
         let until = self.step_until();
-        match self.acquire(attempt, until).await {
+        // Of many shared attempts all can succeed. Only the first takes a lease before it
+        // knows.
+        let read_first = is_shared && first.is_none();
+        match self.acquire(attempt, Patience::Wait, read_first, until).await {
             Ok(grant) => Ok(Some(grant)),
-            Err(Failed { error: BackendError::Locked { .. }, .. }) => Ok(None),
+            Err(Failed {
+                error: BackendError::Locked { .. } | BackendError::TooManyHolders,
+                ..
+            }) => Ok(None),
             Err(failed) if self.is_only_slow(&failed.error, until) => Ok(None),
             Err(failed) => Err(failed),
         }
@@ -120,7 +142,7 @@ impl Core {
         let until = self.step_until();
         let session =
             self.sessions.current(until).await.map_err(|error| unavailable(error.why()))?;
-        let id = session.next_entry();
+        let id = session.next_entry(attempt.mode);
         let key = self.keys.entry(&attempt.resource, &id);
         place.enter(id);
         let (value, unwanted) = (attempt.id.to_string(), &flight.unwanted);
@@ -141,14 +163,14 @@ impl Core {
         }
     }
 
-    /// Waits for the turn of an entry; `None` if the entry is gone.
+    /// Waits for the turn of an entry, until granted or until the entry is gone.
     async fn wait_in(
         &self,
         attempt: &Attempt,
         flight: &Flight,
         place: &Place,
         entry: &Entry,
-    ) -> Result<Option<Grant>, Failed> {
+    ) -> Result<Promoted, Failed> {
         loop {
             let turn = tokio::select! {
                 biased;
@@ -157,32 +179,44 @@ impl Core {
             };
             match turn {
                 Turn::Mine => match self.promote(attempt, flight, entry).await? {
-                    Promoted::Granted(grant) => return Ok(Some(grant)),
-                    Promoted::Held(since) => place.saw_holder(since),
-                    Promoted::Lost => return Ok(None),
+                    Promoted::Held(grant, since) => place.saw(grant, since),
+                    promoted => return Ok(promoted),
                 },
-                Turn::Lost => return Ok(None),
+                Turn::Lost => return Ok(Promoted::Lost),
                 Turn::Outage(why) => return Err(unavailable(why)),
             }
         }
     }
 
-    /// Takes the lock for the first in the queue, in as many steps as it takes while etcd is
-    /// merely slow.
+    /// Takes the lock for an entry whose turn it is, in as many steps as it takes while etcd
+    /// is merely slow.
     async fn promote(
         &self,
         attempt: &Attempt,
         flight: &Flight,
         entry: &Entry,
     ) -> Result<Promoted, Failed> {
-        let mut until = self.step_until();
+        let keys = self.keys.grant(&attempt.resource, &GrantName::of(attempt));
+        let (mut until, mut stale) = (self.step_until(), Revision::default());
         loop {
-            let failed = match self.try_promote(attempt, flight, entry, until).await {
+            let unwanted = &flight.unwanted;
+            let entry = (entry.key.as_str(), entry.entered);
+            let promotion = Promotion { attempt, keys: &keys, entry, stale, until };
+            let failed = match self.try_promote(promotion, unwanted).await {
                 Ok(Written::Granted(grant)) => return Ok(Promoted::Granted(grant)),
+                Ok(Written::NotFree(reply)) if met_a_grant(&keys, &reply) => {
+                    let found = self.meet(attempt, &keys, &mut stale, until);
+                    match Box::pin(found).await {
+                        Ok(Some(grant)) => return Ok(Promoted::Found(grant)),
+                        Ok(None) => continue,
+                        Err(failed) => failed,
+                    }
+                }
                 Ok(Written::NotFree(reply)) => {
-                    let held_since = |pair: &KeyValue| Revision::from_etcd(pair.mod_revision());
-                    let held = reply.pair().map(held_since).map(Promoted::Held);
-                    return Ok(held.unwrap_or(Promoted::Lost));
+                    let Some(pair) = reply.pair() else { return Ok(Promoted::Lost) };
+                    let since = Revision::from_etcd(pair.mod_revision());
+                    let part = self.keys.part(&attempt.resource, pair.key());
+                    return Ok(Promoted::Held(part, since));
                 }
                 Ok(Written::Undone(_)) => {
                     until = self.step_until();
@@ -201,16 +235,33 @@ impl Core {
 
     async fn try_promote(
         &self,
-        attempt: &Attempt,
-        flight: &Flight,
-        entry: &Entry,
-        until: Instant,
+        promotion: Promotion<'_>,
+        unwanted: &CancellationToken,
     ) -> Result<Written, Failed> {
-        let lease = self.lease_while_wanted(attempt, flight, until).await?;
-        let op = self.promote_op(attempt, entry, &lease, until);
+        let Promotion { attempt, keys, until, .. } = promotion;
+        let lease = self.lease_while_wanted(attempt, unwanted, until).await?;
+        let op = promotion.op(&lease);
         // The write may use up the step's time, so resolving it gets a step of its own.
         let resolve_until = || self.step_until();
-        self.write_grant(attempt, lease, op, &flight.unwanted, resolve_until).await
+        self.write_grant(attempt, keys, lease, op, unwanted, resolve_until).await
+    }
+
+    /// Handles a promotion that met a grant with the attempt's lock ID or request: finds the
+    /// grant of the same request, or refuses the attempt. `None` if it is to be tried again,
+    /// perhaps with another `stale` revision.
+    async fn meet(
+        &self,
+        attempt: &Attempt,
+        keys: &GrantKeys,
+        stale: &mut Revision,
+        until: Instant,
+    ) -> Result<Option<Grant>, Failed> {
+        let state = self.state(attempt, keys, until).await?;
+        match self.refused(attempt, &state, Patience::Wait, stale, until).await {
+            // It has ended meanwhile, or an exclusive grant is in the way.
+            Err(Failed { error: BackendError::Locked { .. }, .. }) => Ok(None),
+            met => met,
+        }
     }
 
     /// Whether a step failed only because its time ran out while etcd answered other
@@ -227,14 +278,14 @@ impl Core {
     async fn lease_while_wanted(
         &self,
         attempt: &Attempt,
-        flight: &Flight,
+        unwanted: &CancellationToken,
         until: Instant,
     ) -> Result<Lease, Failed> {
         let (leases, asked_s) = (Arc::clone(&self.leases), lease_ttl_s(attempt.ttl));
         let mut take = tokio::spawn(async move { leases.take(asked_s, until).await });
         tokio::select! {
             biased;
-            () = flight.unwanted.cancelled() => {
+            () = unwanted.cancelled() => {
                 let leases = Arc::clone(&self.leases);
                 self.background.spawn(async move {
                     if let Ok(Ok(lease)) = take.await {
@@ -249,23 +300,46 @@ impl Core {
             },
         }
     }
+}
 
-    /// No other entry is before this one, and none ever will be, so that needs no comparison.
-    fn promote_op(
-        &self,
-        attempt: &Attempt,
-        entry: &Entry,
-        lease: &Lease,
-        until: Instant,
-    ) -> Op {
-        let key = self.keys.holder(&attempt.resource);
-        Op::of_holder(&attempt.resource, until)
-            .when_absent(&key)
-            .when_created_at(&entry.key, entry.entered)
-            .put_grant(&key, Record::of(attempt, lease.asked_s).encode(), lease)
-            .delete(&entry.key)
-            .or_get(&key)
+/// The write that grants to an entry.
+#[derive(Clone, Copy)]
+pub(super) struct Promotion<'a> {
+    pub(super) attempt: &'a Attempt,
+    pub(super) keys: &'a GrantKeys,
+    /// The entry's key, and the revision at which it was put.
+    pub(super) entry: (&'a str, Revision),
+    /// The revision of a key for the attempt's request that finds no grant.
+    pub(super) stale: Revision,
+    pub(super) until: Instant,
+}
+
+impl Promotion<'_> {
+    /// That no other entry is before this one, or no exclusive one, needs no comparison: none
+    /// ever will be.
+    pub(super) fn op(&self, lease: &Lease) -> Op {
+        let Self { attempt, keys, entry: (entry, entered), .. } = *self;
+        let op = Op::of_grant(keys, self.until);
+        let op = match &keys.shared {
+            None => op.when_none_below(&keys.holder).or_get_first_below(&keys.holder),
+            Some(shared) => {
+                let op = op.when_absent(&keys.holder).when_new(keys, self.stale);
+                let op = op.or_get(&keys.holder).or_get(&shared.record);
+                keys.request().into_iter().fold(op, Op::or_get)
+            }
+        };
+        op.when_created_at(entry, entered)
+            .put_grant(keys, Record::of(attempt, lease.asked_s).encode(), lease)
+            .delete(entry)
     }
+}
+
+/// Whether a promotion failed because of a shared grant with its lock ID or its request.
+fn met_a_grant(keys: &GrantKeys, reply: &Reply) -> bool {
+    let mut own = [1, 2].into_iter();
+    keys.shared.is_some()
+        && reply.pair().is_none()
+        && own.any(|read| reply.pair_at(read).is_some())
 }
 
 /// The error of an attempt whose caller has left.

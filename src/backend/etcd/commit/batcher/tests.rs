@@ -5,18 +5,22 @@ use super::*;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fake {
     number: u32,
-    claim: Option<u8>,
+    claims: Vec<(u8, Mode)>,
     bytes: usize,
+    extra_ops: usize,
     obsolete: Option<Obsolete>,
 }
 
 impl Item for Fake {
     type Claim = u8;
-    fn claim(&self) -> Option<&u8> {
-        self.claim.as_ref()
+    fn claims(&self) -> &[(u8, Mode)] {
+        &self.claims
+    }
+    fn extra_ops(&self) -> usize {
+        self.extra_ops
     }
     fn enters(&self) -> bool {
-        self.claim.is_none()
+        self.claims.is_empty()
     }
     fn size_bytes(&self) -> usize {
         self.bytes
@@ -27,7 +31,14 @@ impl Item for Fake {
 }
 
 fn fake(number: u32, claim: Option<u8>) -> Fake {
-    Fake { number, claim, bytes: 10, obsolete: None }
+    let claims = claim.map(|claim| (claim, Mode::Exclusive)).into_iter().collect();
+    Fake { number, claims, bytes: 10, extra_ops: 0, obsolete: None }
+}
+
+/// An item that claims something together with others, and a thing of its own.
+fn shared(number: u32, claim: u8) -> Fake {
+    let own = (100 + number as u8, Mode::Exclusive);
+    Fake { claims: vec![(claim, Mode::Shared), own], ..fake(number, None) }
 }
 
 fn batcher(items_max: usize) -> Batcher<Fake> {
@@ -67,6 +78,41 @@ fn a_resource_is_in_a_batch_once_and_its_items_stay_in_order() {
     assert_eq!(numbers(&second), [1]);
     batcher.done(second, Verdict::Answered);
     assert_eq!(numbers(&next(&mut batcher).unwrap()), [3]);
+}
+
+#[test]
+fn shared_items_of_a_resource_go_together_and_an_exclusive_one_alone() {
+    let mut batcher = batcher(126);
+    let items = [shared(0, 7), shared(1, 7), fake(2, Some(7)), shared(3, 7), shared(4, 8)];
+    for item in items {
+        batcher.push(item).unwrap();
+    }
+    for expected in [&[0, 1, 4][..], &[2], &[3]] {
+        let batch = next(&mut batcher).unwrap();
+        assert_eq!(numbers(&batch), expected);
+        batcher.done(batch, Verdict::Answered);
+    }
+}
+
+#[test]
+fn shared_items_with_a_key_in_common_are_sent_one_after_the_other() {
+    let mut batcher = batcher(126);
+    batcher.push(shared(0, 7)).unwrap();
+    batcher.push(Fake { number: 1, ..shared(0, 7) }).unwrap();
+    batcher.push(shared(2, 7)).unwrap();
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [0, 2]);
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [1]);
+}
+
+#[test]
+fn items_with_more_operations_make_a_smaller_batch() {
+    let mut batcher = batcher(4);
+    for n in 0..8 {
+        let extra_ops = if n == 1 { 2 } else { 0 };
+        batcher.push(Fake { extra_ops, ..fake(n, None) }).unwrap();
+    }
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [0, 1]);
+    assert_eq!(numbers(&next(&mut batcher).unwrap()), [2, 3, 4, 5]);
 }
 
 #[test]
@@ -191,25 +237,33 @@ fn too_many_waiting_is_a_refusal() {
 }
 
 proptest! {
-    /// Whatever ends how: every item is answered once, items of a resource in
-    /// their order, and no two of a batch share a resource.
+    /// Whatever ends how: every item is answered once, an exclusive item of a resource after
+    /// those before it and before those after it, and in no batch with any of them.
     #[test]
     fn nothing_is_lost_repeated_or_reordered(
-        claims in prop::collection::vec(prop::option::of(0u8..4), 1..60),
+        claims in prop::collection::vec(prop::option::of((0u8..4, any::<bool>())), 1..60),
         verdicts in prop::collection::vec(0u8..5, 1..40),
         items_max in 1usize..8,
     ) {
         let mut batcher = batcher(items_max);
         for (n, claim) in claims.iter().enumerate() {
-            batcher.push(fake(n as u32, *claim)).unwrap();
+            let n = n as u32;
+            let item = match claim {
+                Some((claim, true)) => shared(n, *claim),
+                Some((claim, false)) => fake(n, Some(*claim)),
+                None => fake(n, None),
+            };
+            batcher.push(item).unwrap();
         }
         let mut answered: Vec<Fake> = Vec::new();
         let mut verdicts = verdicts.into_iter();
         while let Some(batch) = next(&mut batcher) {
             prop_assert!(batch.items.len() <= items_max);
-            let mut seen = HashSet::new();
-            for claim in batch.items.iter().filter_map(|item| item.claim) {
-                prop_assert!(seen.insert(claim), "resource {claim} is in a batch twice");
+            let mut seen = HashMap::new();
+            for (claim, mode) in batch.items.iter().filter_map(|item| item.claims.first()) {
+                let before = seen.insert(*claim, *mode);
+                let both_shared = *mode == Mode::Shared && before == Some(Mode::Shared);
+                prop_assert!(before.is_none() || both_shared, "{claim} is in a batch twice");
             }
             let verdict = match verdicts.next() {
                 Some(0) => Verdict::NotSent,
@@ -222,9 +276,15 @@ proptest! {
         }
         let mut all: Vec<u32> = answered.iter().map(|item| item.number).collect();
         for claim in 0..4 {
-            let of_one: Vec<u32> = answered
-                .iter().filter(|i| i.claim == Some(claim)).map(|i| i.number).collect();
-            prop_assert!(of_one.is_sorted(), "{of_one:?}");
+            let is_of = |item: &&Fake| item.claims.first().is_some_and(|(c, _)| *c == claim);
+            let of_one: Vec<_> = answered.iter().filter(is_of).collect();
+            for (at, item) in of_one.iter().enumerate() {
+                if item.claims.iter().all(|(_, mode)| *mode == Mode::Exclusive) {
+                    let (before, after) = (&of_one[..at], &of_one[at + 1..]);
+                    prop_assert!(before.iter().all(|other| other.number < item.number));
+                    prop_assert!(after.iter().all(|other| other.number > item.number));
+                }
+            }
         }
         all.sort_unstable();
         prop_assert_eq!(all, (0..claims.len() as u32).collect::<Vec<_>>());

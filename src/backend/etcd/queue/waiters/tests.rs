@@ -3,13 +3,13 @@ use super::*;
 const WATCH: i64 = 7;
 
 fn queue() -> Queue {
-    let queue = Queue::new(ResourceId::new("r").unwrap(), "me".into());
+    let queue = Queue::new(ResourceId::new("r").unwrap(), "me".into(), 10);
     queue.followed_by(WATCH);
     queue
 }
 
 fn entry(session: &str, seq: u64) -> EntryId {
-    EntryId { session: session.into(), seq }
+    EntryId { session: session.into(), seq, shared: false }
 }
 
 fn put(seq: u64, at: u64) -> Event {
@@ -21,9 +21,9 @@ fn delete(seq: u64, at: u64) -> Event {
 }
 
 fn list(revision: u64, entries: &[(u64, u64)]) -> List {
-    let entries =
-        entries.iter().map(|(seq, at)| (entry("other", *seq), Revision(*at))).collect();
-    List { revision: Revision(revision), holder: None, entries }
+    let part = |seq: &u64| Part::Entry(entry("other", *seq));
+    let keys = entries.iter().map(|(seq, at)| (part(seq), Revision(*at))).collect();
+    List { revision: Revision(revision), keys }
 }
 
 fn order(queue: &Queue) -> Vec<u64> {
