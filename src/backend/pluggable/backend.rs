@@ -195,6 +195,9 @@ impl Backend for Pluggable {
             ReleaseOf::Attempt(attempt) => return self.undo(attempt, until).await,
             ReleaseOf::Owner(lock_id) => Some(lock_id),
             ReleaseOf::Anyone => None,
+            ReleaseOf::Id(_) => {
+                return Err(BackendError::Unsupported("it has no INSPECTION".into()));
+            }
         };
         // The first try of a release sets a bound, which shows here that there was one.
         // Another try could end a later grant.
@@ -232,6 +235,7 @@ pub(crate) fn grant(
     };
     let token = u64::try_from(response.fencing_token).ok().and_then(FencingToken::new);
     Ok(Grant {
+        id: response.grant_id.parse().ok(),
         token,
         ttl: from_wire(response.ttl).unwrap_or(attempt.ttl.duration()),
         since: sent,

@@ -111,6 +111,7 @@ impl Backend for RedisBackend {
         match &release.of {
             ReleaseOf::Attempt(attempt) => self.core.withdraw(attempt, until).await,
             ReleaseOf::Owner(lock_id) => self.core.release_owned(release, lock_id, until).await,
+            ReleaseOf::Id(_) => Err(BackendError::Unsupported("it has no INSPECTION".into())),
             ReleaseOf::Anyone => self.core.force(release, until).await,
         }
     }

@@ -56,6 +56,7 @@ impl Core {
             ReleaseOf::Owner(lock_id) => {
                 self.release_grant(release, Some(lock_id), until).await
             }
+            ReleaseOf::Id(_) => Err(BackendError::Unsupported("it has no INSPECTION".into())),
             ReleaseOf::Anyone => self.release_grant(release, None, until).await,
             ReleaseOf::Attempt(attempt) => self.release_attempt(attempt, until).await,
         }
