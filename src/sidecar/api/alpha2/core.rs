@@ -213,6 +213,7 @@ impl Locks {
             resource,
             app_resource: key.resource,
             lock_id: granted.lock_id.clone(),
+            grant_id: granted.id,
             mode: call.mode,
             token: granted.token,
             request_id,
