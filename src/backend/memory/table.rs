@@ -153,10 +153,10 @@ impl Table {
             ReleaseOf::Anyone => (None, EndCause::Forced),
             ReleaseOf::Id(id) => (Some(holders.with_id(*id)), EndCause::Forced),
             ReleaseOf::Owner(lock_id) => {
-                (Some(holders.with_lock_id(lock_id).as_deref()), EndCause::Released)
+                (Some(holders.with_lock_id(lock_id).map(|held| &*held)), EndCause::Released)
             }
             ReleaseOf::Attempt(attempt) => {
-                let held = holders.with_lock_id(&attempt.lock_id).as_deref();
+                let held = holders.with_lock_id(&attempt.lock_id).map(|held| &*held);
                 let own = held.filter(|held| held.attempt == attempt.id && !held.claimed);
                 (Some(own), EndCause::Released)
             }

@@ -9,7 +9,7 @@ mod port;
 mod view;
 mod watch;
 
-pub use end::{EndRequest, Ended};
+pub use end::{EndOf, EndRequest, Ended};
 pub use list::{Listing, Scope};
 pub use mirror::Mirror;
 pub use port::{Cursor, Inspect, PAGE_BYTES_MAX, Page, PageRequest, Selection};

@@ -36,6 +36,7 @@ impl proto::locks_server::Locks for Locks {
             fencing_token: wire::token(granted.token),
             ttl: Some(duration(granted.ttl)),
             waited: Some(duration(granted.waited)),
+            grant_id: wire::grant_id(granted.id),
         });
         response.extensions_mut().insert(grant.deliver(writes));
         Ok(response)
@@ -113,6 +114,7 @@ fn told(event: &Event) -> Told {
             fencing_token: wire::token(granted.token),
             ttl: Some(duration(granted.ttl)),
             waited: Some(duration(granted.waited)),
+            grant_id: wire::grant_id(granted.id),
         }),
     }
 }
