@@ -17,7 +17,7 @@ use crate::{
         inspect::{EndOf, EndRequest, Listing, Scope},
     },
     net::{
-        inspection::{self, List, count, raw, state},
+        inspection::{self, ForcedBy, List, count, raw, state},
         peer::Peer,
         wire::deadline,
     },
@@ -141,10 +141,10 @@ impl Inspection for Service {
             let ended = store.end(&end_request(&asked)?).await?;
             let instance = wire::instance(&metadata)?;
             let peer = extensions.get::<Peer>().copied();
+            let by = ForcedBy { app_id: None, peer, reason };
             for lock in ended.locks.iter().filter(|_| !asked.dry_run) {
                 for grant in &lock.grants {
-                    let resource = lock.resource.as_str();
-                    inspection::log_end(instance, resource, grant, peer, reason);
+                    by.log(instance, lock.resource.as_str(), Some(grant));
                 }
             }
             Ok(Response::new(pb::EndLocksResponse {

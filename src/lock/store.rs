@@ -189,10 +189,16 @@ impl Store {
         self.0.draining.cancel();
     }
 
+    /// From now on ends every watch with [`LockError::ShuttingDown`], because another store
+    /// has taken the place of this one. Everything else is served on.
+    pub fn end_watches(&self) {
+        self.0.ending.cancel();
+    }
+
     /// Waits until calls in flight are answered and nothing is left to settle,
     /// then closes the backend. Grants stay with their holders.
     pub async fn retire(self) {
-        self.0.ending.cancel();
+        self.end_watches();
         self.0.calls.close();
         self.0.calls.wait().await;
         self.0.settler.settled().await;

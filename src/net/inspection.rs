@@ -77,13 +77,7 @@ impl List {
         let read = BASE64_URL_SAFE_NO_PAD.decode(token).ok();
         let cursor = read.as_deref().and_then(|bytes| bytes.strip_prefix(&self.0));
         let cursor = cursor.and_then(|cursor| std::str::from_utf8(cursor).ok());
-        cursor.map(Into::into).ok_or_else(|| {
-            Violation::new(
-                "page_token",
-                "is not of this list; give the one that its last page told, with otherwise the \
-                 same request",
-            )
-        })
+        cursor.map(Into::into).ok_or_else(unknown_page)
     }
 
     /// The token of the page that follows; empty if there is none.
@@ -91,6 +85,15 @@ impl List {
         let Some(next) = next else { return String::new() };
         BASE64_URL_SAFE_NO_PAD.encode([&self.0, next.as_bytes()].concat())
     }
+}
+
+/// The refusal of a page token that is not of the list.
+pub(crate) fn unknown_page() -> Violation {
+    Violation::new(
+        "page_token",
+        "is not of this list; give the one that its last page told, with otherwise the same \
+         request",
+    )
 }
 
 /// A resource as its caller names it: its ID and its namespace.
@@ -229,18 +232,26 @@ pub(crate) fn status(error: LockError) -> Status {
     ErrorDescription::from(error).into()
 }
 
-/// Logs that a grant was ended, and who asked for it.
-pub(crate) fn log_end(
-    store: &str,
-    resource: &str,
-    grant: &GrantView,
-    peer: Option<Peer>,
-    reason: &str,
-) {
-    let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
-    let holder = grant.holder.as_ref().map(Holder::as_str);
-    let grant_id = grant.id.map(|id| id.to_string());
-    info!(store, resource, holder, grant_id, uid, pid, reason, "ended by force");
+/// Who ends grants by force, and why, for the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ForcedBy<'a> {
+    /// The ID of the app whose sidecar was called.
+    pub(crate) app_id: Option<&'a str>,
+    /// The process that called.
+    pub(crate) peer: Option<Peer>,
+    /// Why; may be empty.
+    pub(crate) reason: &'a str,
+}
+
+impl ForcedBy<'_> {
+    /// Logs the end of a grant; `None` if the store does not tell which it was.
+    pub(crate) fn log(self, store: &str, resource: &str, grant: Option<&GrantView>) {
+        let Self { app_id, peer, reason } = self;
+        let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
+        let holder = grant.and_then(|grant| grant.holder.as_ref()).map(Holder::as_str);
+        let grant_id = grant.and_then(|grant| grant.id).map(|id| id.to_string());
+        info!(app_id, store, resource, holder, grant_id, uid, pid, reason, "unlocked by force");
+    }
 }
 
 #[cfg(test)]
