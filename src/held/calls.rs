@@ -93,7 +93,8 @@ impl Engine {
             Err(_) => None,
         };
         let engine = self.clone();
-        let task = self.0.tasks.spawn(async move { engine.force(target, grant_id, held).await });
+        let task =
+            self.0.tasks.spawn(async move { engine.force(target, grant_id, held).await });
         Ok(task.await.unwrap_or(Err(LockError::Internal)).map_err(HeldError::from)?)
     }
 

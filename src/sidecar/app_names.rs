@@ -85,9 +85,10 @@ mod tests {
 
     #[test]
     fn an_app_whose_prefix_does_not_separate_has_plain_names_only() {
-        for (prefix, app_id, own) in
-            [(KeyPrefix::Word(String::new()), "app", "lock||||"), (KeyPrefix::AppId, "a|b", "lock||a|b||")]
-        {
+        for (prefix, app_id, own) in [
+            (KeyPrefix::Word(String::new()), "app", "lock||||"),
+            (KeyPrefix::AppId, "a|b", "lock||a|b||"),
+        ] {
             let names = prefix.names(STORE, app_id);
             assert!(names.read(&id(&format!("{own}r"))).is_some());
             assert!(names.read(&id(&format!("{own}||a//r"))).is_none());
@@ -151,9 +152,9 @@ mod tests {
     }
 
     fn named_and_scope() -> impl Strategy<Value = (ResourceName, NameScope)> {
-        name().prop_filter_map("no name", |name| name).prop_flat_map(|name| {
-            (Just(name.clone()), scope_near(name))
-        })
+        name()
+            .prop_filter_map("no name", |name| name)
+            .prop_flat_map(|name| (Just(name.clone()), scope_near(name)))
     }
 
     proptest! {

@@ -79,10 +79,7 @@ impl KeyPrefix {
     /// The names in the store that belong to the app.
     #[must_use]
     pub fn names(&self, store_name: &str, app_id: &str) -> AppNames {
-        AppNames::new(
-            self.join("", store_name, app_id),
-            self.separates(store_name, app_id),
-        )
+        AppNames::new(self.join("", store_name, app_id), self.separates(store_name, app_id))
     }
 
     fn join(&self, resource: &str, store_name: &str, app_id: &str) -> String {

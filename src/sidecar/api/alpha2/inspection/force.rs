@@ -52,8 +52,7 @@ impl Locks {
                 Err(_) => Vec::new(),
             };
             locks.engine.force_unlock(key, grant_id, target).await?;
-            let by =
-                ForcedBy { app_id: Some(locks.identity.app_id()), peer, reason: &reason };
+            let by = ForcedBy { app_id: Some(locks.identity.app_id()), peer, reason: &reason };
             let log = |grant| by.log(&store_name, resource.encoded().as_str(), grant);
             if grants.is_empty() {
                 log(None);

@@ -106,7 +106,8 @@ fn watch(
     params: Params,
 ) -> Result<Response, ErrorDescription> {
     let scope = Some(scope(params)?);
-    let watch = locks.watch(pb::WatchLocksRequest { store_name, scope, ..Default::default() })?;
+    let watch =
+        locks.watch(pb::WatchLocksRequest { store_name, scope, ..Default::default() })?;
     let lines = stream::unfold(Some(watch), async |watch| {
         let mut watch = watch?;
         match watch.next().await {
@@ -125,8 +126,7 @@ async fn end(
     body: Body,
 ) -> Result<Json<Value>, ErrorDescription> {
     let store_name = named(store_name)?;
-    let known =
-        ["children", "prefix", "holderPrefix", "all", "dryRun", "limit", "reason"];
+    let known = ["children", "prefix", "holderPrefix", "all", "dryRun", "limit", "reason"];
     let params = Params::read(query.as_deref(), &known)?;
     // What it says would be passed over, a dryRun too.
     if !body::read(body).await.is_ok_and(|body| body.is_empty()) {

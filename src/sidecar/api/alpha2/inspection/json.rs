@@ -119,7 +119,10 @@ mod tests {
         let state = Some(pb::LockState { resource_id: "r".into(), ..Default::default() });
         let ended = vec![pb::EndedGrant { grant: None, cause: pb::EndCause::Expired.into() }];
         let line = of_event(&pb::LockEvent { state, ended, ..Default::default() });
-        assert_eq!((&line["type"], &line["state"]["resourceID"]), (&"state".into(), &"r".into()));
+        assert_eq!(
+            (&line["type"], &line["state"]["resourceID"]),
+            (&"state".into(), &"r".into())
+        );
         assert_eq!(line["ended"][0]["cause"], "expired");
         let restarted = pb::LockEvent { restarted: true, ..Default::default() };
         assert_eq!(of_event(&restarted), json!({ "type": "restarted" }));

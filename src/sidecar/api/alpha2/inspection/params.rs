@@ -13,10 +13,7 @@ pub(super) struct Params {
 
 impl Params {
     /// Reads a query that may have `namespace` and the parameters of `known`.
-    pub(super) fn read(
-        query: Option<&str>,
-        known: &[&'static str],
-    ) -> Result<Self, Violation> {
+    pub(super) fn read(query: Option<&str>, known: &[&'static str]) -> Result<Self, Violation> {
         let mut params = Self::default();
         for pair in query::pairs(query.unwrap_or_default()) {
             if pair.name() == NAMESPACE {
