@@ -2,8 +2,8 @@
 
 mod end;
 mod fields;
-mod grpc;
-mod http;
+mod over_grpc;
+mod over_http;
 mod tenants;
 mod watch;
 
