@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::{Stream, StreamExt as _, stream};
 use leasehold::lock::{
-    AcquireRequest, Feature, GrantId, LockError, UnlockOf, UnlockRequest,
+    AcquireRequest, GrantId, LockError, UnlockOf, UnlockRequest,
     inspect::{EndCause, EndOf, EndRequest, Listing, PageRequest, Scope, Watch, WatchEvent},
 };
 use leasehold_proto::locks::{self as pb, inspection_server::Inspection};
