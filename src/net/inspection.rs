@@ -247,6 +247,7 @@ impl ForcedBy<'_> {
     /// Logs the end of a grant; `None` if the store does not tell which it was.
     pub(crate) fn log(self, store: &str, resource: &str, grant: Option<&GrantView>) {
         let Self { app_id, peer, reason } = self;
+        let reason = (!reason.is_empty()).then_some(reason);
         let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
         let holder = grant.and_then(|grant| grant.holder.as_ref()).map(Holder::as_str);
         let grant_id = grant.and_then(|grant| grant.id).map(|id| id.to_string());

@@ -357,4 +357,9 @@ async fn calls_and_forced_unlocks_are_logged() {
     logged(&sidecar, "answered method=DELETE path=\"/v1.0-alpha2/lock/locks/r\" status=204")
         .await;
     assert!(!sidecar.log().contains(held.json()["lockID"].as_str().unwrap()));
+    let held = sidecar.post(LOCK, IMMEDIATE).await.json();
+    let scope = "/v1.0-alpha2/locks/locks?all=true&reason=tidy";
+    assert_eq!(sidecar.call(Method::DELETE, scope, "").await.status, 200);
+    let grant = format!("grant_id={} reason=\"tidy\"", held["grantID"]);
+    logged(&sidecar, &grant).await;
 }
