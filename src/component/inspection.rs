@@ -82,7 +82,11 @@ impl Inspection for Service {
             let listing = Listing { scope: Scope::prefix(&prefix), holder_prefix, page };
             let found = store.list(&listing).await?;
             Ok(Response::new(pb::ListLocksResponse {
-                locks: found.items.iter().map(|lock| state(lock, raw(&lock.resource))).collect(),
+                locks: found
+                    .items
+                    .iter()
+                    .map(|lock| state(lock, raw(&lock.resource)))
+                    .collect(),
                 next_page_token: list.token(found.next.as_ref()),
             }))
         })
@@ -148,7 +152,11 @@ impl Inspection for Service {
                 }
             }
             Ok(Response::new(pb::EndLocksResponse {
-                ended: ended.locks.iter().map(|lock| state(lock, raw(&lock.resource))).collect(),
+                ended: ended
+                    .locks
+                    .iter()
+                    .map(|lock| state(lock, raw(&lock.resource)))
+                    .collect(),
                 more: ended.more,
             }))
         })

@@ -259,7 +259,11 @@ impl Store {
         self.0.list_permit.acquire().await.ok()
     }
 
-    pub(super) fn must_have(&self, feature: Feature, problem: &'static str) -> Result<(), LockError> {
+    pub(super) fn must_have(
+        &self,
+        feature: Feature,
+        problem: &'static str,
+    ) -> Result<(), LockError> {
         if self.features().contains(&feature) {
             Ok(())
         } else {

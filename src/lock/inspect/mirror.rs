@@ -112,6 +112,19 @@ impl Mirror {
         self.state.lock().beginning()
     }
 
+    /// Each resource's name, how many grants it has, and why earlier ones ended, in the order
+    /// of their last changes.
+    #[cfg(test)]
+    pub(crate) fn told_from_the_beginning(&self) -> Vec<(String, usize, Vec<super::EndCause>)> {
+        let state = self.state.lock();
+        let entries = state.order.values().map(|resource| &state.locks[resource]);
+        let told = entries.map(|Entry { lock, ended, .. }| {
+            let causes = ended.iter().map(|ended| ended.cause).collect();
+            (lock.resource.as_str().to_owned(), lock.grants_total, causes)
+        });
+        told.collect()
+    }
+
     /// What follows. Moves `position` behind it. Looks at no more than `limit` resources.
     pub(super) fn next(
         &self,
