@@ -198,11 +198,7 @@ fn counted(request_budget: &RequestBudget, request: Request) -> Request {
     let path = request.uri().path().strip_prefix('/').unwrap_or_default();
     let is_counted = path.starts_with(lock_store_server::SERVICE_NAME)
         || path.starts_with(inspection_server::SERVICE_NAME);
-    if is_counted {
-        request.map(|body| Body::new(request_budget.count(body)))
-    } else {
-        request
-    }
+    if is_counted { request.map(|body| Body::new(request_budget.count(body))) } else { request }
 }
 
 /// Describes the services of this socket, and no others that the descriptors contain.

@@ -5,7 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::{Memory, changes::Changes, shard::Shard, slot::{Slot, Ticket}};
+use super::{
+    Memory,
+    changes::Changes,
+    shard::Shard,
+    slot::{Slot, Ticket},
+};
 use crate::lock::{
     BackendError, GrantId, ResourceId, Violation,
     inspect::{

@@ -91,6 +91,11 @@ impl Ledger {
         self.watched.retain(|watched| !Arc::ptr_eq(watched, changes));
     }
 
+    #[cfg(test)]
+    pub(super) fn watchers(&self) -> usize {
+        self.watched.len()
+    }
+
     fn schedule(&mut self, held: &Held, resource: &ResourceId) {
         self.expiries.insert((held.expires, held.token), resource.clone());
     }

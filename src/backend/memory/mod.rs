@@ -8,6 +8,8 @@
 mod changes;
 mod holders;
 mod inspect;
+#[cfg(test)]
+mod inspect_tests;
 mod ledger;
 mod shard;
 #[cfg(test)]

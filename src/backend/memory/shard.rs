@@ -91,6 +91,11 @@ impl Shard {
         self.shared.table().unwatch(changes);
     }
 
+    #[cfg(test)]
+    pub(super) fn watchers(&self) -> usize {
+        self.shared.table().watchers()
+    }
+
     pub(super) fn renew(&self, renewal: &Renewal) -> Result<Renewed, BackendError> {
         self.shared.with_table(|table, now| table.renew(renewal, now))
     }

@@ -48,7 +48,10 @@ impl Slot {
 
     /// Those who wait, with their places, in the order of the queue.
     pub(super) fn waiters(&self) -> impl Iterator<Item = (Ticket, &Waiter)> {
-        self.queue.iter().flat_map(|queue| queue.iter()).map(|(ticket, waiter)| (*ticket, waiter))
+        self.queue
+            .iter()
+            .flat_map(|queue| queue.iter())
+            .map(|(ticket, waiter)| (*ticket, waiter))
     }
 
     /// How many wait.

@@ -93,6 +93,11 @@ impl Table {
         self.ledger.unwatch(changes);
     }
 
+    #[cfg(test)]
+    pub(super) fn watchers(&self) -> usize {
+        self.ledger.watchers()
+    }
+
     pub(super) fn records(&self) -> usize {
         self.slots.len()
     }

@@ -97,7 +97,9 @@ impl Ending<'_> {
             is_held |= found.lock.grants_total > 0;
             let wanted = |grant: &GrantView| id.is_none() || grant.id == id;
             let grants = found.lock.grants.into_iter().filter(wanted).collect();
-            let all = self.grants(LockView { resource: resource.clone(), grants, grants_total: 0 }).await?;
+            let all = self
+                .grants(LockView { resource: resource.clone(), grants, grants_total: 0 })
+                .await?;
             let is_found = id.is_some() && !self.ended.locks.is_empty();
             page.after = found.next;
             if page.after.is_none() || !all || is_found {
@@ -144,7 +146,8 @@ impl Ending<'_> {
             .map(|grant| {
                 let resource = resource.clone();
                 async move {
-                    let ended = if dry_run { Ok(()) } else { end(store, resource, &grant).await };
+                    let ended =
+                        if dry_run { Ok(()) } else { end(store, resource, &grant).await };
                     (grant, ended)
                 }
             })

@@ -112,6 +112,19 @@ impl Mirror {
         self.state.lock().beginning()
     }
 
+    /// Each resource's name, how many grants it has, and why earlier ones ended, in the order
+    /// of their last changes.
+    #[cfg(test)]
+    pub(crate) fn told_from_the_beginning(&self) -> Vec<(String, usize, Vec<super::EndCause>)> {
+        let state = self.state.lock();
+        let entries = state.order.values().map(|resource| &state.locks[resource]);
+        let told = entries.map(|Entry { lock, ended, .. }| {
+            let causes = ended.iter().map(|ended| ended.cause).collect();
+            (lock.resource.as_str().to_owned(), lock.grants_total, causes)
+        });
+        told.collect()
+    }
+
     /// What follows. Moves `position` behind it. Looks at no more than `limit` resources.
     pub(super) fn next(
         &self,
@@ -172,17 +185,22 @@ impl State {
         Some(self.last)
     }
 
+    /// Forgets the half of the free resources that changed first. Watchers that are not far
+    /// behind know of those already.
     fn forget_freed(&mut self) {
-        let Self { locks, order, .. } = self;
-        locks.retain(|_, entry| {
-            let is_held = !entry.lock.grants.is_empty();
-            if !is_held {
-                order.remove(&entry.number);
+        let Self { locks, order, freed, forgotten, .. } = self;
+        let mut excess = *freed - FREED_MAX / 2;
+        *freed -= excess;
+        order.retain(|number, resource| {
+            let is_free = || locks.get(resource).is_none_or(|it| it.lock.grants.is_empty());
+            if excess == 0 || !is_free() {
+                return true;
             }
-            is_held
+            excess -= 1;
+            *forgotten = *number;
+            locks.remove(resource);
+            false
         });
-        self.freed = 0;
-        self.forgotten = self.last;
     }
 }
 

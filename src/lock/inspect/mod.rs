@@ -14,8 +14,8 @@ pub use list::{Listing, Scope};
 pub use mirror::Mirror;
 pub use port::{Cursor, Inspect, PAGE_BYTES_MAX, Page, PageRequest, Selection};
 pub use view::{EndCause, EndedGrant, GrantView, Inspected, LockView, WaiterView};
-pub use watch::{Watch, WatchEvent};
 pub(super) use watch::Watches;
+pub use watch::{Watch, WatchEvent};
 
 /// How many grants a [`LockView`] in a list or in a watch has at most. `grants_total` tells
 /// how many there are.

@@ -48,7 +48,8 @@ impl LockView {
     #[must_use]
     pub fn size(&self) -> usize {
         const ITEM: usize = 64;
-        let holder = |grant: &GrantView| grant.holder.as_ref().map_or(0, |id| id.as_str().len());
+        let holder =
+            |grant: &GrantView| grant.holder.as_ref().map_or(0, |id| id.as_str().len());
         let grants: usize = self.grants.iter().map(|grant| ITEM + holder(grant)).sum();
         ITEM + self.resource.as_str().len() + grants
     }

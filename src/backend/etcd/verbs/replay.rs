@@ -71,7 +71,14 @@ impl Core {
             let token = FencingToken::new(token.0)
                 .ok_or(BackendError::Unknown("etcd's revision is no token".into()))?;
             let ttl = lease.grant_ttl();
-            return Ok(Some(Grant { id: None, lock_id, token: Some(token), ttl, since, created: false }));
+            return Ok(Some(Grant {
+                id: None,
+                lock_id,
+                token: Some(token),
+                ttl,
+                since,
+                created: false,
+            }));
         }
     }
 
