@@ -167,7 +167,7 @@ mod tests {
         ) {
             let stored = KeyPrefix::AppId.apply_to(&name, STORE, app_id).unwrap();
             let names = KeyPrefix::AppId.names(STORE, app_id);
-            prop_assert_eq!(names.read(&stored).as_ref(), Some(&name));
+            prop_assert_eq!(names.read(&stored), Some(name.clone()));
             let within = name.namespace().segments();
             let asked = wanted.namespace.segments();
             let fits = name.key().as_str().starts_with(&wanted.prefix)
