@@ -103,7 +103,7 @@ fn unix_ms(time: Timestamp) -> Option<u64> {
     // Not beyond what a timestamp can be: the year 9999.
     let is_valid = seconds < 253_402_300_800;
     let millis = Duration::from_nanos(nanos).subsec_millis();
-    is_valid.then_some(seconds * 1000 + u64::from(millis))
+    is_valid.then(|| seconds * 1000 + u64::from(millis))
 }
 
 #[cfg(test)]
