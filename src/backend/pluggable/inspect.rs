@@ -34,7 +34,7 @@ impl Inspect for Pluggable {
         let getting = self.connection.call(Verb::Inspect, message, Some(until), rpc::get_lock);
         let (_, found) = getting.await.map_err(nothing_changed)?;
         Ok(Inspected {
-            lock: views::asked_for(resource, found.lock, grants.limit),
+            lock: views::asked_for(resource, found.lock.as_ref(), grants.limit),
             waiters: views::count(found.waiters),
             next: cursor(found.next_page_token)?,
         })
@@ -57,7 +57,7 @@ impl Inspect for Pluggable {
         let listing =
             self.connection.call(Verb::Inspect, message, Some(until), rpc::list_locks);
         let (_, found) = listing.await.map_err(nothing_changed)?;
-        let listed = found.locks.into_iter().take(page.limit);
+        let listed = found.locks.iter().take(page.limit);
         let listed = listed.filter_map(|state| views::listed(state, selection));
         let items = listed.filter(|lock| !lock.grants.is_empty()).collect();
         Ok(Page { items, next: cursor(found.next_page_token)? })
@@ -78,7 +78,7 @@ impl Inspect for Pluggable {
         let listing =
             self.connection.call(Verb::Inspect, message, Some(until), rpc::list_waiters);
         let (_, found) = listing.await.map_err(nothing_changed)?;
-        let items = found.waiters.into_iter().take(page.limit).map(views::waiter).collect();
+        let items = found.waiters.iter().take(page.limit).map(views::waiter).collect();
         Ok(Page { items, next: cursor(found.next_page_token)? })
     }
 
@@ -99,9 +99,9 @@ impl Inspect for Pluggable {
             if event.restarted {
                 mirror.restart();
             }
-            let lock = event.state.and_then(|state| views::listed(state, &all));
+            let lock = event.state.as_ref().and_then(|state| views::listed(state, &all));
             if let Some(lock) = lock {
-                mirror.set(lock, views::ended(event.ended));
+                mirror.set(lock, views::ended(&event.ended));
             }
             if event.synced {
                 mirror.complete();

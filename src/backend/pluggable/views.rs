@@ -15,7 +15,7 @@ use crate::lock::{
 /// A resource of a list or of a watch, with its selected grants; `None` if it has another
 /// name than was asked for. Grants without a public ID are not leasehold's: to end one would
 /// end any that has taken its place.
-pub(super) fn listed(state: pb::LockState, selection: &Selection) -> Option<LockView> {
+pub(super) fn listed(state: &pb::LockState, selection: &Selection) -> Option<LockView> {
     let is_wanted =
         state.namespace.is_empty() && state.resource_id.starts_with(&selection.name_prefix);
     let resource = ResourceId::new(&state.resource_id).ok().filter(|_| is_wanted)?;
@@ -23,7 +23,7 @@ pub(super) fn listed(state: pb::LockState, selection: &Selection) -> Option<Lock
     let is_selected = |grant: &GrantView| {
         grant.id.is_some() && !grant.foreign && selection.has_holder(grant.holder.as_ref())
     };
-    let grants: Vec<_> = state.grants.into_iter().map(grant).filter(is_selected).collect();
+    let grants: Vec<_> = state.grants.iter().map(grant).filter(is_selected).collect();
     let left_out = told - grants.len();
     let mut lock = LockView::new(resource, grants);
     if left_out == 0 && !lock.grants.is_empty() {
@@ -35,17 +35,17 @@ pub(super) fn listed(state: pb::LockState, selection: &Selection) -> Option<Lock
 /// The one resource that was asked for, with at most `limit` grants.
 pub(super) fn asked_for(
     resource: &ResourceId,
-    state: Option<pb::LockState>,
+    state: Option<&pb::LockState>,
     limit: usize,
 ) -> LockView {
-    let state = state.unwrap_or_default();
-    let grants: Vec<_> = state.grants.into_iter().take(limit).map(grant).collect();
-    let grants_total = count(state.grants_total).max(grants.len());
+    let told = state.map_or(&[][..], |state| &state.grants);
+    let grants: Vec<_> = told.iter().take(limit).map(grant).collect();
+    let grants_total = state.map_or(0, |state| count(state.grants_total)).max(grants.len());
     LockView { resource: resource.clone(), grants, grants_total }
 }
 
 /// Somebody who waits.
-pub(super) fn waiter(waiter: pb::WaiterInfo) -> WaiterView {
+pub(super) fn waiter(waiter: &pb::WaiterInfo) -> WaiterView {
     WaiterView {
         position: count(waiter.position),
         mode: mode(waiter.mode()),
@@ -55,17 +55,17 @@ pub(super) fn waiter(waiter: pb::WaiterInfo) -> WaiterView {
 }
 
 /// Grants that have ended.
-pub(super) fn ended(ended: Vec<pb::EndedGrant>) -> Vec<EndedGrant> {
-    let read = |ended: pb::EndedGrant| {
+pub(super) fn ended(ended: &[pb::EndedGrant]) -> Vec<EndedGrant> {
+    let read = |ended: &pb::EndedGrant| {
         let cause = match ended.cause() {
             pb::EndCause::Unknown => EndCause::Unknown,
             pb::EndCause::Released => EndCause::Released,
             pb::EndCause::Expired => EndCause::Expired,
             pb::EndCause::Forced => EndCause::Forced,
         };
-        Some(EndedGrant { grant: grant(ended.grant?), cause })
+        Some(EndedGrant { grant: grant(ended.grant.as_ref()?), cause })
     };
-    ended.into_iter().filter_map(read).collect()
+    ended.iter().filter_map(read).collect()
 }
 
 /// A number of something.
@@ -73,7 +73,7 @@ pub(super) fn count(count: i32) -> usize {
     usize::try_from(count).unwrap_or_default()
 }
 
-fn grant(grant: pb::GrantInfo) -> GrantView {
+fn grant(grant: &pb::GrantInfo) -> GrantView {
     GrantView {
         id: grant.grant_id.parse::<GrantId>().ok(),
         holder: holder(&grant.holder),
@@ -127,13 +127,13 @@ mod tests {
     fn what_was_not_asked_for_is_left_out() {
         let id = "0".repeat(32);
         let wanted = selection("a", "h");
-        assert_eq!(listed(state("b", vec![told(&id, "h")]), &wanted), None);
-        assert_eq!(listed(state("a\n", vec![told(&id, "h")]), &wanted), None);
+        assert_eq!(listed(&state("b", vec![told(&id, "h")]), &wanted), None);
+        assert_eq!(listed(&state("a\n", vec![told(&id, "h")]), &wanted), None);
         let elsewhere =
             pb::LockState { namespace: vec!["n".into()], ..state("a", vec![told(&id, "h")]) };
-        assert_eq!(listed(elsewhere, &wanted), None);
+        assert_eq!(listed(&elsewhere, &wanted), None);
         let grants = vec![told(&id, "h1"), told(&id, "other"), told(&id, "")];
-        let lock = listed(state("ab", grants), &wanted).unwrap();
+        let lock = listed(&state("ab", grants), &wanted).unwrap();
         assert_eq!((lock.grants.len(), lock.grants_total), (1, 1));
     }
 
@@ -142,7 +142,7 @@ mod tests {
         let id = "0".repeat(32);
         let foreign = pb::GrantInfo { foreign: true, ..told(&id, "") };
         for grants in [vec![told("", "")], vec![told("bad", "")], vec![foreign]] {
-            let lock = listed(state("a", grants), &selection("", "")).unwrap();
+            let lock = listed(&state("a", grants), &selection("", "")).unwrap();
             assert_eq!((lock.grants.len(), lock.grants_total), (0, 0));
         }
     }
@@ -151,9 +151,9 @@ mod tests {
     fn numbers_and_times_that_cannot_be_are_not_believed() {
         let lying = pb::LockState { grants_total: -7, ..state("r", vec![told("", "")]) };
         let resource: ResourceId = "r".parse().unwrap();
-        assert_eq!(asked_for(&resource, Some(lying), 10).grants_total, 1);
+        assert_eq!(asked_for(&resource, Some(&lying), 10).grants_total, 1);
         let grants = vec![told("", ""); 11];
-        let lock = asked_for(&resource, Some(state("other", grants)), 10);
+        let lock = asked_for(&resource, Some(&state("other", grants)), 10);
         assert_eq!((lock.resource, lock.grants.len(), lock.grants_total), (resource, 10, 11));
         for (seconds, nanos) in [(-1, 0), (0, -1), (0, 1_000_000_000), (i64::MAX, 0)] {
             assert_eq!(unix_ms(Timestamp { seconds, nanos }), None);

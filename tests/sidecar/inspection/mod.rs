@@ -82,7 +82,7 @@ fn end_scope(scope: LockScope) -> EndLocksRequest {
 /// The names, in their order: segments and key joined by slashes.
 fn names(locks: &[LockState]) -> Vec<String> {
     let name = |lock: &LockState| {
-        [&lock.namespace[..], &[lock.resource_id.clone()]].concat().join("/")
+        [&lock.namespace[..], std::slice::from_ref(&lock.resource_id)].concat().join("/")
     };
     let mut names: Vec<_> = locks.iter().map(name).collect();
     names.sort();

@@ -49,7 +49,10 @@ async fn what_is_held_is_told_and_then_each_change() {
     harness.locks().await.unlock(unlock).await.unwrap();
     let event = next(&mut events).await.unwrap();
     let state = event.state.unwrap();
-    assert_eq!((names(&[state.clone()]), state.grants_total), (vec!["a/r".into()], 0));
+    assert_eq!(
+        (names(std::slice::from_ref(&state)), state.grants_total),
+        (vec!["a/r".into()], 0)
+    );
     let ended = &event.ended[0];
     assert_eq!(ended.cause(), EndCause::Released);
     assert_eq!(ended.grant.as_ref().unwrap().grant_id, held.grant_id);
@@ -69,7 +72,10 @@ async fn one_resource_can_be_watched() {
     take(&harness, request("r")).await;
     let grant = take(&harness, within(&["a"], "r")).await;
     let state = next(&mut events).await.unwrap().state.unwrap();
-    assert_eq!((names(&[state.clone()]), state.grants_total), (vec!["a/r".into()], 1));
+    assert_eq!(
+        (names(std::slice::from_ref(&state)), state.grants_total),
+        (vec!["a/r".into()], 1)
+    );
     assert_eq!(state.grants[0].grant_id, grant.grant_id);
 }
 

@@ -110,7 +110,7 @@ impl Locks {
     /// Begins to watch a resource or a scope.
     pub(super) fn watch(&self, asked: pb::WatchLocksRequest) -> Result<AppWatch, ApiError> {
         let namespace = asked.namespace;
-        let wanted = match wanted(asked.resource_id, namespace, asked.scope)? {
+        let wanted = match wanted(&asked.resource_id, namespace, asked.scope)? {
             Some(wanted) => wanted,
             None => Wanted::Scope(NameScope::default()),
         };
@@ -134,7 +134,7 @@ impl Locks {
         let limit = inspection::limit("limit", asked.limit)?;
         let reason = inspection::reason(&asked.reason)?.to_owned();
         let holder_prefix = inspection::holder_prefix(asked.holder_prefix)?;
-        let wanted = wanted(asked.resource_id, asked.namespace, asked.scope)?;
+        let wanted = wanted(&asked.resource_id, asked.namespace, asked.scope)?;
         let (store, names) = self.store_and_names(&asked.store_name)?;
         let of = match wanted.ok_or_else(inspection::none_given)? {
             Wanted::Resource(name) => {
@@ -179,11 +179,11 @@ impl Locks {
 
 /// Reads what is asked for, `None` if nothing is. `namespace` is the resource's.
 fn wanted(
-    resource_id: String,
+    resource_id: &str,
     namespace: Vec<String>,
     scope: Option<pb::LockScope>,
 ) -> Result<Option<Wanted>, Violation> {
-    match (resource_id.as_str(), scope) {
+    match (resource_id, scope) {
         ("", _) if !namespace.is_empty() => Err(Violation::new(
             "namespace",
             "was given without resource_id; a scope has a namespace of its own",
