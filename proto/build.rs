@@ -5,7 +5,11 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use prost::Message as _;
 
-const FILES: &[&str] = &["dapr/proto/components/v1/lock.proto", "leasehold/v1/locks.proto"];
+const FILES: &[&str] = &[
+    "dapr/proto/components/v1/lock.proto",
+    "leasehold/v1/locks.proto",
+    "leasehold/v1/inspection.proto",
+];
 /// Compiled apart, so that reflection does not offer this part of Dapr's API as
 /// if it were the whole.
 const DAPR: &str = "dapr/proto/runtime/v1/dapr.proto";

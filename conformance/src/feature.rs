@@ -17,17 +17,23 @@ pub enum Feature {
     Linearizable,
     /// A resource may have many shared grants instead of one exclusive grant.
     Shared,
+    /// The service Inspection tells who holds what, and ends grants by their grant IDs.
+    Inspection,
+    /// Inspection tells of changes.
+    Watch,
 }
 
 impl Feature {
     /// Every feature, in the order of the documentation.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Fencing,
         Self::ForceUnlock,
         Self::Fair,
         Self::Replay,
         Self::Linearizable,
         Self::Shared,
+        Self::Inspection,
+        Self::Watch,
     ];
 
     /// The feature's name on the wire.
@@ -40,6 +46,8 @@ impl Feature {
             Self::Replay => "REPLAY",
             Self::Linearizable => "LINEARIZABLE",
             Self::Shared => "SHARED",
+            Self::Inspection => "INSPECTION",
+            Self::Watch => "WATCH",
         }
     }
 

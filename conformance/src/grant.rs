@@ -58,6 +58,8 @@ pub(crate) struct Grant {
     pub(crate) resource: String,
     pub(crate) lock_id: String,
     pub(crate) token: i64,
+    /// Its public name; empty if the store has no INSPECTION.
+    pub(crate) grant_id: String,
     pub(crate) ttl: Duration,
     pub(crate) waited: Duration,
     /// Before the request was sent.

@@ -40,6 +40,7 @@ mod connection;
 mod expect;
 mod feature;
 mod grant;
+mod inspector;
 mod junit;
 mod lacks;
 mod leftovers;

@@ -21,7 +21,7 @@ use crate::{
 
 /// How long a call that does not wait for a lock may take: twice the protocol's operation
 /// timeout, since the machine may be busy.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// How long a case waits for a Lock that has no deadline.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -204,6 +204,7 @@ impl Store {
             resource: ask.request.resource_id.clone(),
             lock_id: response.lock_id,
             token: response.fencing_token,
+            grant_id: response.grant_id,
             ttl: self.read_duration(response.ttl)?,
             waited: self.read_duration(response.waited)?,
             asked_at,
@@ -213,7 +214,7 @@ impl Store {
 
     /// Limits the time of a call, so that a store that does not answer fails the case and
     /// does not stop the run.
-    async fn answer<T>(
+    pub(crate) async fn answer<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
         bound: Duration,
@@ -244,7 +245,7 @@ impl Store {
         LockStoreClient::with_origin(self.instance.connection.http(), Connection::origin())
     }
 
-    fn request<T>(&self, message: T) -> Request<T> {
+    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(name) = &self.instance.name {
             request.metadata_mut().insert("x-component-instance", name.clone());

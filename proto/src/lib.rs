@@ -7,7 +7,7 @@ pub mod components {
     tonic::include_proto!("dapr.proto.components.v1");
 }
 
-/// The sidecar's own alpha2 lock API.
+/// The sidecar's own alpha2 lock API, and the inspection of locks.
 pub mod locks {
     #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
     tonic::include_proto!("leasehold.v1");

@@ -6,6 +6,7 @@
 //! ```
 
 mod folder;
+mod inspection;
 mod instances;
 mod server;
 pub(crate) mod service;

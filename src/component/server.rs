@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName};
 use leasehold_proto::{
     FILE_DESCRIPTOR_SET,
     components::lock_store_server::{self, LockStoreServer},
+    locks::inspection_server::{self, InspectionServer},
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Status, metadata::MetadataMap, service::Routes};
@@ -37,6 +38,7 @@ use crate::{
 const CONNECTIONS_MAX: usize = 4096;
 /// Init carries certificates; nothing else is larger than a few kilobytes.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+const INSPECTION_BYTES_MAX: usize = 64 * 1024;
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
 /// A caller that cancels thousands of waits at once is no attack here. With h2's own limit of
 /// 20 it would lose the connection, and all its other waits.
@@ -91,9 +93,13 @@ impl Component {
     ) -> Result<Self, ServeError> {
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_serving::<LockStoreServer<Service>>().await;
-        let lock_store = LockStoreServer::new(Service::new(Arc::clone(&instances)))
-            .max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let service = Service::new(Arc::clone(&instances));
+        let inspection = InspectionServer::new(service.clone())
+            .max_decoding_message_size(INSPECTION_BYTES_MAX);
+        let lock_store =
+            LockStoreServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let router = Routes::new(lock_store)
+            .add_service(inspection)
             .add_service(health_service)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)
@@ -186,15 +192,13 @@ fn deadline_of(request: &Request, arrived: Instant) -> Option<Instant> {
     deadline(&MetadataMap::from_headers(headers), arrived)
 }
 
-/// Counts the requests of the lock store, which are one message each. Those of the other
+/// Counts the requests of the lock store and of its inspection, which are one message each. Those of the other
 /// services are streams.
 fn counted(request_budget: &RequestBudget, request: Request) -> Request {
     let path = request.uri().path().strip_prefix('/').unwrap_or_default();
-    if path.starts_with(lock_store_server::SERVICE_NAME) {
-        request.map(|body| Body::new(request_budget.count(body)))
-    } else {
-        request
-    }
+    let is_counted = path.starts_with(lock_store_server::SERVICE_NAME)
+        || path.starts_with(inspection_server::SERVICE_NAME);
+    if is_counted { request.map(|body| Body::new(request_budget.count(body))) } else { request }
 }
 
 /// Describes the services of this socket, and no others that the descriptors contain.
@@ -203,6 +207,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .with_service_name(lock_store_server::SERVICE_NAME)
+        .with_service_name(inspection_server::SERVICE_NAME)
         .with_service_name(tonic_health::pb::health_server::SERVICE_NAME)
 }
 

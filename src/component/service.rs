@@ -47,6 +47,15 @@ impl Service {
     ) -> Result<Store, LockError> {
         let instance = wire::instance(request.metadata())?;
         let deadline = deadline(request.metadata(), arrived);
+        self.store_named(instance, arrived, deadline).await
+    }
+
+    pub(super) async fn store_named(
+        &self,
+        instance: &str,
+        arrived: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Store, LockError> {
         self.instances.store(instance, arrived, deadline).await
     }
 
@@ -160,7 +169,7 @@ impl LockStore for Service {
 }
 
 /// Answers one call. An error becomes a status, and the outcome is traced without any ID.
-async fn answer<T>(
+pub(super) async fn answer<T>(
     call: &'static str,
     work: impl Future<Output = Result<Response<T>, LockError>>,
 ) -> Result<Response<T>, Status> {

@@ -62,6 +62,7 @@ pub(super) fn granted(granted: &Granted) -> pb::LockResponse {
         fencing_token: granted.token.map_or(0, FencingToken::as_i64),
         ttl: Some(duration(granted.ttl)),
         waited: Some(duration(granted.waited)),
+        grant_id: granted.id.map(|id| id.to_string()).unwrap_or_default(),
     }
 }
 

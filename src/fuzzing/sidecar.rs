@@ -39,7 +39,7 @@ const STORE: &str = "mem";
 /// The key in the store of the app's resource `held`.
 const HELD: &str = "lock||app||held";
 
-const METHODS: [&str; 9] = [
+const METHODS: [&str; 14] = [
     "leasehold.v1.Locks/Lock",
     "leasehold.v1.Locks/LockStream",
     "leasehold.v1.Locks/RenewLock",
@@ -49,6 +49,11 @@ const METHODS: [&str; 9] = [
     "dapr.proto.runtime.v1.Dapr/UnlockAlpha1",
     "leasehold.v1.Locks/CheckLocks",
     "leasehold.v1.Locks/LockKeepAlive",
+    "leasehold.v1.Inspection/GetLock",
+    "leasehold.v1.Inspection/ListLocks",
+    "leasehold.v1.Inspection/ListWaiters",
+    "leasehold.v1.Inspection/WatchLocks",
+    "leasehold.v1.Inspection/EndLocks",
 ];
 
 /// The first byte selects the method. Then come a line with the `grpc-timeout` and the
@@ -65,6 +70,11 @@ pub fn sidecar_grpc(data: &[u8]) {
         "ForceUnlock" => round_trip::<locks::ForceUnlockRequest>(message),
         "CheckLocks" => round_trip::<locks::CheckLocksRequest>(message),
         "LockKeepAlive" => round_trip::<locks::LockKeepAliveRequest>(message),
+        "GetLock" => round_trip::<locks::GetLockRequest>(message),
+        "ListLocks" => round_trip::<locks::ListLocksRequest>(message),
+        "ListWaiters" => round_trip::<locks::ListWaitersRequest>(message),
+        "WatchLocks" => round_trip::<locks::WatchLocksRequest>(message),
+        "EndLocks" => round_trip::<locks::EndLocksRequest>(message),
         "TryLockAlpha1" => round_trip::<dapr::TryLockRequest>(message),
         _ => round_trip::<dapr::UnlockRequest>(message),
     };

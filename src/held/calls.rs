@@ -1,16 +1,16 @@
 //! The calls on a held lock: unlock, force, renew.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Cause, Change, Ended, Engine, HeldError, HeldKey, Target,
     belief::Sending,
-    record::RecordId,
+    record::{Record, RecordId},
     renewal::{cancel, changed_nothing},
 };
-use crate::lock::{LockError, LockId, Renewed, RequestId};
+use crate::lock::{GrantId, LockError, LockId, Renewed, RequestId};
 
 /// A repeated request that may find a grant that is held here.
 #[derive(Debug)]
@@ -71,17 +71,20 @@ impl Engine {
     }
 
     /// Ends the grants of all who hold `target`, and what is held through this process
-    /// under `key`, also in a store that a reload replaced. Holders of this process are
-    /// told at once. Completed also if the caller goes away.
+    /// under `key`, also in a store that a reload replaced; with `grant_id` only the grant
+    /// with this public ID. Holders of this process are told at once. Completed also if the
+    /// caller goes away.
     pub async fn force_unlock<E: From<HeldError>>(
         &self,
         key: HeldKey,
+        grant_id: Option<GrantId>,
         target: Result<Target, E>,
     ) -> Result<(), E> {
         // Looked up first: a grant that the next waiter gets meanwhile was not forced.
         let held: Vec<_> = self
             .table()
             .of_key(&key)
+            .filter(|(_, held)| grant_id.is_none() || held.grant_id == grant_id)
             .map(|(id, held)| (id, held.target(), held.lock_id.clone()))
             .collect();
         let target = match target {
@@ -90,17 +93,19 @@ impl Engine {
             Err(_) => None,
         };
         let engine = self.clone();
-        let task = self.0.tasks.spawn(async move { engine.force(target, held).await });
+        let task =
+            self.0.tasks.spawn(async move { engine.force(target, grant_id, held).await });
         Ok(task.await.unwrap_or(Err(LockError::Internal)).map_err(HeldError::from)?)
     }
 
     async fn force(
         &self,
         target: Option<Target>,
+        grant_id: Option<GrantId>,
         held: Vec<(RecordId, Target, LockId)>,
     ) -> Result<(), LockError> {
         let mut outcome = match &target {
-            Some(target) => target.force().await,
+            Some(target) => target.force(grant_id).await,
             None => Err(LockError::NotFound { held: false }),
         };
         for (id, at, lock_id) in held {
@@ -120,6 +125,18 @@ impl Engine {
             }
         }
         outcome
+    }
+
+    /// Tells the holders of these grants at once that they were ended by force, as far as
+    /// they are held through this process under `key`.
+    pub fn forced(&self, key: &HeldKey, grants: &HashSet<GrantId>) {
+        let mut table = self.table();
+        let is_forced = |held: &Record| held.grant_id.is_some_and(|id| grants.contains(&id));
+        let forced = table.of_key(key).filter(|(_, held)| is_forced(held));
+        let forced: Vec<_> = forced.map(|(id, _)| id).collect();
+        for id in forced {
+            self.lose(&mut table, id, Cause::Forced);
+        }
     }
 
     /// Starts a grant's TTL again, as the app asked, and makes the change if that succeeds.

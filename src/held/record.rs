@@ -11,7 +11,9 @@ use super::{
     Cause, Change, Ended, HeldKey, LockStore, MaxHold, Target, belief::Belief, belief::Sending,
     holder::Holder, renewal::changed_nothing, schedule::RenewalSchedule, unlock::Unlock,
 };
-use crate::lock::{FencingToken, LockError, LockId, Mode, Renewed, RequestId, ResourceId};
+use crate::lock::{
+    FencingToken, GrantId, LockError, LockId, Mode, Renewed, RequestId, ResourceId,
+};
 
 /// A grant, as it is handed to the engine.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct Holding {
     pub app_resource: ResourceId,
     /// The lock ID of the grant.
     pub lock_id: LockId,
+    /// The public ID of the grant, if the store has them.
+    pub grant_id: Option<GrantId>,
     /// Whether other grants may coexist with it.
     pub mode: Mode,
     /// Its token, if the store has them.
@@ -72,6 +76,7 @@ pub(super) struct Record {
     pub(super) resource: ResourceId,
     pub(super) app_resource: ResourceId,
     pub(super) lock_id: LockId,
+    pub(super) grant_id: Option<GrantId>,
     pub(super) mode: Mode,
     pub(super) token: Option<FencingToken>,
     pub(super) request_id: Option<RequestId>,
@@ -101,6 +106,7 @@ impl Record {
             resource: holding.resource,
             app_resource: holding.app_resource,
             lock_id: holding.lock_id,
+            grant_id: holding.grant_id,
             mode: holding.mode,
             token: holding.token,
             request_id: holding.request_id,

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use crate::lock::{LockError, LockId, RenewRequest, Renewed, ResourceId, Store, UnlockRequest};
+use crate::lock::{
+    GrantId, LockError, LockId, RenewRequest, Renewed, ResourceId, Store, UnlockOf,
+    UnlockRequest,
+};
 
 /// Tells stores apart, also those of one name. An ID is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,9 +79,10 @@ impl Target {
         self.store.store().unlock(request).await
     }
 
-    /// Ends the grant of whoever holds the resource.
-    pub(super) async fn force(&self) -> Result<(), LockError> {
-        let request = UnlockRequest::force(self.resource.clone());
+    /// Ends the grants of all who hold the resource, or the one with this public ID.
+    pub(super) async fn force(&self, grant_id: Option<GrantId>) -> Result<(), LockError> {
+        let of = grant_id.map_or(UnlockOf::Anyone, UnlockOf::Id);
+        let request = UnlockRequest { resource: self.resource.clone(), of };
         self.store.store().unlock(request).await
     }
 

@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::{
-    AttemptId, FencingToken, Holder, LockId, Mode, RequestId, ResourceId, Ttl, Violation,
+    AttemptId, FencingToken, GrantId, Holder, LockId, Mode, RequestId, ResourceId, Ttl,
+    Violation, inspect::Inspect,
 };
 
 /// What a backend can do beyond the core. The names are those of the protocol's
@@ -32,6 +33,11 @@ pub enum Feature {
     Linearizable,
     /// A resource may have many shared grants instead of one exclusive grant.
     Shared,
+    /// It tells who holds what and who waits ([`Inspect`]), and ends a grant by its
+    /// public ID.
+    Inspection,
+    /// It tells of changes ([`Inspect::watch`]).
+    Watch,
 }
 
 impl Feature {
@@ -45,6 +51,8 @@ impl Feature {
             Self::Replay => "REPLAY",
             Self::Linearizable => "LINEARIZABLE",
             Self::Shared => "SHARED",
+            Self::Inspection => "INSPECTION",
+            Self::Watch => "WATCH",
         }
     }
 }
@@ -76,6 +84,9 @@ pub struct Attempt {
 /// [`Granted`](super::Granted).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
+    /// The grant's public name: on a replay, that of the first attempt. `None` only from a
+    /// backend without [`Feature::Inspection`].
+    pub id: Option<GrantId>,
     /// The grant's name: on a replay, that of the first attempt.
     pub lock_id: LockId,
     /// Greater than that of every earlier grant of the resource, unless both are shared:
@@ -131,6 +142,9 @@ pub enum ReleaseOf {
     Owner(LockId),
     /// The grants of all holders: force.
     Anyone,
+    /// The grant with this public ID, whoever holds it: force. Only with
+    /// [`Feature::Inspection`].
+    Id(GrantId),
     /// What this attempt created, and its place in the queue if it waits. A
     /// grant that a replay has claimed since is no longer this attempt's. If nothing of
     /// it is left, [`BackendError::NotHeld`], which counts as settled.
@@ -340,6 +354,11 @@ pub trait Backend: Any + Send + Sync {
 
     /// Asks whether the backend answers.
     async fn ping(&self, until: Instant) -> Result<(), BackendError>;
+
+    /// How its locks are seen, if it declares [`Feature::Inspection`].
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        None
+    }
 
     /// Gives back what the backend keeps for reuse and ends its tasks. Grants
     /// stay with their holders.

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{FencingToken, LockId, Receipt};
+use super::{FencingToken, GrantId, LockId, Receipt};
 
 /// A grant on its way to the caller.
 #[derive(Clone, Debug)]
 pub struct Granted {
+    /// The grant's public name. `None` only from a backend without
+    /// [`Feature::Inspection`](super::Feature::Inspection).
+    pub id: Option<GrantId>,
     /// The only proof of ownership.
     pub lock_id: LockId,
     /// Greater than that of every earlier grant of the resource, unless both are shared:

@@ -1,6 +1,6 @@
 //! The names of resources, grants, requests, holders and attempts.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
 use uuid::Uuid;
 
@@ -32,6 +32,13 @@ impl ResourceId {
     /// The ID as the caller gave it.
     #[must_use]
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Ordered and hashed as its text is.
+impl Borrow<str> for ResourceId {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -168,6 +175,58 @@ impl AttemptId {
     }
 }
 
+/// The public name of a grant: 128 random bits, which identify it among all grants of all
+/// times. It is no proof: whoever inspects the locks can see it.
+///
+/// It is the ID of the attempt that made the grant.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantId(u128);
+
+impl GrantId {
+    /// The ID with these bits.
+    #[must_use]
+    pub fn from_u128(bits: u128) -> Self {
+        Self(bits)
+    }
+}
+
+impl From<AttemptId> for GrantId {
+    fn from(attempt: AttemptId) -> Self {
+        Self(attempt.0)
+    }
+}
+
+/// Reads 32 lower-case hexadecimal digits; the violation names `grant_id`.
+impl FromStr for GrantId {
+    type Err = Violation;
+
+    fn from_str(id: &str) -> Result<Self, Violation> {
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let bits = (id.len() == 32 && id.bytes().all(is_digit))
+            .then(|| u128::from_str_radix(id, 16).ok())
+            .flatten();
+        bits.map(Self).ok_or_else(|| {
+            Violation::new(
+                "grant_id",
+                "is no grant's ID, which has 32 lower-case hexadecimal digits",
+            )
+        })
+    }
+}
+
+impl fmt::Display for GrantId {
+    /// 32 lower-case hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for GrantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl fmt::Display for AttemptId {
     /// 32 lower-case hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -246,6 +305,16 @@ mod tests {
         assert!(!format!("{lock:?}").contains(&lock.as_str()[5..]));
         let request = RequestId::new("topsecret").unwrap();
         assert!(!format!("{request:?}").contains("top"));
+    }
+
+    #[test]
+    fn a_grant_id_is_read_back_and_nothing_else_is_one() {
+        let id = GrantId::from(AttemptId::random());
+        assert_eq!(id.to_string().parse(), Ok(id));
+        let upper = "A".repeat(32);
+        for bad in ["", "1", &"0".repeat(31), &"0".repeat(33), &"g".repeat(32), &upper, "+0"] {
+            assert_eq!(bad.parse::<GrantId>().unwrap_err().field, "grant_id", "{bad}");
+        }
     }
 
     #[test]

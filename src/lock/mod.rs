@@ -8,7 +8,7 @@
 //! edge ──▶ Store ── resolves TTLs, bounds the time, undoes what nobody received
 //!            │
 //!            ▼
-//!         Backend ── five verbs: try, lock, renew, unlock, ping
+//!         Backend ── five verbs: try, lock, renew, unlock, ping; and `inspect`
 //! ```
 
 mod backend;
@@ -16,6 +16,7 @@ mod clock;
 mod error;
 mod granted;
 mod ids;
+pub mod inspect;
 mod join;
 mod receipt;
 mod request;
@@ -34,7 +35,7 @@ pub use clock::Clock;
 pub use error::LockError;
 pub use granted::Granted;
 pub(crate) use ids::check_text;
-pub use ids::{AttemptId, Holder, LockId, RequestId, ResourceId};
+pub use ids::{AttemptId, GrantId, Holder, LockId, RequestId, ResourceId};
 pub use receipt::Receipt;
 pub use request::{AcquireRequest, Mode, RenewRequest, UnlockOf, UnlockRequest};
 pub use settings::Settings;

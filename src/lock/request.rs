@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{FencingToken, Holder, LockId, RequestId, ResourceId};
+use super::{FencingToken, GrantId, Holder, LockId, RequestId, ResourceId};
 
 /// Whether other grants of the resource may exist at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub enum UnlockOf {
     Grant(LockId, FencingToken),
     /// The grants of all holders: force.
     Anyone,
+    /// The grant with this public ID, whoever holds it: force.
+    Id(GrantId),
 }
 
 impl UnlockRequest {

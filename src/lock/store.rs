@@ -3,13 +3,20 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
-use tokio::time::{Instant, sleep_until, timeout_at};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::{Instant, sleep_until, timeout_at},
+};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 
 use super::{
     AcquireRequest, Aim, Attempt, AttemptId, Backend, BackendError, Feature, Grant, Granted,
     LockError, LockId, Mode, Receipt, Release, ReleaseOf, RenewRequest, Renewal, Renewed,
     Settings, Ttl, UnlockOf, UnlockRequest, Violation,
+    inspect::{Inspect, Watches},
     join::Joins,
     settle::{Pending, Settler, bounded},
 };
@@ -37,20 +44,29 @@ struct Inner {
     settler: Settler,
     joins: Joins,
     draining: CancellationToken,
+    /// Ends watches: the store drains, or was replaced.
+    ending: CancellationToken,
     calls: TaskTracker,
+    /// Lets one page of a list be read at a time.
+    list_permit: Semaphore,
+    watches: Watches,
 }
 
 impl Store {
     /// A store over `backend`. Must be called within a runtime.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
+        let draining = CancellationToken::new();
         Self(Arc::new(Inner {
             settler: Settler::new(Arc::clone(&backend), &settings),
             backend,
             settings,
             joins: Joins::default(),
-            draining: CancellationToken::new(),
+            ending: draining.child_token(),
+            draining,
             calls: TaskTracker::new(),
+            list_permit: Semaphore::new(1),
+            watches: Watches::default(),
         }))
     }
 
@@ -142,6 +158,10 @@ impl Store {
                 self.must_have(Feature::Fencing, "this store's grants have no tokens")?;
                 (ReleaseOf::Owner(lock_id), Aim::at(token))
             }
+            UnlockOf::Id(id) => {
+                self.must_have(Feature::Inspection, "this store's grants have no public IDs")?;
+                (ReleaseOf::Id(id), Aim::default())
+            }
             UnlockOf::Anyone => {
                 self.must_have(Feature::ForceUnlock, "this store cannot unlock by force")?;
                 (ReleaseOf::Anyone, Aim::default())
@@ -169,9 +189,16 @@ impl Store {
         self.0.draining.cancel();
     }
 
+    /// From now on ends every watch with [`LockError::ShuttingDown`], because another store
+    /// has taken the place of this one. Everything else is served on.
+    pub fn end_watches(&self) {
+        self.0.ending.cancel();
+    }
+
     /// Waits until calls in flight are answered and nothing is left to settle,
     /// then closes the backend. Grants stay with their holders.
     pub async fn retire(self) {
+        self.end_watches();
         self.0.calls.close();
         self.0.calls.wait().await;
         self.0.settler.settled().await;
@@ -210,7 +237,39 @@ impl Store {
         })
     }
 
-    fn must_have(&self, feature: Feature, problem: &'static str) -> Result<(), LockError> {
+    /// A token of a call in flight.
+    pub(super) fn call(&self) -> TaskTrackerToken {
+        self.0.calls.token()
+    }
+
+    /// When a call that begins now must have ended.
+    pub(super) fn until(&self) -> Instant {
+        self.0.until()
+    }
+
+    pub(super) fn inspect(&self) -> Option<&dyn Inspect> {
+        self.0.backend.inspect()
+    }
+
+    pub(super) fn watches(&self) -> &Watches {
+        &self.0.watches
+    }
+
+    pub(super) fn ending(&self) -> CancellationToken {
+        self.0.ending.clone()
+    }
+
+    /// Waits until no other page of a list is read. `None` never comes, because the
+    /// semaphore is never closed.
+    pub(super) async fn list_permit(&self) -> Option<SemaphorePermit<'_>> {
+        self.0.list_permit.acquire().await.ok()
+    }
+
+    pub(super) fn must_have(
+        &self,
+        feature: Feature,
+        problem: &'static str,
+    ) -> Result<(), LockError> {
         if self.features().contains(&feature) {
             Ok(())
         } else {
@@ -293,6 +352,7 @@ fn conclude(
                 None
             };
             Ok(Granted {
+                id: grant.id,
                 lock_id: grant.lock_id,
                 token: grant.token,
                 ttl: grant.ttl,

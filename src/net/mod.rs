@@ -11,6 +11,7 @@
 //! - [`request_budget`]: limits the bytes and the time of incomplete requests;
 //!   [`message_framing`]: where the messages of a stream end.
 //! - [`delivery`]: releases a grant whose response was not delivered.
+//! - [`inspection`]: what both edges do alike to show the locks.
 //! - [`status`]: errors, described once for gRPC and HTTP; [`wire`]: durations and deadlines.
 
 mod accepted;
@@ -19,6 +20,7 @@ pub(crate) mod connection;
 pub mod cork;
 pub(crate) mod delivery;
 mod exchange;
+pub(crate) mod inspection;
 pub(crate) mod listener;
 mod message_framing;
 pub(crate) mod peer;

@@ -6,12 +6,14 @@
 //! - [`daprd`]: the daprd behind, and its command line.
 //! - [`failed_unlocks`]: releases the locks that the app reports it could not unlock.
 //! - [`identity`]: what others are shown as the holder of the app's locks.
-//! - [`name`], [`prefix`]: what the app calls a resource, and what its store does.
+//! - [`name`], [`prefix`]: what the app calls a resource, and what its store does;
+//!   [`app_names`]: which names of a store are the app's.
 //! - [`stores`], [`loader`]: the lock stores that the app can name.
 //! - [`listen`]: what it listens on; [`run`]: its start and its end.
 
 pub mod api;
 pub mod app;
+pub mod app_names;
 pub mod daprd;
 pub mod failed_unlocks;
 pub mod identity;

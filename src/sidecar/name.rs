@@ -119,6 +119,43 @@ impl ResourceName {
     }
 }
 
+/// Which names an app means: those of a namespace, maybe with the namespaces below it, whose
+/// keys begin with a prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameScope {
+    /// Without segments: the plain keys.
+    pub namespace: Namespace,
+    /// Also the namespaces below it.
+    pub children: bool,
+    /// What the key begins with.
+    pub prefix: String,
+}
+
+impl NameScope {
+    /// Whether the name is one of them.
+    #[must_use]
+    pub fn has(&self, name: &ResourceName) -> bool {
+        let (within, segments) = (name.namespace().segments(), self.namespace.segments());
+        let is_there =
+            if self.children { within.starts_with(segments) } else { within == segments };
+        is_there && name.key().as_str().starts_with(&self.prefix)
+    }
+
+    /// The longest text with which the encodings of all of them begin.
+    pub(super) fn beginning(&self) -> String {
+        let segments: Vec<_> = self.namespace.0.iter().map(|part| encode(part)).collect();
+        let segments = segments.join("/");
+        match (segments.as_str(), self.children) {
+            ("", true) => String::new(),
+            ("", false) => self.prefix.clone(),
+            (segments, true) => format!("{BEGIN}{segments}{BETWEEN_SEGMENTS}"),
+            (segments, false) => {
+                format!("{BEGIN}{segments}{BEFORE_KEY}{}", encode(&self.prefix))
+            }
+        }
+    }
+}
+
 /// A plain key, without a namespace.
 impl FromStr for ResourceName {
     type Err = Violation;

@@ -1,7 +1,10 @@
 //! Key prefixes: how the name that an app gives a resource becomes the store's name. It is
 //! done exactly as daprd does it, so that locks of both exclude each other.
 
-use super::name::{ResourceName, refuse_separator};
+use super::{
+    app_names::AppNames,
+    name::{ResourceName, refuse_separator},
+};
 use crate::lock::{ResourceId, Violation};
 
 /// The metadata key, matched without regard to case.
@@ -68,15 +71,15 @@ impl KeyPrefix {
         app_id: &str,
     ) -> Result<ResourceId, Violation> {
         if name.has_namespace() && !self.separates(store_name, app_id) {
-            return Err(Violation::new(
-                "namespace",
-                format!(
-                    "cannot be used: an empty {PROPERTY}, or a '|' in what stands before the \
-                     resource's name, does not tell the name from others"
-                ),
-            ));
+            return Err(no_namespaces());
         }
         ResourceId::new(&self.join(name.encoded().as_str(), store_name, app_id))
+    }
+
+    /// The names in the store that belong to the app.
+    #[must_use]
+    pub fn names(&self, store_name: &str, app_id: &str) -> AppNames {
+        AppNames::new(self.join("", store_name, app_id), self.separates(store_name, app_id))
     }
 
     fn join(&self, resource: &str, store_name: &str, app_id: &str) -> String {
@@ -100,6 +103,17 @@ impl KeyPrefix {
         let between = self.between(store_name, app_id);
         between.is_none_or(|between| !between.is_empty() && !between.contains('|'))
     }
+}
+
+/// The refusal of a namespace where the prefix cannot separate it from other names.
+pub(super) fn no_namespaces() -> Violation {
+    Violation::new(
+        "namespace",
+        format!(
+            "cannot be used: an empty {PROPERTY}, or a '|' in what stands before the \
+             resource's name, does not tell the name from others"
+        ),
+    )
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::runtime::Handle;
 use tracing::warn;
 
-use super::{name::ResourceName, prefix::KeyPrefix};
+use super::{app_names::AppNames, name::ResourceName, prefix::KeyPrefix};
 use crate::{
     backend::Kind,
     held::{LockStore, StoreId},
@@ -128,7 +128,13 @@ impl NamedStore {
         self.prefix.apply_to(resource, &self.name, app_id)
     }
 
-    /// The same of a plain key, as daprd makes it; the violation names `resource_id`.
+    /// The names in the store that belong to the app.
+    #[must_use]
+    pub fn names_of(&self, app_id: &str) -> AppNames {
+        self.prefix.names(&self.name, app_id)
+    }
+
+    /// The same as [`NamedStore::name_of`] of a plain key, as daprd makes it; the violation names `resource_id`.
     pub fn key(&self, resource: &str, app_id: &str) -> Result<String, Violation> {
         self.prefix.apply(resource, &self.name, app_id)
     }
@@ -196,13 +202,14 @@ impl Inner {
 
 impl Stores {
     /// Adds a store, or replaces the one of that name. Calls in flight and held locks stay
-    /// with the old one.
+    /// with the old one; who watches it is told to watch the new one.
     pub fn insert(&self, store: NamedStore) {
         let store = Arc::new(store);
         let mut stores = self.write();
         let replaced = stores.current.insert(Arc::clone(&store.name), store);
         if let Some(replaced) = &replaced {
             stores.retire(replaced);
+            replaced.store().end_watches();
         }
         drop(stores);
         drop(replaced);
@@ -213,6 +220,7 @@ impl Stores {
         let mut stores = self.write();
         let removed = stores.current.remove(name)?;
         stores.retire(&removed);
+        removed.store().end_watches();
         Some(removed)
     }
 

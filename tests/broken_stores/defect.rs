@@ -13,7 +13,7 @@ use leasehold::{
     backend::memory::Memory,
     lock::{
         Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken, Grant, LockId,
-        Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl,
+        Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl, inspect::Inspect,
     },
 };
 use tokio::time::{Instant, sleep};
@@ -74,6 +74,14 @@ pub enum Defect {
     ReadersEnterOneByOne,
     /// A shared grant is made though an exclusive one is held.
     AReaderBesideAWriter,
+    /// What everybody may see has the proof of ownership.
+    GetLockTellsALockId,
+    /// A list continues one too far.
+    AListSkipsBetweenPages,
+    /// What was asked to end one grant ends whatever is there by then.
+    ASuccessorIsEnded,
+    /// A watch tells nothing of what it missed, and does not begin again.
+    AWatchMissesChanges,
 }
 
 /// Memory, and what is wrong with it.
@@ -84,16 +92,21 @@ pub struct Broken {
     neighbours: Neighbours,
     /// The shared grants so far.
     readers: Mutex<Vec<(ResourceId, LockId)>>,
+    /// All grants so far.
+    pub granted: Mutex<Vec<(ResourceId, LockId)>>,
 }
 
 impl Broken {
     pub fn new(memory: Memory, defect: Defect) -> Self {
         let neighbours = Neighbours::default();
         let (turns, readers) = (AtomicU64::new(0), Mutex::default());
-        Self { memory: Arc::new(memory), defect, turns, neighbours, readers }
+        let granted = Mutex::default();
+        Self { memory: Arc::new(memory), defect, turns, neighbours, readers, granted }
     }
 
     fn spoil(&self, mut grant: Grant, attempt: &Attempt) -> Grant {
+        let granted = (attempt.resource.clone(), grant.lock_id.clone());
+        self.granted.lock().unwrap().push(granted);
         if attempt.mode == Mode::Shared {
             let reader = (attempt.resource.clone(), grant.lock_id.clone());
             self.readers.lock().unwrap().push(reader);
@@ -251,12 +264,17 @@ impl Backend for Broken {
             ReleaseOf::Owner(_) => self.defect == Defect::UnlockIsIgnored,
             ReleaseOf::Anyone => self.defect == Defect::ForceIsIgnored,
             ReleaseOf::Attempt(_) => self.defect == Defect::CancelLeaks,
+            ReleaseOf::Id(_) => false,
         };
         if ignored {
             return Ok(());
         }
-        if self.defect == Defect::WrongOwnerUnlocks && matches!(release.of, ReleaseOf::Owner(_))
-        {
+        let is_any = match release.of {
+            ReleaseOf::Owner(_) => self.defect == Defect::WrongOwnerUnlocks,
+            ReleaseOf::Id(_) => self.defect == Defect::ASuccessorIsEnded,
+            _ => false,
+        };
+        if is_any {
             let anyone = Release {
                 resource: release.resource.clone(),
                 of: ReleaseOf::Anyone,
@@ -280,6 +298,10 @@ impl Backend for Broken {
 
     async fn ping(&self, until: Instant) -> Result<(), BackendError> {
         self.memory.ping(until).await
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 
     async fn close(&self) {

@@ -3,6 +3,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 mod defect;
+mod inspect;
 mod lacking;
 mod neighbours;
 
@@ -66,6 +67,13 @@ const CAUGHT: &[(Defect, &str)] = &[
     ),
     (Defect::ReadersEnterOneByOne, "shared: readers that wait for each other are all let in"),
     (Defect::AReaderBesideAWriter, "shared: a reader is refused while a writer holds"),
+    (Defect::GetLockTellsALockId, "inspection: no answer has a lock ID or a request ID"),
+    (
+        Defect::AListSkipsBetweenPages,
+        "inspection: the pages of a list together have every lock",
+    ),
+    (Defect::ASuccessorIsEnded, "inspection: EndLocks of a grant ID never ends a successor"),
+    (Defect::AWatchMissesChanges, "watch: a grant and its release are told"),
 ];
 
 fn main() -> ExitCode {

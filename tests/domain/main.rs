@@ -11,3 +11,4 @@ mod settling;
 mod shared;
 mod validation;
 mod waiting;
+mod watching;

@@ -15,6 +15,7 @@ use leasehold_proto::components::{
     UnlockRequest, UnlockResponse,
     lock_store_server::{LockStore, LockStoreServer},
 };
+use leasehold_proto::locks::inspection_server::InspectionServer;
 use tempfile::TempDir;
 use tokio::{
     net::UnixListener,
@@ -25,7 +26,7 @@ use tokio::{
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
 
-use crate::component;
+use crate::{component, inspection::Inspected};
 
 /// What the store was asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +68,15 @@ pub(crate) struct Fake {
 
 impl Fake {
     pub(crate) async fn start(features: &[&'static str]) -> Self {
+        Self::start_with(features, None).await
+    }
+
+    /// With an Inspection service beside it.
+    pub(crate) async fn inspected(features: &[&'static str], told: Inspected) -> Self {
+        Self::start_with(features, Some(told)).await
+    }
+
+    async fn start_with(features: &[&'static str], inspected: Option<Inspected>) -> Self {
         let (sender, asked) = mpsc::channel(64);
         let service =
             Service { asked: sender, told: Arc::default(), features: features.into() };
@@ -75,6 +85,7 @@ impl Fake {
         let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
         let serving = Server::builder()
             .add_service(LockStoreServer::new(service.clone()))
+            .add_optional_service(inspected.map(InspectionServer::new))
             .serve_with_incoming(incoming);
         let server = tokio::spawn(async { serving.await.unwrap() }).abort_handle();
         Self { folder, service, asked, server }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{component, force, renew, unlock};
 
-async fn serve(folder: &Path) -> Serving {
+pub(crate) async fn serve(folder: &Path) -> Serving {
     let kind = Kind::named("memory").unwrap();
     let options = ServeOptions {
         socket_folder: Some(folder.to_owned()),
@@ -26,12 +26,12 @@ async fn serve(folder: &Path) -> Serving {
     serve::start(&options).await.unwrap()
 }
 
-async fn open(folder: &Path) -> Store {
+pub(crate) async fn open(folder: &Path) -> Store {
     let socket = socket_path(folder, "other").unwrap();
     component(socket, &[("ttl", "10s")]).open().await.unwrap()
 }
 
-fn request() -> AcquireRequest {
+pub(crate) fn request() -> AcquireRequest {
     AcquireRequest {
         holder: Holder::new("app").unwrap(),
         ..AcquireRequest::new("r".parse().unwrap())

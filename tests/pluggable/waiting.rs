@@ -74,6 +74,7 @@ async fn the_ttl_counts_from_where_the_store_says() {
         fencing_token: 7,
         ttl: seconds(40),
         waited: seconds(3600),
+        ..Default::default()
     }));
     let before = Instant::now();
     let granted = store.lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap();

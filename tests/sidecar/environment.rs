@@ -93,8 +93,8 @@ async fn other_calls_say_that_no_daprd_is_configured() {
 async fn a_wrong_method_is_told_with_those_that_there_are() {
     let harness = Harness::start().await;
     for (method, path, allowed) in [
-        (Method::GET, "/v1.0-alpha2/lock/mem/r", &["POST", "PUT", "DELETE"][..]),
-        (Method::PATCH, "/v1.0-alpha2/lock/mem/a/b", &["POST", "PUT", "DELETE"]),
+        (Method::PATCH, "/v1.0-alpha2/lock/mem/a/b", &["GET", "POST", "PUT", "DELETE"][..]),
+        (Method::POST, "/v1.0-alpha2/locks/mem", &["GET", "DELETE"]),
         (Method::GET, "/v1.0-alpha1/lock/mem", &["POST"]),
         (Method::PUT, "/v1.0-alpha1/unlock/mem", &["POST"]),
         (Method::POST, "/v1.0/metadata", &["GET"]),

@@ -71,8 +71,12 @@ async fn a_lock_path_in_another_spelling_is_refused_and_not_passed_on() {
 #[tokio::test]
 async fn a_lock_path_with_another_method_is_refused_and_not_passed_on() {
     let mut between = Between::start().await;
-    for path in ["/v1.0-alpha1/lock/locks", "/v1.0-alpha2/lock/locks/r"] {
-        for method in [Method::GET, Method::HEAD, Method::PATCH, Method::OPTIONS] {
+    for (path, others) in [
+        ("/v1.0-alpha1/lock/locks", [Method::GET, Method::HEAD, Method::PUT]),
+        ("/v1.0-alpha2/lock/locks/r", [Method::PATCH, Method::OPTIONS, Method::TRACE]),
+        ("/v1.0-alpha2/locks/locks", [Method::POST, Method::PUT, Method::OPTIONS]),
+    ] {
+        for method in others {
             let answer = between.sidecar.call(method.clone(), path, "").await;
             assert_eq!(answer.status, 405, "{method} {path}");
         }

@@ -24,6 +24,7 @@ mod environment;
 mod failed_unlocks;
 mod harness;
 mod holder;
+mod inspection;
 mod keep_alive;
 mod leaving;
 mod lock_paths;

@@ -148,9 +148,12 @@ async fn who_unlocked_by_force_is_told_by_its_process() {
     ]);
     until_it_answers(&path).await;
     assert_eq!(call(&path, "POST", r#"{"immediate":true}"#), 200);
-    assert_eq!(call(&path, "DELETE", r#"{"force":true}"#), 204);
+    assert_eq!(call(&path, "DELETE", r#"{"force":true,"reason":"gone"}"#), 204);
     let (uid, pid) = (fs::metadata("/proc/self").unwrap().uid(), std::process::id());
     let log = sidecar.whole_log();
-    let told = format!("store=\"locks\" resource=\"r\" uid={uid} pid={pid}");
-    assert!(log.contains(&told), "{told} is not in\n{log}");
+    let line = log.lines().find(|line| line.contains("unlocked by force")).unwrap();
+    let caller = format!("uid={uid} pid={pid} reason=\"gone\"");
+    for told in [r#"store="locks" resource="r" holder="app/"#, "grant_id=", &caller] {
+        assert!(line.contains(told), "{told} is not in\n{line}");
+    }
 }

@@ -351,10 +351,15 @@ async fn calls_and_forced_unlocks_are_logged() {
     let yaml = yaml_of_memory();
     let sidecar = Binary::start(yaml.path(), &["--log-level", "debug"]).await;
     let held = sidecar.post(LOCK, IMMEDIATE).await;
-    let forced = sidecar.call(Method::DELETE, LOCK, r#"{"force":true}"#).await;
+    let forced = sidecar.call(Method::DELETE, LOCK, r#"{"force":true,"reason":"stuck"}"#).await;
     assert_eq!((held.status.as_u16(), forced.status.as_u16()), (200, 204));
     logged(&sidecar, "unlocked by force app_id=\"app\" store=\"locks\" resource=\"r\"").await;
     logged(&sidecar, "answered method=DELETE path=\"/v1.0-alpha2/lock/locks/r\" status=204")
         .await;
     assert!(!sidecar.log().contains(held.json()["lockID"].as_str().unwrap()));
+    let held = sidecar.post(LOCK, IMMEDIATE).await.json();
+    let scope = "/v1.0-alpha2/locks/locks?all=true&reason=tidy";
+    assert_eq!(sidecar.call(Method::DELETE, scope, "").await.status, 200);
+    let grant = format!("grant_id={} reason=\"tidy\"", held["grantID"]);
+    logged(&sidecar, &grant).await;
 }

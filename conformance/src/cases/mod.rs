@@ -3,6 +3,7 @@
 use crate::case::{Case, CaseInfo, Cases};
 
 mod cancel;
+mod end_locks;
 mod errors;
 mod exclusion;
 mod fair;
@@ -11,6 +12,7 @@ mod force;
 mod free_again;
 mod history;
 mod init;
+mod inspection;
 mod invalid;
 mod limits;
 mod linearizable;
@@ -29,6 +31,7 @@ mod ttl;
 mod two_processes;
 mod unlock;
 mod wait;
+mod watch;
 
 /// Every case, in the order of the run, without connecting to anything.
 #[must_use]
@@ -64,6 +67,9 @@ pub(crate) fn all() -> Vec<Case> {
     cases.theme("shared", shared_replay::tests);
     cases.theme("shared", shared_two::tests);
     cases.theme("shared", shared_load::tests);
+    cases.theme("inspection", inspection::tests);
+    cases.theme("inspection", end_locks::tests);
+    cases.theme("watch", watch::tests);
     cases.theme("two processes", two_processes::tests);
     cases.into_list()
 }

@@ -191,7 +191,7 @@ fn to_instance<T>(message: T) -> Request<T> {
 }
 
 fn granted(response: tonic::Response<LockResponse>) -> Outcome {
-    let LockResponse { lock_id, fencing_token, ttl, waited } = response.into_inner();
+    let LockResponse { lock_id, fencing_token, ttl, waited, .. } = response.into_inner();
     let (ttl_ns, waited_ns) = (nanos(ttl), nanos(waited));
     Outcome::Granted(Granted { lock_id, token: fencing_token, ttl_ns, waited_ns })
 }

@@ -8,7 +8,8 @@ use std::{
 use tokio::time::Instant;
 
 use crate::lock::{
-    Attempt, AttemptId, FencingToken, Grant, Holder, LockId, Mode, RequestId, Ttl,
+    Attempt, AttemptId, FencingToken, Grant, GrantId, Holder, LockId, Mode, RequestId, Ttl,
+    inspect::GrantView,
 };
 
 /// A map of a smaller capacity is not shrunk.
@@ -26,10 +27,13 @@ pub(super) enum Holders {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) lock_id: LockId,
+    /// Also tells when it was granted: it is made from the wall clock.
     pub(super) token: FencingToken,
     pub(super) expires: Instant,
-    /// The attempt whose clean-up may end the grant; `None` once a replay has claimed it.
-    pub(super) attempt: Option<AttemptId>,
+    /// The attempt that made it, and so its public ID.
+    pub(super) attempt: AttemptId,
+    /// Whether a replay has claimed it. The clean-up of `attempt` must then not end it.
+    pub(super) claimed: bool,
     pub(super) request_id: Option<RequestId>,
     pub(super) holder: Option<Holder>,
 }
@@ -80,6 +84,20 @@ impl Holders {
             }
             Self::Shared(readers) => readers.with_request_id(request_id),
         }
+    }
+
+    /// The grant with this public ID.
+    pub(super) fn with_id(&self, id: GrantId) -> Option<&Held> {
+        self.iter().find(|held| id == held.attempt.into())
+    }
+
+    /// All grants, in the order in which they were granted.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
+        let (exclusive, shared) = match self {
+            Self::Exclusive(held) => (Some(held), None),
+            Self::Shared(readers) => (None, Some(readers.iter())),
+        };
+        exclusive.into_iter().chain(shared.into_iter().flatten())
     }
 
     /// Who is shown to those who are refused: of many holders, the one that was granted
@@ -142,8 +160,21 @@ impl Readers {
 }
 
 impl Held {
+    /// How everybody may see it.
+    pub(super) fn view(&self, mode: Mode) -> GrantView {
+        GrantView {
+            id: Some(self.attempt.into()),
+            holder: self.holder.clone(),
+            mode,
+            remaining: None,
+            since_unix_ms: Some(self.token.get() / 1000),
+            foreign: false,
+        }
+    }
+
     pub(super) fn as_grant(&self, ttl: Ttl, since: Instant, created: bool) -> Grant {
         Grant {
+            id: Some(self.attempt.into()),
             lock_id: self.lock_id.clone(),
             token: Some(self.token),
             ttl: ttl.duration(),

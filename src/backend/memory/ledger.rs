@@ -1,12 +1,15 @@
 //! What the grants of all resources of a table share: their tokens, and the order in which
 //! they end.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::holders::Held;
-use crate::lock::{Attempt, BackendError, Clock, FencingToken, Grant, Mode, ResourceId, Ttl};
+use super::{changes::Changes, holders::Held};
+use crate::lock::{
+    Attempt, BackendError, Clock, FencingToken, Grant, Mode, ResourceId, Ttl,
+    inspect::{EndCause, EndedGrant},
+};
 
 /// Makes grants, and knows which ends next.
 #[derive(Debug)]
@@ -14,6 +17,8 @@ pub(super) struct Ledger {
     /// Every live grant by the end of its TTL. The token distinguishes grants that end at
     /// the same instant.
     expiries: BTreeMap<(Instant, FencingToken), ResourceId>,
+    /// Who is told of each change: the stores of these tables that are watched.
+    watched: Vec<Arc<Changes>>,
     clock: Clock,
     last_token: Option<FencingToken>,
     pub(super) holders_per_resource_max: usize,
@@ -21,7 +26,17 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn new(clock: Clock, holders_per_resource_max: usize) -> Self {
-        Self { expiries: BTreeMap::new(), clock, last_token: None, holders_per_resource_max }
+        Self {
+            expiries: BTreeMap::new(),
+            watched: Vec::new(),
+            clock,
+            last_token: None,
+            holders_per_resource_max,
+        }
+    }
+
+    pub(super) fn unix_ms(&self) -> u64 {
+        self.clock.unix_us() / 1000
     }
 
     pub(super) fn next_expiry(&self) -> Option<Instant> {
@@ -45,7 +60,8 @@ impl Ledger {
             lock_id: attempt.lock_id.clone(),
             token,
             expires: now + attempt.ttl.duration(),
-            attempt: Some(attempt.id),
+            attempt: attempt.id,
+            claimed: false,
             request_id: attempt.request_id.clone(),
             holder: attempt.holder.clone(),
         })
@@ -53,12 +69,39 @@ impl Ledger {
 
     /// Enters a new grant.
     pub(super) fn enter(&mut self, held: &Held, resource: &ResourceId) {
-        self.expiries.insert((held.expires, held.token), resource.clone());
+        self.schedule(held, resource);
+        self.watched.iter().for_each(|changes| changes.note(resource, None));
     }
 
     /// Removes a grant that has ended.
-    pub(super) fn remove(&mut self, held: &Held) {
-        self.expiries.remove(&(held.expires, held.token));
+    pub(super) fn remove(&mut self, held: &Held, mode: Mode, cause: EndCause) {
+        let Some(resource) = self.unschedule(held) else { return };
+        for changes in &self.watched {
+            changes.note(&resource, Some(EndedGrant { grant: held.view(mode), cause }));
+        }
+    }
+
+    /// From now on notes which resources change.
+    pub(super) fn watch(&mut self, changes: Arc<Changes>) {
+        self.watched.push(changes);
+    }
+
+    /// Undoes [`Ledger::watch`].
+    pub(super) fn unwatch(&mut self, changes: &Arc<Changes>) {
+        self.watched.retain(|watched| !Arc::ptr_eq(watched, changes));
+    }
+
+    #[cfg(test)]
+    pub(super) fn watchers(&self) -> usize {
+        self.watched.len()
+    }
+
+    fn schedule(&mut self, held: &Held, resource: &ResourceId) {
+        self.expiries.insert((held.expires, held.token), resource.clone());
+    }
+
+    fn unschedule(&mut self, held: &Held) -> Option<ResourceId> {
+        self.expiries.remove(&(held.expires, held.token))
     }
 
     /// Starts the TTL of a grant again.
@@ -69,9 +112,9 @@ impl Ledger {
         ttl: Ttl,
         now: Instant,
     ) {
-        self.remove(held);
+        self.unschedule(held);
         held.expires = now + ttl.duration();
-        self.enter(held, resource);
+        self.schedule(held, resource);
     }
 
     /// Gives a repeated request its own grant, which has this mode, again. From then on no
@@ -89,7 +132,7 @@ impl Ledger {
         if attempt.mode != mode {
             return Err(BackendError::ReplayMismatch { field: "mode" });
         }
-        held.attempt = None;
+        held.claimed = true;
         self.restart(held, &attempt.resource, attempt.ttl, now);
         Ok(held.as_grant(attempt.ttl, now, false))
     }

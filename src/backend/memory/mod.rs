@@ -5,7 +5,11 @@
 //! a table that grows does not delay all calls. Each table has a mutex, which is never held
 //! across an await, and a sweeper task, which ends grants when their TTL is over.
 
+mod changes;
 mod holders;
+mod inspect;
+#[cfg(test)]
+mod inspect_tests;
 mod ledger;
 mod shard;
 #[cfg(test)]
@@ -29,7 +33,7 @@ use crate::{
     config::properties::Properties,
     lock::{
         Attempt, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed, ResourceId,
-        Settings, WaiterBudget,
+        Settings, WaiterBudget, inspect::Inspect,
     },
 };
 use shard::Shard;
@@ -44,6 +48,8 @@ const FEATURES: &[Feature] = &[
     Feature::Replay,
     Feature::Linearizable,
     Feature::Shared,
+    Feature::Inspection,
+    Feature::Watch,
 ];
 
 /// Enough that the tables of a million locks grow in short steps.
@@ -141,6 +147,10 @@ impl Backend for Memory {
 
     async fn ping(&self, _: Instant) -> Result<(), BackendError> {
         Ok(())
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 
     async fn close(&self) {}

@@ -11,6 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     super::Context,
+    changes::Changes,
     slot::Ticket,
     table::{Entered, Table},
 };
@@ -70,6 +71,29 @@ impl Shard {
                 })
             }
         }
+    }
+
+    /// Reads the table.
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Table, Instant) -> T) -> T {
+        self.shared.with_table(|table, now| {
+            table.expire(now);
+            read(table, now)
+        })
+    }
+
+    /// From now on notes in `changes` which resources change.
+    pub(super) fn watch(&self, changes: Arc<Changes>) {
+        self.shared.table().watch(changes);
+    }
+
+    /// Undoes [`Shard::watch`].
+    pub(super) fn unwatch(&self, changes: &Arc<Changes>) {
+        self.shared.table().unwatch(changes);
+    }
+
+    #[cfg(test)]
+    pub(super) fn watchers(&self) -> usize {
+        self.shared.table().watchers()
     }
 
     pub(super) fn renew(&self, renewal: &Renewal) -> Result<Renewed, BackendError> {

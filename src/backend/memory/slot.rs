@@ -10,6 +10,7 @@ use super::{
 };
 use crate::lock::{
     Attempt, BackendError, FencingToken, Grant, LockId, Mode, Violation, WaiterSlot,
+    inspect::EndCause,
 };
 
 /// A resource that is held.
@@ -26,7 +27,9 @@ pub(super) struct Slot {
 /// An attempt that waits, and where its answer goes.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    attempt: Attempt,
+    pub(super) attempt: Attempt,
+    /// When it began to wait.
+    pub(super) since_unix_ms: u64,
     turn: Turn,
     _slot: WaiterSlot,
 }
@@ -41,6 +44,14 @@ pub(super) struct Ticket(pub(super) u64);
 impl Slot {
     pub(super) fn new(holders: Holders) -> Self {
         Self { holders, queue: None }
+    }
+
+    /// Those who wait, with their places, in the order of the queue.
+    pub(super) fn waiters(&self) -> impl Iterator<Item = (Ticket, &Waiter)> {
+        self.queue
+            .iter()
+            .flat_map(|queue| queue.iter())
+            .map(|(ticket, waiter)| (*ticket, waiter))
     }
 
     /// How many wait.
@@ -107,22 +118,23 @@ impl Slot {
     pub(super) fn end(
         &mut self,
         token: Option<FencingToken>,
+        cause: EndCause,
         ledger: &mut Ledger,
         now: Instant,
     ) -> bool {
         let is_free = match (&mut self.holders, token) {
             (Holders::Exclusive(held), _) => {
-                ledger.remove(held);
+                ledger.remove(held, Mode::Exclusive, cause);
                 true
             }
             (Holders::Shared(readers), Some(token)) => {
                 if let Some(ended) = readers.remove(token) {
-                    ledger.remove(&ended);
+                    ledger.remove(&ended, Mode::Shared, cause);
                 }
                 readers.is_empty()
             }
             (Holders::Shared(readers), None) => {
-                readers.iter().for_each(|ended| ledger.remove(ended));
+                readers.iter().for_each(|ended| ledger.remove(ended, Mode::Shared, cause));
                 true
             }
         };
@@ -169,8 +181,13 @@ impl Slot {
 }
 
 impl Waiter {
-    pub(super) fn new(attempt: Attempt, turn: Turn, slot: WaiterSlot) -> Self {
-        Self { attempt, turn, _slot: slot }
+    pub(super) fn new(
+        attempt: Attempt,
+        since_unix_ms: u64,
+        turn: Turn,
+        slot: WaiterSlot,
+    ) -> Self {
+        Self { attempt, since_unix_ms, turn, _slot: slot }
     }
 
     /// Joins the shared grants that are held. Those may by now include one with the same

@@ -1,25 +1,31 @@
 //! The state of many resources, and how each operation changes it. The time is an argument,
 //! and nothing is awaited.
 
-use std::collections::HashMap;
+use std::{
+    collections::BTreeMap,
+    ops::Bound::{Excluded, Included, Unbounded},
+    sync::Arc,
+};
 
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    holders::{Holders, shrink},
+    changes::Changes,
+    holders::Holders,
     ledger::Ledger,
     slot::{Slot, Ticket, Waiter},
 };
 use crate::lock::{
     Attempt, BackendError, Clock, FencingToken, Grant, Mode, Release, ReleaseOf, Renewal,
-    Renewed, ResourceId, Settings, WaiterBudget,
+    Renewed, ResourceId, Settings, WaiterBudget, inspect::EndCause,
 };
 
 /// The resources that are held. A free resource has no record (trap 20) and no waiters,
 /// because a release hands it over in the same step.
 #[derive(Debug)]
 pub(super) struct Table {
-    slots: HashMap<ResourceId, Box<Slot>>,
+    /// In the order of their names, so that they can be listed in pages.
+    slots: BTreeMap<ResourceId, Box<Slot>>,
     ledger: Ledger,
     last_ticket: u64,
     waiters_per_resource_max: usize,
@@ -35,7 +41,7 @@ pub(super) enum Entered {
 impl Table {
     pub(super) fn new(clock: Clock, settings: &Settings) -> Self {
         Self {
-            slots: HashMap::new(),
+            slots: BTreeMap::new(),
             ledger: Ledger::new(clock, settings.holders_per_resource_max),
             last_ticket: 0,
             waiters_per_resource_max: settings.waiters_per_resource_max,
@@ -53,13 +59,47 @@ impl Table {
         }
     }
 
-    pub(super) fn records(&self) -> usize {
-        self.slots.len()
+    /// The record of a resource that is held.
+    pub(super) fn slot(&self, resource: &ResourceId) -> Option<&Slot> {
+        self.slots.get(resource).map(AsRef::as_ref)
+    }
+
+    /// The held resources whose name begins with `prefix`, in the order of their names, from
+    /// the one after `after` on.
+    pub(super) fn held<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = (&'a ResourceId, &'a Slot)> {
+        let after = after.filter(|after| *after >= prefix);
+        let from = match after {
+            Some(after) => Excluded(after),
+            None if prefix.is_empty() => Unbounded,
+            None => Included(prefix),
+        };
+        self.slots
+            .range::<str, _>((from, Unbounded))
+            .take_while(move |(resource, _)| resource.as_str().starts_with(prefix))
+            .map(|(resource, slot)| (resource, slot.as_ref()))
+    }
+
+    /// From now on notes in `changes` which resources change.
+    pub(super) fn watch(&mut self, changes: Arc<Changes>) {
+        self.ledger.watch(changes);
+    }
+
+    /// Undoes [`Table::watch`].
+    pub(super) fn unwatch(&mut self, changes: &Arc<Changes>) {
+        self.ledger.unwatch(changes);
     }
 
     #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
-        self.slots.capacity()
+    pub(super) fn watchers(&self) -> usize {
+        self.ledger.watchers()
+    }
+
+    pub(super) fn records(&self) -> usize {
+        self.slots.len()
     }
 
     pub(super) fn next_expiry(&self) -> Option<Instant> {
@@ -114,12 +154,16 @@ impl Table {
     ) -> Result<(), BackendError> {
         self.expire(now);
         let holders = &mut slot_of(&mut self.slots, &release.resource)?.holders;
-        let meant = match &release.of {
-            ReleaseOf::Anyone => None,
-            ReleaseOf::Owner(lock_id) => Some(holders.with_lock_id(lock_id)),
+        let (meant, cause) = match &release.of {
+            ReleaseOf::Anyone => (None, EndCause::Forced),
+            ReleaseOf::Id(id) => (Some(holders.with_id(*id)), EndCause::Forced),
+            ReleaseOf::Owner(lock_id) => {
+                (Some(holders.with_lock_id(lock_id).map(|held| &*held)), EndCause::Released)
+            }
             ReleaseOf::Attempt(attempt) => {
-                let held = holders.with_lock_id(&attempt.lock_id);
-                Some(held.filter(|held| held.attempt == Some(attempt.id)))
+                let held = holders.with_lock_id(&attempt.lock_id).map(|held| &*held);
+                let own = held.filter(|held| held.attempt == attempt.id && !held.claimed);
+                (Some(own), EndCause::Released)
             }
         };
         let token = match meant {
@@ -129,7 +173,7 @@ impl Table {
         if release.aim.token().is_some_and(|aimed_at| token != Some(aimed_at)) {
             return Err(BackendError::NotHeld { held: true });
         }
-        self.end(&release.resource, token, now);
+        self.end(&release.resource, token, cause, now);
         Ok(())
     }
 
@@ -143,7 +187,7 @@ impl Table {
     /// Ends every grant whose TTL is over, and hands its resource over.
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some((resource, token)) = self.ledger.expired(now) {
-            self.end(&resource, Some(token), now);
+            self.end(&resource, Some(token), EndCause::Expired, now);
         }
     }
 
@@ -174,24 +218,29 @@ impl Table {
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
         let (turn, granted) = oneshot::channel();
-        slot.wait(ticket, Waiter::new(attempt.clone(), turn, waiter_slot));
+        let since = self.ledger.unix_ms();
+        slot.wait(ticket, Waiter::new(attempt.clone(), since, turn, waiter_slot));
         Ok(Entered::Waiting(ticket, granted))
     }
 
     /// Ends the grant with this token, or all grants of the resource, and hands it over.
     /// Removes the record of a resource that is then free.
-    fn end(&mut self, resource: &ResourceId, token: Option<FencingToken>, now: Instant) {
-        let Some((name, mut slot)) = self.slots.remove_entry(resource) else { return };
-        if slot.end(token, &mut self.ledger, now) {
-            self.slots.insert(name, slot);
-        } else {
-            shrink(&mut self.slots);
+    fn end(
+        &mut self,
+        resource: &ResourceId,
+        token: Option<FencingToken>,
+        cause: EndCause,
+        now: Instant,
+    ) {
+        let Some(slot) = self.slots.get_mut(resource) else { return };
+        if !slot.end(token, cause, &mut self.ledger, now) {
+            self.slots.remove(resource);
         }
     }
 }
 
 fn slot_of<'a>(
-    slots: &'a mut HashMap<ResourceId, Box<Slot>>,
+    slots: &'a mut BTreeMap<ResourceId, Box<Slot>>,
     resource: &ResourceId,
 ) -> Result<&'a mut Slot, BackendError> {
     match slots.get_mut(resource) {

@@ -138,20 +138,6 @@ fn a_replay_with_another_lock_id_is_refused_and_changes_nothing() {
     assert_eq!((again.token, again.created), (grant.token, false));
 }
 
-#[test]
-fn a_table_gives_its_memory_back_when_the_locks_are_gone() {
-    let (mut table, now) = (table(), Instant::now());
-    for n in 0..50_000 {
-        let mut attempt = attempt(1000);
-        attempt.resource = ResourceId::new(&n.to_string()).unwrap();
-        table.try_lock(&attempt, now).unwrap();
-    }
-    let grown = table.capacity();
-    table.expire(now + Duration::from_secs(1));
-    assert_eq!(table.records(), 0);
-    assert!(table.capacity() * 8 < grown, "{} of {grown}", table.capacity());
-}
-
 #[derive(Clone, Debug)]
 enum Step {
     Try(Mode),

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     lock::{
         Attempt, Backend, BackendError, Feature, FencingToken, Grant, LockId, Release,
-        ReleaseOf, Renewal, Renewed, ResourceId,
+        ReleaseOf, Renewal, Renewed, ResourceId, inspect::Inspect,
     },
     retry::Backoff,
 };
@@ -32,7 +32,7 @@ const OUTAGE_CALL_MAX: Duration = Duration::from_secs(2);
 
 /// A lock store in another process.
 pub(super) struct Pluggable {
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     tries: Tries,
     /// How long an outage may last without ending a wait.
     operation_timeout: Duration,
@@ -195,6 +195,8 @@ impl Backend for Pluggable {
             ReleaseOf::Attempt(attempt) => return self.undo(attempt, until).await,
             ReleaseOf::Owner(lock_id) => Some(lock_id),
             ReleaseOf::Anyone => None,
+            // It may be sent again: no later grant has this ID.
+            ReleaseOf::Id(id) => return self.end(&release.resource, *id, until).await,
         };
         // The first try of a release sets a bound, which shows here that there was one.
         // Another try could end a later grant.
@@ -215,6 +217,10 @@ impl Backend for Pluggable {
         pinging.await.map(|_| ())
     }
 
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        self.features().contains(&Feature::Inspection).then_some(self)
+    }
+
     async fn close(&self) {}
 }
 
@@ -232,6 +238,7 @@ pub(crate) fn grant(
     };
     let token = u64::try_from(response.fencing_token).ok().and_then(FencingToken::new);
     Ok(Grant {
+        id: response.grant_id.parse().ok(),
         token,
         ttl: from_wire(response.ttl).unwrap_or(attempt.ttl.duration()),
         since: sent,

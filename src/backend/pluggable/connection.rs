@@ -31,7 +31,6 @@ use crate::lock::{BackendError, Feature, LockError, Violation};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const INSTANCE_KEY: &str = "x-component-instance";
 
-pub(super) type Client = LockStoreClient<Channel>;
 pub(super) type Answer<R> = BoxFuture<'static, Result<Response<R>, Status>>;
 
 /// Where `lock.NAME` is served: `NAME.sock` in the socket folder. The
@@ -73,7 +72,7 @@ impl Instance {
 /// An initialised instance behind a socket.
 pub(super) struct Connection {
     socket: PathBuf,
-    client: Client,
+    channel: Channel,
     instance: Instance,
     features: Vec<Feature>,
     /// How often Init was sent. A call that finds the instance gone sends it again only if no
@@ -84,10 +83,10 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects, initialises, and asks for the features.
     pub(super) async fn open(socket: PathBuf, instance: Instance) -> Result<Self, LockError> {
-        let client = Client::new(channel(socket.clone()));
+        let channel = channel(socket.clone());
         let init_timeout = instance.init_timeout;
         let mut connection =
-            Self { socket, client, instance, features: Vec::new(), inits: Mutex::new(0) };
+            Self { socket, channel, instance, features: Vec::new(), inits: Mutex::new(0) };
         let starting = async {
             connection.init().await?;
             connection.ask_features().await
@@ -114,7 +113,7 @@ impl Connection {
         verb: Verb,
         message: M,
         until: Option<Instant>,
-        send: impl Fn(Client, Request<M>) -> Answer<R> + Send + Sync,
+        send: impl Fn(Channel, Request<M>) -> Answer<R> + Send + Sync,
     ) -> Result<(Instant, R), BackendError>
     where
         M: Clone + Send + Sync,
@@ -143,17 +142,21 @@ impl Connection {
         verb: Verb,
         message: M,
         until: Option<Instant>,
-        send: &(impl Fn(Client, Request<M>) -> Answer<R> + Send + Sync),
+        send: &(impl Fn(Channel, Request<M>) -> Answer<R> + Send + Sync),
     ) -> Result<(Instant, R), Failure> {
         let sent = Instant::now();
         let mut request = self.request(message);
         if let Some(until) = until {
             request.set_timeout(until.saturating_duration_since(sent));
         }
-        match send(self.client.clone(), request).await {
+        match send(self.channel.clone(), request).await {
             Ok(answer) => Ok((sent, answer.into_inner())),
             Err(status) => Err(read(verb, &status)),
         }
+    }
+
+    fn client(&self) -> LockStoreClient<Channel> {
+        LockStoreClient::new(self.channel.clone())
     }
 
     fn request<M>(&self, message: M) -> Request<M> {
@@ -185,12 +188,12 @@ impl Connection {
         let properties = self.instance.properties.clone().into_iter().collect();
         let metadata = Some(MetadataRequest { properties });
         let request = self.request(LockStoreInitRequest { metadata });
-        self.client.clone().init(request).await.map(|_| ())
+        self.client().init(request).await.map(|_| ())
     }
 
     async fn ask_features(&self) -> Result<Vec<Feature>, Status> {
         let request = self.request(FeaturesRequest {});
-        let declared = self.client.clone().features(request).await?.into_inner().features;
+        let declared = self.client().features(request).await?.into_inner().features;
         let known = [
             Feature::Fencing,
             Feature::ForceUnlock,
@@ -198,10 +201,17 @@ impl Connection {
             Feature::Replay,
             Feature::Linearizable,
             Feature::Shared,
+            Feature::Inspection,
+            Feature::Watch,
         ];
         let is_declared =
             |feature: &Feature| declared.iter().any(|name| name == feature.name());
-        Ok(known.into_iter().filter(is_declared).collect())
+        let mut features: Vec<_> = known.into_iter().filter(is_declared).collect();
+        if !features.contains(&Feature::Inspection) {
+            // Both are calls of one service.
+            features.retain(|feature| *feature != Feature::Watch);
+        }
+        Ok(features)
     }
 }
 

@@ -10,13 +10,17 @@
 //!   been granted: an earlier grant may have the same ID.
 //! - An attempt with a `request_id` is not undone: it may have found the grant of an earlier
 //!   attempt, and a repetition finds it again.
+//! - What it tells of its locks is taken only as far as it was asked for, and it is never
+//!   asked to end more than one grant.
 //! - A grant that the store makes after the caller went away lasts until its TTL ends.
 
 pub(crate) mod backend;
 mod connection;
+mod inspect;
 mod rpc;
 pub(crate) mod status;
 mod tries;
+mod views;
 pub(crate) mod wire;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};

@@ -21,6 +21,10 @@ pub(crate) enum Verb {
     Renew,
     Unlock,
     Ping,
+    /// The calls of `Inspection` that change nothing.
+    Inspect,
+    /// Ending one grant of others.
+    End,
 }
 
 impl fmt::Display for Verb {
@@ -31,6 +35,8 @@ impl fmt::Display for Verb {
             Self::Renew => "RenewLock",
             Self::Unlock => "Unlock",
             Self::Ping => "Ping",
+            Self::Inspect => "Inspection",
+            Self::End => "EndLocks",
         })
     }
 }
@@ -81,7 +87,7 @@ pub(crate) fn read(verb: Verb, status: &Status) -> Failure {
         "OVERLOADED" | "STORE_UNAVAILABLE" | "SHUTTING_DOWN" | "WAIT_DEADLINE" => {
             BackendError::Unavailable(told.into()).into()
         }
-        "OUTCOME_UNKNOWN" => BackendError::Unknown(told.into()).into(),
+        "OUTCOME_UNKNOWN" if verb != Verb::Inspect => BackendError::Unknown(told.into()).into(),
         _ => by_code(verb, status, told),
     }
 }
@@ -89,7 +95,7 @@ pub(crate) fn read(verb: Verb, status: &Status) -> Failure {
 fn by_code(verb: Verb, status: &Status, told: String) -> Failure {
     match (status.code(), verb) {
         (Code::Aborted, Verb::TryLock) => BackendError::Locked { holder: None }.into(),
-        (Code::NotFound, Verb::Renew | Verb::Unlock) => {
+        (Code::NotFound, Verb::Renew | Verb::Unlock | Verb::End) => {
             BackendError::NotHeld { held: false }.into()
         }
         (Code::InvalidArgument, _) => invalid(status).into(),
@@ -98,6 +104,8 @@ fn by_code(verb: Verb, status: &Status, told: String) -> Failure {
         (Code::ResourceExhausted | Code::PermissionDenied | Code::Unauthenticated, _) => {
             BackendError::Unavailable(told.into()).into()
         }
+        // It has changed nothing.
+        (_, Verb::Inspect) => BackendError::Unavailable(told.into()).into(),
         // UNAVAILABLE too: a connection that broke after the call was sent has the same
         // code.
         _ => BackendError::Unknown(told.into()).into(),
@@ -149,6 +157,8 @@ fn unsupported(verb: Verb, status: &Status) -> BackendError {
         Verb::Renew => "this store cannot renew",
         Verb::Unlock => "this store cannot unlock in this way",
         Verb::Ping => "this store has no Ping",
+        Verb::Inspect => "this store cannot be inspected in this way",
+        Verb::End => "this store cannot end a grant of others",
     };
     BackendError::Unsupported(match status.message() {
         "" => what.into(),

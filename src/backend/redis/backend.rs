@@ -119,6 +119,7 @@ impl Backend for RedisBackend {
                 entry::check_lock_id(lock_id)?;
                 self.core.release_owned(release, lock_id, until).await
             }
+            ReleaseOf::Id(_) => Err(BackendError::Unsupported("it has no INSPECTION".into())),
             ReleaseOf::Anyone => self.core.force(release, until).await,
         }
     }

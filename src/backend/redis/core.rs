@@ -82,6 +82,7 @@ impl Core {
         since: Instant,
     ) -> Result<Grant, BackendError> {
         let grant = |token: FencingToken, lock_id: Option<LockId>, created| Grant {
+            id: None,
             lock_id: lock_id.unwrap_or_else(|| attempt.lock_id.clone()),
             token: Some(token),
             ttl: attempt.ttl.duration(),

@@ -148,6 +148,7 @@ impl App {
             resource: ResourceId::new(&resource).unwrap(),
             app_resource: ResourceId::new(&resource).unwrap(),
             lock_id: granted.lock_id.clone(),
+            grant_id: granted.id,
             mode: Mode::Exclusive,
             token: granted.token,
             request_id: None,
@@ -225,7 +226,7 @@ impl App {
             0..5 => self.unlock(key, lock_id).await,
             5 => {
                 self.ledger.note(self.number, What::Forcing);
-                let _ = self.engine.force_unlock(key.clone(), self.target(key)).await;
+                let _ = self.engine.force_unlock(key.clone(), None, self.target(key)).await;
             }
             6 => {
                 let force = UnlockRequest::force(key.resource.clone());

@@ -95,6 +95,7 @@ impl Setup {
             resource: ResourceId::new(resource).unwrap(),
             app_resource: ResourceId::new(resource).unwrap(),
             lock_id: granted.lock_id.clone(),
+            grant_id: granted.id,
             mode: Mode::Exclusive,
             token: granted.token,
             request_id: None,
@@ -142,7 +143,7 @@ impl Setup {
     }
 
     async fn force(&self, resource: &str) -> Result<(), HeldError> {
-        self.engine.force_unlock(self.key(resource), self.target(resource)).await
+        self.engine.force_unlock(self.key(resource), None, self.target(resource)).await
     }
 
     async fn renew(

@@ -119,7 +119,7 @@ pub(crate) struct Guard {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Refusal {
     #[error(
-        "pages of {0:?} may not take or end locks; --lock-allowed-origins names the origins \
+        "pages of {0:?} may not see, take or end locks; --lock-allowed-origins names the origins \
          that may"
     )]
     Origin(String),
@@ -214,7 +214,7 @@ fn preflight(request: &Request) -> Option<Response> {
         return None;
     }
     let mut headers = HeaderMap::new();
-    let methods = HeaderValue::from_static("POST, PUT, DELETE");
+    let methods = HeaderValue::from_static("GET, POST, PUT, DELETE");
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
     if let Some(names) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());

@@ -50,8 +50,8 @@ pub(crate) fn all_but_lock_calls(passing: Fallback) -> Fallback {
             }
             let message = format!(
                 "{} {path} is not how a lock call is written; locks are at \
-                 /v1.0-alpha2/lock/STORE/RESOURCE, /v1.0-alpha1/lock/STORE and \
-                 /v1.0-alpha1/unlock/STORE",
+                 /v1.0-alpha2/lock/STORE/RESOURCE, /v1.0-alpha2/locks/STORE, \
+                 /v1.0-alpha1/lock/STORE and /v1.0-alpha1/unlock/STORE",
                 request.method(),
             );
             let body = json!({ "errorCode": "ERR_LOCK_PATH", "message": message });
@@ -81,7 +81,9 @@ pub(crate) fn wrong_method() -> Fallback {
     BoxCloneSyncService::new(service_fn(async |request: Request| {
         let (method, path) = (request.method(), request.uri().path());
         let fix = if path.starts_with("/v1.0-alpha2/lock/") {
-            "use POST to lock, PUT to renew, DELETE to unlock"
+            "use GET to see it, POST to lock, PUT to renew, DELETE to unlock"
+        } else if path.starts_with("/v1.0-alpha2/locks/") {
+            "use GET to list what is held, DELETE to end it"
         } else if path.starts_with("/v1.0-alpha1/") || path.starts_with("/v1.0-alpha2/") {
             "use POST"
         } else {

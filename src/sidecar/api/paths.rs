@@ -7,7 +7,7 @@
 use percent_encoding::percent_decode_str;
 
 const DAPR_SERVICE: &str = "dapr.proto.runtime.v1.Dapr";
-const LOCKS_SERVICE: &str = "leasehold.v1.Locks";
+const OWN_SERVICES: [&str; 2] = ["leasehold.v1.Locks", "leasehold.v1.Inspection"];
 
 /// Whether an HTTP path is that of a lock call, in any spelling.
 pub(crate) fn is_lock_call(path: &str) -> bool {
@@ -15,7 +15,7 @@ pub(crate) fn is_lock_call(path: &str) -> bool {
         [version, verb, ..] => {
             ["v1.0-alpha1", "v1.0-alpha2"].contains(version)
                 && ["lock", "unlock"].contains(verb)
-                || (*version, *verb) == ("v1.0-alpha2", "locks:check")
+                || *version == "v1.0-alpha2" && ["locks", "locks:check"].contains(verb)
         }
         _ => false,
     })
@@ -27,7 +27,7 @@ pub(crate) fn is_lock_method(path: &str) -> bool {
         [.., service, method] if *service == DAPR_SERVICE => {
             ["TryLockAlpha1", "UnlockAlpha1"].contains(method)
         }
-        [.., service, _] => *service == LOCKS_SERVICE,
+        [.., service, _] => OWN_SERVICES.contains(service),
         _ => false,
     })
 }
@@ -79,6 +79,8 @@ mod tests {
             "v1.0-alpha1/lock/s",
             "/v1.0-alpha2/locks:check",
             "/v1.0-alpha2//locks%3Acheck/",
+            "/v1.0-alpha2/locks/s",
+            "/v1.0-alpha2/./locks//s/",
         ] {
             assert!(is_lock_call(path), "{path}");
         }
@@ -107,6 +109,8 @@ mod tests {
             "/dapr.proto.runtime.v1.Dapr/TryLockAlpha1",
             "/dapr.proto.runtime.v1.Dapr/UnlockAlpha1",
             "/leasehold.v1.Locks/Lock",
+            "/leasehold.v1.Inspection/ListLocks",
+            "//leasehold.v1.Inspection/EndLocks/",
             "dapr.proto.runtime.v1.Dapr/TryLockAlpha1",
             "//dapr.proto.runtime.v1.Dapr/TryLockAlpha1",
             "/dapr.proto.runtime.v1.Dapr//UnlockAlpha1",

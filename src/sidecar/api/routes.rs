@@ -9,7 +9,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
-use leasehold_proto::{dapr::dapr_server::DaprServer, locks::locks_server::LocksServer};
+use leasehold_proto::{
+    dapr::dapr_server::DaprServer,
+    locks::{inspection_server::InspectionServer, locks_server::LocksServer},
+};
 use serde_json::json;
 use tokio::time::Instant;
 use tonic::codec::CompressionEncoding;
@@ -60,6 +63,10 @@ pub(crate) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
             .max_decoding_message_size(bytes_max)
             .accept_compressed(CompressionEncoding::Gzip)
     };
+    let inspection = InspectionServer::new(services.locks.clone())
+        .max_decoding_message_size(body::BYTES_MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .map_request(counted(services.request_budget.clone()));
     let request_budget = services.request_budget.clone();
     let keep_alive = locks(body::BYTES_MAX).map_request(move |request: Request| {
         request.map(|body| tonic::body::Body::new(request_budget.count_messages(body)))
@@ -72,6 +79,7 @@ pub(crate) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
         .route_service("/leasehold.v1.Locks/CheckLocks", locks(alpha2::CHECK_BYTES_MAX))
         .route_service("/leasehold.v1.Locks/LockKeepAlive", keep_alive)
         .route_service("/leasehold.v1.Locks/{method}", locks(body::BYTES_MAX))
+        .route_service("/leasehold.v1.Inspection/{method}", inspection)
         .layer(MapResponseLayer::new(settle::<Body>));
     if daprd.is_none() {
         router = router.route_service("/dapr.proto.runtime.v1.Dapr/GetMetadata", dapr);

@@ -3,7 +3,10 @@
 use super::*;
 use crate::{
     lock::{LockId, UnlockRequest},
-    sidecar::api::alpha1::{Alpha1, Unlock, UnlockStatus},
+    sidecar::api::{
+        alpha1::{Alpha1, Unlock, UnlockStatus},
+        alpha2::inspection::Force,
+    },
 };
 
 /// The API over stores that change.
@@ -108,13 +111,13 @@ async fn a_force_reaches_what_is_held_in_the_store_before() {
     let (before, _) = api.load(KeyPrefix::None);
     let lock_id = api.lock().await;
     let (after, _) = api.load(KeyPrefix::None);
-    api.locks.force_unlock("s", &"r".parse().unwrap(), None).await.unwrap();
+    api.locks.force_unlock("s", &"r".parse().unwrap(), Force::default()).await.unwrap();
     let lost = setup.notices.try_recv().unwrap();
     assert_eq!((lost.lock_id, lost.cause), (lock_id, Cause::Forced));
     assert!(is_free(&before, "lock||r").await && is_free(&after, "lock||r").await);
     let _ = api.stores.remove("s");
     assert!(
-        api.locks.force_unlock("s", &"r".parse().unwrap(), None).await.is_err(),
+        api.locks.force_unlock("s", &"r".parse().unwrap(), Force::default()).await.is_err(),
         "there is no such store"
     );
 }
@@ -132,7 +135,7 @@ async fn a_force_after_a_reload_spares_the_next_in_line() {
         waiting.lock(AcquireRequest::new("lock||r".parse().unwrap())).await
     });
     settle().await;
-    api.locks.force_unlock("s", &"r".parse().unwrap(), None).await.unwrap();
+    api.locks.force_unlock("s", &"r".parse().unwrap(), Force::default()).await.unwrap();
     assert_eq!(setup.notices.try_recv().unwrap().lock_id, lock_id);
     let next = next.await.unwrap().unwrap();
     assert!(!is_free(&store, "lock||r").await, "it is the next one's");

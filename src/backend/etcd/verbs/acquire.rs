@@ -231,6 +231,7 @@ impl Core {
         self.move_if_of_earlier_term(lease.origin);
         self.contention.saw(&attempt.resource, Some(attempt.mode));
         Ok(Grant {
+            id: None,
             lock_id: attempt.lock_id.clone(),
             token: Some(fencing),
             ttl: lease.grant_ttl(),

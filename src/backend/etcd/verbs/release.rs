@@ -70,6 +70,7 @@ impl Core {
         match &release.of {
             ReleaseOf::Owner(lock_id) => self.release_grant(release, lock_id, until).await,
             ReleaseOf::Anyone => self.release_all(release, until).await,
+            ReleaseOf::Id(_) => Err(BackendError::Unsupported("it has no INSPECTION".into())),
             ReleaseOf::Attempt(attempt) => self.release_attempt(attempt, until).await,
         }
     }

@@ -72,7 +72,8 @@ impl Core {
             let token = FencingToken::new(token.0)
                 .ok_or(BackendError::Unknown("etcd's revision is no token".into()))?;
             let (lock_id, ttl) = (name.lock_id.clone(), lease.grant_ttl());
-            return Ok(Some(Grant { lock_id, token: Some(token), ttl, since, created: false }));
+            let token = Some(token);
+            return Ok(Some(Grant { id: None, lock_id, token, ttl, since, created: false }));
         }
     }
 

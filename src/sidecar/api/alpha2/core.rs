@@ -6,12 +6,12 @@ use tokio::{
     sync::oneshot,
     time::{Instant, timeout_at},
 };
-use tracing::info;
 
+use super::inspection::PageTokens;
 use crate::{
     held::{Change, Ended, Engine, HeldGuard, HeldKey, Holding, MaxHold, Target},
     lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId},
-    net::{delivery::Delivery, peer::Peer, writes::Writes},
+    net::{delivery::Delivery, writes::Writes},
     sidecar::{
         api::error::ApiError,
         identity::{Identity, Label},
@@ -29,9 +29,10 @@ const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug)]
 pub struct Locks {
     pub(super) stores: Stores,
-    engine: Engine,
-    identity: Identity,
+    pub(super) engine: Engine,
+    pub(super) identity: Identity,
     max_hold_default: Option<Duration>,
+    pub(super) page_tokens: PageTokens,
 }
 
 /// Asks for a lock.
@@ -99,7 +100,8 @@ impl Locks {
     /// The API over these stores, for this app.
     #[must_use]
     pub fn new(stores: Stores, engine: Engine, identity: Identity) -> Self {
-        Self { stores, engine, identity, max_hold_default: None }
+        let page_tokens = PageTokens::default();
+        Self { stores, engine, identity, max_hold_default: None, page_tokens }
     }
 
     /// Limits how long a lock is renewed that has neither a stream nor a `max_hold`; `None`
@@ -213,6 +215,7 @@ impl Locks {
             resource,
             app_resource: key.resource,
             lock_id: granted.lock_id.clone(),
+            grant_id: granted.id,
             mode: call.mode,
             token: granted.token,
             request_id,
@@ -250,26 +253,15 @@ impl Locks {
         self.engine.unlock(key, lock_id, target).await
     }
 
-    /// Ends any holder's grant, and logs which process asked for it.
-    pub(crate) async fn force_unlock(
-        &self,
-        store_name: &str,
-        resource: &ResourceName,
-        peer: Option<Peer>,
-    ) -> Result<(), ApiError> {
-        let (key, target) = self.target(store_name, resource);
-        self.engine.force_unlock(key, target).await?;
-        let app_id = self.identity.app_id();
-        let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
-        info!(
-            app_id,
-            store = store_name,
-            resource = resource.encoded().as_str(),
-            uid,
-            pid,
-            "unlocked by force"
-        );
-        Ok(())
+    /// The store of this name.
+    pub(super) fn store(&self, name: &str) -> Result<Arc<NamedStore>, ApiError> {
+        self.stores.get(name).ok_or_else(|| {
+            if self.stores.is_empty() {
+                ApiError::NoStores
+            } else {
+                ApiError::StoreNotFound(name.to_owned())
+            }
+        })
     }
 
     /// The key of what the app names, and where it is locked now, if the store exists and
@@ -280,13 +272,9 @@ impl Locks {
         resource: &ResourceName,
     ) -> (HeldKey, Result<Located, ApiError>) {
         let held = |store| HeldKey { store, resource: resource.encoded().clone() };
-        let Some(store) = self.stores.get(store_name) else {
-            let error = if self.stores.is_empty() {
-                ApiError::NoStores
-            } else {
-                ApiError::StoreNotFound(store_name.to_owned())
-            };
-            return (held(store_name.into()), Err(error));
+        let store = match self.store(store_name) {
+            Ok(store) => store,
+            Err(error) => return (held(store_name.into()), Err(error)),
         };
         let key = held(Arc::clone(&store.name));
         match store.name_of(resource, self.identity.app_id()) {

@@ -7,13 +7,18 @@ use leasehold_proto::locks::{self as proto, lock_server_stream::LockServerStream
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    Locks, check, keep_alive,
+    Locks, check,
+    inspection::Force,
+    keep_alive,
     stream::{self, Event},
     wire,
 };
 use crate::{
     lock::LockId,
-    net::wire::{duration, positive},
+    net::{
+        inspection,
+        wire::{duration, positive},
+    },
 };
 
 #[tonic::async_trait]
@@ -36,6 +41,7 @@ impl proto::locks_server::Locks for Locks {
             fencing_token: wire::token(granted.token),
             ttl: Some(duration(granted.ttl)),
             waited: Some(duration(granted.waited)),
+            grant_id: wire::grant_id(granted.id),
         });
         response.extensions_mut().insert(grant.deliver(writes));
         Ok(response)
@@ -87,7 +93,10 @@ impl proto::locks_server::Locks for Locks {
         let peer = request.extensions().get().copied();
         let request = request.into_inner();
         let resource = wire::resource(&request.resource_id, request.namespace)?;
-        self.force_unlock(&request.store_name, &resource, peer).await?;
+        let grant_id = inspection::grant_id(&request.grant_id)?;
+        let reason = inspection::reason(&request.reason)?.to_owned();
+        let force = Force { grant_id, reason, peer };
+        self.force_unlock(&request.store_name, &resource, force).await?;
         Ok(Response::new(proto::ForceUnlockResponse {}))
     }
 
@@ -113,6 +122,7 @@ fn told(event: &Event) -> Told {
             fencing_token: wire::token(granted.token),
             ttl: Some(duration(granted.ttl)),
             waited: Some(duration(granted.waited)),
+            grant_id: wire::grant_id(granted.id),
         }),
     }
 }

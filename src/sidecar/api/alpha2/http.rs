@@ -14,12 +14,13 @@ use tracing::warn;
 
 use super::{
     LockCall, Locks, Patience, check,
+    inspection::{self, Force},
     json::{self, Fields, go_duration},
     ndjson, stream, wire,
 };
 use crate::{
     lock::{LockError, LockId, RequestId, Violation},
-    net::{peer::Peer, status::ErrorDescription, writes::Writes},
+    net::{self, peer::Peer, status::ErrorDescription, writes::Writes},
     sidecar::{
         api::{
             body::{self, BodyError},
@@ -40,7 +41,8 @@ pub fn routes(locks: Locks) -> Router {
         .route("/v1.0-alpha2/locks:check", post(check_locks))
         .route("/v1.0-alpha2/lock/{store}/", any(no_resource))
         .route("/v1.0-alpha2/lock/{store}", any(no_resource))
-        .with_state(locks)
+        .with_state(locks.clone())
+        .merge(inspection::http::routes(locks))
 }
 
 async fn lock(
@@ -77,7 +79,7 @@ async fn lock(
                 "a lock's stream over HTTP/1 takes a connection of its own; prefer HTTP/2 or gRPC"
             );
         }
-        return Ok(ndjson::response(stream::open(&locks, call).await?));
+        return Ok(ndjson::of_lock(stream::open(&locks, call).await?));
     }
     let grant = locks.lock(call).await?;
     let mut response = Json(json::of_grant(&grant.granted)).into_response();
@@ -109,8 +111,10 @@ async fn unlock(
     let (store_name, resource) = named(target, query.as_deref())?;
     let fields = read(body).await?;
     if fields.flag("force")? {
-        let peer = peer.map(|Extension(peer)| peer);
-        locks.force_unlock(&store_name, &resource, peer).await?;
+        let grant_id = net::inspection::grant_id(&fields.text("grantID")?)?;
+        let reason = net::inspection::reason(&fields.text("reason")?)?.to_owned();
+        let force = Force { grant_id, reason, peer: peer.map(|Extension(peer)| peer) };
+        locks.force_unlock(&store_name, &resource, force).await?;
     } else {
         locks.unlock(&store_name, &resource, lock_id(&fields)?).await?;
     }

@@ -146,6 +146,7 @@ impl Fields {
 pub(super) fn of_grant(granted: &Granted) -> Value {
     json!({
         "lockID": granted.lock_id.as_str(),
+        "grantID": wire::grant_id(granted.id),
         "fencingToken": wire::token(granted.token),
         "ttl": go_duration(granted.ttl),
         "waited": go_duration(granted.waited),

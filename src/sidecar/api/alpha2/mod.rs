@@ -5,6 +5,7 @@ mod check;
 mod core;
 pub mod grpc;
 pub mod http;
+pub(crate) mod inspection;
 mod json;
 mod keep_alive;
 mod ndjson;

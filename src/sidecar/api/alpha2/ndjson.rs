@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, header},
     response::Response,
 };
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use serde_json::{Value, json};
 
 use super::{
@@ -30,13 +30,17 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
 }
 
 /// The response that carries a lock's events.
-pub(super) fn response(events: Events) -> Response {
-    let lines = events.map(|event| {
-        let mut line = match event {
-            Ok(event) => told(&event),
-            Err(error) => failed(error),
-        }
-        .to_string();
+pub(super) fn of_lock(events: Events) -> Response {
+    response(events.map(|event| match event {
+        Ok(event) => told(&event),
+        Err(error) => failed(error),
+    }))
+}
+
+/// The response that carries these objects.
+pub(super) fn response(lines: impl Stream<Item = Value> + Send + 'static) -> Response {
+    let lines = lines.map(|line| {
+        let mut line = line.to_string();
         line.push('\n');
         Ok::<_, std::convert::Infallible>(Bytes::from(line))
     });
@@ -58,7 +62,8 @@ fn told(event: &Event) -> Value {
     }
 }
 
-fn failed(error: ApiError) -> Value {
+/// The line with which a stream ends that did not end well.
+pub(super) fn failed(error: ApiError) -> Value {
     let cause = match &error {
         ApiError::Lost(cause) => Some(cause.as_str()),
         _ => None,

@@ -15,10 +15,13 @@ use crate::{
 };
 
 /// The fields whose names differ between the proto and JSON.
-const JSON_NAMES: [(&str, &str); 6] = [
+const JSON_NAMES: [(&str, &str); 9] = [
+    ("grant_id", "grantID"),
+    ("holder_prefix", "holderPrefix"),
     ("lock_id", "lockID"),
     ("max_hold", "maxHold"),
     ("no_renewal", "noRenewal"),
+    ("page_token", "page"),
     ("request_id", "requestID"),
     ("resource_id", "resourceID"),
     ("store_name", "storeName"),

@@ -10,7 +10,7 @@ use tonic::Request;
 use super::{LockCall, Patience};
 use crate::{
     held::Change,
-    lock::{FencingToken, Mode, RequestId, ResourceId, Violation},
+    lock::{FencingToken, GrantId, Mode, RequestId, ResourceId, Violation},
     net::wire::{deadline, positive},
     sidecar::{
         identity::Label,
@@ -85,6 +85,11 @@ fn wait(wish: Option<WireDuration>) -> Result<Option<Duration>, Violation> {
         return Ok(Some(Duration::ZERO));
     }
     positive("wait", Some(wish))?.map(Some).ok_or_else(negative_wait)
+}
+
+/// Writes the public name of a grant; empty if the store's grants have none.
+pub(super) fn grant_id(id: Option<GrantId>) -> String {
+    id.map(|id| id.to_string()).unwrap_or_default()
 }
 
 /// A token on the wire, where 0 means none.

@@ -1,0 +1,366 @@
+//! INSPECTION: everybody may see who holds what, and nobody sees a proof of it.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use leasehold_proto::{
+    components::LockMode,
+    locks::{
+        self as proto, GetLockRequest, GrantInfo, ListLocksRequest, ListWaitersRequest,
+        WaiterInfo,
+    },
+};
+
+use crate::{
+    case::{Cases, Demand},
+    expect::Expect as _,
+    feature::Feature,
+    grant::{Ask, Grant},
+    inspector::scope,
+    store::Store,
+    world::{World, hold, secs},
+};
+
+const INSPECTION: Demand = Demand::Features(&[Feature::Inspection]);
+const FAIR: Demand = Demand::Features(&[Feature::Inspection, Feature::Fair]);
+const REPLAY: Demand = Demand::Features(&[Feature::Inspection, Feature::Replay]);
+const SHARED: Demand = Demand::Features(&[Feature::Inspection, Feature::Shared]);
+const TWO: Demand = Demand::TwoProcesses(&[Feature::Inspection]);
+
+pub(crate) fn tests(cases: &mut Cases) {
+    cases.add(INSPECTION, "a free resource has no grants and no waiters", free);
+    cases.add(INSPECTION, "GetLock tells holder, mode and remaining TTL of a grant", held);
+    cases.add(INSPECTION, "each grant has a grant ID of its own, which GetLock tells", ids);
+    cases.add(INSPECTION, "a renewal leaves the grant ID as it was", renewed);
+    cases.add(REPLAY, "a repeated request gets the grant ID of its grant", replayed);
+    cases.add(INSPECTION, "GetLock tells how many wait", waiters_counted);
+    cases.add(FAIR, "ListWaiters tells who waits, in the order of the queue", waiters);
+    cases.add(FAIR, "waiters come in pages", waiters_in_pages);
+    cases.add(INSPECTION, "nobody waits for a free resource", no_waiters);
+    cases.add(INSPECTION, "a list has what is held, and not what is free", list);
+    cases.add(INSPECTION, "a list has only names that begin with its prefix", list_prefix);
+    cases.add(INSPECTION, "the pages of a list together have every lock", list_in_pages);
+    cases.add(INSPECTION, "a holder's prefix leaves the grants of others out", list_holder);
+    cases.add(SHARED, "GetLock pages the grants of many readers", readers_in_pages);
+    cases.add(SHARED, "a list shows 100 of many readers and tells how many there are", many);
+    cases.add(INSPECTION, "no answer has a lock ID or a request ID", no_secrets);
+    cases.add(TWO, "a process sees what another's caller holds", two_processes);
+}
+
+/// The grants of a resource.
+pub(crate) async fn grants(store: &Store, resource: &str) -> anyhow::Result<Vec<GrantInfo>> {
+    let found = store.get_lock(resource).await.or_fail("GetLock")?;
+    Ok(found.lock.context("GetLock told no lock")?.grants)
+}
+
+/// The only grant of a resource.
+pub(crate) async fn only_grant(store: &Store, resource: &str) -> anyhow::Result<GrantInfo> {
+    let mut grants = grants(store, resource).await?;
+    ensure!(grants.len() == 1, "GetLock must tell one grant, it told {grants:?}");
+    grants.pop().context("one grant")
+}
+
+/// Locks resources whose names begin with `prefix`.
+pub(crate) async fn hold_below(
+    store: &Store,
+    prefix: &str,
+    count: usize,
+) -> anyhow::Result<Vec<Grant>> {
+    let mut grants = Vec::with_capacity(count);
+    for number in 0..count {
+        grants.push(hold(store, &Ask::of(&format!("{prefix}/{number:03}"))).await?);
+    }
+    Ok(grants)
+}
+
+async fn free(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let found = store.get_lock(&resource).await.or_fail("GetLock of a free resource")?;
+    let lock = found.lock.context("GetLock told no lock")?;
+    ensure!(lock.resource_id == resource, "GetLock told of {:?}", lock.resource_id);
+    ensure!(lock.grants.is_empty() && lock.grants_total == 0, "grants: {:?}", lock.grants);
+    ensure!(found.waiters == 0, "{} waiters", found.waiters);
+    Ok(())
+}
+
+async fn held(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    hold(&store, &Ask::of(&resource).holder("app/1/ü")).await?;
+    let grant = only_grant(&store, &resource).await?;
+    ensure!(grant.holder == "app/1/ü", "the holder is {:?}", grant.holder);
+    ensure!(grant.mode() == proto::LockMode::Exclusive, "the mode is {:?}", grant.mode());
+    ensure!(!grant.foreign, "it is told as foreign");
+    let remaining = grant.remaining.context("the remaining TTL is missing")?;
+    ensure!((1..=70).contains(&remaining.seconds), "of 60 s remain {} s", remaining.seconds);
+    Ok(())
+}
+
+async fn ids(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let mut seen = BTreeSet::new();
+    for round in 1..=3 {
+        let grant = hold(&store, &Ask::of(&resource)).await?;
+        let told = only_grant(&store, &resource).await?.grant_id;
+        let is_id = |id: &str| {
+            id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        ensure!(is_id(&told), "{told:?} is not 32 lower-case hexadecimal digits");
+        ensure!(
+            grant.grant_id == told,
+            "round {round}: the holder got the grant ID {:?}, GetLock tells {told:?}",
+            grant.grant_id
+        );
+        ensure!(seen.insert(told), "two grants have the grant ID {}", grant.grant_id);
+        store.release(&grant).await.or_fail("Unlock")?;
+    }
+    Ok(())
+}
+
+async fn renewed(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    // Another TTL, for which a backend may move the grant.
+    store.renew(&resource, &grant.lock_id, secs(90)).await.or_fail("RenewLock")?;
+    let told = only_grant(&store, &resource).await?.grant_id;
+    ensure!(told == grant.grant_id, "{} became {told}", grant.grant_id);
+    Ok(())
+}
+
+async fn replayed(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let ask = Ask::of(&resource).request_id(&World::secret());
+    let grant = hold(&store, &ask).await?;
+    let again = store.try_lock(&ask).await.or_fail("the repeated TryLock")?;
+    ensure!(again.grant_id == grant.grant_id, "{} and {}", grant.grant_id, again.grant_id);
+    let told = only_grant(&store, &resource).await?.grant_id;
+    ensure!(told == grant.grant_id, "GetLock tells {told}, not {}", grant.grant_id);
+    Ok(())
+}
+
+async fn waiters_counted(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    hold(&store, &Ask::of(&resource)).await?;
+    for number in 1..=3 {
+        store.queue(&Ask::of(&resource).within(secs(60))).await?;
+        let waiters = store.get_lock(&resource).await.or_fail("GetLock")?.waiters;
+        ensure!(waiters == number, "{number} wait, GetLock tells {waiters}");
+    }
+    Ok(())
+}
+
+/// Holds the resource and queues waiters, the holders being their numbers.
+async fn queue(store: &Store, resource: &str, count: usize) -> anyhow::Result<()> {
+    hold(store, &Ask::of(resource)).await?;
+    for number in 1..=count {
+        let ask = Ask::of(resource).holder(&number.to_string()).within(secs(60));
+        store.queue(&ask).await?;
+    }
+    Ok(())
+}
+
+async fn waiters_page(
+    store: &Store,
+    resource: &str,
+    page_size: i32,
+    page_token: &str,
+) -> anyhow::Result<(Vec<WaiterInfo>, String)> {
+    let asked = ListWaitersRequest {
+        resource_id: resource.to_owned(),
+        page_size,
+        page_token: page_token.to_owned(),
+        ..ListWaitersRequest::default()
+    };
+    let page = store.waiters_raw(asked).await.or_fail("ListWaiters")?;
+    Ok((page.waiters, page.next_page_token))
+}
+
+fn in_order(waiters: &[WaiterInfo], expected: &[i32]) -> anyhow::Result<()> {
+    let told: Vec<_> =
+        waiters.iter().map(|waiter| (waiter.position, waiter.holder.clone())).collect();
+    let expected: Vec<_> =
+        expected.iter().map(|number| (*number, number.to_string())).collect();
+    ensure!(told == expected, "the waiters must be {expected:?}, they are {told:?}");
+    Ok(())
+}
+
+async fn waiters(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    queue(&store, &resource, 3).await?;
+    let (waiters, next) = waiters_page(&store, &resource, 0, "").await?;
+    in_order(&waiters, &[1, 2, 3])?;
+    ensure!(next.is_empty(), "there is another page: {next}");
+    let mode = waiters[0].mode();
+    ensure!(mode == proto::LockMode::Exclusive, "the mode is {mode:?}");
+    Ok(())
+}
+
+async fn waiters_in_pages(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    queue(&store, &resource, 5).await?;
+    let (mut told, mut token) = (Vec::new(), String::new());
+    for _ in 0..10 {
+        let (page, next) = waiters_page(&store, &resource, 2, &token).await?;
+        ensure!(page.len() <= 2, "a page of {} waiters, asked for 2", page.len());
+        told.extend(page);
+        token = next;
+        if token.is_empty() {
+            break;
+        }
+    }
+    in_order(&told, &[1, 2, 3, 4, 5])
+}
+
+async fn no_waiters(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let (waiters, next) = waiters_page(&store, &resource, 0, "").await?;
+    ensure!(waiters.is_empty() && next.is_empty(), "{waiters:?} {next}");
+    Ok(())
+}
+
+async fn list(world: World) -> anyhow::Result<()> {
+    let (store, prefix) = (world.store(), world.resource());
+    let mut grants = hold_below(&store, &prefix, 4).await?;
+    let freed = grants.remove(1);
+    store.release(&freed).await.or_fail("Unlock")?;
+    let listed = store.list(&prefix, 100).await?;
+    let expected: BTreeSet<_> = grants.iter().map(|grant| &grant.resource).collect();
+    ensure!(listed.keys().collect::<BTreeSet<_>>() == expected, "listed: {:?}", listed.keys());
+    for grant in &grants {
+        let state = &listed[&grant.resource];
+        let told: Vec<_> = state.grants.iter().map(|told| &told.grant_id).collect();
+        ensure!(told == [&grant.grant_id] && state.grants_total == 1, "listed: {state:?}");
+    }
+    Ok(())
+}
+
+async fn list_prefix(world: World) -> anyhow::Result<()> {
+    let (store, prefix) = (world.store(), world.resource());
+    for odd in ["*", "[a]", "?", "\\", "%", "ü", "\""] {
+        let below = format!("{prefix}{odd}");
+        hold(&store, &Ask::of(&format!("{below}1"))).await?;
+        hold(&store, &Ask::of(&format!("{prefix}x{odd}1"))).await?;
+        let listed = store.list(&below, 100).await?;
+        let names: Vec<_> = listed.keys().collect();
+        ensure!(names == [&format!("{below}1")], "below {below:?} there are {names:?}");
+    }
+    Ok(())
+}
+
+async fn list_in_pages(world: World) -> anyhow::Result<()> {
+    let (store, prefix) = (world.store(), world.resource());
+    let grants = hold_below(&store, &prefix, 25).await?;
+    let listed = store.list(&prefix, 4).await?;
+    ensure!(
+        listed.len() == grants.len(),
+        "of {} locks {} are listed",
+        grants.len(),
+        listed.len()
+    );
+    Ok(())
+}
+
+async fn list_holder(world: World) -> anyhow::Result<()> {
+    let (store, prefix) = (world.store(), world.resource());
+    for (number, holder) in ["app/1", "app/2", "other", ""].into_iter().enumerate() {
+        hold(&store, &Ask::of(&format!("{prefix}/{number}")).holder(holder)).await?;
+    }
+    let asked = ListLocksRequest {
+        scope: Some(scope(&prefix)),
+        holder_prefix: "app/".to_owned(),
+        ..ListLocksRequest::default()
+    };
+    let mut holders = Vec::new();
+    let mut asked = asked;
+    loop {
+        let page = store.list_raw(asked.clone()).await.or_fail("ListLocks")?;
+        let grants = page.locks.into_iter().flat_map(|lock| lock.grants);
+        holders.extend(grants.map(|grant| grant.holder));
+        asked.page_token = page.next_page_token;
+        if asked.page_token.is_empty() {
+            break;
+        }
+    }
+    holders.sort();
+    ensure!(holders == ["app/1", "app/2"], "listed are {holders:?}");
+    Ok(())
+}
+
+async fn readers_in_pages(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let mut expected = BTreeSet::new();
+    for _ in 0..5 {
+        let ask = Ask::of(&resource).mode(LockMode::Shared);
+        expected.insert(hold(&store, &ask).await?.grant_id);
+    }
+    let mut told = BTreeSet::new();
+    let mut asked = GetLockRequest {
+        resource_id: resource.clone(),
+        page_size: 2,
+        ..GetLockRequest::default()
+    };
+    for _ in 0..10 {
+        let page = store.get_lock_raw(asked.clone()).await.or_fail("GetLock")?;
+        let lock = page.lock.context("GetLock told no lock")?;
+        ensure!(lock.grants.len() <= 2, "a page of {} grants", lock.grants.len());
+        ensure!(lock.grants_total == 5, "{} grants in all", lock.grants_total);
+        told.extend(lock.grants.into_iter().map(|grant| grant.grant_id));
+        asked.page_token = page.next_page_token;
+        if asked.page_token.is_empty() {
+            break;
+        }
+    }
+    ensure!(told == expected, "told are {told:?}, held {expected:?}");
+    Ok(())
+}
+
+async fn many(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    for _ in 0..120 {
+        hold(&store, &Ask::of(&resource).mode(LockMode::Shared)).await?;
+    }
+    let listed = store.list(&resource, 100).await?;
+    let lock = listed.get(&resource).context("it is not listed")?;
+    ensure!(lock.grants_total == 120, "{} grants in all", lock.grants_total);
+    ensure!(lock.grants.len() == 100, "{} grants are shown", lock.grants.len());
+    Ok(())
+}
+
+async fn no_secrets(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let (lock_id, request_id) = (World::secret(), World::secret());
+    let ask = Ask::of(&resource).lock_id(&lock_id).holder("h");
+    let ask = if world.declares(Feature::Replay) { ask.request_id(&request_id) } else { ask };
+    hold(&store, &ask).await?;
+    let waiting = World::secret();
+    store.queue(&Ask::of(&resource).lock_id(&waiting).within(secs(60))).await?;
+    let list =
+        ListLocksRequest { scope: Some(scope(&resource)), ..ListLocksRequest::default() };
+    let told = [
+        format!("{:?}", store.get_lock(&resource).await.or_fail("GetLock")?),
+        format!("{:?}", store.list_raw(list).await.or_fail("ListLocks")?),
+        format!("{:?}", waiters_page(&store, &resource, 0, "").await?),
+    ];
+    for told in told {
+        for secret in [&lock_id, &request_id, &waiting] {
+            let plain = secret.replace('-', "");
+            ensure!(
+                !told.contains(secret) && !told.contains(&plain),
+                "it tells {secret}: {told}"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn two_processes(world: World) -> anyhow::Result<()> {
+    let (store, second, resource) = (world.store(), world.second()?, world.resource());
+    let grant = hold(&store, &Ask::of(&resource).holder("one")).await?;
+    store.queue(&Ask::of(&resource).holder("two").within(secs(60))).await?;
+    let told = only_grant(&second, &resource).await?;
+    ensure!(told.grant_id == grant.grant_id && told.holder == "one", "told is {told:?}");
+    let (waiters, _) = waiters_page(&second, &resource, 0, "").await?;
+    ensure!(waiters.len() == 1 && waiters[0].holder == "two", "waiting: {waiters:?}");
+    let listed = second.list(&resource, 100).await?;
+    ensure!(listed.contains_key(&resource), "the other process does not list it");
+    Ok(())
+}

@@ -1,0 +1,225 @@
+//! How the locks in memory are seen.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::{
+    Memory,
+    changes::Changes,
+    shard::Shard,
+    slot::{Slot, Ticket},
+};
+use crate::lock::{
+    BackendError, GrantId, ResourceId, Violation,
+    inspect::{
+        Cursor, EndedGrant, GrantView, Inspect, Inspected, LockView, Mirror, Page, PageRequest,
+        Selection, WaiterView,
+    },
+};
+
+/// How many resources a table is read for at a time, so that it is not locked for long.
+const READ_MAX: usize = 1000;
+
+#[async_trait]
+impl Inspect for Memory {
+    async fn get(
+        &self,
+        resource: &ResourceId,
+        grants: &PageRequest,
+        _: Instant,
+    ) -> Result<Inspected, BackendError> {
+        let after: Option<GrantId> = match &grants.after {
+            None => None,
+            Some(after) => Some(after.parse().map_err(|_| bad_cursor())?),
+        };
+        let found = self.shard(resource).read(|table, now| {
+            let slot = table.slot(resource)?;
+            let views = slot.holders.iter().map(|held| GrantView {
+                remaining: Some(held.expires.saturating_duration_since(now)),
+                ..held.view(slot.holders.mode())
+            });
+            Some((views.collect::<Vec<_>>(), slot.waiting()))
+        });
+        let Some((mut views, waiters)) = found else {
+            let lock = LockView::free(resource.clone());
+            return Ok(Inspected { lock, waiters: 0, next: None });
+        };
+        let grants_total = views.len();
+        views.retain(|grant| grant.id > after);
+        views.sort_unstable_by_key(|grant| grant.id);
+        let is_last = views.len() <= grants.limit;
+        views.truncate(grants.limit);
+        let next = views.last().filter(|_| !is_last).and_then(|last| last.id);
+        let next = next.map(|id| id.to_string().into());
+        let lock = LockView { resource: resource.clone(), grants: views, grants_total };
+        Ok(Inspected { lock, waiters, next })
+    }
+
+    async fn list(
+        &self,
+        selection: &Selection,
+        page: &PageRequest,
+        _: Instant,
+    ) -> Result<Page<LockView>, BackendError> {
+        let (mut at, mut after) = match &page.after {
+            None => (0, None),
+            Some(cursor) => read_cursor(cursor).ok_or_else(bad_cursor)?,
+        };
+        let mut collected = Collected { selection, page, items: Vec::new(), size: 0 };
+        while let Some(shard) = self.shards.get(at) {
+            match collected.read(shard, after.as_deref()) {
+                Some(last) if collected.is_full() => {
+                    let next = Some(cursor(at, &last));
+                    return Ok(Page { items: collected.items, next });
+                }
+                Some(last) => after = Some(last.as_str().into()),
+                None => (at, after) = (at + 1, None),
+            }
+        }
+        Ok(Page { items: collected.items, next: None })
+    }
+
+    async fn waiters(
+        &self,
+        resource: &ResourceId,
+        page: &PageRequest,
+        _: Instant,
+    ) -> Result<Page<WaiterView>, BackendError> {
+        let after = match &page.after {
+            None => Ticket(0),
+            Some(after) => Ticket(after.parse().map_err(|_| bad_cursor())?),
+        };
+        Ok(self.shard(resource).read(|table, _| {
+            let waiters = table.slot(resource).into_iter().flat_map(Slot::waiters);
+            let mut waiters = (1..).zip(waiters).filter(|(_, (ticket, _))| *ticket > after);
+            let (mut items, mut last) = (Vec::new(), after);
+            for (position, (ticket, waiter)) in waiters.by_ref().take(page.limit) {
+                last = ticket;
+                items.push(WaiterView {
+                    position,
+                    holder: waiter.attempt.holder.clone(),
+                    mode: waiter.attempt.mode,
+                    since_unix_ms: Some(waiter.since_unix_ms),
+                });
+            }
+            let next = waiters.next().map(|_| last.0.to_string().into());
+            Page { items, next }
+        }))
+    }
+
+    async fn watch(&self, mirror: &Mirror) -> BackendError {
+        let changes = Arc::new(Changes::default());
+        let _watching = Watching::new(&self.shards, &changes);
+        // After the changes are noted, so that none is missed.
+        let everything = Selection::default();
+        let mut page = PageRequest::first(READ_MAX);
+        loop {
+            match self.list(&everything, &page, Instant::now()).await {
+                Err(error) => return error,
+                Ok(found) => {
+                    found.items.into_iter().for_each(|lock| mirror.set(lock, Vec::new()));
+                    page.after = found.next;
+                }
+            }
+            if page.after.is_none() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        mirror.complete();
+        loop {
+            changes.noted.notified().await;
+            for (resource, ended) in changes.take() {
+                self.tell(mirror, resource, ended);
+            }
+        }
+    }
+}
+
+impl Memory {
+    /// Tells the mirror the present state of a resource.
+    fn tell(&self, mirror: &Mirror, resource: ResourceId, ended: Vec<EndedGrant>) {
+        let lock = self.shard(&resource).read(|table, _| match table.slot(&resource) {
+            None => LockView::free(resource.clone()),
+            Some(slot) => view(&resource, slot, &Selection::default()),
+        });
+        mirror.set(lock, ended);
+    }
+}
+
+/// Notes the changes of these tables until dropped.
+struct Watching<'a> {
+    shards: &'a [Shard],
+    changes: &'a Arc<Changes>,
+}
+
+impl<'a> Watching<'a> {
+    fn new(shards: &'a [Shard], changes: &'a Arc<Changes>) -> Self {
+        shards.iter().for_each(|shard| shard.watch(Arc::clone(changes)));
+        Self { shards, changes }
+    }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        self.shards.iter().for_each(|shard| shard.unwatch(self.changes));
+    }
+}
+
+/// The items of a page.
+struct Collected<'a> {
+    selection: &'a Selection,
+    page: &'a PageRequest,
+    items: Vec<LockView>,
+    size: usize,
+}
+
+impl Collected<'_> {
+    fn is_full(&self) -> bool {
+        self.items.len() >= self.page.limit || self.size >= self.page.bytes_max
+    }
+
+    /// Adds resources of a table that come after `after`. Returns the last one that was
+    /// looked at, unless the table has no more.
+    fn read(&mut self, shard: &Shard, after: Option<&str>) -> Option<ResourceId> {
+        let selection = self.selection;
+        shard.read(|table, _| {
+            let mut held = table.held(&selection.name_prefix, after).take(READ_MAX);
+            let mut last = None;
+            while !self.is_full()
+                && let Some((resource, slot)) = held.next()
+            {
+                last = Some(resource.clone());
+                let lock = view(resource, slot, selection);
+                if !lock.grants.is_empty() {
+                    self.size += lock.size();
+                    self.items.push(lock);
+                }
+            }
+            last
+        })
+    }
+}
+
+fn view(resource: &ResourceId, slot: &Slot, selection: &Selection) -> LockView {
+    let mode = slot.holders.mode();
+    let held = slot.holders.iter();
+    let selected = held.filter(|held| selection.has_holder(held.holder.as_ref()));
+    LockView::new(resource.clone(), selected.map(|held| held.view(mode)))
+}
+
+/// A position behind a resource of a table.
+fn cursor(table: usize, resource: &ResourceId) -> Cursor {
+    format!("{table}:{resource}").into()
+}
+
+fn read_cursor(cursor: &str) -> Option<(usize, Option<Box<str>>)> {
+    let (table, resource) = cursor.split_once(':')?;
+    Some((table.parse().ok()?, Some(resource.into())))
+}
+
+fn bad_cursor() -> BackendError {
+    BackendError::Invalid(Violation::new("page_token", "was not told by this list"))
+}

@@ -1,0 +1,174 @@
+//! What memory tells of its locks, in paused time.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Memory,
+    table_tests::{attempt, owner, reader, release},
+};
+use crate::{
+    backend::Context,
+    lock::{
+        Attempt, Backend as _, Clock, Grant, Holder, ReleaseOf, ResourceId, Settings,
+        inspect::{EndCause, Inspect as _, Mirror, PageRequest, Selection},
+    },
+};
+
+fn memory() -> Memory {
+    Memory::new(&Context::new(Settings::default(), Clock::from_fn(|| 1_500_000)))
+}
+
+async fn held(memory: &Memory, attempt: &Attempt) -> Grant {
+    memory.try_lock(attempt, Instant::now()).await.unwrap()
+}
+
+fn named(name: &str) -> Attempt {
+    Attempt { resource: ResourceId::new(name).unwrap(), ..attempt(60_000) }
+}
+
+fn r() -> ResourceId {
+    ResourceId::new("r").unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_is_told_with_what_remains_of_its_ttl() {
+    let memory = memory();
+    let holder = Holder::new("app/1").unwrap();
+    let asked = Attempt { holder: holder.clone(), ..attempt(60_000) };
+    let grant = held(&memory, &asked).await;
+    sleep(Duration::from_secs(10)).await;
+    let found = memory.get(&r(), &PageRequest::first(10), Instant::now()).await.unwrap();
+    let told = &found.lock.grants[0];
+    assert_eq!(told.id, grant.id);
+    assert_eq!(told.holder, holder);
+    assert_eq!(told.remaining, Some(Duration::from_secs(50)));
+    assert_eq!(told.since_unix_ms, Some(1_500));
+    assert_eq!((found.lock.grants_total, found.waiters, found.next), (1, 0, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_begins_at_its_prefix_and_ends_behind_it() {
+    let memory = memory();
+    for name in ["a", "b", "b/1", "b/2", "b0", "c"] {
+        held(&memory, &named(name)).await;
+    }
+    let selection = Selection { name_prefix: "b/".into(), ..Selection::default() };
+    let page = memory.list(&selection, &PageRequest::first(10), Instant::now()).await.unwrap();
+    let mut names: Vec<_> = page.items.iter().map(|lock| lock.resource.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!((names, page.next), (vec!["b/1", "b/2"], None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_all_the_time_is_in_one_of_the_pages() {
+    let memory = memory();
+    for number in 0..500 {
+        held(&memory, &named(&format!("kept/{number}"))).await;
+    }
+    let (mut page, mut listed) = (PageRequest::first(7), 0);
+    let mut round = 0;
+    loop {
+        // Others come and go between the pages.
+        held(&memory, &named(&format!("other/{round}"))).await;
+        round += 1;
+        let found = memory.list(&Selection::default(), &page, Instant::now()).await.unwrap();
+        let is_kept = |name: &str| name.starts_with("kept/");
+        listed += found.items.iter().filter(|lock| is_kept(lock.resource.as_str())).count();
+        page.after = found.next;
+        if page.after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, 500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_ends_at_its_size_in_bytes() {
+    let memory = memory();
+    for number in 0..20 {
+        held(&memory, &named(&format!("{number:0>1000}"))).await;
+    }
+    let page = PageRequest { bytes_max: 5_000, ..PageRequest::first(100) };
+    let found = memory.list(&Selection::default(), &page, Instant::now()).await.unwrap();
+    assert!(found.items.len() < 6 && found.next.is_some(), "{}", found.items.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_that_nobody_told_is_refused_or_begins_anywhere() {
+    let memory = memory();
+    held(&memory, &attempt(1000)).await;
+    for forged in ["", "x", "1", "99999999999999999999:r", ":", "-1:r"] {
+        let page = PageRequest { after: Some(forged.into()), ..PageRequest::first(10) };
+        assert!(memory.list(&Selection::default(), &page, Instant::now()).await.is_err());
+        assert!(memory.get(&r(), &page, Instant::now()).await.is_err());
+    }
+    let page = PageRequest { after: Some("999:r".into()), ..PageRequest::first(10) };
+    let found = memory.list(&Selection::default(), &page, Instant::now()).await.unwrap();
+    assert!(found.items.is_empty() && found.next.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_was_claimed_keeps_its_id() {
+    let memory = memory();
+    let mut asked = attempt(60_000);
+    asked.request_id = crate::lock::RequestId::new("secret").unwrap();
+    let grant = held(&memory, &asked).await;
+    let again = Attempt { id: crate::lock::AttemptId::random(), ..asked.clone() };
+    assert_eq!(held(&memory, &again).await.id, grant.id);
+    let undone =
+        memory.unlock(&release(ReleaseOf::Attempt(asked.into())), Instant::now()).await;
+    assert!(undone.is_err(), "it was claimed from the attempt");
+    let found = memory.get(&r(), &PageRequest::first(1), Instant::now()).await.unwrap();
+    assert_eq!(found.lock.grants[0].id, grant.id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_ends_one_reader_and_no_successor() {
+    let memory = memory();
+    let (first, second) =
+        (held(&memory, &reader(60_000)).await, held(&memory, &reader(60_000)).await);
+    let by_id = release(ReleaseOf::Id(first.id.unwrap()));
+    memory.unlock(&by_id, Instant::now()).await.unwrap();
+    assert!(memory.unlock(&by_id, Instant::now()).await.is_err(), "it has ended");
+    memory.unlock(&owner(&second), Instant::now()).await.unwrap();
+}
+
+/// What the mirror tells until it is caught up.
+async fn told(mirror: &Mirror) -> Vec<(String, usize, Vec<EndCause>)> {
+    // Lets the task that keeps the mirror run.
+    sleep(Duration::from_millis(1)).await;
+    mirror.told_from_the_beginning()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_has_what_is_held_and_then_each_change() {
+    let memory = std::sync::Arc::new(memory());
+    held(&memory, &named("before")).await;
+    let mirror = std::sync::Arc::new(Mirror::default());
+    let watching = tokio::spawn({
+        let (memory, mirror) = (memory.clone(), mirror.clone());
+        async move { memory.watch(&mirror).await }
+    });
+    assert_eq!(told(&mirror).await, [("before".to_owned(), 1, vec![])]);
+    let short = named("short");
+    let short = Attempt { ttl: attempt(100).ttl, ..short };
+    held(&memory, &short).await;
+    sleep(Duration::from_millis(200)).await;
+    let grant = held(&memory, &attempt(1000)).await;
+    memory.unlock(&owner(&grant), Instant::now()).await.unwrap();
+    assert_eq!(
+        told(&mirror).await,
+        [
+            ("before".to_owned(), 1, vec![]),
+            ("short".to_owned(), 0, vec![EndCause::Expired]),
+            ("r".to_owned(), 0, vec![EndCause::Released]),
+        ]
+    );
+    watching.abort();
+    assert!(watching.await.unwrap_err().is_cancelled());
+    held(&memory, &attempt(1000)).await;
+    let noted = memory.shards.iter().map(super::shard::Shard::watchers).sum::<usize>();
+    assert_eq!(noted, 0, "nobody notes changes any more");
+}

@@ -1,0 +1,158 @@
+//! Inspection of a store in another process, by its `Inspection` service.
+
+use async_trait::async_trait;
+use leasehold_proto::locks as pb;
+use tokio::time::Instant;
+
+use super::{backend::Pluggable, rpc, status::Verb, views};
+use crate::lock::{
+    BackendError, GrantId, ResourceId,
+    inspect::{
+        Cursor, Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView,
+    },
+};
+
+/// The longest position in a list that is passed on.
+const CURSOR_BYTES_MAX: usize = 1536;
+/// How many items the protocol allows on a page.
+const PAGE_SIZE_MAX: usize = 1000;
+
+#[async_trait]
+impl Inspect for Pluggable {
+    async fn get(
+        &self,
+        resource: &ResourceId,
+        grants: &PageRequest,
+        until: Instant,
+    ) -> Result<Inspected, BackendError> {
+        let message = pb::GetLockRequest {
+            resource_id: resource.as_str().to_owned(),
+            page_size: page_size(grants),
+            page_token: page_token(grants),
+            ..Default::default()
+        };
+        let getting = self.connection.call(Verb::Inspect, message, Some(until), rpc::get_lock);
+        let (_, found) = getting.await.map_err(nothing_changed)?;
+        Ok(Inspected {
+            lock: views::asked_for(resource, found.lock.as_ref(), grants.limit),
+            waiters: views::count(found.waiters),
+            next: cursor(found.next_page_token)?,
+        })
+    }
+
+    async fn list(
+        &self,
+        selection: &Selection,
+        page: &PageRequest,
+        until: Instant,
+    ) -> Result<Page<LockView>, BackendError> {
+        let prefix = selection.name_prefix.clone();
+        let message = pb::ListLocksRequest {
+            scope: Some(pb::LockScope { prefix, ..Default::default() }),
+            holder_prefix: selection.holder_prefix.clone(),
+            page_size: page_size(page),
+            page_token: page_token(page),
+            ..Default::default()
+        };
+        let listing =
+            self.connection.call(Verb::Inspect, message, Some(until), rpc::list_locks);
+        let (_, found) = listing.await.map_err(nothing_changed)?;
+        let listed = found.locks.iter().take(page.limit);
+        let listed = listed.filter_map(|state| views::listed(state, selection));
+        let items = listed.filter(|lock| !lock.grants.is_empty()).collect();
+        Ok(Page { items, next: cursor(found.next_page_token)? })
+    }
+
+    async fn waiters(
+        &self,
+        resource: &ResourceId,
+        page: &PageRequest,
+        until: Instant,
+    ) -> Result<Page<WaiterView>, BackendError> {
+        let message = pb::ListWaitersRequest {
+            resource_id: resource.as_str().to_owned(),
+            page_size: page_size(page),
+            page_token: page_token(page),
+            ..Default::default()
+        };
+        let listing =
+            self.connection.call(Verb::Inspect, message, Some(until), rpc::list_waiters);
+        let (_, found) = listing.await.map_err(nothing_changed)?;
+        let items = found.waiters.iter().take(page.limit).map(views::waiter).collect();
+        Ok(Page { items, next: cursor(found.next_page_token)? })
+    }
+
+    async fn watch(&self, mirror: &Mirror) -> BackendError {
+        let message = pb::WatchLocksRequest::default();
+        let watching = self.connection.call(Verb::Inspect, message, None, rpc::watch_locks);
+        let mut events = match watching.await {
+            Ok((_, events)) => events,
+            Err(error) => return error,
+        };
+        let all = Selection::default();
+        loop {
+            let event = match events.message().await {
+                Ok(Some(event)) => event,
+                Ok(None) => return BackendError::Unavailable("its watch has ended".into()),
+                Err(status) => return super::status::read(Verb::Inspect, &status).into(),
+            };
+            if event.restarted {
+                mirror.restart();
+            }
+            let lock = event.state.as_ref().and_then(|state| views::listed(state, &all));
+            if let Some(lock) = lock {
+                mirror.set(lock, views::ended(&event.ended));
+            }
+            if event.synced {
+                mirror.complete();
+            }
+        }
+    }
+}
+
+impl Pluggable {
+    /// Ends the grant with this public ID, and no other.
+    pub(super) async fn end(
+        &self,
+        resource: &ResourceId,
+        id: GrantId,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        let message = pb::EndLocksRequest {
+            resource_id: resource.as_str().to_owned(),
+            grant_id: id.to_string(),
+            ..Default::default()
+        };
+        let ending = self.connection.call(Verb::End, message, Some(until), rpc::end_locks);
+        let (_, answer) = ending.await?;
+        if answer.ended.iter().any(|lock| !lock.grants.is_empty()) {
+            Ok(())
+        } else {
+            Err(BackendError::NotHeld { held: false })
+        }
+    }
+}
+
+/// A call without an answer in time has an unknown outcome, but these change nothing.
+fn nothing_changed(error: BackendError) -> BackendError {
+    match error {
+        BackendError::Unknown(why) => BackendError::Unavailable(why),
+        error => error,
+    }
+}
+
+fn page_size(page: &PageRequest) -> i32 {
+    i32::try_from(page.limit.clamp(1, PAGE_SIZE_MAX)).unwrap_or_default()
+}
+
+fn page_token(page: &PageRequest) -> String {
+    page.after.as_deref().unwrap_or_default().to_owned()
+}
+
+fn cursor(token: String) -> Result<Option<Cursor>, BackendError> {
+    match token.len() {
+        0 => Ok(None),
+        1..=CURSOR_BYTES_MAX => Ok(Some(token.into())),
+        _ => Err(BackendError::Unavailable("its page token is too long".into())),
+    }
+}

@@ -1,0 +1,163 @@
+//! Reads what a store in another process tells of its locks. What cannot be what it says is
+//! left out.
+
+use std::time::Duration;
+
+use leasehold_proto::locks as pb;
+use prost_types::Timestamp;
+
+use super::wire::from_wire;
+use crate::lock::{
+    GrantId, Holder, Mode, ResourceId,
+    inspect::{EndCause, EndedGrant, GrantView, LockView, Selection, WaiterView},
+};
+
+/// A resource of a list or of a watch, with its selected grants; `None` if it has another
+/// name than was asked for. Grants without a public ID are not leasehold's: to end one would
+/// end any that has taken its place.
+pub(super) fn listed(state: &pb::LockState, selection: &Selection) -> Option<LockView> {
+    let is_wanted =
+        state.namespace.is_empty() && state.resource_id.starts_with(&selection.name_prefix);
+    let resource = ResourceId::new(&state.resource_id).ok().filter(|_| is_wanted)?;
+    let told = state.grants.len();
+    let is_selected = |grant: &GrantView| {
+        grant.id.is_some() && !grant.foreign && selection.has_holder(grant.holder.as_ref())
+    };
+    let grants: Vec<_> = state.grants.iter().map(grant).filter(is_selected).collect();
+    let left_out = told - grants.len();
+    let mut lock = LockView::new(resource, grants);
+    if left_out == 0 && !lock.grants.is_empty() {
+        lock.grants_total = count(state.grants_total).max(lock.grants_total);
+    }
+    Some(lock)
+}
+
+/// The one resource that was asked for, with at most `limit` grants.
+pub(super) fn asked_for(
+    resource: &ResourceId,
+    state: Option<&pb::LockState>,
+    limit: usize,
+) -> LockView {
+    let told = state.map_or(&[][..], |state| &state.grants);
+    let grants: Vec<_> = told.iter().take(limit).map(grant).collect();
+    let grants_total = state.map_or(0, |state| count(state.grants_total)).max(grants.len());
+    LockView { resource: resource.clone(), grants, grants_total }
+}
+
+/// Somebody who waits.
+pub(super) fn waiter(waiter: &pb::WaiterInfo) -> WaiterView {
+    WaiterView {
+        position: count(waiter.position),
+        mode: mode(waiter.mode()),
+        since_unix_ms: waiter.since.and_then(unix_ms),
+        holder: holder(&waiter.holder),
+    }
+}
+
+/// Grants that have ended.
+pub(super) fn ended(ended: &[pb::EndedGrant]) -> Vec<EndedGrant> {
+    let read = |ended: &pb::EndedGrant| {
+        let cause = match ended.cause() {
+            pb::EndCause::Unknown => EndCause::Unknown,
+            pb::EndCause::Released => EndCause::Released,
+            pb::EndCause::Expired => EndCause::Expired,
+            pb::EndCause::Forced => EndCause::Forced,
+        };
+        Some(EndedGrant { grant: grant(ended.grant.as_ref()?), cause })
+    };
+    ended.iter().filter_map(read).collect()
+}
+
+/// A number of something.
+pub(super) fn count(count: i32) -> usize {
+    usize::try_from(count).unwrap_or_default()
+}
+
+fn grant(grant: &pb::GrantInfo) -> GrantView {
+    GrantView {
+        id: grant.grant_id.parse::<GrantId>().ok(),
+        holder: holder(&grant.holder),
+        mode: mode(grant.mode()),
+        remaining: from_wire(grant.remaining),
+        since_unix_ms: grant.since.and_then(unix_ms),
+        foreign: grant.foreign,
+    }
+}
+
+/// A label that is too long is dropped.
+fn holder(label: &str) -> Option<Holder> {
+    Holder::new(label).ok().flatten()
+}
+
+fn mode(mode: pb::LockMode) -> Mode {
+    match mode {
+        pb::LockMode::Exclusive => Mode::Exclusive,
+        pb::LockMode::Shared => Mode::Shared,
+    }
+}
+
+/// `None` for a time before 1970, and for what is none.
+fn unix_ms(time: Timestamp) -> Option<u64> {
+    let seconds = u64::try_from(time.seconds).ok()?;
+    let nanos = u64::try_from(time.nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+    // Not beyond what a timestamp can be: the year 9999.
+    let is_valid = seconds < 253_402_300_800;
+    let millis = Duration::from_nanos(nanos).subsec_millis();
+    is_valid.then(|| seconds * 1000 + u64::from(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(id: &str, holder: &str) -> pb::GrantInfo {
+        pb::GrantInfo { grant_id: id.into(), holder: holder.into(), ..Default::default() }
+    }
+
+    fn state(name: &str, grants: Vec<pb::GrantInfo>) -> pb::LockState {
+        let grants_total = i32::try_from(grants.len()).unwrap();
+        pb::LockState { resource_id: name.into(), grants, grants_total, ..Default::default() }
+    }
+
+    fn selection(name_prefix: &str, holder_prefix: &str) -> Selection {
+        Selection { name_prefix: name_prefix.into(), holder_prefix: holder_prefix.into() }
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_left_out() {
+        let id = "0".repeat(32);
+        let wanted = selection("a", "h");
+        assert_eq!(listed(&state("b", vec![told(&id, "h")]), &wanted), None);
+        assert_eq!(listed(&state("a\n", vec![told(&id, "h")]), &wanted), None);
+        let elsewhere =
+            pb::LockState { namespace: vec!["n".into()], ..state("a", vec![told(&id, "h")]) };
+        assert_eq!(listed(&elsewhere, &wanted), None);
+        let grants = vec![told(&id, "h1"), told(&id, "other"), told(&id, "")];
+        let lock = listed(&state("ab", grants), &wanted).unwrap();
+        assert_eq!((lock.grants.len(), lock.grants_total), (1, 1));
+    }
+
+    #[test]
+    fn a_grant_without_an_id_and_a_foreign_one_are_not_listed() {
+        let id = "0".repeat(32);
+        let foreign = pb::GrantInfo { foreign: true, ..told(&id, "") };
+        for grants in [vec![told("", "")], vec![told("bad", "")], vec![foreign]] {
+            let lock = listed(&state("a", grants), &selection("", "")).unwrap();
+            assert_eq!((lock.grants.len(), lock.grants_total), (0, 0));
+        }
+    }
+
+    #[test]
+    fn numbers_and_times_that_cannot_be_are_not_believed() {
+        let lying = pb::LockState { grants_total: -7, ..state("r", vec![told("", "")]) };
+        let resource: ResourceId = "r".parse().unwrap();
+        assert_eq!(asked_for(&resource, Some(&lying), 10).grants_total, 1);
+        let grants = vec![told("", ""); 11];
+        let lock = asked_for(&resource, Some(&state("other", grants)), 10);
+        assert_eq!((lock.resource, lock.grants.len(), lock.grants_total), (resource, 10, 11));
+        for (seconds, nanos) in [(-1, 0), (0, -1), (0, 1_000_000_000), (i64::MAX, 0)] {
+            assert_eq!(unix_ms(Timestamp { seconds, nanos }), None);
+        }
+        assert_eq!(unix_ms(Timestamp { seconds: 1, nanos: 500_000_000 }), Some(1500));
+    }
+}

@@ -1,0 +1,211 @@
+//! The `Inspection` service on a component's socket, where names are the store's own.
+
+use std::pin::Pin;
+
+use futures_util::{Stream, stream};
+use leasehold_proto::locks::{self as pb, inspection_server::Inspection};
+use tokio::time::Instant;
+use tonic::{Request, Response, Status, metadata::MetadataMap};
+
+use super::{
+    service::{Service, answer},
+    wire,
+};
+use crate::{
+    lock::{
+        LockError, ResourceId, Store, Violation,
+        inspect::{EndOf, EndRequest, Listing, Scope},
+    },
+    net::{
+        inspection::{self, ForcedBy, List, count, raw, state},
+        peer::Peer,
+        wire::deadline,
+    },
+};
+
+impl Service {
+    /// The store of the instance that a call names in its metadata, and maybe again as
+    /// `store_name`.
+    async fn inspected(
+        &self,
+        metadata: &MetadataMap,
+        store_name: &str,
+    ) -> Result<Store, LockError> {
+        let arrived = Instant::now();
+        let instance = wire::instance(metadata)?;
+        if !store_name.is_empty() && store_name != instance {
+            return Err(Violation::new(
+                "store_name",
+                "is not that of x-component-instance; leave it empty",
+            )
+            .into());
+        }
+        self.store_named(instance, arrived, deadline(metadata, arrived)).await
+    }
+}
+
+#[tonic::async_trait]
+impl Inspection for Service {
+    type WatchLocksStream = Pin<Box<dyn Stream<Item = Result<pb::LockEvent, Status>> + Send>>;
+
+    async fn get_lock(
+        &self,
+        request: Request<pb::GetLockRequest>,
+    ) -> Result<Response<pb::GetLockResponse>, Status> {
+        answer("GetLock", async {
+            let (metadata, _, asked) = request.into_parts();
+            let store = self.inspected(&metadata, &asked.store_name).await?;
+            let resource = resource(&asked.resource_id, &asked.namespace)?;
+            let list = List::new(&["GetLock", resource.as_str()]);
+            let page = list.page(asked.page_size, &asked.page_token)?;
+            let found = store.get(&resource, &page).await?;
+            Ok(Response::new(pb::GetLockResponse {
+                lock: Some(state(&found.lock, raw(&resource))),
+                waiters: count(found.waiters),
+                next_page_token: list.token(found.next.as_ref()),
+            }))
+        })
+        .await
+    }
+
+    async fn list_locks(
+        &self,
+        request: Request<pb::ListLocksRequest>,
+    ) -> Result<Response<pb::ListLocksResponse>, Status> {
+        answer("ListLocks", async {
+            let (metadata, _, asked) = request.into_parts();
+            let store = self.inspected(&metadata, &asked.store_name).await?;
+            let prefix = name_prefix(asked.scope)?;
+            let holder_prefix = inspection::holder_prefix(asked.holder_prefix)?;
+            let list = List::new(&["ListLocks", &prefix, &holder_prefix]);
+            let page = list.page(asked.page_size, &asked.page_token)?;
+            let listing = Listing { scope: Scope::prefix(&prefix), holder_prefix, page };
+            let found = store.list(&listing).await?;
+            Ok(Response::new(pb::ListLocksResponse {
+                locks: found
+                    .items
+                    .iter()
+                    .map(|lock| state(lock, raw(&lock.resource)))
+                    .collect(),
+                next_page_token: list.token(found.next.as_ref()),
+            }))
+        })
+        .await
+    }
+
+    async fn list_waiters(
+        &self,
+        request: Request<pb::ListWaitersRequest>,
+    ) -> Result<Response<pb::ListWaitersResponse>, Status> {
+        answer("ListWaiters", async {
+            let (metadata, _, asked) = request.into_parts();
+            let store = self.inspected(&metadata, &asked.store_name).await?;
+            let resource = resource(&asked.resource_id, &asked.namespace)?;
+            let list = List::new(&["ListWaiters", resource.as_str()]);
+            let page = list.page(asked.page_size, &asked.page_token)?;
+            let found = store.waiters(&resource, &page).await?;
+            Ok(Response::new(pb::ListWaitersResponse {
+                waiters: found.items.iter().map(inspection::waiter).collect(),
+                next_page_token: list.token(found.next.as_ref()),
+            }))
+        })
+        .await
+    }
+
+    async fn watch_locks(
+        &self,
+        request: Request<pb::WatchLocksRequest>,
+    ) -> Result<Response<Self::WatchLocksStream>, Status> {
+        answer("WatchLocks", async {
+            let (metadata, _, asked) = request.into_parts();
+            let store = self.inspected(&metadata, &asked.store_name).await?;
+            let scope = match (asked.resource_id.as_str(), asked.scope) {
+                ("", scope) => Scope::prefix(&name_prefix(scope)?),
+                (id, None) => Scope::resource(resource(id, &asked.namespace)?),
+                (_, Some(_)) => return Err(inspection::both_given().into()),
+            };
+            let watch = store.watch(scope)?;
+            let events = stream::try_unfold(watch, async |mut watch| {
+                let event = watch.next().await.map_err(inspection::status)?;
+                Ok(Some((inspection::event(&event, raw), watch)))
+            });
+            Ok(Response::new(Box::pin(events) as Self::WatchLocksStream))
+        })
+        .await
+    }
+
+    async fn end_locks(
+        &self,
+        request: Request<pb::EndLocksRequest>,
+    ) -> Result<Response<pb::EndLocksResponse>, Status> {
+        answer("EndLocks", async {
+            let (metadata, extensions, asked) = request.into_parts();
+            let store = self.inspected(&metadata, &asked.store_name).await?;
+            let reason = inspection::reason(&asked.reason)?;
+            let ended = store.end(&end_request(&asked)?).await?;
+            let instance = wire::instance(&metadata)?;
+            let peer = extensions.get::<Peer>().copied();
+            let by = ForcedBy { app_id: None, peer, reason };
+            for lock in ended.locks.iter().filter(|_| !asked.dry_run) {
+                for grant in &lock.grants {
+                    by.log(instance, lock.resource.as_str(), Some(grant));
+                }
+            }
+            Ok(Response::new(pb::EndLocksResponse {
+                ended: ended
+                    .locks
+                    .iter()
+                    .map(|lock| state(lock, raw(&lock.resource)))
+                    .collect(),
+                more: ended.more,
+            }))
+        })
+        .await
+    }
+}
+
+fn end_request(asked: &pb::EndLocksRequest) -> Result<EndRequest, Violation> {
+    let holder_prefix = inspection::holder_prefix(asked.holder_prefix.clone())?;
+    let of = match (asked.resource_id.as_str(), &asked.scope) {
+        ("", None) => return Err(inspection::none_given()),
+        (_, Some(_)) if !asked.resource_id.is_empty() => return Err(inspection::both_given()),
+        ("", Some(scope)) => {
+            inspection::must_have_no_grant_id(&asked.grant_id)?;
+            let prefix = name_prefix(Some(scope.clone()))?;
+            if prefix.is_empty() && !asked.all {
+                return Err(inspection::all_is_missing());
+            }
+            EndOf::Scope { scope: Scope::prefix(&prefix), holder_prefix }
+        }
+        (id, _) => {
+            inspection::must_have_no_holder_prefix(&holder_prefix)?;
+            let grant_id = inspection::grant_id(&asked.grant_id)?;
+            EndOf::Resource(resource(id, &asked.namespace)?, grant_id)
+        }
+    };
+    let limit = inspection::limit("limit", asked.limit)?;
+    Ok(EndRequest { of, dry_run: asked.dry_run, limit })
+}
+
+fn resource(id: &str, namespace: &[String]) -> Result<ResourceId, Violation> {
+    must_be_empty(namespace)?;
+    ResourceId::new(id)
+}
+
+/// What the names of a scope begin with. Here a scope has no namespaces.
+fn name_prefix(scope: Option<pb::LockScope>) -> Result<String, Violation> {
+    let scope = scope.unwrap_or_default();
+    must_be_empty(&scope.namespace)?;
+    inspection::name_prefix(scope.prefix)
+}
+
+fn must_be_empty(namespace: &[String]) -> Result<(), Violation> {
+    if namespace.is_empty() {
+        return Ok(());
+    }
+    Err(Violation::new(
+        "namespace",
+        "is for the sidecar; on a component's socket give the store's whole name as resource_id \
+         or prefix",
+    ))
+}

@@ -1,0 +1,337 @@
+//! What is held in a store, kept up to date by its backend while somebody watches.
+
+use std::collections::{BTreeMap, HashMap};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::{EndedGrant, GRANTS_SHOWN_MAX, LockView, WatchEvent};
+use crate::lock::ResourceId;
+
+/// How many free resources the mirror remembers, so that watchers are told that they became
+/// free. A watcher that is further behind begins again.
+const FREED_MAX: usize = 100_000;
+
+/// The held resources of a store in the order of their last changes.
+///
+/// There is one for all watchers of a store. Each of them has a position in the order of the
+/// changes. A resource that changes again moves to the end of the order. So a slow watcher
+/// misses changes in between, never the last one, and needs no buffer of its own.
+#[derive(Debug)]
+pub struct Mirror {
+    state: Mutex<State>,
+    /// Sent whenever there may be something to tell. The value is the number of the last
+    /// change.
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    locks: HashMap<ResourceId, Entry>,
+    order: BTreeMap<u64, ResourceId>,
+    /// The number of the last change.
+    last: u64,
+    /// How many of `locks` are free.
+    freed: usize,
+    /// Free resources whose changes have numbers up to this one were forgotten.
+    forgotten: u64,
+    /// Increases with each restart.
+    epoch: u64,
+    is_complete: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    lock: LockView,
+    ended: Vec<EndedGrant>,
+}
+
+/// How far a watcher has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    epoch: u64,
+    /// The last change that it was told.
+    read: u64,
+    /// The last change when it began. It is not told which resources were free then.
+    begun: u64,
+}
+
+/// What a watcher is told next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// These changes. There may be none, if those looked at were not wanted.
+    Changes(Vec<WatchEvent>),
+    /// It may have missed changes, and begins again.
+    Restarted,
+    /// There is nothing new. Says whether all states have been told.
+    CaughtUp { is_complete: bool },
+}
+
+impl Default for Mirror {
+    fn default() -> Self {
+        Self { state: Mutex::default(), changed: watch::Sender::new(0) }
+    }
+}
+
+impl Mirror {
+    /// Forgets everything, because changes may have been missed.
+    pub fn restart(&self) {
+        {
+            let mut state = self.state.lock();
+            let State { last, epoch, .. } = *state;
+            *state = State { last, forgotten: last, epoch: epoch + 1, ..State::default() };
+        }
+        self.changed.send_modify(|_| {});
+    }
+
+    /// Notes the state of a resource as it is now, and the grants that have ended since it
+    /// was last noted. At most [`GRANTS_SHOWN_MAX`] of each are kept.
+    pub fn set(&self, mut lock: LockView, mut ended: Vec<EndedGrant>) {
+        lock.grants.truncate(GRANTS_SHOWN_MAX);
+        ended.truncate(GRANTS_SHOWN_MAX);
+        let number = self.state.lock().set(lock, ended);
+        if let Some(number) = number {
+            self.changed.send_replace(number);
+        }
+    }
+
+    /// Notes that every held resource has been told.
+    pub fn complete(&self) {
+        self.state.lock().is_complete = true;
+        self.changed.send_modify(|_| {});
+    }
+
+    /// Is told whenever there may be something to read.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// The position of a watcher that has read nothing.
+    pub(super) fn beginning(&self) -> Position {
+        self.state.lock().beginning()
+    }
+
+    /// Each resource's name, how many grants it has, and why earlier ones ended, in the order
+    /// of their last changes.
+    #[cfg(test)]
+    pub(crate) fn told_from_the_beginning(&self) -> Vec<(String, usize, Vec<super::EndCause>)> {
+        let state = self.state.lock();
+        let entries = state.order.values().map(|resource| &state.locks[resource]);
+        let told = entries.map(|Entry { lock, ended, .. }| {
+            let causes = ended.iter().map(|ended| ended.cause).collect();
+            (lock.resource.as_str().to_owned(), lock.grants_total, causes)
+        });
+        told.collect()
+    }
+
+    /// What follows. Moves `position` behind it. Looks at no more than `limit` resources.
+    pub(super) fn next(
+        &self,
+        position: &mut Position,
+        limit: usize,
+        is_wanted: impl Fn(&ResourceId) -> bool,
+    ) -> Next {
+        let state = self.state.lock();
+        if position.epoch != state.epoch || (1..state.forgotten).contains(&position.read) {
+            *position = state.beginning();
+            return Next::Restarted;
+        }
+        let after = state.order.range(position.read + 1..).take(limit);
+        let mut changes = Vec::new();
+        let before = position.read;
+        for (number, resource) in after {
+            position.read = *number;
+            let Some(entry) = state.locks.get(resource) else { continue };
+            let is_old = *number <= position.begun;
+            if is_wanted(resource) && !(is_old && entry.lock.grants.is_empty()) {
+                let ended = if is_old { Vec::new() } else { entry.ended.clone() };
+                changes.push(WatchEvent::Changed { lock: entry.lock.clone(), ended });
+            }
+        }
+        if position.read == before {
+            Next::CaughtUp { is_complete: state.is_complete }
+        } else {
+            Next::Changes(changes)
+        }
+    }
+}
+
+impl State {
+    fn beginning(&self) -> Position {
+        Position { epoch: self.epoch, read: 0, begun: self.last }
+    }
+
+    /// Returns the number of the change, if it is one.
+    fn set(&mut self, lock: LockView, ended: Vec<EndedGrant>) -> Option<u64> {
+        let is_free = lock.grants.is_empty();
+        let before = self.locks.get(&lock.resource);
+        let is_same = before.map_or(is_free, |before| before.lock == lock);
+        if is_same && ended.is_empty() {
+            return None;
+        }
+        if let Some(before) = before {
+            self.order.remove(&before.number);
+            self.freed -= usize::from(before.lock.grants.is_empty());
+        }
+        self.freed += usize::from(is_free);
+        self.last += 1;
+        self.order.insert(self.last, lock.resource.clone());
+        let resource = lock.resource.clone();
+        self.locks.insert(resource, Entry { number: self.last, lock, ended });
+        if self.freed > FREED_MAX {
+            self.forget_freed();
+        }
+        Some(self.last)
+    }
+
+    /// Forgets the half of the free resources that changed first. Watchers that are not far
+    /// behind know of those already.
+    fn forget_freed(&mut self) {
+        let Self { locks, order, freed, forgotten, .. } = self;
+        let mut excess = *freed - FREED_MAX / 2;
+        *freed -= excess;
+        order.retain(|number, resource| {
+            let is_free = || locks.get(resource).is_none_or(|it| it.lock.grants.is_empty());
+            if excess == 0 || !is_free() {
+                return true;
+            }
+            excess -= 1;
+            *forgotten = *number;
+            locks.remove(resource);
+            false
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::{
+        GrantId, Mode,
+        inspect::{EndCause, GrantView},
+    };
+
+    fn grant(id: u128) -> GrantView {
+        GrantView {
+            id: Some(GrantId::from_u128(id)),
+            holder: None,
+            mode: Mode::Exclusive,
+            remaining: None,
+            since_unix_ms: None,
+            foreign: false,
+        }
+    }
+
+    fn held(name: &str, id: u128) -> LockView {
+        LockView {
+            resource: ResourceId::new(name).unwrap(),
+            grants: vec![grant(id)],
+            grants_total: 1,
+        }
+    }
+
+    fn free(name: &str) -> LockView {
+        LockView::free(ResourceId::new(name).unwrap())
+    }
+
+    fn changed(lock: LockView) -> WatchEvent {
+        WatchEvent::Changed { lock, ended: Vec::new() }
+    }
+
+    fn all(mirror: &Mirror, position: &mut Position) -> Next {
+        mirror.next(position, 1000, |_| true)
+    }
+
+    #[test]
+    fn a_watcher_is_told_what_is_held_and_then_that_it_is_all() {
+        let mirror = Mirror::default();
+        mirror.set(held("a", 1), Vec::new());
+        mirror.set(held("b", 2), Vec::new());
+        mirror.set(free("b"), Vec::new());
+        let mut position = mirror.beginning();
+        let told = all(&mirror, &mut position);
+        assert_eq!(told, Next::Changes(vec![changed(held("a", 1))]));
+        assert_eq!(all(&mirror, &mut position), Next::CaughtUp { is_complete: false });
+        mirror.complete();
+        assert_eq!(all(&mirror, &mut position), Next::CaughtUp { is_complete: true });
+    }
+
+    #[test]
+    fn a_slow_watcher_is_told_the_last_of_several_changes() {
+        let mirror = Mirror::default();
+        let mut position = mirror.beginning();
+        mirror.set(held("a", 1), Vec::new());
+        mirror.set(held("b", 2), Vec::new());
+        mirror.set(held("a", 3), Vec::new());
+        let told = all(&mirror, &mut position);
+        assert_eq!(told, Next::Changes(vec![changed(held("b", 2)), changed(held("a", 3))]));
+    }
+
+    #[test]
+    fn a_watcher_is_told_of_an_end_with_its_cause() {
+        let mirror = Mirror::default();
+        mirror.set(held("a", 1), Vec::new());
+        let mut position = mirror.beginning();
+        all(&mirror, &mut position);
+        let ended = vec![EndedGrant { grant: grant(1), cause: EndCause::Released }];
+        mirror.set(free("a"), ended.clone());
+        let told = all(&mirror, &mut position);
+        assert_eq!(told, Next::Changes(vec![WatchEvent::Changed { lock: free("a"), ended }]));
+    }
+
+    #[test]
+    fn the_same_state_again_is_no_change() {
+        let mirror = Mirror::default();
+        mirror.set(held("a", 1), Vec::new());
+        let mut position = mirror.beginning();
+        all(&mirror, &mut position);
+        mirror.set(held("a", 1), Vec::new());
+        mirror.set(free("b"), Vec::new());
+        assert_eq!(all(&mirror, &mut position), Next::CaughtUp { is_complete: false });
+    }
+
+    #[test]
+    fn a_restart_is_told_and_all_states_follow() {
+        let mirror = Mirror::default();
+        mirror.set(held("a", 1), Vec::new());
+        mirror.complete();
+        let mut position = mirror.beginning();
+        all(&mirror, &mut position);
+        mirror.restart();
+        mirror.set(held("a", 1), Vec::new());
+        assert_eq!(all(&mirror, &mut position), Next::Restarted);
+        let told = all(&mirror, &mut position);
+        assert_eq!(told, Next::Changes(vec![changed(held("a", 1))]));
+        assert_eq!(all(&mirror, &mut position), Next::CaughtUp { is_complete: false });
+    }
+
+    #[test]
+    fn a_watcher_that_is_behind_forgotten_resources_begins_again() {
+        let mirror = Mirror::default();
+        mirror.set(held("kept", 1), Vec::new());
+        let (mut slow, mut fast) = (mirror.beginning(), mirror.beginning());
+        all(&mirror, &mut slow);
+        for at in 0..=FREED_MAX {
+            let name = format!("r{at}");
+            mirror.set(held(&name, 1), Vec::new());
+            mirror.set(free(&name), Vec::new());
+            all(&mirror, &mut fast);
+        }
+        assert!(mirror.state.lock().locks.len() < FREED_MAX);
+        assert_eq!(all(&mirror, &mut slow), Next::Restarted);
+        let told = all(&mirror, &mut slow);
+        assert_eq!(told, Next::Changes(vec![changed(held("kept", 1))]));
+        assert_eq!(all(&mirror, &mut fast), Next::CaughtUp { is_complete: false });
+    }
+
+    #[test]
+    fn a_watcher_of_some_resources_is_told_of_no_others() {
+        let mirror = Mirror::default();
+        let mut position = mirror.beginning();
+        mirror.set(held("a", 1), Vec::new());
+        mirror.set(held("b", 2), Vec::new());
+        let told = mirror.next(&mut position, 1000, |resource| resource.as_str() == "b");
+        assert_eq!(told, Next::Changes(vec![changed(held("b", 2))]));
+    }
+}

@@ -1,0 +1,109 @@
+//! What the domain asks of a backend that can be inspected.
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::{Inspected, LockView, Mirror, WaiterView};
+use crate::lock::{BackendError, Holder, ResourceId};
+
+/// The most that a page holds, in bytes as [`LockView::size`] counts them.
+pub const PAGE_BYTES_MAX: usize = 1024 * 1024;
+
+/// A position in a list, as the backend that made it writes it: at most 1,536 bytes, without
+/// any secret, because callers can read it. A caller can make one up: the backend must then
+/// begin anywhere in the same list, or answer [`BackendError::Invalid`].
+pub type Cursor = Box<str>;
+
+/// Asks for a page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageRequest {
+    /// Continue after the page that told this; `None`: from the beginning.
+    pub after: Option<Cursor>,
+    /// How many items at most, at least 1.
+    pub limit: usize,
+    /// The page ends with the item with which it has this size.
+    pub bytes_max: usize,
+}
+
+impl PageRequest {
+    /// The first page of at most `limit` items.
+    #[must_use]
+    pub fn first(limit: usize) -> Self {
+        Self { after: None, limit, bytes_max: PAGE_BYTES_MAX }
+    }
+}
+
+/// A page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The items. There may be none although there are further pages.
+    pub items: Vec<T>,
+    /// Where the list continues; `None` if this was the last page.
+    pub next: Option<Cursor>,
+}
+
+/// Which grants are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Those of resources whose name begins so.
+    pub name_prefix: String,
+    /// Those of holders that begin so. Empty: also those without a holder.
+    pub holder_prefix: String,
+}
+
+impl Selection {
+    /// Whether a grant of this holder is listed.
+    #[must_use]
+    pub fn has_holder(&self, holder: Option<&Holder>) -> bool {
+        holder.map_or("", Holder::as_str).starts_with(&self.holder_prefix)
+    }
+}
+
+/// What a backend with [`Feature::Inspection`](crate::lock::Feature::Inspection) tells of its
+/// locks.
+///
+/// Rules for every method but `watch`:
+/// - `until` bounds it, as it does the verbs of [`Backend`](crate::lock::Backend), and its
+///   future may be dropped at any await.
+/// - It writes nothing to the keys of a resource, and does not delay the verbs.
+/// - What it tells was so at some moment between call and answer, for each resource by
+///   itself.
+/// - Except by `get`, only grants that leasehold made are told.
+#[async_trait]
+pub trait Inspect: Send + Sync {
+    /// Tells of one resource, held or not, with a page of its grants.
+    async fn get(
+        &self,
+        resource: &ResourceId,
+        grants: &PageRequest,
+        until: Instant,
+    ) -> Result<Inspected, BackendError>;
+
+    /// Lists held resources with their selected grants, at most
+    /// [`GRANTS_SHOWN_MAX`](super::GRANTS_SHOWN_MAX) each. A resource that is held from the
+    /// call for the first page to the answer of the last is listed at least once.
+    async fn list(
+        &self,
+        selection: &Selection,
+        page: &PageRequest,
+        until: Instant,
+    ) -> Result<Page<LockView>, BackendError>;
+
+    /// Lists who waits for a resource, in the order of the queue.
+    async fn waiters(
+        &self,
+        resource: &ResourceId,
+        page: &PageRequest,
+        until: Instant,
+    ) -> Result<Page<WaiterView>, BackendError>;
+
+    /// Keeps `mirror` equal to the store until dropped: tells it of each held resource, then
+    /// that it is complete, then of each change. If it may have missed changes it restarts
+    /// the mirror and tells everything again. Returns only if that cannot be done; the mirror
+    /// is then restarted and the method called again. Only with
+    /// [`Feature::Watch`](crate::lock::Feature::Watch).
+    async fn watch(&self, mirror: &Mirror) -> BackendError {
+        let _ = mirror;
+        BackendError::Unsupported("this store cannot be watched".into())
+    }
+}

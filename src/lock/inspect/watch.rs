@@ -1,0 +1,189 @@
+//! Watching: one mirror of a store for all who watch it.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tracing::warn;
+
+use super::{
+    EndedGrant, LockView, Mirror, Scope,
+    mirror::{Next, Position},
+};
+use crate::lock::{Backend, Feature, LockError, Store};
+
+/// How many may watch a store.
+const WATCHES_MAX: usize = 1000;
+/// How often a watcher is told that it knows everything.
+const SYNCED_EVERY: Duration = Duration::from_secs(10);
+/// How many changes are read from the mirror at a time.
+const BATCH: usize = 100;
+/// The pause before a backend that cannot be watched is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What a watcher is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// The grants of a resource have changed.
+    Changed {
+        /// The resource as it is now.
+        lock: LockView,
+        /// Grants that it had before, as far as they were seen.
+        ended: Vec<EndedGrant>,
+    },
+    /// Changes may have been missed: what was told so far counts no more, and all states
+    /// follow.
+    Restarted,
+    /// All states have been told. Repeated every 10 s.
+    Synced,
+}
+
+/// A subscription to the changes of a store's locks. Dropping it ends it.
+#[derive(Debug)]
+pub struct Watch {
+    running: Arc<Running>,
+    scope: Scope,
+    position: Position,
+    changed: watch::Receiver<u64>,
+    read: VecDeque<WatchEvent>,
+    /// When `Synced` is told next if nothing changes.
+    synced_next: Option<Instant>,
+    ending: CancellationToken,
+    _place: Place,
+}
+
+/// Those who watch a store.
+#[derive(Debug, Default)]
+pub(in crate::lock) struct Watches {
+    running: Mutex<Weak<Running>>,
+    watching: Arc<AtomicUsize>,
+}
+
+/// A mirror that its backend keeps up to date until the last watch is dropped.
+#[derive(Debug)]
+struct Running {
+    mirror: Arc<Mirror>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// Counts a watch until it is dropped.
+#[derive(Debug)]
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Store {
+    /// Watches the resources of `scope`. [`LockError::Overloaded`] if 1,000 watch already.
+    pub fn watch(&self, scope: Scope) -> Result<Watch, LockError> {
+        self.must_have(Feature::Watch, "this store cannot be watched")?;
+        let ending = self.ending();
+        if ending.is_cancelled() {
+            return Err(LockError::ShuttingDown);
+        }
+        let watches = self.watches();
+        let place = watches.enter()?;
+        let running = watches.running(self.backend());
+        Ok(Watch {
+            position: running.mirror.beginning(),
+            changed: running.mirror.changes(),
+            running,
+            scope,
+            read: VecDeque::new(),
+            synced_next: None,
+            ending,
+            _place: place,
+        })
+    }
+}
+
+impl Watches {
+    fn enter(&self) -> Result<Place, LockError> {
+        let entered =
+            self.watching.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |watching| {
+                (watching < WATCHES_MAX).then_some(watching + 1)
+            });
+        match entered {
+            Ok(_) => Ok(Place(Arc::clone(&self.watching))),
+            Err(_) => Err(LockError::Overloaded),
+        }
+    }
+
+    fn running(&self, backend: Arc<dyn Backend>) -> Arc<Running> {
+        let mut running = self.running.lock();
+        if let Some(running) = running.upgrade() {
+            return running;
+        }
+        let mirror = Arc::new(Mirror::default());
+        let task = tokio::spawn(keep(backend, Arc::clone(&mirror)));
+        let new = Arc::new(Running { mirror, _task: AbortOnDropHandle::new(task) });
+        *running = Arc::downgrade(&new);
+        new
+    }
+}
+
+/// Keeps the mirror up to date, also after the backend could not be watched for a while.
+async fn keep(backend: Arc<dyn Backend>, mirror: Arc<Mirror>) {
+    let Some(inspect) = backend.inspect() else { return };
+    loop {
+        let error = inspect.watch(&mirror).await;
+        warn!(%error, "the store cannot be watched; trying again");
+        mirror.restart();
+        sleep(RETRY_AFTER).await;
+    }
+}
+
+impl Watch {
+    /// What is told next. May be dropped at any await without losing anything.
+    /// [`LockError::ShuttingDown`] when the store drains or was replaced.
+    pub async fn next(&mut self) -> Result<WatchEvent, LockError> {
+        loop {
+            if let Some(event) = self.read.pop_front() {
+                return Ok(event);
+            }
+            if self.ending.is_cancelled() {
+                return Err(LockError::ShuttingDown);
+            }
+            // Before the mirror is read, so that no change is missed.
+            self.changed.mark_unchanged();
+            let scope = &self.scope;
+            let wanted = |resource: &_| scope.has(resource);
+            match self.running.mirror.next(&mut self.position, BATCH, wanted) {
+                Next::Changes(changes) => self.read.extend(changes),
+                Next::Restarted => {
+                    self.synced_next = None;
+                    return Ok(WatchEvent::Restarted);
+                }
+                Next::CaughtUp { is_complete: true }
+                    if self.synced_next.is_none_or(|next| next <= Instant::now()) =>
+                {
+                    self.synced_next = Some(Instant::now() + SYNCED_EVERY);
+                    return Ok(WatchEvent::Synced);
+                }
+                Next::CaughtUp { is_complete } => {
+                    let synced = self.synced_next.filter(|_| is_complete);
+                    tokio::select! {
+                        // The sender lives as long as `running`.
+                        _ = self.changed.changed() => {}
+                        () = sleep_until(synced.unwrap_or_else(Instant::now)), if synced.is_some() => {}
+                        () = self.ending.cancelled() => {}
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The calls of `Inspection`, for one app: its names are told and taken as it gives them,
+//! and it sees no others.
+
+use std::sync::Arc;
+
+use leasehold_proto::locks as pb;
+
+use super::super::{Locks, wire};
+use crate::{
+    lock::{
+        Violation,
+        inspect::{EndOf, EndRequest, Listing, PageRequest, Scope, Watch},
+    },
+    net::{
+        inspection::{self, List, Named, count, state},
+        peer::Peer,
+    },
+    sidecar::{
+        api::error::ApiError,
+        app_names::AppNames,
+        name::{NameScope, Namespace, ResourceName},
+        stores::NamedStore,
+    },
+};
+
+/// What an [`pb::EndLocksRequest`] ends, as the app names it.
+enum Wanted {
+    Resource(ResourceName),
+    Scope(NameScope),
+}
+
+/// A watch, and how the app names what is told.
+pub(super) struct AppWatch {
+    pub(super) watch: Watch,
+    names: AppNames,
+}
+
+impl AppWatch {
+    /// The next event.
+    pub(super) async fn next(&mut self) -> Result<pb::LockEvent, ApiError> {
+        let event = self.watch.next().await?;
+        Ok(inspection::event(&event, |resource| named(self.names.read(resource))))
+    }
+}
+
+impl Locks {
+    /// Tells who holds a resource.
+    pub(super) async fn get_one(
+        &self,
+        asked: pb::GetLockRequest,
+    ) -> Result<pb::GetLockResponse, ApiError> {
+        let name = wire::resource(&asked.resource_id, asked.namespace)?;
+        let store = self.store(&asked.store_name)?;
+        let resource = store.name_of(&name, self.identity.app_id())?;
+        let list = List::new(&["GetLock", &store.name, resource.as_str()]);
+        let page = self.page(list, asked.page_size, &asked.page_token)?;
+        let found = store.store().get(&resource, &page).await?;
+        Ok(pb::GetLockResponse {
+            lock: Some(state(&found.lock, named(Some(name)))),
+            waiters: count(found.waiters),
+            next_page_token: self.page_tokens.name(list.token(found.next.as_ref())),
+        })
+    }
+
+    /// Lists what is held.
+    pub(super) async fn list(
+        &self,
+        asked: pb::ListLocksRequest,
+    ) -> Result<pb::ListLocksResponse, ApiError> {
+        let wanted = name_scope(asked.scope.unwrap_or_default())?;
+        let holder_prefix = inspection::holder_prefix(asked.holder_prefix)?;
+        let (store, names) = self.store_and_names(&asked.store_name)?;
+        let beginning = names.beginning(&wanted);
+        let children = if wanted.children { "children" } else { "" };
+        let list = List::new(&[
+            "ListLocks",
+            &store.name,
+            &beginning,
+            children,
+            &wanted.prefix,
+            &holder_prefix,
+        ]);
+        let page = self.page(list, asked.page_size, &asked.page_token)?;
+        let listing = Listing { scope: names.scope(wanted)?, holder_prefix, page };
+        let found = store.store().list(&listing).await?;
+        let told = |lock| state(lock, named(names.read(&lock.resource)));
+        Ok(pb::ListLocksResponse {
+            locks: found.items.iter().map(told).collect(),
+            next_page_token: self.page_tokens.name(list.token(found.next.as_ref())),
+        })
+    }
+
+    /// Lists who waits for a resource.
+    pub(super) async fn waiters(
+        &self,
+        asked: pb::ListWaitersRequest,
+    ) -> Result<pb::ListWaitersResponse, ApiError> {
+        let name = wire::resource(&asked.resource_id, asked.namespace)?;
+        let store = self.store(&asked.store_name)?;
+        let resource = store.name_of(&name, self.identity.app_id())?;
+        let list = List::new(&["ListWaiters", &store.name, resource.as_str()]);
+        let page = self.page(list, asked.page_size, &asked.page_token)?;
+        let found = store.store().waiters(&resource, &page).await?;
+        Ok(pb::ListWaitersResponse {
+            waiters: found.items.iter().map(inspection::waiter).collect(),
+            next_page_token: self.page_tokens.name(list.token(found.next.as_ref())),
+        })
+    }
+
+    /// Begins to watch a resource or a scope.
+    pub(super) fn watch(&self, asked: pb::WatchLocksRequest) -> Result<AppWatch, ApiError> {
+        let namespace = asked.namespace;
+        let wanted = match wanted(&asked.resource_id, namespace, asked.scope)? {
+            Some(wanted) => wanted,
+            None => Wanted::Scope(NameScope::default()),
+        };
+        let (store, names) = self.store_and_names(&asked.store_name)?;
+        let scope = match wanted {
+            Wanted::Scope(wanted) => names.scope(wanted)?,
+            Wanted::Resource(name) => {
+                Scope::resource(store.name_of(&name, self.identity.app_id())?)
+            }
+        };
+        Ok(AppWatch { watch: store.store().watch(scope)?, names })
+    }
+
+    /// Ends grants, and tells which. Completed also if the caller goes away, so that each
+    /// end is logged.
+    pub(super) async fn end(
+        &self,
+        asked: pb::EndLocksRequest,
+        peer: Option<Peer>,
+    ) -> Result<pb::EndLocksResponse, ApiError> {
+        let limit = inspection::limit("limit", asked.limit)?;
+        let reason = inspection::reason(&asked.reason)?.to_owned();
+        let holder_prefix = inspection::holder_prefix(asked.holder_prefix)?;
+        let wanted = wanted(&asked.resource_id, asked.namespace, asked.scope)?;
+        let (store, names) = self.store_and_names(&asked.store_name)?;
+        let of = match wanted.ok_or_else(inspection::none_given)? {
+            Wanted::Resource(name) => {
+                inspection::must_have_no_holder_prefix(&holder_prefix)?;
+                let grant_id = inspection::grant_id(&asked.grant_id)?;
+                EndOf::Resource(store.name_of(&name, self.identity.app_id())?, grant_id)
+            }
+            Wanted::Scope(wanted) => {
+                inspection::must_have_no_grant_id(&asked.grant_id)?;
+                let is_whole =
+                    wanted.namespace.segments().is_empty() && wanted.prefix.is_empty();
+                if is_whole && !asked.all {
+                    return Err(inspection::all_is_missing().into());
+                }
+                EndOf::Scope { scope: names.scope(wanted)?, holder_prefix }
+            }
+        };
+        let request = EndRequest { of, dry_run: asked.dry_run, limit };
+        let ended = self.end_in_task(store, names.clone(), request, peer, reason).await?;
+        let told = |lock| state(lock, named(names.read(&lock.resource)));
+        Ok(pb::EndLocksResponse {
+            ended: ended.locks.iter().map(told).collect(),
+            more: ended.more,
+        })
+    }
+
+    fn store_and_names(
+        &self,
+        store_name: &str,
+    ) -> Result<(Arc<NamedStore>, AppNames), ApiError> {
+        let store = self.store(store_name)?;
+        let names = store.names_of(self.identity.app_id());
+        Ok((store, names))
+    }
+
+    /// Reads which page is asked for; the violation names `page_size` or `page_token`.
+    fn page(&self, list: List, size: i32, name: &str) -> Result<PageRequest, Violation> {
+        let token = self.page_tokens.find(name).ok_or_else(inspection::unknown_page)?;
+        list.page(size, &token)
+    }
+}
+
+/// Reads what is asked for, `None` if nothing is. `namespace` is the resource's.
+fn wanted(
+    resource_id: &str,
+    namespace: Vec<String>,
+    scope: Option<pb::LockScope>,
+) -> Result<Option<Wanted>, Violation> {
+    match (resource_id, scope) {
+        ("", _) if !namespace.is_empty() => Err(Violation::new(
+            "namespace",
+            "was given without resource_id; a scope has a namespace of its own",
+        )),
+        ("", None) => Ok(None),
+        ("", Some(scope)) => Ok(Some(Wanted::Scope(name_scope(scope)?))),
+        (_, Some(_)) => Err(inspection::both_given()),
+        (key, None) => Ok(Some(Wanted::Resource(wire::resource(key, namespace)?))),
+    }
+}
+
+fn name_scope(scope: pb::LockScope) -> Result<NameScope, Violation> {
+    Ok(NameScope {
+        namespace: Namespace::new(scope.namespace)?,
+        children: scope.children,
+        prefix: inspection::name_prefix(scope.prefix)?,
+    })
+}
+
+/// How the app names a resource. What is told was found by the app's own names, so that
+/// there is always one.
+fn named(name: Option<ResourceName>) -> Named {
+    let told = |name: ResourceName| {
+        (name.key().as_str().to_owned(), name.namespace().segments().to_vec())
+    };
+    name.map(told).unwrap_or_default()
+}

@@ -1,0 +1,264 @@
+//! Watching, listing and ending over a backend that can be seen.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use leasehold::{
+    backend::{Context, memory::Memory},
+    lock::{
+        Attempt, Backend, BackendError, Clock, Feature, Grant, LockError, Release, Renewal,
+        Renewed, ResourceId, Settings, Store,
+        inspect::{
+            EndOf, EndRequest, Inspect, Inspected, Listing, LockView, Mirror, Page,
+            PageRequest, Scope, Selection, WaiterView, WatchEvent,
+        },
+    },
+};
+use tokio::time::{Instant, sleep};
+
+use crate::faulty::{hold, request};
+
+/// Memory whose watches fail this often, and that counts them.
+struct Watched {
+    memory: Memory,
+    failures: AtomicUsize,
+    watches: AtomicUsize,
+    running: AtomicUsize,
+}
+
+fn watched(failures: usize) -> (Store, Arc<Watched>) {
+    let settings = Settings::default();
+    let memory = Memory::new(&Context::new(settings.clone(), Clock::system()));
+    let failures = AtomicUsize::new(failures);
+    let backend = Watched { memory, failures, watches: 0.into(), running: 0.into() };
+    let backend = Arc::new(backend);
+    (Store::new(backend.clone(), settings), backend)
+}
+
+/// Counts a watch until it is dropped.
+struct Running<'a>(&'a AtomicUsize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Watched {
+    fn inspected(&self) -> &dyn Inspect {
+        self.memory.inspect().unwrap()
+    }
+}
+
+#[async_trait]
+impl Backend for Watched {
+    fn features(&self) -> &[Feature] {
+        self.memory.features()
+    }
+
+    async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
+        self.memory.try_lock(attempt, until).await
+    }
+
+    async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
+        self.memory.lock(attempt).await
+    }
+
+    async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
+        self.memory.renew(renewal, until).await
+    }
+
+    async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
+        self.memory.unlock(release, until).await
+    }
+
+    async fn ping(&self, until: Instant) -> Result<(), BackendError> {
+        self.memory.ping(until).await
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+
+    async fn close(&self) {}
+}
+
+#[async_trait]
+impl Inspect for Watched {
+    async fn get(
+        &self,
+        resource: &ResourceId,
+        grants: &PageRequest,
+        until: Instant,
+    ) -> Result<Inspected, BackendError> {
+        self.inspected().get(resource, grants, until).await
+    }
+
+    async fn list(
+        &self,
+        selection: &Selection,
+        page: &PageRequest,
+        until: Instant,
+    ) -> Result<Page<LockView>, BackendError> {
+        self.inspected().list(selection, page, until).await
+    }
+
+    async fn waiters(
+        &self,
+        resource: &ResourceId,
+        page: &PageRequest,
+        until: Instant,
+    ) -> Result<Page<WaiterView>, BackendError> {
+        self.inspected().waiters(resource, page, until).await
+    }
+
+    async fn watch(&self, mirror: &Mirror) -> BackendError {
+        self.watches.fetch_add(1, Ordering::Relaxed);
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let _running = Running(&self.running);
+        let left = self
+            .failures
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if left.is_ok() {
+            return BackendError::Unavailable("cut".into());
+        }
+        self.inspected().watch(mirror).await
+    }
+}
+
+fn all() -> Scope {
+    Scope::prefix("")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_is_told_every_ten_seconds_that_it_knows_everything() {
+    let (store, _) = watched(0);
+    let mut watch = store.watch(all()).unwrap();
+    assert_eq!(watch.next().await, Ok(WatchEvent::Synced));
+    for _ in 0..3 {
+        let since = Instant::now();
+        assert_eq!(watch.next().await, Ok(WatchEvent::Synced));
+        assert_eq!(since.elapsed().as_secs(), 10);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_may_watch_and_no_more() {
+    let (store, backend) = watched(0);
+    let mut watches: Vec<_> = (0..1000).map(|_| store.watch(all()).unwrap()).collect();
+    assert!(matches!(store.watch(all()), Err(LockError::Overloaded)));
+    assert_eq!(watches[0].next().await, Ok(WatchEvent::Synced));
+    assert_eq!(backend.watches.load(Ordering::Relaxed), 1, "one mirror is enough for all");
+    watches.pop();
+    assert!(store.watch(all()).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_backend_is_watched_only_while_somebody_watches() {
+    let (store, backend) = watched(0);
+    assert_eq!(backend.running.load(Ordering::Relaxed), 0);
+    let mut watch = store.watch(all()).unwrap();
+    watch.next().await.unwrap();
+    assert_eq!(backend.running.load(Ordering::Relaxed), 1);
+    drop(watch);
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(backend.running.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_outlives_a_backend_that_cannot_be_watched_for_a_while() {
+    let (store, backend) = watched(2);
+    hold(&store, "r").await;
+    let mut watch = store.watch(all()).unwrap();
+    assert_eq!(watch.next().await, Ok(WatchEvent::Restarted));
+    let told = loop {
+        match watch.next().await.unwrap() {
+            WatchEvent::Restarted => {}
+            told => break told,
+        }
+    };
+    assert!(matches!(told, WatchEvent::Changed { .. }), "{told:?}");
+    assert_eq!(watch.next().await, Ok(WatchEvent::Synced));
+    assert_eq!(backend.watches.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_a_watch() {
+    let (store, _) = watched(0);
+    let mut watch = store.watch(all()).unwrap();
+    watch.next().await.unwrap();
+    store.drain();
+    assert_eq!(watch.next().await, Err(LockError::ShuttingDown));
+    assert!(matches!(store.watch(all()), Err(LockError::ShuttingDown)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_replaced_does_not_wait_for_its_watchers() {
+    let (store, _) = watched(0);
+    let mut watch = store.watch(all()).unwrap();
+    watch.next().await.unwrap();
+    store.retire().await;
+    assert_eq!(watch.next().await, Err(LockError::ShuttingDown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_has_what_its_scope_accepts() {
+    let (store, _) = watched(0);
+    for number in 0..30 {
+        hold(&store, &format!("a/{number}")).await;
+    }
+    let even = |resource: &ResourceId| resource.as_str().ends_with(['0', '2', '4', '6', '8']);
+    let mut listing = Listing {
+        scope: Scope::of("a/", even),
+        holder_prefix: String::new(),
+        page: PageRequest::first(4),
+    };
+    let mut listed = 0;
+    loop {
+        let page = store.list(&listing).await.unwrap();
+        assert!(page.items.len() <= 4);
+        assert!(page.items.iter().all(|lock| even(&lock.resource)));
+        listed += page.items.len();
+        listing.page.after = page.next;
+        if listing.page.after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, 15);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_grants_of_a_scope_are_ended_in_one_call() {
+    let (store, backend) = watched(0);
+    for number in 0..1000 {
+        hold(&store, &format!("a/{number}")).await;
+    }
+    let of = EndOf::Scope { scope: all(), holder_prefix: String::new() };
+    let ended = store.end(&EndRequest { of, dry_run: false, limit: 1000 }).await.unwrap();
+    assert_eq!(ended.locks.len(), 1000);
+    assert_eq!(backend.memory.records(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_taken_again_while_a_scope_is_ended_is_left_alone() {
+    let (store, _) = watched(0);
+    let before = hold(&store, "r").await;
+    let dry = |dry_run| {
+        let of = EndOf::Resource("r".parse().unwrap(), before.id);
+        EndRequest { of, dry_run, limit: 1 }
+    };
+    assert_eq!(store.end(&dry(true)).await.unwrap().locks.len(), 1);
+    let lock_id = before.lock_id.clone();
+    let release = leasehold::lock::UnlockRequest::owner("r".parse().unwrap(), lock_id);
+    store.unlock(release).await.unwrap();
+    hold(&store, "r").await;
+    assert_eq!(store.end(&dry(false)).await, Err(LockError::NotFound { held: true }));
+    let refused = store.try_lock(request("r")).await.unwrap_err();
+    assert!(matches!(refused, LockError::Locked { .. }));
+}

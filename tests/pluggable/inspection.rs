@@ -1,0 +1,291 @@
+//! Inspection of stores of other processes: of our own component, and of one that tells
+//! what it is told to, whatever it was asked.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use futures_util::{Stream, StreamExt as _, stream};
+use leasehold::lock::{
+    AcquireRequest, GrantId, LockError, UnlockOf, UnlockRequest,
+    inspect::{EndCause, EndOf, EndRequest, Listing, PageRequest, Scope, Watch, WatchEvent},
+};
+use leasehold_proto::locks::{self as pb, inspection_server::Inspection};
+use tokio::time::{Duration, timeout};
+use tonic::{Code, Request, Response, Status};
+
+use crate::{
+    fake::Fake,
+    force,
+    ours::{open, request, serve},
+    unlock,
+};
+
+const DECLARED: [&str; 3] = ["FORCE_UNLOCK", "INSPECTION", "WATCH"];
+const ID: &str = "0123456789abcdef0123456789abcdef";
+
+/// What a store tells to whoever asks for anything.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inspected {
+    locks: Vec<pb::LockState>,
+    next_page_token: String,
+    events: Vec<pb::LockEvent>,
+    /// Whether it was watched before: the first watch ends.
+    watched: Arc<AtomicBool>,
+    end: Option<Code>,
+    /// What it was asked to end.
+    asked: Arc<Mutex<Vec<pb::EndLocksRequest>>>,
+}
+
+#[tonic::async_trait]
+impl Inspection for Inspected {
+    type WatchLocksStream = Pin<Box<dyn Stream<Item = Result<pb::LockEvent, Status>> + Send>>;
+
+    async fn get_lock(
+        &self,
+        _: Request<pb::GetLockRequest>,
+    ) -> Result<Response<pb::GetLockResponse>, Status> {
+        let lock = self.locks.first().cloned();
+        Ok(Response::new(pb::GetLockResponse { lock, ..Default::default() }))
+    }
+
+    async fn list_locks(
+        &self,
+        _: Request<pb::ListLocksRequest>,
+    ) -> Result<Response<pb::ListLocksResponse>, Status> {
+        let (locks, next_page_token) = (self.locks.clone(), self.next_page_token.clone());
+        Ok(Response::new(pb::ListLocksResponse { locks, next_page_token }))
+    }
+
+    async fn list_waiters(
+        &self,
+        _: Request<pb::ListWaitersRequest>,
+    ) -> Result<Response<pb::ListWaitersResponse>, Status> {
+        Err(Status::unimplemented("it keeps no queue"))
+    }
+
+    async fn watch_locks(
+        &self,
+        _: Request<pb::WatchLocksRequest>,
+    ) -> Result<Response<Self::WatchLocksStream>, Status> {
+        let events = stream::iter(self.events.clone().into_iter().map(Ok));
+        if self.watched.swap(true, Ordering::Relaxed) {
+            return Ok(Response::new(Box::pin(events.chain(stream::pending()))));
+        }
+        Ok(Response::new(Box::pin(events)))
+    }
+
+    async fn end_locks(
+        &self,
+        request: Request<pb::EndLocksRequest>,
+    ) -> Result<Response<pb::EndLocksResponse>, Status> {
+        let asked = request.into_inner();
+        let ended = self.locks.iter().filter(|lock| lock.resource_id == asked.resource_id);
+        let ended = ended.cloned().collect();
+        self.asked.lock().unwrap().push(asked);
+        match self.end {
+            Some(code) => Err(Status::new(code, "told to refuse")),
+            None => Ok(Response::new(pb::EndLocksResponse { ended, more: false })),
+        }
+    }
+}
+
+fn state(name: &str, grant_id: &str) -> pb::LockState {
+    let grants = vec![pb::GrantInfo { grant_id: grant_id.into(), ..Default::default() }];
+    pb::LockState { resource_id: name.into(), grants, grants_total: 1, ..Default::default() }
+}
+
+fn listing(prefix: &str) -> Listing {
+    Listing {
+        scope: Scope::prefix(prefix),
+        holder_prefix: String::new(),
+        page: PageRequest::first(10),
+    }
+}
+
+fn end(of: EndOf) -> EndRequest {
+    EndRequest { of, dry_run: false, limit: 100 }
+}
+
+async fn next(watch: &mut Watch) -> WatchEvent {
+    timeout(Duration::from_secs(10), watch.next()).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn our_component_is_inspected_through_its_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let _serving = serve(folder.path()).await;
+    let store = open(folder.path()).await;
+    let granted = store.try_lock(request()).await.unwrap();
+    granted.receipt.accept();
+    let resource = "r".parse().unwrap();
+    let found = store.get(&resource, &PageRequest::first(10)).await.unwrap();
+    let grant = &found.lock.grants[0];
+    assert_eq!((grant.id, found.waiters), (granted.id, 0));
+    assert!(granted.id.is_some() && grant.remaining.is_some() && grant.holder.is_some());
+    let listed = store.list(&listing("")).await.unwrap().items;
+    assert_eq!((&listed[0].resource, listed[0].grants[0].id), (&resource, granted.id));
+    assert!(store.list(&listing("s")).await.unwrap().items.is_empty());
+    let waiters = store.waiters(&resource, &PageRequest::first(10)).await.unwrap();
+    assert!(waiters.items.is_empty());
+}
+
+#[tokio::test]
+async fn a_watch_through_the_socket_tells_of_each_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let _serving = serve(folder.path()).await;
+    let store = open(folder.path()).await;
+    let granted = store.try_lock(request()).await.unwrap();
+    granted.receipt.accept();
+    let mut watch = store.watch(Scope::prefix("")).unwrap();
+    let WatchEvent::Changed { lock, .. } = next(&mut watch).await else { panic!("no state") };
+    assert_eq!(lock.grants[0].id, granted.id);
+    assert_eq!(next(&mut watch).await, WatchEvent::Synced);
+    unlock(&store, "r", granted.lock_id.as_str()).await.unwrap();
+    let WatchEvent::Changed { lock, ended } = next(&mut watch).await else {
+        panic!("no change")
+    };
+    assert_eq!((lock.grants_total, ended[0].cause), (0, EndCause::Released));
+}
+
+#[tokio::test]
+async fn a_grant_is_ended_through_the_socket_and_never_its_successor() {
+    let folder = tempfile::tempdir().unwrap();
+    let _serving = serve(folder.path()).await;
+    let store = open(folder.path()).await;
+    let before = store.try_lock(request()).await.unwrap();
+    before.receipt.accept();
+    let end_before = || UnlockRequest {
+        resource: "r".parse().unwrap(),
+        of: UnlockOf::Id(before.id.unwrap()),
+    };
+    store.unlock(end_before()).await.unwrap();
+    let gone = store.unlock(end_before()).await;
+    assert_eq!(gone, Err(LockError::NotFound { held: false }));
+    let after = store.try_lock(request()).await.unwrap();
+    after.receipt.accept();
+    assert_eq!(store.unlock(end_before()).await, Err(LockError::NotFound { held: true }));
+    let ended = store.end(&end(EndOf::Resource("r".parse().unwrap(), after.id))).await.unwrap();
+    assert_eq!(ended.locks[0].grants[0].id, after.id);
+    assert_eq!(force(&store, "r").await, Err(LockError::NotFound { held: false }));
+}
+
+#[tokio::test]
+async fn a_store_that_declares_nothing_cannot_be_inspected() {
+    // Both are of one service.
+    for declared in [&[][..], &["WATCH"]] {
+        let mut fake = Fake::inspected(declared, Inspected::default()).await;
+        let store = fake.open(&[]).await;
+        let resource = "r".parse().unwrap();
+        let got = store.get(&resource, &PageRequest::first(10)).await;
+        assert!(matches!(got, Err(LockError::Unsupported(_))), "{got:?}");
+        let listed = store.list(&listing("")).await;
+        assert!(matches!(listed, Err(LockError::Unsupported(_))), "{listed:?}");
+        let watched = store.watch(Scope::prefix("")).map(|_| ());
+        assert!(matches!(watched, Err(LockError::Unsupported(_))), "{watched:?}");
+        let of = UnlockOf::Id(GrantId::from_u128(1));
+        let ended = store.unlock(UnlockRequest { resource, of }).await;
+        assert!(matches!(ended, Err(LockError::Unsupported(_))), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_a_store_does_not_have_is_unsupported() {
+    let mut fake = Fake::inspected(&DECLARED, Inspected::default()).await;
+    let store = fake.open(&[]).await;
+    let waiters = store.waiters(&"r".parse().unwrap(), &PageRequest::first(10)).await;
+    let Err(LockError::Unsupported(why)) = waiters else { panic!("{waiters:?}") };
+    assert!(why.contains("it keeps no queue"), "{why}");
+}
+
+#[tokio::test]
+async fn a_store_that_ignores_the_scope_is_filtered() {
+    let told = Inspected {
+        locks: vec![state("other", ID), state("own/a", ID), state("own/b", "")],
+        ..Default::default()
+    };
+    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let store = fake.open(&[]).await;
+    let listed = store.list(&listing("own/")).await.unwrap().items;
+    let names: Vec<_> = listed.iter().map(|lock| lock.resource.as_str()).collect();
+    assert_eq!(names, ["own/a"], "what has no public ID is not leasehold's");
+}
+
+#[tokio::test]
+async fn a_scope_is_ended_one_by_one_and_never_handed_on() {
+    let told = Inspected {
+        locks: vec![state("other", ID), state("own/a", ID), state("own/b", ID)],
+        ..Default::default()
+    };
+    let asked = Arc::clone(&told.asked);
+    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let store = fake.open(&[]).await;
+    let of = EndOf::Scope { scope: Scope::prefix("own/"), holder_prefix: String::new() };
+    let ended = store.end(&end(of)).await.unwrap();
+    assert_eq!((ended.locks.len(), ended.more), (2, false));
+    let asked = asked.lock().unwrap();
+    let expected = ["own/a", "own/b"].map(|name| pb::EndLocksRequest {
+        resource_id: name.into(),
+        grant_id: ID.into(),
+        ..Default::default()
+    });
+    assert_eq!(*asked, expected);
+}
+
+#[tokio::test]
+async fn an_end_of_nothing_is_not_found() {
+    for end in [None, Some(Code::NotFound)] {
+        let told = Inspected { locks: vec![state("other", ID)], end, ..Default::default() };
+        let mut fake = Fake::inspected(&DECLARED, told).await;
+        let store = fake.open(&[]).await;
+        let of = UnlockOf::Id(ID.parse().unwrap());
+        let ended = store.unlock(UnlockRequest { resource: "r".parse().unwrap(), of }).await;
+        assert_eq!(ended, Err(LockError::NotFound { held: false }));
+    }
+}
+
+#[tokio::test]
+async fn a_page_token_that_is_too_long_is_refused() {
+    let told = Inspected { next_page_token: "x".repeat(1537), ..Default::default() };
+    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let listed = fake.open(&[]).await.list(&listing("")).await;
+    assert!(matches!(listed, Err(LockError::StoreUnavailable(_))), "{listed:?}");
+}
+
+#[tokio::test]
+async fn a_watch_that_ends_is_begun_again() {
+    let told = Inspected {
+        events: vec![
+            pb::LockEvent { state: Some(state("r", ID)), ..Default::default() },
+            pb::LockEvent { synced: true, ..Default::default() },
+        ],
+        ..Default::default()
+    };
+    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let store = fake.open(&[]).await;
+    let mut watch = store.watch(Scope::prefix("")).unwrap();
+    while next(&mut watch).await != WatchEvent::Restarted {}
+    let WatchEvent::Changed { lock, .. } = next(&mut watch).await else { panic!("no state") };
+    assert_eq!(lock.resource.as_str(), "r");
+}
+
+#[tokio::test]
+async fn a_grant_has_the_public_id_that_the_store_tells() {
+    use crate::fake::Told;
+    let mut fake = Fake::start(&[]).await;
+    let store = fake.open(&[]).await;
+    for (told, expected) in [(ID, ID.parse().ok()), ("", None), ("bad", None)] {
+        let response = leasehold_proto::components::LockResponse {
+            grant_id: told.into(),
+            ..Default::default()
+        };
+        fake.tell(Told::Grant(response));
+        let granted = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap();
+        granted.receipt.accept();
+        assert_eq!(granted.id, expected);
+    }
+}
