@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use leasehold::{
     backend::memory::Memory,
     lock::{
-        Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken, Grant, LockId,
-        Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl, inspect::Inspect,
+        Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken, Grant, GrantId,
+        LockId, Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl, inspect::Inspect,
     },
 };
 use tokio::time::{Instant, sleep};
@@ -78,10 +78,18 @@ pub enum Defect {
     GetLockTellsALockId,
     /// A list continues one too far.
     AListSkipsBetweenPages,
-    /// What was asked to end one grant ends whatever is there by then.
+    /// Every grant is told with the ID of the resource's first one, and whatever is there is
+    /// ended by it.
     ASuccessorIsEnded,
     /// A watch tells nothing of what it missed, and does not begin again.
     AWatchMissesChanges,
+}
+
+/// A grant, and where.
+pub struct Granted {
+    pub resource: ResourceId,
+    pub lock_id: LockId,
+    pub id: Option<GrantId>,
 }
 
 /// Memory, and what is wrong with it.
@@ -93,7 +101,7 @@ pub struct Broken {
     /// The shared grants so far.
     readers: Mutex<Vec<(ResourceId, LockId)>>,
     /// All grants so far.
-    pub granted: Mutex<Vec<(ResourceId, LockId)>>,
+    pub granted: Mutex<Vec<Granted>>,
 }
 
 impl Broken {
@@ -105,7 +113,8 @@ impl Broken {
     }
 
     fn spoil(&self, mut grant: Grant, attempt: &Attempt) -> Grant {
-        let granted = (attempt.resource.clone(), grant.lock_id.clone());
+        let resource = attempt.resource.clone();
+        let granted = Granted { resource, lock_id: grant.lock_id.clone(), id: grant.id };
         self.granted.lock().unwrap().push(granted);
         if attempt.mode == Mode::Shared {
             let reader = (attempt.resource.clone(), grant.lock_id.clone());

@@ -24,11 +24,15 @@ impl Inspect for Broken {
         until: Instant,
     ) -> Result<Inspected, BackendError> {
         let mut found = self.inspected().get(resource, grants, until).await?;
-        if self.defect == Defect::GetLockTellsALockId {
-            let granted = self.granted.lock().unwrap();
-            let lock_id = granted.iter().find(|(held, _)| held == resource);
-            for grant in &mut found.lock.grants {
-                grant.holder = lock_id.and_then(|(_, id)| Holder::new(id.as_str()).unwrap());
+        let granted = self.granted.lock().unwrap();
+        let first = granted.iter().find(|granted| granted.resource == *resource);
+        for (grant, first) in found.lock.grants.iter_mut().zip(first) {
+            match self.defect {
+                Defect::GetLockTellsALockId => {
+                    grant.holder = Holder::new(first.lock_id.as_str()).unwrap();
+                }
+                Defect::ASuccessorIsEnded => grant.id = first.id,
+                _ => {}
             }
         }
         Ok(found)

@@ -55,6 +55,7 @@ impl Held {
 
     fn grant(&self, asked: &Attempt, since: Instant, created: bool) -> Grant {
         Grant {
+            id: Some(self.by.id.into()),
             lock_id: self.by.lock_id.clone(),
             token: FencingToken::new(self.token),
             ttl: asked.ttl.duration(),
@@ -161,6 +162,7 @@ impl Model {
         let is_meant = |held: &mut Held| match &asked.of {
             ReleaseOf::Owner(lock_id) => held.by.lock_id == *lock_id,
             ReleaseOf::Anyone => true,
+            ReleaseOf::Id(id) => *id == held.by.id.into(),
             ReleaseOf::Attempt(attempt) => held.by.id == attempt.id && !held.claimed,
         };
         let ended: Vec<_> = slot.held.extract_if(.., is_meant).map(|held| held.token).collect();

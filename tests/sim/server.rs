@@ -190,7 +190,7 @@ impl Server {
         self.pass(now);
         let by = match &release.of {
             ReleaseOf::Owner(_) => End::Owner,
-            ReleaseOf::Anyone => End::Force,
+            ReleaseOf::Anyone | ReleaseOf::Id(_) => End::Force,
             ReleaseOf::Attempt(attempt) => {
                 self.aim(release);
                 self.end_wait(attempt.id);
