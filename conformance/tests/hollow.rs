@@ -45,7 +45,13 @@ impl Hollow {
 
     fn grant(self, request: LockRequest) -> Result<Response<LockResponse>, Status> {
         let LockRequest { lock_id, ttl, .. } = request;
-        self.answer(LockResponse { lock_id, fencing_token: 1, ttl, waited: None })
+        self.answer(LockResponse {
+            lock_id,
+            fencing_token: 1,
+            ttl,
+            waited: None,
+            grant_id: String::new(),
+        })
     }
 }
 

@@ -123,6 +123,7 @@ mod tests {
 
     fn held(start: Instant, told_ms: u64, released_ms: u64, token: i64) -> Held {
         let grant = Grant {
+            grant_id: String::new(),
             resource: String::new(),
             lock_id: token.to_string(),
             token,

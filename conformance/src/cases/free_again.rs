@@ -227,6 +227,7 @@ mod tests {
             began_at: start + ms(began),
             ended_at: start + ms(ended),
             grant: granted.then(|| Grant {
+                grant_id: String::new(),
                 resource: String::new(),
                 lock_id: began.to_string(),
                 token: 1,
