@@ -8,9 +8,13 @@ use std::{
     },
     path::Path,
     process::Command,
+    time::{Duration, Instant},
 };
 
 use leasehold_testkit::{leasehold::Leasehold, process::Signal};
+
+/// Fails a test instead of letting it hang.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn mode(socket: &Path) -> u32 {
     fs::metadata(socket).unwrap().permissions().mode() & 0o777
@@ -73,10 +77,13 @@ fn when_one_socket_is_not_to_be_had_none_is_left_behind() {
 
 #[test]
 fn the_permissions_are_those_asked_for() {
-    assert_eq!(
-        mode(&Leasehold::serve("memory", &["--socket-mode", "0622"]).socket("memory")),
-        0o622
-    );
+    let leasehold = Leasehold::serve("memory", &["--socket-mode", "0622"]);
+    // A socket accepts connections before its permissions are set.
+    let give_up = Instant::now() + PATIENCE;
+    while mode(&leasehold.socket("memory")) != 0o622 {
+        assert!(Instant::now() < give_up, "{:o}", mode(&leasehold.socket("memory")));
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -132,7 +132,7 @@ impl Inspect for Memory {
         loop {
             changes.noted.notified().await;
             for (resource, ended) in changes.take() {
-                self.tell(mirror, resource, ended);
+                self.tell(mirror, &resource, ended);
             }
         }
     }
@@ -140,10 +140,10 @@ impl Inspect for Memory {
 
 impl Memory {
     /// Tells the mirror the present state of a resource.
-    fn tell(&self, mirror: &Mirror, resource: ResourceId, ended: Vec<EndedGrant>) {
-        let lock = self.shard(&resource).read(|table, _| match table.slot(&resource) {
+    fn tell(&self, mirror: &Mirror, resource: &ResourceId, ended: Vec<EndedGrant>) {
+        let lock = self.shard(resource).read(|table, _| match table.slot(resource) {
             None => LockView::free(resource.clone()),
-            Some(slot) => view(&resource, slot, &Selection::default()),
+            Some(slot) => view(resource, slot, &Selection::default()),
         });
         mirror.set(lock, ended);
     }
