@@ -24,8 +24,9 @@ fn main() -> ExitCode {
         component,
         first.socket("redis"),
         Some(second.socket("redis")),
-        // Replication is asynchronous: a failover may lose what was answered.
-        &[Feature::Linearizable],
+        // Replication is asynchronous: a failover may lose what was answered. So far only the
+        // memory store can be inspected.
+        &[Feature::Linearizable, Feature::Inspection, Feature::Watch],
     );
     drop((first, second, redis));
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use tokio::task::JoinHandle;
+use leasehold_proto::components::LockMode;
+use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{
     answer::Answer,
@@ -37,6 +38,25 @@ impl Store {
         let waiter = self.start(ask);
         waiter.arrive(self).await?;
         Ok(waiter)
+    }
+
+    /// The same for a writer. Readers that hold the resource refuse every try of a writer, so
+    /// only the try of another reader shows whether a writer has arrived.
+    pub(crate) async fn queue_writer(&self, ask: &Ask) -> anyhow::Result<Waiter> {
+        let waiter = self.queue(ask).await?;
+        let reader = Ask::of(&waiter.resource).mode(LockMode::Shared);
+        let deadline = Instant::now() + HAND_OVER_MAX;
+        loop {
+            let grant = match self.try_lock(&reader).await {
+                Ok(grant) => grant,
+                refused => {
+                    refused.refused(Reason::ResourceLocked)?;
+                    return Ok(waiter);
+                }
+            };
+            self.release(&grant).await.or_fail("Unlock of a reader")?;
+            ensure!(Instant::now() < deadline, "readers are granted while a writer waits");
+        }
     }
 
     /// Starts a Lock.

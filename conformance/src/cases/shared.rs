@@ -199,7 +199,7 @@ async fn shorter(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let short = hold(&store, &reader(&resource).ttl(secs(1))).await?;
     let long = hold(&store, &reader(&resource)).await?;
-    let waiter = store.queue(&writer(&resource)).await?;
+    let waiter = store.queue_writer(&writer(&resource)).await?;
     store.release(&long).await.or_fail("Unlock of the longer grant")?;
     let granted = waiter.answer_within(short.ttl + EXPIRY_SLACK).await?;
     granted.or_fail("the writer, after the shorter TTL").map(drop)
@@ -267,7 +267,7 @@ async fn force_ends_all(world: World) -> anyhow::Result<()> {
 async fn force_hands_over(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     hold_shared(&store, &resource, READERS).await?;
-    let waiter = store.queue(&writer(&resource)).await?;
+    let waiter = store.queue_writer(&writer(&resource)).await?;
     store.force(&resource).await.or_fail("Unlock by force")?;
     waiter.granted().await.map(drop)
 }

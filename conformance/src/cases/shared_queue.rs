@@ -81,7 +81,7 @@ pub(crate) async fn release_all(store: &Store, grants: &[Grant]) -> anyhow::Resu
 async fn last_reader(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let readers = hold_shared(&store, &resource, 3).await?;
-    let mut waiter = store.queue(&writer(&resource)).await?;
+    let mut waiter = store.queue_writer(&writer(&resource)).await?;
     release_all(&store, &readers[..2]).await?;
     waiter.stays("a reader holds the resource").await?;
     release_all(&store, &readers[2..]).await?;
@@ -92,7 +92,7 @@ async fn expiry(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let short = hold(&store, &reader(&resource).ttl(secs(1))).await?;
     let long = hold(&store, &reader(&resource).ttl(secs(2))).await?;
-    let waiter = store.queue(&writer(&resource)).await?;
+    let waiter = store.queue_writer(&writer(&resource)).await?;
     let granted = waiter.answer_within(long.ttl.max(short.ttl) + EXPIRY_SLACK).await?;
     granted.or_fail("the waiting writer").map(drop)
 }
@@ -133,7 +133,7 @@ async fn deadline(world: World) -> anyhow::Result<()> {
 async fn tries(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let readers = hold_shared(&store, &resource, 1).await?;
-    let waiter = store.queue(&writer(&resource)).await?;
+    let waiter = store.queue_writer(&writer(&resource)).await?;
     store.try_lock(&reader(&resource)).await.refused(Reason::ResourceLocked)?;
     store.try_lock(&writer(&resource)).await.refused(Reason::ResourceLocked)?;
     release_all(&store, &readers).await?;
@@ -143,7 +143,7 @@ async fn tries(world: World) -> anyhow::Result<()> {
 async fn late_reader(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let readers = hold_shared(&store, &resource, 1).await?;
-    let waiter = store.queue(&writer(&resource)).await?;
+    let waiter = store.queue_writer(&writer(&resource)).await?;
     let mut late = store.queue(&reader(&resource)).await?;
     late.stays("a writer waits before it").await?;
     release_all(&store, &readers).await?;
@@ -160,7 +160,7 @@ async fn in_rows(world: World) -> anyhow::Result<()> {
     for _ in 0..3 {
         first_row.push(store.queue(&reader(&resource)).await?);
     }
-    let mut waiter = store.queue(&writer(&resource)).await?;
+    let mut waiter = store.queue_writer(&writer(&resource)).await?;
     let mut last = store.queue(&reader(&resource)).await?;
     store.release(&held).await.or_fail("the writer's Unlock")?;
     let readers = all_granted(first_row, secs(5)).await?;
@@ -183,7 +183,7 @@ async fn readers_behind_a_writer(
     within: Duration,
 ) -> anyhow::Result<(Waiter, Vec<Waiter>)> {
     hold_shared(store, resource, 1).await?;
-    let waiter = at.queue(&writer(resource).within(within)).await?;
+    let waiter = at.queue_writer(&writer(resource).within(within)).await?;
     let readers =
         vec![store.queue(&reader(resource)).await?, store.queue(&reader(resource)).await?];
     Ok((waiter, readers))
@@ -216,15 +216,15 @@ async fn writer_deadline(world: World) -> anyhow::Result<()> {
 async fn only_writer(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     hold_shared(&store, &resource, 1).await?;
-    store.queue(&writer(&resource)).await?.cancel().await;
+    store.queue_writer(&writer(&resource)).await?.cancel().await;
     hold_soon(&store, &reader(&resource), "the only waiter was cancelled").await.map(drop)
 }
 
 async fn second_writer(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let readers = hold_shared(&store, &resource, 1).await?;
-    let first = store.queue(&writer(&resource)).await?;
-    let second = store.queue(&writer(&resource)).await?;
+    let first = store.queue_writer(&writer(&resource)).await?;
+    let second = store.queue_writer(&writer(&resource)).await?;
     let mut last = store.queue(&reader(&resource)).await?;
     second.cancel().await;
     last.stays("a writer waits before it").await?;
@@ -238,7 +238,7 @@ async fn middle_reader(world: World) -> anyhow::Result<()> {
     let first = store.queue(&reader(&resource)).await?;
     let gone = store.queue(&reader(&resource)).await?;
     let second = store.queue(&reader(&resource)).await?;
-    let mut waiter = store.queue(&writer(&resource)).await?;
+    let mut waiter = store.queue_writer(&writer(&resource)).await?;
     gone.cancel().await;
     store.ping().await.or_fail("Ping behind the cancel")?;
     store.release(&held).await.or_fail("the writer's Unlock")?;

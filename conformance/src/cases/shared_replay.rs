@@ -75,7 +75,7 @@ async fn waiting(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let ask = repeatable(&resource);
     let first = hold(&store, &ask).await?;
-    let _waiter = store.queue(&writer(&resource)).await?;
+    let _waiter = store.queue_writer(&writer(&resource)).await?;
     let again = store.try_lock(&ask).await.or_fail("the repeated TryLock")?;
     same_grant(&first, &again)?;
     let again = store.lock(&ask.within(secs(5))).await.or_fail("the request as a Lock")?;

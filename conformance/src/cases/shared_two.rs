@@ -79,7 +79,7 @@ async fn waits_for_both(world: World) -> anyhow::Result<()> {
     let (store, second, resource) = (world.store(), world.second()?, world.resource());
     let here = hold_shared(&store, &resource, 1).await?;
     let there = hold_shared(&second, &resource, 1).await?;
-    let mut waiter = second.queue(&writer(&resource)).await?;
+    let mut waiter = second.queue_writer(&writer(&resource)).await?;
     release_all(&second, &there).await?;
     waiter.stays("a reader at the other holds the resource").await?;
     release_all(&store, &here).await?;
@@ -130,7 +130,7 @@ async fn expiry(world: World) -> anyhow::Result<()> {
     let (store, second, resource) = (world.store(), world.second()?, world.resource());
     let short = hold(&store, &reader(&resource).ttl(secs(1))).await?;
     let long = hold_shared(&second, &resource, 1).await?;
-    let waiter = second.queue(&writer(&resource)).await?;
+    let waiter = second.queue_writer(&writer(&resource)).await?;
     release_all(&second, &long).await?;
     let granted = waiter.answer_within(short.ttl + EXPIRY_SLACK).await?;
     granted.or_fail("the waiting writer").map(drop)
@@ -139,7 +139,7 @@ async fn expiry(world: World) -> anyhow::Result<()> {
 async fn late(world: World) -> anyhow::Result<()> {
     let (store, second, resource) = (world.store(), world.second()?, world.resource());
     let readers = hold_shared(&second, &resource, 1).await?;
-    let waiter = store.queue(&writer(&resource)).await?;
+    let waiter = store.queue_writer(&writer(&resource)).await?;
     second.try_lock(&reader(&resource)).await.refused(Reason::ResourceLocked)?;
     let mut late = second.queue(&reader(&resource)).await?;
     late.stays("a writer at the other waits before it").await?;
@@ -153,7 +153,7 @@ async fn late(world: World) -> anyhow::Result<()> {
 async fn cancelled(world: World) -> anyhow::Result<()> {
     let (store, second, resource) = (world.store(), world.second()?, world.resource());
     hold_shared(&store, &resource, 1).await?;
-    let waiter = store.queue(&writer(&resource)).await?;
+    let waiter = store.queue_writer(&writer(&resource)).await?;
     let behind =
         vec![second.queue(&reader(&resource)).await?, store.queue(&reader(&resource)).await?];
     waiter.cancel().await;
@@ -163,7 +163,7 @@ async fn cancelled(world: World) -> anyhow::Result<()> {
 async fn cut(world: World) -> anyhow::Result<()> {
     let (store, second, resource) = (world.fresh(), world.second()?, world.resource());
     hold_shared(&second, &resource, 1).await?;
-    let _waiter = store.queue(&writer(&resource)).await?;
+    let _waiter = store.queue_writer(&writer(&resource)).await?;
     let behind = vec![second.queue(&reader(&resource)).await?];
     store.cut().await;
     all_granted(behind, LET_IN_MAX).await.map(drop)
@@ -172,7 +172,7 @@ async fn cut(world: World) -> anyhow::Result<()> {
 async fn only_writer(world: World) -> anyhow::Result<()> {
     let (store, second, resource) = (world.store(), world.second()?, world.resource());
     hold_shared(&second, &resource, 1).await?;
-    store.queue(&writer(&resource)).await?.cancel().await;
+    store.queue_writer(&writer(&resource)).await?.cancel().await;
     hold_soon(&second, &reader(&resource), "the only waiter was cancelled").await.map(drop)
 }
 
