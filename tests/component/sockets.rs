@@ -8,10 +8,11 @@ use std::{
     },
     path::Path,
     process::Command,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use leasehold_testkit::{leasehold::Leasehold, process::Signal};
+use tokio::time::Instant;
 
 /// Fails a test instead of letting it hang.
 const PATIENCE: Duration = Duration::from_secs(20);
