@@ -44,7 +44,7 @@ type LockStoreClient interface {
 	// Makes or replaces the instance with the properties of its component YAML.
 	Init(ctx context.Context, in *LockStoreInitRequest, opts ...grpc.CallOption) (*LockStoreInitResponse, error)
 	// Names what the store can do: FENCING, FORCE_UNLOCK, FAIR, REPLAY,
-	// LINEARIZABLE.
+	// LINEARIZABLE, SHARED, INSPECTION, WATCH.
 	Features(ctx context.Context, in *v1.FeaturesRequest, opts ...grpc.CallOption) (*v1.FeaturesResponse, error)
 	// Tells that the process is alive. Says nothing of the backend.
 	Ping(ctx context.Context, in *v1.PingRequest, opts ...grpc.CallOption) (*v1.PingResponse, error)
@@ -145,7 +145,7 @@ type LockStoreServer interface {
 	// Makes or replaces the instance with the properties of its component YAML.
 	Init(context.Context, *LockStoreInitRequest) (*LockStoreInitResponse, error)
 	// Names what the store can do: FENCING, FORCE_UNLOCK, FAIR, REPLAY,
-	// LINEARIZABLE.
+	// LINEARIZABLE, SHARED, INSPECTION, WATCH.
 	Features(context.Context, *v1.FeaturesRequest) (*v1.FeaturesResponse, error)
 	// Tells that the process is alive. Says nothing of the backend.
 	Ping(context.Context, *v1.PingRequest) (*v1.PingResponse, error)
