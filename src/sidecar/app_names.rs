@@ -2,7 +2,7 @@
 
 use super::{
     name::{NameScope, ResourceName},
-    prefix::no_namespaces,
+    prefix::{KeyPrefix, no_namespaces},
 };
 use crate::lock::{ResourceId, Violation, inspect::Scope};
 
@@ -17,8 +17,13 @@ pub struct AppNames {
 }
 
 impl AppNames {
-    pub(super) fn new(prefix: String, has_namespaces: bool) -> Self {
-        Self { prefix, has_namespaces }
+    /// Those of an app in a store with this key prefix.
+    #[must_use]
+    pub fn of(prefix: &KeyPrefix, store_name: &str, app_id: &str) -> Self {
+        Self {
+            prefix: prefix.join("", store_name, app_id),
+            has_namespaces: prefix.separates(store_name, app_id),
+        }
     }
 
     /// What the app calls this resource of the store; `None` if it is not the app's.
@@ -54,7 +59,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sidecar::{name::Namespace, prefix::KeyPrefix};
+    use crate::sidecar::name::Namespace;
 
     const STORE: &str = "store";
 
@@ -72,7 +77,8 @@ mod tests {
 
     #[test]
     fn an_app_without_an_id_has_only_names_without_one() {
-        for names in [KeyPrefix::AppId.names(STORE, ""), KeyPrefix::None.names(STORE, "app")] {
+        for (prefix, app_id) in [(KeyPrefix::AppId, ""), (KeyPrefix::None, "app")] {
+            let names = AppNames::of(&prefix, STORE, app_id);
             for own in ["lock||r", "lock||a/b|c", "lock||||a/b//r"] {
                 assert!(names.read(&id(own)).is_some(), "{own}");
             }
@@ -89,7 +95,7 @@ mod tests {
             (KeyPrefix::Word(String::new()), "app", "lock||||"),
             (KeyPrefix::AppId, "a|b", "lock||a|b||"),
         ] {
-            let names = prefix.names(STORE, app_id);
+            let names = AppNames::of(&prefix, STORE, app_id);
             assert!(names.read(&id(&format!("{own}r"))).is_some());
             assert!(names.read(&id(&format!("{own}||a//r"))).is_none());
             assert!(names.scope(scope(&[], true, "")).is_ok());
@@ -100,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_store_is_asked_for_the_longest_prefix() {
-        let names = KeyPrefix::AppId.names(STORE, "app");
+        let names = AppNames::of(&KeyPrefix::AppId, STORE, "app");
         for (wanted, beginning) in [
             (scope(&[], false, "a/b"), "lock||app||a/b"),
             (scope(&[], true, "a"), "lock||app||"),
@@ -166,7 +172,7 @@ mod tests {
             app_id in app_id(),
         ) {
             let stored = KeyPrefix::AppId.apply_to(&name, STORE, app_id).unwrap();
-            let names = KeyPrefix::AppId.names(STORE, app_id);
+            let names = AppNames::of(&KeyPrefix::AppId, STORE, app_id);
             prop_assert_eq!(names.read(&stored), Some(name.clone()));
             let within = name.namespace().segments();
             let asked = wanted.namespace.segments();
@@ -184,7 +190,7 @@ mod tests {
         ) {
             prop_assume!(app_id != other);
             let stored = KeyPrefix::AppId.apply_to(&name, STORE, other).unwrap();
-            let names = KeyPrefix::AppId.names(STORE, app_id);
+            let names = AppNames::of(&KeyPrefix::AppId, STORE, app_id);
             prop_assert!(!names.scope(wanted).unwrap().has(&stored), "{}", stored);
             prop_assert_eq!(names.read(&stored), None);
         }
@@ -193,7 +199,7 @@ mod tests {
         #[test]
         fn a_scope_has_only_what_the_app_could_lock(rest in "[ab|/%]{0,12}", app_id in app_id()) {
             let stored = id(&format!("lock||{rest}"));
-            let names = KeyPrefix::AppId.names(STORE, app_id);
+            let names = AppNames::of(&KeyPrefix::AppId, STORE, app_id);
             let all = names.scope(scope(&[], true, "")).unwrap();
             let own = names.read(&stored);
             let again = own.as_ref().map(|own| KeyPrefix::AppId.apply_to(own, STORE, app_id).unwrap());

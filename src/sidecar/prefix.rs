@@ -1,10 +1,7 @@
 //! Key prefixes: how the name that an app gives a resource becomes the store's name. It is
 //! done exactly as daprd does it, so that locks of both exclude each other.
 
-use super::{
-    app_names::AppNames,
-    name::{ResourceName, refuse_separator},
-};
+use super::name::{ResourceName, refuse_separator};
 use crate::lock::{ResourceId, Violation};
 
 /// The metadata key, matched without regard to case.
@@ -76,13 +73,8 @@ impl KeyPrefix {
         ResourceId::new(&self.join(name.encoded().as_str(), store_name, app_id))
     }
 
-    /// The names in the store that belong to the app.
-    #[must_use]
-    pub fn names(&self, store_name: &str, app_id: &str) -> AppNames {
-        AppNames::new(self.join("", store_name, app_id), self.separates(store_name, app_id))
-    }
-
-    fn join(&self, resource: &str, store_name: &str, app_id: &str) -> String {
+    /// The store's name of what the app calls `resource`, which is not checked.
+    pub(super) fn join(&self, resource: &str, store_name: &str, app_id: &str) -> String {
         match self.between(store_name, app_id) {
             None => format!("{API}{SEPARATOR}{resource}"),
             Some(between) => format!("{API}{SEPARATOR}{between}{SEPARATOR}{resource}"),
@@ -99,7 +91,8 @@ impl KeyPrefix {
         }
     }
 
-    fn separates(&self, store_name: &str, app_id: &str) -> bool {
+    /// Whether names in a namespace are told from those of other apps.
+    pub(super) fn separates(&self, store_name: &str, app_id: &str) -> bool {
         let between = self.between(store_name, app_id);
         between.is_none_or(|between| !between.is_empty() && !between.contains('|'))
     }

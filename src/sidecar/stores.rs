@@ -131,10 +131,11 @@ impl NamedStore {
     /// The names in the store that belong to the app.
     #[must_use]
     pub fn names_of(&self, app_id: &str) -> AppNames {
-        self.prefix.names(&self.name, app_id)
+        AppNames::of(&self.prefix, &self.name, app_id)
     }
 
-    /// The same as [`NamedStore::name_of`] of a plain key, as daprd makes it; the violation names `resource_id`.
+    /// The same as [`NamedStore::name_of`] of a plain key, as daprd makes it; the violation
+    /// names `resource_id`.
     pub fn key(&self, resource: &str, app_id: &str) -> Result<String, Violation> {
         self.prefix.apply(resource, &self.name, app_id)
     }

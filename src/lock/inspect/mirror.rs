@@ -17,12 +17,11 @@ const FREED_MAX: usize = 100_000;
 /// There is one for all watchers of a store. Each of them has a position in the order of the
 /// changes. A resource that changes again moves to the end of the order. So a slow watcher
 /// misses changes in between, never the last one, and needs no buffer of its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Mirror {
     state: Mutex<State>,
-    /// Sent whenever there may be something to tell. The value is the number of the last
-    /// change.
-    changed: watch::Sender<u64>,
+    /// Sent whenever there may be something to tell.
+    changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -68,12 +67,6 @@ pub(super) enum Next {
     CaughtUp { is_complete: bool },
 }
 
-impl Default for Mirror {
-    fn default() -> Self {
-        Self { state: Mutex::default(), changed: watch::Sender::new(0) }
-    }
-}
-
 impl Mirror {
     /// Forgets everything, because changes may have been missed.
     pub fn restart(&self) {
@@ -82,7 +75,7 @@ impl Mirror {
             let State { last, epoch, .. } = *state;
             *state = State { last, forgotten: last, epoch: epoch + 1, ..State::default() };
         }
-        self.changed.send_modify(|_| {});
+        self.changed.send_replace(());
     }
 
     /// Notes the state of a resource as it is now, and the grants that have ended since it
@@ -90,20 +83,19 @@ impl Mirror {
     pub fn set(&self, mut lock: LockView, mut ended: Vec<EndedGrant>) {
         lock.grants.truncate(GRANTS_SHOWN_MAX);
         ended.truncate(GRANTS_SHOWN_MAX);
-        let number = self.state.lock().set(lock, ended);
-        if let Some(number) = number {
-            self.changed.send_replace(number);
+        if self.state.lock().set(lock, ended) {
+            self.changed.send_replace(());
         }
     }
 
     /// Notes that every held resource has been told.
     pub fn complete(&self) {
         self.state.lock().is_complete = true;
-        self.changed.send_modify(|_| {});
+        self.changed.send_replace(());
     }
 
     /// Is told whenever there may be something to read.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
@@ -162,13 +154,13 @@ impl State {
         Position { epoch: self.epoch, read: 0, begun: self.last }
     }
 
-    /// Returns the number of the change, if it is one.
-    fn set(&mut self, lock: LockView, ended: Vec<EndedGrant>) -> Option<u64> {
+    /// Returns whether it is a change.
+    fn set(&mut self, lock: LockView, ended: Vec<EndedGrant>) -> bool {
         let is_free = lock.grants.is_empty();
         let before = self.locks.get(&lock.resource);
         let is_same = before.map_or(is_free, |before| before.lock == lock);
         if is_same && ended.is_empty() {
-            return None;
+            return false;
         }
         if let Some(before) = before {
             self.order.remove(&before.number);
@@ -182,7 +174,7 @@ impl State {
         if self.freed > FREED_MAX {
             self.forget_freed();
         }
-        Some(self.last)
+        true
     }
 
     /// Forgets the half of the free resources that changed first. Watchers that are not far

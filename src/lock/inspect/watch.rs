@@ -2,16 +2,13 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use parking_lot::Mutex;
 use tokio::{
-    sync::watch,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -55,19 +52,26 @@ pub struct Watch {
     running: Arc<Running>,
     scope: Scope,
     position: Position,
-    changed: watch::Receiver<u64>,
+    changed: watch::Receiver<()>,
     read: VecDeque<WatchEvent>,
     /// When `Synced` is told next if nothing changes.
     synced_next: Option<Instant>,
     ending: CancellationToken,
-    _place: Place,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// Those who watch a store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::lock) struct Watches {
     running: Mutex<Weak<Running>>,
-    watching: Arc<AtomicUsize>,
+    permits: Arc<Semaphore>,
+}
+
+impl Default for Watches {
+    fn default() -> Self {
+        let permits = Arc::new(Semaphore::new(WATCHES_MAX));
+        Self { running: Mutex::default(), permits }
+    }
 }
 
 /// A mirror that its backend keeps up to date until the last watch is dropped.
@@ -75,16 +79,6 @@ pub(in crate::lock) struct Watches {
 struct Running {
     mirror: Arc<Mirror>,
     _task: AbortOnDropHandle<()>,
-}
-
-/// Counts a watch until it is dropped.
-#[derive(Debug)]
-struct Place(Arc<AtomicUsize>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Store {
@@ -96,7 +90,8 @@ impl Store {
             return Err(LockError::ShuttingDown);
         }
         let watches = self.watches();
-        let place = watches.enter()?;
+        let permits = Arc::clone(&watches.permits);
+        let permit = permits.try_acquire_owned().map_err(|_| LockError::Overloaded)?;
         let running = watches.running(self.backend());
         Ok(Watch {
             position: running.mirror.beginning(),
@@ -106,23 +101,12 @@ impl Store {
             read: VecDeque::new(),
             synced_next: None,
             ending,
-            _place: place,
+            _permit: permit,
         })
     }
 }
 
 impl Watches {
-    fn enter(&self) -> Result<Place, LockError> {
-        let entered =
-            self.watching.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |watching| {
-                (watching < WATCHES_MAX).then_some(watching + 1)
-            });
-        match entered {
-            Ok(_) => Ok(Place(Arc::clone(&self.watching))),
-            Err(_) => Err(LockError::Overloaded),
-        }
-    }
-
     fn running(&self, backend: Arc<dyn Backend>) -> Arc<Running> {
         let mut running = self.running.lock();
         if let Some(running) = running.upgrade() {
