@@ -5,7 +5,7 @@ use ::redis::{Value, parse_redis_value};
 use super::{attempt::attempt, input::Input};
 use crate::{
     backend::redis::{entry, reply::Reply, session, upkeep::Seen, waiters::Waiters},
-    lock::{Attempt, FencingToken},
+    lock::{Attempt, FencingToken, LockId},
 };
 
 /// The first byte selects what the rest is: a reply, a channel and its message, or an
@@ -25,14 +25,17 @@ fn reply(bytes: &[u8]) {
     let read = Reply::read(value.clone());
     assert_eq!(read, Reply::read(value.clone()), "the same reply was read in two ways");
     match read {
-        Ok(Reply::Made { token, lock_id, .. } | Reply::Found { token, lock_id, .. }) => {
-            assert!(token >= FencingToken::new(1).unwrap() && token <= FencingToken::MAX);
-            assert!(lock_id.is_none_or(|id| (1..=256).contains(&id.as_str().len())));
-        }
+        Ok(Reply::Made { token, lock_id, .. }) => granted(token, lock_id.as_ref()),
+        Ok(Reply::Found { token, lock_id, .. }) => granted(token, Some(&lock_id)),
         Ok(Reply::Held { holder: Some(holder), .. }) => assert!(holder.as_str().len() <= 256),
         _ => {}
     }
     let _ = Seen::read(value);
+}
+
+fn granted(token: FencingToken, lock_id: Option<&LockId>) {
+    assert!(token >= FencingToken::new(1).unwrap() && token <= FencingToken::MAX);
+    assert!(lock_id.is_none_or(|id| (1..=256).contains(&id.as_str().len())));
 }
 
 /// Anybody may publish to the channels, so a message must not create a waiter.

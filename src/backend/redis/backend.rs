@@ -21,12 +21,18 @@ use super::{
 };
 use crate::lock::{
     Attempt, Backend, BackendError, Feature, Grant, Release, ReleaseOf, Renewal, Renewed,
-    Settings,
+    Settings, inspect::Inspect,
 };
 
 /// What it can do beyond the core.
-pub(super) const FEATURES: &[Feature] =
-    &[Feature::Fencing, Feature::ForceUnlock, Feature::Fair, Feature::Replay, Feature::Shared];
+pub(super) const FEATURES: &[Feature] = &[
+    Feature::Fencing,
+    Feature::ForceUnlock,
+    Feature::Fair,
+    Feature::Replay,
+    Feature::Shared,
+    Feature::Inspection,
+];
 
 /// Locks in Redis.
 pub(super) struct RedisBackend {
@@ -119,13 +125,17 @@ impl Backend for RedisBackend {
                 entry::check_lock_id(lock_id)?;
                 self.core.release_owned(release, lock_id, until).await
             }
-            ReleaseOf::Id(_) => Err(BackendError::Unsupported("it has no INSPECTION".into())),
+            ReleaseOf::Id(id) => self.core.end(&release.resource, *id, until).await,
             ReleaseOf::Anyone => self.core.force(release, until).await,
         }
     }
 
     async fn ping(&self, until: Instant) -> Result<(), BackendError> {
         self.core.link.send(&cmd("PING"), until).await
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(&*self.core)
     }
 
     async fn close(&self) {

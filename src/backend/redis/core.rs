@@ -13,8 +13,8 @@ use tracing::debug;
 
 use super::{entry, link::Link, reply::Reply, waiters::Waiters};
 use crate::lock::{
-    Attempt, BackendError, FencingToken, Grant, LockId, ResourceId, Settings, Violation,
-    WaiterBudget, WaiterSlot,
+    Attempt, BackendError, FencingToken, Grant, GrantId, LockId, ResourceId, Settings,
+    Violation, WaiterBudget, WaiterSlot,
 };
 
 /// How soon the first waiter of a resource looks at it, because a client without leasehold
@@ -81,23 +81,22 @@ impl Core {
         reply: Reply,
         since: Instant,
     ) -> Result<Grant, BackendError> {
-        let grant = |token: FencingToken, lock_id: Option<LockId>, created| Grant {
-            id: None,
-            lock_id: lock_id.unwrap_or_else(|| attempt.lock_id.clone()),
-            token: Some(token),
-            ttl: attempt.ttl.duration(),
-            since,
-            created,
+        let grant = |token: FencingToken, lock_id: Option<LockId>, found: Option<GrantId>| {
+            self.link.saw(&attempt.resource, token);
+            Grant {
+                id: Some(found.unwrap_or_else(|| attempt.id.into())),
+                lock_id: lock_id.unwrap_or_else(|| attempt.lock_id.clone()),
+                token: Some(token),
+                ttl: attempt.ttl.duration(),
+                since,
+                created: found.is_none(),
+            }
         };
         self.handed_over(&attempt.resource, reply.handed());
         match reply {
-            Reply::Made { token, lock_id, .. } => {
-                self.link.saw(&attempt.resource, token);
-                Ok(grant(token, lock_id, true))
-            }
-            Reply::Found { token, lock_id, .. } => {
-                self.link.saw(&attempt.resource, token);
-                Ok(grant(token, lock_id, false))
+            Reply::Made { token, lock_id, .. } => Ok(grant(token, lock_id, None)),
+            Reply::Found { token, lock_id, id, .. } => {
+                Ok(grant(token, Some(lock_id), Some(id)))
             }
             Reply::Differs { field } => Err(BackendError::ReplayMismatch { field }),
             Reply::Many => Err(BackendError::TooManyHolders),
@@ -113,4 +112,12 @@ impl Core {
 pub(super) fn unexpected(reply: &Reply) -> BackendError {
     debug!(?reply, "unexpected reply of a script");
     BackendError::Unknown("the server gave an answer that this script does not have".into())
+}
+
+/// The error of a script that only reads, where a lost reply does not matter.
+pub(super) fn only_read(error: BackendError) -> BackendError {
+    match error {
+        BackendError::Unknown(why) => BackendError::Unavailable(why),
+        other => other,
+    }
 }

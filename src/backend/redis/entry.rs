@@ -9,9 +9,12 @@
 //!
 //! ```text
 //! process = 32 hexadecimal digits
-//! rest = ttl_ms ':' attempt ':' mode ':' given ':' bytes of lock ID ':'
+//! rest = ttl_ms ':' attempt, claimed ':' mode ':' given ':' bytes of lock ID ':'
 //!        bytes of request ID ':' lock ID, request ID, holder
+//! claimed = nothing, or in the record of a grant that a replay has found '!'
 //! ```
+//!
+//! The attempt is the public ID of the grant, too.
 
 use crate::lock::{Attempt, BackendError, LockId, Mode, ResourceId, Violation};
 

@@ -6,7 +6,8 @@
 //! - `notice`: the messages between processes.
 //! - `waiters`: who waits in this process, and when to look at their resources.
 //! - `backend`: the implementation of the trait; `core`: what its parts share; `release`: the
-//!   end of grants; `waiting`: one wait; `upkeep`: background tasks.
+//!   end of grants; `waiting`: one wait; `upkeep`: background tasks; `inspect`: how locks are
+//!   seen.
 //!
 //! The layout of the keys is in `docs/redis.md`.
 
@@ -14,6 +15,8 @@ mod backend;
 mod config;
 mod core;
 pub(crate) mod entry;
+mod inspect;
+mod inspect_cursors;
 mod link;
 mod notice;
 mod release;

@@ -6,13 +6,13 @@ use ::redis::Cmd;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    core::{Core, unexpected},
+    core::{Core, only_read, unexpected},
     entry,
     reply::Reply,
     scripts::{PROVISIONAL, SCRIPTS},
     waiters::Stray,
 };
-use crate::lock::{Attempt, BackendError, LockId, Release, ResourceId};
+use crate::lock::{Attempt, BackendError, GrantId, LockId, Release, ResourceId};
 
 impl Core {
     /// Ends the grant of an attempt, or removes its place in the queue.
@@ -132,11 +132,7 @@ impl Core {
     ) -> Result<Box<str>, BackendError> {
         let keys = [resource.as_str()];
         let answer = self.link.run(&SCRIPTS.mark, &keys, |_, _| {}, until).await;
-        // The script only reads, so a lost reply does not matter.
-        let answer = answer.map_err(|error| match error {
-            BackendError::Unknown(why) => BackendError::Unavailable(why),
-            other => other,
-        })?;
+        let answer = answer.map_err(only_read)?;
         let mark: Option<String> = ::redis::from_redis_value(answer.value).unwrap_or_default();
         mark.map(String::into_boxed_str).ok_or(BackendError::NotHeld { held: false })
     }
@@ -165,20 +161,26 @@ impl Core {
             }
             continues = true;
         };
-        match reply {
-            Reply::Done { .. } => Ok(()),
-            Reply::Not { held } if again => Err(BackendError::Unknown(
-                if held {
-                    "the connection was lost during the release; the grant that is there now was \
-                     made after it, or shortly before"
-                } else {
-                    "the connection was lost during the release; the grant is gone now"
-                }
-                .into(),
-            )),
-            Reply::Not { held } => Err(BackendError::NotHeld { held }),
-            other => Err(unexpected(&other)),
-        }
+        released(&reply, again)
+    }
+
+    /// Ends the grant with a public ID, whoever holds it. No other grant ever has this ID, so
+    /// this can be sent again at any time.
+    pub(super) async fn end(
+        &self,
+        resource: &ResourceId,
+        id: GrantId,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        let arguments = |request: &mut Cmd, _| {
+            request.arg(id.to_string());
+            self.handover_arguments(request);
+        };
+        let keys = [resource.as_str()];
+        let answer = self.link.run(&SCRIPTS.end_grant, &keys, arguments, until).await?;
+        let reply = Reply::read(answer.value)?;
+        self.handed_over(resource, reply.handed());
+        released(&reply, answer.again)
     }
 
     /// After a hand-over by this process, plans a look that passes over a dead waiter. Other
@@ -189,5 +191,23 @@ impl Core {
             1 => self.waiters.guard(resource, PROVISIONAL),
             _ => self.waiters.guard(resource, Duration::ZERO),
         }
+    }
+}
+
+/// The result of a release. `again` says whether an earlier sending may have been executed.
+fn released(reply: &Reply, again: bool) -> Result<(), BackendError> {
+    match *reply {
+        Reply::Done { .. } => Ok(()),
+        Reply::Not { held } if again => Err(BackendError::Unknown(
+            if held {
+                "the connection was lost during the release; the grant that is there now was \
+                 made after it, or shortly before"
+            } else {
+                "the connection was lost during the release; the grant is gone now"
+            }
+            .into(),
+        )),
+        Reply::Not { held } => Err(BackendError::NotHeld { held }),
+        _ => Err(unexpected(reply)),
     }
 }

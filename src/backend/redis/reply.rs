@@ -3,7 +3,7 @@
 use ::redis::{Value, from_redis_value};
 
 use super::scripts::{LOOK_NOW, LOOK_SOON};
-use crate::lock::{BackendError, FencingToken, Holder, LockId};
+use crate::lock::{BackendError, FencingToken, GrantId, Holder, LockId};
 
 /// The result of a script.
 #[derive(Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(crate) enum Reply {
     /// The attempt was granted. The resource may have been handed over to others too.
     Made { token: FencingToken, lock_id: Option<LockId>, handed: i64 },
     /// A live grant of the same request was found.
-    Found { token: FencingToken, lock_id: Option<LockId>, handed: i64 },
+    Found { token: FencingToken, lock_id: LockId, handed: i64, id: GrantId },
     /// Somebody else holds the resource, or it was handed over to somebody. In the second case
     /// the caller must look whether they confirm.
     Held { holder: Option<Holder>, look: Option<Look> },
@@ -88,12 +88,13 @@ impl Reply {
                 let Some(Value::BulkString(token)) = second else { return None };
                 let token = read_token(&token)?;
                 let lock_id: String = from_redis_value(parts.next()?).ok()?;
-                let lock_id = Some(LockId::new(&lock_id).ok()?);
+                let lock_id = LockId::new(&lock_id).ok()?;
                 let handed = number(parts.next()).unwrap_or(0);
                 if code == "made" {
-                    Self::Made { token, lock_id, handed }
+                    Self::Made { token, lock_id: Some(lock_id), handed }
                 } else {
-                    Self::Found { token, lock_id, handed }
+                    let id: String = from_redis_value(parts.next()?).ok()?;
+                    Self::Found { token, lock_id, handed, id: id.parse().ok()? }
                 }
             }
             "held" => {
@@ -153,6 +154,7 @@ mod tests {
             text("9007199254740992"),
             Value::Array(vec![]),
             Value::Array(vec![text("made")]),
+            Value::Array(vec![text("found"), text("7"), text("lock ID"), Value::Int(0)]),
             Value::Array(vec![text("differs"), text("colour")]),
             Value::Array(vec![text("queued"), text("soon")]),
             Value::Array(vec![text("?")]),

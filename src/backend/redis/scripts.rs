@@ -46,6 +46,7 @@ const SHARED_FORGET: &str = include_str!("scripts/shared_forget.lua");
 const SHARED_MAKE: &str = include_str!("scripts/shared_make.lua");
 const SHARED_SERVE: &str = include_str!("scripts/shared_serve.lua");
 const SHARED_LOOK: &str = include_str!("scripts/shared_look.lua");
+const SHARED_PAGE: &str = include_str!("scripts/shared_page.lua");
 const SHARED_BY: &str = include_str!("scripts/shared_by.lua");
 
 /// Every script, built once.
@@ -64,17 +65,31 @@ pub(super) struct Scripts {
     pub(super) unlock: Script,
     /// Ends the grant of an attempt, or removes its place.
     pub(super) withdraw: Script,
+    /// Ends the grant with a public ID.
+    pub(super) end_grant: Script,
     /// Hands over an expired resource, and checks a place in the queue.
     pub(super) look: Script,
     /// Removes the places of dead processes.
     pub(super) sweep: Script,
+    /// Tells of resources.
+    pub(super) inspect: Script,
+    /// Tells who waits.
+    pub(super) waiters: Script,
+    /// Searches for the records of grants.
+    pub(super) scan: Script,
 }
 
 impl Scripts {
     /// All scripts, to be loaded.
-    pub(super) fn all(&self) -> [&Script; 9] {
-        let Self { try_lock, lock, confirm, renew, mark, unlock, withdraw, look, sweep } = self;
-        [try_lock, lock, confirm, renew, mark, unlock, withdraw, look, sweep]
+    pub(super) fn all(&self) -> [&Script; 13] {
+        let Self {
+            try_lock, lock, confirm, renew, mark, unlock, withdraw, look, sweep, ..
+        } = self;
+        let Self { end_grant, inspect, waiters, scan, .. } = self;
+        [
+            try_lock, lock, confirm, renew, mark, unlock, withdraw, look, sweep, end_grant,
+            inspect, waiters, scan,
+        ]
     }
 }
 
@@ -84,6 +99,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     let release = class(&[SHARED, SHARED_FORGET, SHARED_SERVE]);
     let look = class(&[SHARED, SHARED_SERVE, SHARED_LOOK]);
     let read = class(&[SHARED]);
+    let inspect = class(&[SHARED, SHARED_PAGE]);
     Scripts {
         try_lock: script(&[
             MINT,
@@ -149,8 +165,19 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
             HANDOVER,
             include_str!("scripts/withdraw.lua"),
         ]),
+        end_grant: script(&[
+            GRANT,
+            LIVE,
+            CALL,
+            &release,
+            HANDOVER,
+            include_str!("scripts/end_grant.lua"),
+        ]),
         look: script(&[GRANT, LIVE, CALL, &look, HANDOVER, include_str!("scripts/look.lua")]),
         sweep: script(&[include_str!("scripts/sweep.lua")]),
+        inspect: script(&[GRANT, LIVE, &inspect, include_str!("scripts/inspect.lua")]),
+        waiters: script(&[GRANT, include_str!("scripts/waiters.lua")]),
+        scan: script(&[include_str!("scripts/scan.lua")]),
     }
 });
 

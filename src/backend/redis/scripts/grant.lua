@@ -6,14 +6,17 @@ local function refuse(resource, reply)
   return reply
 end
 
--- Reads what a place or a record says of its attempt.
+-- Reads what a place or a record says of its attempt. The `attempt` of a grant that a replay has
+-- claimed ends with a mark, so it equals no attempt, and no clean-up ends the grant. Its `id`,
+-- which is public, stays.
 local function read_rest(rest)
-  local attempt, mode, given, locks, requests, at =
-    string.match(rest or '', '^%d+:(%x*):(%a):(%d):(%d+):(%d+):()')
+  local attempt, id, mode, given, locks, requests, at =
+    string.match(rest or '', '^%d+:((%x+)!?):(%a):(%d):(%d+):(%d+):()')
   if not attempt then return nil end
   return {
     rest = rest,
     attempt = attempt,
+    id = id,
     mode = mode,
     given = given == '1',
     lock_id = string.sub(rest, at, at + locks - 1),

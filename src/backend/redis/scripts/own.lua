@@ -10,11 +10,11 @@ local asked = {
 }
 
 -- Returns in which field the repeated request differs from its live grant, or else what the
--- record of the grant is from now on. Without an attempt in it, no clean-up ends the grant.
+-- record of the grant is from now on: see read_rest.
 local function claim(grant)
   if asked.given == '1' and asked.lock_id ~= grant.lock_id then return 'lock_id' end
   if asked.mode ~= grant.mode then return 'mode' end
-  return nil, (string.gsub(grant.rest, '^(%d+:)%x*', '%1', 1))
+  return nil, (string.gsub(grant.rest, '^(%d+:%x+)!?', '%1!', 1))
 end
 
 -- Finds the own grant of a repeated sending or a repeated request, where the resource's key has
@@ -33,7 +33,7 @@ local function find_own(resource, counter, grant)
       redis.call('SET', '\1h' .. resource, grant.token .. ':' .. claimed)
       extend(resource, asked.ttl_ms)
     end
-    return { 'found', grant.token, grant.lock_id }
+    return { 'found', grant.token, grant.lock_id, 0, grant.id }
   end
   return nil
 end

@@ -6,7 +6,8 @@
 -- other keys, which are believed only while the hash has the same mark:
 --
 --   \1r  hash: `m` the mark, `t` the newest token, `l` and a lock ID: the grant's record, `q` and
---        a request ID: the lock ID of its grant, `d`: see shared_look.lua
+--        a request ID, or `g` and a public ID: the lock ID of its grant, `d`: see
+--        shared_look.lua
 --   \1e  sorted set: the lock IDs by the ends of their grants
 --   \1t  sorted set: the lock IDs by the tokens of their grants
 --   \1p  sorted set: the places of hand-overs that are not confirmed yet, by their ends

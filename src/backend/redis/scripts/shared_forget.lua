@@ -5,6 +5,7 @@ function Shared:forget(lock_ids)
   local records = redis.call('HMGET', self.records, unpack(fields))
   for i, lock_id in ipairs(lock_ids) do
     local grant = Shared.read_record(records[i])
+    if grant then table.insert(fields, 'g' .. grant.id) end
     if grant and grant.request ~= '' then
       table.insert(requests, 'q' .. grant.request)
       table.insert(asked_by, lock_id)

@@ -10,6 +10,8 @@ function Shared:add(token, grant, ttl_ms)
   -- An expired grant may have had the same lock ID and another request ID.
   if grant.given then self:forget({ grant.lock_id }) end
   local fields = { 't', token, 'l' .. grant.lock_id, token .. ':' .. grant.rest }
+  table.insert(fields, 'g' .. grant.id)
+  table.insert(fields, grant.lock_id)
   if grant.request ~= '' then
     table.insert(fields, 'q' .. grant.request)
     table.insert(fields, grant.lock_id)
@@ -70,7 +72,7 @@ function Shared:find_own(counter, asked, own_place)
       if field then return refuse(self.resource, { 'differs', field }) end
       self:extend(lock_id, asked.ttl_ms)
       redis.call('HSET', self.records, 'l' .. lock_id, grant.token .. ':' .. claimed)
-      return { 'found', grant.token, lock_id }
+      return { 'found', grant.token, lock_id, 0, grant.id }
     end
   end
   if handed then
@@ -87,7 +89,7 @@ function Shared:find_own(counter, asked, own_place)
     local field, claimed = claim(called)
     if field then return refuse(self.resource, { 'differs', field }) end
     local grant = self:confirm(counter, place, claimed, asked.ttl_ms)
-    return { 'found', grant.token, grant.lock_id }
+    return { 'found', grant.token, grant.lock_id, 0, grant.id }
   end
   return nil
 end

@@ -1,0 +1,145 @@
+//! The positions in lists. Callers can read them and make them up: nothing secret is in them,
+//! neither a lock ID nor a token.
+
+use std::collections::BTreeSet;
+
+use crate::lock::{BackendError, GrantId, ResourceId, Violation, inspect::Cursor};
+
+/// A position in the walk through all keys.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Step {
+    /// The cursor of the SCAN.
+    pub(super) begin: u64,
+    /// A page ended within the step: where the step ended, and the last name that was looked
+    /// at.
+    told: Option<(u64, Box<str>)>,
+}
+
+impl From<u64> for Step {
+    fn from(begin: u64) -> Self {
+        Self { begin, told: None }
+    }
+}
+
+impl Step {
+    /// Behind this resource, in the step from here to `end`.
+    pub(super) fn within(&self, end: u64, last: &ResourceId) -> Self {
+        Self { begin: self.begin, told: Some((end, last.as_str().into())) }
+    }
+
+    /// What is to be looked at of the step that was found from here. If it ends elsewhere than
+    /// the one that was looked at, it has other keys, and nothing is left out.
+    pub(super) fn rest(&self, end: u64, found: BTreeSet<ResourceId>) -> Vec<ResourceId> {
+        let told = self.told.as_ref().filter(|(told_end, _)| *told_end == end);
+        let is_new = |name: &str| told.is_none_or(|(_, last)| *name > **last);
+        found.into_iter().filter(|resource| is_new(resource.as_str())).collect()
+    }
+
+    pub(super) fn cursor(&self) -> Cursor {
+        match &self.told {
+            None => self.begin.to_string().into(),
+            Some((end, last)) => format!("{}:{end}:{last}", self.begin).into(),
+        }
+    }
+
+    pub(super) fn read(cursor: &str) -> Result<Self, BackendError> {
+        Self::parse(cursor).ok_or_else(bad_cursor)
+    }
+
+    fn parse(cursor: &str) -> Option<Self> {
+        let Some((begin, told)) = cursor.split_once(':') else {
+            return Some(Self::from(cursor.parse::<u64>().ok()?));
+        };
+        let (end, last) = told.split_once(':')?;
+        Some(Self { begin: begin.parse().ok()?, told: Some((end.parse().ok()?, last.into())) })
+    }
+}
+
+/// A position in the grants of a resource: behind this grant, or if that has ended, at the
+/// millisecond in which it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct After {
+    pub(super) since_ms: u64,
+    pub(super) id: Option<GrantId>,
+}
+
+impl After {
+    pub(super) fn cursor(self) -> Cursor {
+        let id = self.id.map(|id| id.to_string()).unwrap_or_default();
+        format!("{}:{id}", self.since_ms).into()
+    }
+
+    pub(super) fn read(cursor: &str) -> Result<Self, BackendError> {
+        Self::parse(cursor).ok_or_else(bad_cursor)
+    }
+
+    fn parse(cursor: &str) -> Option<Self> {
+        let (since_ms, id) = cursor.split_once(':')?;
+        let id = if id.is_empty() { None } else { Some(id.parse().ok()?) };
+        Some(Self { since_ms: since_ms.parse().ok()?, id })
+    }
+}
+
+/// A position in a queue: behind the place with this ticket.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Ticket(pub(super) f64);
+
+impl Ticket {
+    pub(super) fn cursor(self) -> Cursor {
+        self.0.to_string().into()
+    }
+
+    pub(super) fn read(cursor: &str) -> Result<Self, BackendError> {
+        let ticket = cursor.parse().ok().filter(|ticket: &f64| ticket.is_finite());
+        ticket.map(Self).ok_or_else(bad_cursor)
+    }
+}
+
+fn bad_cursor() -> BackendError {
+    BackendError::Invalid(Violation::new("page_token", "was not told by this list"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> BTreeSet<ResourceId> {
+        names.iter().map(|name| ResourceId::new(name).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_position_can_be_read_back() {
+        let [last] = <[_; 1]>::try_from(Vec::from_iter(names(&["a:b:"]))).unwrap();
+        for step in [Step::from(7), Step::from(7).within(u64::MAX, &last)] {
+            assert_eq!(Step::read(&step.cursor()), Ok(step));
+        }
+        for id in [None, Some(GrantId::from_u128(9))] {
+            let after = After { since_ms: 1_763_854_204_123, id };
+            assert_eq!(After::read(&after.cursor()), Ok(after));
+        }
+        let ticket = Ticket(12.345_678_901_234_567);
+        assert_eq!(Ticket::read(&ticket.cursor()), Ok(ticket));
+    }
+
+    #[test]
+    fn what_is_no_position_is_refused() {
+        for forged in ["", "x", "-1", "1:2", "1:x:r", "x:1:r", ":", "18446744073709551616"] {
+            assert!(Step::read(forged).is_err(), "{forged}");
+        }
+        for forged in ["", "7", ":", "x:", "7:x", "7:1"] {
+            assert!(After::read(forged).is_err(), "{forged}");
+        }
+        for forged in ["", "x", "inf", "NaN", "1e999"] {
+            assert!(Ticket::read(forged).is_err(), "{forged}");
+        }
+    }
+
+    #[test]
+    fn a_step_goes_on_behind_the_last_name_only_if_it_is_the_same() {
+        let [last] = <[_; 1]>::try_from(Vec::from_iter(names(&["b"]))).unwrap();
+        let step = Step::from(7).within(9, &last);
+        let rest = |end| Vec::from_iter(step.rest(end, names(&["a", "b", "c"])));
+        assert_eq!(rest(9), Vec::from_iter(names(&["c"])));
+        assert_eq!(rest(11), Vec::from_iter(names(&["a", "b", "c"])));
+    }
+}
