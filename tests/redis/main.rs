@@ -14,6 +14,7 @@ mod dead;
 mod differential;
 mod failover;
 mod grants;
+mod inspection;
 #[path = "../sim/model.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]
 mod model;

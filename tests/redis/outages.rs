@@ -1,5 +1,7 @@
 //! What is lost on the way, and what the server does to us.
 
+use leasehold::lock::inspect::{Listing, PageRequest, Scope};
+
 use super::*;
 
 fn kill_clients(connection: &mut redis::Connection) {
@@ -223,8 +225,18 @@ async fn share_with_documented_permissions(store: &Store, connection: &mut redis
     until("looked at", || super::places::scripts_run(connection) >= before + 2).await;
     writer.abort();
     soon(behind).await.unwrap().unwrap();
+    inspect_with_documented_permissions(store).await;
     store.unlock(unlock(&reader, "r")).await.unwrap();
     store.unlock(force("r")).await.unwrap();
+}
+
+async fn inspect_with_documented_permissions(store: &Store) {
+    let (resource, page) = ("r".parse().unwrap(), PageRequest::first(10));
+    let found = store.get(&resource, &page).await.unwrap();
+    assert!(!found.lock.grants.is_empty(), "{found:?}");
+    store.waiters(&resource, &page).await.unwrap();
+    let (scope, holder_prefix) = (Scope::prefix(""), String::new());
+    store.list(&Listing { scope, holder_prefix, page }).await.unwrap();
 }
 
 /// Opening a connection took some twenty round trips, more than its time allows for.
