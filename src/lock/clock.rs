@@ -6,7 +6,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The wall clock, which is read only for the start of fencing tokens.
+/// The wall clock, which is read only for the start of fencing tokens, and to tell people when
+/// something began.
 ///
 /// Expiry never depends on it (trap 19). Everything else uses `tokio::time::Instant`,
 /// which is monotonic, and which tests can pause.

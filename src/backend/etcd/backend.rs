@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     backend::{
-        OpenError,
+        Context, OpenError,
         etcd::{
             client::{
                 connection::delays,
@@ -27,7 +27,7 @@ use crate::{
     },
     lock::{
         Attempt, AttemptId, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed,
-        Settings, Violation,
+        Violation, inspect::Inspect,
     },
 };
 
@@ -43,6 +43,7 @@ pub(super) const FEATURES: &[Feature] = &[
     Feature::Replay,
     Feature::Linearizable,
     Feature::Shared,
+    Feature::Inspection,
 ];
 
 /// The etcd backend.
@@ -54,9 +55,9 @@ pub(super) struct EtcdBackend {
 
 impl EtcdBackend {
     /// Connects, and checks that the user may read and write the keys.
-    pub(super) async fn open(config: Config, settings: Settings) -> Result<Self, OpenError> {
+    pub(super) async fn open(config: Config, context: Context) -> Result<Self, OpenError> {
         let with_user = config.user.is_some();
-        let core = Arc::new(Core::new(config, settings));
+        let core = Arc::new(Core::new(config, context.settings, context.clock));
         if let Err(failure) = core.check_access(Instant::now() + OPEN_TIMEOUT).await {
             core.background.close().await;
             return Err(core.open_error(failure, with_user));
@@ -260,6 +261,10 @@ impl Backend for EtcdBackend {
         let get = TxnOp::get(self.core.keys.session("access"), None);
         self.core.connection.read(vec![get], until).await.map_err(Failure::unavailable)?;
         Ok(())
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(&*self.core)
     }
 
     async fn close(&self) {

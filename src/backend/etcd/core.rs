@@ -18,8 +18,9 @@ use crate::{
             queues::Queues,
             session::{Session, Sessions},
         },
+        shown::Shown,
     },
-    lock::{BackendError, LockId, ResourceId, Settings, WaiterBudget},
+    lock::{BackendError, Clock, LockId, ResourceId, Settings, WaiterBudget},
 };
 
 /// How many grants may be moved to other leases at the same time. Each needs a lease, few of
@@ -34,6 +35,12 @@ pub(super) struct Core {
     pub(super) connection: Arc<Connection>,
     pub(super) committer: Arc<Committer>,
     pub(super) reads: Arc<Reads>,
+    /// Reads of those who only look. The verbs' reads need not wait for them, and each is
+    /// alone in its transaction, because it may return many values.
+    pub(super) looks: Arc<Reads>,
+    pub(super) shown: Shown,
+    /// The wall clock, which only tells people when something began.
+    clock: Clock,
     pub(super) keeper: Keeper,
     pub(super) leases: Arc<Leases>,
     pub(super) sessions: Arc<Sessions>,
@@ -76,7 +83,7 @@ impl From<BackendError> for Failed {
 
 impl Core {
     /// Does not connect yet.
-    pub(super) fn new(config: Config, settings: Settings) -> Self {
+    pub(super) fn new(config: Config, settings: Settings, clock: Clock) -> Self {
         let keys = Keys::new(&config.key_prefix);
         let background = Background::default();
         let txn_ops_max = config.txn_ops_max;
@@ -102,6 +109,9 @@ impl Core {
         Self {
             keys,
             reads: Reads::new(Arc::clone(&connection), txn_ops_max, &background),
+            looks: Reads::new(Arc::clone(&connection), 1, &background),
+            shown: Shown::default(),
+            clock,
             connection,
             committer,
             keeper,
@@ -117,6 +127,11 @@ impl Core {
             settings,
             background,
         }
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub(super) fn now_unix_ms(&self) -> u64 {
+        self.clock.unix_us() / 1_000
     }
 
     /// The deadline of one step of a wait that begins now.

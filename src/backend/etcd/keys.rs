@@ -159,19 +159,48 @@ impl Keys {
 
     /// What all keys of a resource begin with, and no other key.
     pub(super) fn resource(&self, resource: &ResourceId) -> String {
-        let mut key = String::with_capacity(self.root.len() + resource.as_str().len() + 16);
+        let mut key = self.named(resource.as_str());
+        key.push('/');
+        key
+    }
+
+    /// What the keys of all resources begin with whose name begins with `prefix`, and no
+    /// other key. Escaping keeps prefixes, because it writes each character by itself.
+    pub(super) fn named(&self, prefix: &str) -> String {
+        let mut key = String::with_capacity(self.root.len() + prefix.len() + 16);
         key.push_str(&self.root);
         key.push_str(RESOURCES);
         key.push('/');
-        for c in resource.as_str().chars() {
+        for c in prefix.chars() {
             match c {
                 '%' => key.push_str("%25"),
                 '/' => key.push_str("%2F"),
                 _ => key.push(c),
             }
         }
-        key.push('/');
         key
+    }
+
+    /// Whose key it is, and what it is by its name. `None` if it is not named like a
+    /// resource's.
+    pub(super) fn read(&self, key: &[u8]) -> Option<(ResourceId, Part)> {
+        let rest = key.strip_prefix(self.named("").as_bytes())?;
+        let name = rest.split(|byte| *byte == b'/').next()?;
+        let name = unescape(std::str::from_utf8(name).ok()?)?;
+        let resource = ResourceId::new(&name).ok()?;
+        let part = self.part(&resource, key);
+        Some((resource, part))
+    }
+
+    /// A key before which lie all keys of the resource that `key` is one of, and behind which
+    /// lie those of the next one. Also if the name of the resource is none.
+    pub(super) fn behind(&self, key: &[u8]) -> Vec<u8> {
+        let start = self.named("").len();
+        let slash = key.iter().skip(start).position(|byte| *byte == b'/');
+        let length = slash.map_or(key.len(), |slash| start + slash);
+        let mut behind: Vec<u8> = key.iter().copied().take(length).collect();
+        behind.push(if slash.is_some() { b'/' + 1 } else { 0 });
+        behind
     }
 
     /// What the keys of a resource's waiters begin with.
@@ -207,6 +236,21 @@ fn hash(secret: &str) -> String {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, secret.as_bytes()).simple().to_string()
 }
 
+/// Reads the name of a resource as it is written in a key.
+fn unescape(name: &str) -> Option<String> {
+    let mut parts = name.split('%');
+    let mut read = parts.next()?.to_owned();
+    for part in parts {
+        let (c, rest) = match part.strip_prefix("25") {
+            Some(rest) => ('%', rest),
+            None => ('/', part.strip_prefix("2F")?),
+        };
+        read.push(c);
+        read.push_str(rest);
+    }
+    Some(read)
+}
+
 /// Reads the end of a waiter's key.
 fn read_entry(rest: &[u8]) -> Option<EntryId> {
     let entry = std::str::from_utf8(rest).ok()?.strip_prefix("q/")?;
@@ -234,7 +278,7 @@ fn read_seq(digits: &str) -> Option<u64> {
 /// The end of the range of keys that begin with `prefix`.
 pub(super) fn range_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
-    // All our prefixes end in `/` or a letter, so the last byte never overflows.
+    // The last byte never overflows: no text in UTF-8 ends with 0xFF.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
@@ -292,6 +336,31 @@ mod tests {
                 prop_assert_ne!(&key, &outer.session("s.0"));
             }
             prop_assert!(!outer.holder(&a).starts_with(&inner.resource(&b)));
+        }
+
+        #[test]
+        fn the_range_of_a_prefix_has_the_keys_of_names_that_begin_so(
+            name in NAME,
+            prefix in "([%/a-c25Fé]|%2F|%25){0,3}",
+            cut in 0usize..12,
+            is_cut: bool,
+        ) {
+            let keys = Keys::new("/locks");
+            let prefix = if is_cut { name.chars().take(cut).collect() } else { prefix };
+            let range = keys.named(&prefix);
+            let key = keys.holder(&resource(&name));
+            let is_in = (range.as_bytes()..range_end(&range).as_slice()).contains(&key.as_bytes());
+            prop_assert_eq!(is_in, name.starts_with(&prefix), "{} {}", name, prefix);
+        }
+
+        #[test]
+        fn the_resource_of_a_key_is_read_back(name in NAME, shared: bool) {
+            let (keys, id) = (Keys::new("/locks"), resource(&name));
+            let entry = EntryId { session: "s.0".into(), seq: 1, shared };
+            let key = keys.entry(&id, &entry).into_bytes();
+            prop_assert_eq!(keys.read(&key), Some((id.clone(), Part::Entry(entry))));
+            let behind = keys.behind(&key);
+            prop_assert_eq!(&behind, &range_end(&keys.resource(&id)));
         }
 
         #[test]
@@ -357,6 +426,29 @@ mod tests {
             assert!(matches!(keys.part(&resource("a"), key), Part::Reader(_)), "{key:?}");
         }
         assert_eq!(keys.part(&resource("a"), b"p/r/a/h"), Part::Holder);
+    }
+
+    #[test]
+    fn a_name_that_is_not_written_so_is_no_resource() {
+        let keys = Keys::new("p");
+        for key in ["p/r/a%2f/h", "p/r/a%/h", "p/r/%41/h", "p/r//h", "p/s/a", "q/r/a/h", "p/r"]
+        {
+            assert_eq!(keys.read(key.as_bytes()), None, "{key}");
+        }
+        assert_eq!(keys.read(b"p/r/\xff/h"), None);
+        assert_eq!(keys.read(b"p/r/a"), Some((resource("a"), Part::Other)));
+    }
+
+    #[test]
+    fn behind_a_foreign_key_lies_the_next_name() {
+        let keys = Keys::new("p");
+        for (key, behind) in [
+            (&b"p/r/x%zz/deep/er"[..], &b"p/r/x%zz0"[..]),
+            (b"p/r/\xff/h", b"p/r/\xff0"),
+            (b"p/r/plain", b"p/r/plain\0"),
+        ] {
+            assert_eq!(keys.behind(key), behind);
+        }
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod record;
 mod revision;
 #[cfg(test)]
 mod schedules;
+mod shown;
 mod verbs;
 
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub(super) const KIND: Kind = Kind {
         let config = Config::read(properties);
         Box::new(move |context| {
             Box::pin(async move {
-                let backend = EtcdBackend::open(config, context.settings).await?;
+                let backend = EtcdBackend::open(config, context).await?;
                 Ok::<Arc<dyn crate::lock::Backend>, OpenError>(Arc::new(backend))
             })
         })

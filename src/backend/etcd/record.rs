@@ -1,20 +1,25 @@
-//! The value of a grant's key.
+//! The values of the keys of grants and waiters.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     backend::etcd::keys::GrantName,
-    lock::{Attempt, AttemptId, Holder, LockId, Mode, RequestId},
+    lock::{Attempt, AttemptId, GrantId, Holder, LockId, Mode, RequestId, inspect::GrantView},
 };
 
 /// The value of a grant's key, as JSON, so that an operator can read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     lock_id: String,
+    /// The attempt that made the grant, whose ID is the grant's public ID.
     attempt: Option<String>,
+    /// Whether a replay has claimed the grant, so that no attempt may undo it any more.
+    claimed: bool,
     request_id: Option<String>,
     holder: Option<String>,
     shared: bool,
+    /// When the grant was made, in milliseconds since the Unix epoch.
+    since_unix_ms: Option<u64>,
     /// The TTL that was asked for when the key's lease was granted.
     pub(super) lease_ttl_s: u64,
 }
@@ -25,12 +30,16 @@ struct Wire {
     id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     attempt: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    claimed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     holder: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     shared: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<u64>,
     ttl: u64,
 }
 
@@ -38,14 +47,16 @@ struct Wire {
 const VERSION: u8 = 1;
 
 impl Record {
-    /// The record of what `attempt` acquires under a lease of `lease_ttl_s`.
-    pub(super) fn of(attempt: &Attempt, lease_ttl_s: u64) -> Self {
+    /// The record of what `attempt` acquires now under a lease of `lease_ttl_s`.
+    pub(super) fn of(attempt: &Attempt, lease_ttl_s: u64, now_unix_ms: u64) -> Self {
         Self {
             lock_id: attempt.lock_id.as_str().to_owned(),
             attempt: Some(attempt.id.to_string()),
+            claimed: false,
             request_id: attempt.request_id.as_ref().map(|id| id.as_str().to_owned()),
             holder: attempt.holder.as_ref().map(|holder| holder.as_str().to_owned()),
             shared: attempt.mode == Mode::Shared,
+            since_unix_ms: Some(now_unix_ms),
             lease_ttl_s,
         }
     }
@@ -57,9 +68,11 @@ impl Record {
         (wire.leasehold == VERSION).then_some(Self {
             lock_id: wire.id,
             attempt: wire.attempt,
+            claimed: wire.claimed,
             request_id: wire.request,
             holder: wire.holder,
             shared: wire.shared,
+            since_unix_ms: wire.since,
             lease_ttl_s: wire.ttl,
         })
     }
@@ -70,9 +83,11 @@ impl Record {
             leasehold: VERSION,
             id: self.lock_id.clone(),
             attempt: self.attempt.clone(),
+            claimed: self.claimed,
             request: self.request_id.clone(),
             holder: self.holder.clone(),
             shared: self.shared,
+            since: self.since_unix_ms,
             ttl: self.lease_ttl_s,
         };
         // Strings and numbers can always be written as JSON.
@@ -86,7 +101,7 @@ impl Record {
 
     /// Whether `attempt` made the grant and no replay has claimed it since.
     pub(super) fn made_by(&self, attempt: AttemptId) -> bool {
-        self.attempt.as_deref() == Some(attempt.to_string().as_str())
+        !self.claimed && self.attempt.as_deref() == Some(attempt.to_string().as_str())
     }
 
     /// Whether `attempt` repeats the request that made the grant.
@@ -107,12 +122,29 @@ impl Record {
 
     /// The same grant, claimed by a replay: no attempt may undo it any more.
     pub(super) fn claimed(&self, lease_ttl_s: u64) -> Self {
-        Self { attempt: None, lease_ttl_s, ..self.clone() }
+        Self { claimed: true, lease_ttl_s, ..self.clone() }
     }
 
     /// The same grant under a lease of another TTL.
     pub(super) fn with_ttl(&self, lease_ttl_s: u64) -> Self {
         Self { lease_ttl_s, ..self.clone() }
+    }
+
+    /// The grant's public ID, if it has a valid one.
+    pub(super) fn id(&self) -> Option<GrantId> {
+        self.attempt.as_deref()?.parse().ok()
+    }
+
+    /// The grant as everybody may see it.
+    pub(super) fn view(&self) -> GrantView {
+        GrantView {
+            id: self.id(),
+            holder: self.holder(),
+            mode: self.mode(),
+            remaining: None,
+            since_unix_ms: self.since_unix_ms,
+            foreign: false,
+        }
     }
 
     /// The grant's lock ID, if it is a valid one.
@@ -123,15 +155,62 @@ impl Record {
     /// The name of the grant, if its lock ID is a valid one.
     pub(super) fn name(&self) -> Option<GrantName> {
         let lock_id = self.lock_id()?;
-        let mode = if self.shared { Mode::Shared } else { Mode::Exclusive };
         let request = self.request_id.as_deref().filter(|_| self.shared);
         let request = request.and_then(|request| RequestId::new(request).ok().flatten());
-        Some(GrantName { mode, lock_id, request })
+        Some(GrantName { mode: self.mode(), lock_id, request })
+    }
+
+    fn mode(&self) -> Mode {
+        if self.shared { Mode::Shared } else { Mode::Exclusive }
     }
 
     /// The holder's name, if one was given.
     pub(super) fn holder(&self) -> Option<Holder> {
-        self.holder.as_deref().and_then(|holder| Holder::new(holder).ok().flatten())
+        read_holder(self.holder.as_deref())
+    }
+}
+
+fn read_holder(holder: Option<&str>) -> Option<Holder> {
+    holder.and_then(|holder| Holder::new(holder).ok().flatten())
+}
+
+/// The value of a waiter's key, as JSON. It is only for those who look at the queue: the
+/// order and the modes of the waiters are told by their keys.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct WaiterRecord {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempt: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    holder: Option<String>,
+    /// When the queue was entered, in milliseconds since the Unix epoch.
+    #[serde(default, rename = "since", skip_serializing_if = "Option::is_none")]
+    pub(super) since_unix_ms: Option<u64>,
+}
+
+impl WaiterRecord {
+    /// The record of `attempt`, which enters the queue now.
+    pub(super) fn of(attempt: &Attempt, now_unix_ms: u64) -> Self {
+        Self {
+            attempt: Some(attempt.id.to_string()),
+            holder: attempt.holder.as_ref().map(|holder| holder.as_str().to_owned()),
+            since_unix_ms: Some(now_unix_ms),
+        }
+    }
+
+    /// Reads a value. Nothing is known of a waiter whose value is not one of ours.
+    pub(super) fn decode(value: &[u8]) -> Self {
+        serde_json::from_slice(value).unwrap_or_default()
+    }
+
+    /// The value.
+    pub(super) fn encode(&self) -> String {
+        // Strings and numbers can always be written as JSON.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The holder's name, if one was given.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        read_holder(self.holder.as_deref())
     }
 }
 
@@ -159,7 +238,7 @@ pub(super) mod tests {
     fn a_record_is_read_back_as_written() {
         let mut made = attempt("r");
         made.request_id = RequestId::new("req\u{7f}é").unwrap();
-        let record = Record::of(&made, 31);
+        let record = Record::of(&made, 31, 1_500);
         assert_eq!(Record::decode(&record.encode()), Some(record.clone()));
         assert!(record.is(&made.lock_id) && record.made_by(made.id) && record.answers(&made));
         assert_eq!(record.holder().unwrap().as_str(), "app \"1\"");
@@ -168,9 +247,53 @@ pub(super) mod tests {
     #[test]
     fn a_claimed_grant_is_no_attempts_any_more() {
         let made = attempt("r");
-        let claimed = Record::of(&made, 31).claimed(11);
+        let claimed = Record::of(&made, 31, 0).claimed(11);
+        let claimed = Record::decode(&claimed.encode()).unwrap();
         assert!(!claimed.made_by(made.id) && claimed.is(&made.lock_id));
         assert_eq!(claimed.lease_ttl_s, 11);
+    }
+
+    #[test]
+    fn a_grant_keeps_its_public_id_when_it_is_claimed_or_moved() {
+        let made = attempt("r");
+        let record = Record::of(&made, 31, 0);
+        for record in [record.clone(), record.claimed(11), record.with_ttl(12)] {
+            let read = Record::decode(&record.encode()).unwrap();
+            assert_eq!(read.id(), Some(GrantId::from(made.id)));
+        }
+    }
+
+    #[test]
+    fn what_is_shown_of_a_grant_has_neither_lock_id_nor_request_id() {
+        let mut made = attempt("r");
+        made.request_id = RequestId::new("secret").unwrap();
+        let view = Record::of(&made, 31, 1_500).view();
+        assert_eq!(view.since_unix_ms, Some(1_500));
+        let told = format!("{view:?}");
+        assert!(!told.contains("secret") && !told.contains(made.lock_id.as_str()), "{told}");
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_release_is_read_without_what_it_lacks() {
+        let value = br#"{"leasehold":1,"id":"a","attempt":"00","ttl":3}"#;
+        let record = Record::decode(value).unwrap();
+        assert_eq!((record.id(), record.view().since_unix_ms), (None, None));
+    }
+
+    #[test]
+    fn a_waiters_record_tells_holder_and_time() {
+        let read =
+            WaiterRecord::decode(WaiterRecord::of(&attempt("r"), 1_500).encode().as_bytes());
+        assert_eq!(read.holder().unwrap().as_str(), "app \"1\"");
+        assert_eq!(read.since_unix_ms, Some(1_500));
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_waiter_with_another_value() {
+        for value in [&b""[..], b"5e0c", b"\xff", b"{\"holder\":1}"] {
+            let read = WaiterRecord::decode(value);
+            assert!(read.holder().is_none() && read.since_unix_ms.is_none());
+        }
     }
 
     #[test]
@@ -189,6 +312,6 @@ pub(super) mod tests {
     #[test]
     fn a_grant_without_a_request_answers_nobody() {
         let made = attempt("r");
-        assert!(!Record::of(&made, 3).answers(&made));
+        assert!(!Record::of(&made, 3, 0).answers(&made));
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         },
         lease::{
             keeper::{KeepError, Keeper},
-            pool::{Lease, Pool},
+            pool::{Lease, Pool, SLACK},
             revocations::Revocations,
         },
     },
@@ -161,6 +161,17 @@ impl Leases {
     /// Revokes a lease, and with it whatever it holds or might come to hold.
     pub(crate) async fn revoke_now(&self, id: i64, until: Instant) -> Result<(), Failure> {
         self.revocations.now(id, until).await
+    }
+
+    /// How long what lies under a lease still lives if nobody keeps the lease alive, as far
+    /// as that can be had.
+    pub(crate) async fn remaining(&self, id: i64, until: Instant) -> Option<Duration> {
+        let link = self.connection.link(until).await.ok()?;
+        let mut client = link.client().lease_client();
+        let left = timeout_at(until, client.time_to_live(id, None)).await.ok()?.ok()?;
+        // Negative for a lease that has ended.
+        let left_s = u64::try_from(left.ttl()).ok()?;
+        Some(Duration::from_secs(left_s).saturating_sub(SLACK))
     }
 
     /// The keys under a lease. A failure says nothing about the connection: an answer of

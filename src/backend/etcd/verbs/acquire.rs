@@ -98,7 +98,8 @@ impl Core {
             let _seat = seat.map_err(|_| BackendError::TooManyHolders)?;
             let lease = self.leases.take(lease_ttl_s(attempt.ttl), until).await;
             let lease = lease.map_err(Failure::unavailable)?;
-            let op = try_op(&self.keys, attempt, (free, stale), &lease, until);
+            let record = Record::of(attempt, lease.asked_s, self.now_unix_ms());
+            let op = try_op(&self.keys, attempt, (free, stale), (&record, &lease), until);
             match self.write_grant(attempt, &keys, lease, op, &wanted, || until).await? {
                 Written::Granted(grant) => return Ok(grant),
                 Written::Again(_) | Written::Undone(_) if Instant::now() < until => {}
@@ -231,7 +232,7 @@ impl Core {
         self.move_if_of_earlier_term(lease.origin);
         self.contention.saw(&attempt.resource, Some(attempt.mode));
         Ok(Grant {
-            id: None,
+            id: Some(attempt.id.into()),
             lock_id: attempt.lock_id.clone(),
             token: Some(fencing),
             ttl: lease.grant_ttl(),
@@ -255,7 +256,7 @@ pub(super) fn try_op(
     names: &Keys,
     attempt: &Attempt,
     (free, stale): (Free, Revision),
-    lease: &Lease,
+    (record, lease): (&Record, &Lease),
     until: Instant,
 ) -> Op {
     let resource = &attempt.resource;
@@ -273,7 +274,7 @@ pub(super) fn try_op(
     };
     // A failed try reads the state afterwards: a read in this transaction would be part of
     // every raft entry.
-    op.put_grant(&keys, Record::of(attempt, lease.asked_s).encode(), lease)
+    op.put_grant(&keys, record.encode(), lease)
 }
 
 /// The error of a write for which it is known that nothing has changed.

@@ -16,7 +16,7 @@ use crate::{
         commit::op::Op,
         keys::{GrantKeys, GrantName, Keys},
         lease::{local_grant::LocalGrant, pool::Lease},
-        record::tests::attempt,
+        record::{Record, tests::attempt},
         revision::Revision,
     },
     lock::{Attempt, Mode, RequestId},
@@ -38,18 +38,23 @@ fn lease() -> Lease {
     Lease { id: 1, asked_s: 3, ttl_s: 3, refreshed: Instant::now(), origin: Origin::default() }
 }
 
+fn record(attempt: &Attempt) -> Record {
+    Record::of(attempt, 3, 0)
+}
+
 fn until() -> Instant {
     Instant::now() + Duration::from_secs(1)
 }
 
 fn tried(attempt: &Attempt, free: Free) -> Op {
-    try_op(&names(), attempt, (free, Revision(0)), &lease(), until())
+    try_op(&names(), attempt, (free, Revision(0)), (&record(attempt), &lease()), until())
 }
 
 fn promoted(attempt: &Attempt) -> Op {
     let (keys, entry) = (keys(attempt), ("p/r/r/q/s-1", Revision(7)));
     let stale = Revision(0);
-    Promotion { attempt, keys: &keys, entry, stale, until: until() }.op(&lease())
+    Promotion { attempt, keys: &keys, entry, stale, until: until() }
+        .op(&record(attempt), &lease())
 }
 
 fn unlocked(attempt: &Attempt) -> Op {

@@ -170,7 +170,8 @@ impl Core {
         Ok(pass)
     }
 
-    async fn grants_from(
+    /// Reads grants of a resource from this key on.
+    pub(super) async fn grants_from(
         &self,
         resource: &ResourceId,
         from: Vec<u8>,

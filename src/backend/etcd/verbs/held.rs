@@ -13,7 +13,7 @@ use crate::{
         record::Record,
         revision::Revision,
     },
-    lock::{LockId, Mode, ResourceId},
+    lock::{GrantId, LockId, Mode, ResourceId},
 };
 
 /// A grant's key, as it was read.
@@ -91,6 +91,42 @@ impl Core {
             found => found,
         };
         Ok(Found { grant, is_held: first.is_some() })
+    }
+
+    /// Reads the grant of this public ID, linearizably. Many shared grants are read page by
+    /// page, unless this one was lately shown.
+    pub(super) async fn find_by_id<'a>(
+        &self,
+        resource: &'a ResourceId,
+        id: GrantId,
+        until: Instant,
+    ) -> Result<Found<'a>, Failure> {
+        let grant = |pair: &KeyValue| {
+            let held = Held::of(&self.keys, resource, pair);
+            held.filter(|held| held.record.id() == Some(id))
+        };
+        let shown = self.shown.lock(id);
+        let key = shown.and_then(|lock| self.keys.requested(resource, lock.as_bytes()));
+        if let Some(key) = key
+            && let Some(held) = self.reads.key(key, until).await?.as_ref().and_then(grant)
+        {
+            return Ok(Found { grant: Some(held), is_held: true });
+        }
+        let mut from = self.keys.holder(resource).into_bytes();
+        let mut is_held = false;
+        loop {
+            let page = self.grants_from(resource, from, until).await?;
+            let pairs = page.get.kvs();
+            is_held |= !pairs.is_empty();
+            let found = pairs.iter().find_map(grant);
+            match pairs.last() {
+                Some(last) if found.is_none() && page.get.more() => {
+                    from = last.key().to_vec();
+                    from.push(0);
+                }
+                _ => return Ok(Found { grant: found, is_held }),
+            }
+        }
     }
 
     async fn find_shared<'a>(

@@ -5,6 +5,8 @@ pub(crate) mod acquire;
 mod costs;
 mod force;
 mod held;
+mod inspect;
+mod list;
 pub(crate) mod moves;
 pub(crate) mod release;
 pub(crate) mod renew;

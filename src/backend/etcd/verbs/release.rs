@@ -1,4 +1,4 @@
-//! UNLOCK: by owner, or of an attempt. By force: see `force`.
+//! UNLOCK: by owner, of one grant by its public ID, or of an attempt. By force: see `force`.
 
 use std::sync::Arc;
 
@@ -15,8 +15,16 @@ use crate::{
         revision::Revision,
         verbs::held::Held,
     },
-    lock::{Attempt, BackendError, LockId, Mode, Release, ReleaseOf, ResourceId},
+    lock::{Attempt, BackendError, GrantId, LockId, Mode, Release, ReleaseOf, ResourceId},
 };
+
+/// What a grant is looked for by.
+#[derive(Clone, Copy, Debug)]
+enum By<'a> {
+    LockId(&'a LockId),
+    /// Its public ID.
+    Id(GrantId),
+}
 
 /// The delete of a grant's keys.
 #[derive(Debug)]
@@ -68,18 +76,20 @@ impl Core {
         until: Instant,
     ) -> Result<(), BackendError> {
         match &release.of {
-            ReleaseOf::Owner(lock_id) => self.release_grant(release, lock_id, until).await,
+            ReleaseOf::Owner(lock_id) => {
+                self.release_grant(release, By::LockId(lock_id), until).await
+            }
+            ReleaseOf::Id(id) => self.release_grant(release, By::Id(*id), until).await,
             ReleaseOf::Anyone => self.release_all(release, until).await,
-            ReleaseOf::Id(_) => Err(BackendError::Unsupported("it has no INSPECTION".into())),
             ReleaseOf::Attempt(attempt) => self.release_attempt(attempt, until).await,
         }
     }
 
-    /// Ends the grant of this lock ID.
+    /// Ends the grant of this lock ID, or of this public ID.
     async fn release_grant(
         &self,
         release: &Release,
-        lock_id: &LockId,
+        by: By<'_>,
         until: Instant,
     ) -> Result<(), BackendError> {
         let resource = &release.resource;
@@ -87,7 +97,10 @@ impl Core {
         let mut may_have_happened = release.aim.bound().is_some();
         let mut lost: Option<Arc<str>> = None;
         let first_call = !may_have_happened;
-        let grant = self.grants.named(resource, lock_id);
+        let grant = match by {
+            By::LockId(lock_id) => self.grants.named(resource, lock_id),
+            By::Id(_) => None,
+        };
         let name = grant.as_ref().map(|grant| grant.name.clone());
         let meant = release.aim.token();
         let is_meant = |token: Revision| meant.is_none_or(|meant| meant.get() == token.0);
@@ -100,8 +113,13 @@ impl Core {
             let deletion = match known.take() {
                 Some(known) => known,
                 None => {
-                    let find = self.find(resource, lock_id, name.as_ref(), until);
-                    let found = match Box::pin(find).await {
+                    let found = match by {
+                        By::LockId(lock_id) => {
+                            Box::pin(self.find(resource, lock_id, name.as_ref(), until)).await
+                        }
+                        By::Id(id) => Box::pin(self.find_by_id(resource, id, until)).await,
+                    };
+                    let found = match found {
                         Ok(found) => found,
                         Err(failure) => {
                             return Err(unread(failure, may_have_happened, lost));

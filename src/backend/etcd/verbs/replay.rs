@@ -71,9 +71,14 @@ impl Core {
             self.move_to_lease(resource, pair.lease(), LocalGrant { written, ..grant });
             let token = FencingToken::new(token.0)
                 .ok_or(BackendError::Unknown("etcd's revision is no token".into()))?;
-            let (lock_id, ttl) = (name.lock_id.clone(), lease.grant_ttl());
-            let token = Some(token);
-            return Ok(Some(Grant { id: None, lock_id, token, ttl, since, created: false }));
+            return Ok(Some(Grant {
+                id: record.id(),
+                lock_id: name.lock_id.clone(),
+                token: Some(token),
+                ttl: lease.grant_ttl(),
+                since,
+                created: false,
+            }));
         }
     }
 

@@ -17,7 +17,7 @@ use crate::{
             place::{FULL, Place, Turn},
             session::{EntryOutcome, Session},
         },
-        record::Record,
+        record::{Record, WaiterRecord},
         revision::Revision,
         verbs::{
             acquire::{Written, unavailable},
@@ -145,7 +145,8 @@ impl Core {
         let id = session.next_entry(attempt.mode);
         let key = self.keys.entry(&attempt.resource, &id);
         place.enter(id);
-        let (value, unwanted) = (attempt.id.to_string(), &flight.unwanted);
+        let value = WaiterRecord::of(attempt, self.now_unix_ms()).encode();
+        let unwanted = &flight.unwanted;
         match self.sessions.enter(&session, &key, value, until, unwanted).await {
             Ok(EntryOutcome::PutAt(entered)) => {
                 let lists_begun = place.lists_begun();
@@ -240,7 +241,8 @@ impl Core {
     ) -> Result<Written, Failed> {
         let Promotion { attempt, keys, until, .. } = promotion;
         let lease = self.lease_while_wanted(attempt, unwanted, until).await?;
-        let op = promotion.op(&lease);
+        let record = Record::of(attempt, lease.asked_s, self.now_unix_ms());
+        let op = promotion.op(&record, &lease);
         // The write may use up the step's time, so resolving it gets a step of its own.
         let resolve_until = || self.step_until();
         self.write_grant(attempt, keys, lease, op, unwanted, resolve_until).await
@@ -317,8 +319,8 @@ pub(super) struct Promotion<'a> {
 impl Promotion<'_> {
     /// That no other entry is before this one, or no exclusive one, needs no comparison: none
     /// ever will be.
-    pub(super) fn op(&self, lease: &Lease) -> Op {
-        let Self { attempt, keys, entry: (entry, entered), .. } = *self;
+    pub(super) fn op(&self, record: &Record, lease: &Lease) -> Op {
+        let Self { keys, entry: (entry, entered), .. } = *self;
         let op = Op::of_grant(keys, self.until);
         let op = match &keys.shared {
             None => op.when_none_below(&keys.holder).or_get_first_below(&keys.holder),
@@ -328,9 +330,7 @@ impl Promotion<'_> {
                 keys.request().into_iter().fold(op, Op::or_get)
             }
         };
-        op.when_created_at(entry, entered)
-            .put_grant(keys, Record::of(attempt, lease.asked_s).encode(), lease)
-            .delete(entry)
+        op.when_created_at(entry, entered).put_grant(keys, record.encode(), lease).delete(entry)
     }
 }
 
