@@ -58,6 +58,13 @@ fn key(mut input: Input<'_>) {
         Part::Other => {}
     }
     assert_eq!(keys.part(&resource, keys.holder(&resource).as_bytes()), Part::Holder);
+    // A list reads whose key it is from the key alone, and goes on behind it.
+    if let Some((named, part)) = keys.read(&key) {
+        assert_eq!(part, keys.part(&named, &key));
+    }
+    assert!(keys.behind(&key) > key);
+    let holder = keys.holder(&resource).into_bytes();
+    assert_eq!(keys.read(&holder), Some((resource, Part::Holder)));
 }
 
 /// After any sequence of events the mirror agrees with a plain map.

@@ -51,41 +51,47 @@ impl Core {
             let found = self.looks.range(from, options, PAGE_KEYS, until).await;
             let found = found.map_err(Failure::unavailable)?;
             let pairs = found.get.kvs();
-            let mut last_part = Part::Other;
             for pair in pairs {
-                let (resource, part) = match self.keys.read(pair.key()) {
-                    Some((resource, part)) if part != Part::Other => (resource, part),
-                    _ => {
-                        last_part = Part::Other;
-                        continue;
-                    }
-                };
+                let Some((resource, part)) = self.keys.read(pair.key()) else { continue };
+                if part == Part::Other {
+                    continue;
+                }
                 if !scan.begin(&resource) {
                     return Ok(scan.page(true));
                 }
-                if matches!(part, Part::Holder | Part::Reader(_)) {
-                    self.own_view(&resource, pair)
-                        .into_iter()
-                        .for_each(|grant| scan.add(grant));
+                if matches!(part, Part::Holder | Part::Reader(_))
+                    && let Some(grant) = self.own_view(&resource, pair)
+                {
+                    scan.add(grant);
                 }
-                last_part = part;
             }
             let Some(last) = pairs.last().filter(|_| found.get.more()) else { break };
-            if matches!(last_part, Part::Reader(_)) {
-                from = after(last.key());
-                if revision == Revision::default() {
-                    revision = found.revision;
-                }
-                continue;
+            let (next, among_readers) = self.next_read(last.key());
+            from = next;
+            if !among_readers {
+                revision = Revision::default();
+            } else if revision == Revision::default() {
+                revision = found.revision;
             }
-            from = self.keys.behind(last.key());
-            revision = Revision::default();
             keys_read += pairs.len();
-            if keys_read >= KEYS_READ_MAX && scan.has_read() {
+            if keys_read >= KEYS_READ_MAX && scan.can_end(among_readers) {
                 return Ok(scan.page(from < end));
             }
         }
         Ok(scan.page(false))
+    }
+
+    /// Where a read begins after one that ended with this key, and whether that is among the
+    /// shared grants of a resource.
+    fn next_read(&self, last: &[u8]) -> (Vec<u8>, bool) {
+        match self.keys.read(last) {
+            Some((_, Part::Reader(_))) => (after(last), true),
+            // Somebody else's key, before those of the grants.
+            Some((resource, _)) if last < self.keys.holder(&resource).as_bytes() => {
+                (after(last), false)
+            }
+            _ => (self.keys.behind(last), false),
+        }
     }
 }
 
@@ -139,10 +145,14 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Whether the page can end here: it has come to a resource after which the next one
-    /// can begin. A name of another application's keys is none.
-    fn has_read(&self) -> bool {
-        self.reading.is_some() || self.done.is_some()
+    /// Whether the page can end here, with a resource after which the next one can begin. A
+    /// name of another application's keys is none. A resource that is only partly read is
+    /// left to the next page, unless it is the first one.
+    fn can_end(&mut self, among_readers: bool) -> bool {
+        if among_readers && self.done.is_some() {
+            self.reading = None;
+        }
+        self.done.is_some() || !among_readers && self.reading.is_some()
     }
 
     /// The page; `is_more` if further resources are to be read.
