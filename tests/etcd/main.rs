@@ -19,6 +19,7 @@ mod elections;
 mod faults;
 mod figures;
 mod fixture;
+mod inspection;
 mod limits;
 #[path = "../sim/model.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
             .chain(shared::cases())
             .chain(shared_queue::cases())
             .chain(shared_faults::cases())
+            .chain(inspection::cases())
             .chain(figures::cases());
         for case in cases {
             let name = format!("{}::{}", version.name(), case.name);
