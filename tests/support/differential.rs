@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use leasehold::lock::{
-    Aim, Attempt, AttemptId, Backend, BackendError, Feature, Grant, Holder, LockId, Mode,
-    Release, ReleaseOf, Renewal, RequestId, ResourceId, Ttl,
+    Aim, Attempt, AttemptId, Backend, BackendError, Feature, Grant, GrantId, Holder, LockId,
+    Mode, Release, ReleaseOf, Renewal, RequestId, ResourceId, Ttl,
+    inspect::{GrantView, PageRequest, Selection},
 };
 use tokio::{
     task::JoinHandle,
@@ -18,6 +19,9 @@ use super::model::{Held, Model, unworded};
 /// So long that nothing runs out meanwhile.
 const TTL: Duration = Duration::from_secs(600);
 const SOON: Duration = Duration::from_secs(10);
+
+/// What is locked. Nothing else is held on the server.
+const RESOURCES: [&str; 2] = ["one", "two"];
 
 type Result<T> = std::result::Result<T, BackendError>;
 
@@ -63,12 +67,13 @@ impl Differential {
     /// differs, with all that was done before.
     pub async fn run(mut self, steps: u32) {
         for _ in 0..steps {
-            match self.rng.u8(..12) {
+            match self.rng.u8(..14) {
                 0..3 => self.try_lock().await,
                 3..5 => self.lock().await,
                 5..7 => self.renew().await,
                 7..10 => self.unlock().await,
                 10 => self.undo().await,
+                11..13 => self.look().await,
                 _ => self.leave().await,
             }
         }
@@ -109,7 +114,7 @@ impl Differential {
     }
 
     fn resource(&mut self) -> ResourceId {
-        ResourceId::new(["one", "two"][self.rng.usize(..2)]).unwrap()
+        ResourceId::new(RESOURCES[self.rng.usize(..2)]).unwrap()
     }
 
     async fn try_lock(&mut self) {
@@ -202,8 +207,9 @@ impl Differential {
 
     async fn unlock(&mut self) {
         let handle = self.handle();
-        let of = match self.rng.u8(..6) {
+        let of = match self.rng.u8(..8) {
             0 => ReleaseOf::Anyone,
+            1..3 if handle.inspect().is_some() => ReleaseOf::Id(self.some_grant_id()),
             _ => ReleaseOf::Owner(self.some_lock_id()),
         };
         let release = Release { resource: self.resource(), of, aim: Aim::default() };
@@ -211,6 +217,41 @@ impl Differential {
         let got = handle.unlock(&release, until()).await;
         self.compare(&format!("unlock {} {:?}", release.resource, release.of), &got, &expected);
         self.handed_over().await;
+    }
+
+    /// Compares what is told of the grants and of the waiters.
+    async fn look(&mut self) {
+        let handle = self.handle();
+        let Some(inspect) = handle.inspect() else { return };
+        let all = PageRequest::first(1000);
+        let mut listed = inspect.list(&Selection::default(), &all, until()).await.unwrap();
+        assert_eq!(listed.next, None, "a page of 1,000 has everything");
+        for resource in RESOURCES {
+            let resource = ResourceId::new(resource).unwrap();
+            let held = self.model.held(resource.as_str());
+            let mut expected: Vec<_> = held.iter().map(Held::by).map(seen_of).collect();
+            expected.sort();
+            let told = inspect.get(&resource, &all, until()).await.unwrap();
+            let found = listed.items.extract_if(.., |lock| lock.resource == resource).next();
+            assert_eq!(found.is_some(), !expected.is_empty(), "{resource}\n{:#?}", self.log);
+            for lock in [Some(told.lock), found].into_iter().flatten() {
+                let mut got: Vec<_> = lock.grants.iter().map(seen).collect();
+                got.sort();
+                assert_eq!(got, expected, "{resource}\n{:#?}", self.log);
+                assert_eq!(lock.grants_total, expected.len(), "{resource}\n{:#?}", self.log);
+            }
+            let waiting = inspect.waiters(&resource, &all, until()).await.unwrap().items;
+            // Those who have not arrived yet are missing.
+            let mut queue = self.waiting.get(resource.as_str()).into_iter().flatten();
+            for waiter in &waiting {
+                let holder = waiter.holder.as_ref();
+                let is_next = |of: &Waiting| of.attempt.holder.as_ref() == holder;
+                let known = queue.find(|waiting| is_next(waiting));
+                let mode = known.map(|waiting| waiting.attempt.mode);
+                assert_eq!(mode, Some(waiter.mode), "{waiting:?}\n{:#?}", self.log);
+            }
+        }
+        assert_eq!(listed.items, [], "{:#?}", self.log);
     }
 
     /// Undoes an attempt that is not waiting.
@@ -270,7 +311,7 @@ impl Differential {
     }
 
     fn some_lock_id(&mut self) -> LockId {
-        let live = ["one", "two"].iter().flat_map(|r| self.model.held(r));
+        let live = RESOURCES.iter().flat_map(|r| self.model.held(r));
         let live: Vec<_> = live.map(|held| held.lock_id().clone()).collect();
         let known = self.rng.choice(&self.attempts).map(|(attempt, _)| attempt.lock_id.clone());
         match self.rng.u8(..4) {
@@ -278,6 +319,14 @@ impl Differential {
             1 => known.unwrap_or_else(LockId::random),
             _ => self.rng.choice(live).unwrap_or_else(LockId::random),
         }
+    }
+
+    fn some_grant_id(&mut self) -> GrantId {
+        let live = RESOURCES.iter().flat_map(|r| self.model.held(r));
+        let live: Vec<GrantId> = live.map(|held| held.by().id.into()).collect();
+        let known = self.rng.choice(&self.attempts).map(|(attempt, _)| attempt.id);
+        let known = known.unwrap_or_else(AttemptId::random).into();
+        if self.rng.bool() { known } else { self.rng.choice(live).unwrap_or(known) }
     }
 
     fn compare_grants(
@@ -289,7 +338,7 @@ impl Differential {
     ) {
         let what = format!("{:?} {what} {}", attempt.mode, attempt.resource);
         let (got, expected) = (&self.settled(attempt, got), &self.settled(attempt, expected));
-        let names = |grant: &Grant| (grant.lock_id.as_str().to_owned(), grant.created);
+        let names = |grant: &Grant| (grant.lock_id.clone(), grant.id, grant.created);
         self.compare(
             &what,
             &got.clone().map(|g| names(&g)),
@@ -340,6 +389,19 @@ impl Differential {
         self.log.push(format!("{what}: {got:?}"));
         assert_eq!(got, expected, "{what}, after\n{:#?}", self.log);
     }
+}
+
+/// What everybody may know of a grant, in the order in which it is compared.
+type Seen = (Option<GrantId>, Option<String>, bool);
+
+fn seen(grant: &GrantView) -> Seen {
+    let holder = grant.holder.as_ref().map(|holder| holder.as_str().to_owned());
+    (grant.id, holder, grant.mode == Mode::Shared)
+}
+
+fn seen_of(by: &Attempt) -> Seen {
+    let holder = by.holder.as_ref().map(|holder| holder.as_str().to_owned());
+    (Some(by.id.into()), holder, by.mode == Mode::Shared)
 }
 
 fn until() -> Instant {
