@@ -4,7 +4,10 @@
 use std::{fmt::Debug, sync::Arc};
 
 use futures_util::FutureExt as _;
-use leasehold_proto::components::{self as pb, lock_store_server::LockStoreServer};
+use leasehold_proto::{
+    components::{self as pb, lock_store_server::LockStoreServer},
+    locks::{self, inspection_server::InspectionServer},
+};
 use prost::Message;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
@@ -21,13 +24,28 @@ use crate::{
     net::wire::deadline,
 };
 
-const METHODS: [&str; 6] = ["TryLock", "Lock", "RenewLock", "Unlock", "Init", "Features"];
+const LOCK_STORE: &str = "dapr.proto.components.v1.LockStore";
+const INSPECTION: &str = "leasehold.v1.Inspection";
+
+const METHODS: [(&str, &str); 11] = [
+    (LOCK_STORE, "TryLock"),
+    (LOCK_STORE, "Lock"),
+    (LOCK_STORE, "RenewLock"),
+    (LOCK_STORE, "Unlock"),
+    (LOCK_STORE, "Init"),
+    (LOCK_STORE, "Features"),
+    (INSPECTION, "GetLock"),
+    (INSPECTION, "ListLocks"),
+    (INSPECTION, "ListWaiters"),
+    (INSPECTION, "WatchLocks"),
+    (INSPECTION, "EndLocks"),
+];
 
 /// The first byte selects the method. Then come a line with the `grpc-timeout`, a line
 /// with the instance's name, and the message.
 pub fn component_protocol(data: &[u8]) {
     let mut input = Input::new(data);
-    let method = METHODS[usize::from(input.byte()) % METHODS.len()];
+    let (service, method) = METHODS[usize::from(input.byte()) % METHODS.len()];
     let mut metadata = MetadataMap::new();
     for name in ["grpc-timeout", wire::INSTANCE] {
         if let Ok(value) = input.text().parse() {
@@ -43,13 +61,23 @@ pub fn component_protocol(data: &[u8]) {
         }
         "RenewLock" => parts::<pb::RenewLockRequest, _>(message, wire::renew),
         "Unlock" => parts::<pb::UnlockRequest, _>(message, wire::unlock),
-        "Init" => parts::<pb::LockStoreInitRequest, _>(message, |request| Ok(request.clone())),
-        _ => parts::<pb::FeaturesRequest, _>(message, |request| Ok(*request)),
+        "Init" => parts::<pb::LockStoreInitRequest, _>(message, unread),
+        "GetLock" => parts::<locks::GetLockRequest, _>(message, unread),
+        "ListLocks" => parts::<locks::ListLocksRequest, _>(message, unread),
+        "ListWaiters" => parts::<locks::ListWaitersRequest, _>(message, unread),
+        "WatchLocks" => parts::<locks::WatchLocksRequest, _>(message, unread),
+        "EndLocks" => parts::<locks::EndLocksRequest, _>(message, unread),
+        _ => parts::<pb::FeaturesRequest, _>(message, unread),
     };
     if is_message {
-        let told = call(method, &metadata, message);
-        assert_eq!(told, call(method, &metadata, message), "the same call got two answers");
+        let told = || call(service, method, &metadata, message);
+        assert_eq!(told(), told(), "the same call got two answers");
     }
+}
+
+/// Reads nothing of a message by itself: only the service does.
+fn unread<M>(_: &M) -> Result<(), Violation> {
+    Ok(())
 }
 
 fn headers(metadata: &MetadataMap) {
@@ -84,7 +112,7 @@ where
     true
 }
 
-fn call(method: &str, metadata: &MetadataMap, message: &[u8]) -> Told {
+fn call(service: &str, method: &str, metadata: &MetadataMap, message: &[u8]) -> Told {
     let world = World::new("held");
     let store = world.store.clone();
     let open = move |items: Metadata, _| {
@@ -92,13 +120,16 @@ fn call(method: &str, metadata: &MetadataMap, message: &[u8]) -> Told {
         async move { memory::KIND.check(items).map(|_| store) }.boxed()
     };
     let instances = Arc::new(Instances::new(Arc::new(open), memory::KIND.features));
-    let service = LockStoreServer::new(Service::new(Arc::clone(&instances)));
-    let path = format!("/dapr.proto.components.v1.LockStore/{method}");
+    let component = Service::new(Arc::clone(&instances));
     let body = tonic::body::Body::new(http_body_util::Full::new(frame(message)));
-    let mut request = http::Request::post(path).body(body).unwrap();
+    let mut request = http::Request::post(format!("/{service}/{method}")).body(body).unwrap();
     *request.headers_mut() = metadata.clone().into_headers();
     world.run(async {
         instances.init("", Metadata::new()).await.unwrap();
-        Told::read(service.oneshot(request).await.unwrap(), false).await
+        let answer = match service {
+            INSPECTION => InspectionServer::new(component).oneshot(request).await,
+            _ => LockStoreServer::new(component).oneshot(request).await,
+        };
+        Told::read(answer.unwrap(), false).await
     })
 }
