@@ -74,6 +74,8 @@ pub enum Defect {
     ReadersEnterOneByOne,
     /// A shared grant is made though an exclusive one is held.
     AReaderBesideAWriter,
+    /// The holder of a shared grant gets an exclusive one beside it.
+    AnUpgradeIsLetIn,
     /// What everybody may see has the proof of ownership.
     GetLockTellsALockId,
     /// A list continues one too far.
@@ -134,6 +136,18 @@ impl Broken {
             Defect::NameIsTakenByOneBelow => self.neighbours.one_below_is_held(resource),
             Defect::NameIsTakenByOneAbove => self.neighbours.one_above_is_held(resource),
             Defect::TriesRefuseEachOther => self.neighbours.is_in_the_way(resource),
+            _ => false,
+        }
+    }
+
+    /// Whether the defect grants what memory refuses.
+    fn is_let_in(&self, attempt: &Attempt) -> bool {
+        match self.defect {
+            Defect::AReaderBesideAWriter => attempt.mode == Mode::Shared,
+            Defect::AnUpgradeIsLetIn if attempt.mode == Mode::Exclusive => {
+                let reader = (attempt.resource.clone(), attempt.lock_id.clone());
+                self.readers.lock().unwrap().contains(&reader)
+            }
             _ => false,
         }
     }
@@ -203,9 +217,7 @@ impl Backend for Broken {
                 tokio::spawn(async move { memory.lock(&litter).await });
                 Err(error)
             }
-            (Defect::AReaderBesideAWriter, Err(BackendError::Locked { .. }))
-                if attempt.mode == Mode::Shared =>
-            {
+            (_, Err(BackendError::Locked { .. })) if self.is_let_in(&attempt) => {
                 let elsewhere = format!("beside {}", attempt.resource);
                 let resource = ResourceId::new(&elsewhere).unwrap();
                 self.memory.try_lock(&Attempt { resource, ..attempt }, until).await

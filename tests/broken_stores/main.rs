@@ -67,6 +67,7 @@ const CAUGHT: &[(Defect, &str)] = &[
     ),
     (Defect::ReadersEnterOneByOne, "shared: readers that wait for each other are all let in"),
     (Defect::AReaderBesideAWriter, "shared: a reader is refused while a writer holds"),
+    (Defect::AnUpgradeIsLetIn, "shared: a reader's lock ID does not make it a writer"),
     (Defect::GetLockTellsALockId, "inspection: no answer has a lock ID or a request ID"),
     (
         Defect::AListSkipsBetweenPages,
