@@ -11,6 +11,7 @@ mod client;
 mod cycles;
 mod etcd;
 mod handover;
+mod inspection;
 mod losses;
 mod process;
 mod redis_work;
@@ -53,7 +54,15 @@ enum Command {
     /// Shared locks beside exclusive ones, and readers that wait behind a writer.
     Shared {
         /// The stores to measure on: memory, redis, etcd.
-        #[arg(long, value_delimiter = ',', default_values_t = shared::STORES.map(String::from))]
+        #[arg(long, value_delimiter = ',', default_values_t = servers::STORES.map(String::from))]
+        store: Vec<String>,
+        #[command(flatten)]
+        options: Options,
+    },
+    /// What lists and a watch of 100,000 held locks cost those who lock.
+    Inspection {
+        /// The stores to measure on: memory, redis, etcd.
+        #[arg(long, value_delimiter = ',', default_values_t = servers::STORES.map(String::from))]
         store: Vec<String>,
         #[command(flatten)]
         options: Options,
@@ -121,6 +130,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Losses(options) => losses::redis(&options).await,
         Command::Weight(options) => weight::memory(&options).await,
         Command::Shared { store, options } => shared::compare(&options, &store).await,
+        Command::Inspection { store, options } => inspection::compare(&options, &store).await,
         Command::Builds { against, options } => builds::compare(&options, &against).await,
         Command::All(options) => {
             cycles::redis(&options).await?;
@@ -128,7 +138,8 @@ async fn run(command: Command) -> Result<()> {
             etcd::compare(&options).await?;
             sidecar::redis(&options).await?;
             losses::redis(&options).await?;
-            shared::compare(&options, &shared::STORES).await?;
+            shared::compare(&options, &servers::STORES).await?;
+            inspection::compare(&options, &servers::STORES).await?;
             weight::memory(&options).await
         }
     }

@@ -2,21 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use leasehold_testkit::{etcd::EtcdServer, redis::RedisServer};
+use anyhow::{Context as _, Result};
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     Options,
     client::Client,
     cycles::{self, Api},
-    etcd::version,
     report::{median, median_of, row, table},
-    servers::Component,
+    servers::{Component, each_store},
 };
 
-/// The stores that are measured by default.
-pub(crate) const STORES: [&str; 2] = ["memory", "redis"];
 /// How many readers wait behind a writer.
 const WAITERS: usize = 1000;
 /// How long they have to reach their places.
@@ -24,26 +20,10 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 /// Shared grants beside exclusive ones, on each of these stores.
 pub(crate) async fn compare(options: &Options, stores: &[impl AsRef<str>]) -> Result<()> {
-    for store in stores {
-        match store.as_ref() {
-            "memory" => on_store(options, "memory", "memory", &[]).await?,
-            "redis" => {
-                let redis = RedisServer::start();
-                let address = redis.address();
-                on_store(options, "redis", "Redis", &[("redisHost", &address)]).await?;
-            }
-            "etcd" => {
-                for binary in &options.etcd {
-                    let etcd = EtcdServer::launch(binary, &[]).await?;
-                    let title = format!("etcd {}", version(&etcd).await?);
-                    let properties = [("endpoints", etcd.address())];
-                    on_store(options, "etcd", &title, &properties).await?;
-                }
-            }
-            other => bail!("no store is called {other}: memory, redis or etcd"),
-        }
-    }
-    Ok(())
+    each_store(options, stores, async |store, title, properties| {
+        on_store(options, store, title, properties).await
+    })
+    .await
 }
 
 async fn on_store(
