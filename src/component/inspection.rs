@@ -14,9 +14,10 @@ use super::{
 use crate::{
     lock::{
         LockError, ResourceId, Store, Violation,
-        inspect::{EndOf, EndRequest, Listing, Scope},
+        inspect::{EndOf, EndRequest, Ended, Listing, Scope},
     },
     net::{
+        completed::completed,
         inspection::{self, ForcedBy, List, count, raw, state},
         peer::Peer,
         wire::deadline,
@@ -141,16 +142,11 @@ impl Inspection for Service {
         answer("EndLocks", async {
             let (metadata, extensions, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
-            let reason = inspection::reason(&asked.reason)?;
-            let ended = store.end(&end_request(&asked)?).await?;
-            let instance = wire::instance(&metadata)?;
-            let peer = extensions.get::<Peer>().copied();
-            let by = ForcedBy { app_id: None, peer, reason };
-            for lock in ended.locks.iter().filter(|_| !asked.dry_run) {
-                for grant in &lock.grants {
-                    by.log(instance, lock.resource.as_str(), Some(grant));
-                }
-            }
+            let reason = inspection::reason(&asked.reason)?.to_owned();
+            let request = end_request(&asked)?;
+            let instance = wire::instance(&metadata)?.to_owned();
+            let peer = extensions.get().copied();
+            let ended = end(store, request, instance, peer, reason).await?;
             Ok(Response::new(pb::EndLocksResponse {
                 ended: ended
                     .locks
@@ -162,6 +158,27 @@ impl Inspection for Service {
         })
         .await
     }
+}
+
+/// Ends grants. Completed also if the caller goes away, so that each end is logged.
+async fn end(
+    store: Store,
+    request: EndRequest,
+    instance: String,
+    peer: Option<Peer>,
+    reason: String,
+) -> Result<Ended, LockError> {
+    completed(async move {
+        let ended = store.end(&request).await?;
+        let by = ForcedBy { app_id: None, peer, reason: &reason };
+        for lock in ended.locks.iter().filter(|_| !request.dry_run) {
+            for grant in &lock.grants {
+                by.log(&instance, lock.resource.as_str(), Some(grant));
+            }
+        }
+        Ok(ended)
+    })
+    .await
 }
 
 fn end_request(asked: &pb::EndLocksRequest) -> Result<EndRequest, Violation> {

@@ -8,13 +8,15 @@ use tokio::{
     time::Instant,
 };
 use tonic::{Request, Response, Status};
-use tracing::{Instrument as _, debug, debug_span, info};
+use tracing::{Instrument as _, debug, debug_span};
 
 use super::{instances::Instances, wire};
 use crate::{
-    lock::{Granted, LockError, Store},
+    lock::{Granted, LockError, Store, UnlockRequest},
     net::{
+        completed::completed,
         delivery::Delivery,
+        inspection::ForcedBy,
         peer::Peer,
         status::ErrorDescription,
         wire::{deadline, duration},
@@ -152,20 +154,35 @@ impl LockStore for Service {
         let arrived = Instant::now();
         answer("Unlock", async {
             let store = self.store(&request, arrived).await?;
-            let instance = wire::instance(request.metadata())?.to_owned();
-            let peer = request.extensions().get::<Peer>().copied();
             let unlock = wire::unlock(request.get_ref())?;
-            store.unlock(unlock).await?;
-            let request = request.into_inner();
-            if request.force {
-                let resource = request.resource_id;
-                let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
-                info!(store = instance, resource, uid, pid, "unlocked by force");
+            if request.get_ref().force {
+                let instance = wire::instance(request.metadata())?.to_owned();
+                let peer = request.extensions().get().copied();
+                force(store, unlock, instance, peer).await?;
+            } else {
+                store.unlock(unlock).await?;
             }
             Ok(Response::new(pb::UnlockResponse {}))
         })
         .await
     }
+}
+
+/// Unlocks by force. Completed also if the caller goes away, so that it is logged.
+async fn force(
+    store: Store,
+    unlock: UnlockRequest,
+    instance: String,
+    peer: Option<Peer>,
+) -> Result<(), LockError> {
+    completed(async move {
+        let resource = unlock.resource.clone();
+        store.unlock(unlock).await?;
+        let by = ForcedBy { peer, ..ForcedBy::default() };
+        by.log(&instance, resource.as_str(), None);
+        Ok(())
+    })
+    .await
 }
 
 /// Answers one call. An error becomes a status, and the outcome is traced without any ID.

@@ -11,10 +11,12 @@
 //! - [`request_budget`]: limits the bytes and the time of incomplete requests;
 //!   [`message_framing`]: where the messages of a stream end.
 //! - [`delivery`]: releases a grant whose response was not delivered.
+//! - [`completed`]: work that goes on although its caller has gone.
 //! - [`inspection`]: what both edges do alike to show the locks.
 //! - [`status`]: errors, described once for gRPC and HTTP; [`wire`]: durations and deadlines.
 
 mod accepted;
+pub(crate) mod completed;
 pub(crate) mod config;
 pub(crate) mod connection;
 pub mod cork;

@@ -1,10 +1,16 @@
 //! What is logged, and what never is.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::{os::unix::fs::MetadataExt as _, time::Duration};
 
-use leasehold_testkit::{leasehold::Leasehold, redis::RedisServer};
+use leasehold_testkit::{
+    leasehold::Leasehold,
+    proxy::{Conduct, Flow, Proxy},
+    redis::RedisServer,
+};
 
-use crate::client::{Client, request};
+use crate::client::{Client, eventually, request};
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One life with secrets in every place that may hold one.
 async fn life(arguments: &[&str]) -> (String, Vec<String>) {
@@ -91,4 +97,30 @@ async fn every_line_is_json_on_request() {
     for line in log.lines() {
         serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|_| panic!("{line}"));
     }
+}
+
+/// The caller of a force may be killed while the store is slow.
+#[tokio::test]
+async fn a_force_is_logged_though_its_caller_has_gone() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address()).await;
+    let leasehold = Leasehold::serve("redis", &[]);
+    let client = Client::connect(&leasehold.socket("redis")).await;
+    let direct = client.instance("direct");
+    direct.init(&[("redisHost", &server.address())]).await.unwrap();
+    client.init(&[("redisHost", proxy.address()), ("operationTimeout", "60s")]).await.unwrap();
+    client.try_lock("r").await.unwrap();
+    proxy.set(Conduct { replies: Flow::Stall, ..Conduct::default() });
+    let forcing = tokio::spawn({
+        let client = client.clone();
+        async move { client.force("r").await }
+    });
+    eventually(PATIENCE, "the force takes effect", async || direct.try_lock("r").await.ok())
+        .await;
+    forcing.abort();
+    // Answered after the end of the call was read.
+    direct.try_lock("r").await.unwrap_err();
+    proxy.heal();
+    let logged = async || leasehold.log().contains("unlocked by force").then_some(());
+    eventually(PATIENCE, "the force is logged", logged).await;
 }

@@ -8,10 +8,10 @@ use super::super::Locks;
 use crate::{
     held::{HeldKey, Target},
     lock::{
-        GrantId, LockError,
+        GrantId,
         inspect::{EndRequest, Ended, GrantView, PageRequest},
     },
-    net::{inspection::ForcedBy, peer::Peer},
+    net::{completed::completed, inspection::ForcedBy, peer::Peer},
     sidecar::{
         api::error::ApiError, app_names::AppNames, name::ResourceName, stores::NamedStore,
     },
@@ -114,11 +114,4 @@ async fn seen(target: &Target, grant_id: Option<GrantId>) -> Vec<GrantView> {
     let mut grants = found.lock.grants;
     grants.retain(|grant| grant_id.is_none() || grant.id == grant_id);
     grants
-}
-
-/// Completes the work also if its caller goes away.
-async fn completed<T: Send + 'static>(
-    work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
-) -> Result<T, ApiError> {
-    tokio::spawn(work).await.unwrap_or(Err(ApiError::Lock(LockError::Internal)))
 }
