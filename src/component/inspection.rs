@@ -14,7 +14,7 @@ use super::{
 use crate::{
     lock::{
         LockError, ResourceId, Store, Violation,
-        inspect::{EndOf, EndRequest, Ended, Listing, Scope},
+        inspect::{EndRequest, Ended, Listing, Scope},
     },
     net::{
         completed::completed,
@@ -56,7 +56,7 @@ impl Inspection for Service {
         answer("GetLock", async {
             let (metadata, _, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
-            let resource = resource(&asked.resource_id, &asked.namespace)?;
+            let resource = resource(&asked.resource_id, asked.namespace)?;
             let list = List::new(&["GetLock", resource.as_str()]);
             let page = list.page(asked.page_size, &asked.page_token)?;
             let found = store.get(&resource, &page).await?;
@@ -76,7 +76,7 @@ impl Inspection for Service {
         answer("ListLocks", async {
             let (metadata, _, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
-            let prefix = name_prefix(asked.scope)?;
+            let prefix = name_prefix(asked.scope.unwrap_or_default())?;
             let holder_prefix = inspection::holder_prefix(asked.holder_prefix)?;
             let list = List::new(&["ListLocks", &prefix, &holder_prefix]);
             let page = list.page(asked.page_size, &asked.page_token)?;
@@ -101,7 +101,7 @@ impl Inspection for Service {
         answer("ListWaiters", async {
             let (metadata, _, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
-            let resource = resource(&asked.resource_id, &asked.namespace)?;
+            let resource = resource(&asked.resource_id, asked.namespace)?;
             let list = List::new(&["ListWaiters", resource.as_str()]);
             let page = list.page(asked.page_size, &asked.page_token)?;
             let found = store.waiters(&resource, &page).await?;
@@ -120,11 +120,7 @@ impl Inspection for Service {
         answer("WatchLocks", async {
             let (metadata, _, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
-            let scope = match (asked.resource_id.as_str(), asked.scope) {
-                ("", scope) => Scope::prefix(&name_prefix(scope)?),
-                (id, None) => Scope::resource(resource(id, &asked.namespace)?),
-                (_, Some(_)) => return Err(inspection::both_given().into()),
-            };
+            let scope = inspection::watched_scope(asked, resource, scope)?;
             let watch = store.watch(scope)?;
             let events = stream::try_unfold(watch, async |mut watch| {
                 let event = watch.next().await.map_err(inspection::status)?;
@@ -143,7 +139,7 @@ impl Inspection for Service {
             let (metadata, extensions, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
             let reason = inspection::reason(&asked.reason)?.to_owned();
-            let request = end_request(&asked)?;
+            let request = inspection::end_request(asked, resource, scope)?;
             let instance = wire::instance(&metadata)?.to_owned();
             let peer = extensions.get().copied();
             let ended = end(store, request, instance, peer, reason).await?;
@@ -181,37 +177,17 @@ async fn end(
     .await
 }
 
-fn end_request(asked: &pb::EndLocksRequest) -> Result<EndRequest, Violation> {
-    let holder_prefix = inspection::holder_prefix(asked.holder_prefix.clone())?;
-    let of = match (asked.resource_id.as_str(), &asked.scope) {
-        ("", None) => return Err(inspection::none_given()),
-        (_, Some(_)) if !asked.resource_id.is_empty() => return Err(inspection::both_given()),
-        ("", Some(scope)) => {
-            inspection::must_have_no_grant_id(&asked.grant_id)?;
-            let prefix = name_prefix(Some(scope.clone()))?;
-            if prefix.is_empty() && !asked.all {
-                return Err(inspection::all_is_missing());
-            }
-            EndOf::Scope { scope: Scope::prefix(&prefix), holder_prefix }
-        }
-        (id, _) => {
-            inspection::must_have_no_holder_prefix(&holder_prefix)?;
-            let grant_id = inspection::grant_id(&asked.grant_id)?;
-            EndOf::Resource(resource(id, &asked.namespace)?, grant_id)
-        }
-    };
-    let limit = inspection::limit("limit", asked.limit)?;
-    Ok(EndRequest { of, dry_run: asked.dry_run, limit })
-}
-
-fn resource(id: &str, namespace: &[String]) -> Result<ResourceId, Violation> {
-    must_be_empty(namespace)?;
+fn resource(id: &str, namespace: Vec<String>) -> Result<ResourceId, Violation> {
+    must_be_empty(&namespace)?;
     ResourceId::new(id)
 }
 
+fn scope(scope: pb::LockScope) -> Result<Scope, Violation> {
+    Ok(Scope::prefix(&name_prefix(scope)?))
+}
+
 /// What the names of a scope begin with. Here a scope has no namespaces.
-fn name_prefix(scope: Option<pb::LockScope>) -> Result<String, Violation> {
-    let scope = scope.unwrap_or_default();
+fn name_prefix(scope: pb::LockScope) -> Result<String, Violation> {
     must_be_empty(&scope.namespace)?;
     inspection::name_prefix(scope.prefix)
 }

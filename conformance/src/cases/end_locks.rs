@@ -61,6 +61,11 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.add(INSPECTION, "a page_token of another list is INVALID_REQUEST", foreign_token);
     cases.add(INSPECTION, "a namespace is INVALID_REQUEST on a component's socket", namespace);
     cases.add(
+        INSPECTION,
+        "a namespace beside a scope is INVALID_REQUEST, not ignored",
+        namespace_beside_scope,
+    );
+    cases.add(
         Demand::Without(Feature::Inspection),
         "GetLock is UNIMPLEMENTED where INSPECTION is not declared",
         undeclared,
@@ -273,6 +278,20 @@ async fn namespace(world: World) -> anyhow::Result<()> {
     refused.names(&["namespace"])?;
     if world.declares(Feature::Watch) {
         let asked = WatchLocksRequest { scope, ..WatchLocksRequest::default() };
+        let refused = store.watch_raw(asked).await.refused(Reason::InvalidRequest)?;
+        refused.names(&["namespace"])?;
+    }
+    Ok(())
+}
+
+async fn namespace_beside_scope(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let namespace = vec!["a".to_owned()];
+    let asked = EndLocksRequest { namespace: namespace.clone(), ..below(&resource) };
+    store.end_raw(asked).await.refused(Reason::InvalidRequest)?.names(&["namespace"])?;
+    if world.declares(Feature::Watch) {
+        let scope = Some(scope(&resource));
+        let asked = WatchLocksRequest { namespace, scope, ..WatchLocksRequest::default() };
         let refused = store.watch_raw(asked).await.refused(Reason::InvalidRequest)?;
         refused.names(&["namespace"])?;
     }

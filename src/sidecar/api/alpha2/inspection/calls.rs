@@ -8,8 +8,8 @@ use leasehold_proto::locks as pb;
 use super::super::{Locks, wire};
 use crate::{
     lock::{
-        Violation,
-        inspect::{EndOf, EndRequest, Listing, PageRequest, Scope, Watch},
+        ResourceId, Violation,
+        inspect::{Listing, PageRequest, Watch},
     },
     net::{
         inspection::{self, List, Named, count, state},
@@ -22,12 +22,6 @@ use crate::{
         stores::NamedStore,
     },
 };
-
-/// What an [`pb::EndLocksRequest`] ends, as the app names it.
-enum Wanted {
-    Resource(ResourceName),
-    Scope(NameScope),
-}
 
 /// A watch, and how the app names what is told.
 pub(super) struct AppWatch {
@@ -95,9 +89,8 @@ impl Locks {
         &self,
         asked: pb::ListWaitersRequest,
     ) -> Result<pb::ListWaitersResponse, ApiError> {
-        let name = wire::resource(&asked.resource_id, asked.namespace)?;
         let store = self.store(&asked.store_name)?;
-        let resource = store.name_of(&name, self.identity.app_id())?;
+        let resource = self.resource_in(&store, &asked.resource_id, asked.namespace)?;
         let list = List::new(&["ListWaiters", &store.name, resource.as_str()]);
         let page = self.page(list, asked.page_size, &asked.page_token)?;
         let found = store.store().waiters(&resource, &page).await?;
@@ -109,18 +102,10 @@ impl Locks {
 
     /// Begins to watch a resource or a scope.
     pub(super) fn watch(&self, asked: pb::WatchLocksRequest) -> Result<AppWatch, ApiError> {
-        let namespace = asked.namespace;
-        let wanted = match wanted(&asked.resource_id, namespace, asked.scope)? {
-            Some(wanted) => wanted,
-            None => Wanted::Scope(NameScope::default()),
-        };
         let (store, names) = self.store_and_names(&asked.store_name)?;
-        let scope = match wanted {
-            Wanted::Scope(wanted) => names.scope(wanted)?,
-            Wanted::Resource(name) => {
-                Scope::resource(store.name_of(&name, self.identity.app_id())?)
-            }
-        };
+        let resource = |key: &str, namespace| self.resource_in(&store, key, namespace);
+        let scope = |wanted| names.scope(name_scope(wanted)?);
+        let scope = inspection::watched_scope(asked, resource, scope)?;
         Ok(AppWatch { watch: store.store().watch(scope)?, names })
     }
 
@@ -131,28 +116,11 @@ impl Locks {
         asked: pb::EndLocksRequest,
         peer: Option<Peer>,
     ) -> Result<pb::EndLocksResponse, ApiError> {
-        let limit = inspection::limit("limit", asked.limit)?;
         let reason = inspection::reason(&asked.reason)?.to_owned();
-        let holder_prefix = inspection::holder_prefix(asked.holder_prefix)?;
-        let wanted = wanted(&asked.resource_id, asked.namespace, asked.scope)?;
         let (store, names) = self.store_and_names(&asked.store_name)?;
-        let of = match wanted.ok_or_else(inspection::none_given)? {
-            Wanted::Resource(name) => {
-                inspection::must_have_no_holder_prefix(&holder_prefix)?;
-                let grant_id = inspection::grant_id(&asked.grant_id)?;
-                EndOf::Resource(store.name_of(&name, self.identity.app_id())?, grant_id)
-            }
-            Wanted::Scope(wanted) => {
-                inspection::must_have_no_grant_id(&asked.grant_id)?;
-                let is_whole =
-                    wanted.namespace.segments().is_empty() && wanted.prefix.is_empty();
-                if is_whole && !asked.all {
-                    return Err(inspection::all_is_missing().into());
-                }
-                EndOf::Scope { scope: names.scope(wanted)?, holder_prefix }
-            }
-        };
-        let request = EndRequest { of, dry_run: asked.dry_run, limit };
+        let resource = |key: &str, namespace| self.resource_in(&store, key, namespace);
+        let scope = |wanted| names.scope(name_scope(wanted)?);
+        let request = inspection::end_request(asked, resource, scope)?;
         let ended = self.end_in_task(store, names.clone(), request, peer, reason).await?;
         let told = |lock| state(lock, named(names.read(&lock.resource)));
         Ok(pb::EndLocksResponse {
@@ -170,28 +138,20 @@ impl Locks {
         Ok((store, names))
     }
 
+    /// The store's name of a resource that the app names so.
+    fn resource_in(
+        &self,
+        store: &NamedStore,
+        key: &str,
+        namespace: Vec<String>,
+    ) -> Result<ResourceId, Violation> {
+        store.name_of(&wire::resource(key, namespace)?, self.identity.app_id())
+    }
+
     /// Reads which page is asked for; the violation names `page_size` or `page_token`.
     fn page(&self, list: List, size: i32, name: &str) -> Result<PageRequest, Violation> {
         let token = self.page_tokens.find(name).ok_or_else(inspection::unknown_page)?;
         list.page(size, &token)
-    }
-}
-
-/// Reads what is asked for, `None` if nothing is. `namespace` is the resource's.
-fn wanted(
-    resource_id: &str,
-    namespace: Vec<String>,
-    scope: Option<pb::LockScope>,
-) -> Result<Option<Wanted>, Violation> {
-    match (resource_id, scope) {
-        ("", _) if !namespace.is_empty() => Err(Violation::new(
-            "namespace",
-            "was given without resource_id; a scope has a namespace of its own",
-        )),
-        ("", None) => Ok(None),
-        ("", Some(scope)) => Ok(Some(Wanted::Scope(name_scope(scope)?))),
-        (_, Some(_)) => Err(inspection::both_given()),
-        (key, None) => Ok(Some(Wanted::Resource(wire::resource(key, namespace)?))),
     }
 }
 

@@ -1,0 +1,116 @@
+//! The messages of what is told.
+
+use std::time::Duration;
+
+use leasehold_proto::locks as pb;
+use tonic::Status;
+
+use crate::{
+    lock::{
+        Holder, LockError, Mode, ResourceId,
+        inspect::{EndCause, EndedGrant, GrantView, LockView, WaiterView, WatchEvent},
+    },
+    net::{status::ErrorDescription, wire::duration},
+};
+
+/// A resource as its caller names it: its ID and its namespace.
+pub(crate) type Named = (String, Vec<String>);
+
+/// The name on a component's socket: the store's.
+pub(crate) fn raw(resource: &ResourceId) -> Named {
+    (resource.as_str().to_owned(), Vec::new())
+}
+
+/// Writes who holds a resource that is named so.
+pub(crate) fn state(lock: &LockView, (resource_id, namespace): Named) -> pb::LockState {
+    pb::LockState {
+        resource_id,
+        namespace,
+        grants: lock.grants.iter().map(grant).collect(),
+        grants_total: count(lock.grants_total),
+    }
+}
+
+/// Writes a number of something.
+pub(crate) fn count(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// Writes somebody who waits.
+pub(crate) fn waiter(waiter: &WaiterView) -> pb::WaiterInfo {
+    pb::WaiterInfo {
+        position: count(waiter.position),
+        holder: text(waiter.holder.as_ref()),
+        mode: mode(waiter.mode).into(),
+        since: waiter.since_unix_ms.map(timestamp),
+    }
+}
+
+/// Writes what a watcher is told of resources that are named by `name`.
+pub(crate) fn event(event: &WatchEvent, name: impl Fn(&ResourceId) -> Named) -> pb::LockEvent {
+    match event {
+        WatchEvent::Changed { lock, ended } => pb::LockEvent {
+            state: Some(state(lock, name(&lock.resource))),
+            ended: ended.iter().map(ended_grant).collect(),
+            ..Default::default()
+        },
+        WatchEvent::Restarted => pb::LockEvent { restarted: true, ..Default::default() },
+        WatchEvent::Synced => pb::LockEvent { synced: true, ..Default::default() },
+    }
+}
+
+fn ended_grant(EndedGrant { grant: ended, cause }: &EndedGrant) -> pb::EndedGrant {
+    let cause = match cause {
+        EndCause::Unknown => pb::EndCause::Unknown,
+        EndCause::Released => pb::EndCause::Released,
+        EndCause::Expired => pb::EndCause::Expired,
+        EndCause::Forced => pb::EndCause::Forced,
+    };
+    pb::EndedGrant { grant: Some(grant(ended)), cause: cause.into() }
+}
+
+fn grant(grant: &GrantView) -> pb::GrantInfo {
+    pb::GrantInfo {
+        grant_id: grant.id.map(|id| id.to_string()).unwrap_or_default(),
+        holder: text(grant.holder.as_ref()),
+        mode: mode(grant.mode).into(),
+        remaining: grant.remaining.map(duration),
+        since: grant.since_unix_ms.map(timestamp),
+        foreign: grant.foreign,
+    }
+}
+
+fn text(holder: Option<&Holder>) -> String {
+    holder.map(|holder| holder.as_str().to_owned()).unwrap_or_default()
+}
+
+fn mode(mode: Mode) -> pb::LockMode {
+    match mode {
+        Mode::Exclusive => pb::LockMode::Exclusive,
+        Mode::Shared => pb::LockMode::Shared,
+    }
+}
+
+fn timestamp(unix_ms: u64) -> prost_types::Timestamp {
+    let since = Duration::from_millis(unix_ms);
+    prost_types::Timestamp {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanos: since.subsec_nanos().cast_signed(),
+    }
+}
+
+/// An error as a stream ends with it.
+pub(crate) fn status(error: LockError) -> Status {
+    ErrorDescription::from(error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_before_the_second_has_nanoseconds() {
+        let told = timestamp(1_500);
+        assert_eq!((told.seconds, told.nanos), (1, 500_000_000));
+    }
+}

@@ -1,0 +1,105 @@
+//! Pages of lists, and their tokens.
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use uuid::Uuid;
+
+use crate::lock::{
+    Violation,
+    inspect::{Cursor, PAGE_BYTES_MAX, PageRequest},
+};
+
+const PAGE_SIZE_DEFAULT: usize = 100;
+const PAGE_SIZE_MAX: usize = 1000;
+/// The first bytes of a page token tell of which list it is.
+const LIST_BYTES: usize = 8;
+
+/// Reads a number of items, where 0 means 100; the violation names `field`.
+pub(crate) fn limit(field: &str, asked: i32) -> Result<usize, Violation> {
+    match usize::try_from(asked) {
+        Ok(0) => Ok(PAGE_SIZE_DEFAULT),
+        Ok(limit) if limit <= PAGE_SIZE_MAX => Ok(limit),
+        _ => Err(Violation::new(
+            field,
+            format!("is {asked}; use 1 to {PAGE_SIZE_MAX}, or 0 for {PAGE_SIZE_DEFAULT}"),
+        )),
+    }
+}
+
+/// A list of which pages are asked for. Page tokens of one list are refused by any other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List([u8; LIST_BYTES]);
+
+impl List {
+    /// The list with this description: everything that determines what is in it.
+    pub(crate) fn new(description: &[&str]) -> Self {
+        // Each part with its length, so that two descriptions never agree by accident.
+        let text: String =
+            description.iter().map(|part| format!("{}:{part}", part.len())).collect();
+        let hash = Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes());
+        let mut list = [0; LIST_BYTES];
+        list.copy_from_slice(&hash.as_bytes()[..LIST_BYTES]);
+        Self(list)
+    }
+
+    /// Reads which page is asked for; the violation names `page_size` or `page_token`.
+    pub(crate) fn page(self, size: i32, token: &str) -> Result<PageRequest, Violation> {
+        let limit = limit("page_size", size)?;
+        let after = if token.is_empty() { None } else { Some(self.cursor(token)?) };
+        Ok(PageRequest { after, limit, bytes_max: PAGE_BYTES_MAX })
+    }
+
+    fn cursor(self, token: &str) -> Result<Cursor, Violation> {
+        let read = BASE64_URL_SAFE_NO_PAD.decode(token).ok();
+        let cursor = read.as_deref().and_then(|bytes| bytes.strip_prefix(&self.0));
+        let cursor = cursor.and_then(|cursor| std::str::from_utf8(cursor).ok());
+        cursor.map(Into::into).ok_or_else(unknown_page)
+    }
+
+    /// The token of the page that follows; empty if there is none.
+    pub(crate) fn token(self, next: Option<&Cursor>) -> String {
+        let Some(next) = next else { return String::new() };
+        BASE64_URL_SAFE_NO_PAD.encode([&self.0, next.as_bytes()].concat())
+    }
+}
+
+/// The refusal of a page token that is not of the list.
+pub(crate) fn unknown_page() -> Violation {
+    Violation::new(
+        "page_token",
+        "is not of this list; give the one that its last page told, with otherwise the same \
+         request",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_token_continues_its_own_list_only() {
+        let list = List::new(&["ListLocks", "store", "a"]);
+        let token = list.token(Some(&"3:ü/name".into()));
+        assert_eq!(list.page(0, &token).unwrap().after.as_deref(), Some("3:ü/name"));
+        for other in [&["ListLocks", "store", "b"][..], &["ListLocks", "storea", ""], &[]] {
+            assert_eq!(List::new(other).page(0, &token).unwrap_err().field, "page_token");
+        }
+    }
+
+    #[test]
+    fn a_forged_page_token_is_refused() {
+        let list = List::new(&["ListLocks"]);
+        let invalid = BASE64_URL_SAFE_NO_PAD.encode([&list.0[..], &[0xff]].concat());
+        for bad in ["x", "=", "AAAA", "ü", " ", &invalid] {
+            assert_eq!(list.page(0, bad).unwrap_err().field, "page_token", "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_has_1_to_1000_items_and_100_by_default() {
+        let limit = |size| List::new(&[]).page(size, "").map(|page| page.limit);
+        assert_eq!((limit(0), limit(1), limit(1000)), (Ok(100), Ok(1), Ok(1000)));
+        for bad in [-1, 1001, i32::MIN, i32::MAX] {
+            assert_eq!(limit(bad).unwrap_err().field, "page_size", "{bad}");
+        }
+    }
+}

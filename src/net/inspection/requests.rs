@@ -1,0 +1,136 @@
+//! Reads requests: what they are about, and which grants they end.
+
+use leasehold_proto::locks as pb;
+
+use super::pages::limit;
+use crate::lock::{
+    GrantId, ResourceId, Violation, check_text,
+    inspect::{EndOf, EndRequest, Scope},
+};
+
+/// The longest reason for ending a grant, and the longest prefix of a holder, in bytes.
+const TEXT_BYTES_MAX: usize = 256;
+/// The longest prefix of a name, in bytes.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// What a request is about, in its caller's names.
+enum Subject {
+    /// A resource: its ID and its namespace.
+    Resource(String, Vec<String>),
+    Scope(pb::LockScope),
+}
+
+/// Reads the scope that is watched: one resource, or what `scope` has. Without either it is
+/// the empty scope. `resource` and `scope` find the store's names for those of the caller.
+pub(crate) fn watched_scope(
+    asked: pb::WatchLocksRequest,
+    resource: impl FnOnce(&str, Vec<String>) -> Result<ResourceId, Violation>,
+    scope: impl FnOnce(pb::LockScope) -> Result<Scope, Violation>,
+) -> Result<Scope, Violation> {
+    match subject(asked.resource_id, asked.namespace, asked.scope)? {
+        Some(Subject::Resource(id, namespace)) => {
+            Ok(Scope::resource(resource(&id, namespace)?))
+        }
+        Some(Subject::Scope(asked)) => scope(asked),
+        None => scope(pb::LockScope::default()),
+    }
+}
+
+/// Reads which grants are to be ended. `resource` and `scope` find the store's names for those
+/// of the caller.
+pub(crate) fn end_request(
+    asked: pb::EndLocksRequest,
+    resource: impl FnOnce(&str, Vec<String>) -> Result<ResourceId, Violation>,
+    scope: impl FnOnce(pb::LockScope) -> Result<Scope, Violation>,
+) -> Result<EndRequest, Violation> {
+    let limit = limit("limit", asked.limit)?;
+    let holder_prefix = holder_prefix(asked.holder_prefix)?;
+    let of = match subject(asked.resource_id, asked.namespace, asked.scope)? {
+        None => return Err(none_given()),
+        Some(Subject::Resource(id, namespace)) => {
+            must_have_no_holder_prefix(&holder_prefix)?;
+            let grant_id = grant_id(&asked.grant_id)?;
+            EndOf::Resource(resource(&id, namespace)?, grant_id)
+        }
+        Some(Subject::Scope(whole)) if is_whole(&whole) && !asked.all => {
+            return Err(all_is_missing());
+        }
+        Some(Subject::Scope(wanted)) => {
+            must_have_no_grant_id(&asked.grant_id)?;
+            EndOf::Scope { scope: scope(wanted)?, holder_prefix }
+        }
+    };
+    Ok(EndRequest { of, dry_run: asked.dry_run, limit })
+}
+
+/// `None` if nothing is asked for. `namespace` is the resource's.
+fn subject(
+    resource_id: String,
+    namespace: Vec<String>,
+    scope: Option<pb::LockScope>,
+) -> Result<Option<Subject>, Violation> {
+    match (resource_id.is_empty(), scope) {
+        (true, _) if !namespace.is_empty() => Err(Violation::new(
+            "namespace",
+            "was given without resource_id; a scope has a namespace of its own",
+        )),
+        (true, scope) => Ok(scope.map(Subject::Scope)),
+        (false, None) => Ok(Some(Subject::Resource(resource_id, namespace))),
+        (false, Some(_)) => {
+            Err(Violation::new("scope", "was given beside resource_id; give one of them"))
+        }
+    }
+}
+
+/// Whether a scope limits neither the namespaces nor the names.
+fn is_whole(scope: &pb::LockScope) -> bool {
+    scope.namespace.is_empty() && scope.prefix.is_empty()
+}
+
+/// Reads a reason, for the log; the violation names `reason`.
+pub(crate) fn reason(text: &str) -> Result<&str, Violation> {
+    check_text("reason", text, TEXT_BYTES_MAX)?;
+    Ok(text)
+}
+
+/// Reads the prefix of a holder; the violation names `holder_prefix`.
+pub(crate) fn holder_prefix(text: String) -> Result<String, Violation> {
+    check_text("holder_prefix", &text, TEXT_BYTES_MAX)?;
+    Ok(text)
+}
+
+/// Reads what names begin with; the violation names `prefix`.
+pub(crate) fn name_prefix(text: String) -> Result<String, Violation> {
+    check_text("prefix", &text, NAME_BYTES_MAX)?;
+    Ok(text)
+}
+
+/// Reads the ID of the only grant that is meant; an empty one means all.
+pub(crate) fn grant_id(id: &str) -> Result<Option<GrantId>, Violation> {
+    if id.is_empty() { Ok(None) } else { id.parse().map(Some) }
+}
+
+fn all_is_missing() -> Violation {
+    Violation::new(
+        "all",
+        "is missing: a scope without a namespace and without a prefix needs it",
+    )
+}
+
+fn none_given() -> Violation {
+    Violation::new("resource_id", "is missing; give it, or a scope")
+}
+
+fn must_have_no_grant_id(id: &str) -> Result<(), Violation> {
+    if id.is_empty() {
+        return Ok(());
+    }
+    Err(Violation::new("grant_id", "was given beside a scope; give its resource_id"))
+}
+
+fn must_have_no_holder_prefix(prefix: &str) -> Result<(), Violation> {
+    if prefix.is_empty() {
+        return Ok(());
+    }
+    Err(Violation::new("holder_prefix", "was given beside resource_id; give a scope"))
+}
