@@ -55,14 +55,14 @@ impl Refusal {
         Ok(())
     }
 
-    /// The metadata `holder` of a RESOURCE_LOCKED.
-    pub(crate) fn holder(&self) -> anyhow::Result<&str> {
-        match self.metadata.get("holder") {
-            Some(holder) => Ok(holder),
+    /// The metadata of a RESOURCE_LOCKED with this key.
+    pub(crate) fn metadata(&self, key: &str) -> anyhow::Result<&str> {
+        match self.metadata.get(key) {
+            Some(value) => Ok(value),
             None if self.lacks.error_info => {
-                bail!(Absent("no ErrorInfo of this store could carry the label".to_owned()))
+                bail!(Absent(format!("no ErrorInfo of this store could carry `{key}`")))
             }
-            None => bail!("the ErrorInfo has no metadata `holder`"),
+            None => bail!("the ErrorInfo has no metadata `{key}`"),
         }
     }
 

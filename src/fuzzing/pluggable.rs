@@ -38,8 +38,8 @@ fn refusal(mut input: Input<'_>) {
     let status = Status::with_details(code, message, input.rest().to_vec().into());
     let read = status::read(verb, &status);
     assert_eq!(read, status::read(verb, &status), "the same status was read in two ways");
-    if let BackendError::Locked { holder: Some(holder) } = BackendError::from(read) {
-        assert!(holder.as_str().len() <= 256);
+    if let BackendError::Locked { by: Some(grant) } = BackendError::from(read) {
+        assert!(grant.holder.is_none_or(|holder| holder.as_str().len() <= 256));
     }
     match status::init_error(Path::new("/s.sock"), &status) {
         LockError::InvalidMetadata(violations) => assert!(!violations.is_empty()),

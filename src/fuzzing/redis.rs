@@ -27,7 +27,9 @@ fn reply(bytes: &[u8]) {
     match read {
         Ok(Reply::Made { token, lock_id, .. }) => granted(token, lock_id.as_ref()),
         Ok(Reply::Found { token, lock_id, .. }) => granted(token, Some(&lock_id)),
-        Ok(Reply::Held { holder: Some(holder), .. }) => assert!(holder.as_str().len() <= 256),
+        Ok(Reply::Held { by: Some(grant), .. }) => {
+            assert!(grant.holder.is_none_or(|holder| holder.as_str().len() <= 256));
+        }
         _ => {}
     }
     let _ = Seen::read(value);

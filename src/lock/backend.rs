@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use super::{
     AttemptId, FencingToken, GrantId, Holder, LockId, Mode, RequestId, ResourceId, Ttl,
-    Violation, inspect::Inspect,
+    Violation,
+    inspect::{GrantView, Inspect},
 };
 
 /// What a backend can do beyond the core. The names are those of the protocol's
@@ -238,8 +239,8 @@ pub enum BackendError {
     /// A try found the resource held, or others waiting for it.
     #[error("locked")]
     Locked {
-        /// Who holds it, if known.
-        holder: Option<Holder>,
+        /// The grant in its way, or one of them, as far as the refusal has read it anyway.
+        by: Option<GrantView>,
     },
     /// The lock ID (or, for a force, anybody) holds nothing there.
     #[error("not held")]

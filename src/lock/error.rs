@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{BackendError, Holder, Violation};
+use super::{BackendError, Violation, inspect::GrantView};
 
 /// Why a call failed. `net::status` maps these to codes and reasons.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
     /// A try found the resource held, or others waiting for it.
-    #[error("the resource is locked{}", holder_suffix(.holder.as_ref()))]
+    #[error("the resource is locked{}", holder_suffix(.by.as_ref()))]
     Locked {
-        /// Who holds it, if known.
-        holder: Option<Holder>,
+        /// The grant in its way, or one of them, if known.
+        by: Option<GrantView>,
     },
     /// The lock ID holds nothing there, or a force found the resource free.
     #[error("{}", not_found(*.held))]
@@ -72,7 +72,7 @@ impl From<Violation> for LockError {
 impl From<BackendError> for LockError {
     fn from(error: BackendError) -> Self {
         match error {
-            BackendError::Locked { holder } => Self::Locked { holder },
+            BackendError::Locked { by } => Self::Locked { by },
             BackendError::NotHeld { held } => Self::NotFound { held },
             BackendError::ReplayMismatch { field } => Self::InvalidRequest(Violation::new(
                 field,
@@ -97,7 +97,8 @@ fn not_found(held: bool) -> &'static str {
     }
 }
 
-fn holder_suffix(holder: Option<&Holder>) -> String {
+fn holder_suffix(by: Option<&GrantView>) -> String {
+    let holder = by.and_then(|grant| grant.holder.as_ref());
     // The caller chose it. It must not be able to forge lines of a log.
     holder.map(|holder| format!(" by {}", holder.as_str().escape_debug())).unwrap_or_default()
 }
@@ -109,11 +110,13 @@ fn join(violations: &[Violation]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::{Holder, Mode};
 
     #[test]
     fn a_holder_cannot_forge_a_line_of_a_log() {
         let holder = Holder::new("app\n\u{1b}[31mINFO all is well").unwrap();
-        let told = LockError::Locked { holder }.to_string();
+        let by = Some(GrantView { holder, ..GrantView::unknown(Mode::Exclusive) });
+        let told = LockError::Locked { by }.to_string();
         assert!(!told.contains(char::is_control), "{told:?}");
     }
 

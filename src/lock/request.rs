@@ -17,6 +17,17 @@ pub enum Mode {
     Shared,
 }
 
+impl Mode {
+    /// Its name in JSON and in the metadata of errors.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+        }
+    }
+}
+
 /// Asks for a grant.
 #[derive(Clone, Debug)]
 pub struct AcquireRequest {

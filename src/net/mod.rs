@@ -13,7 +13,8 @@
 //! - [`delivery`]: releases a grant whose response was not delivered.
 //! - [`completed`]: work that goes on although its caller has gone.
 //! - [`inspection`]: what both edges do alike to show the locks.
-//! - [`status`]: errors, described once for gRPC and HTTP; [`wire`]: durations and deadlines.
+//! - [`status`]: errors, described once for gRPC and HTTP; [`wire`]: durations, times and
+//!   deadlines.
 
 mod accepted;
 pub(crate) mod completed;

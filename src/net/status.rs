@@ -5,7 +5,8 @@ use std::{collections::HashMap, time::Duration};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-use crate::lock::{LockError, Violation};
+use super::wire::timestamp;
+use crate::lock::{LockError, Violation, inspect::GrantView};
 
 /// The domain of every `ErrorInfo`.
 pub(crate) const DOMAIN: &str = "dapr.io";
@@ -22,8 +23,8 @@ pub(crate) struct ErrorDescription {
     pub(crate) reason: &'static str,
     /// What happened, for people.
     pub(crate) message: String,
-    /// The one entry in the metadata of its `ErrorInfo`, if it has any.
-    pub(crate) metadata: Option<(&'static str, String)>,
+    /// The metadata of its `ErrorInfo`.
+    pub(crate) metadata: Vec<(&'static str, String)>,
     /// The fields of its `BadRequest`, by the names that the proto or the YAML has.
     pub(crate) violations: Vec<Violation>,
 }
@@ -31,12 +32,28 @@ pub(crate) struct ErrorDescription {
 impl ErrorDescription {
     /// An error without metadata and without violations.
     pub(crate) fn new(code: Code, reason: &'static str, message: String) -> Self {
-        Self { code, reason, message, metadata: None, violations: Vec::new() }
+        Self { code, reason, message, metadata: Vec::new(), violations: Vec::new() }
     }
 
     /// The same with this entry in its metadata.
-    pub(crate) fn with(self, key: &'static str, value: impl Into<String>) -> Self {
-        Self { metadata: Some((key, value.into())), ..self }
+    pub(crate) fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.metadata.push((key, value.into()));
+        self
+    }
+
+    /// The same with what everybody may know of a grant. Its ID, mode and time are told
+    /// together, or none of them.
+    fn with_grant(mut self, grant: &GrantView) -> Self {
+        if let Some(holder) = &grant.holder {
+            self = self.with("holder", holder.as_str());
+        }
+        if let Some(id) = grant.id {
+            self = self.with("grantID", id.to_string()).with("mode", grant.mode.name());
+            if let Some(since) = grant.since_unix_ms {
+                self = self.with("since", timestamp(since).to_string());
+            }
+        }
+        self
     }
 
     /// The delay of its `RetryInfo`. Both codes that have one mean that the call may
@@ -66,9 +83,7 @@ impl From<LockError> for ErrorDescription {
         };
         let description = Self::new(code, reason, error.to_string());
         match error {
-            LockError::Locked { holder: Some(holder) } => {
-                description.with("holder", holder.as_str())
-            }
+            LockError::Locked { by: Some(grant) } => description.with_grant(&grant),
             LockError::NotFound { held } => description.with("held", held.to_string()),
             LockError::NotInitialized { instance } => description.with("instance", instance),
             LockError::InvalidRequest(violation) => {
@@ -111,7 +126,7 @@ impl From<Violation> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::Holder;
+    use crate::lock::{Holder, Mode};
 
     fn status(error: LockError) -> Status {
         ErrorDescription::from(error).into()
@@ -125,12 +140,32 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_resource_is_aborted_and_names_its_holder() {
-        let holder = Holder::new("app-1").unwrap();
-        let (code, reason, metadata) = info(LockError::Locked { holder });
+    fn a_locked_resource_is_aborted_and_tells_the_grant_in_the_way() {
+        let by = GrantView {
+            id: Some("0".repeat(32).parse().unwrap()),
+            holder: Holder::new("app-1").unwrap(),
+            since_unix_ms: Some(1_700_000_000_500),
+            ..GrantView::unknown(Mode::Shared)
+        };
+        let (code, reason, metadata) = info(LockError::Locked { by: Some(by) });
         assert_eq!((code, reason.as_str()), (Code::Aborted, "RESOURCE_LOCKED"));
-        assert_eq!(metadata["holder"], "app-1");
-        assert!(info(LockError::Locked { holder: None }).2.is_empty());
+        let expected = [
+            ("grantID", "00000000000000000000000000000000"),
+            ("holder", "app-1"),
+            ("mode", "shared"),
+            ("since", "2023-11-14T22:13:20.500Z"),
+        ];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(metadata, expected.into());
+        assert!(info(LockError::Locked { by: None }).2.is_empty());
+    }
+
+    #[test]
+    fn of_a_holder_without_a_grant_id_only_the_label_is_told() {
+        let holder = Holder::new("app-1").unwrap();
+        let by = GrantView { holder, ..GrantView::unknown(Mode::Exclusive) };
+        let metadata = info(LockError::Locked { by: Some(by) }).2;
+        assert_eq!(metadata, [("holder".to_owned(), "app-1".to_owned())].into());
     }
 
     #[test]
@@ -162,7 +197,7 @@ mod tests {
             let retry = status(passing).get_details_retry_info().unwrap();
             assert_eq!(retry.retry_delay, Some(RETRY_AFTER));
         }
-        for lasting in [LockError::WaitDeadline, LockError::Locked { holder: None }] {
+        for lasting in [LockError::WaitDeadline, LockError::Locked { by: None }] {
             assert!(status(lasting).get_details_retry_info().is_none());
         }
     }

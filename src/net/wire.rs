@@ -1,8 +1,8 @@
-//! Durations and deadlines, which both edges read and write alike.
+//! Durations, times and deadlines, which both edges read and write alike.
 
 use std::time::Duration;
 
-use prost_types::Duration as WireDuration;
+use prost_types::{Duration as WireDuration, Timestamp};
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 
@@ -16,6 +16,15 @@ pub(crate) fn duration(duration: Duration) -> WireDuration {
     WireDuration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(SECONDS_MAX),
         nanos: duration.subsec_nanos().cast_signed(),
+    }
+}
+
+/// Writes a time of the wall clock, in milliseconds since the Unix epoch.
+pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {
+    let since = Duration::from_millis(unix_ms);
+    Timestamp {
+        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        nanos: since.subsec_nanos().cast_signed(),
     }
 }
 
@@ -94,6 +103,12 @@ mod tests {
         ] {
             assert_eq!(positive("ttl", bad).unwrap_err().field, "ttl");
         }
+    }
+
+    #[test]
+    fn a_time_within_a_second_has_nanoseconds() {
+        let told = timestamp(1_500);
+        assert_eq!((told.seconds, told.nanos), (1, 500_000_000));
     }
 
     #[tokio::test]

@@ -13,7 +13,8 @@ use leasehold::{
     backend::memory::Memory,
     lock::{
         Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken, Grant, GrantId,
-        LockId, Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl, inspect::Inspect,
+        LockId, Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl,
+        inspect::{GrantView, Inspect},
     },
 };
 use tokio::time::{Instant, sleep};
@@ -83,6 +84,8 @@ pub enum Defect {
     /// Every grant is told with the ID of the resource's first one, and whatever is there is
     /// ended by it.
     ASuccessorIsEnded,
+    /// A refused try is told an ID that is not that of the grant in its way.
+    ARefusalTellsAnotherGrant,
     /// A watch tells nothing of what it missed, and does not begin again.
     AWatchMissesChanges,
 }
@@ -200,7 +203,7 @@ impl Backend for Broken {
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
         let attempt = self.spoiled_attempt(attempt);
         if self.is_refused(&attempt.resource) {
-            return Err(BackendError::Locked { holder: None });
+            return Err(BackendError::Locked { by: None });
         }
         let result = self.memory.try_lock(&attempt, until).await;
         if result.is_ok() {
@@ -221,6 +224,10 @@ impl Backend for Broken {
                 let elsewhere = format!("beside {}", attempt.resource);
                 let resource = ResourceId::new(&elsewhere).unwrap();
                 self.memory.try_lock(&Attempt { resource, ..attempt }, until).await
+            }
+            (Defect::ARefusalTellsAnotherGrant, Err(BackendError::Locked { by: Some(by) })) => {
+                let by = GrantView { id: Some(attempt.id.into()), ..by };
+                Err(BackendError::Locked { by: Some(by) })
             }
             (Defect::WrongErrorCode, Err(BackendError::Locked { .. })) => {
                 Err(BackendError::NotHeld { held: true })

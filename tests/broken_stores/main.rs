@@ -74,6 +74,10 @@ const CAUGHT: &[(Defect, &str)] = &[
         "inspection: the pages of a list together have every lock",
     ),
     (Defect::ASuccessorIsEnded, "inspection: EndLocks of a grant ID never ends a successor"),
+    (
+        Defect::ARefusalTellsAnotherGrant,
+        "inspection: a refused try is told the grant that GetLock tells",
+    ),
     (Defect::AWatchMissesChanges, "watch: a grant and its release are told"),
 ];
 

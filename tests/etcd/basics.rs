@@ -310,10 +310,7 @@ async fn foreign_values_count_as_held(version: Version) {
         let resource = format!("r{n}");
         client.put(format!("/t/r/{resource}/h"), value, None).await.unwrap();
         client.put(format!("/t/r/{resource}/junk"), value, None).await.unwrap();
-        assert_eq!(
-            try_lock(&backend, &resource).await,
-            Err(BackendError::Locked { holder: None })
-        );
+        assert_eq!(try_lock(&backend, &resource).await, Err(BackendError::Locked { by: None }));
         let wait = lock(&backend, &resource);
         queued(&server, &resource, 1).await;
         let nobody = LockId::new("hello").unwrap();

@@ -50,9 +50,8 @@ async fn every_verb_works_through_the_socket() {
     first.receipt.accept();
     assert_eq!(first.ttl, Duration::from_secs(10));
     let locked = store.try_lock(request()).await.unwrap_err();
-    assert!(
-        matches!(&locked, LockError::Locked { holder: Some(app) } if app.as_str() == "app")
-    );
+    assert!(matches!(&locked, LockError::Locked { by: Some(grant) }
+            if grant.id == first.id && grant.holder.as_ref().unwrap().as_str() == "app"));
     let renewed = renew(&store, "r", first.lock_id.as_str()).await;
     assert_eq!(renewed.unwrap(), Duration::from_secs(20));
     assert_eq!(unlock(&store, "r", "other").await, Err(LockError::NotFound { held: true }));

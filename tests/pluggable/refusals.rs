@@ -121,6 +121,33 @@ async fn where_it_is_declared_a_shared_request_is_passed_on() {
     assert_eq!((tried.mode(), locked.mode()), (LockMode::Shared, LockMode::Shared));
 }
 
+/// What another process tells is believed as far as it can be what it says.
+#[tokio::test]
+async fn a_refused_try_tells_the_grant_that_the_store_tells() {
+    let mut fake = Fake::start(&[]).await;
+    let store = fake.open(&[]).await;
+    let id = "0".repeat(31) + "1";
+    let mut told = async |metadata: &[(&str, &str)]| {
+        fake.tell(Told::Refuse(status(Code::Aborted, "RESOURCE_LOCKED", metadata)));
+        let refused = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await;
+        fake.next().await;
+        match refused.unwrap_err() {
+            LockError::Locked { by } => by,
+            other => panic!("{other:?}"),
+        }
+    };
+    let since = ("since", "2026-11-22T21:40:03.120Z");
+    let grant =
+        told(&[("holder", "h"), ("grantID", &id), ("mode", "shared"), since]).await.unwrap();
+    assert_eq!(grant.id.map(|id| id.to_string()), Some(id.clone()));
+    assert_eq!((grant.holder.unwrap().as_str(), grant.mode), ("h", Mode::Shared));
+    assert_eq!(grant.since_unix_ms, Some(1_795_383_603_120));
+    let odd = [("grantID", &*id), ("mode", "?"), ("since", "yesterday")];
+    let grant = told(&odd).await.unwrap();
+    assert_eq!((grant.mode, grant.since_unix_ms), (Mode::Exclusive, None));
+    assert_eq!(told(&[("grantID", "x"), since]).await, None);
+}
+
 #[tokio::test]
 async fn a_refused_try_is_read_by_its_reason_else_by_its_code() {
     let mut fake = Fake::start(&[]).await;

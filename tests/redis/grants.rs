@@ -11,7 +11,9 @@ async fn a_grant_excludes_a_second_and_names_its_holder() {
     let granted = here.try_lock(asked).await.unwrap();
     granted.receipt.accept();
     match there.try_lock(request("r", MINUTE)).await {
-        Err(LockError::Locked { holder }) => assert_eq!(holder.unwrap().as_str(), "app-1"),
+        Err(LockError::Locked { by: Some(grant) }) => {
+            assert_eq!(grant.holder.unwrap().as_str(), "app-1");
+        }
         other => panic!("{other:?}"),
     }
     there.unlock(unlock(&granted, "r")).await.unwrap();
@@ -199,7 +201,7 @@ async fn a_foreign_value_is_held_by_whoever_knows_it() {
     let mut connection = server.connect();
     let () = ask(&mut connection, &["SET", "r", "owner", "NX", "EX", "60"]);
     let held = store.try_lock(request("r", MINUTE)).await;
-    assert_eq!(held.unwrap_err(), LockError::Locked { holder: None });
+    assert_eq!(held.unwrap_err(), LockError::Locked { by: None });
     let renew = RenewRequest {
         resource: "r".parse().unwrap(),
         lock_id: "owner".parse().unwrap(),
@@ -224,7 +226,7 @@ async fn a_record_that_a_foreigner_outdated_is_not_believed() {
     store.try_lock(asked.clone()).await.unwrap().receipt.accept();
     let () = ask(&mut server.connect(), &["SET", "r", "owner", "EX", "60"]);
     let held = store.try_lock(asked).await;
-    assert_eq!(held.unwrap_err(), LockError::Locked { holder: None });
+    assert_eq!(held.unwrap_err(), LockError::Locked { by: None });
 }
 
 #[tokio::test]
@@ -232,11 +234,18 @@ async fn a_holder_that_is_no_text_is_left_out_of_the_refusal() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
-    let () = ask(&mut connection, &["SET", "r", "foo", "PX", "60000"]);
+    // A record is believed if it ends with the key.
+    let ends = "4102444800000";
+    let () = ask(&mut connection, &["SET", "r", "foo", "PXAT", ends]);
     let record: &[u8] = b"5:30000:ab:x:0:3:0:foo\xff";
-    let () = redis::cmd("SET").arg("\x01hr").arg(record).query(&mut connection).unwrap();
+    let mut set = redis::cmd("SET");
+    let () =
+        set.arg("\x01hr").arg(record).arg("PXAT").arg(ends).query(&mut connection).unwrap();
     let refused = store.try_lock(request("r", MINUTE)).await;
-    assert!(matches!(refused, Err(LockError::Locked { holder: None })), "{refused:?}");
+    match refused {
+        Err(LockError::Locked { by: Some(grant) }) => assert_eq!(grant.holder, None),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test]
@@ -247,7 +256,7 @@ async fn a_key_of_another_type_is_never_touched() {
     let () = ask(&mut connection, &["HSET", "r", "a", "b"]);
     assert!(matches!(
         store.try_lock(request("r", MINUTE)).await,
-        Err(LockError::Locked { holder: None })
+        Err(LockError::Locked { by: None })
     ));
     assert!(matches!(store.unlock(force("r")).await, Err(LockError::InvalidRequest(_))));
     assert_eq!(ask::<String>(&mut connection, &["TYPE", "r"]), "hash");

@@ -134,7 +134,7 @@ async fn a_foreign_lock_of_the_same_owner_is_not_taken_for_a_dead_grant() {
     let () = ask(&mut connection, &["DEL", "r"]);
     lock_by_the_built_in(&mut connection);
     let repeated = store.try_lock(asked(SECOND)).await;
-    assert_eq!(repeated.map(drop).unwrap_err(), LockError::Locked { holder: None });
+    assert_eq!(repeated.map(drop).unwrap_err(), LockError::Locked { by: None });
     let left_ms: u64 = ask(&mut connection, &["PTTL", "r"]);
     assert!(left_ms > 20_000, "its TTL was cut to {left_ms} ms");
 }
@@ -150,7 +150,7 @@ async fn a_renewed_foreign_lock_is_not_taken_for_a_dead_grant() {
     lock_by_the_built_in(&mut connection);
     store.renew(renewal(&dead, "r", MINUTE)).await.unwrap();
     let repeated = store.try_lock(asked(SECOND)).await;
-    assert_eq!(repeated.map(drop).unwrap_err(), LockError::Locked { holder: None });
+    assert_eq!(repeated.map(drop).unwrap_err(), LockError::Locked { by: None });
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn a_key_whose_expiry_was_taken_away_by_hand_counts_as_foreign() {
         let () = ask(&mut connection, &["PERSIST", key]);
     }
     let repeated = store.try_lock(asked(MINUTE)).await;
-    assert_eq!(repeated.map(drop).unwrap_err(), LockError::Locked { holder: None });
+    assert_eq!(repeated.map(drop).unwrap_err(), LockError::Locked { by: None });
 }
 
 /// A server that is not let run for some milliseconds between two readings of its clock

@@ -38,6 +38,8 @@ async fn a_lock_is_granted_renewed_refused_and_unlocked() {
     assert_eq!(detail["reason"], "RESOURCE_LOCKED");
     assert_eq!(detail["domain"], "dapr.io");
     assert_eq!(detail["metadata"]["holder"], HOLDER);
+    assert_eq!(detail["metadata"]["grantID"], granted["grantID"]);
+    assert_eq!(detail["metadata"]["mode"], "exclusive");
 
     let body = json!({ "lockID": lock_id, "ttl": "1m30s" }).to_string();
     let renewed = harness.call(Method::PUT, PATH, body).await;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use leasehold::lock::{
     Attempt, AttemptId, BackendError, FencingToken, Grant, LockId, Mode, Release, ReleaseOf,
-    Renewal, Renewed, Violation,
+    Renewal, Renewed, Violation, inspect::GrantView,
 };
 use tokio::time::Instant;
 
@@ -107,7 +107,11 @@ impl Model {
         if is_shared && slot.queue.is_empty() && !slot.has_reader(asked) {
             return Ok(self.grant(asked.clone(), now));
         }
-        Err(BackendError::Locked { holder: slot.held[0].by.holder.clone() })
+        let by = GrantView {
+            holder: slot.held[0].by.holder.clone(),
+            ..GrantView::unknown(slot.mode())
+        };
+        Err(BackendError::Locked { by: Some(by) })
     }
 
     /// The same, or waits (`None`).

@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::model::{Held, Model, unworded};
+use super::model::{Model, unworded};
 
 /// So long that nothing runs out meanwhile.
 const TTL: Duration = Duration::from_secs(600);
@@ -365,13 +365,15 @@ impl Differential {
     /// shows, and which field a replay names that differs in two.
     fn settled(&self, attempt: &Attempt, answer: &Result<Grant>) -> Result<Grant> {
         unworded(answer.clone()).map_err(|error| match error {
-            BackendError::Locked { holder: Some(holder) } => {
+            BackendError::Locked { by: Some(GrantView { holder, mode, .. }) } => {
                 let held = self.model.held(attempt.resource.as_str());
-                let is_reader = |held: &Held| {
-                    held.by().mode == Mode::Shared && held.by().holder.as_ref() == Some(&holder)
-                };
-                let shown = if held.iter().any(is_reader) { None } else { Some(holder) };
-                BackendError::Locked { holder: shown }
+                let is_reader = held
+                    .iter()
+                    .any(|held| held.by().mode == Mode::Shared && held.by().holder == holder);
+                let holder = holder.filter(|_| !is_reader);
+                BackendError::Locked {
+                    by: Some(GrantView { holder, ..GrantView::unknown(mode) }),
+                }
             }
             BackendError::ReplayMismatch { .. } if attempt.lock_id_given => {
                 BackendError::ReplayMismatch { field: "" }

@@ -10,6 +10,7 @@ use leasehold_proto::{
         WaiterInfo,
     },
 };
+use prost_types::Timestamp;
 
 use crate::{
     case::{Cases, Demand},
@@ -17,6 +18,7 @@ use crate::{
     feature::Feature,
     grant::{Ask, Grant},
     inspector::scope,
+    reason::Reason,
     store::Store,
     world::{World, hold, secs},
 };
@@ -43,6 +45,8 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.add(INSPECTION, "a holder's prefix leaves the grants of others out", list_holder);
     cases.add(SHARED, "GetLock pages the grants of many readers", readers_in_pages);
     cases.add(SHARED, "a list shows 100 of many readers and tells how many there are", many);
+    cases.add(INSPECTION, "a refused try is told the grant that GetLock tells", refusal);
+    cases.add(SHARED, "of many readers a refused try is told one", refusal_by_readers);
     cases.add(INSPECTION, "no answer has a lock ID or a request ID", no_secrets);
     cases.add(TWO, "a process sees what another's caller holds", two_processes);
 }
@@ -324,6 +328,35 @@ async fn many(world: World) -> anyhow::Result<()> {
     ensure!(lock.grants.len() == 100, "{} grants are shown", lock.grants.len());
     Ok(())
 }
+async fn refusal(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    hold(&store, &Ask::of(&resource)).await?;
+    let told = only_grant(&store, &resource).await?;
+    let refused = store.try_lock(&Ask::of(&resource)).await.refused(Reason::ResourceLocked)?;
+    let id = refused.metadata("grantID")?;
+    ensure!(id == told.grant_id, "the refusal tells {id}, GetLock {}", told.grant_id);
+    let mode = refused.metadata("mode")?;
+    ensure!(mode == "exclusive", "the mode is told as {mode:?}");
+    let since = refused.metadata("since")?;
+    let parsed: Timestamp = since.parse().with_context(|| format!("{since:?} is no time"))?;
+    ensure!(Some(parsed) == told.since, "since {since}, GetLock tells {:?}", told.since);
+    Ok(())
+}
+
+async fn refusal_by_readers(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let mut ids = BTreeSet::new();
+    for _ in 0..3 {
+        ids.insert(hold(&store, &Ask::of(&resource).mode(LockMode::Shared)).await?.grant_id);
+    }
+    let refused = store.try_lock(&Ask::of(&resource)).await.refused(Reason::ResourceLocked)?;
+    let id = refused.metadata("grantID")?;
+    ensure!(ids.contains(id), "the refusal tells {id:?}, held are {ids:?}");
+    let mode = refused.metadata("mode")?;
+    ensure!(mode == "shared", "the mode is told as {mode:?}");
+    Ok(())
+}
+
 
 async fn no_secrets(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());

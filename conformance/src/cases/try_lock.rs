@@ -43,7 +43,7 @@ async fn names_holder(world: World) -> anyhow::Result<()> {
     hold(&world.store(), &ask.clone().holder("first of all")).await?;
     let tried = world.store().try_lock(&ask.holder("second")).await;
     let refusal = tried.refused(Reason::ResourceLocked)?;
-    let holder = refusal.holder()?;
+    let holder = refusal.metadata("holder")?;
     ensure!(holder == "first of all", "the metadata `holder` is \"{holder}\"");
     Ok(())
 }

@@ -100,16 +100,9 @@ impl Holders {
         exclusive.into_iter().chain(shared.into_iter().flatten())
     }
 
-    /// Who is shown to those who are refused: of many holders, the one that was granted
-    /// first.
-    pub(super) fn shown(&self) -> Option<&Holder> {
-        match self {
-            Self::Exclusive(held) => held.holder.as_ref(),
-            Self::Shared(readers) => {
-                let (_, first) = readers.by_token.first_key_value()?;
-                first.holder.as_ref()
-            }
-        }
+    /// What those who are refused are shown: of many grants, the first.
+    pub(super) fn shown(&self) -> Option<GrantView> {
+        self.iter().next().map(|held| held.view(self.mode()))
     }
 }
 

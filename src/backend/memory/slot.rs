@@ -88,7 +88,7 @@ impl Slot {
             }
             _ => {}
         }
-        Err(BackendError::Locked { holder: self.holders.shown().cloned() })
+        Err(BackendError::Locked { by: self.holders.shown() })
     }
 
     /// Refuses the lock ID of a live shared grant, which no other may have.

@@ -191,7 +191,7 @@ impl Model {
             return Some(BackendError::TooManyHolders);
         }
         let is_refused = !is_shared || !self.waiting.is_empty();
-        is_refused.then_some(BackendError::Locked { holder: None })
+        is_refused.then_some(BackendError::Locked { by: None })
     }
 
     fn may_share(&self) -> bool {
@@ -252,6 +252,9 @@ proptest! {
                         Ok(grant) => {
                             prop_assert_eq!(refusal, None);
                             model.granted(grant, attempt);
+                        }
+                        Err(BackendError::Locked { .. }) => {
+                            prop_assert_eq!(refusal, Some(BackendError::Locked { by: None }));
                         }
                         Err(error) => prop_assert_eq!(Some(error), refusal),
                     }

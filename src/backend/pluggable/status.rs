@@ -2,12 +2,14 @@
 
 use std::{fmt, path::Path};
 
+use leasehold_proto::locks as pb;
 use tonic::{Code, Status};
 use tonic_types::{ErrorInfo, StatusExt as _};
 
+use super::views;
 use crate::{
     error_chain::was_never_connected,
-    lock::{BackendError, Holder, LockError, Violation},
+    lock::{BackendError, LockError, Violation, inspect::GrantView},
 };
 
 /// How much of a text of another process is passed on.
@@ -75,7 +77,7 @@ pub(crate) fn read(verb: Verb, status: &Status) -> Failure {
     let info = status.get_details_error_info();
     let reason = info.as_ref().map_or("", |info| info.reason.as_str());
     match reason {
-        "RESOURCE_LOCKED" => BackendError::Locked { holder: holder(info.as_ref()) }.into(),
+        "RESOURCE_LOCKED" => BackendError::Locked { by: grant(info.as_ref()) }.into(),
         "LOCK_NOT_FOUND" => BackendError::NotHeld { held: is_held(info.as_ref()) }.into(),
         "INVALID_REQUEST" | "INVALID_METADATA" => invalid(status).into(),
         "NOT_INITIALIZED" => Failure::NotInitialized(told),
@@ -94,7 +96,7 @@ pub(crate) fn read(verb: Verb, status: &Status) -> Failure {
 
 fn by_code(verb: Verb, status: &Status, told: String) -> Failure {
     match (status.code(), verb) {
-        (Code::Aborted, Verb::TryLock) => BackendError::Locked { holder: None }.into(),
+        (Code::Aborted, Verb::TryLock) => BackendError::Locked { by: None }.into(),
         (Code::NotFound, Verb::Renew | Verb::Unlock | Verb::End) => {
             BackendError::NotHeld { held: false }.into()
         }
@@ -167,10 +169,22 @@ fn unsupported(verb: Verb, status: &Status) -> BackendError {
     })
 }
 
-fn holder(info: Option<&ErrorInfo>) -> Option<Holder> {
-    let label = info?.metadata.get("holder")?;
-    // A label that is too long is dropped.
-    Holder::new(label).ok().flatten()
+/// The grant that a refusal tells of; `None` if it tells of none.
+fn grant(info: Option<&ErrorInfo>) -> Option<GrantView> {
+    let metadata = &info?.metadata;
+    let text = |key: &str| metadata.get(key).cloned().unwrap_or_default();
+    let mode = match text("mode").as_str() {
+        "shared" => pb::LockMode::Shared,
+        _ => pb::LockMode::Exclusive,
+    };
+    let grant = views::grant(&pb::GrantInfo {
+        grant_id: text("grantID"),
+        holder: text("holder"),
+        mode: mode.into(),
+        since: text("since").parse().ok(),
+        ..pb::GrantInfo::default()
+    });
+    (grant.id.is_some() || grant.holder.is_some()).then_some(grant)
 }
 
 fn is_held(info: Option<&ErrorInfo>) -> bool {

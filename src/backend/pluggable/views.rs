@@ -73,7 +73,8 @@ pub(super) fn count(count: i32) -> usize {
     usize::try_from(count).unwrap_or_default()
 }
 
-fn grant(grant: &pb::GrantInfo) -> GrantView {
+/// A grant.
+pub(super) fn grant(grant: &pb::GrantInfo) -> GrantView {
     GrantView {
         id: grant.grant_id.parse::<GrantId>().ok(),
         holder: holder(&grant.holder),

@@ -82,7 +82,7 @@ impl Backend for RedisBackend {
             |request: &mut Cmd, _| self.core.acquire_arguments(request, attempt, &rest);
         let answer = self.core.link.run(&SCRIPTS.try_lock, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
-            Reply::Held { holder, look } => {
+            Reply::Held { by, look } => {
                 if let Some(look) = look {
                     let left = match look {
                         Look::Now => Duration::ZERO,
@@ -90,7 +90,7 @@ impl Backend for RedisBackend {
                     };
                     self.core.waiters.guard(&attempt.resource, left);
                 }
-                Err(BackendError::Locked { holder })
+                Err(BackendError::Locked { by })
             }
             other => self.core.conclude(attempt, other, answer.since),
         }

@@ -12,10 +12,11 @@ use tokio::time::Instant;
 use super::{
     core::{Core, only_read},
     inspect_cursors::{After, Step, Ticket},
+    reply::{grant_view, read_mode, read_since},
     scripts::SCRIPTS,
 };
 use crate::lock::{
-    BackendError, Holder, Mode, ResourceId,
+    BackendError, Holder, ResourceId,
     inspect::{
         GRANTS_SHOWN_MAX, GrantView, Inspect, Inspected, LockView, Page, PageRequest,
         Selection, WaiterView,
@@ -239,25 +240,10 @@ fn read_seen(told: Value) -> Option<Seen> {
 fn read_view(view: Value) -> Option<GrantView> {
     let (id, mode, holder, token, left_ms): (String, String, String, String, i64) =
         from_redis_value(view).ok()?;
-    let id = id.parse().ok();
-    Some(GrantView {
-        holder: read_holder(&holder),
-        mode: read_mode(&mode),
-        // Foreign locks may have no end.
-        remaining: u64::try_from(left_ms).ok().map(Duration::from_millis),
-        since_unix_ms: read_since(&token),
-        foreign: id.is_none(),
-        id,
-    })
-}
-
-/// The time of a token, which is the server's clock in microseconds.
-fn read_since(token: &str) -> Option<u64> {
-    token.parse::<u64>().ok().map(|us| us / 1000)
-}
-
-fn read_mode(mode: &str) -> Mode {
-    if mode == "s" { Mode::Shared } else { Mode::Exclusive }
+    let view = grant_view(&id, &mode, &holder, &token);
+    // Foreign locks may have no end.
+    let remaining = u64::try_from(left_ms).ok().map(Duration::from_millis);
+    Some(GrantView { remaining, foreign: view.id.is_none(), ..view })
 }
 
 fn read_holder(label: &str) -> Option<Holder> {

@@ -3,7 +3,9 @@
 use ::redis::{Value, from_redis_value};
 
 use super::scripts::{LOOK_NOW, LOOK_SOON};
-use crate::lock::{BackendError, FencingToken, GrantId, Holder, LockId};
+use crate::lock::{
+    BackendError, FencingToken, GrantId, Holder, LockId, Mode, inspect::GrantView,
+};
 
 /// The result of a script.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub(crate) enum Reply {
     Found { token: FencingToken, lock_id: LockId, handed: i64, id: GrantId },
     /// Somebody else holds the resource, or it was handed over to somebody. In the second case
     /// the caller must look whether they confirm.
-    Held { holder: Option<Holder>, look: Option<Look> },
+    Held { by: Option<GrantView>, look: Option<Look> },
     /// The live grant of the same request was asked for with another value of this field.
     Differs { field: &'static str },
     /// A live shared grant has the attempt's lock ID.
@@ -97,18 +99,14 @@ impl Reply {
                     Self::Found { token, lock_id, handed, id: id.parse().ok()? }
                 }
             }
-            "held" => {
-                // Other clients may have written anything; the resource is held in any case.
-                let holder: Option<String> = from_redis_value(second?).ok();
-                Self::Held {
-                    holder: holder.and_then(|label| Holder::new(&label).ok()?),
-                    look: match number(parts.next()) {
-                        Some(look) if look == i64::from(LOOK_NOW) => Some(Look::Now),
-                        Some(look) if look == i64::from(LOOK_SOON) => Some(Look::Soon),
-                        _ => None,
-                    },
-                }
-            }
+            "held" => Self::Held {
+                look: match number(second) {
+                    Some(look) if look == i64::from(LOOK_NOW) => Some(Look::Now),
+                    Some(look) if look == i64::from(LOOK_SOON) => Some(Look::Soon),
+                    _ => None,
+                },
+                by: read_held(parts),
+            },
             "differs" => {
                 let field: String = from_redis_value(second?).ok()?;
                 let field = ["lock_id", "mode"].into_iter().find(|known| *known == field)?;
@@ -125,6 +123,39 @@ impl Reply {
             _ => return None,
         })
     }
+}
+
+/// Reads the grant in the way of a refused try. Other clients may have written anything; the
+/// resource is held in any case.
+fn read_held(mut parts: impl Iterator<Item = Value>) -> Option<GrantView> {
+    let mut next = || parts.next().map(|part| from_redis_value(part).unwrap_or_default());
+    let holder: String = next()?;
+    let [id, mode, token] = [next(), next(), next()].map(Option::unwrap_or_default);
+    let view = grant_view(&id, &mode, &holder, &token);
+    // A hand-over, which has no token yet, is nobody's grant.
+    Some(GrantView { id: view.id.filter(|_| view.since_unix_ms.is_some()), ..view })
+}
+
+/// What the scripts tell of a grant.
+pub(super) fn grant_view(id: &str, mode: &str, holder: &str, token: &str) -> GrantView {
+    GrantView {
+        id: id.parse().ok(),
+        holder: Holder::new(holder).ok().flatten(),
+        mode: read_mode(mode),
+        remaining: None,
+        since_unix_ms: read_since(token),
+        foreign: false,
+    }
+}
+
+/// The mode with this letter.
+pub(super) fn read_mode(mode: &str) -> Mode {
+    if mode == "s" { Mode::Shared } else { Mode::Exclusive }
+}
+
+/// The time of a token, which is the server's clock in microseconds.
+pub(super) fn read_since(token: &str) -> Option<u64> {
+    token.parse::<u64>().ok().map(|us| us / 1000)
 }
 
 fn read_token(digits: &[u8]) -> Option<FencingToken> {

@@ -25,6 +25,21 @@ pub struct GrantView {
     pub foreign: bool,
 }
 
+impl GrantView {
+    /// A grant of which only the mode is known.
+    #[must_use]
+    pub fn unknown(mode: Mode) -> Self {
+        Self {
+            id: None,
+            holder: None,
+            mode,
+            remaining: None,
+            since_unix_ms: None,
+            foreign: false,
+        }
+    }
+}
+
 /// Who holds a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockView {

@@ -1,7 +1,5 @@
 //! The messages of what is told.
 
-use std::time::Duration;
-
 use leasehold_proto::locks as pb;
 use tonic::Status;
 
@@ -10,7 +8,10 @@ use crate::{
         Holder, LockError, Mode, ResourceId,
         inspect::{EndCause, EndedGrant, GrantView, LockView, WaiterView, WatchEvent},
     },
-    net::{status::ErrorDescription, wire::duration},
+    net::{
+        status::ErrorDescription,
+        wire::{duration, timestamp},
+    },
 };
 
 /// A resource as its caller names it: its ID and its namespace.
@@ -91,26 +92,7 @@ fn mode(mode: Mode) -> pb::LockMode {
     }
 }
 
-fn timestamp(unix_ms: u64) -> prost_types::Timestamp {
-    let since = Duration::from_millis(unix_ms);
-    prost_types::Timestamp {
-        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanos: since.subsec_nanos().cast_signed(),
-    }
-}
-
 /// An error as a stream ends with it.
 pub(crate) fn status(error: LockError) -> Status {
     ErrorDescription::from(error).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_before_the_second_has_nanoseconds() {
-        let told = timestamp(1_500);
-        assert_eq!((told.seconds, told.nanos), (1, 500_000_000));
-    }
 }

@@ -162,8 +162,10 @@ async fn the_lock_id_of_a_live_shared_grant_is_refused() {
         ..shared("r", MINUTE)
     };
     store.try_lock(asked.clone()).await.unwrap().receipt.accept();
-    let tried = store.try_lock(asked.clone()).await;
-    assert_eq!(tried.unwrap_err(), LockError::Locked { holder: asked.holder.clone() });
+    match store.try_lock(asked.clone()).await {
+        Err(LockError::Locked { by: Some(grant) }) => assert_eq!(grant.holder, asked.holder),
+        other => panic!("{other:?}"),
+    }
     match soon(store.lock(asked)).await {
         Err(LockError::InvalidRequest(violation)) => assert_eq!(violation.field, "lock_id"),
         other => panic!("{other:?}"),

@@ -35,6 +35,18 @@ async fn a_free_name_has_no_grants() {
 }
 
 #[tokio::test]
+async fn a_refused_lock_tells_the_grant_in_its_way() {
+    let harness = Harness::start().await;
+    let grant = take(&harness, request("r")).await;
+    let since = get(&harness, "r").await.lock.unwrap().grants[0].since.unwrap();
+    let refused = lock(&mut harness.locks().await, request("r")).await.unwrap_err();
+    let told = |key| reason(&refused, key).1;
+    assert_eq!(told("grantID"), Some(grant.grant_id));
+    assert_eq!(told("mode").as_deref(), Some("exclusive"));
+    assert_eq!(told("since"), Some(since.to_string()));
+}
+
+#[tokio::test]
 async fn a_stream_is_told_its_grant_id() {
     let harness = Harness::start().await;
     let request = LockRequest { immediate: false, ..request("r") };

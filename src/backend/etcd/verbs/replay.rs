@@ -31,7 +31,7 @@ impl Core {
         }
         let resource = &attempt.resource;
         let Some(held) = Held::of(&self.keys, resource, pair) else {
-            return Err(BackendError::Locked { holder: record.holder() }.into());
+            return Err(BackendError::Locked { by: Some(record.view()) }.into());
         };
         let (name, token) = (&held.name, held.token);
         let grant = (resource.clone(), name.lock_id.clone());

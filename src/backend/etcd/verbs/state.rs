@@ -154,8 +154,8 @@ impl Core {
             return Err(lock_id_in_use().into());
         }
         let of_same = record(state.same.as_ref());
-        let holder = of_same.or(holder).and_then(|record| record.holder());
-        Err(BackendError::Locked { holder }.into())
+        let by = of_same.or(holder).map(|record| record.view());
+        Err(BackendError::Locked { by }.into())
     }
 
     /// The key of the shared grant that a request's key names.

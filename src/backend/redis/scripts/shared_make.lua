@@ -94,13 +94,18 @@ function Shared:find_own(counter, asked, own_place)
   return nil
 end
 
--- The holder of the first live grant. Behind many grants that have expired it is not searched.
-function Shared:first_holder()
+-- Answers that the resource is held, and by the first live grant. Behind many grants that have
+-- expired it is not searched.
+function Shared:refuse_held(look)
+  local held = { 'held', look }
   for _, range in ipairs({ { 0, 0 }, { 1, BATCH - 1 } }) do
     for _, lock_id in ipairs(redis.call('ZRANGE', self.tokens, unpack(range))) do
       local grant = self:grant(lock_id)
-      if grant then return grant.holder end
+      if grant then
+        held = { 'held', look, grant.holder, grant.id, grant.mode, grant.token }
+        return refuse(self.resource, held)
+      end
     end
   end
-  return ''
+  return refuse(self.resource, held)
 end

@@ -15,7 +15,7 @@ end
 local count = shared and shared:count() or 0
 if count > 0 then
   if asked.mode ~= 's' or shared:grant(asked.lock_id) then
-    return refuse(resource, { 'held', shared:first_holder(), 0 })
+    return shared:refuse_held(0)
   end
   if count >= how.holders_max then return refuse(resource, { 'many' }) end
   if redis.call('EXISTS', queue) == 0 then
@@ -28,13 +28,13 @@ if count > 0 then
     return { 'made', token, asked.lock_id, handed }
   end
   local look = (how.called or handed == 2) and LOOK_NOW or how.writer and LOOK_SOON or 0
-  return refuse(resource, { 'held', shared:first_holder(), look })
+  return shared:refuse_held(look)
 end
 local handed
 if shared then
   handed = shared:settle(how)
 elseif value or redis.call('EXISTS', resource) == 1 then
-  return refuse(resource, { 'held', '', 0 })
+  return refuse(resource, { 'held', 0 })
 elseif asked.mode == 's' and redis.call('EXISTS', queue) == 0 then
   handed = 0
 else
@@ -43,6 +43,6 @@ else
   -- perhaps nobody else does if the hand-over lapses or more dead waiters are left.
   handed = handover(resource, how)
 end
-if handed ~= 0 then return { 'held', '', LOOK_NOW } end
+if handed ~= 0 then return { 'held', LOOK_NOW } end
 if asked.mode == 's' then return sharing().make(resource, counter, asked) end
 return make_grant(resource, counter, asked.lock_id, asked.rest, asked.ttl_ms)

@@ -56,7 +56,7 @@ async fn answer(
             id,
             ttl: None,
             reason: error.reason.to_owned(),
-            held: error.metadata.is_some_and(|(key, value)| key == "held" && value == "true"),
+            held: error.metadata.iter().any(|(key, value)| *key == "held" && value == "true"),
             message: error.message,
         },
     }

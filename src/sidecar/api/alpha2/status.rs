@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
 
 use crate::{
@@ -113,10 +113,11 @@ fn http_status(code: Code) -> StatusCode {
 
 /// The details in the JSON that protobuf has for `Any`.
 fn details(error: &ErrorDescription, violations: &[Violation]) -> Value {
-    let metadata = match &error.metadata {
-        Some((key, value)) => json!({ (*key): value }),
-        None => json!({}),
-    };
+    let metadata: Map<_, _> = error
+        .metadata
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), value.clone().into()))
+        .collect();
     let mut details = vec![json!({
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
         "reason": error.reason,
