@@ -11,7 +11,7 @@ use super::{
     wire,
 };
 use crate::{
-    held::{Cause, HeldKey, Known},
+    held::{HeldKey, Known},
     lock::{LockId, Violation},
     net::wire::duration,
 };
@@ -20,21 +20,6 @@ use crate::{
 const LOCKS_MAX: usize = 1000;
 /// The largest request: so many locks, each with names of usual lengths.
 pub(crate) const BYTES_MAX: usize = 256 * 1024;
-
-/// What this sidecar knows of a lock.
-#[derive(Clone, Copy)]
-enum Checked {
-    /// The app may believe in it for this long.
-    ValidFor(Duration),
-    /// An unlock of it is under way or failed.
-    Unlocking,
-    /// It was held here, and is lost.
-    Lost(Cause),
-    /// It is not held here; its store may have it.
-    NotHeldHere,
-    /// It is not held here, and there is no such store.
-    StoreNotFound,
-}
 
 /// Names a grant.
 struct LockRef {
@@ -88,7 +73,7 @@ fn each<Asked, Answer>(
     locks: &Locks,
     asked: Vec<Asked>,
     read: impl Fn(Asked) -> Result<LockRef, Violation>,
-    answer: impl Fn(Checked) -> Answer,
+    answer: impl Fn(Option<Known>) -> Answer,
 ) -> Result<Vec<Answer>, Violation> {
     if asked.len() > LOCKS_MAX {
         let problem =
@@ -104,14 +89,11 @@ fn each<Asked, Answer>(
     Ok(read.iter().map(|lock| answer(check(locks, lock))).collect())
 }
 
-fn check(locks: &Locks, lock: &LockRef) -> Checked {
-    match locks.engine().known(&lock.key, &lock.lock_id) {
-        Known::Held(valid_for) => Checked::ValidFor(valid_for),
-        Known::Unlocking => Checked::Unlocking,
-        Known::Lost(cause) => Checked::Lost(cause),
-        Known::NotHeld if locks.stores.get(&lock.key.store).is_none() => Checked::StoreNotFound,
-        Known::NotHeld => Checked::NotHeldHere,
-    }
+/// What is known of a lock; `None` if it is not held here, and there is no such store.
+fn check(locks: &Locks, lock: &LockRef) -> Option<Known> {
+    let known = locks.engine().known(&lock.key, &lock.lock_id);
+    let is_found = known != Known::NotHeld || locks.stores.get(&lock.key.store).is_some();
+    is_found.then_some(known)
 }
 
 fn reference(
@@ -126,12 +108,12 @@ fn reference(
 }
 
 /// How long it is valid, or the reason and the cause why it is not.
-fn parts(checked: Checked) -> (Option<Duration>, &'static str, &'static str) {
+fn parts(checked: Option<Known>) -> (Option<Duration>, &'static str, &'static str) {
     match checked {
-        Checked::ValidFor(valid_for) => (Some(valid_for), "", ""),
-        Checked::Unlocking => (None, "UNLOCKING", ""),
-        Checked::Lost(cause) => (None, "LOCK_LOST", cause.as_str()),
-        Checked::NotHeldHere => (None, "NOT_HELD_HERE", ""),
-        Checked::StoreNotFound => (None, "STORE_NOT_FOUND", ""),
+        Some(Known::Held(valid_for)) => (Some(valid_for), "", ""),
+        Some(Known::Unlocking) => (None, "UNLOCKING", ""),
+        Some(Known::Lost(cause)) => (None, "LOCK_LOST", cause.as_str()),
+        Some(Known::NotHeld) => (None, "NOT_HELD_HERE", ""),
+        None => (None, "STORE_NOT_FOUND", ""),
     }
 }
