@@ -276,6 +276,17 @@ pub enum BackendError {
     Unknown(Arc<str>),
 }
 
+impl BackendError {
+    /// The refusal of a wait that brings the lock ID of a live shared grant of the resource.
+    #[must_use]
+    pub fn lock_id_in_use() -> Self {
+        Self::Invalid(Violation::new(
+            "lock_id",
+            "is that of a live shared grant of this resource; leave it out, or use another",
+        ))
+    }
+}
+
 /// Whatever keeps the locks.
 ///
 /// Rules for every verb:

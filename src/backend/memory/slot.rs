@@ -9,8 +9,7 @@ use super::{
     ledger::Ledger,
 };
 use crate::lock::{
-    Attempt, BackendError, FencingToken, Grant, LockId, Mode, Violation, WaiterSlot,
-    inspect::EndCause,
+    Attempt, BackendError, FencingToken, Grant, LockId, Mode, WaiterSlot, inspect::EndCause,
 };
 
 /// A resource that is held.
@@ -217,10 +216,7 @@ impl Waiter {
 
 fn must_be_new(readers: &Readers, lock_id: &LockId) -> Result<(), BackendError> {
     if readers.has(lock_id) {
-        return Err(BackendError::Invalid(Violation::new(
-            "lock_id",
-            "is that of a live shared grant of this resource; leave it out, or use another",
-        )));
+        return Err(BackendError::lock_id_in_use());
     }
     Ok(())
 }

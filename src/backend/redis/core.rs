@@ -14,7 +14,7 @@ use tracing::debug;
 use super::{entry, link::Link, reply::Reply, waiters::Waiters};
 use crate::lock::{
     Attempt, BackendError, FencingToken, Grant, GrantId, LockId, ResourceId, Settings,
-    Violation, WaiterBudget, WaiterSlot,
+    WaiterBudget, WaiterSlot,
 };
 
 /// How soon the first waiter of a resource looks at it, because a client without leasehold
@@ -100,10 +100,7 @@ impl Core {
             }
             Reply::Differs { field } => Err(BackendError::ReplayMismatch { field }),
             Reply::Many => Err(BackendError::TooManyHolders),
-            Reply::Taken => Err(BackendError::Invalid(Violation::new(
-                "lock_id",
-                "is that of a live shared grant of this resource; leave it out, or use another",
-            ))),
+            Reply::Taken => Err(BackendError::lock_id_in_use()),
             other => Err(unexpected(&other)),
         }
     }

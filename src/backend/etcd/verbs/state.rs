@@ -13,7 +13,7 @@ use crate::{
         record::Record,
         revision::Revision,
     },
-    lock::{Attempt, BackendError, Grant, Mode, Violation},
+    lock::{Attempt, BackendError, Grant, Mode},
 };
 
 /// What the caller of an attempt asked for.
@@ -151,7 +151,7 @@ impl Core {
             }
         }
         if state.same.is_some() && patience == Patience::Wait {
-            return Err(lock_id_in_use().into());
+            return Err(BackendError::lock_id_in_use().into());
         }
         let of_same = record(state.same.as_ref());
         let by = of_same.or(holder).map(|record| record.view());
@@ -170,12 +170,4 @@ impl Core {
         };
         self.reads.key(key, until).await.map_err(Failure::unavailable)
     }
-}
-
-/// The error of a wait with the lock ID of a live shared grant.
-fn lock_id_in_use() -> BackendError {
-    BackendError::Invalid(Violation::new(
-        "lock_id",
-        "is that of a live shared grant; give another one, or none",
-    ))
 }
