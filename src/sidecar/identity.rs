@@ -17,7 +17,7 @@ pub struct Instance(Arc<str>);
 
 impl Instance {
     /// The instance that was given (`--instance`), else the environment's `POD_NAME`, else
-    /// the name of this machine. Names that cannot be an instance are passed over.
+    /// the name of this machine. Names that cannot be an instance are ignored.
     #[must_use]
     pub fn or_of_machine(given: Option<Self>, pod_name: Option<&str>) -> Self {
         given

@@ -142,7 +142,7 @@ async fn a_bad_namespace_is_refused_by_its_name() {
     }
 }
 
-/// It would be passed over, and the name without a namespace be locked.
+/// It would be ignored, and the name without a namespace be locked.
 #[tokio::test]
 async fn a_parameter_that_does_not_exist_is_refused() {
     let harness = Harness::start().await;

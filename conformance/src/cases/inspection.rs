@@ -268,13 +268,12 @@ async fn list_holder(world: World) -> anyhow::Result<()> {
     for (number, holder) in ["app/1", "app/2", "other", ""].into_iter().enumerate() {
         hold(&store, &Ask::of(&format!("{prefix}/{number}")).holder(holder)).await?;
     }
-    let asked = ListLocksRequest {
+    let mut asked = ListLocksRequest {
         scope: Some(scope(&prefix)),
         holder_prefix: "app/".to_owned(),
         ..ListLocksRequest::default()
     };
     let mut holders = Vec::new();
-    let mut asked = asked;
     loop {
         let page = store.list_raw(asked.clone()).await.or_fail("ListLocks")?;
         let grants = page.locks.into_iter().flat_map(|lock| lock.grants);
@@ -328,6 +327,7 @@ async fn many(world: World) -> anyhow::Result<()> {
     ensure!(lock.grants.len() == 100, "{} grants are shown", lock.grants.len());
     Ok(())
 }
+
 async fn refusal(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     hold(&store, &Ask::of(&resource)).await?;
@@ -356,7 +356,6 @@ async fn refusal_by_readers(world: World) -> anyhow::Result<()> {
     ensure!(mode == "shared", "the mode is told as {mode:?}");
     Ok(())
 }
-
 
 async fn no_secrets(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());

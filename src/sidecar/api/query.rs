@@ -22,7 +22,7 @@ pub(super) fn pairs(query: &str) -> impl Iterator<Item = Pair<'_>> {
 }
 
 /// The violation of a parameter that does not exist. A misspelt one would otherwise be
-/// passed over, and another resource be locked.
+/// ignored, and another resource be locked.
 pub(super) fn unknown(name: &str, known: &str) -> Violation {
     let field = if name.is_empty() { "query" } else { name };
     Violation::new(field, format!("is no parameter of this call; there is {known}"))

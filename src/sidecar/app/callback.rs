@@ -51,6 +51,9 @@ enum NotTold {
     Failed(String),
 }
 
+/// The key of a resource, and the segments of its namespace.
+type Name = (String, Vec<String>);
+
 enum Caller {
     Http(AppClient<Body>, Uri, Token),
     Grpc(LockEventsClient<AppClient<tonic::body::Body>>, Token),
@@ -89,13 +92,14 @@ impl Caller {
     }
 
     async fn tell(&self, lost: &LostLock) {
+        let name = name(lost);
         let delays = ExponentialBuilder::new()
             .with_min_delay(RETRY_DELAY_MIN)
             .with_max_delay(RETRY_DELAY_MAX)
             .with_max_times(TRIES_MAX - 1)
             .with_jitter();
         let told = (|| async {
-            timeout(TRY_TIMEOUT, self.try_to_tell(lost)).await.unwrap_or_else(|_| {
+            timeout(TRY_TIMEOUT, self.try_to_tell(lost, &name)).await.unwrap_or_else(|_| {
                 Err(NotTold::Failed(format!("no answer in {TRY_TIMEOUT:?}")))
             })
         })
@@ -113,10 +117,10 @@ impl Caller {
         }
     }
 
-    async fn try_to_tell(&self, lost: &LostLock) -> Result<(), NotTold> {
+    async fn try_to_tell(&self, lost: &LostLock, name: &Name) -> Result<(), NotTold> {
         match self {
-            Self::Http(client, url, token) => post(client, url, token, lost).await,
-            Self::Grpc(client, token) => call(client.clone(), token, lost).await,
+            Self::Http(client, url, token) => post(client, url, token, lost, name).await,
+            Self::Grpc(client, token) => call(client.clone(), token, lost, name).await,
         }
     }
 }
@@ -126,8 +130,8 @@ async fn post(
     url: &Uri,
     token: &Token,
     lost: &LostLock,
+    (resource, namespace): &Name,
 ) -> Result<(), NotTold> {
-    let (resource, namespace) = names(lost);
     let body = json!({
         "storeName": *lost.store,
         "resourceID": resource,
@@ -157,8 +161,7 @@ async fn post(
     }
 }
 
-/// The resource's key and the segments of its namespace.
-fn names(lost: &LostLock) -> (String, Vec<String>) {
+fn name(lost: &LostLock) -> Name {
     match ResourceName::decode(&lost.app_resource) {
         Some(name) => (name.key().as_str().to_owned(), name.namespace().segments().to_vec()),
         None => (lost.app_resource.as_str().to_owned(), Vec::new()),
@@ -169,12 +172,12 @@ async fn call(
     mut client: LockEventsClient<AppClient<tonic::body::Body>>,
     token: &Token,
     lost: &LostLock,
+    (resource, namespace): &Name,
 ) -> Result<(), NotTold> {
-    let (resource, namespace) = names(lost);
     let mut request = tonic::Request::new(proto::LockLost {
         store_name: lost.store.to_string(),
-        resource_id: resource,
-        namespace,
+        resource_id: resource.clone(),
+        namespace: namespace.clone(),
         lock_id: lost.lock_id.as_str().to_owned(),
         fencing_token: lost.token.map_or(0, crate::lock::FencingToken::as_i64),
         cause: lost.cause.as_str().to_owned(),

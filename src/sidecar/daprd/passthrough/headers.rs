@@ -56,7 +56,7 @@ pub(super) fn join_cookies(headers: &mut HeaderMap) {
 }
 
 /// The protocol that a request insists to change to. One offer of HTTP/2,
-/// which some clients make on every request, may be passed over in silence.
+/// which some clients make on every request, may be ignored.
 pub(super) fn demanded_upgrade(headers: &HeaderMap) -> Option<&str> {
     headers
         .get_all(UPGRADE)

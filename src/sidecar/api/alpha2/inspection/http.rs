@@ -128,7 +128,7 @@ async fn end(
     let store_name = named(store_name)?;
     let known = ["children", "prefix", "holderPrefix", "all", "dryRun", "limit", "reason"];
     let params = Params::read(query.as_deref(), &known)?;
-    // What it says would be passed over, a dryRun too.
+    // What it says would be ignored, a dryRun too.
     if !body::read(body).await.is_ok_and(|body| body.is_empty()) {
         let problem = "is not read by this call; write its parameters into the query";
         return Err(Violation::new("body", problem).into());
