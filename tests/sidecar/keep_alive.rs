@@ -176,7 +176,8 @@ async fn closing_the_stream_changes_no_lock() {
     harness.locks().await.unlock(unlock_request("r", &lock_id)).await.unwrap();
 }
 
-/// Other requests must have come whole within 10 s.
+/// Other requests must have come whole within 10 s. The sockets are real and so is the
+/// server's clock, so that this time has to pass.
 #[tokio::test]
 async fn a_stream_may_be_silent_for_long() {
     let harness = Harness::start().await;

@@ -85,6 +85,7 @@ async fn each_of_several_shared_locks_is_renewed_past_its_ttl() {
     for _ in 0..5 {
         grants.push(lock(&mut client, LockRequest { ttl, ..reader() }).await.unwrap());
     }
+    // Past their TTL, by the real clock, because the sockets are real.
     sleep(Duration::from_secs(4)).await;
     for grant in &grants {
         unlock(&mut client, &grant.lock_id).await.unwrap();
