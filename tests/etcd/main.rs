@@ -31,6 +31,7 @@ mod shared;
 mod shared_faults;
 mod shared_queue;
 mod stale;
+mod ttls;
 mod waiting;
 
 use std::process::ExitCode;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         }
         let cases = basics::cases()
             .into_iter()
+            .chain(ttls::cases())
             .chain(waiting::cases())
             .chain(faults::cases())
             .chain(renewing::cases())

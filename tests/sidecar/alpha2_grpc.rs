@@ -6,8 +6,8 @@ use leasehold_proto::locks::{
     ForceUnlockRequest, LockRequest, LockResponse, RenewLockRequest, UnlockRequest,
     locks_client::LocksClient,
 };
-use tokio::time::{Instant, sleep, timeout};
-use tonic::{Code, Request, Status, codec::CompressionEncoding, transport::Channel};
+use tokio::time::{sleep, timeout};
+use tonic::{Code, Status, codec::CompressionEncoding, transport::Channel};
 use tonic_types::StatusExt as _;
 
 use crate::harness::{HOLDER, Harness, PATIENCE, STORE, eventually, options, reason};
@@ -31,7 +31,7 @@ pub async fn lock(client: &mut Client, request: LockRequest) -> Result<LockRespo
     client.lock(request).await.map(tonic::Response::into_inner)
 }
 
-async fn unlock(client: &mut Client, resource: &str, lock_id: &str) -> Result<(), Status> {
+pub async fn unlock(client: &mut Client, resource: &str, lock_id: &str) -> Result<(), Status> {
     client.unlock(unlock_request(resource, lock_id)).await.map(|_| ())
 }
 
@@ -83,129 +83,6 @@ async fn a_lock_is_renewed_past_its_ttl() {
     sleep(Duration::from_secs(4)).await;
     assert!(lock(&mut client, request("r")).await.is_err(), "it is still held");
     unlock(&mut client, "r", &granted.lock_id).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_waiting_lock_is_granted_when_it_is_its_turn() {
-    let harness = Harness::start().await;
-    let mut client = harness.locks().await;
-    let first = lock(&mut client, request("r")).await.unwrap();
-    let waiting = LockRequest { immediate: false, ..request("r") };
-    let mut other = client.clone();
-    let waiter = tokio::spawn(async move { lock(&mut other, waiting).await });
-    let queued = Instant::now();
-    sleep(Duration::from_millis(100)).await;
-    assert!(!waiter.is_finished());
-    let waited_at_least = queued.elapsed() / 2;
-    unlock(&mut client, "r", &first.lock_id).await.unwrap();
-    let second = timeout(PATIENCE, waiter).await.unwrap().unwrap().unwrap();
-    assert!(second.fencing_token > first.fencing_token);
-    let waited = Duration::try_from(second.waited.unwrap()).unwrap();
-    assert!(waited >= waited_at_least, "{waited:?}");
-}
-
-#[tokio::test]
-async fn a_wait_ends_at_the_calls_deadline() {
-    let harness = Harness::start().await;
-    let mut client = harness.locks().await;
-    lock(&mut client, request("r")).await.unwrap();
-    let mut waiting = Request::new(LockRequest { immediate: false, ..request("r") });
-    // Long enough for the whole margin of 250 ms, on a machine that is busy.
-    waiting.set_timeout(Duration::from_secs(2));
-    let ended = client.lock(waiting).await.unwrap_err();
-    assert_eq!(ended.code(), Code::DeadlineExceeded);
-    assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE", "it is our answer, not the client's");
-}
-
-#[tokio::test]
-async fn a_wait_ends_after_the_time_that_it_was_given() {
-    let harness = Harness::start().await;
-    let mut client = harness.locks().await;
-    lock(&mut client, request("r")).await.unwrap();
-    let waiting = LockRequest { immediate: false, wait: ttl(500), ..request("r") };
-    let ended = timeout(PATIENCE, lock(&mut client, waiting)).await.unwrap().unwrap_err();
-    assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE");
-}
-
-#[tokio::test]
-async fn a_wait_of_no_time_is_a_try() {
-    let harness = Harness::start().await;
-    let mut client = harness.locks().await;
-    let held = lock(&mut client, request("r")).await.unwrap();
-    let wait = Some(prost_types::Duration::default());
-    let waiting = LockRequest { immediate: false, wait, ..request("r") };
-    let refused = lock(&mut client, waiting.clone()).await.unwrap_err();
-    assert_eq!(reason(&refused, "").0, "RESOURCE_LOCKED");
-    unlock(&mut client, "r", &held.lock_id).await.unwrap();
-    lock(&mut client, waiting).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_wait_whose_caller_went_away_ends_with_it() {
-    let harness = Harness::start().await;
-    let mut client = harness.locks().await;
-    let first = lock(&mut client, request("r")).await.unwrap();
-    for delay_ms in [0, 1, 5, 20] {
-        let mut other = harness.locks().await;
-        let waiting = LockRequest { immediate: false, ..request("r") };
-        let waiter = tokio::spawn(async move { lock(&mut other, waiting).await });
-        sleep(Duration::from_millis(delay_ms)).await;
-        waiter.abort();
-        let _ = waiter.await;
-    }
-    unlock(&mut client, "r", &first.lock_id).await.unwrap();
-    eventually("nobody holds it", || harness.memory.records() == 0).await;
-    assert_eq!(harness.engine.held(), 0);
-}
-
-/// The cancellation arrives with the unlock that hands the lock over.
-#[tokio::test]
-async fn a_grant_whose_caller_cancelled_its_wait_goes_to_the_next_at_once() {
-    let harness = Harness::start().await;
-    let client = harness.locks().await;
-    let wait = || {
-        let (mut client, waiting) =
-            (client.clone(), LockRequest { immediate: false, ..request("r") });
-        tokio::spawn(async move { lock(&mut client, waiting).await })
-    };
-    // What was sent before on the same connection has then arrived.
-    let arrived = async || {
-        let refused = unlock(&mut client.clone(), "other", "id").await.unwrap_err();
-        assert_eq!(refused.code(), Code::NotFound);
-    };
-    for _ in 0..50 {
-        let first = lock(&mut client.clone(), request("r")).await.unwrap();
-        let gone = wait();
-        arrived().await;
-        let next = wait();
-        arrived().await;
-        gone.abort();
-        unlock(&mut client.clone(), "r", &first.lock_id).await.unwrap();
-        let next = timeout(Duration::from_secs(1), next).await.expect("the next in line");
-        unlock(&mut client.clone(), "r", &next.unwrap().unwrap().lock_id).await.unwrap();
-        eventually("nothing is renewed", || harness.engine.held() == 0).await;
-        assert_eq!(harness.memory.records(), 0);
-    }
-}
-
-/// An answer that the transport had taken when the caller went away cannot be
-/// told from one that was read: the same request finds its grant again.
-#[tokio::test]
-async fn cancelling_at_any_moment_leaves_nothing_that_a_repeat_does_not_find() {
-    let harness = Harness::start().await;
-    let mut client = harness.locks().await;
-    for delay_us in (0..2000).step_by(50) {
-        let repeated = LockRequest { request_id: format!("{delay_us}"), ..request("r") };
-        let (mut other, first) = (client.clone(), repeated.clone());
-        let call = tokio::spawn(async move { lock(&mut other, first).await });
-        sleep(Duration::from_micros(delay_us)).await;
-        call.abort();
-        let _ = call.await;
-        let granted = lock(&mut client, repeated).await.unwrap();
-        unlock(&mut client, "r", &granted.lock_id).await.unwrap();
-        eventually("it is free", || harness.memory.records() == 0).await;
-        eventually("nothing is renewed", || harness.engine.held() == 0).await;
-    }
 }
 
 #[tokio::test]

@@ -36,4 +36,5 @@ mod shared;
 mod stand_in;
 mod stream;
 mod unix_sockets;
+mod waits;
 mod wiring;

@@ -1,0 +1,56 @@
+//! When a resource is looked at.
+
+use super::*;
+use crate::lock::{AttemptId, LockId, Mode, Ttl};
+
+fn attempt() -> Attempt {
+    Attempt {
+        id: AttemptId::random(),
+        resource: ResourceId::new("r").unwrap(),
+        lock_id: LockId::random(),
+        lock_id_given: false,
+        request_id: None,
+        mode: Mode::Exclusive,
+        holder: None,
+        ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
+    }
+}
+
+/// Whether a look is ever due.
+async fn is_looked_at(waiters: &Waiters) -> bool {
+    let looks = tokio::time::timeout(Duration::from_secs(3600), waiters.due(1));
+    looks.await.is_ok_and(|due| due == [attempt().resource])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_stays_when_the_last_waiter_leaves() {
+    let waiters = Arc::new(Waiters::new());
+    let seat = waiters.sit(&attempt());
+    waiters.plan(&attempt().resource, Duration::ZERO);
+    waiters.guard(&attempt().resource, Duration::from_secs(2));
+    drop(seat);
+    assert!(is_looked_at(&waiters).await);
+    assert!(waiters.inner().resources.is_empty(), "something is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doubt_is_answered_with_a_look_only_where_somebody_waits() {
+    let waiters = Arc::new(Waiters::new());
+    waiters.hear(&Notice::Look { resource: "r" });
+    assert!(waiters.inner().resources.is_empty(), "something is left");
+    let _seat = waiters.sit(&attempt());
+    waiters.hear(&Notice::Look { resource: "r" });
+    assert!(is_looked_at(&waiters).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_for_waiters_end_with_them() {
+    let waiters = Arc::new(Waiters::new());
+    let seat = waiters.sit(&attempt());
+    waiters.guard(&attempt().resource, Duration::from_secs(2));
+    waiters.confirmed(&attempt().resource);
+    waiters.plan(&attempt().resource, Duration::from_secs(2));
+    drop(seat);
+    assert!(!is_looked_at(&waiters).await);
+    assert!(waiters.inner().resources.is_empty(), "something is left");
+}
