@@ -157,15 +157,7 @@ async fn an_unlock_whose_reply_was_lost_leaves_no_lease(version: Version) {
     let proxy = Proxy::start(&server.url).await;
     let backend = open(proxy.address()).await;
     let grant = try_lock(&backend, "r").await.unwrap();
-    proxy.swallow_replies(true);
-    let unlocked = tokio::spawn({
-        let backend = Arc::clone(&backend);
-        async move { unlock(&backend, "r", &grant).await }
-    });
-    eventually("it was applied", || async { keys(&server, "/t/r/r/").await.is_empty() }).await;
-    proxy.swallow_replies(false);
-    proxy.cut();
-    unlocked.await.unwrap().unwrap();
+    unlock_without_reply(&server, &proxy, &backend, grant).await;
     eventually("no lease is left", || async { server.leases().await == 0 }).await;
 }
 

@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::etcd::EtcdServer;
+use crate::{etcd::EtcdServer, proxy::Proxy};
 
 /// How long anything may take that is to happen soon.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -141,6 +141,25 @@ pub(crate) async fn unlock(
 ) -> Result<(), BackendError> {
     let release = release(resource, ReleaseOf::Owner(grant.lock_id.clone()));
     backend.unlock(&release, until()).await
+}
+
+/// Unlocks `r` through a proxy that loses the reply, and returns once the backend is certain
+/// that it is unlocked.
+pub(crate) async fn unlock_without_reply(
+    server: &EtcdServer,
+    proxy: &Proxy,
+    backend: &Shared,
+    grant: Grant,
+) {
+    proxy.swallow_replies(true);
+    let unlocked = tokio::spawn({
+        let backend = Arc::clone(backend);
+        async move { unlock(&backend, "r", &grant).await }
+    });
+    eventually("it was applied", || async { keys(server, "/t/r/r/").await.is_empty() }).await;
+    proxy.swallow_replies(false);
+    proxy.cut();
+    unlocked.await.unwrap().unwrap();
 }
 
 pub(crate) async fn force(backend: &Shared, resource: &str) -> Result<(), BackendError> {

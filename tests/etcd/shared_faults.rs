@@ -121,15 +121,7 @@ async fn a_readers_unlock_whose_reply_was_lost_leaves_no_lease(version: Version)
     let proxy = Proxy::start(&server.url).await;
     let backend = open(proxy.address()).await;
     let grant = backend.try_lock(&requested(), until()).await.unwrap();
-    proxy.swallow_replies(true);
-    let unlocked = tokio::spawn({
-        let backend = Arc::clone(&backend);
-        async move { unlock(&backend, "r", &grant).await }
-    });
-    eventually("it was applied", || async { keys(&server, "/t/r/r/").await.is_empty() }).await;
-    proxy.swallow_replies(false);
-    proxy.cut();
-    unlocked.await.unwrap().unwrap();
+    unlock_without_reply(&server, &proxy, &backend, grant).await;
     eventually("no lease is left", || async { server.leases().await == 0 }).await;
 }
 

@@ -66,13 +66,6 @@ fn of(id: &Grant) -> ReleaseOf {
     ReleaseOf::Id(id.id.unwrap())
 }
 
-/// How often anything in the database was changed.
-fn changes(connection: &mut redis::Connection) -> String {
-    let info: String = ask(connection, &["INFO", "persistence"]);
-    let line = info.lines().find(|line| line.starts_with("rdb_changes_since_last_save"));
-    line.unwrap().to_owned()
-}
-
 #[tokio::test]
 async fn a_lock_of_the_built_in_store_is_told_as_foreign_and_is_in_no_list() {
     let server = RedisServer::start();

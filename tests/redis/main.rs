@@ -116,6 +116,15 @@ fn ask<T: redis::FromRedisValue>(connection: &mut redis::Connection, command: &[
     request.query(connection).unwrap()
 }
 
+/// How many changes the server's data has had since it was last saved.
+fn changes(connection: &mut redis::Connection) -> String {
+    let info: String = ask(connection, &["INFO", "persistence"]);
+    info.lines()
+        .find(|line| line.starts_with("rdb_changes_since_last_save"))
+        .unwrap()
+        .to_owned()
+}
+
 fn waiting(connection: &mut redis::Connection, resource: &str) -> usize {
     ask(connection, &["ZCARD", &format!("\x01q{resource}")])
 }

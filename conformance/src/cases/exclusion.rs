@@ -117,11 +117,12 @@ pub(crate) fn tokens_follow(held: &[Held]) -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::world::ms;
 
-    fn held(start: Instant, told_ms: u64, released_ms: u64, token: i64) -> Held {
+    /// A grant that was told and released so long after `start`.
+    pub(crate) fn held(start: Instant, told_ms: u64, released_ms: u64, token: i64) -> Held {
         let grant = Grant {
             grant_id: String::new(),
             resource: String::new(),

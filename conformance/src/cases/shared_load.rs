@@ -132,21 +132,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::world::{ms, secs};
-
-    fn held(start: Instant, told_ms: u64, released_ms: u64, token: i64) -> Held {
-        let grant = Grant {
-            grant_id: String::new(),
-            resource: String::new(),
-            lock_id: token.to_string(),
-            token,
-            ttl: secs(60),
-            waited: ms(0),
-            asked_at: start,
-            told_at: start + ms(told_ms),
-        };
-        Held { grant, released_at: start + ms(released_ms) }
-    }
+    use crate::cases::exclusion::tests::held;
 
     #[test]
     fn a_reader_beside_a_writer_is_found() {

@@ -88,10 +88,6 @@ async fn a_refused_shared_try_writes_nothing() {
     let store = open(&server).await;
     take(&store, "r", MINUTE).await;
     let mut connection = server.connect();
-    let changes = |connection: &mut redis::Connection| {
-        let info: String = ask(connection, &["INFO", "persistence"]);
-        info.lines().find(|l| l.starts_with("rdb_changes_since_last_save")).unwrap().to_owned()
-    };
     let before = changes(&mut connection);
     for _ in 0..100 {
         assert!(is_locked(&store.try_lock(shared("r", MINUTE)).await));

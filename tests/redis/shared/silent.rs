@@ -7,6 +7,19 @@ use super::{
 
 const DEAD: &str = "dddddddddddddddddddddddddddddddd";
 
+/// Unlocks `r` once as many wait as `queued`, and returns when `waiter` is granted it.
+async fn released_to(
+    connection: &mut redis::Connection,
+    store: &Store,
+    held: &Granted,
+    queued: usize,
+    waiter: tokio::task::JoinHandle<Result<Granted, LockError>>,
+) {
+    until("queued", || waiting(connection, "r") == queued).await;
+    store.unlock(unlock(held, "r")).await.unwrap();
+    in_four_seconds(waiter).await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn a_reader_behind_a_dead_writer_joins_those_that_hold() {
     let server = RedisServer::start();
@@ -97,9 +110,7 @@ async fn a_reader_that_does_not_confirm_keeps_a_writer_waiting_for_a_lapse_only(
     let _frozen = freeze(&server);
     put_place(&mut connection, FROZEN, 's');
     let writer = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 2).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
-    in_four_seconds(writer).await.unwrap().unwrap();
+    released_to(&mut connection, &store, &held, 2, writer).await;
 }
 
 #[tokio::test]
@@ -113,9 +124,7 @@ async fn all_places_of_a_process_whose_reader_lapsed_are_dropped() {
     put_place(&mut connection, FROZEN, 'x');
     put_place(&mut connection, FROZEN, 's');
     let reader = wait_to_read(&store, "r");
-    until("queued", || waiting(&mut connection, "r") == 4).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
-    in_four_seconds(reader).await.unwrap().unwrap();
+    released_to(&mut connection, &store, &held, 4, reader).await;
     until("dropped", || waiting(&mut connection, "r") == 0).await;
     until("no hand-over is left", || called(&mut connection, "r") == 0).await;
 }
@@ -133,9 +142,7 @@ async fn readers_of_several_silent_processes_cost_one_lapse() {
         put_place(&mut connection, process, 's');
     }
     let writer = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 73).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
-    in_four_seconds(writer).await.unwrap().unwrap();
+    released_to(&mut connection, &store, &held, 73, writer).await;
 }
 
 #[tokio::test]
@@ -167,9 +174,7 @@ async fn hand_overs_to_unknown_readers_are_passed_on_at_once() {
         put_place(&mut connection, process, mode);
     }
     let writer = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 4).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
     // Each would cost a lapse of 2 s otherwise.
-    in_four_seconds(writer).await.unwrap().unwrap();
+    released_to(&mut connection, &store, &held, 4, writer).await;
     drop(forgetful);
 }
