@@ -123,7 +123,7 @@ impl Core {
             TxnOp::get(queue, Some(GetOptions::new().with_prefix().with_count_only())),
         ];
         let read = self.connection.read(gets, until).await?;
-        let revision = read.header().map_or(0, |header| header.revision());
+        let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
         let mut answers = read.op_responses().into_iter();
         let (Some(TxnOpResponse::Get(mut page)), Some(TxnOpResponse::Get(queue))) =
             (answers.next(), answers.next())
