@@ -80,7 +80,10 @@ async fn released(world: World) -> anyhow::Result<()> {
 async fn expired(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let mut watcher = store.watch(&resource).await?;
-    let grant = hold(&store, &Ask::of(&resource).ttl(ms(300))).await?;
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    // A store that looks every two seconds does not see a grant that is shorter than that.
+    watcher.until_state(&resource, "the grant", |state| !state.grants.is_empty()).await?;
+    store.renew(&resource, &grant.lock_id, ms(300)).await.or_fail("RenewLock")?;
     let event =
         watcher.until_state(&resource, "the expiry", |state| state.grants.is_empty()).await?;
     tells_end(&event, &grant, EndCause::Expired)

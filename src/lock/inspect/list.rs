@@ -15,6 +15,8 @@ const PAGE_TIME_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Scope {
     prefix: Arc<str>,
+    /// The single resource, if it has no other.
+    only: Option<ResourceId>,
     accepts: Arc<dyn Fn(&ResourceId) -> bool + Send + Sync>,
 }
 
@@ -30,14 +32,25 @@ impl Scope {
         prefix: &str,
         accepts: impl Fn(&ResourceId) -> bool + Send + Sync + 'static,
     ) -> Self {
-        Self { prefix: prefix.into(), accepts: Arc::new(accepts) }
+        Self { prefix: prefix.into(), only: None, accepts: Arc::new(accepts) }
     }
 
     /// This resource alone.
     #[must_use]
     pub fn resource(resource: ResourceId) -> Self {
-        let prefix = Arc::from(resource.as_str());
-        Self { prefix, accepts: Arc::new(move |other| *other == resource) }
+        let only = resource.clone();
+        let scope = Self::of(resource.as_str(), move |other| *other == only);
+        Self { only: Some(resource), ..scope }
+    }
+
+    /// The single resource, if it has no other.
+    pub(super) fn only(&self) -> Option<&ResourceId> {
+        self.only.as_ref()
+    }
+
+    /// What the names of its resources begin with.
+    pub(super) fn name_prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// Whether the resource is one of them.
@@ -116,7 +129,7 @@ async fn list(
     until: Instant,
 ) -> Result<Page<LockView>, BackendError> {
     let selection = Selection {
-        name_prefix: (*listing.scope.prefix).to_owned(),
+        name_prefix: listing.scope.name_prefix().to_owned(),
         holder_prefix: listing.holder_prefix.clone(),
     };
     let ends_at = Instant::now() + PAGE_TIME_MAX;

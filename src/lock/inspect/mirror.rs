@@ -5,8 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{EndedGrant, GRANTS_SHOWN_MAX, LockView, WatchEvent};
+use super::{
+    EndedGrant, GRANTS_SHOWN_MAX, LockView, WatchEvent,
+    wanted::{Demands, Number, Told},
+};
 use crate::lock::ResourceId;
+
+mod polled;
 
 /// How many free resources the mirror remembers, so that watchers are told that they became
 /// free. A watcher that is further behind begins again.
@@ -22,6 +27,10 @@ pub struct Mirror {
     state: Mutex<State>,
     /// Sent whenever there may be something to tell.
     changed: watch::Sender<()>,
+    /// Who watches. Locked before `state`, if both are.
+    demands: Mutex<Demands>,
+    /// Sent whenever something else may be wanted.
+    demanded: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +45,7 @@ struct State {
     forgotten: u64,
     /// Increases with each restart.
     epoch: u64,
-    is_complete: bool,
+    told: Told,
 }
 
 #[derive(Debug)]
@@ -49,6 +58,7 @@ struct Entry {
 /// How far a watcher has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
+    watch: Number,
     epoch: u64,
     /// The last change that it was told.
     read: u64,
@@ -68,11 +78,15 @@ pub(super) enum Next {
 }
 
 impl Mirror {
-    /// Forgets everything, because changes may have been missed.
+    /// Forgets everything, because changes may have been missed. Watchers are told of it if
+    /// they can have been told anything.
     pub fn restart(&self) {
         {
             let mut state = self.state.lock();
-            let State { last, epoch, .. } = *state;
+            let State { last, epoch, told, .. } = *state;
+            if state.locks.is_empty() && told == Told::default() {
+                return;
+            }
             *state = State { last, forgotten: last, epoch: epoch + 1, ..State::default() };
         }
         self.changed.send_replace(());
@@ -90,7 +104,7 @@ impl Mirror {
 
     /// Notes that every held resource has been told.
     pub fn complete(&self) {
-        self.state.lock().is_complete = true;
+        self.state.lock().told = Told::ALL;
         self.changed.send_replace(());
     }
 
@@ -100,8 +114,8 @@ impl Mirror {
     }
 
     /// The position of a watcher that has read nothing.
-    pub(super) fn beginning(&self) -> Position {
-        self.state.lock().beginning()
+    pub(super) fn beginning(&self, watch: Number) -> Position {
+        self.state.lock().beginning(watch)
     }
 
     /// Each resource's name, how many grants it has, and why earlier ones ended, in the order
@@ -126,7 +140,7 @@ impl Mirror {
     ) -> Next {
         let state = self.state.lock();
         if position.epoch != state.epoch || (1..state.forgotten).contains(&position.read) {
-            *position = state.beginning();
+            *position = state.beginning(position.watch);
             return Next::Restarted;
         }
         let after = state.order.range(position.read + 1..).take(limit);
@@ -142,7 +156,7 @@ impl Mirror {
             }
         }
         if position.read == before {
-            Next::CaughtUp { is_complete: state.is_complete }
+            Next::CaughtUp { is_complete: state.told.has(position.watch) }
         } else {
             Next::Changes(changes)
         }
@@ -150,8 +164,8 @@ impl Mirror {
 }
 
 impl State {
-    fn beginning(&self) -> Position {
-        Position { epoch: self.epoch, read: 0, begun: self.last }
+    fn beginning(&self, watch: Number) -> Position {
+        Position { watch, epoch: self.epoch, read: 0, begun: self.last }
     }
 
     /// Returns whether it is a change.
@@ -204,7 +218,7 @@ mod tests {
         inspect::{EndCause, GrantView},
     };
 
-    fn grant(id: u128) -> GrantView {
+    pub(super) fn grant(id: u128) -> GrantView {
         GrantView {
             id: Some(GrantId::from_u128(id)),
             holder: None,
@@ -215,7 +229,7 @@ mod tests {
         }
     }
 
-    fn held(name: &str, id: u128) -> LockView {
+    pub(super) fn held(name: &str, id: u128) -> LockView {
         LockView {
             resource: ResourceId::new(name).unwrap(),
             grants: vec![grant(id)],
@@ -223,15 +237,19 @@ mod tests {
         }
     }
 
-    fn free(name: &str) -> LockView {
+    pub(super) fn free(name: &str) -> LockView {
         LockView::free(ResourceId::new(name).unwrap())
     }
 
-    fn changed(lock: LockView) -> WatchEvent {
+    pub(super) fn changed(lock: LockView) -> WatchEvent {
         WatchEvent::Changed { lock, ended: Vec::new() }
     }
 
-    fn all(mirror: &Mirror, position: &mut Position) -> Next {
+    fn beginning(mirror: &Mirror) -> Position {
+        mirror.beginning(Number::Scope(1))
+    }
+
+    pub(super) fn all(mirror: &Mirror, position: &mut Position) -> Next {
         mirror.next(position, 1000, |_| true)
     }
 
@@ -241,7 +259,7 @@ mod tests {
         mirror.set(held("a", 1), Vec::new());
         mirror.set(held("b", 2), Vec::new());
         mirror.set(free("b"), Vec::new());
-        let mut position = mirror.beginning();
+        let mut position = beginning(&mirror);
         let told = all(&mirror, &mut position);
         assert_eq!(told, Next::Changes(vec![changed(held("a", 1))]));
         assert_eq!(all(&mirror, &mut position), Next::CaughtUp { is_complete: false });
@@ -252,7 +270,7 @@ mod tests {
     #[test]
     fn a_slow_watcher_is_told_the_last_of_several_changes() {
         let mirror = Mirror::default();
-        let mut position = mirror.beginning();
+        let mut position = beginning(&mirror);
         mirror.set(held("a", 1), Vec::new());
         mirror.set(held("b", 2), Vec::new());
         mirror.set(held("a", 3), Vec::new());
@@ -264,7 +282,7 @@ mod tests {
     fn a_watcher_is_told_of_an_end_with_its_cause() {
         let mirror = Mirror::default();
         mirror.set(held("a", 1), Vec::new());
-        let mut position = mirror.beginning();
+        let mut position = beginning(&mirror);
         all(&mirror, &mut position);
         let ended = vec![EndedGrant { grant: grant(1), cause: EndCause::Released }];
         mirror.set(free("a"), ended.clone());
@@ -276,7 +294,7 @@ mod tests {
     fn the_same_state_again_is_no_change() {
         let mirror = Mirror::default();
         mirror.set(held("a", 1), Vec::new());
-        let mut position = mirror.beginning();
+        let mut position = beginning(&mirror);
         all(&mirror, &mut position);
         mirror.set(held("a", 1), Vec::new());
         mirror.set(free("b"), Vec::new());
@@ -288,7 +306,7 @@ mod tests {
         let mirror = Mirror::default();
         mirror.set(held("a", 1), Vec::new());
         mirror.complete();
-        let mut position = mirror.beginning();
+        let mut position = beginning(&mirror);
         all(&mirror, &mut position);
         mirror.restart();
         mirror.set(held("a", 1), Vec::new());
@@ -302,7 +320,7 @@ mod tests {
     fn a_watcher_that_is_behind_forgotten_resources_begins_again() {
         let mirror = Mirror::default();
         mirror.set(held("kept", 1), Vec::new());
-        let (mut slow, mut fast) = (mirror.beginning(), mirror.beginning());
+        let (mut slow, mut fast) = (beginning(&mirror), beginning(&mirror));
         all(&mirror, &mut slow);
         for at in 0..=FREED_MAX {
             let name = format!("r{at}");
@@ -320,7 +338,7 @@ mod tests {
     #[test]
     fn a_watcher_of_some_resources_is_told_of_no_others() {
         let mirror = Mirror::default();
-        let mut position = mirror.beginning();
+        let mut position = beginning(&mirror);
         mirror.set(held("a", 1), Vec::new());
         mirror.set(held("b", 2), Vec::new());
         let told = mirror.next(&mut position, 1000, |resource| resource.as_str() == "b");

@@ -7,6 +7,7 @@ mod list;
 mod mirror;
 mod port;
 mod view;
+mod wanted;
 mod watch;
 
 pub use end::{EndOf, EndRequest, Ended};
@@ -14,6 +15,7 @@ pub use list::{Listing, Scope};
 pub use mirror::Mirror;
 pub use port::{Cursor, Inspect, PAGE_BYTES_MAX, Page, PageRequest, Selection};
 pub use view::{EndCause, EndedGrant, GrantView, Inspected, LockView, WaiterView};
+pub use wanted::Wanted;
 pub(super) use watch::Watches;
 pub use watch::{Watch, WatchEvent};
 

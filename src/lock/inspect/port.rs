@@ -100,7 +100,8 @@ pub trait Inspect: Send + Sync {
     /// Keeps `mirror` equal to the store until dropped: tells it of each held resource, then
     /// that it is complete, then of each change. If it may have missed changes it restarts
     /// the mirror and tells everything again. Returns only if that cannot be done; the mirror
-    /// is then restarted and the method called again. Only with
+    /// is then restarted and the method called again. A backend that has to read in order to
+    /// learn of changes may keep to what [`Mirror::wanted`] tells. Only with
     /// [`Feature::Watch`](crate::lock::Feature::Watch).
     async fn watch(&self, mirror: &Mirror) -> BackendError {
         let _ = mirror;

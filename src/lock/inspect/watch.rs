@@ -17,6 +17,7 @@ use tracing::warn;
 use super::{
     EndedGrant, LockView, Mirror, Scope,
     mirror::{Next, Position},
+    wanted::Want,
 };
 use crate::lock::{Backend, Feature, LockError, Store};
 
@@ -57,6 +58,7 @@ pub struct Watch {
     /// When `Synced` is told next if nothing changes.
     synced_next: Option<Instant>,
     ending: CancellationToken,
+    _want: Want,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -93,14 +95,16 @@ impl Store {
         let permits = Arc::clone(&watches.permits);
         let permit = permits.try_acquire_owned().map_err(|_| LockError::Overloaded)?;
         let running = watches.running(self.backend());
+        let want = Want::new(Arc::clone(&running.mirror), scope.clone());
         Ok(Watch {
-            position: running.mirror.beginning(),
+            position: running.mirror.beginning(want.number),
             changed: running.mirror.changes(),
             running,
             scope,
             read: VecDeque::new(),
             synced_next: None,
             ending,
+            _want: want,
             _permit: permit,
         })
     }
