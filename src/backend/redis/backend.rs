@@ -32,6 +32,7 @@ pub(super) const FEATURES: &[Feature] = &[
     Feature::Replay,
     Feature::Shared,
     Feature::Inspection,
+    Feature::Watch,
 ];
 
 /// Locks in Redis.
@@ -53,8 +54,8 @@ impl RedisBackend {
     ) -> Self {
         let link = Arc::new(Link::new(first, settings.operation_timeout));
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        tasks.spawn(Arc::clone(&link).keep(client, Arc::clone(&waiters), stop.clone()));
-        let core = Arc::new(Core::new(link, waiters, settings));
+        tasks.spawn(Arc::clone(&link).keep(client.clone(), Arc::clone(&waiters), stop.clone()));
+        let core = Arc::new(Core::new(client, link, waiters, settings));
         for task in [
             tokio_util::either::Either::Left(Arc::clone(&core).keep_looking()),
             tokio_util::either::Either::Right(Arc::clone(&core).keep_up()),

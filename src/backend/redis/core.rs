@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ::redis::Cmd;
+use ::redis::{Client, Cmd};
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::debug;
@@ -26,6 +26,7 @@ const BACKGROUND_MAX: usize = 128;
 
 /// What calls and tasks share.
 pub(super) struct Core {
+    pub(super) client: Client,
     pub(super) link: Arc<Link>,
     pub(super) waiters: Arc<Waiters>,
     pub(super) budget: WaiterBudget,
@@ -42,8 +43,14 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(link: Arc<Link>, waiters: Arc<Waiters>, settings: Settings) -> Self {
+    pub(super) fn new(
+        client: Client,
+        link: Arc<Link>,
+        waiters: Arc<Waiters>,
+        settings: Settings,
+    ) -> Self {
         Self {
+            client,
             budget: WaiterBudget::new(settings.waiters_max),
             link,
             waiters,

@@ -304,7 +304,7 @@ impl Link {
     ) -> Session {
         let mut backoff = Backoff::new(REOPEN_DELAY_MIN, REOPEN_DELAY_MAX);
         loop {
-            let opened = Session::open(client, number, before, waiters);
+            let opened = Session::open(client, number, before, Some(waiters));
             let why = match timeout(OPEN_TIMEOUT, opened).await {
                 Ok(Ok(session)) => return session,
                 Ok(Err(failure)) => describe_failure(&failure),

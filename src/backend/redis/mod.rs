@@ -6,8 +6,9 @@
 //! - `notice`: the messages between processes.
 //! - `waiters`: who waits in this process, and when to look at their resources.
 //! - `backend`: the implementation of the trait; `core`: what its parts share; `release`: the
-//!   end of grants; `waiting`: one wait; `upkeep`: background tasks; `inspect`: how locks are
-//!   seen.
+//!   end of grants; `waiting`: one wait; `upkeep`: background tasks.
+//! - `inspect`: how locks are seen; `inspect_reads`, `inspect_cursors`: what it reads, and the
+//!   positions in lists; `inspect_watch`: how changes are noticed.
 //!
 //! The layout of the keys is in `docs/redis.md`.
 
@@ -17,6 +18,8 @@ mod core;
 pub(crate) mod entry;
 mod inspect;
 mod inspect_cursors;
+mod inspect_reads;
+mod inspect_watch;
 mod link;
 mod notice;
 mod release;
@@ -59,7 +62,7 @@ pub(super) const KIND: Kind = Kind {
 
 async fn open(client: Client, context: Context) -> Result<Arc<dyn Backend>, OpenError> {
     let waiters = Arc::new(waiters::Waiters::new());
-    let opened = session::Session::open(&client, 1, &[], &waiters);
+    let opened = session::Session::open(&client, 1, &[], Some(&waiters));
     let session = timeout(link::OPEN_TIMEOUT, opened)
         .await
         .map_err(|_| unreached(&client, "Redis did not answer in time"))?

@@ -140,12 +140,17 @@ fn read_held(mut parts: impl Iterator<Item = Value>) -> Option<GrantView> {
 pub(super) fn grant_view(id: &str, mode: &str, holder: &str, token: &str) -> GrantView {
     GrantView {
         id: id.parse().ok(),
-        holder: Holder::new(holder).ok().flatten(),
+        holder: read_holder(holder),
         mode: read_mode(mode),
         remaining: None,
         since_unix_ms: read_since(token),
         foreign: false,
     }
+}
+
+/// The label, if it can be one.
+pub(super) fn read_holder(label: &str) -> Option<Holder> {
+    Holder::new(label).ok().flatten()
 }
 
 /// The mode with this letter.

@@ -93,20 +93,23 @@ pub(super) struct Session {
 
 impl Session {
     /// Connects, ends the earlier connections, subscribes and loads the scripts. Requests that
-    /// were sent over the earlier connections can then no longer take effect (trap 7).
+    /// were sent over the earlier connections can then no longer take effect (trap 7). Without
+    /// `waiters` it does not subscribe, because nobody is called over it.
     pub(super) async fn open(
         client: &Client,
         number: u64,
         before: &[Peer],
-        waiters: &Arc<Waiters>,
+        waiters: Option<&Arc<Waiters>>,
     ) -> Result<Self, Failure> {
         let dead = CancellationToken::new();
         let pushed = {
-            let (dead, waiters) = (dead.clone(), Arc::clone(waiters));
+            let (dead, waiters) = (dead.clone(), waiters.cloned());
             move |push: PushInfo| -> Result<(), ()> {
                 match push.kind {
                     PushKind::Disconnection => dead.cancel(),
-                    PushKind::Message => heard(&waiters, &push.data),
+                    PushKind::Message => {
+                        waiters.iter().for_each(|waiters| heard(waiters, &push.data));
+                    }
                     _ => {}
                 }
                 Ok(())
@@ -125,10 +128,9 @@ impl Session {
             identify(&connection).await.map_err(Failure::from)
         })?;
         fence(&mut connection, &peer, before).await?;
-        let channel = waiters.channel();
         let (opened, (), ()) = try_join!(
             observe(&connection),
-            subscribe(connection.clone(), &channel),
+            subscribe(connection.clone(), waiters),
             load_scripts(&connection),
         )?;
         Ok(Self { connection, dead, number, opened, peer })
@@ -165,9 +167,12 @@ impl Drop for Session {
 
 async fn subscribe(
     mut connection: MultiplexedConnection,
-    channel: &str,
+    waiters: Option<&Arc<Waiters>>,
 ) -> Result<(), RedisError> {
-    connection.subscribe(channel).await
+    match waiters {
+        Some(waiters) => connection.subscribe(waiters.channel()).await,
+        None => Ok(()),
+    }
 }
 
 async fn load_scripts(connection: &MultiplexedConnection) -> Result<(), RedisError> {

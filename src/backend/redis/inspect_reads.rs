@@ -1,0 +1,172 @@
+//! What is read of locks in order to show them. Nothing here writes anything.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use ::redis::{Cmd, Value, from_redis_value};
+use tokio::time::Instant;
+
+use super::{
+    core::only_read,
+    inspect_cursors::After,
+    link::Link,
+    reply::{grant_view, read_since},
+    scripts::SCRIPTS,
+};
+use crate::lock::{
+    BackendError, ResourceId,
+    inspect::{GrantView, LockView, Selection},
+};
+
+/// How many keys a script of a list goes through.
+const KEYS_MAX: usize = 1000;
+/// How many resources a script reads, with up to `GRANTS_SHOWN_MAX` grants each.
+pub(super) const RESOURCES_MAX: usize = 32;
+/// How many grants or waiters of one resource a script reads.
+pub(super) const READ_MAX: usize = 500;
+
+/// What was read of a resource.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) grants_total: usize,
+    pub(super) waiters: usize,
+    pub(super) grants: Vec<GrantView>,
+    /// How far its grants were read, if there may be more.
+    pub(super) next: Option<After>,
+}
+
+impl Link {
+    /// Searches a part of the keys from `begin` for records of resources with this prefix.
+    /// Tells where it ended, 0 if there are no more keys. Rarely it finds more than `most`.
+    pub(super) async fn scan(
+        &self,
+        begin: u64,
+        prefix: &str,
+        most: usize,
+        until: Instant,
+    ) -> Result<(u64, BTreeSet<ResourceId>), BackendError> {
+        let pattern = format!("\x01[hr]{}*", literally(prefix));
+        let arguments = |request: &mut Cmd, _| {
+            request.arg(begin).arg(&pattern).arg(most).arg(KEYS_MAX);
+        };
+        let answer = self.run(&SCRIPTS.scan, &[], arguments, until).await;
+        let value = answer.map_err(only_read)?.value;
+        let (end, keys): (u64, Vec<Vec<u8>>) =
+            from_redis_value(value).map_err(|_| strange())?;
+        // Another application's keys may match.
+        let resource =
+            |key: &Vec<u8>| ResourceId::new(str::from_utf8(key.get(2..)?).ok()?).ok();
+        Ok((end, keys.iter().filter_map(resource).collect()))
+    }
+
+    /// Reads resources, with up to `limit` grants each.
+    pub(super) async fn see(
+        &self,
+        resources: &[ResourceId],
+        after: Option<After>,
+        limit: usize,
+        until: Instant,
+    ) -> Result<Vec<Seen>, BackendError> {
+        if resources.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys: Vec<_> = resources.iter().map(ResourceId::as_str).collect();
+        let arguments = |request: &mut Cmd, _| {
+            match after {
+                None => request.arg("").arg(""),
+                Some(After { since_ms, id: None }) => request.arg(since_ms).arg(""),
+                Some(After { since_ms, id: Some(id) }) => {
+                    request.arg(since_ms).arg(id.to_string())
+                }
+            };
+            request.arg(limit.min(READ_MAX));
+        };
+        let answer = self.run(&SCRIPTS.inspect, &keys, arguments, until).await;
+        let seen = match answer.map_err(only_read)?.value {
+            Value::Array(told) => told.into_iter().map(read_seen).collect(),
+            _ => None,
+        };
+        let seen: Vec<_> = seen.ok_or_else(strange)?;
+        if seen.len() == resources.len() { Ok(seen) } else { Err(strange()) }
+    }
+
+    /// Reads a page of the grants of a resource.
+    pub(super) async fn see_more(
+        &self,
+        resource: &ResourceId,
+        after: Option<After>,
+        limit: usize,
+        until: Instant,
+    ) -> Result<Seen, BackendError> {
+        let seen = self.see(std::slice::from_ref(resource), after, limit, until).await?;
+        Ok(seen.into_iter().next().unwrap_or_default())
+    }
+
+    /// The selected grants of what was read. If only some of a resource's grants are
+    /// selected, all of them are read.
+    pub(super) async fn select(
+        &self,
+        resource: ResourceId,
+        mut seen: Seen,
+        selection: &Selection,
+        until: Instant,
+    ) -> Result<LockView, BackendError> {
+        let is_selected =
+            |grant: &GrantView| !grant.foreign && selection.has_holder(grant.holder.as_ref());
+        let grants_total = seen.grants_total;
+        let mut grants = Vec::new();
+        loop {
+            grants.extend(seen.grants.into_iter().filter(is_selected));
+            let is_enough = selection.holder_prefix.is_empty() && !grants.is_empty();
+            let Some(after) = seen.next.filter(|_| !is_enough) else { break };
+            seen = self.see_more(&resource, Some(after), READ_MAX, until).await?;
+        }
+        grants.iter_mut().for_each(|grant| grant.remaining = None);
+        let mut lock = LockView::new(resource, grants);
+        if selection.holder_prefix.is_empty() {
+            lock.grants_total = grants_total;
+        }
+        Ok(lock)
+    }
+}
+
+fn read_seen(told: Value) -> Option<Seen> {
+    let Value::Array(parts) = told else { return None };
+    let mut parts = parts.into_iter();
+    let grants_total = from_redis_value(parts.next()?).ok()?;
+    let waiters = from_redis_value(parts.next()?).ok()?;
+    let Value::Array(views) = parts.next()? else { return None };
+    let next = match parts.next() {
+        None => None,
+        Some(next) => {
+            let (token, id): (String, String) = from_redis_value(next).ok()?;
+            Some(After { since_ms: read_since(&token)?, id: id.parse().ok() })
+        }
+    };
+    let grants = views.into_iter().filter_map(read_view).collect();
+    Some(Seen { grants_total, waiters, grants, next })
+}
+
+fn read_view(view: Value) -> Option<GrantView> {
+    let (id, mode, holder, token, left_ms): (String, String, String, String, i64) =
+        from_redis_value(view).ok()?;
+    let view = grant_view(&id, &mode, &holder, &token);
+    // Foreign locks may have no end.
+    let remaining = u64::try_from(left_ms).ok().map(Duration::from_millis);
+    Some(GrantView { remaining, foreign: view.id.is_none(), ..view })
+}
+
+/// A pattern that matches just this text.
+fn literally(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if matches!(letter, '*' | '?' | '[' | ']' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern
+}
+
+pub(super) fn strange() -> BackendError {
+    BackendError::Unavailable("the server's answer was not one of the script's".into())
+}

@@ -1,0 +1,305 @@
+//! How changes are noticed: one poller reads what is watched, over a connection of its own.
+//!
+//! The scripts of the locks tell nobody of changes, because each lock would pay for it.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    convert::Infallible,
+    time::Duration,
+};
+
+use ::redis::Client;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    inspect_reads::RESOURCES_MAX,
+    link::{Link, OPEN_TIMEOUT, describe_failure},
+    session::Session,
+};
+use crate::lock::{
+    BackendError, ResourceId,
+    inspect::{GRANTS_SHOWN_MAX, LockView, Mirror, Selection, Wanted},
+};
+
+/// How often single resources are read.
+const RESOURCES_EVERY: Duration = Duration::from_secs(1);
+/// How often the resources of a scope are searched for.
+const SCOPES_EVERY: Duration = Duration::from_secs(2);
+/// The shortest time between two readings, if others have begun to watch since the first.
+const NEWCOMERS_EVERY: Duration = Duration::from_millis(100);
+
+/// Keeps the mirror up to date. Returns if the connection or a reading failed.
+pub(super) async fn watch(
+    client: &Client,
+    operation_timeout: Duration,
+    mirror: &Mirror,
+) -> BackendError {
+    // Nobody is called over it, and it sends nothing that a later one would have to stop.
+    let opening = Session::open(client, 0, &[], None);
+    let session = match timeout(OPEN_TIMEOUT, opening).await {
+        Ok(Ok(session)) => session,
+        Ok(Err(failure)) => return BackendError::Unavailable(describe_failure(&failure)),
+        Err(_) => return BackendError::Unavailable("Redis did not answer in time".into()),
+    };
+    let dead = session.dead.clone();
+    let link = Link::new(session, operation_timeout);
+    let mut poller = Poller::new(&link, operation_timeout, mirror);
+    tokio::select! {
+        error = poller.run() => error,
+        () = dead.cancelled() => BackendError::Unavailable("the connection was lost".into()),
+    }
+}
+
+/// Reads what is watched. One reading is under way at a time, so that what was read later is
+/// noted later.
+struct Poller<'a> {
+    link: &'a Link,
+    operation_timeout: Duration,
+    mirror: &'a Mirror,
+    demand: watch::Receiver<()>,
+    wanted: Wanted,
+    resources: Pace,
+    scopes: Pace,
+    /// The search under way.
+    search: Option<Search>,
+}
+
+impl<'a> Poller<'a> {
+    fn new(link: &'a Link, operation_timeout: Duration, mirror: &'a Mirror) -> Self {
+        let mut demand = mirror.demand();
+        demand.mark_changed();
+        Self {
+            link,
+            operation_timeout,
+            mirror,
+            demand,
+            wanted: Wanted::default(),
+            resources: Pace::new(RESOURCES_EVERY),
+            scopes: Pace::new(SCOPES_EVERY),
+            search: None,
+        }
+    }
+
+    async fn run(&mut self) -> BackendError {
+        match self.poll().await {
+            Err(error) => error,
+            Ok(never) => match never {},
+        }
+    }
+
+    async fn poll(&mut self) -> Result<Infallible, BackendError> {
+        loop {
+            // The sender lives as long as the mirror.
+            if self.demand.has_changed().unwrap_or(false) {
+                self.demand.mark_unchanged();
+                self.wanted = self.mirror.wanted();
+                self.search.take_if(|_| self.wanted.prefix.is_none());
+            }
+            let now = Instant::now();
+            let resources = self.resources.due(self.wanted.last_resource);
+            let scopes = self.scopes.due(self.wanted.last_scope);
+            if resources.is_some_and(|due| due <= now) {
+                self.read_resources().await?;
+            } else if let Some(mut search) = self.search.take() {
+                if self.step(&mut search).await? {
+                    self.scopes.end();
+                    self.mirror.complete_scopes(self.scopes.last);
+                } else {
+                    self.search = Some(search);
+                }
+            } else if scopes.is_some_and(|due| due <= now) {
+                self.scopes.begin(self.wanted.last_scope);
+                self.search = self.wanted.prefix.clone().map(Search::new);
+            } else {
+                let due = resources.into_iter().chain(scopes).min();
+                tokio::select! {
+                    _ = self.demand.changed() => self.demand.mark_changed(),
+                    () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
+                }
+            }
+        }
+    }
+
+    /// Reads the single resources.
+    async fn read_resources(&mut self) -> Result<(), BackendError> {
+        self.resources.begin(self.wanted.last_resource);
+        let resources: Vec<_> = self.wanted.resources.iter().cloned().collect();
+        for some in resources.chunks(RESOURCES_MAX) {
+            self.note(self.read(some).await?);
+        }
+        self.resources.end();
+        self.mirror.complete_resources(self.resources.last);
+        Ok(())
+    }
+
+    /// Makes a step of a search. Returns whether it was the last.
+    async fn step(&self, search: &mut Search) -> Result<bool, BackendError> {
+        let rest = search.found.split_off(search.found.len().min(RESOURCES_MAX));
+        let some = std::mem::replace(&mut search.found, rest);
+        let from = search.cursor.filter(|_| search.found.is_empty());
+        // Both are on their way at the same time.
+        let (scanned, locks) =
+            tokio::try_join!(self.scan(from, &search.prefix), self.read(&some))?;
+        self.note(locks);
+        if let Some((end, found)) = scanned {
+            search.cursor = (end != 0).then_some(end);
+            let seen = &mut search.seen;
+            search.found.extend(found.into_iter().filter(|it| seen.insert(it.clone())));
+        }
+        let is_over = search.cursor.is_none() && search.found.is_empty();
+        if is_over && !search.is_checked {
+            // What was not found is free, unless it came while the search went on.
+            search.is_checked = true;
+            search.found = self.mirror.held(|resource| search.misses(resource));
+        }
+        Ok(search.cursor.is_none() && search.found.is_empty())
+    }
+
+    async fn scan(
+        &self,
+        from: Option<u64>,
+        prefix: &str,
+    ) -> Result<Option<(u64, BTreeSet<ResourceId>)>, BackendError> {
+        let Some(from) = from else { return Ok(None) };
+        self.link.scan(from, prefix, RESOURCES_MAX, self.until()).await.map(Some)
+    }
+
+    /// Reads resources.
+    async fn read(&self, resources: &[ResourceId]) -> Result<Vec<LockView>, BackendError> {
+        let until = self.until();
+        let seen = self.link.see(resources, None, GRANTS_SHOWN_MAX, until).await?;
+        let (mut locks, all) = (Vec::with_capacity(resources.len()), Selection::default());
+        for (resource, seen) in resources.iter().zip(seen) {
+            locks.push(self.link.select(resource.clone(), seen, &all, until).await?);
+        }
+        Ok(locks)
+    }
+
+    /// Notes what was read, unless nobody watches it any more.
+    fn note(&self, locks: Vec<LockView>) {
+        for lock in locks {
+            if self.wanted.has(&lock.resource) {
+                self.mirror.note_read(lock);
+            }
+        }
+    }
+
+    fn until(&self) -> Instant {
+        Instant::now() + self.operation_timeout
+    }
+}
+
+/// A walk through all keys for what is held.
+struct Search {
+    prefix: String,
+    /// Where the SCAN goes on.
+    cursor: Option<u64>,
+    /// What was found and not read yet.
+    found: Vec<ResourceId>,
+    /// What was found, because a SCAN may find it again.
+    seen: HashSet<ResourceId>,
+    /// Whether what was not found is being read.
+    is_checked: bool,
+}
+
+impl Search {
+    fn new(prefix: String) -> Self {
+        Self {
+            prefix,
+            cursor: Some(0),
+            found: Vec::new(),
+            seen: HashSet::new(),
+            is_checked: false,
+        }
+    }
+
+    /// Whether the resource was not found, but would have been if it had been held all the time.
+    fn misses(&self, resource: &ResourceId) -> bool {
+        resource.as_str().starts_with(&self.prefix) && !self.seen.contains(resource)
+    }
+}
+
+/// When to read again.
+#[derive(Debug)]
+struct Pace {
+    every: Duration,
+    /// When the last reading began.
+    began: Option<Instant>,
+    /// The end of the rest after the last reading. It is as long as the reading was, so that
+    /// others are served at least half of the time.
+    rested: Instant,
+    /// The number of the last watch that the last reading was for.
+    last: u64,
+}
+
+impl Pace {
+    fn new(every: Duration) -> Self {
+        Self { every, began: None, rested: Instant::now(), last: 0 }
+    }
+
+    /// When the next reading is due, if the last watch has this number; `None` if there is
+    /// nothing to read.
+    fn due(&self, last: u64) -> Option<Instant> {
+        let every = if last > self.last { NEWCOMERS_EVERY } else { self.every };
+        let due = self.began.map_or(self.rested, |began| self.rested.max(began + every));
+        (last > 0).then_some(due)
+    }
+
+    fn begin(&mut self, last: u64) {
+        self.began = Some(Instant::now());
+        self.last = last;
+    }
+
+    fn end(&mut self) {
+        let now = Instant::now();
+        self.rested = self.began.map_or(now, |began| now + (now - began));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const EVERY: Duration = Duration::from_secs(2);
+
+    /// A pace after a reading for watch 1 that took so long.
+    async fn after(reading: Duration) -> Pace {
+        let mut pace = Pace::new(EVERY);
+        pace.begin(1);
+        advance(reading).await;
+        pace.end();
+        pace
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_watches_is_not_read() {
+        assert_eq!(Pace::new(EVERY).due(0), None);
+        assert_eq!(after(Duration::ZERO).await.due(0), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_reading_is_due_at_once_and_the_next_after_the_time_between_them() {
+        assert_eq!(Pace::new(EVERY).due(1), Some(Instant::now()));
+        let now = Instant::now();
+        assert_eq!(after(EVERY / 4).await.due(1), Some(now + EVERY));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reading_for_a_newcomer_is_due_soon() {
+        let now = Instant::now();
+        assert_eq!(after(Duration::ZERO).await.due(2), Some(now + NEWCOMERS_EVERY));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_long_reading_comes_a_rest_that_is_as_long() {
+        let now = Instant::now();
+        let pace = after(EVERY * 2).await;
+        assert_eq!(pace.due(1), Some(now + EVERY * 4));
+        assert_eq!(pace.due(2), Some(now + EVERY * 4));
+    }
+}
