@@ -26,6 +26,7 @@ mod records;
 mod releases;
 mod shared;
 mod stale;
+mod watching;
 
 use std::{
     sync::Arc,
