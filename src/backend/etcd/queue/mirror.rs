@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The copy.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Mirror {
     order: BTreeSet<(Revision, EntryId)>,
     entries: HashMap<EntryId, Revision>,
@@ -35,15 +35,7 @@ pub(crate) struct Mirror {
 impl Mirror {
     /// Knows nothing yet.
     pub(crate) fn new(readers_max: usize) -> Self {
-        Self {
-            order: BTreeSet::new(),
-            entries: HashMap::new(),
-            holder: None,
-            readers: HashMap::new(),
-            readers_max,
-            last_turn: None,
-            revision: Revision::default(),
-        }
+        Self { readers_max, ..Self::default() }
     }
 
     /// Starts anew from a list at `revision`: of the keys of grants with the revision at

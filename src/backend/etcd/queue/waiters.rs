@@ -50,7 +50,7 @@ pub(super) struct Queue {
     pub(super) changed: Notify,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) mirror: Mirror,
     /// Whether the mirror is up to date.
@@ -84,7 +84,8 @@ impl Queue {
     /// A queue that nobody follows yet, of a resource that may have `readers_max` shared
     /// grants.
     pub(super) fn new(resource: ResourceId, instance: Arc<str>, readers_max: usize) -> Self {
-        let state = Mutex::new(State::new(Mirror::new(readers_max)));
+        let state = State { mirror: Mirror::new(readers_max), ..State::default() };
+        let state = Mutex::new(state);
         Self { resource, instance, state, changed: Notify::new() }
     }
 
@@ -241,25 +242,6 @@ impl Queue {
 }
 
 impl State {
-    fn new(mirror: Mirror) -> Self {
-        Self {
-            mirror,
-            live: false,
-            watch: 0,
-            since_list: None,
-            lists_begun: 0,
-            listed: 0,
-            outages: 0,
-            outage: Arc::default(),
-            closed: false,
-            places: HashMap::new(),
-            next_place: 0,
-            entries: HashMap::new(),
-            leaving: HashSet::new(),
-            suspects: Vec::new(),
-        }
-    }
-
     fn wake(&self, entry: &EntryId) {
         let place = self.entries.get(entry).and_then(|number| self.places.get(number));
         if let Some(place) = place {
