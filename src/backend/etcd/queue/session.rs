@@ -10,7 +10,7 @@ mod keep_alive;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -56,12 +56,20 @@ pub(crate) struct Session {
     lease: Lease,
     /// The revision at which its key was last written, which entries compare.
     fenced_at: AtomicU64,
-    /// How many fences were begun, and the number of the last one that succeeded.
+    /// How many fences were begun.
     fences_begun: AtomicU64,
-    fenced: AtomicU64,
-    /// Whether a fence found its key gone.
-    gone: AtomicBool,
+    /// Locked while its key is written again: one fence at a time.
+    fences: tokio::sync::Mutex<Fences>,
     next_seq: AtomicU64,
+}
+
+/// What the fences of a session came to.
+#[derive(Debug, Default)]
+struct Fences {
+    /// The number of the last one that succeeded.
+    succeeded: u64,
+    /// Whether one found the session's key gone.
+    gone: bool,
 }
 
 impl Session {
@@ -101,8 +109,6 @@ pub(crate) struct Sessions {
     instance: Arc<str>,
     made: AtomicU64,
     current: tokio::sync::Mutex<Option<Arc<Session>>>,
-    /// One fence at a time.
-    fencing: tokio::sync::Mutex<()>,
 }
 
 impl Sessions {
@@ -122,7 +128,6 @@ impl Sessions {
             instance: Uuid::new_v4().simple().to_string().into(),
             made: AtomicU64::new(0),
             current: tokio::sync::Mutex::default(),
-            fencing: tokio::sync::Mutex::default(),
         });
         background.spawn(Arc::clone(&sessions).keep());
         sessions
@@ -266,8 +271,7 @@ impl Sessions {
                 lease,
                 fenced_at: AtomicU64::new(reply.revision.0),
                 fences_begun: AtomicU64::new(0),
-                fenced: AtomicU64::new(0),
-                gone: AtomicBool::new(false),
+                fences: tokio::sync::Mutex::default(),
                 next_seq: AtomicU64::new(0),
             }),
             Err(error) => {
@@ -286,11 +290,11 @@ impl Sessions {
     /// would keep all waiters out of the queue until the last of them was written.
     async fn fence(&self, session: &Session, until: Instant) -> Result<bool, OpError> {
         let needed = session.fences_begun.load(Ordering::Acquire) + 1;
-        let _one = self.fencing.lock().await;
-        if session.gone.load(Ordering::Acquire) {
+        let mut fences = session.fences.lock().await;
+        if fences.gone {
             return Ok(false);
         }
-        if session.fenced.load(Ordering::Acquire) >= needed {
+        if fences.succeeded >= needed {
             return Ok(true);
         }
         let number = session.fences_begun.fetch_add(1, Ordering::AcqRel) + 1;
@@ -300,11 +304,11 @@ impl Sessions {
             match self.committer.commit(op).await {
                 Ok(reply) if reply.succeeded => {
                     session.fenced_at.fetch_max(reply.revision.0, Ordering::AcqRel);
-                    session.fenced.store(number, Ordering::Release);
+                    fences.succeeded = number;
                     return Ok(true);
                 }
                 Ok(_) => {
-                    session.gone.store(true, Ordering::Release);
+                    fences.gone = true;
                     return Ok(false);
                 }
                 // A fence may be written twice.
