@@ -7,7 +7,6 @@ use std::process::ExitCode;
 
 mod support;
 
-use leasehold_conformance::Feature;
 use leasehold_testkit::{
     etcd::{EtcdServer, Version},
     leasehold::Leasehold,
@@ -32,9 +31,7 @@ fn passes(version: Version) -> bool {
     let mut component = support::conformance::component("etcd");
     component.properties.insert("endpoints".to_owned(), server.url.clone());
     let (socket, other) = (first.socket("etcd"), second.socket("etcd"));
-    // So far only the memory store can be inspected.
-    let undeclared = &[Feature::Inspection, Feature::Watch];
-    let passed = support::conformance::run(component, socket, Some(other), undeclared);
+    let passed = support::conformance::run(component, socket, Some(other), &[]);
     drop((first, second, server));
     passed
 }

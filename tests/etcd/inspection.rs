@@ -41,7 +41,11 @@ async fn get(backend: &Shared, resource: &str) -> Inspected {
 }
 
 /// All pages of a list, of up to `limit` items each.
-async fn list(backend: &Shared, selection: &Selection, limit: usize) -> Vec<LockView> {
+pub(crate) async fn list(
+    backend: &Shared,
+    selection: &Selection,
+    limit: usize,
+) -> Vec<LockView> {
     let (mut page, mut locks) = (PageRequest::first(limit), Vec::new());
     loop {
         let Page { items, next } =

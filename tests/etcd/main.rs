@@ -33,6 +33,7 @@ mod shared_queue;
 mod stale;
 mod ttls;
 mod waiting;
+mod watching;
 
 use std::process::ExitCode;
 
@@ -86,6 +87,7 @@ fn main() -> ExitCode {
             .chain(shared_queue::cases())
             .chain(shared_faults::cases())
             .chain(inspection::cases())
+            .chain(watching::cases())
             .chain(figures::cases());
         for case in cases {
             let name = format!("{}::{}", version.name(), case.name);

@@ -44,6 +44,7 @@ pub(super) const FEATURES: &[Feature] = &[
     Feature::Linearizable,
     Feature::Shared,
     Feature::Inspection,
+    Feature::Watch,
 ];
 
 /// The etcd backend.

@@ -1,5 +1,5 @@
 //! What everybody may see of the locks: one resource, and who waits for it. For lists of
-//! resources see `list`. Nothing here is written, and reads need no raft entry.
+//! resources see `list`, for changes `watch`. Nothing here is written, and reads need no raft entry.
 
 use async_trait::async_trait;
 use etcd_client::{GetOptions, KeyValue, TxnOp, TxnOpResponse};
@@ -18,7 +18,8 @@ use crate::{
     lock::{
         BackendError, GrantId, Mode, ResourceId, Violation,
         inspect::{
-            GrantView, Inspect, Inspected, LockView, Page, PageRequest, Selection, WaiterView,
+            GrantView, Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection,
+            WaiterView,
         },
     },
 };
@@ -104,6 +105,10 @@ impl Inspect for Core {
         }
         let next = waiters.next().and(last).map(|place| write_place(&place).into());
         Ok(Page { items, next })
+    }
+
+    async fn watch(&self, mirror: &Mirror) -> BackendError {
+        self.keep_mirror(mirror).await.unavailable()
     }
 }
 

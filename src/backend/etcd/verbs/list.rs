@@ -83,7 +83,7 @@ impl Core {
 
     /// Where a read begins after one that ended with this key, and whether that is among the
     /// shared grants of a resource.
-    fn next_read(&self, last: &[u8]) -> (Vec<u8>, bool) {
+    pub(super) fn next_read(&self, last: &[u8]) -> (Vec<u8>, bool) {
         match self.keys.read(last) {
             Some((_, Part::Reader(_))) => (after(last), true),
             // Somebody else's key, before those of the grants.

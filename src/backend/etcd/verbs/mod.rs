@@ -13,3 +13,4 @@ pub(crate) mod renew;
 pub(crate) mod replay;
 pub(crate) mod state;
 pub(crate) mod wait;
+mod watch;

@@ -1,0 +1,129 @@
+//! Watching: a copy of all grants of the store, kept by one watch of etcd.
+//!
+//! It is filled from a list at one revision, and the watch begins at the next one, so that no
+//! change falls between them. The watch has a stream of its own, whose large answers come in
+//! fragments, so that it does not delay the watches of those who wait for locks. Whatever
+//! goes wrong ends it: the domain then restarts the mirror and begins again. So a lost
+//! connection, a compaction and a restored data set are one case.
+//!
+//! Why a grant ended is not told. A deletion and the end of a lease are the same event.
+//!
+//! etcd is not asked for previous values. The copy has them: it must know all grants of a
+//! resource to count them. etcd would have to read each from its database, and does not have
+//! those that were compacted.
+
+mod copy;
+
+use std::convert::Infallible;
+
+use etcd_client::{EventType, GetOptions, WatchOptions, WatchResponse, WatchStream};
+use tokio::time::timeout;
+
+use self::copy::StoreCopy;
+use super::inspect::PAGE_KEYS;
+use crate::{
+    backend::etcd::{
+        client::{failure::Failure, link::Link},
+        core::Core,
+        keys::range_end,
+        revision::Revision,
+    },
+    lock::inspect::Mirror,
+};
+
+/// How long a message of etcd may be. A fragment has at most `--max-request-bytes` (1.5 MiB
+/// by default), unless it is one event.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+impl Core {
+    /// Keeps an empty mirror equal to the store until that fails.
+    pub(super) async fn keep_mirror(&self, mirror: &Mirror) -> Failure {
+        let link = match self.connection.link(self.step_until()).await {
+            Ok(link) => link,
+            Err(failure) => return failure,
+        };
+        tokio::select! {
+            biased;
+            () = link.lost() => Failure::NotSent("the connection to etcd was lost".into()),
+            result = self.follow(&link, mirror) => match result {
+                Ok(never) => match never {},
+                Err(failure) => failure,
+            },
+        }
+    }
+
+    /// Fills the mirror, and applies each change after that.
+    async fn follow(&self, link: &Link, mirror: &Mirror) -> Result<Infallible, Failure> {
+        let mut copy = StoreCopy::default();
+        let listed = self.fill(&mut copy).await?;
+        copy.tell_changes(mirror);
+        let mut watch = self.watch_after(link, listed).await?;
+        loop {
+            let answer = watch.message().await?;
+            let ended = || Failure::NotSent("etcd ended the watch of the store".into());
+            let answer = answer.ok_or_else(ended)?;
+            if answer.canceled() {
+                return Err(cancelled(&answer));
+            }
+            if answer.created() {
+                mirror.complete();
+            }
+            for event in answer.events() {
+                match (event.event_type(), event.kv()) {
+                    (EventType::Put, Some(pair)) => copy.put(&self.keys, pair),
+                    (EventType::Delete, Some(pair)) => copy.delete(&self.keys, pair),
+                    (_, None) => {}
+                }
+            }
+            // Until the last fragment, a write may be known only in part.
+            if !answer.0.fragment {
+                copy.tell_changes(mirror);
+            }
+        }
+    }
+
+    /// Reads all grants at one revision, which is returned.
+    async fn fill(&self, copy: &mut StoreCopy) -> Result<Revision, Failure> {
+        let range = self.keys.named("");
+        let (mut from, end) = (range.clone().into_bytes(), range_end(&range));
+        // Revision 0 reads the newest one.
+        let mut revision = Revision::default();
+        while from < end {
+            let options = GetOptions::new().with_range(end.clone());
+            let options = options.with_revision(revision.to_etcd());
+            let found = self.looks.range(from, options, PAGE_KEYS, self.step_until()).await?;
+            if revision == Revision::default() {
+                revision = found.revision;
+            }
+            let pairs = found.get.kvs();
+            for pair in pairs {
+                copy.put(&self.keys, pair);
+            }
+            let Some(last) = pairs.last().filter(|_| found.get.more()) else { break };
+            (from, _) = self.next_read(last.key());
+        }
+        Ok(revision)
+    }
+
+    /// Watches all resources' keys from the revision after this one.
+    async fn watch_after(&self, link: &Link, listed: Revision) -> Result<WatchStream, Failure> {
+        let range = self.keys.named("");
+        let options = WatchOptions::new()
+            .with_range(range_end(&range))
+            .with_start_revision(listed.to_etcd().saturating_add(1))
+            .with_fragment();
+        let client = link.client().watch_client();
+        let mut client = client.max_decoding_message_size(ANSWER_BYTES_MAX);
+        let opened = timeout(self.connection.silence_max(), client.watch(range, Some(options)));
+        let slow = |_| Failure::NotSent("etcd did not open a watch in time".into());
+        Ok(opened.await.map_err(slow)??)
+    }
+}
+
+fn cancelled(answer: &WatchResponse) -> Failure {
+    let why = match answer.compact_revision() {
+        0 => answer.cancel_reason(),
+        _ => "its revisions were compacted",
+    };
+    Failure::NotSent(format!("etcd ended the watch of the store: {why}").into())
+}
