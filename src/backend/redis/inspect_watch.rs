@@ -9,6 +9,7 @@ use std::{
 };
 
 use ::redis::Client;
+use futures_util::future::try_join_all;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
@@ -24,6 +25,11 @@ use crate::lock::{
     inspect::{GRANTS_SHOWN_MAX, LockView, Mirror, Selection, Wanted},
 };
 
+/// How many resources a search looks for at a time. More would not be found by one script.
+const FOUND_MAX: usize = 500;
+/// How many resources are read at a time. Their scripts are sent together, and hold the server
+/// up for a few milliseconds.
+const STEP: usize = 4 * RESOURCES_MAX;
 /// How often single resources are read.
 const RESOURCES_EVERY: Duration = Duration::from_secs(1);
 /// How often the resources of a scope are searched for.
@@ -127,7 +133,7 @@ impl<'a> Poller<'a> {
     async fn read_resources(&mut self) -> Result<(), BackendError> {
         self.resources.begin(self.wanted.last_resource);
         let resources: Vec<_> = self.wanted.resources.iter().cloned().collect();
-        for some in resources.chunks(RESOURCES_MAX) {
+        for some in resources.chunks(STEP) {
             self.note(self.read(some).await?);
         }
         self.resources.end();
@@ -137,7 +143,7 @@ impl<'a> Poller<'a> {
 
     /// Makes a step of a search. Returns whether it was the last.
     async fn step(&self, search: &mut Search) -> Result<bool, BackendError> {
-        let rest = search.found.split_off(search.found.len().min(RESOURCES_MAX));
+        let rest = search.found.split_off(search.found.len().min(STEP));
         let some = std::mem::replace(&mut search.found, rest);
         let from = search.cursor.filter(|_| search.found.is_empty());
         // Both are on their way at the same time.
@@ -164,14 +170,16 @@ impl<'a> Poller<'a> {
         prefix: &str,
     ) -> Result<Option<(u64, BTreeSet<ResourceId>)>, BackendError> {
         let Some(from) = from else { return Ok(None) };
-        self.link.scan(from, prefix, RESOURCES_MAX, self.until()).await.map(Some)
+        self.link.scan(from, prefix, FOUND_MAX, self.until()).await.map(Some)
     }
 
-    /// Reads resources.
+    /// Reads up to [`STEP`] resources.
     async fn read(&self, resources: &[ResourceId]) -> Result<Vec<LockView>, BackendError> {
-        let until = self.until();
-        let seen = self.link.see(resources, None, GRANTS_SHOWN_MAX, until).await?;
-        let (mut locks, all) = (Vec::with_capacity(resources.len()), Selection::default());
+        let (until, all) = (self.until(), Selection::default());
+        let parts = resources.chunks(RESOURCES_MAX);
+        let parts = parts.map(|some| self.link.see(some, None, GRANTS_SHOWN_MAX, until));
+        let seen = try_join_all(parts).await?.into_iter().flatten();
+        let mut locks = Vec::with_capacity(resources.len());
         for (resource, seen) in resources.iter().zip(seen) {
             locks.push(self.link.select(resource.clone(), seen, &all, until).await?);
         }
