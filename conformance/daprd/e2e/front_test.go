@@ -91,7 +91,9 @@ func TestSDKsThroughTheSidecarInFrontOfDaprd(t *testing.T) {
 	if !f.behind.running() {
 		t.Fatal("daprd exited")
 	}
-	runSDKs(t, f.sdkEnvironment("locks"), "--alpha2", "python", "go")
+	for _, program := range []string{"--alpha2", "--inspection"} {
+		runSDKs(t, f.sdkEnvironment("locks"), program, "python", "go")
+	}
 }
 
 // What an SDK waits for at its start is the whole of Dapr's API, so the health

@@ -47,10 +47,12 @@ func TestSDKs(t *testing.T) {
 		}
 	}
 	for _, kind := range served {
-		t.Run("alpha2/"+kind, func(t *testing.T) {
-			t.Parallel()
-			runSDKs(t, append(throughSidecar.sdkEnvironment(kind), token...), "--alpha2")
-		})
+		for _, program := range []string{"alpha2", "inspection"} {
+			t.Run(program+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				runSDKs(t, append(throughSidecar.sdkEnvironment(kind), token...), "--"+program)
+			})
+		}
 	}
 }
 

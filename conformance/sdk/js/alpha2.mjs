@@ -1,142 +1,15 @@
-// Reaches alpha2, leasehold.v1.Locks, as Dapr's JS SDK reaches its own
-// service: over a Connect transport to the same endpoint. The checks are those
+// Reaches alpha2, leasehold.v1.Locks, beside Dapr's JS SDK. The checks are those
 // of ../README.md.
 
-import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { BinaryReader } from "@bufbuild/protobuf/wire";
-import { Code, ConnectError, createClient } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
+import { Code } from "@connectrpc/connect";
 import { CommunicationProtocolEnum, DaprClient } from "@dapr/dapr";
 
+import { connect, expectRefusal, fresh, seconds, Store } from "./locks.mjs";
 import { Locks } from "./node_modules/.stubs/leasehold/v1/locks_pb.js";
-import { expect, Report } from "./report.mjs";
-
-const STORE = process.env.LOCK_STORE ?? "locks";
-const CALL_TIMEOUT_MS = 10000;
-
-const fresh = () => `js-${randomUUID()}`;
-const seconds = (count) => ({ seconds: BigInt(count) });
-
-// The SDK hides its transport, but tells its endpoint.
-function connect(dapr) {
-  const { daprHost, daprPort, daprApiToken } = dapr.options;
-  const token = (next) => (request) => {
-    if (daprApiToken) {
-      request.header.set("dapr-api-token", daprApiToken);
-    }
-    return next(request);
-  };
-  return createClient(
-    Locks,
-    createGrpcTransport({ baseUrl: `http://${daprHost}:${daprPort}`, interceptors: [token] }),
-  );
-}
-
-// Reads google.rpc.ErrorInfo: reason is field 1, metadata the map of field 3.
-function errorInfo(error) {
-  const detail = error.details.find(({ type }) => type === "google.rpc.ErrorInfo");
-  const info = { reason: "", metadata: {} };
-  if (!detail) {
-    return info;
-  }
-  const reader = new BinaryReader(detail.value);
-  while (reader.pos < reader.len) {
-    const [field, wireType] = reader.tag();
-    if (field === 1) {
-      info.reason = reader.string();
-    } else if (field === 3) {
-      const entry = new BinaryReader(reader.bytes());
-      const pair = ["", ""];
-      while (entry.pos < entry.len) {
-        const [part] = entry.tag();
-        pair[part - 1] = entry.string();
-      }
-      info.metadata[pair[0]] = pair[1];
-    } else {
-      reader.skip(wireType);
-    }
-  }
-  return info;
-}
-
-async function expectRefusal(call, code, reason, cause = "") {
-  try {
-    await call();
-  } catch (error) {
-    if (!(error instanceof ConnectError)) {
-      throw error;
-    }
-    const info = errorInfo(error);
-    expect("code", Code[error.code], Code[code]);
-    expect("reason", info.reason, reason);
-    expect("cause", info.metadata.cause ?? "", cause);
-    return;
-  }
-  throw new Error("it was answered instead of refused");
-}
-
-// The calls, with this store's name filled in.
-class Store {
-  constructor(locks) {
-    this.locks = locks;
-  }
-
-  lock(resourceId, fields = {}, timeoutMs = CALL_TIMEOUT_MS) {
-    return this.locks.lock({ storeName: STORE, resourceId, ...fields }, { timeoutMs });
-  }
-
-  tryLock(resourceId, fields = {}) {
-    return this.lock(resourceId, { immediate: true, ...fields });
-  }
-
-  renew(resourceId, lockId, ttlSeconds) {
-    const request = { storeName: STORE, resourceId, lockId, ttl: seconds(ttlSeconds) };
-    return this.locks.renewLock(request, { timeoutMs: CALL_TIMEOUT_MS });
-  }
-
-  unlock(resourceId, lockId) {
-    return this.locks.unlock({ storeName: STORE, resourceId, lockId }, { timeoutMs: CALL_TIMEOUT_MS });
-  }
-
-  force(resourceId) {
-    return this.locks.forceUnlock({ storeName: STORE, resourceId }, { timeoutMs: CALL_TIMEOUT_MS });
-  }
-
-  // Holds the resource until `release`; `rest` reads the stream to its end.
-  async stream(resourceId) {
-    const ended = new AbortController();
-    const stream = this.locks.lockStream({ storeName: STORE, resourceId }, { signal: ended.signal });
-    const messages = stream[Symbol.asyncIterator]();
-    const rest = async () => {
-      for (let next = await messages.next(); !next.done; next = await messages.next()) {
-        expect("message", next.value.lockServerStream.case, "ping");
-      }
-    };
-    for (let next = await messages.next(); !next.done; next = await messages.next()) {
-      const { case: kind, value } = next.value.lockServerStream;
-      if (kind === "lockAcquired") {
-        return { grant: value, rest, release: () => ended.abort() };
-      }
-    }
-    throw new Error("the stream ended without a grant");
-  }
-
-  async eventuallyLocks(resource, limitMs) {
-    const deadline = performance.now() + limitMs;
-    for (;;) {
-      try {
-        return await this.tryLock(resource);
-      } catch (error) {
-        if (performance.now() > deadline) {
-          throw error;
-        }
-        await sleep(50);
-      }
-    }
-  }
-}
+import { Report } from "./report.mjs";
+import { terms } from "./terms.mjs";
 
 async function lockAndUnlock(store) {
   const resource = fresh();
@@ -180,7 +53,7 @@ async function renewal(store) {
 async function ownRenewal(store) {
   const resource = fresh();
   const grant = await store.tryLock(resource, { ttl: seconds(2), noRenewal: true });
-  const renewed = await store.renew(resource, grant.lockId, 20);
+  const renewed = await store.renew(resource, grant.lockId, { ttl: seconds(20) });
   if (renewed.ttl.seconds < 20n) {
     throw new Error(`renewed for ${renewed.ttl.seconds} s`);
   }
@@ -239,8 +112,8 @@ const checks = {
 
 const report = new Report("js alpha2");
 const dapr = new DaprClient({ communicationProtocol: CommunicationProtocolEnum.GRPC, logger: { level: "error" } });
-const store = new Store(connect(dapr));
-for (const [sentence, body] of Object.entries(checks)) {
+const store = new Store(connect(dapr, Locks));
+for (const [sentence, body] of Object.entries({ ...checks, ...terms })) {
   await report.check(sentence, () => body(store));
 }
 await dapr.stop();

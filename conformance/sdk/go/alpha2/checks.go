@@ -5,19 +5,17 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"leasehold/conformance/sdk/go/locksv1"
+	"leasehold/conformance/sdk/go/internal/locks"
+	pb "leasehold/conformance/sdk/go/leaseholdv1"
 )
 
-func fresh() string { return "go-" + uuid.NewString() }
-
-func lockAndUnlock(s store) error {
-	resource := fresh()
-	grant, err := s.lock(callTimeout, &locksv1.LockRequest{
-		ResourceId: resource, Immediate: true, Ttl: durationpb.New(20 * time.Second),
+func lockAndUnlock(s locks.Store) error {
+	resource := locks.Fresh()
+	grant, err := s.Try(&pb.LockRequest{
+		ResourceId: resource, Ttl: durationpb.New(20 * time.Second),
 	})
 	if err != nil {
 		return err
@@ -25,52 +23,52 @@ func lockAndUnlock(s store) error {
 	if grant.LockId == "" || grant.FencingToken <= 0 || grant.Ttl.AsDuration() < 20*time.Second {
 		return fmt.Errorf("granted %v", grant)
 	}
-	_, err = s.tryLock(resource)
-	if err := refused(err, codes.Aborted, "RESOURCE_LOCKED", ""); err != nil {
+	_, err = s.TryLock(resource)
+	if err := locks.Refused(err, codes.Aborted, "RESOURCE_LOCKED", ""); err != nil {
 		return err
 	}
-	if err := s.unlock(resource, grant.LockId); err != nil {
+	if err := s.Unlock(resource, grant.LockId); err != nil {
 		return err
 	}
-	if err := refused(s.unlock(resource, grant.LockId), codes.NotFound, "LOCK_NOT_FOUND", ""); err != nil {
+	if err := locks.Refused(s.Unlock(resource, grant.LockId), codes.NotFound, "LOCK_NOT_FOUND", ""); err != nil {
 		return err
 	}
-	again, err := s.tryLock(resource)
+	again, err := s.TryLock(resource)
 	if err != nil {
 		return err
 	}
 	if again.FencingToken <= grant.FencingToken {
 		return fmt.Errorf("token %d after %d", again.FencingToken, grant.FencingToken)
 	}
-	return s.unlock(resource, again.LockId)
+	return s.Unlock(resource, again.LockId)
 }
 
-func waiting(s store) error {
-	resource := fresh()
-	first, err := s.tryLock(resource)
+func waiting(s locks.Store) error {
+	resource := locks.Fresh()
+	first, err := s.TryLock(resource)
 	if err != nil {
 		return err
 	}
-	_, err = s.lock(500*time.Millisecond, &locksv1.LockRequest{ResourceId: resource})
-	if err := refused(err, codes.DeadlineExceeded, "WAIT_DEADLINE", ""); err != nil {
+	_, err = s.Lock(500*time.Millisecond, &pb.LockRequest{ResourceId: resource})
+	if err := locks.Refused(err, codes.DeadlineExceeded, "WAIT_DEADLINE", ""); err != nil {
 		return err
 	}
 	released := make(chan error, 1)
-	time.AfterFunc(300*time.Millisecond, func() { released <- s.unlock(resource, first.LockId) })
-	second, err := s.lock(callTimeout, &locksv1.LockRequest{ResourceId: resource})
+	time.AfterFunc(300*time.Millisecond, func() { released <- s.Unlock(resource, first.LockId) })
+	second, err := s.Lock(locks.CallTimeout, &pb.LockRequest{ResourceId: resource})
 	if err := errors.Join(err, <-released); err != nil {
 		return err
 	}
 	if second.Waited.AsDuration() < 200*time.Millisecond || second.FencingToken <= first.FencingToken {
 		return fmt.Errorf("granted %v after %v", second, first)
 	}
-	return s.unlock(resource, second.LockId)
+	return s.Unlock(resource, second.LockId)
 }
 
-func renewal(s store) error {
-	resource := fresh()
-	grant, err := s.lock(callTimeout, &locksv1.LockRequest{
-		ResourceId: resource, Immediate: true, Ttl: durationpb.New(2 * time.Second),
+func renewal(s locks.Store) error {
+	resource := locks.Fresh()
+	grant, err := s.Try(&pb.LockRequest{
+		ResourceId: resource, Ttl: durationpb.New(2 * time.Second),
 	})
 	if err != nil {
 		return err
@@ -78,99 +76,102 @@ func renewal(s store) error {
 	return stillHeldAfter(s, resource, grant)
 }
 
-func ownRenewal(s store) error {
-	resource := fresh()
-	request := func() *locksv1.LockRequest {
-		return &locksv1.LockRequest{
-			ResourceId: resource, Immediate: true, NoRenewal: true, Ttl: durationpb.New(2 * time.Second),
+func ownRenewal(s locks.Store) error {
+	resource := locks.Fresh()
+	request := func() *pb.LockRequest {
+		return &pb.LockRequest{
+			ResourceId: resource, NoRenewal: true, Ttl: durationpb.New(2 * time.Second),
 		}
 	}
-	grant, err := s.lock(callTimeout, request())
+	grant, err := s.Try(request())
 	if err != nil {
 		return err
 	}
-	if ttl, err := s.renew(resource, grant.LockId, 20*time.Second); err != nil || ttl < 20*time.Second {
+	ttl, err := s.Renew(&pb.RenewLockRequest{
+		ResourceId: resource, LockId: grant.LockId, Ttl: durationpb.New(20 * time.Second),
+	})
+	if err != nil || ttl < 20*time.Second {
 		return fmt.Errorf("renewed for %v, %w", ttl, err)
 	}
 	if err := stillHeldAfter(s, resource, grant); err != nil {
 		return err
 	}
-	if _, err := s.lock(callTimeout, request()); err != nil {
+	if _, err := s.Try(request()); err != nil {
 		return err
 	}
-	next, err := s.eventuallyLocks(resource, 10*time.Second)
+	next, err := s.EventuallyLocks(resource, 10*time.Second)
 	if err != nil {
 		return err
 	}
-	return s.unlock(resource, next.LockId)
+	return s.Unlock(resource, next.LockId)
 }
 
 // stillHeldAfter unlocks a grant that has outlived its first TTL.
-func stillHeldAfter(s store, resource string, grant *locksv1.LockResponse) error {
+func stillHeldAfter(s locks.Store, resource string, grant *pb.LockResponse) error {
 	time.Sleep(grant.Ttl.AsDuration() + 2*time.Second)
-	_, err := s.tryLock(resource)
-	if err := refused(err, codes.Aborted, "RESOURCE_LOCKED", ""); err != nil {
+	_, err := s.TryLock(resource)
+	if err := locks.Refused(err, codes.Aborted, "RESOURCE_LOCKED", ""); err != nil {
 		return err
 	}
-	return s.unlock(resource, grant.LockId)
+	return s.Unlock(resource, grant.LockId)
 }
 
-func streamIsTheLock(s store) error {
-	resource := fresh()
-	h, err := s.stream(resource)
+func streamIsTheLock(s locks.Store) error {
+	resource := locks.Fresh()
+	h, err := s.Stream(&pb.LockRequest{ResourceId: resource})
 	if err != nil {
 		return err
 	}
-	if h.grant.FencingToken <= 0 {
-		return fmt.Errorf("granted %v", h.grant)
+	if h.Grant.FencingToken <= 0 {
+		return fmt.Errorf("granted %v", h.Grant)
 	}
-	_, err = s.tryLock(resource)
-	if err := refused(err, codes.Aborted, "RESOURCE_LOCKED", ""); err != nil {
+	_, err = s.TryLock(resource)
+	if err := locks.Refused(err, codes.Aborted, "RESOURCE_LOCKED", ""); err != nil {
 		return err
 	}
-	h.release()
-	next, err := s.eventuallyLocks(resource, 5*time.Second)
+	h.Release()
+	next, err := s.EventuallyLocks(resource, 5*time.Second)
 	if err != nil {
 		return err
 	}
-	return s.unlock(resource, next.LockId)
+	return s.Unlock(resource, next.LockId)
 }
 
-func unlockEndsTheStream(s store) error {
-	resource := fresh()
-	h, err := s.stream(resource)
+func unlockEndsTheStream(s locks.Store) error {
+	resource := locks.Fresh()
+	h, err := s.Stream(&pb.LockRequest{ResourceId: resource})
 	if err != nil {
 		return err
 	}
-	defer h.release()
-	return errors.Join(s.unlock(resource, h.grant.LockId), h.rest())
+	defer h.Release()
+	return errors.Join(s.Unlock(resource, h.Grant.LockId), h.Rest())
 }
 
-func force(s store) error {
-	resource := fresh()
-	h, err := s.stream(resource)
+func force(s locks.Store) error {
+	resource := locks.Fresh()
+	h, err := s.Stream(&pb.LockRequest{ResourceId: resource})
 	if err != nil {
 		return err
 	}
-	defer h.release()
-	if err := s.force(resource); err != nil {
+	defer h.Release()
+	if err := s.Force(resource, ""); err != nil {
 		return err
 	}
-	if err := refused(h.rest(), codes.Aborted, "LOCK_LOST", "forced"); err != nil {
+	if err := locks.Refused(h.Rest(), codes.Aborted, "LOCK_LOST", "forced"); err != nil {
 		return err
 	}
-	grant, err := s.tryLock(resource)
+	grant, err := s.TryLock(resource)
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		s.force(resource),
-		refused(s.unlock(resource, grant.LockId), codes.Aborted, "LOCK_LOST", "forced"),
-		refused(s.force(resource), codes.NotFound, "LOCK_NOT_FOUND", ""),
+		s.Force(resource, ""),
+		locks.Refused(s.Unlock(resource, grant.LockId), codes.Aborted, "LOCK_LOST", "forced"),
+		locks.Refused(s.Force(resource, ""), codes.NotFound, "LOCK_NOT_FOUND", ""),
 	)
 }
 
-func noSuchStore(s store) error {
-	_, err := s.lock(callTimeout, &locksv1.LockRequest{StoreName: "nowhere", ResourceId: "r"})
-	return refused(err, codes.NotFound, "STORE_NOT_FOUND", "")
+func noSuchStore(s locks.Store) error {
+	_, err := s.Lock(locks.CallTimeout, &pb.LockRequest{StoreName: "nowhere", ResourceId: "r"})
+	return locks.Refused(err, codes.NotFound, "STORE_NOT_FOUND", "")
 }

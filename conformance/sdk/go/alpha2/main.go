@@ -5,12 +5,18 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/dapr/go-sdk/client"
 
+	"leasehold/conformance/sdk/go/internal/locks"
 	"leasehold/conformance/sdk/go/internal/report"
-	"leasehold/conformance/sdk/go/locksv1"
 )
+
+type check struct {
+	sentence string
+	body     func(locks.Store) error
+}
 
 func main() {
 	c, err := client.NewClient()
@@ -18,15 +24,9 @@ func main() {
 		fmt.Fprintf(os.Stderr, "connect to the sidecar: %v\n", err)
 		os.Exit(1)
 	}
-	s := store{name: "locks", locks: locksv1.NewLocksClient(c.GrpcClientConn())}
-	if name := os.Getenv("LOCK_STORE"); name != "" {
-		s.name = name
-	}
+	s := locks.NewStore(c)
 	r := report.New("go alpha2")
-	for _, check := range []struct {
-		sentence string
-		body     func(store) error
-	}{
+	for _, check := range slices.Concat([]check{
 		{"a lock is granted with a rising token, refused to others, and unlocked once", lockAndUnlock},
 		{"a waiting call is granted when the holder unlocks, or told of its deadline", waiting},
 		{"the sidecar renews a lock past its TTL", renewal},
@@ -35,7 +35,7 @@ func main() {
 		{"an unlock ends the stream without an error", unlockEndsTheStream},
 		{"a forced unlock is told on the stream and to the holder's later call", force},
 		{"a store that does not exist is refused", noSuchStore},
-	} {
+	}, terms) {
 		r.Check(check.sentence, func() error { return check.body(s) })
 	}
 	code := r.Close()

@@ -1,16 +1,11 @@
 package leasehold.sdk;
 
-import static leasehold.sdk.Report.expect;
+import static leasehold.sdk.Refusals.expectRefusal;
 
-import com.google.rpc.ErrorInfo;
 import io.dapr.client.DaprClient;
 import io.dapr.client.DaprClientBuilder;
 import io.grpc.Status;
-import io.grpc.StatusRuntimeException;
-import io.grpc.protobuf.StatusProto;
 import io.leasehold.v1.LockResponse;
-import java.util.Optional;
-import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
@@ -30,8 +25,8 @@ public final class Alpha2 {
     Report report = new Report("java alpha2");
     int code;
     try (DaprClient client = new DaprClientBuilder().build()) {
-      String name = Optional.ofNullable(System.getenv("LOCK_STORE")).filter(s -> !s.isEmpty()).orElse("locks");
-      Alpha2 alpha2 = new Alpha2(new Store(client, name));
+      Store store = new Store(client);
+      Alpha2 alpha2 = new Alpha2(store);
       report.check(
           "a lock is granted with a rising token, refused to others, and unlocked once", alpha2::lockAndUnlock);
       report.check(
@@ -42,13 +37,14 @@ public final class Alpha2 {
       report.check("an unlock ends the stream without an error", alpha2::unlockEndsTheStream);
       report.check("a forced unlock is told on the stream and to the holder's later call", alpha2::force);
       report.check("a store that does not exist is refused", alpha2::noSuchStore);
+      new Terms(store).check(report);
       code = report.close();
     }
     System.exit(code);
   }
 
   private void lockAndUnlock() {
-    String resource = fresh();
+    String resource = Store.fresh();
     LockResponse grant = store.lock(store.request(resource).setImmediate(true).setTtl(Store.seconds(20)));
     if (grant.getLockId().isEmpty() || grant.getFencingToken() <= 0 || grant.getTtl().getSeconds() < 20) {
       throw new AssertionError("granted " + grant);
@@ -64,7 +60,7 @@ public final class Alpha2 {
   }
 
   private void waiting() throws Exception {
-    String resource = fresh();
+    String resource = Store.fresh();
     LockResponse first = store.tryLock(resource);
     expectRefusal(
         () -> store.lock(store.request(resource), 500), Status.Code.DEADLINE_EXCEEDED, "WAIT_DEADLINE", "");
@@ -82,22 +78,22 @@ public final class Alpha2 {
   }
 
   private void renewal() throws Exception {
-    String resource = fresh();
+    String resource = Store.fresh();
     LockResponse grant = store.lock(store.request(resource).setImmediate(true).setTtl(Store.seconds(2)));
     expectStillHeldAfter(resource, grant);
   }
 
   private void ownRenewal() throws Exception {
-    String resource = fresh();
+    String resource = Store.fresh();
     LockResponse grant =
         store.lock(store.request(resource).setImmediate(true).setNoRenewal(true).setTtl(Store.seconds(2)));
-    long renewedSeconds = store.renew(resource, grant.getLockId(), 20);
+    long renewedSeconds = store.renew(store.renewal(resource, grant.getLockId()).setTtl(Store.seconds(20)));
     if (renewedSeconds < 20) {
       throw new AssertionError("renewed for " + renewedSeconds + " s");
     }
     expectStillHeldAfter(resource, grant);
     store.lock(store.request(resource).setImmediate(true).setNoRenewal(true).setTtl(Store.seconds(2)));
-    store.unlock(resource, eventuallyLocks(resource, 10_000).getLockId());
+    store.unlock(resource, store.eventuallyLocks(resource, 10_000).getLockId());
   }
 
   private void expectStillHeldAfter(String resource, LockResponse grant) throws Exception {
@@ -107,27 +103,27 @@ public final class Alpha2 {
   }
 
   private void streamIsTheLock() throws Exception {
-    String resource = fresh();
-    try (HeldLock held = store.stream(resource)) {
+    String resource = Store.fresh();
+    try (HeldLock held = store.stream(store.request(resource))) {
       if (held.grant().getFencingToken() <= 0) {
         throw new AssertionError("granted " + held.grant());
       }
       expectRefusal(() -> store.tryLock(resource), Status.Code.ABORTED, "RESOURCE_LOCKED", "");
     }
-    store.unlock(resource, eventuallyLocks(resource, 5_000).getLockId());
+    store.unlock(resource, store.eventuallyLocks(resource, 5_000).getLockId());
   }
 
   private void unlockEndsTheStream() {
-    String resource = fresh();
-    try (HeldLock held = store.stream(resource)) {
+    String resource = Store.fresh();
+    try (HeldLock held = store.stream(store.request(resource))) {
       store.unlock(resource, held.grant().getLockId());
       held.rest();
     }
   }
 
   private void force() {
-    String resource = fresh();
-    try (HeldLock held = store.stream(resource)) {
+    String resource = Store.fresh();
+    try (HeldLock held = store.stream(store.request(resource))) {
       store.force(resource);
       expectRefusal(held::rest, Status.Code.ABORTED, "LOCK_LOST", "forced");
     }
@@ -144,51 +140,5 @@ public final class Alpha2 {
         Status.Code.NOT_FOUND,
         "STORE_NOT_FOUND",
         "");
-  }
-
-  private LockResponse eventuallyLocks(String resource, long limitMs) throws InterruptedException {
-    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(limitMs);
-    while (true) {
-      try {
-        return store.tryLock(resource);
-      } catch (StatusRuntimeException refused) {
-        if (System.nanoTime() > deadline) {
-          throw refused;
-        }
-        Thread.sleep(50);
-      }
-    }
-  }
-
-  private static void expectRefusal(Runnable call, Status.Code code, String reason, String cause) {
-    try {
-      call.run();
-    } catch (StatusRuntimeException refused) {
-      ErrorInfo info = infoOf(refused);
-      expect("code", refused.getStatus().getCode(), code);
-      expect("reason", info.getReason(), reason);
-      expect("cause", info.getMetadataOrDefault("cause", ""), cause);
-      return;
-    }
-    throw new AssertionError("it was answered instead of refused");
-  }
-
-  private static ErrorInfo infoOf(StatusRuntimeException refused) {
-    return StatusProto.fromThrowable(refused).getDetailsList().stream()
-        .filter(detail -> detail.is(ErrorInfo.class))
-        .findFirst()
-        .map(
-            detail -> {
-              try {
-                return detail.unpack(ErrorInfo.class);
-              } catch (com.google.protobuf.InvalidProtocolBufferException malformed) {
-                throw new AssertionError(malformed);
-              }
-            })
-        .orElse(ErrorInfo.getDefaultInstance());
-  }
-
-  private static String fresh() {
-    return "java-" + UUID.randomUUID();
   }
 }

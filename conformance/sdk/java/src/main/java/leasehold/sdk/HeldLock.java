@@ -10,8 +10,6 @@ import java.util.concurrent.TimeUnit;
 
 /** A lock whose life is its stream's. */
 final class HeldLock implements AutoCloseable {
-  private static final long STREAM_TIMEOUT_S = 60;
-
   private final Context.CancellableContext context;
   private final Iterator<LockServerStream> messages;
   private LockAcquired grant;
@@ -26,7 +24,7 @@ final class HeldLock implements AutoCloseable {
     Context before = context.attach();
     try {
       Iterator<LockServerStream> messages =
-          locks.withDeadlineAfter(STREAM_TIMEOUT_S, TimeUnit.SECONDS).lockStream(request);
+          locks.withDeadlineAfter(Store.STREAM_TIMEOUT_S, TimeUnit.SECONDS).lockStream(request);
       HeldLock held = new HeldLock(context, messages);
       while (held.grant == null) {
         LockServerStream message = messages.next();

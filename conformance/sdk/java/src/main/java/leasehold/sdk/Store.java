@@ -2,33 +2,61 @@ package leasehold.sdk;
 
 import com.google.protobuf.Duration;
 import io.dapr.client.DaprClient;
+import io.grpc.StatusRuntimeException;
+import io.grpc.stub.StreamObserver;
+import io.leasehold.v1.CheckLocksRequest;
 import io.leasehold.v1.ForceUnlockRequest;
+import io.leasehold.v1.LockCheck;
+import io.leasehold.v1.LockKeepAliveRequest;
+import io.leasehold.v1.LockKeepAliveResponse;
+import io.leasehold.v1.LockRef;
 import io.leasehold.v1.LockRequest;
 import io.leasehold.v1.LockResponse;
 import io.leasehold.v1.LocksGrpc;
 import io.leasehold.v1.RenewLockRequest;
 import io.leasehold.v1.UnlockRequest;
+import java.util.List;
+import java.util.Optional;
+import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 
 /** leasehold.v1.Locks over the SDK's channel, with one store's name filled in. */
 final class Store {
-  private static final long CALL_TIMEOUT_MS = 10_000;
+  static final long CALL_TIMEOUT_MS = 10_000;
+  static final long STREAM_TIMEOUT_S = 60;
 
-  private final String name;
+  /** Of the environment's LOCK_STORE. */
+  static final String NAME =
+      Optional.ofNullable(System.getenv("LOCK_STORE")).filter(name -> !name.isEmpty()).orElse("locks");
+
   private final LocksGrpc.LocksBlockingStub locks;
+  private final LocksGrpc.LocksStub streams;
 
-  /** The stub sends the SDK's API token; "leasehold" is only a label of it. */
-  Store(DaprClient client, String name) {
-    this.name = name;
+  /** The stubs send the SDK's API token; "leasehold" is only a label of theirs. */
+  Store(DaprClient client) {
     this.locks = client.newGrpcStub("leasehold", LocksGrpc::newBlockingStub);
+    this.streams = client.newGrpcStub("leasehold", LocksGrpc::newStub);
   }
 
   static Duration seconds(long count) {
     return Duration.newBuilder().setSeconds(count).build();
   }
 
+  static Duration millis(int count) {
+    return Duration.newBuilder().setNanos(count * 1_000_000).build();
+  }
+
+  static double inSeconds(Duration duration) {
+    return duration.getSeconds() + duration.getNanos() / 1e9;
+  }
+
+  /** The name of a resource that nobody else uses. */
+  static String fresh() {
+    return "java-" + UUID.randomUUID();
+  }
+
   LockRequest.Builder request(String resource) {
-    return LockRequest.newBuilder().setStoreName(name).setResourceId(resource);
+    return LockRequest.newBuilder().setStoreName(NAME).setResourceId(resource);
   }
 
   LockResponse lock(LockRequest.Builder request, long timeoutMs) {
@@ -39,34 +67,75 @@ final class Store {
     return lock(request, CALL_TIMEOUT_MS);
   }
 
-  LockResponse tryLock(String resource) {
-    return lock(request(resource).setImmediate(true));
+  LockResponse tryLock(LockRequest.Builder request) {
+    return lock(request.setImmediate(true));
   }
 
-  long renew(String resource, String lockId, long ttlSeconds) {
-    RenewLockRequest request =
-        RenewLockRequest.newBuilder()
-            .setStoreName(name)
+  LockResponse tryLock(String resource) {
+    return tryLock(request(resource));
+  }
+
+  LockResponse eventuallyLocks(String resource, long limitMs) throws InterruptedException {
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(limitMs);
+    while (true) {
+      try {
+        return tryLock(resource);
+      } catch (StatusRuntimeException refused) {
+        if (System.nanoTime() > deadline) {
+          throw refused;
+        }
+        Thread.sleep(50);
+      }
+    }
+  }
+
+  RenewLockRequest.Builder renewal(String resource, String lockId) {
+    return RenewLockRequest.newBuilder().setStoreName(NAME).setResourceId(resource).setLockId(lockId);
+  }
+
+  long renew(RenewLockRequest.Builder request) {
+    return unary().renewLock(request.build()).getTtl().getSeconds();
+  }
+
+  void unlock(String resource, String lockId, String... namespace) {
+    UnlockRequest request =
+        UnlockRequest.newBuilder()
+            .setStoreName(NAME)
             .setResourceId(resource)
             .setLockId(lockId)
-            .setTtl(seconds(ttlSeconds))
+            .addAllNamespace(List.of(namespace))
             .build();
-    return unary().renewLock(request).getTtl().getSeconds();
-  }
-
-  void unlock(String resource, String lockId) {
-    UnlockRequest request =
-        UnlockRequest.newBuilder().setStoreName(name).setResourceId(resource).setLockId(lockId).build();
     unary().unlock(request);
   }
 
   void force(String resource) {
-    unary().forceUnlock(ForceUnlockRequest.newBuilder().setStoreName(name).setResourceId(resource).build());
+    force(resource, "");
+  }
+
+  /** Ends this grant, or all if its ID is empty. */
+  void force(String resource, String grantId) {
+    ForceUnlockRequest request =
+        ForceUnlockRequest.newBuilder()
+            .setStoreName(NAME)
+            .setResourceId(resource)
+            .setGrantId(grantId)
+            .setReason("a check of the SDKs")
+            .build();
+    unary().forceUnlock(request);
+  }
+
+  List<LockCheck> check(LockRef... refs) {
+    return unary().checkLocks(CheckLocksRequest.newBuilder().addAllLocks(List.of(refs)).build()).getLocksList();
+  }
+
+  /** Opens a stream of renewals, whose answers go to the observer. */
+  StreamObserver<LockKeepAliveRequest> keepAlive(StreamObserver<LockKeepAliveResponse> answers) {
+    return streams.withDeadlineAfter(STREAM_TIMEOUT_S, TimeUnit.SECONDS).lockKeepAlive(answers);
   }
 
   /** Holds the resource until the answer is closed. */
-  HeldLock stream(String resource) {
-    return HeldLock.open(locks, request(resource).build());
+  HeldLock stream(LockRequest.Builder request) {
+    return HeldLock.open(locks, request.build());
   }
 
   private LocksGrpc.LocksBlockingStub unary() {
