@@ -7,11 +7,13 @@ use super::{
     resource::ResourceHistory,
     rule::{Rule, Violation},
 };
-use crate::history::{Call, Operation, Outcome};
+use crate::history::{Acquisition, Call, Mode, Operation, Outcome};
 
 /// How long a call that does not wait may take: the operation timeout, and more for a
 /// loaded machine.
 const ANSWER_NS_MAX: u64 = 8_000_000_000;
+/// How much longer the end of grants by their IDs may take: it looks first, and then ends.
+const END_MS: u64 = 5_000;
 
 /// What makes an outcome unknown: leasehold's reason for it, a client that gave up, and the
 /// codes with which a transport reports that a connection ended. The contract allows no
@@ -46,6 +48,12 @@ pub(crate) fn check(
             violated(Rule::NoEffect, what);
         }
         if let Some(what) = wrong_lock_id(history, operation) {
+            violated(Rule::Answers, what);
+        }
+        if let Some(what) = replay_did_not_find(history, operation, environment) {
+            violated(Rule::Answers, what);
+        }
+        if let Some(what) = wrong_grant_id(history, operation) {
             violated(Rule::Answers, what);
         }
         if let Some(what) = not_in_the_contract(history, operation, environment) {
@@ -97,10 +105,93 @@ fn wrong_lock_id(history: &ResourceHistory<'_>, operation: &Operation) -> Option
         return (*requested != granted.lock_id)
             .then(|| "the lock ID is not the one of the request".into());
     }
-    let others =
-        |other: &&Grant<'_>| other.lock_id == granted.lock_id && other.token != granted.token;
+    // A client may bring the lock ID of an earlier grant.
+    let chosen = |other: &Grant<'_>| {
+        other.acquisitions.iter().all(|made| {
+            made.invocation.call.acquisition().is_some_and(|asked| asked.lock_id.is_none())
+        })
+    };
+    let others = |other: &&Grant<'_>| {
+        other.lock_id == granted.lock_id && other.token != granted.token && chosen(other)
+    };
     history.grants.iter().find(others).map(|other| {
         format!("a lock ID that leasehold chose is also that of token {}", other.token)
+    })
+}
+
+/// A request ID finds the grant that is held by it: asked in the same way it is answered
+/// with this grant, and asked in another mode it is refused as invalid.
+fn replay_did_not_find(
+    history: &ResourceHistory<'_>,
+    operation: &Operation,
+    environment: Environment<'_>,
+) -> Option<String> {
+    let request_id = operation.invocation.call.acquisition()?.request_id.as_deref()?;
+    let outcome = operation.known()?;
+    let found = match outcome {
+        Outcome::Granted(granted) => Some((granted.token, granted.lock_id.as_str())),
+        Outcome::Locked | Outcome::WaitDeadline => None,
+        _ => return None,
+    };
+    let is_held = |grant: &Grant<'_>| {
+        grant.held(history, environment).iter().any(|held| {
+            held.from_ns <= operation.invoked_ns() && operation.completed_ns() <= held.until_ns
+        })
+    };
+    history
+        .grants
+        .iter()
+        .filter(|grant| found != Some((grant.token, grant.lock_id)))
+        .filter(|grant| {
+            grant.acquisitions.iter().any(|made| {
+                let asked = made.invocation.call.acquisition();
+                asked.and_then(|asked| asked.request_id.as_deref()) == Some(request_id)
+            })
+        })
+        .find(|grant| is_held(grant))
+        .map(|grant| {
+            format!(
+                "its request ID was that of the live token {}, and it was answered {outcome:?}",
+                grant.token
+            )
+        })
+}
+
+/// A public ID is that of one grant only, and does not change. Foreign grants have none.
+fn wrong_grant_id(history: &ResourceHistory<'_>, operation: &Operation) -> Option<String> {
+    let granted = operation.granted().filter(|granted| !granted.grant_id.is_empty())?;
+    history.grants.iter().flat_map(|grant| grant.acquisitions.iter()).find_map(|other| {
+        let told = other.granted()?;
+        let is_same = (told.token, &told.lock_id) == (granted.token, &granted.lock_id);
+        (is_same != (told.grant_id == granted.grant_id)).then(|| {
+            format!(
+                "token {} has the public ID {}, and token {} has {}",
+                granted.token, granted.grant_id, told.token, told.grant_id
+            )
+        })
+    })
+}
+
+/// Whether the contract has a request refused as invalid: its request ID may be that of a
+/// grant or a wait of another kind, or its lock ID that of a live shared grant.
+fn may_be_invalid(history: &ResourceHistory<'_>, operation: &Operation, at_ns: u64) -> bool {
+    let Some(asked) = operation.invocation.call.acquisition() else { return false };
+    let is_shared_wait =
+        matches!(operation.invocation.call, Call::Lock { .. }) && asked.mode == Mode::Shared;
+    let refuses = |other: &Acquisition| {
+        let differs = other.mode != asked.mode || other.lock_id != asked.lock_id;
+        (asked.request_id.is_some() && other.request_id == asked.request_id && differs)
+            || (is_shared_wait && asked.lock_id.is_some() && other.lock_id == asked.lock_id)
+    };
+    let brings_lock_id_of = |other: &Operation| {
+        other.granted().is_some_and(|granted| asked.lock_id.as_ref() == Some(&granted.lock_id))
+            && is_shared_wait
+    };
+    history.operations.iter().any(|other| {
+        other.invocation.id != operation.invocation.id
+            && other.invoked_ns() <= at_ns
+            && (other.invocation.call.acquisition().is_some_and(refuses)
+                || brings_lock_id_of(other))
     })
 }
 
@@ -115,17 +206,22 @@ fn not_in_the_contract(
     let fits = match outcome {
         Outcome::Granted(_) => acquires,
         Outcome::Renewed { .. } => matches!(call, Call::Renew { .. }),
-        Outcome::Unlocked | Outcome::NotHeld { .. } => {
-            !acquires
-                && (matches!(outcome, Outcome::NotHeld { .. })
-                    || !matches!(call, Call::Renew { .. }))
+        Outcome::NotHeld { .. } => !acquires,
+        Outcome::Unlocked => {
+            matches!(call, Call::Unlock { .. } | Call::UnlockWrong { .. } | Call::Force)
         }
+        Outcome::Ended { grant_ids, .. } => match call {
+            Call::End { grant_id } => grant_ids == std::slice::from_ref(grant_id),
+            Call::EndAll => true,
+            _ => false,
+        },
         Outcome::Locked => matches!(call, Call::Try(_) | Call::ForeignTry(_)),
         Outcome::WaitDeadline => matches!(call, Call::Lock { .. }),
         Outcome::Unavailable => true,
-        // The key holds something that is not a lock, so the request is refused.
         Outcome::Refused(reason) if reason == "INVALID_REQUEST" => {
-            environment.faults.iter().any(|fault| {
+            may_be_invalid(history, operation, *at_ns)
+                // The key holds something that is not a lock, so the request is refused.
+                || environment.faults.iter().any(|fault| {
                 fault.name == "redis-holder-of-wrong-type"
                     && fault.voids_grant_of(history.name)
                     && fault.from_ns <= *at_ns
@@ -161,6 +257,7 @@ fn late(operation: &Operation, environment: Environment<'_>) -> Option<String> {
     let (at_ns, outcome) = operation.completion.as_ref()?;
     let waits_ns = match &operation.invocation.call {
         Call::Lock { wait_ms, .. } => wait_ms * 1_000_000,
+        Call::End { .. } | Call::EndAll => END_MS * 1_000_000,
         _ => 0,
     };
     let took_ns = at_ns - operation.invoked_ns();

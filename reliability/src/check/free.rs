@@ -1,16 +1,17 @@
-//! A free resource is given to whoever asks for it.
+//! A free resource is given to whoever asks for it, and one that is not held exclusively to
+//! whoever asks for a shared grant and stands behind no exclusive waiter.
 //!
 //! Only a resource that was certainly free for a while is checked, because expiry, the death
 //! of a process, and a hand-over to a waiter that is gone take time.
 
 use super::{
     environment::Environment,
-    queue::ended_ns,
+    queue::{ended_ns, is_before},
     resource::ResourceHistory,
     rule::{Rule, Violation},
 };
 use crate::{
-    history::{Call, Operation, Outcome},
+    history::{Call, Mode, Operation, Outcome},
     world::Backend,
 };
 
@@ -21,7 +22,7 @@ const FREE_NS_MAX: u64 = 5_500_000_000;
 /// lost a queue.
 const AFTER_FAULT_NS: u64 = 4_000_000_000;
 /// How long a resource is reserved for a waiter that does not confirm.
-const HANDED_OVER_NS: u64 = 2_000_000_000;
+pub(super) const HANDED_OVER_NS: u64 = 2_000_000_000;
 /// How long a grant that an older data set brought back may last: the longest TTL of the
 /// grants that are not unlocked at once.
 const BROUGHT_BACK_NS: u64 = 16_000_000_000;
@@ -35,14 +36,41 @@ pub(crate) fn check(
     environment: Environment<'_>,
     found: &mut Vec<Violation>,
 ) {
-    let held = perhaps_held(history, environment);
-    for wait in history.waits() {
-        if let Some((from_ns, until_ns)) = passed_over(wait, &held, environment) {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let held = perhaps_held(history, environment, mode);
+        waits_served(history, mode, &held, environment, found);
+        tries_granted(history, mode, held, environment, found);
+    }
+}
+
+/// Finds a wait in this mode that was not served though nothing was in its way.
+fn waits_served(
+    history: &ResourceHistory<'_>,
+    mode: Mode,
+    held: &Times,
+    environment: Environment<'_>,
+    found: &mut Vec<Violation>,
+) {
+    for wait in history.waits().filter(|wait| wait.mode() == mode) {
+        let lasted_ns = ended_ns(wait).saturating_sub(wait.invoked_ns());
+        if lasted_ns <= FREE_NS_MAX {
+            continue;
+        }
+        let mut in_its_way = held.clone();
+        if mode == Mode::Shared {
+            in_its_way.extend(perhaps_before(history, wait, environment));
+            in_its_way.sort_unstable();
+        }
+        if let Some((from_ns, until_ns)) = passed_over(wait, &in_its_way, environment) {
+            let nobody = match mode {
+                Mode::Exclusive => "nobody held the resource",
+                Mode::Shared => "nobody held the resource exclusively or waited for that",
+            };
             found.push(Violation {
                 rule: Rule::Served,
                 resource: history.name.into(),
                 what: format!(
-                    "a wait from {} to {} was not served, though nobody held the resource from {} to {}",
+                    "a wait from {} to {} was not served, though {nobody} from {} to {}",
                     history.at(wait.invoked_ns()),
                     history.at(ended_ns(wait)),
                     history.at(from_ns),
@@ -53,14 +81,39 @@ pub(crate) fn check(
             break;
         }
     }
-    refused(history, held, environment, found);
 }
 
-/// A time in which nobody can have held the resource, and the wait was not served for
+/// When exclusive waiters may have stood before a shared one.
+fn perhaps_before(
+    history: &ResourceHistory<'_>,
+    wait: &Operation,
+    environment: Environment<'_>,
+) -> Times {
+    history
+        .waits()
+        .filter(|other| other.mode() == Mode::Exclusive)
+        .map(|other| (other, (other.invoked_ns(), gone_ns(other, environment))))
+        .filter(|(_, (from_ns, until_ns))| {
+            *from_ns <= ended_ns(wait) && *until_ns >= wait.invoked_ns()
+        })
+        .filter(|(other, _)| !is_before(wait, other, environment))
+        .map(|(_, time)| time)
+        .collect()
+}
+
+/// Until when a wait may have been queued.
+fn gone_ns(wait: &Operation, environment: Environment<'_>) -> u64 {
+    match &wait.completion {
+        Some((at_ns, _)) => *at_ns,
+        None => environment.died_by_ns(wait),
+    }
+}
+
+/// A time in which nothing can have been in the way of a wait, and it was not served for
 /// longer than the faults explain.
 fn passed_over(
     wait: &Operation,
-    held: &Times,
+    in_its_way: &Times,
     environment: Environment<'_>,
 ) -> Option<(u64, u64)> {
     let until_ns = match wait.known()? {
@@ -82,7 +135,7 @@ fn passed_over(
         until_ns.saturating_sub(from_ns) > FREE_NS_MAX + excused_ns
     };
     let mut free_from_ns = wait.invoked_ns();
-    for (from_ns, to_ns) in held.iter().copied().chain([(until_ns, until_ns)]) {
+    for (from_ns, to_ns) in in_its_way.iter().copied().chain([(until_ns, until_ns)]) {
         let free_until_ns = from_ns.min(until_ns);
         if free_until_ns > free_from_ns && too_long(free_from_ns, free_until_ns) {
             return Some((free_from_ns, free_until_ns));
@@ -92,9 +145,11 @@ fn passed_over(
     None
 }
 
-/// Finds a try that was refused long after the last holder and the last waiter.
-fn refused(
+/// Finds a try in this mode that was refused long after the last holder that excludes it
+/// and the last waiter.
+fn tries_granted(
     history: &ResourceHistory<'_>,
+    mode: Mode,
     mut taken: Times,
     environment: Environment<'_>,
     found: &mut Vec<Violation>,
@@ -102,19 +157,17 @@ fn refused(
     let refused: Vec<_> = history
         .operations
         .iter()
-        .filter(|it| matches!(it.invocation.call, Call::Try(_)))
-        .filter(|it| it.known() == Some(&Outcome::Locked))
+        .filter(|it| match &it.invocation.call {
+            // The lock ID of a live shared grant is refused.
+            Call::Try(asked) => mode == Mode::Exclusive || asked.lock_id.is_none(),
+            _ => false,
+        })
+        .filter(|it| it.mode() == mode && it.known() == Some(&Outcome::Locked))
         .collect();
     if refused.is_empty() || environment.faults.iter().any(|it| it.prolongs(history.name)) {
         return;
     }
-    taken.extend(history.waits().map(|wait| {
-        let until_ns = match &wait.completion {
-            Some((at_ns, _)) => *at_ns,
-            None => environment.died_by_ns(wait),
-        };
-        (wait.invoked_ns(), until_ns)
-    }));
+    taken.extend(history.waits().map(|wait| (wait.invoked_ns(), gone_ns(wait, environment))));
     taken.extend(environment.faults.iter().map(|fault| (fault.from_ns, fault.until_ns)));
     // Replace each end by the latest end up to there.
     taken.sort_unstable();
@@ -143,8 +196,13 @@ fn refused(
     }
 }
 
-/// Every time in which somebody may have held the resource, sorted by its start.
-fn perhaps_held(history: &ResourceHistory<'_>, environment: Environment<'_>) -> Times {
+/// Every time in which somebody may have held a grant that excludes those of a mode, sorted
+/// by its start.
+fn perhaps_held(
+    history: &ResourceHistory<'_>,
+    environment: Environment<'_>,
+    mode: Mode,
+) -> Times {
     let late_ns = match environment.backend {
         // A lease is granted for a second more, and checked twice a second.
         Backend::Etcd => 4_000_000_000,
@@ -164,7 +222,7 @@ fn perhaps_held(history: &ResourceHistory<'_>, environment: Environment<'_>) -> 
         expired_ns
     };
     let mut held: Times = Vec::new();
-    for grant in &history.grants {
+    for grant in history.grants.iter().filter(|grant| grant.mode().excludes(mode)) {
         for term in &grant.terms {
             let waited_ns = term.counted_from_ns - term.operation.invoked_ns();
             let from_ns =
@@ -181,7 +239,7 @@ fn perhaps_held(history: &ResourceHistory<'_>, environment: Environment<'_>) -> 
             held.push((from_ns, expires(asked_ns, term.ttl_ns).min(unlocked_ns)));
         }
     }
-    for call in history.unknown_acquisitions() {
+    for call in history.unknown_acquisitions().filter(|call| call.mode().excludes(mode)) {
         let asked = call.invocation.call.acquisition();
         let ttl_ns = asked.map_or(0, |asked| asked.ttl_ms * 1_000_000).max(2_000_000_000);
         let given_up_ns = match &call.completion {

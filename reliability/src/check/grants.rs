@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::history::{Call, Operation, Outcome};
+use crate::history::{Call, Mode, Operation, Outcome};
 
 /// One grant, with every call that concerns it.
 #[derive(Debug)]
@@ -52,6 +52,33 @@ impl<'a> Grant<'a> {
                 .acquisitions
                 .iter()
                 .any(|it| matches!(it.invocation.call, Call::ForeignTry(_)))
+    }
+
+    /// What it allows besides itself.
+    pub(crate) fn mode(&self) -> Mode {
+        self.acquisitions.first().map_or_else(Mode::default, |op| op.mode())
+    }
+
+    /// Whether it and another grant must not be held at the same time.
+    pub(crate) fn excludes(&self, other: &Self) -> bool {
+        self.mode().excludes(other.mode())
+    }
+
+    /// Whether a call may have ended it, whoever holds it.
+    pub(crate) fn may_be_ended_by(&self, call: &Operation) -> bool {
+        let grant_id = || self.acquisitions.first()?.granted().map(|granted| &granted.grant_id);
+        let is_it = |ended: &String| grant_id() == Some(ended);
+        match &call.invocation.call {
+            Call::Force => true,
+            Call::End { grant_id } => is_it(grant_id),
+            Call::EndAll => match call.known() {
+                Some(Outcome::Ended { grant_ids, more }) => {
+                    *more || grant_ids.iter().any(is_it)
+                }
+                _ => true,
+            },
+            _ => false,
+        }
     }
 
     /// The first invocation of the calls that were answered with it.

@@ -95,9 +95,9 @@ impl Grant<'_> {
                 until_ns = until_ns.min(unlock.invoked_ns());
             }
         }
-        for force in history.forces() {
-            if force.completed_ns() > term.operation.invoked_ns() {
-                until_ns = until_ns.min(force.invoked_ns());
+        for end in history.ends(self) {
+            if end.completed_ns() > term.operation.invoked_ns() {
+                until_ns = until_ns.min(end.invoked_ns());
             }
         }
         for fault in

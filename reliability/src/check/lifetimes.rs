@@ -119,12 +119,15 @@ fn ended_before(
         .filter(|unlock| unlock.completed_ns() >= grant.invoked_ns())
         .map(|unlock| (unlock.completed_ns(), "it was unlocked".to_owned()));
     let forces = history
-        .forces()
-        .filter(|force| force.invoked_ns() > grant.completed_ns())
-        .map(|force| (force.completed_ns(), "it was forced".to_owned()));
+        .ends(grant)
+        .filter(|end| end.invoked_ns() > grant.completed_ns())
+        // If further ones may have been ended, it may be one of the others.
+        .filter(|end| !matches!(end.known(), Some(Outcome::Ended { more: true, .. })))
+        .map(|end| (end.completed_ns(), "it was forced".to_owned()));
     let successors = history
         .grants
         .iter()
+        .filter(|other| other.excludes(grant))
         // A grant that was made earlier is no successor, whatever its token.
         .filter(|other| other.token > grant.token && other.completed_ns() >= grant.invoked_ns())
         // If the order of tokens was lost, the greater token may be the older one.

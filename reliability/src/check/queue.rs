@@ -6,7 +6,8 @@
 //! depends on how slow the other calls of the first wait's process were at that time. A
 //! fault may cost a wait its place, but the wait must have a new one some seconds later, so
 //! a fault that ended earlier than that excuses nothing. A try that is invoked so late must
-//! not be granted before the wait either.
+//! not be granted before the wait either. Two calls that both ask for shared grants are not
+//! compared, because they may be granted together.
 
 use super::{
     environment::Environment,
@@ -78,17 +79,14 @@ pub(crate) fn ordered_pairs(
     ordered(history, environment).count()
 }
 
-/// Every wait, with each granted call that certainly came after it while there was no
-/// fault. Calls with a request ID are left out, because they may find an older place or an
-/// older grant.
+/// Every wait, with each granted call that excludes it and certainly came after it while
+/// there was no fault. Calls with a request ID are left out, because they may find an older
+/// place or an older grant.
 fn ordered<'h>(
     history: &'h ResourceHistory<'_>,
     environment: Environment<'h>,
 ) -> impl Iterator<Item = (&'h Operation, &'h Operation)> {
-    let queued_after_ns = match environment.backend {
-        Backend::Etcd => QUEUED_AFTER_ETCD_NS,
-        Backend::Memory | Backend::Redis => QUEUED_AFTER_NS,
-    };
+    let queued_after_ns = queued_after_ns(environment);
     // The bounds first: they leave few of the pairs, of which there are millions.
     let granted = move |since_ns, until_ns| {
         history.operations.iter().copied().filter(move |operation| {
@@ -101,22 +99,38 @@ fn ordered<'h>(
     };
     history.waits().filter(|wait| !is_repeatable(wait)).flat_map(move |wait| {
         granted(arrived_ns(wait) + queued_after_ns, ended_ns(wait))
-            .filter(move |later| {
-                let via = wait.invocation.via;
-                let slowest_ns =
-                    environment.pace.slowest_ns(via, wait.invoked_ns(), later.invoked_ns());
-                let queued_by_ns =
-                    arrived_ns(wait) + queued_after_ns + STEPS_TO_ENTER * slowest_ns;
-                let again_by_ns = later.invoked_ns().saturating_sub(queued_after_ns);
-                let from_ns = wait
-                    .invoked_ns()
-                    .saturating_sub(LEAVING_NS)
-                    .max(again_by_ns.saturating_sub(QUEUED_AGAIN_NS));
-                queued_by_ns <= later.invoked_ns()
-                    && environment.keeps_places(from_ns, queued_by_ns, later.completed_ns())
-            })
+            .filter(move |later| wait.mode().excludes(later.mode()))
+            .filter(move |later| is_before(wait, later, environment))
             .map(move |later| (wait, later))
     })
+}
+
+/// Whether a wait was certainly queued when a later call was invoked, and kept its place
+/// until that call was answered.
+pub(super) fn is_before(
+    wait: &Operation,
+    later: &Operation,
+    environment: Environment<'_>,
+) -> bool {
+    let queued_after_ns = queued_after_ns(environment);
+    let via = wait.invocation.via;
+    let slowest_ns = environment.pace.slowest_ns(via, wait.invoked_ns(), later.invoked_ns());
+    let queued_by_ns = arrived_ns(wait) + queued_after_ns + STEPS_TO_ENTER * slowest_ns;
+    let again_by_ns = later.invoked_ns().saturating_sub(queued_after_ns);
+    let from_ns = wait
+        .invoked_ns()
+        .saturating_sub(LEAVING_NS)
+        .max(again_by_ns.saturating_sub(QUEUED_AGAIN_NS));
+    let answered_ns = later.completion.as_ref().map_or(u64::MAX, |(at_ns, _)| *at_ns);
+    queued_by_ns <= later.invoked_ns()
+        && environment.keeps_places(from_ns, queued_by_ns, answered_ns)
+}
+
+fn queued_after_ns(environment: Environment<'_>) -> u64 {
+    match environment.backend {
+        Backend::Etcd => QUEUED_AFTER_ETCD_NS,
+        Backend::Memory | Backend::Redis => QUEUED_AFTER_NS,
+    }
 }
 
 /// By when a wait had arrived. If it was granted, its answer says for how long it had

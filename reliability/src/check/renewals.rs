@@ -61,7 +61,7 @@ fn lost_without_excuse(
     let until_ns = loss.completed_ns();
     let is_reported_elsewhere = until_ns <= from_ns + safe_ns(ttl_ns);
     let ended = grant.unlocks.iter().any(|it| !it.did_nothing() && it.invoked_ns() <= until_ns)
-        || history.forces().any(|it| it.invoked_ns() <= until_ns)
+        || history.ends(grant).any(|it| it.invoked_ns() <= until_ns)
         || environment.faults.iter().any(|fault| {
             fault.voids_grant_of(history.name)
                 && fault.over_ns >= grant.invoked_ns()

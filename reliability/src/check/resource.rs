@@ -30,12 +30,14 @@ impl<'a> ResourceHistory<'a> {
         if at_ns == u64::MAX { "never".into() } else { format!("{ms:.3} ms") }
     }
 
-    /// The forced unlocks, except those that certainly did nothing.
+    /// The calls that end a grant whoever holds it, except those that certainly did nothing.
     pub(crate) fn forces(&self) -> impl Iterator<Item = &'a Operation> {
-        self.operations
-            .iter()
-            .copied()
-            .filter(|op| matches!(op.invocation.call, Call::Force) && !op.did_nothing())
+        self.operations.iter().copied().filter(|op| op.forces() && !op.did_nothing())
+    }
+
+    /// The calls that may have ended a grant, whoever holds it.
+    pub(crate) fn ends(&self, grant: &Grant<'_>) -> impl Iterator<Item = &'a Operation> {
+        self.forces().filter(|op| grant.may_be_ended_by(op))
     }
 
     /// The calls that wait.

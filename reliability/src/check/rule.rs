@@ -23,9 +23,10 @@ pub struct Violation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// At most one holder at any instant.
+    /// At most one exclusive holder at any instant, or any number of shared ones.
     OneHolder,
-    /// Tokens strictly rise in real-time order, and stay below 2^53.
+    /// Tokens rise in real-time order, strictly unless both grants are shared, and stay
+    /// below 2^53.
     TokensRise,
     /// No grant ends before its TTL, and no TTL is shorter than asked for.
     WholeTtl,

@@ -3,7 +3,7 @@
 use crate::{
     check::{Rule, check},
     faults::{Injected, Voids},
-    history::{Acquisition, Call, Granted, Invocation, LAST_WAITS, Operation, Outcome},
+    history::{Acquisition, Call, Granted, Invocation, LAST_WAITS, Mode, Operation, Outcome},
     world::Backend,
 };
 
@@ -27,13 +27,13 @@ pub(super) fn story() -> Story {
 
 pub(super) fn granted(lock_id: &str, token: i64) -> Outcome {
     let (lock_id, ttl_ns) = (lock_id.to_owned(), ns(TTL_MS));
-    Outcome::Granted(Granted { lock_id, token, ttl_ns, waited_ns: 0 })
+    Outcome::Granted(Granted { lock_id, token, ttl_ns, ..Granted::default() })
 }
 
 /// The same after a wait.
 pub(super) fn granted_after(waited_ms: u64, lock_id: &str, token: i64) -> Outcome {
-    let (lock_id, ttl_ns) = (lock_id.to_owned(), ns(TTL_MS));
-    Outcome::Granted(Granted { lock_id, token, ttl_ns, waited_ns: ns(waited_ms) })
+    let (lock_id, ttl_ns, waited_ns) = (lock_id.to_owned(), ns(TTL_MS), ns(waited_ms));
+    Outcome::Granted(Granted { lock_id, token, ttl_ns, waited_ns, ..Granted::default() })
 }
 
 pub(super) fn not_held() -> Outcome {
@@ -65,6 +65,27 @@ pub(super) fn repeats(request_id: &str) -> Call {
 pub(super) fn waits(wait_ms: u64) -> Call {
     let acquisition = Acquisition { ttl_ms: TTL_MS, ..Acquisition::default() };
     Call::Lock { acquisition, wait_ms }
+}
+
+/// The same for a shared grant.
+pub(super) fn shared(mut call: Call) -> Call {
+    if let Call::Try(acquisition) | Call::Lock { acquisition, .. } = &mut call {
+        acquisition.mode = Mode::Shared;
+    }
+    call
+}
+
+/// The same with this public ID.
+pub(super) fn known_as(grant_id: &str, mut outcome: Outcome) -> Outcome {
+    if let Outcome::Granted(granted) = &mut outcome {
+        granted.grant_id = grant_id.into();
+    }
+    outcome
+}
+
+pub(super) fn ended(grant_ids: &[&str]) -> Outcome {
+    let grant_ids = grant_ids.iter().map(|id| (*id).to_owned()).collect();
+    Outcome::Ended { grant_ids, more: false }
 }
 
 pub(super) fn renews(lock_id: &str) -> Call {

@@ -1,4 +1,4 @@
-//! Tokens rise strictly, in real-time order.
+//! Tokens rise in real-time order: strictly, unless both grants are shared.
 
 use super::{
     environment::Environment,
@@ -6,13 +6,13 @@ use super::{
     resource::ResourceHistory,
     rule::{Rule, Violation},
 };
-use crate::faults::Voids;
+use crate::{faults::Voids, history::Mode};
 
 /// JSON numbers below this are exact in every language.
 const TOKEN_END: i64 = 1 << 53;
 
-/// Checks that every token belongs to one grant only, is greater than the tokens of all
-/// earlier grants, and is below 2^53.
+/// Checks that every token is below 2^53, is not lower than those of earlier grants, and is
+/// greater than those of earlier grants that exclude its own.
 pub(crate) fn check(
     history: &ResourceHistory<'_>,
     environment: Environment<'_>,
@@ -31,13 +31,14 @@ pub(crate) fn check(
             );
         }
         let mut requests = grant.acquisitions.iter().map(|op| {
-            op.invocation.call.acquisition().and_then(|asked| asked.request_id.as_deref())
+            let asked = op.invocation.call.acquisition()?;
+            Some((asked.request_id.as_deref()?, asked.mode))
         });
         let first = requests.next().flatten();
         if requests.any(|request| request.is_none() || request != first) {
             violated(
                 format!(
-                    "token {} was granted more than once, and not for one request ID",
+                    "token {} was granted more than once, and not for one request ID and mode",
                     grant.token
                 ),
                 grant.acquisitions.iter().map(|op| op.invocation.id).collect(),
@@ -52,7 +53,9 @@ pub(crate) fn check(
             if earlier.completed_ns() >= later.invoked_ns() {
                 break;
             }
-            if earlier.token >= later.token && !excused(earlier, later, environment) {
+            let is_low = earlier.token > later.token
+                || (earlier.token == later.token && earlier.excludes(later));
+            if is_low && !excused(earlier, later, environment) {
                 violated(
                     format!(
                         "token {} was granted at {}, and the lower or equal token {} was asked for at {}",
@@ -68,7 +71,10 @@ pub(crate) fn check(
     }
     for (place, grant) in grants.iter().enumerate() {
         for other in &grants[..place] {
-            if grant.token == other.token && !excused(other, grant, environment) {
+            if grant.token == other.token
+                && grant.excludes(other)
+                && !excused(other, grant, environment)
+            {
                 violated(
                     format!("two grants have token {}", grant.token),
                     vec![other.call(), grant.call()],
@@ -76,12 +82,14 @@ pub(crate) fn check(
             }
         }
     }
-    by_holding(history, environment, &mut violated);
+    as_fenced(history, environment, &mut violated);
 }
 
-/// Checks that of two grants that were certainly held, the later one has the greater token,
-/// also if their calls overlapped.
-fn by_holding(
+/// Has each grant that was certainly held access a fenced register at that moment, also if
+/// the calls overlapped: an exclusive one writes, a shared one reads. The register must
+/// accept all of them, and then accepts nothing that a grant does after an incompatible one
+/// has been held later.
+fn as_fenced(
     history: &ResourceHistory<'_>,
     environment: Environment<'_>,
     violated: &mut impl FnMut(String, Vec<u64>),
@@ -93,22 +101,31 @@ fn by_holding(
         .filter_map(|grant| Some((grant.held(history, environment).first()?.from_ns, grant)))
         .collect();
     held.sort_by_key(|(from_ns, _)| *from_ns);
-    for pair in held.windows(2) {
-        let ((_, earlier), (from_ns, later)) = (pair[0], pair[1]);
-        let is_reported_above = earlier.completed_ns() < later.invoked_ns();
-        if earlier.token > later.token
-            && !is_reported_above
-            && !excused(earlier, later, environment)
-        {
-            violated(
-                format!(
-                    "token {} was held before the lower token {}, which was held at {}",
-                    earlier.token,
-                    later.token,
-                    history.at(from_ns),
-                ),
-                vec![earlier.call(), later.call()],
-            );
+    let (mut writer, mut reader): (Option<&Grant<'_>>, Option<&Grant<'_>>) = (None, None);
+    for (from_ns, later) in held {
+        let refuses = [writer, reader.filter(|reader| reader.excludes(later))];
+        for earlier in refuses.into_iter().flatten() {
+            let is_reported_above = earlier.completed_ns() < later.invoked_ns();
+            if earlier.token > later.token
+                && !is_reported_above
+                && !excused(earlier, later, environment)
+            {
+                violated(
+                    format!(
+                        "token {} was held before the lower token {}, which was held at {}",
+                        earlier.token,
+                        later.token,
+                        history.at(from_ns),
+                    ),
+                    vec![earlier.call(), later.call()],
+                );
+            }
+        }
+        let greatest = if later.mode() == Mode::Shared { &mut reader } else { &mut writer };
+        if greatest.is_none_or(|greatest| {
+            greatest.token < later.token || excused(greatest, later, environment)
+        }) {
+            *greatest = Some(later);
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     error::Error as _,
-    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -11,17 +10,20 @@ use std::{
 };
 
 use hyper_util::client::legacy::Error;
-use leasehold_proto::components::{
-    LockRequest, LockResponse, RenewLockRequest, RenewLockResponse, UnlockRequest,
+use leasehold_proto::{
+    components::{
+        LockMode, LockRequest, LockResponse, RenewLockRequest, RenewLockResponse, UnlockRequest,
+    },
+    locks::{EndLocksRequest, EndLocksResponse},
 };
 use tokio::time::{sleep, timeout};
 use tonic::{Request, Status, metadata::MetadataValue};
 use tonic_types::StatusExt;
 
-use super::connection::{LockStore, lock_store};
+use super::connection::Process;
 use crate::{
     clock::now_ns,
-    history::{Acquisition, Call, Event, Granted, Invocation, Log, NOT_SENT, Outcome},
+    history::{Acquisition, Call, Event, Granted, Invocation, Log, Mode, NOT_SENT, Outcome},
     world::INSTANCE,
 };
 
@@ -35,7 +37,7 @@ const AFTER_ERROR: Duration = Duration::from_millis(50);
 /// asks for another.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    stores: Arc<[LockStore]>,
+    processes: Arc<[Process]>,
     /// The process that its calls go to.
     home: usize,
     log: Arc<Log>,
@@ -46,39 +48,33 @@ pub struct Caller {
 
 impl Caller {
     /// Client number `client` of the process that `ids` are of. Clients are dealt
-    /// out over `stores`, of which there must be one at least.
+    /// out over `processes`, of which there must be one at least.
     #[must_use]
     pub fn new(
-        stores: Arc<[LockStore]>,
+        processes: Arc<[Process]>,
         log: Arc<Log>,
         ids: Arc<AtomicU64>,
         client: u32,
     ) -> Self {
         let process = u32::try_from(ids.load(Ordering::Relaxed) >> 32).unwrap_or_default();
-        let home = (process as usize + client as usize) % stores.len().max(1);
-        Self { stores, home, log, process, client, ids }
+        let home = (process as usize + client as usize) % processes.len().max(1);
+        Self { processes, home, log, process, client, ids }
     }
 
     /// How many leasehold processes it can call.
     pub(super) fn processes(&self) -> usize {
-        self.stores.len()
+        self.processes.len()
     }
 
     /// The same client, calling leasehold process number `home`.
     pub(super) fn at(&self, home: usize) -> Self {
-        Self { home: home % self.stores.len().max(1), ..self.clone() }
+        Self { home: home % self.processes.len().max(1), ..self.clone() }
     }
 
     /// A source of call numbers that no other process has.
     #[must_use]
     pub fn ids(process: u32) -> Arc<AtomicU64> {
         Arc::new(AtomicU64::new(u64::from(process) << 32))
-    }
-
-    /// A connection to share between callers.
-    #[must_use]
-    pub fn connect(socket: &Path) -> LockStore {
-        lock_store(socket)
     }
 
     /// Carries a call out; if it takes longer than `patience`, cancels it.
@@ -131,7 +127,9 @@ impl Caller {
     }
 
     async fn send(&self, resource: &str, call: &Call) -> Outcome {
-        let Some(mut store) = self.stores.get(self.home).cloned() else {
+        let Some(Process { mut store, mut inspection }) =
+            self.processes.get(self.home).cloned()
+        else {
             return Outcome::Refused(NOT_SENT.into());
         };
         let resource_id = resource.to_owned();
@@ -165,6 +163,16 @@ impl Caller {
                     UnlockRequest { resource_id, force: true, ..UnlockRequest::default() };
                 store.unlock(to_instance(request)).await.map(|_| Outcome::Unlocked)
             }
+            Call::End { grant_id } => {
+                let grant_id = grant_id.clone();
+                let request =
+                    EndLocksRequest { resource_id, grant_id, ..EndLocksRequest::default() };
+                inspection.end_locks(to_instance(request)).await.map(ended)
+            }
+            Call::EndAll => {
+                let request = EndLocksRequest { resource_id, ..EndLocksRequest::default() };
+                inspection.end_locks(to_instance(request)).await.map(ended)
+            }
             // Not leasehold's to answer.
             Call::ForeignTry(_) => return Outcome::Refused(NOT_SENT.into()),
         };
@@ -177,6 +185,11 @@ impl Caller {
             ttl: duration(acquisition.ttl_ms),
             lock_id: acquisition.lock_id.clone().unwrap_or_default(),
             request_id: acquisition.request_id.clone().unwrap_or_default(),
+            mode: match acquisition.mode {
+                Mode::Exclusive => LockMode::Exclusive,
+                Mode::Shared => LockMode::Shared,
+            }
+            .into(),
             holder: format!("{}-{}", self.process, self.client),
             ..LockRequest::default()
         }
@@ -191,9 +204,15 @@ fn to_instance<T>(message: T) -> Request<T> {
 }
 
 fn granted(response: tonic::Response<LockResponse>) -> Outcome {
-    let LockResponse { lock_id, fencing_token, ttl, waited, .. } = response.into_inner();
+    let LockResponse { lock_id, fencing_token, ttl, waited, grant_id } = response.into_inner();
     let (ttl_ns, waited_ns) = (nanos(ttl), nanos(waited));
-    Outcome::Granted(Granted { lock_id, token: fencing_token, ttl_ns, waited_ns })
+    Outcome::Granted(Granted { lock_id, token: fencing_token, ttl_ns, waited_ns, grant_id })
+}
+
+fn ended(response: tonic::Response<EndLocksResponse>) -> Outcome {
+    let EndLocksResponse { ended, more } = response.into_inner();
+    let grants = ended.into_iter().flat_map(|lock| lock.grants);
+    Outcome::Ended { grant_ids: grants.map(|grant| grant.grant_id).collect(), more }
 }
 
 fn renewed(response: tonic::Response<RenewLockResponse>) -> Outcome {

@@ -15,32 +15,45 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioIo},
 };
-use leasehold_proto::components::lock_store_client::LockStoreClient;
+use leasehold_proto::{
+    components::lock_store_client::LockStoreClient, locks::inspection_client::InspectionClient,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::UnixStream,
 };
 use tonic::body::Body;
 
-/// The generated client. Not over tonic's own `Channel`: that ends a call at
-/// its deadline by itself, and an answer that was on its way would be unknown.
-pub type LockStore = LockStoreClient<Client<Connector, Body>>;
+/// Not tonic's own `Channel`: that ends a call at its deadline by itself, and an answer
+/// that was on its way would be unknown.
+type Http = Client<Connector, Body>;
+
+/// A leasehold process, as its clients reach it: both services, over one connection.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub(super) store: LockStoreClient<Http>,
+    pub(super) inspection: InspectionClient<Http>,
+}
 
 /// A client of the socket; it connects by itself, and again after a restart.
 #[must_use]
-pub fn lock_store(socket: &Path) -> LockStore {
+pub fn process(socket: &Path) -> Process {
     let http = Client::builder(TokioExecutor::new())
         .http2_only(true)
         .http2_initial_max_send_streams(1024)
         .http2_max_concurrent_reset_streams(1024)
         .retry_canceled_requests(false)
         .build(Connector { socket: socket.to_owned() });
-    LockStoreClient::with_origin(http, Uri::from_static("http://localhost"))
+    let origin = Uri::from_static("http://localhost");
+    Process {
+        store: LockStoreClient::with_origin(http.clone(), origin.clone()),
+        inspection: InspectionClient::with_origin(http, origin),
+    }
 }
 
 /// Opens the socket, whatever the address.
 #[derive(Clone, Debug)]
-pub struct Connector {
+pub(super) struct Connector {
     socket: PathBuf,
 }
 
@@ -61,7 +74,7 @@ impl tower::Service<Uri> for Connector {
 
 /// A Unix stream that hyper takes as a connection.
 #[derive(Debug)]
-pub struct Stream(UnixStream);
+pub(super) struct Stream(UnixStream);
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {

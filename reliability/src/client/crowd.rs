@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Client, Settings};
-use crate::history::{Acquisition, Call, Outcome};
+use crate::history::{Call, Outcome};
 
 /// Over how long the waits of a crowd begin.
 const STARTED_WITHIN_MS: u64 = 1_000;
@@ -24,7 +24,7 @@ pub(super) async fn run(mut client: Client, settings: Settings) -> anyhow::Resul
     let caller = client.caller.at(0);
     client.pause_ms(0..STARTED_WITHIN_MS).await;
     while client.goes_on() {
-        let acquisition = Acquisition { ttl_ms: TTL_MS, ..Acquisition::default() };
+        let acquisition = client.asks(TTL_MS);
         let wait_ms = client.rng.u64(settings.wait_ms / 2..=settings.wait_ms);
         let call = Call::Lock { acquisition, wait_ms };
         if let Outcome::Granted(granted) = caller.call(&resource, call, None).await? {
@@ -66,7 +66,7 @@ pub(super) async fn visit(mut client: Client, settings: Settings) -> anyhow::Res
             client.rng.u32(half..resources)
         };
         let resource = resource(&settings, number);
-        let acquisition = Acquisition { ttl_ms: TTL_MS, ..Acquisition::default() };
+        let acquisition = client.asks(TTL_MS);
         let call = if waits {
             Call::Lock { acquisition, wait_ms: client.rng.u64(6_000..15_000) }
         } else {

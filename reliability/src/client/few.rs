@@ -3,7 +3,7 @@
 //! had before.
 
 use super::{Client, Settings};
-use crate::history::{Acquisition, Call, Outcome};
+use crate::history::{Call, Outcome};
 
 const TTL_MS: u64 = 8_000;
 /// Long enough to outlast a restore.
@@ -13,7 +13,7 @@ pub(super) async fn run(mut client: Client, settings: Settings) -> anyhow::Resul
     while client.goes_on() {
         let number = client.rng.u32(..settings.resources.max(1));
         let resource = format!("{}few/{number}", settings.names);
-        let acquisition = Acquisition { ttl_ms: TTL_MS, ..Acquisition::default() };
+        let acquisition = client.asks(TTL_MS);
         let outcome = client.caller.call(&resource, Call::Try(acquisition), None).await?;
         if let Outcome::Granted(granted) = outcome {
             client.pause_ms(HOLD_MS).await;

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use uuid::Builder;
 
 use super::{Client, Settings};
-use crate::history::{Acquisition, Call, Granted, Outcome};
+use crate::history::{Acquisition, Call, Granted, Mode, Outcome};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const TTL_MS: std::ops::Range<u64> = 1_500..10_000;
@@ -28,7 +28,8 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let server = redis::Client::open(format!("redis://{redis}/"))?;
     let (owner, request) = (String::new(), String::new());
-    let mut foreign = Foreign { client, server, connection: None, owner, request };
+    let mode = Mode::default();
+    let mut foreign = Foreign { client, server, connection: None, owner, request, mode };
     while foreign.client.goes_on() {
         let number = foreign.client.rng.u32(..settings.resources.max(1));
         let resource = format!("{}foreign/{number}", settings.names);
@@ -45,6 +46,8 @@ struct Foreign {
     /// The lock ID that it brings.
     owner: String,
     request: String,
+    /// What it asks leasehold for.
+    mode: Mode,
 }
 
 impl Foreign {
@@ -53,6 +56,7 @@ impl Foreign {
     async fn use_once(&mut self, resource: &str) -> anyhow::Result<()> {
         self.owner = self.random_id();
         self.request = self.random_id();
+        self.mode = self.client.readers.draw(&mut self.client.rng);
         self.acquire(resource).await?;
         for _ in 0..self.client.rng.u32(1..5) {
             self.client.pause_ms(0..500).await;
@@ -78,12 +82,13 @@ impl Foreign {
         let is_long = self.client.rng.u8(..LONG_OF) == 0;
         let ttl_ms = self.client.rng.u64(if is_long { LONG_TTL_MS } else { TTL_MS });
         let lock_id = Some(self.owner.clone());
-        let mut acquisition = Acquisition { ttl_ms, lock_id, request_id: None };
+        let mut acquisition = Acquisition { ttl_ms, lock_id, ..Acquisition::default() };
         let way = self.client.rng.u32(..100);
         if way < 35 {
             return self.foreign_try(resource, acquisition).await;
         }
         acquisition.request_id = Some(self.request.clone());
+        acquisition.mode = self.mode;
         let call = if way < 60 {
             Call::Try(acquisition)
         } else {
@@ -117,7 +122,7 @@ impl Foreign {
                 return Outcome::Locked;
             }
             let ttl_ns = ttl_ms * 1_000_000;
-            Outcome::Granted(Granted { lock_id: owner, token: 0, ttl_ns, waited_ns: 0 })
+            Outcome::Granted(Granted { lock_id: owner, ttl_ns, ..Granted::default() })
         };
         let call = Call::ForeignTry(acquisition);
         let outcome = self.client.caller.record(resource, &call, None, outcome).await?;

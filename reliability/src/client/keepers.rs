@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Client, Settings};
 use crate::{
     check::RENEWED_WITHIN,
-    history::{Acquisition, Call, Outcome},
+    history::{Acquisition, Call, Mode, Outcome},
 };
 
 /// Over how long the first acquisitions of a fleet are spread.
@@ -14,13 +14,23 @@ const STARTED_WITHIN_MS: u64 = 1_500;
 /// Of so many keepers one renews at any process, the others at their own.
 const ROAMING: u32 = 8;
 
+/// Over how many resources shared grants are spread.
+const SHARED_RESOURCES: u32 = 8;
+
 pub(super) async fn run(mut client: Client, settings: Settings) -> anyhow::Result<()> {
     let process = settings.process;
-    let resource = format!("{}renewed/{process}-{}", settings.names, client.number);
+    let (mode, number) = if client.readers.are_none() || client.number.is_multiple_of(2) {
+        (Mode::Exclusive, client.number)
+    } else {
+        // A resource that several keep at the same time. Nobody asks for it exclusively.
+        (Mode::Shared, client.number % (SHARED_RESOURCES * 2))
+    };
+    let resource = format!("{}renewed/{process}-{mode}-{number}", settings.names);
     let every = Duration::from_millis(settings.ttl_ms) / RENEWED_WITHIN;
     client.pause_ms(0..STARTED_WITHIN_MS).await;
     while client.goes_on() {
-        let acquisition = Acquisition { ttl_ms: settings.ttl_ms, ..Acquisition::default() };
+        let ttl_ms = settings.ttl_ms;
+        let acquisition = Acquisition { ttl_ms, mode, ..Acquisition::default() };
         let call = Call::Try(acquisition);
         let outcome = client.caller.call(&resource, call, Some(every)).await?;
         let Outcome::Granted(granted) = outcome else {

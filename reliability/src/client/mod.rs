@@ -7,6 +7,8 @@ mod crowd;
 mod few;
 mod foreign;
 mod keepers;
+mod meeting;
+mod modes;
 mod names;
 mod random;
 mod sharing;
@@ -24,11 +26,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use caller::Caller;
-pub use connection::{LockStore, lock_store};
+pub use connection::{Process, process};
+use modes::Readers;
 use names::Names;
 use random::RandomClient;
 
-use crate::{clock::now_ns, history::Log};
+use crate::{
+    clock::now_ns,
+    history::{Acquisition, Log},
+};
 
 /// How long the clients of a process may take to end their last calls.
 const LAST_CALLS_MAX: Duration = Duration::from_secs(25);
@@ -59,6 +65,9 @@ pub enum Role {
     Few,
     /// They lock in Redis itself, with and against leasehold.
     Foreign,
+    /// Groups of readers that unlock only once all of a group hold, each with a writer
+    /// that gives up waiting for them.
+    Meeting,
 }
 
 impl Role {
@@ -75,6 +84,7 @@ impl Role {
             Self::Visitors => "visitors",
             Self::Few => "few",
             Self::Foreign => "foreign",
+            Self::Meeting => "meeting",
         }
     }
 }
@@ -119,6 +129,9 @@ pub struct Settings {
     /// How long a wait of a crowd may last.
     #[arg(long, default_value_t = 5_000)]
     pub wait_ms: u64,
+    /// Of how many of 100 acquisitions the mode is shared.
+    #[arg(long, default_value_t = 0)]
+    pub readers: u32,
     /// Where Redis is reached by foreign clients.
     #[arg(long)]
     pub redis: Option<SocketAddr>,
@@ -129,6 +142,7 @@ pub struct Settings {
 struct Client {
     caller: Caller,
     number: u32,
+    readers: Readers,
     rng: fastrand::Rng,
     stop: CancellationToken,
 }
@@ -157,6 +171,12 @@ impl Client {
         !self.stop.is_cancelled()
     }
 
+    /// Asks for a grant in a mode at random.
+    fn asks(&mut self, ttl_ms: u64) -> Acquisition {
+        let mode = self.readers.draw(&mut self.rng);
+        Acquisition { ttl_ms, mode, ..Acquisition::default() }
+    }
+
     /// A caller of a process at random.
     fn anywhere(&mut self) -> Caller {
         let process = self.rng.usize(..self.caller.processes());
@@ -170,18 +190,20 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let log = Arc::new(Log::append(&settings.history)?);
     let ids = Caller::ids(settings.process);
     let stop = CancellationToken::new();
-    let stores: Arc<[_]> = settings.sockets.iter().map(|socket| lock_store(socket)).collect();
+    let processes: Arc<[_]> = settings.sockets.iter().map(|socket| process(socket)).collect();
     let shared = sharing::Pool::default();
+    let groups = meeting::Groups::new(settings.clients, settings.resources);
     let mut clients = JoinSet::new();
     for number in 0..settings.clients {
         let client = Client {
             caller: Caller::new(
-                Arc::clone(&stores),
+                Arc::clone(&processes),
                 Arc::clone(&log),
                 Arc::clone(&ids),
                 number,
             ),
             number,
+            readers: Readers(settings.readers),
             rng: fastrand::Rng::with_seed(settings.seed ^ u64::from(number) << 32),
             stop: stop.clone(),
         };
@@ -189,8 +211,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             Role::Random => {
                 let names =
                     Names::new(settings.names.clone(), settings.began_ns, settings.resources);
-                let Client { caller, rng, stop, .. } = client;
-                let random = RandomClient::new(caller, names, rng, settings.pause_ms_max);
+                let Client { caller, readers, rng, stop, .. } = client;
+                let random =
+                    RandomClient::new(caller, names, readers, rng, settings.pause_ms_max);
                 clients.spawn(random.run(stop));
             }
             Role::Sharing | Role::Lasting => {
@@ -214,6 +237,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             Role::Foreign => {
                 let redis = settings.redis.context("foreign clients need --redis")?;
                 clients.spawn(foreign::run(client, redis, settings.clone()));
+            }
+            Role::Meeting => {
+                clients.spawn(meeting::run(client, groups.clone(), settings.clone()));
             }
         }
     }

@@ -8,12 +8,14 @@ use uuid::Builder;
 
 use super::{
     Caller,
+    modes::Readers,
     names::{Names, Resource},
 };
-use crate::history::{Acquisition, Call, Outcome};
+use crate::history::{Acquisition, Call, Mode, Outcome};
 
-/// How many locks a client holds at most.
+/// How many locks a client holds at most, and how many if some are shared.
 const HELD_MAX: usize = 2;
+const HELD_SHARED_MAX: usize = 5;
 /// How many ended grants it remembers, to use them once more.
 const ENDED_MAX: usize = 8;
 
@@ -21,6 +23,7 @@ const ENDED_MAX: usize = 8;
 pub(super) struct RandomClient {
     caller: Caller,
     names: Names,
+    readers: Readers,
     rng: fastrand::Rng,
     pause_ms_max: u64,
     held: VecDeque<Held>,
@@ -32,7 +35,10 @@ pub(super) struct RandomClient {
 #[derive(Clone)]
 struct Held {
     resource: Resource,
+    mode: Mode,
     lock_id: String,
+    /// Its public ID; empty if it is not known.
+    grant_id: String,
     /// When the TTL may be over.
     ends: Instant,
 }
@@ -41,11 +47,12 @@ impl RandomClient {
     pub(super) fn new(
         caller: Caller,
         names: Names,
+        readers: Readers,
         rng: fastrand::Rng,
         pause_ms_max: u64,
     ) -> Self {
         let (held, ended) = (VecDeque::new(), VecDeque::new());
-        Self { caller, names, rng, pause_ms_max, held, ended, repeatable: None }
+        Self { caller, names, readers, rng, pause_ms_max, held, ended, repeatable: None }
     }
 
     /// Goes on until told to stop; then half of what is held is unlocked, and
@@ -68,7 +75,8 @@ impl RandomClient {
     }
 
     async fn step(&mut self) -> anyhow::Result<()> {
-        let full = self.held.len() >= HELD_MAX;
+        let held_max = if self.readers.are_none() { HELD_MAX } else { HELD_SHARED_MAX };
+        let full = self.held.len() >= held_max;
         if (full || self.rng.u32(..100) < 75)
             && let Some(held) = self.held.pop_front()
         {
@@ -101,8 +109,15 @@ impl RandomClient {
             }
             88..92 if held.resource.is_forced => {
                 let resource = held.resource.clone();
+                let call = match self.rng.u32(..3) {
+                    0 => Call::EndAll,
+                    1 if !held.grant_id.is_empty() => {
+                        Call::End { grant_id: held.grant_id.clone() }
+                    }
+                    _ => Call::Force,
+                };
                 self.forget(held);
-                self.caller.call(&resource.name, Call::Force, None).await?;
+                self.caller.call(&resource.name, call, None).await?;
                 Ok(())
             }
             88..94 => {
@@ -125,6 +140,10 @@ impl RandomClient {
     }
 
     async fn acquire(&mut self) -> anyhow::Result<()> {
+        let mode = self.readers.draw(&mut self.rng);
+        if mode == Mode::Shared && self.rng.u32(..4) == 0 && !self.held.is_empty() {
+            return self.join_own().await;
+        }
         let resource = self.names.pick(&mut self.rng);
         let ttl_ms = self.ttl_ms();
         let lock_id = (self.rng.u32(..6) == 0).then(|| self.random_id());
@@ -133,7 +152,7 @@ impl RandomClient {
         let with_both = self.rng.u32(..12) == 0;
         let request_id = (self.rng.u32(..6) == 0 && (lock_id.is_none() || with_both))
             .then(|| self.random_id());
-        let acquisition = Acquisition { ttl_ms, lock_id, request_id };
+        let acquisition = Acquisition { ttl_ms, mode, lock_id, request_id };
         let call = if resource.is_crowded
             || (resource.is_waited_for && self.rng.u32(..100) < 55)
         {
@@ -146,11 +165,42 @@ impl RandomClient {
         self.carry_out(resource, call).await
     }
 
-    /// Asks again with the request ID of before, unchanged.
+    /// Asks for a shared grant beside one that is held, now and then by its lock ID, which
+    /// is refused while that one lives.
+    async fn join_own(&mut self) -> anyhow::Result<()> {
+        let place = self.rng.usize(..self.held.len());
+        let (resource, mode) = (self.held[place].resource.clone(), self.held[place].mode);
+        let lock_id = (mode == Mode::Shared && self.rng.u32(..5) == 0)
+            .then(|| self.held[place].lock_id.clone());
+        let ttl_ms = self.ttl_ms();
+        let acquisition =
+            Acquisition { ttl_ms, mode: Mode::Shared, lock_id, ..Acquisition::default() };
+        let call = if resource.is_waited_for && self.rng.bool() {
+            Call::Lock { acquisition, wait_ms: self.wait_ms() }
+        } else {
+            Call::Try(acquisition)
+        };
+        self.carry_out(resource, call).await
+    }
+
+    /// Asks again with the request ID of before: unchanged, or now and then in the other
+    /// mode.
     async fn repeat(&mut self) -> anyhow::Result<()> {
-        match self.repeatable.clone() {
-            Some((resource, call)) => self.carry_out(resource, call).await,
-            None => self.acquire().await,
+        let Some((resource, mut call)) = self.repeatable.clone() else {
+            return self.acquire().await;
+        };
+        if !self.readers.are_none() && self.rng.u32(..4) == 0 {
+            Self::in_the_other_mode(&mut call);
+        }
+        self.carry_out(resource, call).await
+    }
+
+    fn in_the_other_mode(call: &mut Call) {
+        if let Call::Try(acquisition) | Call::Lock { acquisition, .. } = call {
+            acquisition.mode = match acquisition.mode {
+                Mode::Exclusive => Mode::Shared,
+                Mode::Shared => Mode::Exclusive,
+            };
         }
     }
 
@@ -167,12 +217,15 @@ impl RandomClient {
                 let lasts = granted.waited_ns.saturating_add(granted.ttl_ns);
                 let ends = sent + Duration::from_nanos(lasts);
                 self.held.retain(|held| held.lock_id != granted.lock_id);
-                self.held.push_back(Held { resource, lock_id: granted.lock_id, ends });
+                let (mode, lock_id, grant_id) =
+                    (acquisition.mode, granted.lock_id, granted.grant_id);
+                self.held.push_back(Held { resource, mode, lock_id, grant_id, ends });
             }
             // What did not happen, or may have, is asked after with the lock
             // ID that was brought.
             (Outcome::Unavailable | Outcome::Unknown(_), Some(lock_id)) => {
-                self.ended.push_back(Held { resource, lock_id, ends: sent });
+                let (mode, grant_id) = (acquisition.mode, String::new());
+                self.ended.push_back(Held { resource, mode, lock_id, grant_id, ends: sent });
             }
             _ => {}
         }
@@ -180,18 +233,17 @@ impl RandomClient {
     }
 
     async fn renew(&mut self, held: Held) -> anyhow::Result<()> {
-        let Held { resource, lock_id, ends } = held;
         let ttl_ms = self.ttl_ms();
-        let call = Call::Renew { lock_id: lock_id.clone(), ttl_ms };
+        let call = Call::Renew { lock_id: held.lock_id.clone(), ttl_ms };
         let patience = self.patience(false);
         let sent = Instant::now();
-        match self.caller.call(&resource.name, call, patience).await? {
+        match self.caller.call(&held.resource.name, call, patience).await? {
             Outcome::Renewed { ttl_ns } => {
                 let ends = sent + Duration::from_nanos(ttl_ns);
-                self.held.push_back(Held { resource, lock_id, ends });
+                self.held.push_back(Held { ends, ..held });
             }
-            Outcome::NotHeld { .. } => self.forget(Held { resource, lock_id, ends }),
-            _ => self.held.push_back(Held { resource, lock_id, ends }),
+            Outcome::NotHeld { .. } => self.forget(held),
+            _ => self.held.push_back(held),
         }
         Ok(())
     }
@@ -207,17 +259,17 @@ impl RandomClient {
         Ok(())
     }
 
-    /// Renews or unlocks what has ended.
+    /// Renews, unlocks or ends what has ended.
     async fn use_again(&mut self) -> anyhow::Result<()> {
         if self.ended.is_empty() {
             return self.acquire().await;
         }
-        let Held { resource, lock_id, .. } =
+        let Held { resource, lock_id, grant_id, .. } =
             self.ended[self.rng.usize(..self.ended.len())].clone();
-        let call = if self.rng.u32(..3) > 0 {
-            Call::Renew { lock_id, ttl_ms: self.ttl_ms() }
-        } else {
-            Call::Unlock { lock_id }
+        let call = match self.rng.u32(..6) {
+            0 if !grant_id.is_empty() => Call::End { grant_id },
+            0..4 => Call::Renew { lock_id, ttl_ms: self.ttl_ms() },
+            _ => Call::Unlock { lock_id },
         };
         self.caller.call(&resource.name, call, None).await?;
         Ok(())
@@ -235,7 +287,8 @@ impl RandomClient {
         if !resource.is_forced {
             return self.acquire().await;
         }
-        self.caller.call(&resource.name, Call::Force, None).await?;
+        let call = if self.rng.bool() { Call::Force } else { Call::EndAll };
+        self.caller.call(&resource.name, call, None).await?;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Client, LASTING, Role, Settings};
 use crate::{
     check::safe_ns,
-    history::{Acquisition, Call, Outcome},
+    history::{Call, Outcome},
 };
 
 /// Few, so that a lease of one grant fits the next one. The short ones give many
@@ -86,7 +86,9 @@ impl Sharing {
         }
         match self.client.rng.u32(..100) {
             0..60 => {
-                let own = format!("{prefix}passed-on/{}", self.client.number % resources);
+                // With readers, grants of several clients lie beside each other.
+                let alone = if self.client.readers.are_none() { resources } else { 3 };
+                let own = format!("{prefix}passed-on/{}", self.client.number % alone);
                 self.pass_on(&own).await
             }
             60..80 => {
@@ -180,7 +182,7 @@ impl Sharing {
         resource: &str,
         ttl_ms: u64,
     ) -> anyhow::Result<Option<Shared>> {
-        let acquisition = Acquisition { ttl_ms, ..Acquisition::default() };
+        let acquisition = self.client.asks(ttl_ms);
         let call = if self.client.rng.bool() {
             Call::Try(acquisition)
         } else {

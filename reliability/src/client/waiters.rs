@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Client, Settings};
-use crate::history::{Acquisition, Call, Outcome};
+use crate::history::{Call, Outcome};
 
 /// Longer than `operationTimeout`, within which a wait survives an outage.
 const WAIT_MS: std::ops::Range<u64> = 10_000..22_000;
@@ -15,8 +15,8 @@ pub(super) async fn run(mut client: Client, settings: Settings) -> anyhow::Resul
     while client.goes_on() {
         let number = client.rng.u32(..settings.resources.max(1));
         let resource = format!("{}long-wait/{number}", settings.names);
-        let acquisition =
-            Acquisition { ttl_ms: client.rng.u64(TTL_MS), ..Acquisition::default() };
+        let ttl_ms = client.rng.u64(TTL_MS);
+        let acquisition = client.asks(ttl_ms);
         let call = Call::Lock { acquisition, wait_ms: client.rng.u64(WAIT_MS) };
         let caller = client.anywhere();
         if let Outcome::Granted(granted) = caller.call(&resource, call, None).await? {

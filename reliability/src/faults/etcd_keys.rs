@@ -43,7 +43,12 @@ pub(super) async fn inject(
         client.compact(revision, None).await?;
         return Ok(Done::harmless(format!("at revision {revision}")));
     }
-    let wanted = if name == "etcd-session-revoked" { is_session } else { is_holder };
+    let wanted = match name {
+        "etcd-session-revoked" => is_session,
+        // Beside a reader that is replaced the others go on, which is no state of a lock.
+        "etcd-holder-replaced" => is_exclusive_holder,
+        _ => is_holder,
+    };
     let Some(found) = somebody_s(&mut client, rng, wanted).await? else {
         return Ok(Done::harmless("nobody's was there"));
     };
@@ -145,8 +150,14 @@ fn is_holder(key: &str) -> bool {
     resource(key).is_some()
 }
 
-/// The resource that a holder's key is of; docs/etcd.md says how it is written.
+fn is_exclusive_holder(key: &str) -> bool {
+    is_holder(key) && key.ends_with("/h")
+}
+
+/// The resource that a holder's key is of; docs/etcd.md says how it is written. A reader's
+/// key is that of the exclusive holder with the hash of its lock ID.
 fn resource(key: &str) -> Option<String> {
-    let escaped = key.strip_prefix(PREFIX)?.strip_prefix("/r/")?.strip_suffix("/h")?;
-    Some(escaped.replace("%2F", "/").replace("%25", "%"))
+    let (escaped, part) = key.strip_prefix(PREFIX)?.strip_prefix("/r/")?.split_once('/')?;
+    let is_holder = part == "h" || part.starts_with("h/");
+    is_holder.then(|| escaped.replace("%2F", "/").replace("%25", "%"))
 }

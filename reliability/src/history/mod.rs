@@ -8,6 +8,8 @@
 
 mod files;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 pub use files::{Log, read_folder};
@@ -91,10 +93,52 @@ pub enum Call {
     },
     /// `Unlock` with force.
     Force,
+    /// `EndLocks` of one grant of the resource, by its public ID.
+    End {
+        /// Which.
+        grant_id: String,
+    },
+    /// `EndLocks` of all grants of the resource.
+    EndAll,
     /// `SET NX` in Redis by a client that knows nothing of leasehold, as the
     /// built-in `lock.redis` locks. Its lock ID is the owner's name; its grant
     /// has no token. Unlocking it is recorded as [`Call::Unlock`].
     ForeignTry(Acquisition),
+}
+
+/// What a grant allows besides itself.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// No other grant.
+    #[default]
+    Exclusive,
+    /// Other shared grants.
+    Shared,
+}
+
+impl Mode {
+    /// Whether grants of these modes exclude each other.
+    #[must_use]
+    pub fn excludes(self, other: Self) -> bool {
+        self == Self::Exclusive || other == Self::Exclusive
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    fn is_exclusive(&self) -> bool {
+        *self == Self::Exclusive
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+        })
+    }
 }
 
 /// What a `TryLock` or a `Lock` asks for.
@@ -102,6 +146,9 @@ pub enum Call {
 pub struct Acquisition {
     /// The TTL asked for.
     pub ttl_ms: u64,
+    /// What the grant allows besides itself.
+    #[serde(default, skip_serializing_if = "Mode::is_exclusive")]
+    pub mode: Mode,
     /// A lock ID of the caller's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_id: Option<String>,
@@ -123,6 +170,13 @@ pub enum Outcome {
     },
     /// Unlocked.
     Unlocked,
+    /// These grants were ended.
+    Ended {
+        /// Their public IDs.
+        grant_ids: Vec<String>,
+        /// Whether further ones may have been.
+        more: bool,
+    },
     /// `RESOURCE_LOCKED`.
     Locked,
     /// `LOCK_NOT_FOUND`.
@@ -141,7 +195,7 @@ pub enum Outcome {
 }
 
 /// What a grant came with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
     /// Its name.
     pub lock_id: String,
@@ -151,6 +205,9 @@ pub struct Granted {
     pub ttl_ns: u64,
     /// From the request's arrival to the sending of what granted it.
     pub waited_ns: u64,
+    /// Its public ID; empty if a foreign client of Redis took the lock.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub grant_id: String,
 }
 
 /// A call with what came of it.
@@ -184,6 +241,8 @@ impl Call {
             Self::Unlock { .. } => "unlock",
             Self::UnlockWrong { .. } => "unlock with a wrong ID",
             Self::Force => "force",
+            Self::End { .. } => "end of one grant",
+            Self::EndAll => "end of all grants",
             Self::ForeignTry(_) => "foreign try",
         }
     }
@@ -195,7 +254,11 @@ impl Outcome {
     pub fn did_nothing(&self) -> bool {
         !matches!(
             self,
-            Self::Granted(_) | Self::Renewed { .. } | Self::Unlocked | Self::Unknown(_)
+            Self::Granted(_)
+                | Self::Renewed { .. }
+                | Self::Unlocked
+                | Self::Ended { .. }
+                | Self::Unknown(_)
         )
     }
 }
@@ -236,6 +299,18 @@ impl Operation {
     #[must_use]
     pub fn was_sent(&self) -> bool {
         !matches!(self.known(), Some(Outcome::Refused(why)) if why == NOT_SENT)
+    }
+
+    /// Whether it ends grants whoever holds them.
+    #[must_use]
+    pub fn forces(&self) -> bool {
+        matches!(self.invocation.call, Call::Force | Call::End { .. } | Call::EndAll)
+    }
+
+    /// The mode that it asks for; exclusive if it acquires nothing.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.invocation.call.acquisition().map_or_else(Mode::default, |asked| asked.mode)
     }
 
     /// The grant that it made or found.

@@ -6,7 +6,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Register;
 use crate::{
-    client::{Caller, lock_store},
+    client::{Caller, process},
     history::{Acquisition, Call, Log, Outcome},
 };
 
@@ -48,7 +48,7 @@ pub async fn work(settings: Settings) -> anyhow::Result<()> {
     let mut register = Register::open(&settings.register, !settings.unchecked)?;
     let log = Arc::new(Log::append(&settings.history)?);
     let ids = Caller::ids(settings.process);
-    let caller = Caller::new([lock_store(&settings.socket)].into(), log, ids, 0);
+    let caller = Caller::new([process(&settings.socket)].into(), log, ids, 0);
     let mut done = 0;
     let end = tokio::spawn(crate::client::wait_for_the_end());
     while settings.times.is_none_or(|times| done < times)

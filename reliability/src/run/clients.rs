@@ -61,6 +61,7 @@ impl Clients {
         }
         arguments.push(format!("--pause-ms-max={}", settings.pause_ms_max));
         arguments.push(format!("--names={}", plan.name));
+        arguments.push(format!("--readers={}", plan.readers));
         arguments.push(format!("--began-ns={}", now_ns()));
         if let Some(redis) = world.redis_address() {
             arguments.push(format!("--redis={redis}"));

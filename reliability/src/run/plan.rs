@@ -19,6 +19,11 @@ const RANDOM_BESIDE: u32 = 6;
 /// In so many of 100 choices the fault is one that the situation asks for.
 const PREFERRED_PERCENT: u8 = 60;
 
+/// In so many of 100 runs all locks are exclusive.
+const EXCLUSIVE_PERCENT: u8 = 30;
+/// Of how many of 100 acquisitions the mode is shared in the others.
+const READERS: [u32; 4] = [15, 40, 70, 90];
+
 /// What the clients of a run are at, besides the usual mix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
 pub enum Situation {
@@ -39,6 +44,9 @@ pub enum Situation {
     Few,
     /// Clients of Redis that do not know leasehold.
     Foreign,
+    /// Readers that wait for each other while they hold, and writers that give up waiting
+    /// for them.
+    Readers,
 }
 
 impl Situation {
@@ -54,6 +62,7 @@ impl Situation {
             Self::Crowd => "crowd",
             Self::Few => "few",
             Self::Foreign => "foreign",
+            Self::Readers => "readers",
         }
     }
 
@@ -72,7 +81,7 @@ impl Situation {
             (Self::Keepers | Self::Crowd, Backend::Memory) => 7,
             (Self::Keepers | Self::Crowd, _) => 14,
             (Self::Waiters, Backend::Memory) => 8,
-            (Self::Waiters, _) => 12,
+            (Self::Waiters | Self::Readers, _) => 12,
         }
     }
 
@@ -130,6 +139,14 @@ impl Situation {
             ],
             Self::Few => &["etcd-restored"],
             Self::Foreign => &["network-cut", "redis-suspended"],
+            Self::Readers => &[
+                "client-killed",
+                "leasehold-killed",
+                "etcd-session-revoked",
+                "etcd-lease-revoked",
+                "network-cut",
+                "redis-suspended",
+            ],
         }
     }
 }
@@ -164,6 +181,8 @@ pub struct Plan {
     pub clients: u32,
     /// How many resources of each kind those use at a time.
     pub resources: u32,
+    /// Of how many of 100 acquisitions the mode is shared.
+    pub readers: u32,
     /// The other client processes.
     pub extras: Vec<Extra>,
     /// The names of what may be injected.
@@ -202,6 +221,7 @@ impl Plan {
             client_processes: settings.client_processes,
             clients: settings.clients,
             resources: 8,
+            readers: readers(situation, seed),
             extras,
             faults,
             preferred,
@@ -216,7 +236,7 @@ impl Plan {
                 plan.faults_for = plan.faults_for.max(FAULTS_FOR_MIN);
             }
             // Few faults, and time to see who is still waited for, or overtaken.
-            Situation::Waiters => {
+            Situation::Waiters | Situation::Readers => {
                 plan.clients = plan.clients.min(RANDOM_BESIDE);
                 plan.quiet_for = WAITERS_QUIET_FOR;
                 plan.calm_for = plan.calm_for.max(WAITERS_CALM_FOR_MIN);
@@ -235,6 +255,16 @@ impl Plan {
         let preferred = rng.u8(..100) < PREFERRED_PERCENT && !self.preferred.is_empty();
         rng.choice(if preferred { &self.preferred } else { &self.faults }).copied()
     }
+}
+
+/// Not of the numbers that the situation follows from, so that this is the same whether the
+/// run has readers or not.
+fn readers(situation: Situation, seed: u64) -> u32 {
+    let mut rng = fastrand::Rng::with_seed(seed ^ 0x4ead_e425);
+    if situation != Situation::Readers && rng.u8(..100) < EXCLUSIVE_PERCENT {
+        return 0;
+    }
+    READERS[rng.usize(..READERS.len())]
 }
 
 fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) -> Vec<Extra> {
@@ -284,6 +314,13 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
             vec![extra(Role::Foreign, rng.u32(8..20), rng.u32(3..9))]
         }
         Situation::Foreign => Vec::new(),
+        Situation::Readers => {
+            let groups = rng.u32(2..5);
+            vec![
+                extra(Role::Meeting, groups * rng.u32(4..9), groups),
+                extra(Role::Waiters, groups * rng.u32(4..7), groups),
+            ]
+        }
     }
 }
 
@@ -329,6 +366,16 @@ mod tests {
     }
 
     #[test]
+    fn some_runs_have_exclusive_locks_only_and_others_readers_of_every_share() {
+        let settings = settings(Backend::Redis);
+        let mut shares: Vec<_> =
+            (0..400).map(|seed| Plan::of(&settings, seed).readers).collect();
+        shares.sort_unstable();
+        shares.dedup();
+        assert_eq!(shares, [0, 15, 40, 70, 90]);
+    }
+
+    #[test]
     fn a_fault_that_is_left_out_is_never_drawn() {
         let settings = Settings { situation: Some(Situation::Few), ..settings(Backend::Etcd) };
         let plan = Plan::of(&settings, 1);
@@ -340,7 +387,7 @@ mod tests {
     fn every_preferred_fault_is_in_a_catalogue() {
         let mut known: Vec<_> =
             Backend::ALL.iter().flat_map(|backend| faults::catalogue(*backend)).collect();
-        known.extend(client_faults::CROWD_FAULTS);
+        known.extend(client_faults::CROWD_FAULTS.iter().chain(client_faults::FAULTS));
         for situation in Situation::value_variants() {
             for name in situation.prefers() {
                 assert!(known.contains(name), "{name}");

@@ -16,7 +16,7 @@ use super::{
     record::{FaultLog, Record, check_folder},
 };
 use crate::{
-    client::{Caller, LASTING, lock_store},
+    client::{Caller, LASTING, process},
     clock::now_ns,
     faults::{self, Injected},
     history::{Acquisition, Call, LAST_WAITS, Log, Outcome, read_folder},
@@ -128,10 +128,10 @@ async fn wait_for_everything(sockets: &[PathBuf], folder: &Path) -> anyhow::Resu
     names.dedup();
     let log = Arc::new(Log::append(&folder.join(format!("history-{LAST_WAITS}.jsonl")))?);
     let ids = Caller::ids(LAST_WAITS);
-    let stores: Arc<[_]> = sockets.iter().map(|socket| lock_store(socket)).collect();
+    let processes: Arc<[_]> = sockets.iter().map(|socket| process(socket)).collect();
     let waits = names.into_iter().zip(0..).map(|(name, client)| {
         let caller =
-            Caller::new(Arc::clone(&stores), Arc::clone(&log), Arc::clone(&ids), client);
+            Caller::new(Arc::clone(&processes), Arc::clone(&log), Arc::clone(&ids), client);
         async move {
             if name.contains(LASTING) {
                 // It may be held for hours by somebody who was killed.

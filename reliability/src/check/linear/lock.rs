@@ -1,33 +1,45 @@
 //! The lock object: its states, and how each step changes them.
 
 use super::search::Object;
+use crate::history::Mode;
 
 /// The state of the lock object at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct State {
     holder: Holder,
-    last_token: i64,
+    /// The greatest token of an exclusive grant.
+    written: i64,
+    /// The greatest token of a shared grant.
+    read: i64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 enum Holder {
     #[default]
     Free,
-    Held {
-        grant: Named,
-        /// The step that last started its TTL.
-        term: usize,
-    },
+    /// An exclusive grant.
+    Held(Live),
+    /// Shared grants, at least one, sorted.
+    Readers(Vec<Live>),
     /// A fault replaced the grant by something that is no grant.
     Foreign,
     /// The state is unknown after a fault.
     Anything,
 }
 
+/// A live grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Live {
+    grant: Named,
+    /// The step that last started its TTL.
+    term: usize,
+}
+
 /// The names of a grant, as numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Named {
     pub(super) grant: usize,
+    pub(super) mode: Mode,
     pub(super) lock_id: Option<usize>,
     pub(super) request_id: Option<usize>,
 }
@@ -45,9 +57,9 @@ pub(super) enum Kind {
     Unlock { lock_id: usize },
     /// The lock ID did not hold; whether somebody else did, if the answer says so.
     NotHeld { lock_id: usize, other_holds: Option<bool> },
-    /// A try was refused while nobody waited.
-    Locked,
-    /// The holder was unlocked by force.
+    /// A try in this mode, with this lock ID, was refused while nobody waited.
+    Locked { mode: Mode, lock_id: Option<usize> },
+    /// All holders were unlocked by force.
     Force,
     /// A forced unlock saw a holder; something else may have ended the grant.
     Aimed,
@@ -57,9 +69,10 @@ pub(super) enum Kind {
     ForceNotHeld,
     /// The TTL that this step started is over.
     Expire { term: usize },
-    /// leasehold undid what nobody was told of.
+    /// This grant was ended: leasehold undid what nobody was told of, somebody ended it by
+    /// its public ID, or a fault did.
     Undo { grant: usize },
-    /// A fault may have ended the grant, and the order of tokens.
+    /// A fault may have ended all grants, and the order of tokens.
     Lose { tokens: bool },
     /// A fault may have put something of its own in the grant's place.
     Replace,
@@ -69,6 +82,63 @@ pub(super) enum Kind {
     Void { tokens: bool },
 }
 
+impl Holder {
+    /// These grants hold.
+    fn of(mut readers: Vec<Live>) -> Self {
+        readers.sort_unstable();
+        if readers.is_empty() { Self::Free } else { Self::Readers(readers) }
+    }
+
+    /// The grants that are known to hold.
+    fn live(&self) -> &[Live] {
+        match self {
+            Self::Held(live) => std::slice::from_ref(live),
+            Self::Readers(readers) => readers,
+            Self::Free | Self::Foreign | Self::Anything => &[],
+        }
+    }
+
+    fn find(&self, is_it: impl Fn(&Live) -> bool) -> Option<Live> {
+        self.live().iter().copied().find(is_it)
+    }
+
+    fn has(&self, lock_id: usize) -> bool {
+        self.find(|live| live.grant.lock_id == Some(lock_id)).is_some()
+    }
+
+    /// Without this grant, which is held.
+    fn without(&self, live: Live) -> Self {
+        Self::of(self.live().iter().copied().filter(|other| *other != live).collect())
+    }
+
+    /// With the TTL of this grant, which is held, started again.
+    fn restarted(&self, live: Live, term: usize) -> Self {
+        let again = Live { term, ..live };
+        match self {
+            Self::Held(_) => Self::Held(again),
+            _ => {
+                let others = self.live().iter().copied().filter(|other| *other != live);
+                Self::of(others.chain([again]).collect())
+            }
+        }
+    }
+
+    /// With one more grant; `None` if another one excludes it.
+    fn joined(&self, live: Live) -> Option<Self> {
+        match (self, live.grant.mode) {
+            (Self::Free, Mode::Exclusive) => Some(Self::Held(live)),
+            (Self::Free | Self::Readers(_), Mode::Shared) => {
+                let again = self.find(|other| other.grant == live.grant);
+                Some(match again {
+                    Some(other) => self.restarted(other, live.term),
+                    None => Self::of(self.live().iter().copied().chain([live]).collect()),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Object for State {
     type Kind = Kind;
 
@@ -76,100 +146,148 @@ impl Object for State {
         matches!(
             kind,
             Kind::NotHeld { .. }
-                | Kind::Locked
+                | Kind::Locked { .. }
                 | Kind::ForceNotHeld
                 | Kind::Aimed
                 | Kind::Over { .. }
         )
     }
 
+    fn is_end(kind: &Kind) -> bool {
+        matches!(kind, Kind::Expire { .. } | Kind::Undo { .. } | Kind::Unlock { .. })
+    }
+
     fn step(&self, kind: &Kind) -> Option<Self> {
-        use Holder::{Anything, Foreign, Free, Held};
-        let to = |holder| Some(Self { holder, last_token: self.last_token });
+        use Holder::{Anything, Foreign, Free};
+        let to = |holder| Some(Self { holder, ..self.clone() });
         match (*kind).clone() {
-            Kind::Acquire { named, token, term } => {
-                let finds = |grant: Named| {
-                    named.request_id.is_some() && grant.request_id == named.request_id
+            Kind::Acquire { named, token, term } => self.acquire(named, token, term),
+            Kind::AcquireUnseen { named, term } => {
+                let holder = match self.found(named) {
+                    Some(found) => self.holder.restarted(found, term),
+                    None => self.holder.joined(Live { grant: named, term })?,
                 };
-                match self.holder {
-                    Held { grant, .. } if grant.grant == named.grant && finds(grant) => {
-                        return to(Held { grant, term });
-                    }
-                    Held { grant, .. } if !finds(grant) => return None,
-                    Foreign => return None,
-                    Anything if named.request_id.is_some() && token <= self.last_token => {
-                        return to(Held { grant: named, term });
-                    }
-                    _ => {}
-                }
-                (token > self.last_token)
-                    .then_some(Self { holder: Held { grant: named, term }, last_token: token })
+                to(holder)
             }
-            Kind::AcquireUnseen { named, term } => match self.holder {
-                Free => to(Held { grant: named, term }),
-                Held { grant, .. }
-                    if named.request_id.is_some() && grant.request_id == named.request_id =>
-                {
-                    to(Held { grant, term })
+            Kind::Renew { lock_id, term } => {
+                if self.holder == Anything {
+                    return to(Anything);
                 }
-                _ => None,
-            },
-            Kind::Renew { lock_id, term } => match self.holder {
-                Held { grant, .. } if grant.lock_id == Some(lock_id) => {
-                    to(Held { grant, term })
+                let live = self.holder.find(|live| live.grant.lock_id == Some(lock_id))?;
+                to(self.holder.restarted(live, term))
+            }
+            Kind::Unlock { lock_id } => {
+                if self.holder == Anything {
+                    // It may have been one of several shared grants.
+                    return to(Anything);
                 }
-                Anything => to(Anything),
-                _ => None,
-            },
-            Kind::Unlock { lock_id } => match self.holder {
-                Held { grant, .. } if grant.lock_id == Some(lock_id) => to(Free),
-                Anything => to(Free),
-                _ => None,
-            },
+                let live = self.holder.find(|live| live.grant.lock_id == Some(lock_id))?;
+                to(self.holder.without(live))
+            }
             Kind::NotHeld { lock_id, other_holds } => {
-                let fits = match self.holder {
+                let fits = match &self.holder {
                     Free => other_holds != Some(true),
                     Foreign => other_holds != Some(false),
-                    Held { grant, .. } => {
-                        grant.lock_id != Some(lock_id) && other_holds != Some(false)
-                    }
                     Anything => true,
+                    holder => !holder.has(lock_id) && other_holds != Some(false),
                 };
                 fits.then(|| self.clone())
             }
-            Kind::Locked | Kind::Aimed => (self.holder != Free).then(|| self.clone()),
-            Kind::Force => (self.holder != Free).then_some(()).and_then(|()| to(Free)),
-            Kind::Over { lock_id } => {
-                let holds = matches!(self.holder, Held { grant, .. }
-                    if grant.lock_id == Some(lock_id));
-                (!holds).then(|| self.clone())
+            Kind::Locked { mode, lock_id } => {
+                let refuses = match &self.holder {
+                    Free => false,
+                    Holder::Readers(_) => {
+                        mode == Mode::Exclusive || lock_id.is_some_and(|id| self.holder.has(id))
+                    }
+                    _ => true,
+                };
+                refuses.then(|| self.clone())
             }
+            Kind::Aimed => (self.holder != Free).then(|| self.clone()),
+            Kind::Force => (self.holder != Free).then_some(()).and_then(|()| to(Free)),
+            Kind::Over { lock_id } => (!self.holder.has(lock_id)).then(|| self.clone()),
             Kind::ForceNotHeld => matches!(self.holder, Free | Anything).then(|| self.clone()),
-            Kind::Expire { term: over } => match self.holder {
-                Held { term, .. } if term == over => to(Free),
-                _ => None,
-            },
-            Kind::Undo { grant: undone } => match self.holder {
-                Held { grant, .. } if grant.grant == undone => to(Free),
-                _ => None,
-            },
-            Kind::Lose { tokens } => match self.holder {
-                _ if tokens => Some(Self { holder: Free, last_token: 0 }),
-                Held { .. } => to(Free),
-                _ => None,
-            },
-            Kind::Replace => match self.holder {
-                Held { .. } => to(Foreign),
-                _ => None,
-            },
+            Kind::Expire { term } => {
+                let live = self.holder.find(|live| live.term == term)?;
+                to(self.holder.without(live))
+            }
+            Kind::Undo { grant } => {
+                if self.holder == Anything {
+                    return to(Anything);
+                }
+                let live = self.holder.find(|live| live.grant.grant == grant)?;
+                to(self.holder.without(live))
+            }
+            Kind::Lose { tokens: true } => Some(Self::default()),
+            Kind::Lose { tokens: false } => {
+                if self.holder.live().is_empty() {
+                    None
+                } else {
+                    to(Free)
+                }
+            }
+            Kind::Replace => {
+                if self.holder.live().is_empty() {
+                    None
+                } else {
+                    to(Foreign)
+                }
+            }
             Kind::TakeBack => match self.holder {
                 Foreign => to(Free),
                 _ => None,
             },
             Kind::Void { tokens } => {
-                let last_token = if tokens { 0 } else { self.last_token };
-                Some(Self { holder: Anything, last_token })
+                let tokens_kept = if tokens { Self::default() } else { self.clone() };
+                Some(Self { holder: Anything, ..tokens_kept })
             }
         }
+    }
+}
+
+impl State {
+    /// The live grant that a request finds.
+    fn found(&self, named: Named) -> Option<Live> {
+        named.request_id?;
+        self.holder.find(|live| {
+            (live.grant.request_id, live.grant.mode) == (named.request_id, named.mode)
+        })
+    }
+
+    fn acquire(&self, named: Named, token: i64, term: usize) -> Option<Self> {
+        let live = Live { grant: named, term };
+        let to = |holder| Some(Self { holder, ..self.clone() });
+        let last = match named.mode {
+            Mode::Exclusive => self.written.max(self.read),
+            Mode::Shared => self.written,
+        };
+        let holder = match (self.found(named), &self.holder) {
+            (Some(found), _) if found.grant.grant == named.grant => {
+                return to(self.holder.restarted(found, term));
+            }
+            // What an unknown call made. It was not told its number.
+            (Some(found), holder) => holder.without(found).joined(live)?,
+            (None, Holder::Anything) if named.request_id.is_some() && token <= last => {
+                return to(after_anything(live));
+            }
+            (None, Holder::Anything) => after_anything(live),
+            (None, holder) => holder.joined(live)?,
+        };
+        if token <= last {
+            return None;
+        }
+        Some(match named.mode {
+            Mode::Exclusive => Self { holder, written: token, ..self.clone() },
+            Mode::Shared => Self { holder, read: self.read.max(token), ..self.clone() },
+        })
+    }
+}
+
+/// Who holds after a grant was made or found in a state that is unknown. Others may hold
+/// beside a shared one.
+fn after_anything(live: Live) -> Holder {
+    match live.grant.mode {
+        Mode::Exclusive => Holder::Held(live),
+        Mode::Shared => Holder::Anything,
     }
 }

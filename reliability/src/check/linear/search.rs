@@ -7,9 +7,14 @@ const LOOKS_MAX: usize = 200_000;
 /// How much memory the visited partial orders may take, in words of 8 bytes. It limits
 /// the search of long histories.
 const WORDS_MAX: usize = 8_000_000;
-/// How many optional steps may come between two required ones. Four allow for a renewal,
-/// its expiry, a grant and its end, all unknown to any client.
+/// How many optional steps may come between two required ones, besides the ends of all
+/// grants that hold. Four allow for a renewal, its expiry, a grant and its end, all unknown
+/// to any client.
 const FREE_STEPS_MAX: usize = 4;
+/// How many states are reached by optional steps before one required step, and how many in
+/// all, until the search is given up.
+const REACHED_MAX: usize = 2_000;
+const REACHED_IN_ALL_MAX: usize = 400_000;
 
 /// Something that happened, or may have happened, at one instant.
 #[derive(Clone, Debug)]
@@ -30,10 +35,14 @@ pub(super) struct Step<K> {
 pub(super) trait Object: Clone + Eq + Hash + Debug {
     type Kind;
 
-    /// The state after the step; `None` if the step cannot happen in this state. If a
-    /// required step changes the state, the state after it must not depend on the one
-    /// before.
+    /// The state after the step; `None` if the step cannot happen in this state. Whatever a
+    /// required step changes must not depend on the state before, and of two steps that
+    /// change different parts of the state either may come first.
     fn step(&self, kind: &Self::Kind) -> Option<Self>;
+
+    /// Whether the step only removes something that another step added, and can be needed
+    /// for nothing else.
+    fn is_end(kind: &Self::Kind) -> bool;
 
     /// Whether the step changes no state in which it can happen.
     fn only_looks(kind: &Self::Kind) -> bool;
@@ -55,6 +64,14 @@ pub(super) enum Result {
 struct Place<S> {
     state: S,
     done: Vec<u64>,
+}
+
+/// The states that optional steps reached.
+struct Reached {
+    /// How many there were.
+    count: usize,
+    /// Whether none were left out.
+    all: bool,
 }
 
 /// A partial order, and what may come next.
@@ -81,7 +98,8 @@ pub(super) fn search<S: Object>(initial: &S, steps: &[Step<S::Kind>]) -> Result 
     let begin = Place { state: initial.clone(), done: vec![0; steps.len().div_ceil(64)] };
     let mut seen = HashSet::new();
     let (mut farthest, mut stuck_at, mut looks) = (0, 0, 0);
-    let mut stack = vec![frame(steps, begin, 0, 0)];
+    let mut reached = Reached { count: 0, all: true };
+    let mut stack = vec![frame(steps, begin, 0, 0, &mut reached)];
     while let Some(top) = stack.last_mut() {
         if top.count == required {
             return Result::Found;
@@ -107,13 +125,13 @@ pub(super) fn search<S: Object>(initial: &S, steps: &[Step<S::Kind>]) -> Result 
             continue;
         }
         looks += 1;
-        if looks > looks_max {
+        if looks > looks_max || reached.count > REACHED_IN_ALL_MAX {
             return Result::LimitReached;
         }
-        let next = frame(steps, place, count, latest_from_ns);
+        let next = frame(steps, place, count, latest_from_ns, &mut reached);
         stack.push(next);
     }
-    Result::None { stuck_at }
+    if reached.all { Result::None { stuck_at } } else { Result::LimitReached }
 }
 
 /// Adds the steps that need no choice, and lists the choices after them.
@@ -122,6 +140,7 @@ fn frame<S: Object>(
     mut place: Place<S>,
     mut count: usize,
     mut latest_from_ns: u64,
+    reached: &mut Reached,
 ) -> Frame<S> {
     loop {
         let candidates = candidates(steps, &place.done, latest_from_ns);
@@ -130,7 +149,7 @@ fn frame<S: Object>(
                 && !makes_late(steps, &candidates, index)
         });
         let Some(index) = idle else {
-            let next = choices(steps, &place.state, &candidates);
+            let next = choices(steps, &place.state, &candidates, reached);
             return Frame { place, count, latest_from_ns, next };
         };
         set(&mut place.done, index);
@@ -157,6 +176,7 @@ fn choices<S: Object>(
     steps: &[Step<S::Kind>],
     state: &S,
     candidates: &[usize],
+    reached: &mut Reached,
 ) -> Vec<Vec<usize>> {
     let is_free = |index: usize| steps[index].is_optional && steps[index].until_ns == u64::MAX;
     let (free, bound): (Vec<_>, Vec<_>) =
@@ -166,7 +186,7 @@ fn choices<S: Object>(
         match state.step(&steps[index].kind) {
             Some(after) if steps[index].is_optional && after == *state => {}
             Some(_) => choices.push(vec![index]),
-            None => choices.extend(made_possible(steps, state, &free, index)),
+            None => choices.extend(made_possible(steps, state, &free, index, reached)),
         }
     }
     // The last is tried first: a required step, with few optional ones, that ends soon.
@@ -183,31 +203,56 @@ fn made_possible<S: Object>(
     state: &S,
     free: &[usize],
     index: usize,
+    reached: &mut Reached,
 ) -> Vec<Vec<usize>> {
     let mut ways = Vec::new();
+    let mut add = |state: &S, way: &[usize]| {
+        if state.step(&steps[index].kind).is_some() {
+            ways.push(way.iter().copied().chain([index]).collect());
+        }
+    };
     let mut seen = HashSet::from([state.clone()]);
-    let mut reached: Vec<(S, Vec<usize>)> = vec![(state.clone(), Vec::new())];
+    let mut latest: Vec<(S, Vec<usize>)> = vec![(state.clone(), Vec::new())];
+    // One after the other, the ends of many grants would be too many steps.
+    let (ended, way) = all_ended(steps, state, free);
+    if seen.insert(ended.clone()) {
+        add(&ended, &way);
+        latest.push((ended, way));
+    }
     for _ in 0..FREE_STEPS_MAX {
         let mut further = Vec::new();
-        for (state, way) in &reached {
+        for (state, way) in &latest {
             for &step in free.iter().filter(|step| !way.contains(step)) {
                 let Some(after) = state.step(&steps[step].kind) else { continue };
+                if seen.len() >= REACHED_MAX {
+                    reached.all = false;
+                    return ways;
+                }
                 if !seen.insert(after.clone()) {
                     continue;
                 }
+                reached.count += 1;
                 let mut way = way.clone();
                 way.push(step);
-                if after.step(&steps[index].kind).is_some() {
-                    let mut whole = way.clone();
-                    whole.push(index);
-                    ways.push(whole);
-                }
+                add(&after, &way);
                 further.push((after, way));
             }
         }
-        reached = further;
+        latest = further;
     }
     ways
+}
+
+/// The state after every end that is possible, and those steps.
+fn all_ended<S: Object>(steps: &[Step<S::Kind>], state: &S, free: &[usize]) -> (S, Vec<usize>) {
+    let (mut ended, mut way) = (state.clone(), Vec::new());
+    for &step in free.iter().filter(|&&step| S::is_end(&steps[step].kind)) {
+        if let Some(after) = ended.step(&steps[step].kind) {
+            ended = after;
+            way.push(step);
+        }
+    }
+    (ended, way)
 }
 
 /// The steps before which no other step has to come.
@@ -275,12 +320,65 @@ mod tests {
             }
         }
 
+        fn is_end(_: &Kind) -> bool {
+            false
+        }
+
         fn only_looks(kind: &Kind) -> bool {
             matches!(kind, Kind::Read(_))
         }
     }
 
-    fn step(kind: Kind, from_ns: u64, until_ns: u64, is_optional: bool) -> Step<Kind> {
+    /// Whoever is in a set, as bits: like the readers of a lock.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    struct Set(u8);
+
+    #[derive(Clone, Copy, Debug)]
+    enum Change {
+        Enter(u8),
+        Leave(u8),
+        SeeEmpty,
+        SeeInside(u8),
+    }
+
+    impl Object for Set {
+        type Kind = Change;
+
+        fn step(&self, change: &Change) -> Option<Self> {
+            match *change {
+                Change::Enter(bit) => Some(Self(self.0 | 1 << bit)),
+                Change::Leave(bit) => {
+                    (self.0 & 1 << bit != 0).then_some(Self(self.0 & !(1 << bit)))
+                }
+                Change::SeeEmpty => (self.0 == 0).then_some(*self),
+                Change::SeeInside(bit) => (self.0 & 1 << bit != 0).then_some(*self),
+            }
+        }
+
+        fn is_end(change: &Change) -> bool {
+            matches!(change, Change::Leave(_))
+        }
+
+        fn only_looks(change: &Change) -> bool {
+            matches!(change, Change::SeeEmpty | Change::SeeInside(_))
+        }
+    }
+
+    fn any_change(rng: &mut fastrand::Rng) -> Step<Change> {
+        let from_ns = rng.u64(..12);
+        let is_optional = rng.u8(..3) == 0;
+        let kind = match rng.u8(..6) {
+            0 | 1 => Change::Enter(rng.u8(..3)),
+            2 | 3 => Change::Leave(rng.u8(..3)),
+            4 => Change::SeeEmpty,
+            _ => Change::SeeInside(rng.u8(..3)),
+        };
+        let has_no_end = is_optional && rng.bool();
+        let until_ns = if has_no_end { u64::MAX } else { from_ns + rng.u64(..8) };
+        step(kind, from_ns, until_ns, is_optional)
+    }
+
+    fn step<K>(kind: K, from_ns: u64, until_ns: u64, is_optional: bool) -> Step<K> {
         Step { kind, from_ns, until_ns, is_optional, call: None }
     }
 
@@ -298,7 +396,11 @@ mod tests {
     }
 
     /// Tries every order.
-    fn try_every_order(state: Register, steps: &[Step<Kind>], done: &mut Vec<usize>) -> bool {
+    fn try_every_order<S: Object>(
+        state: &S,
+        steps: &[Step<S::Kind>],
+        done: &mut Vec<usize>,
+    ) -> bool {
         let rest =
             |done: &[usize]| (0..steps.len()).filter(|i| !done.contains(i)).collect::<Vec<_>>();
         if rest(done).iter().all(|&i| steps[i].is_optional) {
@@ -315,7 +417,7 @@ mod tests {
             }
             if let Some(state) = state.step(&steps[index].kind) {
                 done.push(index);
-                if try_every_order(state, steps, done) {
+                if try_every_order(&state, steps, done) {
                     return true;
                 }
                 done.pop();
@@ -324,19 +426,32 @@ mod tests {
         false
     }
 
-    #[test]
-    fn it_finds_an_order_exactly_when_trying_every_order_does() {
+    /// Compares the search with trying every order of random histories.
+    fn compare<S: Object>(initial: &S, any: impl Fn(&mut fastrand::Rng) -> Step<S::Kind>)
+    where
+        S::Kind: Debug,
+    {
         let mut rng = fastrand::Rng::with_seed(7);
         let (mut found, mut none) = (0, 0);
         for _ in 0..3000 {
-            let mut steps: Vec<_> = (0..rng.usize(1..8)).map(|_| any_step(&mut rng)).collect();
+            let mut steps: Vec<_> = (0..rng.usize(1..8)).map(|_| any(&mut rng)).collect();
             steps.sort_by_key(|step| step.from_ns);
-            let expected = try_every_order(Register(0), &steps, &mut Vec::new());
-            let result = search(&Register(0), &steps);
+            let expected = try_every_order(initial, &steps, &mut Vec::new());
+            let result = search(initial, &steps);
             assert_eq!(result == Result::Found, expected, "{steps:?} gave {result:?}");
             if expected { found += 1 } else { none += 1 }
         }
         assert!(found > 300 && none > 300, "{found} and {none}: the histories are one-sided");
+    }
+
+    #[test]
+    fn it_finds_an_order_exactly_when_trying_every_order_does() {
+        compare(&Register(0), any_step);
+    }
+
+    #[test]
+    fn it_finds_an_order_of_a_set_exactly_when_trying_every_order_does() {
+        compare(&Set(0), any_change);
     }
 
     #[test]

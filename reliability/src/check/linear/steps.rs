@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::{
     super::{
         environment::Environment,
+        free::HANDED_OVER_NS,
         holding::{safe_ns, shortened_by},
         queue::LEAVING_NS,
         resource::ResourceHistory,
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::{
     faults::Voids,
-    history::{Call, Operation, Outcome},
+    history::{Call, Granted, Mode, Operation, Outcome},
     world::Backend,
 };
 
@@ -32,11 +33,24 @@ pub(super) fn steps(
     for (number, grant) in history.grants.iter().enumerate() {
         for acquisition in &grant.acquisitions {
             numbers.grants.insert(acquisition.invocation.id, number);
+            if let Some(granted) = acquisition.granted() {
+                numbers.public.insert(&granted.grant_id, number);
+            }
         }
     }
+    // One call may end several of them, one after the other.
+    let shared: Vec<_> = (0..history.grants.len())
+        .filter(|number| history.grants[*number].mode() == Mode::Shared)
+        .collect();
     let mut steps = Vec::new();
     for (place, operation) in history.operations.iter().enumerate() {
         of_call(history, environment, operation, place, &mut numbers, &mut steps);
+        if operation.known().is_none()
+            && matches!(operation.invocation.call, Call::Force | Call::EndAll)
+        {
+            let from_ns = operation.invoked_ns();
+            perhaps_ended(&shared, from_ns, u64::MAX, history, &mut steps);
+        }
     }
     for fault in environment.faults {
         let (from_ns, until_ns) = (fault.from_ns, fault.over_ns);
@@ -48,6 +62,13 @@ pub(super) fn steps(
             Voids::Nothing => {}
             Voids::GrantOf(resource) if resource == history.name => {
                 push(Kind::Lose { tokens }, until_ns);
+                if environment.backend == Backend::Etcd {
+                    // Each grant has a key of its own.
+                    perhaps_ended(&shared, from_ns, until_ns, history, &mut steps);
+                }
+                let mut push = |kind, until_ns| {
+                    steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
+                };
                 if fault.puts_its_own() {
                     push(Kind::Replace, until_ns);
                     // By the fault, by force, or by expiry.
@@ -63,12 +84,30 @@ pub(super) fn steps(
     steps
 }
 
+/// Each of these grants may have been ended between two moments, if it was made by then.
+fn perhaps_ended(
+    grants: &[usize],
+    from_ns: u64,
+    until_ns: u64,
+    history: &ResourceHistory<'_>,
+    steps: &mut Vec<Step<Kind>>,
+) {
+    for &grant in
+        grants.iter().filter(|number| history.grants[**number].invoked_ns() <= until_ns)
+    {
+        let kind = Kind::Undo { grant };
+        steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
+    }
+}
+
 /// Replaces names by numbers, which are cheaper to compare and to store.
 #[derive(Default)]
 struct Numbers<'a> {
     strings: HashMap<&'a str, usize>,
     /// The grant that a call was answered with.
     grants: HashMap<u64, usize>,
+    /// The grant with a public ID.
+    public: HashMap<&'a str, usize>,
 }
 
 impl<'a> Numbers<'a> {
@@ -79,7 +118,7 @@ impl<'a> Numbers<'a> {
 }
 
 fn of_call<'a>(
-    history: &ResourceHistory<'_>,
+    history: &ResourceHistory<'a>,
     environment: Environment<'_>,
     operation: &'a Operation,
     place: usize,
@@ -87,7 +126,7 @@ fn of_call<'a>(
     steps: &mut Vec<Step<Kind>>,
 ) {
     let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());
-    let is_optional = operation.known().is_none();
+    let (is_optional, mode) = (operation.known().is_none(), operation.mode());
     let mut push = |kind| {
         let call = Some(operation.invocation.id);
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });
@@ -101,7 +140,7 @@ fn of_call<'a>(
         (Call::ForeignTry(_), Some(Outcome::Granted(granted))) => {
             let lock_id = Some(numbers.of(&granted.lock_id));
             let grant = usize::MAX - 1 - place;
-            let named = Named { grant, lock_id, request_id: None };
+            let named = Named { grant, mode, lock_id, request_id: None };
             push(Kind::AcquireUnseen { named, term: place });
             Some(safe_ns(granted.ttl_ns))
         }
@@ -114,14 +153,21 @@ fn of_call<'a>(
                 Some(Outcome::Granted(granted)) => {
                     let lock_id = Some(numbers.of(&granted.lock_id));
                     let grant = numbers.grants[&operation.invocation.id];
-                    let named = Named { grant, lock_id, request_id };
-                    push(Kind::Acquire { named, token: granted.token, term: place });
+                    let named = Named { grant, mode, lock_id, request_id };
+                    steps.push(Step {
+                        kind: Kind::Acquire { named, token: granted.token, term: place },
+                        from_ns: from_ns.max(granted_from_ns(environment, operation, granted)),
+                        until_ns,
+                        is_optional,
+                        call: Some(operation.invocation.id),
+                    });
                     is_retried |= environment.loses_replies(from_ns, until_ns);
                     Some(granted.waited_ns + safe_ns(granted.ttl_ns))
                 }
                 Some(Outcome::Locked) => {
                     if !perhaps_waited_for(history, operation) {
-                        push(Kind::Locked);
+                        let lock_id = asked.lock_id.as_deref().map(|id| numbers.of(id));
+                        push(Kind::Locked { mode, lock_id });
                     }
                     is_retried |= environment.backend != Backend::Memory
                         && environment.loses_replies(from_ns, until_ns);
@@ -133,7 +179,7 @@ fn of_call<'a>(
                     // Grants without a lock ID and a request ID are interchangeable.
                     let number = if lock_id.or(request_id).is_some() { place + 1 } else { 0 };
                     let grant = usize::MAX - number;
-                    let named = Named { grant, lock_id, request_id };
+                    let named = Named { grant, mode, lock_id, request_id };
                     let term = if number > 0 { place } else { grant };
                     push(Kind::AcquireUnseen { named, term });
                     push(Kind::Undo { grant });
@@ -186,6 +232,25 @@ fn of_call<'a>(
             }
             None
         }
+        (Call::End { .. } | Call::EndAll, Some(Outcome::Ended { grant_ids, .. })) => {
+            // Nobody was told of the others.
+            for &grant in grant_ids.iter().filter_map(|id| numbers.public.get(id.as_str())) {
+                let (kind, call) = (Kind::Undo { grant }, Some(operation.invocation.id));
+                steps.push(Step { kind, from_ns, until_ns, is_optional: is_repeated, call });
+            }
+            None
+        }
+        (Call::End { grant_id }, None) => {
+            if let Some(&grant) = numbers.public.get(grant_id.as_str()) {
+                push(Kind::Undo { grant });
+            }
+            None
+        }
+        (Call::EndAll, None) => {
+            push(Kind::Force);
+            None
+        }
+        (Call::End { .. } | Call::EndAll, Some(_)) => None,
     };
     if let Some(kind) = also {
         let call = Some(operation.invocation.id);
@@ -194,14 +259,14 @@ fn of_call<'a>(
     for _ in 0..perhaps_forced_from(history, environment, operation) {
         // Only a forced unlock ends this grant.
         let grant = usize::MAX;
-        let named = Named { grant, lock_id: None, request_id: None };
+        let named = Named { grant, mode, lock_id: None, request_id: None };
         let kind = Kind::AcquireUnseen { named, term: grant };
         steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
     }
     if is_retried {
         // The first try may have made a grant whose reply was lost, and the grant had ended
         // before the second try; or the call gave its grant back before it was answered.
-        add_unseen_grant(from_ns, until_ns, place, steps);
+        add_unseen_grant(from_ns, until_ns, mode, place, steps);
     } else if matches!(operation.invocation.call, Call::Lock { .. })
         && operation.known() == Some(&Outcome::WaitDeadline)
     {
@@ -209,6 +274,7 @@ fn of_call<'a>(
         add_unseen_grant(
             from_ns.max(until_ns.saturating_sub(LEAVING_NS)),
             until_ns,
+            mode,
             place,
             steps,
         );
@@ -226,6 +292,25 @@ fn of_call<'a>(
     if let Some(ttl_ns) = started_ttl_ns {
         perhaps(Kind::Expire { term: place }, from_ns.saturating_add(ttl_ns));
     }
+}
+
+/// The earliest moment at which a grant can have been made or found: the answer tells for
+/// how long its call had waited until then. Redis hands a lock over before the waiter
+/// confirms it, and a call whose first reply was lost may have been granted earlier.
+fn granted_from_ns(
+    environment: Environment<'_>,
+    operation: &Operation,
+    granted: &Granted,
+) -> u64 {
+    let from_ns = operation.invoked_ns();
+    if environment.loses_replies(from_ns, operation.completed_ns()) {
+        return from_ns;
+    }
+    let early_ns = match environment.backend {
+        Backend::Redis => HANDED_OVER_NS,
+        Backend::Memory | Backend::Etcd => 0,
+    };
+    from_ns.saturating_add(granted.waited_ns.saturating_sub(early_ns))
 }
 
 /// How often a wait may have been handed the lock without being granted it. Redis hands
@@ -267,9 +352,15 @@ fn perhaps_waited_for(history: &ResourceHistory<'_>, operation: &Operation) -> b
 }
 
 /// Adds a grant that was made and ended between two moments, unknown to any client.
-fn add_unseen_grant(from_ns: u64, until_ns: u64, place: usize, steps: &mut Vec<Step<Kind>>) {
+fn add_unseen_grant(
+    from_ns: u64,
+    until_ns: u64,
+    mode: Mode,
+    place: usize,
+    steps: &mut Vec<Step<Kind>>,
+) {
     let grant = usize::MAX - 1 - place;
-    let named = Named { grant, lock_id: None, request_id: None };
+    let named = Named { grant, mode, lock_id: None, request_id: None };
     for kind in [Kind::AcquireUnseen { named, term: grant }, Kind::Undo { grant }] {
         steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
     }

@@ -111,6 +111,7 @@ fn the_safe_deadline_counts_from_the_end_of_the_wait() {
             token: 1,
             ttl_ns: 1_000_000_000,
             waited_ns: waited_ms * 1_000_000,
+            ..Granted::default()
         })
     };
     let story_of = |waited_ms| {
@@ -156,6 +157,7 @@ fn a_wait_reported_longer_than_it_took_is_found() {
             token: 1,
             ttl_ns: 2_000_000_000,
             waited_ns,
+            ..Granted::default()
         })
     };
     assert_eq!(story().call(0, 100, waits(1_000), told(100_000_001)).rules(), [WholeTtl]);

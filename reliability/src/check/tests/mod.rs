@@ -6,4 +6,6 @@ mod effects;
 mod holding;
 mod linear;
 mod order;
+mod shared;
+mod shared_linear;
 mod survival;

@@ -202,12 +202,12 @@ fn the_loss_of_a_follower_costs_no_wait_its_place() {
 
 fn foreign(owner: &str) -> Call {
     let lock_id = Some(owner.into());
-    Call::ForeignTry(Acquisition { ttl_ms: 1_000, lock_id, request_id: None })
+    Call::ForeignTry(Acquisition { ttl_ms: 1_000, lock_id, ..Acquisition::default() })
 }
 
 fn taken(owner: &str) -> Outcome {
     let lock_id = owner.to_owned();
-    Outcome::Granted(Granted { lock_id, token: 0, ttl_ns: 1_000_000_000, waited_ns: 0 })
+    Outcome::Granted(Granted { lock_id, ttl_ns: 1_000_000_000, ..Granted::default() })
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn an_unlock_may_end_what_an_unanswered_try_of_the_same_owner_took() {
 fn a_request_that_finds_a_dead_grant_under_a_foreign_lock_is_found() {
     let repeats = |request_id: &str| {
         let (lock_id, request_id) = (Some("o".into()), Some(request_id.into()));
-        Call::Try(Acquisition { ttl_ms: 1_000, lock_id, request_id })
+        Call::Try(Acquisition { ttl_ms: 1_000, lock_id, request_id, ..Acquisition::default() })
     };
     let rules = |repeated| {
         on(Backend::Redis)
