@@ -7,6 +7,7 @@
 //! - [`client`]: the client processes that use them.
 //! - [`history`]: what was asked and what came of it.
 //! - [`check`]: holds a history to the promises.
+//! - [`watch`]: watches the locks of a run, and compares what is told with a list.
 //! - [`register`]: what fencing tokens are for, in numbers.
 //! - [`run`]: all of it together, once or many times.
 //! - [`command`]: the command line.
@@ -19,4 +20,5 @@ pub mod faults;
 pub mod history;
 pub mod register;
 pub mod run;
+pub mod watch;
 pub mod world;

@@ -86,6 +86,20 @@ impl<'a> Grant<'a> {
         self.acquisitions.iter().map(|op| op.invoked_ns()).min().unwrap_or(0)
     }
 
+    /// The earliest moment at which it can have been asked for. A call that was not answered
+    /// may have made it, and another call with its request ID found it later, when further
+    /// shared grants had been made.
+    pub(crate) fn asked_ns(&self) -> u64 {
+        let unanswered = self
+            .renewals
+            .iter()
+            .filter(|op| {
+                self.mode() == Mode::Shared && op.invocation.call.acquisition().is_some()
+            })
+            .map(|op| op.invoked_ns());
+        unanswered.chain([self.invoked_ns()]).min().unwrap_or(0)
+    }
+
     /// By when it was made.
     pub(crate) fn completed_ns(&self) -> u64 {
         self.acquisitions.first().map_or(u64::MAX, |op| op.completed_ns())

@@ -54,6 +54,10 @@ pub enum Rule {
     Linearizable,
     /// Nothing is left behind at the end.
     NothingLeft,
+    /// What a watch tells adds up to what a list tells.
+    WatchTold,
+    /// No lock ID, no request ID and no token is told in an event.
+    NoSecret,
 }
 
 impl Rule {

@@ -50,7 +50,7 @@ pub(crate) fn check(
     made.sort_by_key(|grant| grant.completed_ns());
     for later in &grants {
         for earlier in &made {
-            if earlier.completed_ns() >= later.invoked_ns() {
+            if earlier.completed_ns() >= later.asked_ns() {
                 break;
             }
             let is_low = earlier.token > later.token
@@ -62,7 +62,7 @@ pub(crate) fn check(
                         earlier.token,
                         history.at(earlier.completed_ns()),
                         later.token,
-                        history.at(later.invoked_ns()),
+                        history.at(later.asked_ns()),
                     ),
                     vec![earlier.call(), later.call()],
                 );

@@ -196,7 +196,8 @@ impl Caller {
     }
 }
 
-fn to_instance<T>(message: T) -> Request<T> {
+/// The message for the instance that the leasehold processes of a run have.
+pub(crate) fn to_instance<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     let instance = MetadataValue::from_static(INSTANCE);
     request.metadata_mut().insert("x-component-instance", instance);

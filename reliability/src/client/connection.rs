@@ -31,8 +31,8 @@ type Http = Client<Connector, Body>;
 /// A leasehold process, as its clients reach it: both services, over one connection.
 #[derive(Clone, Debug)]
 pub struct Process {
-    pub(super) store: LockStoreClient<Http>,
-    pub(super) inspection: InspectionClient<Http>,
+    pub(crate) store: LockStoreClient<Http>,
+    pub(crate) inspection: InspectionClient<Http>,
 }
 
 /// A client of the socket; it connects by itself, and again after a restart.
@@ -53,7 +53,7 @@ pub fn process(socket: &Path) -> Process {
 
 /// Opens the socket, whatever the address.
 #[derive(Clone, Debug)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     socket: PathBuf,
 }
 
@@ -74,7 +74,7 @@ impl tower::Service<Uri> for Connector {
 
 /// A Unix stream that hyper takes as a connection.
 #[derive(Debug)]
-pub(super) struct Stream(UnixStream);
+pub(crate) struct Stream(UnixStream);
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {

@@ -26,6 +26,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use caller::Caller;
+pub(crate) use caller::to_instance;
 pub use connection::{Process, process};
 use modes::Readers;
 use names::Names;

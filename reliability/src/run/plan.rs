@@ -183,6 +183,8 @@ pub struct Plan {
     pub resources: u32,
     /// Of how many of 100 acquisitions the mode is shared.
     pub readers: u32,
+    /// Whether the locks are watched, where the store can be watched.
+    pub is_watched: bool,
     /// The other client processes.
     pub extras: Vec<Extra>,
     /// The names of what may be injected.
@@ -222,6 +224,7 @@ impl Plan {
             clients: settings.clients,
             resources: 8,
             readers: readers(situation, seed),
+            is_watched: fastrand::Rng::with_seed(seed ^ 0x0077_a7c4).bool(),
             extras,
             faults,
             preferred,

@@ -13,11 +13,13 @@ use crate::{
     check::{Rule, Verdict, Violation, check},
     faults::Injected,
     history::read_folder,
+    watch::{Words, leaked},
     world::Backend,
 };
 
 const RECORD: &str = "run.json";
 const FAULTS: &str = "faults.jsonl";
+const WORDS: &str = "watched.txt";
 const VIOLATIONS: &str = "violations.json";
 
 /// What a run was, so that its history can be checked again.
@@ -29,12 +31,21 @@ pub struct Record {
     pub seed: u64,
     /// What the backend still had at the end.
     pub left: Vec<String>,
+    /// How what a watch told differed from a list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<String>,
 }
 
 impl Record {
     pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
         Ok(std::fs::write(folder.join(RECORD), serde_json::to_vec_pretty(self)?)?)
     }
+}
+
+/// Keeps what a watch told, to be searched for secrets.
+pub(super) fn write_words(folder: &Path, words: &Words) -> anyhow::Result<()> {
+    let lines: Vec<_> = words.sorted().collect();
+    Ok(std::fs::write(folder.join(WORDS), lines.join("\n"))?)
 }
 
 /// Whether a folder is of a run that found something, or was broken off.
@@ -74,13 +85,17 @@ pub fn check_folder(folder: &Path) -> anyhow::Result<(Record, Vec<Injected>, Ver
         .collect::<Result<Vec<Injected>, _>>()?;
     let operations = read_folder(folder)?;
     let mut verdict = check(record.backend, &operations, &faults);
-    if !record.left.is_empty() {
-        verdict.violations.push(Violation {
-            rule: Rule::NothingLeft,
-            resource: String::new(),
-            what: record.left.join("; "),
-            calls: Vec::new(),
-        });
+    let told = std::fs::read_to_string(folder.join(WORDS)).unwrap_or_default();
+    let leaked = leaked(&told.lines().collect(), &operations);
+    for (rule, found) in [
+        (Rule::NothingLeft, &record.left),
+        (Rule::WatchTold, &record.differences),
+        (Rule::NoSecret, &leaked),
+    ] {
+        if !found.is_empty() {
+            let (resource, what, calls) = (String::new(), found.join("; "), Vec::new());
+            verdict.violations.push(Violation { rule, resource, what, calls });
+        }
     }
     let violations = folder.join(VIOLATIONS);
     let findings: Vec<_> = verdict.findings().collect();

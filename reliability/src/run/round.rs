@@ -13,13 +13,14 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     Plan, Report, Settings, client_faults,
     clients::Clients,
-    record::{FaultLog, Record, check_folder},
+    record::{FaultLog, Record, check_folder, write_words},
 };
 use crate::{
     client::{Caller, LASTING, process},
     clock::now_ns,
     faults::{self, Injected},
     history::{Acquisition, Call, LAST_WAITS, Log, Outcome, read_folder},
+    watch::Watchers,
     world::{World, leasehold::Leasehold},
 };
 
@@ -47,11 +48,19 @@ pub(super) async fn carry_out(
     std::fs::create_dir_all(folder)?;
     let mut rng = fastrand::Rng::with_seed(plan.seed);
     let sockets = world.sockets();
+    let watchers = match plan.is_watched {
+        true => Watchers::start(&sockets, &plan.name).await?,
+        false => None,
+    };
     let mut clients = Clients::start(settings, plan, world, folder, rng.fork())?;
     inject_all(world, &mut clients, plan, folder, &mut rng).await?;
     timeout(FAULT_MAX, world.heal()).await.context("the world does not heal")??;
     sleep(plan.calm_for).await;
     clients.end().await?;
+    let watched = match watchers {
+        Some(watchers) => Some(watchers.compare().await?),
+        None => None,
+    };
     wait_for_everything(&sockets, folder).await?;
     world.leaseholds.iter_mut().try_for_each(Leasehold::is_sound)?;
     let mut left = world.leftovers().await?;
@@ -59,7 +68,12 @@ pub(super) async fn carry_out(
     if last {
         left.extend(world.left_after_stop().await?);
     }
-    Record { backend: settings.backend, seed: plan.seed, left }.write(folder)?;
+    let mut differences = Vec::new();
+    if let Some((found, words)) = watched {
+        write_words(folder, &words)?;
+        differences = found;
+    }
+    Record { backend: settings.backend, seed: plan.seed, left, differences }.write(folder)?;
     let folder = folder.to_owned();
     let checked = tokio::task::spawn_blocking(move || check_folder(&folder));
     let (_, faults, verdict) = checked.await??;

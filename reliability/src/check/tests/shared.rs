@@ -75,6 +75,21 @@ fn a_writer_that_a_fenced_register_would_refuse_after_a_read_is_found() {
     assert!(story_of(9).is_empty());
 }
 
+/// A call that was not answered made it, and another one found it when there were further
+/// readers.
+#[test]
+fn a_reader_that_is_found_again_keeps_its_lower_token() {
+    let story_of = |first| {
+        story()
+            .call(0, 5, shared(repeats("q")), first)
+            .call(10, 11, shared(tries()), granted("b", 8))
+            .call(20, 21, shared(repeats("q")), granted("a", 7))
+            .rules()
+    };
+    assert!(story_of(unknown()).is_empty());
+    assert_eq!(story_of(Outcome::Unavailable), [TokensRise]);
+}
+
 #[test]
 fn a_reader_may_have_a_lower_token_than_one_that_held_before_it_if_their_calls_overlap() {
     let story = story().call(0, 10, shared(tries()), granted("a", 8)).call(

@@ -1,0 +1,170 @@
+//! Watching every leasehold process of a run, and the comparison at its end.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use leasehold_proto::{
+    components::{FeaturesRequest, LockMode, LockRequest, UnlockRequest},
+    locks::{ListLocksRequest, LockScope, WatchLocksRequest},
+};
+use parking_lot::Mutex;
+use tokio::{
+    task::{AbortHandle, JoinSet},
+    time::{Instant, sleep, timeout},
+};
+
+use super::{Held, Table, Words};
+use crate::client::{Process, process, to_instance};
+
+/// What a store declares that can be watched.
+const WATCH: &str = "WATCH";
+/// What the names of the locks begin with that are held during the comparison.
+const OWN: &str = "watched/";
+/// How many resources those are. Of every second one there are two readers.
+const OWN_RESOURCES: usize = 6;
+const OWN_TTL_S: i64 = 60;
+const AGAIN: Duration = Duration::from_millis(100);
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Within what time a quiet store's watch and list tell the same: the longest TTL that is
+/// left to expire, and what a backend may add.
+const SAME_WITHIN: Duration = Duration::from_secs(40);
+
+/// What one watch has told.
+#[derive(Debug, Default)]
+struct Told {
+    table: Table,
+    words: Words,
+}
+
+/// A watch of each leasehold process.
+#[derive(Debug)]
+pub struct Watchers {
+    processes: Vec<Process>,
+    prefix: String,
+    told: Vec<Arc<Mutex<Told>>>,
+    watching: Vec<AbortHandle>,
+    _tasks: JoinSet<()>,
+}
+
+impl Watchers {
+    /// Watches the locks whose names begin with `prefix`; `None` if the store cannot be
+    /// watched.
+    pub async fn start(sockets: &[PathBuf], prefix: &str) -> anyhow::Result<Option<Self>> {
+        let processes: Vec<_> = sockets.iter().map(|socket| process(socket)).collect();
+        let Some(first) = processes.first() else { return Ok(None) };
+        let features = first.store.clone().features(to_instance(FeaturesRequest {})).await?;
+        if !features.into_inner().features.iter().any(|feature| feature == WATCH) {
+            return Ok(None);
+        }
+        let mut tasks = JoinSet::new();
+        let told: Vec<_> = processes.iter().map(|_| Arc::<Mutex<Told>>::default()).collect();
+        let watching = processes.iter().zip(&told).map(|(process, told)| {
+            tasks.spawn(watch(process.clone(), prefix.to_owned(), Arc::clone(told)))
+        });
+        let watching = watching.collect();
+        Ok(Some(Self { processes, prefix: prefix.to_owned(), told, watching, _tasks: tasks }))
+    }
+
+    /// Compares what was told with a list, while some locks are held and after they were
+    /// given back. The differences, and all words that were told. Nobody else may lock
+    /// anything meanwhile; what expires is waited for.
+    pub async fn compare(self) -> anyhow::Result<(Vec<String>, Words)> {
+        let mut differences = Vec::new();
+        let own = self.lock_own().await?;
+        self.settle(&mut differences, "while locks are held").await;
+        for (resource_id, lock_id) in own {
+            let asked = UnlockRequest { resource_id, lock_id, ..UnlockRequest::default() };
+            // What fails expires.
+            let _ = self.processes[0].store.clone().unlock(to_instance(asked)).await;
+        }
+        self.settle(&mut differences, "after locks were given back").await;
+        self.watching.iter().for_each(AbortHandle::abort);
+        let mut words = Words::default();
+        for told in &self.told {
+            words.extend(&told.lock().words);
+        }
+        Ok((differences, words))
+    }
+
+    async fn lock_own(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let mut own = Vec::new();
+        for number in 0..OWN_RESOURCES * 3 / 2 {
+            let is_shared = number >= OWN_RESOURCES / 2;
+            let mode = if is_shared { LockMode::Shared } else { LockMode::Exclusive };
+            let number = if is_shared { OWN_RESOURCES / 2 + number % 3 } else { number };
+            let resource_id = format!("{}{OWN}{number}", self.prefix);
+            let asked = LockRequest {
+                resource_id: resource_id.clone(),
+                mode: mode.into(),
+                ttl: Some(prost_types::Duration { seconds: OWN_TTL_S, nanos: 0 }),
+                holder: "watch".into(),
+                ..LockRequest::default()
+            };
+            let mut store = self.processes[number % self.processes.len()].store.clone();
+            let granted = store.try_lock(to_instance(asked)).await?.into_inner();
+            own.push((resource_id, granted.lock_id));
+        }
+        Ok(own)
+    }
+
+    /// Waits until what each process tells and lists is the same.
+    async fn settle(&self, differences: &mut Vec<String>, when: &str) {
+        let give_up = Instant::now() + SAME_WITHIN;
+        for (number, (process, told)) in self.processes.iter().zip(&self.told).enumerate() {
+            loop {
+                let listed = timeout(ANSWER_MAX, list(process, &self.prefix)).await;
+                let difference = match listed {
+                    Ok(Ok(listed)) => told.lock().table.difference(&listed),
+                    Ok(Err(status)) => Some(format!("a list failed: {status}")),
+                    Err(_) => Some("a list was not answered".to_owned()),
+                };
+                let Some(difference) = difference else { break };
+                if Instant::now() >= give_up {
+                    differences.push(format!("leasehold {number}, {when}: {difference}"));
+                    break;
+                }
+                sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+/// Watches, and begins again whenever a watch ends.
+async fn watch(process: Process, prefix: String, told: Arc<Mutex<Told>>) {
+    loop {
+        let scope = Some(LockScope { prefix: prefix.clone(), ..LockScope::default() });
+        let asked = WatchLocksRequest { scope, ..WatchLocksRequest::default() };
+        if let Ok(events) = process.inspection.clone().watch_locks(to_instance(asked)).await {
+            let mut events = events.into_inner();
+            told.lock().table = Table::default();
+            while let Ok(Some(event)) = events.message().await {
+                let mut told = told.lock();
+                told.table.fold(&event);
+                told.words.add(&event);
+            }
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+/// Every lock that is listed.
+async fn list(
+    process: &Process,
+    prefix: &str,
+) -> Result<BTreeMap<String, Held>, tonic::Status> {
+    let mut locks = BTreeMap::new();
+    let mut page_token = String::new();
+    loop {
+        let asked = ListLocksRequest {
+            scope: Some(LockScope { prefix: prefix.to_owned(), ..LockScope::default() }),
+            page_token,
+            ..ListLocksRequest::default()
+        };
+        let page =
+            process.inspection.clone().list_locks(to_instance(asked)).await?.into_inner();
+        locks.extend(page.locks.iter().map(|lock| (lock.resource_id.clone(), Held::of(lock))));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(locks);
+        }
+    }
+}
