@@ -2,11 +2,7 @@
 
 use std::{os::unix::fs::MetadataExt as _, time::Duration};
 
-use leasehold_testkit::{
-    leasehold::Leasehold,
-    proxy::{Conduct, Flow, Proxy},
-    redis::RedisServer,
-};
+use leasehold_testkit::{leasehold::Leasehold, proxy::Proxy, redis::RedisServer};
 
 use crate::client::{Client, eventually, request};
 
@@ -110,7 +106,7 @@ async fn a_force_is_logged_though_its_caller_has_gone() {
     direct.init(&[("redisHost", &server.address())]).await.unwrap();
     client.init(&[("redisHost", proxy.address()), ("operationTimeout", "60s")]).await.unwrap();
     client.try_lock("r").await.unwrap();
-    proxy.set(Conduct { replies: Flow::Stall, ..Conduct::default() });
+    proxy.delay_replies(Duration::from_secs(2));
     let forcing = tokio::spawn({
         let client = client.clone();
         async move { client.force("r").await }
@@ -120,7 +116,6 @@ async fn a_force_is_logged_though_its_caller_has_gone() {
     forcing.abort();
     // Answered after the end of the call was read.
     direct.try_lock("r").await.unwrap_err();
-    proxy.heal();
     let logged = async || leasehold.log().contains("unlocked by force").then_some(());
     eventually(PATIENCE, "the force is logged", logged).await;
 }

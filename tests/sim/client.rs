@@ -13,7 +13,7 @@ use std::{
 use fastrand::Rng;
 use leasehold::lock::{
     AcquireRequest, FencingToken, Granted, Holder, LockError, Mode, RenewRequest, Renewed,
-    RequestId, ResourceId, UnlockRequest, safe_deadline,
+    RequestId, ResourceId, UnlockRequest, inspect::GrantView, safe_deadline,
 };
 use tokio::time::{Instant, sleep};
 
@@ -343,6 +343,14 @@ impl Client {
     }
 
     fn told(&self, op: OpId, told: Told) {
+        // The IDs of grants are random, and a schedule repeats to the byte.
+        let told = match told {
+            Told::Failed(LockError::Locked { by: Some(grant) }) => {
+                let by = Some(GrantView { id: None, ..grant });
+                Told::Failed(LockError::Locked { by })
+            }
+            told => told,
+        };
         self.server.history.note(What::Told { op, told });
     }
 

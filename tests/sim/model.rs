@@ -266,11 +266,15 @@ fn same_lock_id() -> BackendError {
     BackendError::Invalid(Violation::new("lock_id", ""))
 }
 
-/// An answer without the wording of its problem, which is each backend's own.
+/// An answer without the wording of its problem, which is each backend's own, and without the
+/// ID and the time of the grant in its way, which the model does not make.
 pub fn unworded<T>(answer: Result<T, BackendError>) -> Result<T, BackendError> {
     answer.map_err(|error| match error {
         BackendError::Invalid(Violation { field, .. }) => {
             BackendError::Invalid(Violation::new(field, ""))
+        }
+        BackendError::Locked { by: Some(GrantView { holder, mode, .. }) } => {
+            BackendError::Locked { by: Some(GrantView { holder, ..GrantView::unknown(mode) }) }
         }
         error => error,
     })
