@@ -16,7 +16,7 @@ export const CALL_TIMEOUT_MS = 10000;
 export const STREAM_TIMEOUT_MS = 60000;
 
 export const fresh = () => `js-${randomUUID()}`;
-export const seconds = (count) => ({ seconds: BigInt(Math.trunc(count)), nanos: (count % 1) * 1e9 });
+export const seconds = (count) => ({ seconds: BigInt(count) });
 
 // A client of the service. The SDK hides its transport, but tells its endpoint.
 export function connect(dapr, service) {

@@ -50,13 +50,13 @@ async function heldForAWhile(store) {
 
 async function wait(store) {
   const resource = await heldForAWhile(store);
-  await expectRefusal(() => store.lock(resource, { wait: seconds(0.5) }), Code.DeadlineExceeded, "WAIT_DEADLINE");
+  await expectRefusal(() => store.lock(resource, { wait: seconds(2) }), Code.DeadlineExceeded, "WAIT_DEADLINE");
   await expectRefusal(() => store.lock(resource, { wait: seconds(0) }), Code.Aborted, "RESOURCE_LOCKED");
 }
 
 async function waitOfAStream(store) {
   const held = await heldForAWhile(store);
-  await expectRefusal(() => store.stream(held, { wait: seconds(0.5) }), Code.DeadlineExceeded, "WAIT_DEADLINE");
+  await expectRefusal(() => store.stream(held, { wait: seconds(2) }), Code.DeadlineExceeded, "WAIT_DEADLINE");
   const resource = fresh();
   const { grant, rest } = await store.stream(resource, { wait: seconds(1) });
   await sleep(2000);

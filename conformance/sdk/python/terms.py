@@ -56,7 +56,7 @@ def held_for_a_while(locks: Locks) -> str:
 
 def wait(locks: Locks) -> None:
     resource = held_for_a_while(locks)
-    expect_refusal(lambda: locks.lock(resource, wait=seconds(0.5)), DEADLINE, "WAIT_DEADLINE")
+    expect_refusal(lambda: locks.lock(resource, wait=seconds(2)), DEADLINE, "WAIT_DEADLINE")
     expect_refusal(lambda: locks.lock(resource, wait=seconds(0)), ABORTED, "RESOURCE_LOCKED")
 
 
@@ -64,7 +64,7 @@ def wait_of_a_stream(locks: Locks) -> None:
     held = held_for_a_while(locks)
 
     def wait_in_vain() -> None:
-        with locks.stream(held, wait=seconds(0.5)):
+        with locks.stream(held, wait=seconds(2)):
             pass
 
     expect_refusal(wait_in_vain, DEADLINE, "WAIT_DEADLINE")

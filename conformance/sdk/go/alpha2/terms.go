@@ -107,7 +107,7 @@ func wait(s locks.Store) error {
 	lock := func(wait time.Duration) (*pb.LockResponse, error) {
 		return s.Lock(locks.CallTimeout, &pb.LockRequest{ResourceId: resource, Wait: durationpb.New(wait)})
 	}
-	_, err = lock(500 * time.Millisecond)
+	_, err = lock(2 * time.Second)
 	return errors.Join(locks.Refused(err, codes.DeadlineExceeded, "WAIT_DEADLINE", ""), locked(lock(0)))
 }
 
@@ -119,7 +119,7 @@ func waitOfAStream(s locks.Store) error {
 	if err != nil {
 		return err
 	}
-	_, err = stream(held, 500*time.Millisecond)
+	_, err = stream(held, 2*time.Second)
 	if err := locks.Refused(err, codes.DeadlineExceeded, "WAIT_DEADLINE", ""); err != nil {
 		return err
 	}

@@ -36,14 +36,12 @@ final class Store {
   Store(DaprClient client) {
     this.locks = client.newGrpcStub("leasehold", LocksGrpc::newBlockingStub);
     this.streams = client.newGrpcStub("leasehold", LocksGrpc::newStub);
+    // A busy machine may need longer than a call has for the classes that the first one loads.
+    locks.withDeadlineAfter(STREAM_TIMEOUT_S, TimeUnit.SECONDS).checkLocks(CheckLocksRequest.getDefaultInstance());
   }
 
   static Duration seconds(long count) {
     return Duration.newBuilder().setSeconds(count).build();
-  }
-
-  static Duration millis(int count) {
-    return Duration.newBuilder().setNanos(count * 1_000_000).build();
   }
 
   static double inSeconds(Duration duration) {

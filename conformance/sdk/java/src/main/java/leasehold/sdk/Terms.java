@@ -90,17 +90,17 @@ final class Terms {
   private void waiting() {
     String resource = heldForAWhile();
     expectRefusal(
-        () -> store.lock(store.request(resource).setWait(Store.millis(500))),
+        () -> store.lock(store.request(resource).setWait(Store.seconds(2))),
         Status.Code.DEADLINE_EXCEEDED,
         "WAIT_DEADLINE",
         "");
-    expectLocked(() -> store.lock(store.request(resource).setWait(Store.millis(0))));
+    expectLocked(() -> store.lock(store.request(resource).setWait(Store.seconds(0))));
   }
 
   private void waitOfAStream() throws Exception {
     String held = heldForAWhile();
     expectRefusal(
-        () -> store.stream(store.request(held).setWait(Store.millis(500))),
+        () -> store.stream(store.request(held).setWait(Store.seconds(2))),
         Status.Code.DEADLINE_EXCEEDED,
         "WAIT_DEADLINE",
         "");
