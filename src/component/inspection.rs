@@ -56,7 +56,7 @@ impl Inspection for Service {
         answer("GetLock", async {
             let (metadata, _, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
-            let resource = resource(&asked.resource_id, asked.namespace)?;
+            let resource = resource(&asked.resource_id, &asked.namespace)?;
             let list = List::new(&["GetLock", resource.as_str()]);
             let page = list.page(asked.page_size, &asked.page_token)?;
             let found = store.get(&resource, &page).await?;
@@ -101,7 +101,7 @@ impl Inspection for Service {
         answer("ListWaiters", async {
             let (metadata, _, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
-            let resource = resource(&asked.resource_id, asked.namespace)?;
+            let resource = resource(&asked.resource_id, &asked.namespace)?;
             let list = List::new(&["ListWaiters", resource.as_str()]);
             let page = list.page(asked.page_size, &asked.page_token)?;
             let found = store.waiters(&resource, &page).await?;
@@ -120,7 +120,8 @@ impl Inspection for Service {
         answer("WatchLocks", async {
             let (metadata, _, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
-            let scope = inspection::watched_scope(asked, resource, scope)?;
+            let scope =
+                inspection::watched_scope(asked, |id, within| resource(id, &within), scope)?;
             let watch = store.watch(scope)?;
             let events = stream::try_unfold(watch, async |mut watch| {
                 let event = watch.next().await.map_err(inspection::status)?;
@@ -139,7 +140,8 @@ impl Inspection for Service {
             let (metadata, extensions, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
             let reason = inspection::reason(&asked.reason)?.to_owned();
-            let request = inspection::end_request(asked, resource, scope)?;
+            let request =
+                inspection::end_request(asked, |id, within| resource(id, &within), scope)?;
             let instance = wire::instance(&metadata)?.to_owned();
             let peer = extensions.get().copied();
             let ended = end(store, request, instance, peer, reason).await?;
@@ -177,8 +179,8 @@ async fn end(
     .await
 }
 
-fn resource(id: &str, namespace: Vec<String>) -> Result<ResourceId, Violation> {
-    must_be_empty(&namespace)?;
+fn resource(id: &str, namespace: &[String]) -> Result<ResourceId, Violation> {
+    must_be_empty(namespace)?;
     ResourceId::new(id)
 }
 

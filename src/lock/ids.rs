@@ -179,20 +179,21 @@ impl AttemptId {
 /// times. It is no proof: whoever inspects the locks can see it.
 ///
 /// It is the ID of the attempt that made the grant.
+// A `u128` would have to be aligned, which makes every refusal larger.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GrantId(u128);
+pub struct GrantId(Uuid);
 
 impl GrantId {
     /// The ID with these bits.
     #[must_use]
     pub fn from_u128(bits: u128) -> Self {
-        Self(bits)
+        Self(Uuid::from_u128(bits))
     }
 }
 
 impl From<AttemptId> for GrantId {
     fn from(attempt: AttemptId) -> Self {
-        Self(attempt.0)
+        Self::from_u128(attempt.0)
     }
 }
 
@@ -205,7 +206,7 @@ impl FromStr for GrantId {
         let bits = (id.len() == 32 && id.bytes().all(is_digit))
             .then(|| u128::from_str_radix(id, 16).ok())
             .flatten();
-        bits.map(Self).ok_or_else(|| {
+        bits.map(Self::from_u128).ok_or_else(|| {
             Violation::new(
                 "grant_id",
                 "is no grant's ID, which has 32 lower-case hexadecimal digits",
@@ -217,7 +218,7 @@ impl FromStr for GrantId {
 impl fmt::Display for GrantId {
     /// 32 lower-case hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        fmt::Display::fmt(self.0.as_simple(), f)
     }
 }
 

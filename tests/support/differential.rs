@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::model::{Model, unworded};
+use super::model::{Held, Model, unworded};
 
 /// So long that nothing runs out meanwhile.
 const TTL: Duration = Duration::from_secs(600);
