@@ -14,7 +14,7 @@ use leasehold::{
     backend::{Context, memory::Memory},
     lock::{
         AcquireRequest, Attempt, Backend, BackendError, Clock, Feature, Grant, Granted,
-        LockError, Release, Renewal, Renewed, Settings, Store, UnlockRequest,
+        LockError, Release, Renewal, Renewed, Settings, Store, UnlockRequest, inspect::Inspect,
     },
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -158,6 +158,10 @@ impl Backend for Faulty {
 
     async fn ping(&self, until: Instant) -> Result<(), BackendError> {
         self.memory.ping(until).await
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        self.memory.inspect()
     }
 
     async fn close(&self) {

@@ -4,6 +4,7 @@
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, reason = "a test")]
 
 mod clock;
+mod ending;
 mod faulty;
 mod joining;
 mod scale;

@@ -157,6 +157,10 @@ impl Ending<'_> {
             match result {
                 Ok(()) => ended.push(grant),
                 Err(LockError::NotFound { .. }) => {}
+                // An end of unknown outcome is told before one that did not happen.
+                Err(error) if matches!(failed, Some(LockError::OutcomeUnknown(_))) => {
+                    warn!(%error, "another grant could not be ended");
+                }
                 Err(error) => failed = Some(error),
             }
         }
