@@ -91,7 +91,7 @@ impl From<BackendError> for LockError {
 
 fn not_found(held: bool) -> &'static str {
     if held {
-        "the lock ID holds nothing there; somebody else holds the resource"
+        "no grant with this ID is held there; somebody else holds the resource"
     } else {
         "nothing is held there: it was never locked, was unlocked or forced, or has expired"
     }

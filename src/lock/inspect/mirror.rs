@@ -79,17 +79,18 @@ pub(super) enum Next {
 
 impl Mirror {
     /// Forgets everything, because changes may have been missed. Watchers are told of it if
-    /// they can have been told anything.
-    pub fn restart(&self) {
+    /// they can have been told anything, which is returned.
+    pub fn restart(&self) -> bool {
         {
             let mut state = self.state.lock();
             let State { last, epoch, told, .. } = *state;
             if state.locks.is_empty() && told == Told::default() {
-                return;
+                return false;
             }
             *state = State { last, forgotten: last, epoch: epoch + 1, ..State::default() };
         }
         self.changed.send_replace(());
+        true
     }
 
     /// Notes the state of a resource as it is now, and the grants that have ended since it

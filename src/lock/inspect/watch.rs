@@ -127,10 +127,14 @@ impl Watches {
 /// Keeps the mirror up to date, also after the backend could not be watched for a while.
 async fn keep(backend: Arc<dyn Backend>, mirror: Arc<Mirror>) {
     let Some(inspect) = backend.inspect() else { return };
+    let mut is_known = false;
     loop {
         let error = inspect.watch(&mirror).await;
-        warn!(%error, "the store cannot be watched; trying again");
-        mirror.restart();
+        // An outage is logged once, however often it is tried again.
+        if mirror.restart() || !is_known {
+            warn!(%error, "the store cannot be watched; trying again");
+        }
+        is_known = true;
         sleep(RETRY_AFTER).await;
     }
 }
