@@ -11,10 +11,10 @@ const WORDS_MAX: usize = 8_000_000;
 /// grants that hold. Four allow for a renewal, its expiry, a grant and its end, all unknown
 /// to any client.
 const FREE_STEPS_MAX: usize = 4;
-/// How many states are reached by optional steps before one required step, and how many in
-/// all, until the search is given up.
+/// How many states are reached by optional steps before one required step, and how many such
+/// steps are tried in all, until the search is given up.
 const REACHED_MAX: usize = 2_000;
-const REACHED_IN_ALL_MAX: usize = 400_000;
+const TRIED_MAX: usize = 5_000_000;
 
 /// Something that happened, or may have happened, at one instant.
 #[derive(Clone, Debug)]
@@ -68,8 +68,8 @@ struct Place<S> {
 
 /// The states that optional steps reached.
 struct Reached {
-    /// How many there were.
-    count: usize,
+    /// How many steps were tried.
+    tried: usize,
     /// Whether none were left out.
     all: bool,
 }
@@ -98,7 +98,7 @@ pub(super) fn search<S: Object>(initial: &S, steps: &[Step<S::Kind>]) -> Result 
     let begin = Place { state: initial.clone(), done: vec![0; steps.len().div_ceil(64)] };
     let mut seen = HashSet::new();
     let (mut farthest, mut stuck_at, mut looks) = (0, 0, 0);
-    let mut reached = Reached { count: 0, all: true };
+    let mut reached = Reached { tried: 0, all: true };
     let mut stack = vec![frame(steps, begin, 0, 0, &mut reached)];
     while let Some(top) = stack.last_mut() {
         if top.count == required {
@@ -125,7 +125,7 @@ pub(super) fn search<S: Object>(initial: &S, steps: &[Step<S::Kind>]) -> Result 
             continue;
         }
         looks += 1;
-        if looks > looks_max || reached.count > REACHED_IN_ALL_MAX {
+        if looks > looks_max || reached.tried > TRIED_MAX {
             return Result::LimitReached;
         }
         let next = frame(steps, place, count, latest_from_ns, &mut reached);
@@ -223,15 +223,15 @@ fn made_possible<S: Object>(
         let mut further = Vec::new();
         for (state, way) in &latest {
             for &step in free.iter().filter(|step| !way.contains(step)) {
+                reached.tried += 1;
                 let Some(after) = state.step(&steps[step].kind) else { continue };
-                if seen.len() >= REACHED_MAX {
+                if seen.len() >= REACHED_MAX || reached.tried > TRIED_MAX {
                     reached.all = false;
                     return ways;
                 }
                 if !seen.insert(after.clone()) {
                     continue;
                 }
-                reached.count += 1;
                 let mut way = way.clone();
                 way.push(step);
                 add(&after, &way);
