@@ -12,7 +12,7 @@ use std::{
 use leasehold_reliability::{
     client::Role,
     clock,
-    history::{Call, Operation, Outcome, read_folder},
+    history::{Call, Mode, Operation, Outcome, read_folder},
     world::{Backend, World},
 };
 use leasehold_testkit::wait::eventually;
@@ -231,6 +231,31 @@ async fn few_clients_hold_for_seconds() {
                 calls.len() == 2
                     && calls[1].invoked_ns() - calls[0].completed_ns() > 1_000_000_000
             })
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn the_readers_of_a_group_hold_at_the_same_time() {
+    let clients = Clients::start(Role::Meeting, 10, &["--resources=2"]).await;
+    clients
+        .until("four readers hold one resource", |operations| {
+            let by_id = by_lock_id(operations);
+            let held = |at_ns: u64, resource: &str| {
+                let holds = by_id.values().filter(|calls| {
+                    calls[0].mode() == Mode::Shared
+                        && calls[0].invocation.resource == resource
+                        && calls[0].completed_ns() <= at_ns
+                        && calls.last().is_some_and(|last| last.invoked_ns() > at_ns)
+                });
+                holds.count()
+            };
+            operations.iter().filter(|operation| operation.granted().is_some()).any(
+                |operation| {
+                    held(operation.completed_ns(), &operation.invocation.resource) >= 3
+                        && operation.mode() == Mode::Shared
+                },
+            )
         })
         .await;
 }
