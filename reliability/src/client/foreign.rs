@@ -84,7 +84,8 @@ impl Foreign {
         let lock_id = Some(self.owner.clone());
         let mut acquisition = Acquisition { ttl_ms, lock_id, ..Acquisition::default() };
         let way = self.client.rng.u32(..100);
-        if way < 35 {
+        // Its lock ID must not be that of a shared grant and of a foreign one.
+        if way < 35 && self.mode == Mode::Exclusive {
             return self.foreign_try(resource, acquisition).await;
         }
         acquisition.request_id = Some(self.request.clone());
@@ -132,7 +133,11 @@ impl Foreign {
 
     async fn foreign_unlock(&mut self, resource: &str) -> anyhow::Result<()> {
         let owner = self.owner.clone();
-        let call = Call::Unlock { lock_id: owner.clone() };
+        let call = match self.mode {
+            Mode::Exclusive => Call::Unlock { lock_id: owner.clone() },
+            // The key of a shared lock has no lock ID, so that it finds nothing.
+            Mode::Shared => Call::UnlockWrong { lock_id: format!("foreign {owner}") },
+        };
         let connection = self.connect().await;
         let outcome = async {
             let Some(mut connection) = connection else { return not_reached() };
