@@ -23,6 +23,8 @@ fn ids(grants: &[GrantView]) -> BTreeSet<GrantId> {
 struct Table {
     watch: Watch,
     held: Held,
+    /// The total of the last state.
+    grants_total: usize,
     synced: bool,
     restarts: usize,
 }
@@ -30,7 +32,7 @@ struct Table {
 impl Table {
     fn of(store: &Store, scope: Scope) -> Self {
         let watch = store.watch(scope).unwrap();
-        Self { watch, held: Held::new(), synced: false, restarts: 0 }
+        Self { watch, held: Held::new(), grants_total: 0, synced: false, restarts: 0 }
     }
 
     /// Returns once all states are told.
@@ -43,9 +45,11 @@ impl Table {
     async fn read(&mut self) {
         match self.watch.next().await.unwrap() {
             WatchEvent::Changed { lock, .. } if lock.grants.is_empty() => {
+                self.grants_total = lock.grants_total;
                 self.held.remove(lock.resource.as_str());
             }
             WatchEvent::Changed { lock, .. } => {
+                self.grants_total = lock.grants_total;
                 self.held.insert(lock.resource.to_string(), ids(&lock.grants));
             }
             WatchEvent::Synced => self.synced = true,
@@ -286,6 +290,21 @@ async fn a_lock_that_leasehold_did_not_make_is_not_told() {
     let () = ask(&mut server.connect(), &["SET", "r", "owner", "EX", "60"]);
     assert!(Table::synced(&store, only("r")).await.held.is_empty());
     assert!(Table::synced(&store, everything()).await.held.is_empty());
+}
+
+#[tokio::test]
+async fn a_lock_that_somebody_overwrote_is_told_as_free() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    take(&store, "r", MINUTE).await;
+    let mut of_one = Table::synced(&store, only("r")).await;
+    let mut of_all = Table::synced(&store, everything()).await;
+    // In one step, so that it is never seen free.
+    let () = ask(&mut server.connect(), &["SET", "r", "owner", "EX", "60"]);
+    for table in [&mut of_one, &mut of_all] {
+        table.until("free", |table| table.held.is_empty()).await;
+        assert_eq!(table.grants_total, 0);
+    }
 }
 
 #[tokio::test]

@@ -122,7 +122,8 @@ impl Link {
         }
         grants.iter_mut().for_each(|grant| grant.remaining = None);
         let mut lock = LockView::new(resource, grants);
-        if selection.holder_prefix.is_empty() {
+        // What is left out is foreign, and then it is the only grant.
+        if selection.holder_prefix.is_empty() && !lock.grants.is_empty() {
             lock.grants_total = grants_total;
         }
         Ok(lock)
