@@ -1,6 +1,7 @@
 //! Watching, listing and ending over a backend that can be seen.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -9,6 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures_util::poll;
 use leasehold::{
     backend::{Context, memory::Memory},
     lock::{
@@ -25,19 +27,32 @@ use tokio::time::{Instant, sleep};
 use crate::faulty::{hold, request};
 
 /// Memory whose watches fail this often, and that counts them.
-struct Watched {
+pub(crate) struct Watched {
     memory: Memory,
     failures: AtomicUsize,
+    error: BackendError,
+    /// How many reads are answered. The others never are.
+    pub(crate) reads_left: AtomicUsize,
     watches: AtomicUsize,
     running: AtomicUsize,
 }
 
-fn watched(failures: usize) -> (Store, Arc<Watched>) {
+pub(crate) fn watched(failures: usize) -> (Store, Arc<Watched>) {
+    watched_with(failures, BackendError::Unavailable("cut".into()))
+}
+
+fn watched_with(failures: usize, error: BackendError) -> (Store, Arc<Watched>) {
     let settings = Settings::default();
     let memory = Memory::new(&Context::new(settings.clone(), Clock::system()));
     let failures = AtomicUsize::new(failures);
-    let backend = Watched { memory, failures, watches: 0.into(), running: 0.into() };
-    let backend = Arc::new(backend);
+    let backend = Arc::new(Watched {
+        memory,
+        failures,
+        error,
+        reads_left: usize::MAX.into(),
+        watches: 0.into(),
+        running: 0.into(),
+    });
     (Store::new(backend.clone(), settings), backend)
 }
 
@@ -54,6 +69,16 @@ impl Watched {
     fn inspected(&self) -> &dyn Inspect {
         self.memory.inspect().unwrap()
     }
+
+    async fn may_read(&self) {
+        if count_down(&self.reads_left).is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+fn count_down(left: &AtomicUsize) -> Result<usize, usize> {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
 }
 
 #[async_trait]
@@ -97,6 +122,7 @@ impl Inspect for Watched {
         grants: &PageRequest,
         until: Instant,
     ) -> Result<Inspected, BackendError> {
+        self.may_read().await;
         self.inspected().get(resource, grants, until).await
     }
 
@@ -106,6 +132,7 @@ impl Inspect for Watched {
         page: &PageRequest,
         until: Instant,
     ) -> Result<Page<LockView>, BackendError> {
+        self.may_read().await;
         self.inspected().list(selection, page, until).await
     }
 
@@ -115,6 +142,7 @@ impl Inspect for Watched {
         page: &PageRequest,
         until: Instant,
     ) -> Result<Page<WaiterView>, BackendError> {
+        self.may_read().await;
         self.inspected().waiters(resource, page, until).await
     }
 
@@ -122,11 +150,8 @@ impl Inspect for Watched {
         self.watches.fetch_add(1, Ordering::Relaxed);
         self.running.fetch_add(1, Ordering::Relaxed);
         let _running = Running(&self.running);
-        let left = self
-            .failures
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        if left.is_ok() {
-            return BackendError::Unavailable("cut".into());
+        if count_down(&self.failures).is_ok() {
+            return self.error.clone();
         }
         self.inspected().watch(mirror).await
     }
@@ -176,13 +201,8 @@ async fn a_watch_outlives_a_backend_that_cannot_be_watched_for_a_while() {
     let (store, backend) = watched(2);
     hold(&store, "r").await;
     let mut watch = store.watch(all()).unwrap();
-    assert_eq!(watch.next().await, Ok(WatchEvent::Restarted));
-    let told = loop {
-        match watch.next().await.unwrap() {
-            WatchEvent::Restarted => {}
-            told => break told,
-        }
-    };
+    // Nothing was told before, so that nothing is to be forgotten.
+    let told = watch.next().await.unwrap();
     assert!(matches!(told, WatchEvent::Changed { .. }), "{told:?}");
     assert_eq!(watch.next().await, Ok(WatchEvent::Synced));
     assert_eq!(backend.watches.load(Ordering::Relaxed), 3);
@@ -205,6 +225,57 @@ async fn a_store_that_is_replaced_does_not_wait_for_its_watchers() {
     watch.next().await.unwrap();
     store.retire().await;
     assert_eq!(watch.next().await, Err(LockError::ShuttingDown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_backend_is_not_watched_for_clients_that_do_not_read_to_the_end() {
+    let (store, backend) = watched(0);
+    let mut stalled = store.watch(all()).unwrap();
+    stalled.next().await.unwrap();
+    store.end_watches();
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(backend.running.load(Ordering::Relaxed), 0);
+    drop(stalled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_a_store_that_cannot_be_watched_ends() {
+    let (store, _) = watched_with(1, BackendError::Unsupported("no".into()));
+    let mut watch = store.watch(all()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(watch.next().await, Err(LockError::Unsupported("no".into())));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_begun_after_one_that_failed_tries_again() {
+    let (store, _) = watched_with(1, BackendError::Unsupported("no".into()));
+    let mut failed = store.watch(all()).unwrap();
+    failed.next().await.unwrap_err();
+    let mut again = store.watch(all()).unwrap();
+    assert_eq!(again.next().await, Ok(WatchEvent::Synced));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_skips_many_locks_lets_others_run() {
+    const LOCKS: usize = 20_000;
+    let (store, _) = watched(0);
+    for number in 0..LOCKS {
+        hold(&store, &number.to_string()).await;
+    }
+    let mut complete = store.watch(Scope::of("", |_| false)).unwrap();
+    assert_eq!(complete.next().await, Ok(WatchEvent::Synced));
+    let looked_at = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&looked_at);
+    let none = Scope::of("", move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        false
+    });
+    let mut watch = store.watch(none).unwrap();
+    let told = poll!(pin!(watch.next()));
+    assert!(told.is_pending());
+    let looked_at = looked_at.load(Ordering::Relaxed);
+    assert!(looked_at < LOCKS, "{looked_at}");
 }
 
 #[tokio::test(start_paused = true)]

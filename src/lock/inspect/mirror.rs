@@ -6,10 +6,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
-    EndedGrant, GRANTS_SHOWN_MAX, LockView, WatchEvent,
+    EndedGrant, GRANTS_SHOWN_MAX, LockView, Scope, WatchEvent,
     wanted::{Demands, Number, Told},
 };
-use crate::lock::ResourceId;
+use crate::lock::{LockError, ResourceId};
 
 mod polled;
 
@@ -46,6 +46,8 @@ struct State {
     /// Increases with each restart.
     epoch: u64,
     told: Told,
+    /// Why it is kept up to date no more.
+    failed: Option<LockError>,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,8 @@ pub(super) enum Next {
     Restarted,
     /// There is nothing new. Says whether all states have been told.
     CaughtUp { is_complete: bool },
+    /// The watch is over, because the store cannot be watched.
+    Failed(LockError),
 }
 
 impl Mirror {
@@ -109,6 +113,16 @@ impl Mirror {
         self.changed.send_replace(());
     }
 
+    /// Ends all watches with this error, because there will never be anything to tell.
+    pub(super) fn fail(&self, error: LockError) {
+        self.state.lock().failed = Some(error);
+        self.changed.send_replace(());
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.state.lock().failed.is_some()
+    }
+
     /// Is told whenever there may be something to read.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
@@ -132,28 +146,28 @@ impl Mirror {
         told.collect()
     }
 
-    /// What follows. Moves `position` behind it. Looks at no more than `limit` resources.
-    pub(super) fn next(
-        &self,
-        position: &mut Position,
-        limit: usize,
-        is_wanted: impl Fn(&ResourceId) -> bool,
-    ) -> Next {
+    /// What follows of the scope. Moves `position` behind it. Looks at no more than `limit`
+    /// resources.
+    pub(super) fn next(&self, position: &mut Position, limit: usize, scope: &Scope) -> Next {
         let state = self.state.lock();
+        if let Some(error) = &state.failed {
+            return Next::Failed(error.clone());
+        }
         if position.epoch != state.epoch || (1..state.forgotten).contains(&position.read) {
             *position = state.beginning(position.watch);
             return Next::Restarted;
         }
-        let after = state.order.range(position.read + 1..).take(limit);
+        let Position { read: before, begun, .. } = *position;
         let mut changes = Vec::new();
-        let before = position.read;
-        for (number, resource) in after {
-            position.read = *number;
-            let Some(entry) = state.locks.get(resource) else { continue };
-            let is_old = *number <= position.begun;
-            if is_wanted(resource) && !(is_old && entry.lock.grants.is_empty()) {
-                let ended = if is_old { Vec::new() } else { entry.ended.clone() };
-                changes.push(WatchEvent::Changed { lock: entry.lock.clone(), ended });
+        if let Some(only) = scope.only() {
+            let entry = state.locks.get(only).filter(|entry| entry.number > before);
+            changes.extend(entry.and_then(|entry| entry.told_since(begun)));
+            position.read = state.last;
+        } else {
+            for (number, resource) in state.order.range(before + 1..).take(limit) {
+                position.read = *number;
+                let entry = state.locks.get(resource).filter(|_| scope.has(resource));
+                changes.extend(entry.and_then(|entry| entry.told_since(begun)));
             }
         }
         if position.read == before {
@@ -161,6 +175,18 @@ impl Mirror {
         } else {
             Next::Changes(changes)
         }
+    }
+}
+
+impl Entry {
+    /// What a watcher is told of it that began behind the change `begun`.
+    fn told_since(&self, begun: u64) -> Option<WatchEvent> {
+        let is_old = self.number <= begun;
+        if is_old && self.lock.grants.is_empty() {
+            return None;
+        }
+        let ended = if is_old { Vec::new() } else { self.ended.clone() };
+        Some(WatchEvent::Changed { lock: self.lock.clone(), ended })
     }
 }
 
@@ -251,7 +277,7 @@ mod tests {
     }
 
     pub(super) fn all(mirror: &Mirror, position: &mut Position) -> Next {
-        mirror.next(position, 1000, |_| true)
+        mirror.next(position, 1000, &Scope::prefix(""))
     }
 
     #[test]
@@ -342,7 +368,24 @@ mod tests {
         let mut position = beginning(&mirror);
         mirror.set(held("a", 1), Vec::new());
         mirror.set(held("b", 2), Vec::new());
-        let told = mirror.next(&mut position, 1000, |resource| resource.as_str() == "b");
+        let told = mirror.next(&mut position, 1000, &Scope::prefix("b"));
         assert_eq!(told, Next::Changes(vec![changed(held("b", 2))]));
+    }
+
+    #[test]
+    fn a_single_resource_is_found_without_a_look_at_the_others() {
+        let mirror = Mirror::default();
+        let mut position = beginning(&mirror);
+        for name in ["a", "b", "c"] {
+            mirror.set(held(name, 1), Vec::new());
+        }
+        let only = Scope::resource(ResourceId::new("b").unwrap());
+        let told = mirror.next(&mut position, 1, &only);
+        assert_eq!(told, Next::Changes(vec![changed(held("b", 1))]));
+        let nothing = mirror.next(&mut position, 1, &only);
+        assert_eq!(nothing, Next::CaughtUp { is_complete: false });
+        mirror.set(free("b"), Vec::new());
+        let told = mirror.next(&mut position, 1, &only);
+        assert_eq!(told, Next::Changes(vec![changed(free("b"))]));
     }
 }

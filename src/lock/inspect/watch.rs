@@ -9,6 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::consume_budget,
     time::{Instant, sleep, sleep_until},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -19,7 +20,7 @@ use super::{
     mirror::{Next, Position},
     wanted::Want,
 };
-use crate::lock::{Backend, Feature, LockError, Store};
+use crate::lock::{Backend, BackendError, Feature, LockError, Store};
 
 /// How many may watch a store.
 const WATCHES_MAX: usize = 1000;
@@ -30,6 +31,8 @@ const BATCH: usize = 100;
 /// The pause before a backend that cannot be watched is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+const PROBLEM: &str = "this store cannot be watched";
+
 /// What a watcher is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
@@ -37,7 +40,8 @@ pub enum WatchEvent {
     Changed {
         /// The resource as it is now.
         lock: LockView,
-        /// Grants that it had before, as far as they were seen.
+        /// Grants that ended with the last change, as far as they were seen. If several
+        /// changes are told as one, compare the states to learn what ended with the others.
         ended: Vec<EndedGrant>,
     },
     /// Changes may have been missed: what was told so far counts no more, and all states
@@ -76,17 +80,17 @@ impl Default for Watches {
     }
 }
 
-/// A mirror that its backend keeps up to date until the last watch is dropped.
+/// A mirror that its backend keeps up to date until the last watch is dropped, or watches end.
 #[derive(Debug)]
 struct Running {
     mirror: Arc<Mirror>,
-    _task: AbortOnDropHandle<()>,
+    _task: AbortOnDropHandle<Option<()>>,
 }
 
 impl Store {
     /// Watches the resources of `scope`. [`LockError::Overloaded`] if 1,000 watch already.
     pub fn watch(&self, scope: Scope) -> Result<Watch, LockError> {
-        self.must_have(Feature::Watch, "this store cannot be watched")?;
+        self.must_have(Feature::Watch, PROBLEM)?;
         let ending = self.ending();
         if ending.is_cancelled() {
             return Err(LockError::ShuttingDown);
@@ -94,7 +98,7 @@ impl Store {
         let watches = self.watches();
         let permits = Arc::clone(&watches.permits);
         let permit = permits.try_acquire_owned().map_err(|_| LockError::Overloaded)?;
-        let running = watches.running(self.backend());
+        let running = watches.running(self.backend(), &ending);
         let want = Want::new(Arc::clone(&running.mirror), scope.clone());
         Ok(Watch {
             position: running.mirror.beginning(want.number),
@@ -111,13 +115,17 @@ impl Store {
 }
 
 impl Watches {
-    fn running(&self, backend: Arc<dyn Backend>) -> Arc<Running> {
+    fn running(&self, backend: Arc<dyn Backend>, ending: &CancellationToken) -> Arc<Running> {
         let mut running = self.running.lock();
-        if let Some(running) = running.upgrade() {
+        if let Some(running) = running.upgrade()
+            && !running.mirror.has_failed()
+        {
             return running;
         }
         let mirror = Arc::new(Mirror::default());
-        let task = tokio::spawn(keep(backend, Arc::clone(&mirror)));
+        // A watch that its client does not read is not dropped, and must not keep the backend.
+        let keeping = keep(backend, Arc::clone(&mirror));
+        let task = tokio::spawn(ending.clone().run_until_cancelled_owned(keeping));
         let new = Arc::new(Running { mirror, _task: AbortOnDropHandle::new(task) });
         *running = Arc::downgrade(&new);
         new
@@ -125,11 +133,18 @@ impl Watches {
 }
 
 /// Keeps the mirror up to date, also after the backend could not be watched for a while.
+/// Returns if it never can be.
 async fn keep(backend: Arc<dyn Backend>, mirror: Arc<Mirror>) {
-    let Some(inspect) = backend.inspect() else { return };
+    let Some(inspect) = backend.inspect() else {
+        return mirror.fail(LockError::Unsupported(PROBLEM.into()));
+    };
     let mut is_known = false;
     loop {
         let error = inspect.watch(&mirror).await;
+        if matches!(error, BackendError::Unsupported(_)) {
+            warn!(%error, "the store cannot be watched");
+            return mirror.fail(error.into());
+        }
         // An outage is logged once, however often it is tried again.
         if mirror.restart() || !is_known {
             warn!(%error, "the store cannot be watched; trying again");
@@ -141,7 +156,8 @@ async fn keep(backend: Arc<dyn Backend>, mirror: Arc<Mirror>) {
 
 impl Watch {
     /// What is told next. May be dropped at any await without losing anything.
-    /// [`LockError::ShuttingDown`] when the store drains or was replaced.
+    /// [`LockError::ShuttingDown`] when the store drains or was replaced,
+    /// [`LockError::Unsupported`] if the backend turns out not to be watchable.
     pub async fn next(&mut self) -> Result<WatchEvent, LockError> {
         loop {
             if let Some(event) = self.read.pop_front() {
@@ -152,10 +168,13 @@ impl Watch {
             }
             // Before the mirror is read, so that no change is missed.
             self.changed.mark_unchanged();
-            let scope = &self.scope;
-            let wanted = |resource: &_| scope.has(resource);
-            match self.running.mirror.next(&mut self.position, BATCH, wanted) {
-                Next::Changes(changes) => self.read.extend(changes),
+            match self.running.mirror.next(&mut self.position, BATCH, &self.scope) {
+                Next::Changes(changes) => {
+                    self.read.extend(changes);
+                    // There may be very many that are not wanted.
+                    consume_budget().await;
+                }
+                Next::Failed(error) => return Err(error),
                 Next::Restarted => {
                     self.synced_next = None;
                     return Ok(WatchEvent::Restarted);

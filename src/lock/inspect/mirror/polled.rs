@@ -167,7 +167,7 @@ mod tests {
         drop(early);
         let _ = mirror.wanted();
         let (_late, mut of_late) = watch(&mirror, Scope::prefix("a"));
-        let told = mirror.next(&mut of_late, 1000, |it| it.as_str().starts_with('a'));
+        let told = mirror.next(&mut of_late, 1000, &Scope::prefix("a"));
         assert_eq!(told, Next::Changes(vec![]));
         assert_eq!(all(&mirror, &mut of_other), Next::Changes(vec![changed(held("b", 1))]));
     }
