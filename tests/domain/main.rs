@@ -7,6 +7,7 @@ mod clock;
 mod ending;
 mod faulty;
 mod joining;
+mod listing;
 mod scale;
 mod settling;
 mod shared;

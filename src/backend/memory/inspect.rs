@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::time::Instant;
+use tokio::{task::yield_now, time::Instant};
 
 use super::{
     Memory,
@@ -74,7 +74,11 @@ impl Inspect for Memory {
                     let next = Some(cursor(at, &last));
                     return Ok(Page { items: collected.items, next });
                 }
-                Some(last) => after = Some(last.as_str().into()),
+                Some(last) => {
+                    after = Some(last.as_str().into());
+                    // There may be very many that are not selected.
+                    yield_now().await;
+                }
                 None => (at, after) = (at + 1, None),
             }
         }
@@ -126,7 +130,7 @@ impl Inspect for Memory {
             if page.after.is_none() {
                 break;
             }
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
         mirror.complete();
         loop {

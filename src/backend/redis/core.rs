@@ -117,11 +117,3 @@ pub(super) fn unexpected(reply: &Reply) -> BackendError {
     debug!(?reply, "unexpected reply of a script");
     BackendError::Unknown("the server gave an answer that this script does not have".into())
 }
-
-/// The error of a script that only reads, where a lost reply does not matter.
-pub(super) fn only_read(error: BackendError) -> BackendError {
-    match error {
-        BackendError::Unknown(why) => BackendError::Unavailable(why),
-        other => other,
-    }
-}

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::{
-    core::{Core, only_read},
+    core::Core,
     inspect_cursors::{After, Step, Ticket},
     inspect_reads::{READ_MAX, RESOURCES_MAX, Seen, strange},
     inspect_watch,
@@ -92,7 +92,7 @@ impl Inspect for Core {
         };
         let keys = [resource.as_str()];
         let answer = self.link.run(&SCRIPTS.waiters, &keys, arguments, until).await;
-        let value = answer.map_err(only_read)?.value;
+        let value = answer?.value;
         let (before, told): (usize, Vec<(String, String, String)>) =
             from_redis_value(value).map_err(|_| strange())?;
         let is_last = told.len() <= most;

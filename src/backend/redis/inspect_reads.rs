@@ -6,7 +6,6 @@ use ::redis::{Cmd, Value, from_redis_value};
 use tokio::time::Instant;
 
 use super::{
-    core::only_read,
     inspect_cursors::After,
     link::Link,
     reply::{grant_view, read_since},
@@ -49,7 +48,7 @@ impl Link {
             request.arg(begin).arg(&pattern).arg(most).arg(KEYS_MAX);
         };
         let answer = self.run(&SCRIPTS.scan, &[], arguments, until).await;
-        let value = answer.map_err(only_read)?.value;
+        let value = answer?.value;
         let (end, keys): (u64, Vec<Vec<u8>>) =
             from_redis_value(value).map_err(|_| strange())?;
         // Another application's keys may match.
@@ -81,7 +80,7 @@ impl Link {
             request.arg(limit.min(READ_MAX));
         };
         let answer = self.run(&SCRIPTS.inspect, &keys, arguments, until).await;
-        let seen = match answer.map_err(only_read)?.value {
+        let seen = match answer?.value {
             Value::Array(told) => told.into_iter().map(read_seen).collect(),
             _ => None,
         };

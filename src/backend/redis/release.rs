@@ -6,7 +6,7 @@ use ::redis::Cmd;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    core::{Core, only_read, unexpected},
+    core::{Core, unexpected},
     entry,
     reply::Reply,
     scripts::{PROVISIONAL, SCRIPTS},
@@ -209,5 +209,13 @@ fn released(reply: &Reply, again: bool) -> Result<(), BackendError> {
         )),
         Reply::Not { held } => Err(BackendError::NotHeld { held }),
         _ => Err(unexpected(reply)),
+    }
+}
+
+/// The error of a script that only reads, where a lost reply does not matter.
+fn only_read(error: BackendError) -> BackendError {
+    match error {
+        BackendError::Unknown(why) => BackendError::Unavailable(why),
+        other => other,
     }
 }

@@ -2,12 +2,12 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::{Inspect, Inspected, LockView, Page, PageRequest, Selection, WaiterView};
 use crate::lock::{BackendError, Feature, LockError, ResourceId, Store, settle::bounded};
 
-/// How long a page is collected. What was found by then is the page.
+/// After this time no further part of a page is read. What was found by then is the page.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Some of the resources of a store: those whose name begins with a prefix, and of these the
@@ -87,7 +87,7 @@ impl Store {
         let _call = self.call();
         let until = self.until();
         let inspect = self.backend_to_inspect()?;
-        Ok(bounded(until, inspect.get(resource, grants, until)).await?)
+        read(until, inspect.get(resource, grants, until)).await
     }
 
     /// Lists who waits for a resource.
@@ -99,20 +99,19 @@ impl Store {
         let _call = self.call();
         let until = self.until();
         let inspect = self.backend_to_inspect()?;
-        Ok(bounded(until, inspect.waiters(resource, page, until)).await?)
+        read(until, inspect.waiters(resource, page, until)).await
     }
 
     /// Lists held resources. One page at a time is read from a store, so that lists do not
-    /// delay its locks. A page that takes more than a second ends early, perhaps empty.
+    /// delay its locks: [`LockError::Overloaded`] if other pages leave no time. A page that
+    /// takes more than a second ends early, perhaps empty.
     pub async fn list(&self, listing: &Listing) -> Result<Page<LockView>, LockError> {
         let _call = self.call();
         let until = self.until();
         let inspect = self.backend_to_inspect()?;
-        let page = async {
-            let _permit = self.list_permit().await;
-            list(inspect, listing, until).await
-        };
-        Ok(bounded(until, page).await?)
+        let permit = timeout_at(until, self.list_permit()).await;
+        let _permit = permit.map_err(|_| LockError::Overloaded)?;
+        list(inspect, listing, until).await
     }
 
     fn backend_to_inspect(&self) -> Result<&dyn Inspect, LockError> {
@@ -122,21 +121,38 @@ impl Store {
     }
 }
 
+/// Bounds a read. It changes nothing, so there is no unknown outcome.
+async fn read<T>(
+    until: Instant,
+    reading: impl Future<Output = Result<T, BackendError>>,
+) -> Result<T, LockError> {
+    bounded(until, reading).await.map_err(|error| match error {
+        BackendError::Unknown(why) => LockError::StoreUnavailable(why),
+        error => error.into(),
+    })
+}
+
 /// Reads pages of the backend until there is one page of what is wanted.
 async fn list(
     inspect: &dyn Inspect,
     listing: &Listing,
     until: Instant,
-) -> Result<Page<LockView>, BackendError> {
+) -> Result<Page<LockView>, LockError> {
     let selection = Selection {
         name_prefix: listing.scope.name_prefix().to_owned(),
         holder_prefix: listing.holder_prefix.clone(),
     };
-    let ends_at = Instant::now() + PAGE_TIME_MAX;
+    let ends_at = until.min(Instant::now() + PAGE_TIME_MAX);
     let mut wanted = listing.page.clone();
     let mut items = Vec::new();
     loop {
-        let page = inspect.list(&selection, &wanted, until).await?;
+        let page = match read(until, inspect.list(&selection, &wanted, until)).await {
+            // What was found before it is a page too.
+            Err(_) if wanted.after != listing.page.after && Instant::now() >= ends_at => {
+                return Ok(Page { items, next: wanted.after });
+            }
+            page => page?,
+        };
         for lock in page.items {
             if listing.scope.has(&lock.resource) {
                 wanted.limit = wanted.limit.saturating_sub(1);

@@ -1,0 +1,68 @@
+//! Reading over a backend that stops answering.
+
+use std::{pin::pin, sync::atomic::Ordering};
+
+use futures_util::poll;
+use leasehold::lock::{
+    LockError, ResourceId, Store,
+    inspect::{Listing, PageRequest, Scope},
+};
+
+use crate::{faulty::hold, watching::watched};
+
+fn listing(scope: Scope) -> Listing {
+    Listing { scope, holder_prefix: String::new(), page: PageRequest::first(4) }
+}
+
+fn everything() -> Listing {
+    listing(Scope::prefix(""))
+}
+
+/// A store with twenty locks that answers that many reads.
+async fn store_with_reads(reads: usize) -> Store {
+    let (store, backend) = watched(0);
+    for number in 0..20 {
+        hold(&store, &format!("r/{number}")).await;
+    }
+    backend.reads_left.store(reads, Ordering::Relaxed);
+    store
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_without_an_answer_is_unavailable_and_leaves_nothing_to_settle() {
+    let store = store_with_reads(0).await;
+    let (resource, first) = (ResourceId::new("r/1").unwrap(), PageRequest::first(4));
+    let got = store.get(&resource, &first).await.map(|_| ());
+    let listed = store.list(&everything()).await.map(|_| ());
+    let waiters = store.waiters(&resource, &first).await.map(|_| ());
+    for read in [got, listed, waiters] {
+        assert!(matches!(read, Err(LockError::StoreUnavailable(_))), "{read:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_behind_another_that_takes_too_long_is_overloaded() {
+    let store = store_with_reads(0).await;
+    let everything = everything();
+    let (first, second) = tokio::join!(store.list(&everything), store.list(&everything));
+    assert!(matches!(first, Err(LockError::StoreUnavailable(_))), "{first:?}");
+    assert_eq!(second, Err(LockError::Overloaded));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_not_complete_in_time_has_what_was_found_before() {
+    let store = store_with_reads(1).await;
+    let is_even =
+        |resource: &ResourceId| resource.as_str().ends_with(['0', '2', '4', '6', '8']);
+    let page = store.list(&listing(Scope::of("", is_even))).await.unwrap();
+    assert!(page.items.len() < 4, "one read was enough");
+    assert!(page.next.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_finds_nothing_lets_others_run() {
+    let store = store_with_reads(usize::MAX).await;
+    let of_nobody = Listing { holder_prefix: "nobody".into(), ..everything() };
+    assert!(poll!(pin!(store.list(&of_nobody))).is_pending());
+    assert!(store.list(&of_nobody).await.unwrap().items.is_empty());
+}
