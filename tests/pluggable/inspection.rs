@@ -15,7 +15,7 @@ use leasehold::lock::{
     inspect::{EndCause, EndOf, EndRequest, Listing, PageRequest, Scope, Watch, WatchEvent},
 };
 use leasehold_proto::locks::{self as pb, inspection_server::Inspection};
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, advance, pause, resume, timeout};
 use tonic::{Code, Request, Response, Status};
 
 use crate::{
@@ -36,6 +36,7 @@ pub(crate) struct Inspected {
     events: Vec<pb::LockEvent>,
     /// Whether it was watched before: the first watch ends.
     watched: Arc<AtomicBool>,
+    refuses_watches: bool,
     end: Option<Code>,
     /// What it was asked to end.
     asked: Arc<Mutex<Vec<pb::EndLocksRequest>>>,
@@ -72,6 +73,9 @@ impl Inspection for Inspected {
         &self,
         _: Request<pb::WatchLocksRequest>,
     ) -> Result<Response<Self::WatchLocksStream>, Status> {
+        if self.refuses_watches {
+            return Err(Status::unimplemented("it tells nobody"));
+        }
         let events = stream::iter(self.events.clone().into_iter().map(Ok));
         if self.watched.swap(true, Ordering::Relaxed) {
             return Ok(Response::new(Box::pin(events.chain(stream::pending()))));
@@ -271,6 +275,35 @@ async fn a_watch_that_ends_is_begun_again() {
     while next(&mut watch).await != WatchEvent::Restarted {}
     let WatchEvent::Changed { lock, .. } = next(&mut watch).await else { panic!("no state") };
     assert_eq!(lock.resource.as_str(), "r");
+}
+
+#[tokio::test]
+async fn a_watch_that_is_silent_for_half_a_minute_is_begun_again() {
+    let told = Inspected {
+        events: vec![pb::LockEvent { synced: true, ..Default::default() }],
+        // It goes on without another event.
+        watched: Arc::new(true.into()),
+        ..Default::default()
+    };
+    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let store = fake.open(&[]).await;
+    let mut watch = store.watch(Scope::prefix("")).unwrap();
+    assert_eq!(next(&mut watch).await, WatchEvent::Synced);
+    pause();
+    advance(Duration::from_secs(31)).await;
+    resume();
+    let restarted = async { while next(&mut watch).await != WatchEvent::Restarted {} };
+    assert!(timeout(Duration::from_secs(5), restarted).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_watch_that_the_store_refuses_ends() {
+    let told = Inspected { refuses_watches: true, ..Default::default() };
+    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let store = fake.open(&[]).await;
+    let mut watch = store.watch(Scope::prefix("")).unwrap();
+    let told = timeout(Duration::from_secs(10), watch.next()).await.unwrap();
+    assert!(matches!(told, Err(LockError::Unsupported(_))), "{told:?}");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use leasehold_proto::locks as pb;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant, timeout};
 
 use super::{backend::Pluggable, rpc, status::Verb, views};
 use crate::lock::{
@@ -16,6 +16,8 @@ use crate::lock::{
 const CURSOR_BYTES_MAX: usize = 1536;
 /// How many items the protocol allows on a page.
 const PAGE_SIZE_MAX: usize = 1000;
+/// A watch without an event for so long is broken: `synced` comes every 10 s.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 #[async_trait]
 impl Inspect for Pluggable {
@@ -32,7 +34,7 @@ impl Inspect for Pluggable {
             ..Default::default()
         };
         let getting = self.connection.call(Verb::Inspect, message, Some(until), rpc::get_lock);
-        let (_, found) = getting.await.map_err(nothing_changed)?;
+        let (_, found) = getting.await?;
         Ok(Inspected {
             lock: views::asked_for(resource, found.lock.as_ref(), grants.limit),
             waiters: views::count(found.waiters),
@@ -56,7 +58,7 @@ impl Inspect for Pluggable {
         };
         let listing =
             self.connection.call(Verb::Inspect, message, Some(until), rpc::list_locks);
-        let (_, found) = listing.await.map_err(nothing_changed)?;
+        let (_, found) = listing.await?;
         let listed = found.locks.iter().take(page.limit);
         let listed = listed.filter_map(|state| views::listed(state, selection));
         let items = listed.filter(|lock| !lock.grants.is_empty()).collect();
@@ -77,24 +79,27 @@ impl Inspect for Pluggable {
         };
         let listing =
             self.connection.call(Verb::Inspect, message, Some(until), rpc::list_waiters);
-        let (_, found) = listing.await.map_err(nothing_changed)?;
+        let (_, found) = listing.await?;
         let items = found.waiters.iter().take(page.limit).map(views::waiter).collect();
         Ok(Page { items, next: cursor(found.next_page_token)? })
     }
 
     async fn watch(&self, mirror: &Mirror) -> BackendError {
         let message = pb::WatchLocksRequest::default();
-        let watching = self.connection.call(Verb::Inspect, message, None, rpc::watch_locks);
-        let mut events = match watching.await {
-            Ok((_, events)) => events,
-            Err(error) => return error,
+        // Without `until`, which would end the stream as well.
+        let opening = self.connection.call(Verb::Inspect, message, None, rpc::watch_locks);
+        let mut events = match timeout(SILENCE_MAX, opening).await {
+            Ok(Ok((_, events))) => events,
+            Ok(Err(error)) => return error,
+            Err(_) => return BackendError::Unavailable("its watch does not begin".into()),
         };
         let all = Selection::default();
         loop {
-            let event = match events.message().await {
-                Ok(Some(event)) => event,
-                Ok(None) => return BackendError::Unavailable("its watch has ended".into()),
-                Err(status) => return super::status::read(Verb::Inspect, &status).into(),
+            let event = match timeout(SILENCE_MAX, events.message()).await {
+                Ok(Ok(Some(event))) => event,
+                Ok(Ok(None)) => return BackendError::Unavailable("its watch has ended".into()),
+                Ok(Err(status)) => return super::status::read(Verb::Inspect, &status).into(),
+                Err(_) => return BackendError::Unavailable("its watch is silent".into()),
             };
             if event.restarted {
                 mirror.restart();
@@ -130,14 +135,6 @@ impl Pluggable {
         } else {
             Err(BackendError::NotHeld { held: false })
         }
-    }
-}
-
-/// A call without an answer in time has an unknown outcome, but these change nothing.
-fn nothing_changed(error: BackendError) -> BackendError {
-    match error {
-        BackendError::Unknown(why) => BackendError::Unavailable(why),
-        error => error,
     }
 }
 
