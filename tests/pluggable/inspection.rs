@@ -253,6 +253,16 @@ async fn an_end_of_nothing_is_not_found() {
 }
 
 #[tokio::test]
+async fn an_end_of_another_grant_than_the_one_asked_for_is_not_believed() {
+    let told = Inspected { locks: vec![state("r", ID)], ..Default::default() };
+    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let store = fake.open(&[]).await;
+    let of = UnlockOf::Id(GrantId::from_u128(1));
+    let ended = store.unlock(UnlockRequest { resource: "r".parse().unwrap(), of }).await;
+    assert_eq!(ended, Err(LockError::NotFound { held: false }));
+}
+
+#[tokio::test]
 async fn a_page_token_that_is_too_long_is_refused() {
     let told = Inspected { next_page_token: "x".repeat(1537), ..Default::default() };
     let mut fake = Fake::inspected(&DECLARED, told).await;

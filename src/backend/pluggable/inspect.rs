@@ -18,6 +18,8 @@ const CURSOR_BYTES_MAX: usize = 1536;
 const PAGE_SIZE_MAX: usize = 1000;
 /// A watch without an event for so long is broken: `synced` comes every 10 s.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How many held resources a watch may tell of, so that the mirror has a limit.
+const WATCHED_MAX: usize = 1_000_000;
 
 #[async_trait]
 impl Inspect for Pluggable {
@@ -93,7 +95,6 @@ impl Inspect for Pluggable {
             Ok(Err(error)) => return error,
             Err(_) => return BackendError::Unavailable("its watch does not begin".into()),
         };
-        let all = Selection::default();
         loop {
             let event = match timeout(SILENCE_MAX, events.message()).await {
                 Ok(Ok(Some(event))) => event,
@@ -101,18 +102,30 @@ impl Inspect for Pluggable {
                 Ok(Err(status)) => return super::status::read(Verb::Inspect, &status).into(),
                 Err(_) => return BackendError::Unavailable("its watch is silent".into()),
             };
-            if event.restarted {
-                mirror.restart();
-            }
-            let lock = event.state.as_ref().and_then(|state| views::listed(state, &all));
-            if let Some(lock) = lock {
-                mirror.set(lock, views::ended(&event.ended));
-            }
-            if event.synced {
-                mirror.complete();
+            if let Err(error) = note(&event, mirror, WATCHED_MAX) {
+                return error;
             }
         }
     }
+}
+
+/// Notes an event of a watch that may tell of `most` held resources.
+fn note(event: &pb::LockEvent, mirror: &Mirror, most: usize) -> Result<(), BackendError> {
+    if event.restarted {
+        mirror.restart();
+    }
+    let all = Selection::default();
+    if let Some(lock) = event.state.as_ref().and_then(|state| views::listed(state, &all)) {
+        mirror.set(lock, views::ended(&event.ended));
+    }
+    if mirror.held_count() > most {
+        let why = format!("its watch tells of more than {most} held locks");
+        return Err(BackendError::Unavailable(why.into()));
+    }
+    if event.synced {
+        mirror.complete();
+    }
+    Ok(())
 }
 
 impl Pluggable {
@@ -130,11 +143,12 @@ impl Pluggable {
         };
         let ending = self.connection.call(Verb::End, message, Some(until), rpc::end_locks);
         let (_, answer) = ending.await?;
-        if answer.ended.iter().any(|lock| !lock.grants.is_empty()) {
-            Ok(())
-        } else {
-            Err(BackendError::NotHeld { held: false })
-        }
+        let all = Selection::default();
+        let mut ended = answer.ended.iter().filter_map(|state| views::listed(state, &all));
+        let is_it = |lock: LockView| {
+            lock.resource == *resource && lock.grants.iter().any(|grant| grant.id == Some(id))
+        };
+        if ended.any(is_it) { Ok(()) } else { Err(BackendError::NotHeld { held: false }) }
     }
 }
 
@@ -151,5 +165,31 @@ fn cursor(token: String) -> Result<Option<Cursor>, BackendError> {
         0 => Ok(None),
         1..=CURSOR_BYTES_MAX => Ok(Some(token.into())),
         _ => Err(BackendError::Unavailable("its page token is too long".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(name: &str, grant_id: &str) -> pb::LockEvent {
+        let grants = vec![pb::GrantInfo { grant_id: grant_id.into(), ..Default::default() }];
+        let state = pb::LockState {
+            resource_id: name.into(),
+            grants,
+            grants_total: 1,
+            ..Default::default()
+        };
+        pb::LockEvent { state: Some(state), ..Default::default() }
+    }
+
+    #[test]
+    fn a_watch_that_tells_of_too_many_locks_is_broken_off() {
+        let (mirror, id) = (Mirror::default(), "0".repeat(32));
+        for event in [held("a", &id), held("b", &id), held("b", &id), held("c", "")] {
+            assert_eq!(note(&event, &mirror, 2), Ok(()));
+        }
+        let more = note(&held("d", &id), &mirror, 2);
+        assert!(matches!(more, Err(BackendError::Unavailable(_))), "{more:?}");
     }
 }

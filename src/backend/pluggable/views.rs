@@ -13,17 +13,15 @@ use crate::lock::{
 };
 
 /// A resource of a list or of a watch, with its selected grants; `None` if it has another
-/// name than was asked for. Grants without a public ID are not leasehold's: to end one would
-/// end any that has taken its place.
+/// name than was asked for.
 pub(super) fn listed(state: &pb::LockState, selection: &Selection) -> Option<LockView> {
     let is_wanted =
         state.namespace.is_empty() && state.resource_id.starts_with(&selection.name_prefix);
     let resource = ResourceId::new(&state.resource_id).ok().filter(|_| is_wanted)?;
     let told = state.grants.len();
-    let is_selected = |grant: &GrantView| {
-        grant.id.is_some() && !grant.foreign && selection.has_holder(grant.holder.as_ref())
-    };
-    let grants: Vec<_> = state.grants.iter().map(grant).filter(is_selected).collect();
+    let is_selected = |grant: &GrantView| selection.has_holder(grant.holder.as_ref());
+    let grants: Vec<_> =
+        state.grants.iter().filter_map(own_grant).filter(is_selected).collect();
     let left_out = told - grants.len();
     let mut lock = LockView::new(resource, grants);
     if left_out == 0 && !lock.grants.is_empty() {
@@ -54,7 +52,7 @@ pub(super) fn waiter(waiter: &pb::WaiterInfo) -> WaiterView {
     }
 }
 
-/// Grants that have ended.
+/// Grants that have ended, as far as a watch tells of them.
 pub(super) fn ended(ended: &[pb::EndedGrant]) -> Vec<EndedGrant> {
     let read = |ended: &pb::EndedGrant| {
         let cause = match ended.cause() {
@@ -63,9 +61,16 @@ pub(super) fn ended(ended: &[pb::EndedGrant]) -> Vec<EndedGrant> {
             pb::EndCause::Expired => EndCause::Expired,
             pb::EndCause::Forced => EndCause::Forced,
         };
-        Some(EndedGrant { grant: grant(ended.grant.as_ref()?), cause })
+        Some(EndedGrant { grant: own_grant(ended.grant.as_ref()?)?, cause })
     };
     ended.iter().filter_map(read).collect()
+}
+
+/// A grant as lists and watches tell it, without its remaining time; `None` if it is foreign.
+/// One without a public ID is too: to end it would end any that has taken its place.
+fn own_grant(told: &pb::GrantInfo) -> Option<GrantView> {
+    let view = GrantView { remaining: None, ..grant(told) };
+    (view.id.is_some() && !view.foreign).then_some(view)
 }
 
 /// A number of something.
@@ -146,6 +151,23 @@ mod tests {
             let lock = listed(&state("a", grants), &selection("", "")).unwrap();
             assert_eq!((lock.grants.len(), lock.grants_total), (0, 0));
         }
+    }
+
+    #[test]
+    fn a_grant_without_an_id_and_a_foreign_one_are_not_told_as_ended() {
+        let id = "0".repeat(32);
+        let foreign = pb::GrantInfo { foreign: true, ..told(&id, "") };
+        let gone = |grant| pb::EndedGrant { grant: Some(grant), ..Default::default() };
+        assert_eq!(ended(&[gone(told("", "")), gone(foreign), Default::default()]), []);
+        assert_eq!(ended(&[gone(told(&id, ""))]).len(), 1);
+    }
+
+    #[test]
+    fn the_remaining_time_is_not_listed() {
+        let remaining = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+        let timed = pb::GrantInfo { remaining, ..told(&"0".repeat(32), "") };
+        let lock = listed(&state("a", vec![timed]), &selection("", "")).unwrap();
+        assert_eq!(lock.grants[0].remaining, None);
     }
 
     #[test]

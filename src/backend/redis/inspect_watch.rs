@@ -101,7 +101,7 @@ impl<'a> Poller<'a> {
             // The sender lives as long as the mirror.
             if self.demand.has_changed().unwrap_or(false) {
                 self.demand.mark_unchanged();
-                self.wanted = self.mirror.wanted();
+                self.wanted = self.mirror.forget_unwanted();
                 self.search.take_if(|_| self.wanted.prefix.is_none());
             }
             let now = Instant::now();

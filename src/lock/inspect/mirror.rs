@@ -16,6 +16,8 @@ mod polled;
 /// How many free resources the mirror remembers, so that watchers are told that they became
 /// free. A watcher that is further behind begins again.
 const FREED_MAX: usize = 100_000;
+/// How many ended grants are remembered of a free resource, because there may be many of those.
+const FREED_ENDED_MAX: usize = 10;
 
 /// The held resources of a store in the order of their last changes.
 ///
@@ -54,6 +56,8 @@ struct State {
 struct Entry {
     number: u64,
     lock: LockView,
+    /// What ended with the last change. Watchers that have missed changes do not learn what
+    /// ended with those.
     ended: Vec<EndedGrant>,
 }
 
@@ -98,10 +102,10 @@ impl Mirror {
     }
 
     /// Notes the state of a resource as it is now, and the grants that have ended since it
-    /// was last noted. At most [`GRANTS_SHOWN_MAX`] of each are kept.
-    pub fn set(&self, mut lock: LockView, mut ended: Vec<EndedGrant>) {
+    /// was last noted. At most [`GRANTS_SHOWN_MAX`] of each are kept, and 10 ended ones of a
+    /// resource that is free.
+    pub fn set(&self, mut lock: LockView, ended: Vec<EndedGrant>) {
         lock.grants.truncate(GRANTS_SHOWN_MAX);
-        ended.truncate(GRANTS_SHOWN_MAX);
         if self.state.lock().set(lock, ended) {
             self.changed.send_replace(());
         }
@@ -111,6 +115,13 @@ impl Mirror {
     pub fn complete(&self) {
         self.state.lock().told = Told::ALL;
         self.changed.send_replace(());
+    }
+
+    /// How many resources are held as far as was noted.
+    #[must_use]
+    pub fn held_count(&self) -> usize {
+        let state = self.state.lock();
+        state.locks.len() - state.freed
     }
 
     /// Ends all watches with this error, because there will never be anything to tell.
@@ -196,8 +207,9 @@ impl State {
     }
 
     /// Returns whether it is a change.
-    fn set(&mut self, lock: LockView, ended: Vec<EndedGrant>) -> bool {
+    fn set(&mut self, lock: LockView, mut ended: Vec<EndedGrant>) -> bool {
         let is_free = lock.grants.is_empty();
+        ended.truncate(if is_free { FREED_ENDED_MAX } else { GRANTS_SHOWN_MAX });
         let before = self.locks.get(&lock.resource);
         let is_same = before.map_or(is_free, |before| before.lock == lock);
         if is_same && ended.is_empty() {
@@ -315,6 +327,19 @@ mod tests {
         mirror.set(free("a"), ended.clone());
         let told = all(&mirror, &mut position);
         assert_eq!(told, Next::Changes(vec![WatchEvent::Changed { lock: free("a"), ended }]));
+    }
+
+    #[test]
+    fn of_many_grants_that_left_a_resource_free_a_few_are_told() {
+        let mirror = Mirror::default();
+        let mut position = beginning(&mirror);
+        let ended = |id| EndedGrant { grant: grant(id), cause: EndCause::Released };
+        mirror.set(held("a", 0), (1..=50).map(ended).collect());
+        let Next::Changes(told) = all(&mirror, &mut position) else { panic!() };
+        assert!(matches!(&told[..], [WatchEvent::Changed { ended, .. }] if ended.len() == 50));
+        mirror.set(free("a"), (1..=50).map(ended).collect());
+        let Next::Changes(told) = all(&mirror, &mut position) else { panic!() };
+        assert!(matches!(&told[..], [WatchEvent::Changed { ended, .. }] if ended.len() == 10));
     }
 
     #[test]

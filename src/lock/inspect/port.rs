@@ -101,7 +101,7 @@ pub trait Inspect: Send + Sync {
     /// that it is complete, then of each change. If it may have missed changes it restarts
     /// the mirror and tells everything again. Returns only if that cannot be done; the mirror
     /// is then restarted and the method called again. A backend that has to read in order to
-    /// learn of changes may keep to what [`Mirror::wanted`] tells. Only with
+    /// learn of changes may keep to what [`Mirror::forget_unwanted`] tells. Only with
     /// [`Feature::Watch`](crate::lock::Feature::Watch).
     async fn watch(&self, mirror: &Mirror) -> BackendError {
         let _ = mirror;

@@ -9,10 +9,10 @@ use super::{
 use crate::lock::ResourceId;
 
 impl Mirror {
-    /// What is watched. The backend need not read anything else, and the mirror forgets
-    /// everything else: call this after each change of what is wanted.
+    /// Returns what is watched, and forgets everything else, which the backend need not read:
+    /// call this after each change of what is wanted.
     #[must_use]
-    pub fn wanted(&self) -> Wanted {
+    pub fn forget_unwanted(&self) -> Wanted {
         let demands = self.demands.lock();
         let wanted = demands.wanted();
         // With the demands locked: who begins to watch a resource finds either what is kept up
@@ -21,7 +21,7 @@ impl Mirror {
         wanted
     }
 
-    /// Is told whenever something else may be [wanted](Self::wanted).
+    /// Is told whenever something else may be [wanted](Self::forget_unwanted).
     #[must_use]
     pub fn demand(&self) -> watch::Receiver<()> {
         self.demanded.subscribe()
@@ -121,7 +121,7 @@ mod tests {
     fn a_newcomer_does_not_know_everything_before_its_scope_was_read() {
         let mirror = Arc::new(Mirror::default());
         let (_single, mut of_single) = watch(&mirror, only("a"));
-        let read = mirror.wanted();
+        let read = mirror.forget_unwanted();
         let (_scope, mut of_scope) = watch(&mirror, Scope::prefix("b"));
         let (_late, mut of_late) = watch(&mirror, only("c"));
         let caught_up = |position: &mut Position| all(&mirror, position);
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(caught_up(&mut of_single), Next::CaughtUp { is_complete: true });
         assert_eq!(caught_up(&mut of_scope), Next::CaughtUp { is_complete: false });
         assert_eq!(caught_up(&mut of_late), Next::CaughtUp { is_complete: false });
-        mirror.complete_scopes(mirror.wanted().last_scope);
+        mirror.complete_scopes(mirror.forget_unwanted().last_scope);
         assert_eq!(caught_up(&mut of_scope), Next::CaughtUp { is_complete: true });
         assert_eq!(caught_up(&mut of_late), Next::CaughtUp { is_complete: false });
     }
@@ -139,7 +139,7 @@ mod tests {
     fn after_a_restart_nothing_is_complete() {
         let mirror = Arc::new(Mirror::default());
         let (_want, mut position) = watch(&mirror, only("a"));
-        mirror.complete_resources(mirror.wanted().last_resource);
+        mirror.complete_resources(mirror.forget_unwanted().last_resource);
         mirror.restart();
         assert_eq!(all(&mirror, &mut position), Next::Restarted);
         assert_eq!(all(&mirror, &mut position), Next::CaughtUp { is_complete: false });
@@ -165,7 +165,7 @@ mod tests {
         mirror.note_read(held("a/1", 1));
         mirror.note_read(held("b", 1));
         drop(early);
-        let _ = mirror.wanted();
+        let _ = mirror.forget_unwanted();
         let (_late, mut of_late) = watch(&mirror, Scope::prefix("a"));
         let told = mirror.next(&mut of_late, 1000, &Scope::prefix("a"));
         assert_eq!(told, Next::Changes(vec![]));
