@@ -285,6 +285,12 @@ impl BackendError {
             "is that of a live shared grant of this resource; leave it out, or use another",
         ))
     }
+
+    /// The refusal of a position in a list that no page of it told.
+    #[must_use]
+    pub fn bad_cursor() -> Self {
+        Self::Invalid(Violation::new("page_token", "was not told by this list"))
+    }
 }
 
 /// Whatever keeps the locks.

@@ -12,7 +12,7 @@ use super::{
     slot::{Slot, Ticket},
 };
 use crate::lock::{
-    BackendError, GrantId, ResourceId, Violation,
+    BackendError, GrantId, ResourceId,
     inspect::{
         Cursor, EndedGrant, GrantView, Inspect, Inspected, LockView, Mirror, Page, PageRequest,
         Selection, WaiterView,
@@ -32,7 +32,7 @@ impl Inspect for Memory {
     ) -> Result<Inspected, BackendError> {
         let after: Option<GrantId> = match &grants.after {
             None => None,
-            Some(after) => Some(after.parse().map_err(|_| bad_cursor())?),
+            Some(after) => Some(after.parse().map_err(|_| BackendError::bad_cursor())?),
         };
         let found = self.shard(resource).read(|table, now| {
             let slot = table.slot(resource)?;
@@ -65,7 +65,7 @@ impl Inspect for Memory {
     ) -> Result<Page<LockView>, BackendError> {
         let (mut at, mut after) = match &page.after {
             None => (0, None),
-            Some(cursor) => read_cursor(cursor).ok_or_else(bad_cursor)?,
+            Some(cursor) => read_cursor(cursor).ok_or_else(BackendError::bad_cursor)?,
         };
         let mut collected = Collected { selection, page, items: Vec::new(), size: 0 };
         while let Some(shard) = self.shards.get(at) {
@@ -93,7 +93,7 @@ impl Inspect for Memory {
     ) -> Result<Page<WaiterView>, BackendError> {
         let after = match &page.after {
             None => Ticket(0),
-            Some(after) => Ticket(after.parse().map_err(|_| bad_cursor())?),
+            Some(after) => Ticket(after.parse().map_err(|_| BackendError::bad_cursor())?),
         };
         Ok(self.shard(resource).read(|table, _| {
             let waiters = table.slot(resource).into_iter().flat_map(Slot::waiters);
@@ -222,8 +222,4 @@ fn cursor(table: usize, resource: &ResourceId) -> Cursor {
 fn read_cursor(cursor: &str) -> Option<(usize, Option<Box<str>>)> {
     let (table, resource) = cursor.split_once(':')?;
     Some((table.parse().ok()?, Some(resource.into())))
-}
-
-fn bad_cursor() -> BackendError {
-    BackendError::Invalid(Violation::new("page_token", "was not told by this list"))
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::lock::{BackendError, GrantId, ResourceId, Violation, inspect::Cursor};
+use crate::lock::{BackendError, GrantId, ResourceId, inspect::Cursor};
 
 /// A position in the walk through all keys.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Step {
     }
 
     pub(super) fn read(cursor: &str) -> Result<Self, BackendError> {
-        Self::parse(cursor).ok_or_else(bad_cursor)
+        Self::parse(cursor).ok_or_else(BackendError::bad_cursor)
     }
 
     fn parse(cursor: &str) -> Option<Self> {
@@ -70,7 +70,7 @@ impl After {
     }
 
     pub(super) fn read(cursor: &str) -> Result<Self, BackendError> {
-        Self::parse(cursor).ok_or_else(bad_cursor)
+        Self::parse(cursor).ok_or_else(BackendError::bad_cursor)
     }
 
     fn parse(cursor: &str) -> Option<Self> {
@@ -91,12 +91,8 @@ impl Ticket {
 
     pub(super) fn read(cursor: &str) -> Result<Self, BackendError> {
         let ticket = cursor.parse().ok().filter(|ticket: &f64| ticket.is_finite());
-        ticket.map(Self).ok_or_else(bad_cursor)
+        ticket.map(Self).ok_or_else(BackendError::bad_cursor)
     }
-}
-
-fn bad_cursor() -> BackendError {
-    BackendError::Invalid(Violation::new("page_token", "was not told by this list"))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::{
         verbs::held::Held,
     },
     lock::{
-        BackendError, GrantId, Mode, ResourceId, Violation,
+        BackendError, GrantId, Mode, ResourceId,
         inspect::{
             GrantView, Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection,
             WaiterView,
@@ -44,7 +44,7 @@ impl Inspect for Core {
     ) -> Result<Inspected, BackendError> {
         let after: Option<GrantId> = match &grants.after {
             None => None,
-            Some(after) => Some(after.parse().map_err(|_| bad_cursor())?),
+            Some(after) => Some(after.parse().map_err(|_| BackendError::bad_cursor())?),
         };
         let read = self.read_resource(resource, until).await;
         let (mut views, waiters) = read.map_err(Failure::unavailable)?;
@@ -85,7 +85,7 @@ impl Inspect for Core {
     ) -> Result<Page<WaiterView>, BackendError> {
         let after = match &page.after {
             None => None,
-            Some(after) => Some(read_place(after).ok_or_else(bad_cursor)?),
+            Some(after) => Some(read_place(after).ok_or_else(BackendError::bad_cursor)?),
         };
         let read = self.read_queue(resource, until).await;
         let mut waiters = read.map_err(Failure::unavailable)?;
@@ -155,14 +155,8 @@ impl Core {
     fn view(&self, resource: &ResourceId, pair: &KeyValue) -> GrantView {
         self.own_view(resource, pair).unwrap_or_else(|| {
             let is_exclusive = pair.key() == self.keys.holder(resource).as_bytes();
-            GrantView {
-                id: None,
-                holder: None,
-                mode: if is_exclusive { Mode::Exclusive } else { Mode::Shared },
-                remaining: None,
-                since_unix_ms: None,
-                foreign: true,
-            }
+            let mode = if is_exclusive { Mode::Exclusive } else { Mode::Shared };
+            GrantView { foreign: true, ..GrantView::unknown(mode) }
         })
     }
 
@@ -239,10 +233,6 @@ fn read_place(cursor: &str) -> Option<Place> {
 /// The first key after this one.
 pub(super) fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
-}
-
-pub(super) fn bad_cursor() -> BackendError {
-    BackendError::Invalid(Violation::new("page_token", "was not told by this list"))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::{
         core::Core,
         keys::{Part, range_end},
         revision::Revision,
-        verbs::inspect::{PAGE_KEYS, after, bad_cursor},
+        verbs::inspect::{PAGE_KEYS, after},
     },
     lock::{
         BackendError, ResourceId,
@@ -38,7 +38,7 @@ impl Core {
         let range = self.keys.named(&selection.name_prefix);
         let (mut from, end) = (range.clone().into_bytes(), range_end(&range));
         if let Some(after) = &page.after {
-            let last = ResourceId::new(after).map_err(|_| bad_cursor())?;
+            let last = ResourceId::new(after).map_err(|_| BackendError::bad_cursor())?;
             from = from.max(range_end(&self.keys.resource(&last)));
         }
         let mut scan = Scan::new(selection, page);
