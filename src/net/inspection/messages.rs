@@ -14,16 +14,21 @@ use crate::{
     },
 };
 
-/// A resource as its caller names it: its ID and its namespace.
-pub(crate) type Named = (String, Vec<String>);
+/// A resource as its caller names it.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    pub(crate) resource_id: String,
+    pub(crate) namespace: Vec<String>,
+}
 
 /// The name on a component's socket: the store's.
 pub(crate) fn raw(resource: &ResourceId) -> Named {
-    (resource.as_str().to_owned(), Vec::new())
+    Named { resource_id: resource.as_str().to_owned(), namespace: Vec::new() }
 }
 
 /// Writes who holds a resource that is named so.
-pub(crate) fn state(lock: &LockView, (resource_id, namespace): Named) -> pb::LockState {
+pub(crate) fn state(lock: &LockView, name: Named) -> pb::LockState {
+    let Named { resource_id, namespace } = name;
     pb::LockState {
         resource_id,
         namespace,

@@ -166,8 +166,9 @@ fn name_scope(scope: pb::LockScope) -> Result<NameScope, Violation> {
 /// How the app names a resource. What is told was found by the app's own names, so that
 /// there is always one.
 fn named(name: Option<ResourceName>) -> Named {
-    let told = |name: ResourceName| {
-        (name.key().as_str().to_owned(), name.namespace().segments().to_vec())
+    let told = |name: ResourceName| Named {
+        resource_id: name.key().as_str().to_owned(),
+        namespace: name.namespace().segments().to_vec(),
     };
     name.map(told).unwrap_or_default()
 }
