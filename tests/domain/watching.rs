@@ -72,7 +72,7 @@ impl Watched {
 
     async fn may_read(&self) {
         if count_down(&self.reads_left).is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }
