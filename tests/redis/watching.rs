@@ -308,6 +308,23 @@ async fn a_lock_that_somebody_overwrote_is_told_as_free() {
 }
 
 #[tokio::test]
+async fn a_user_that_may_not_search_is_told_so() {
+    let server = RedisServer::start();
+    let user = ["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-scan"];
+    let () = ask(&mut server.connect(), &user);
+    let store = open_with(&server, &[("redisUsername", "u"), ("redisPassword", "p")]).await;
+    let watched = soon(store.watch(everything()).unwrap().next()).await;
+    let page = PageRequest::first(1);
+    let listing = Listing { scope: everything(), holder_prefix: String::new(), page };
+    let listed = store.list(&listing).await.map(|_| ());
+    for told in [watched.map(|_| ()), listed] {
+        let Err(LockError::Unsupported(why)) = told else { panic!("{told:?}") };
+        assert!(why.contains("docs/redis.md"), "{why}");
+    }
+    Table::synced(&store, only("r")).await;
+}
+
+#[tokio::test]
 async fn a_hundred_watches_cost_one_connection_and_one_poller() {
     let server = RedisServer::start();
     let store = open(&server).await;

@@ -48,7 +48,7 @@ impl Link {
             request.arg(begin).arg(&pattern).arg(most).arg(KEYS_MAX);
         };
         let answer = self.run(&SCRIPTS.scan, &[], arguments, until).await;
-        let value = answer?.value;
+        let value = answer.map_err(not_permitted)?.value;
         let (end, keys): (u64, Vec<Vec<u8>>) =
             from_redis_value(value).map_err(|_| strange())?;
         // Another application's keys may match.
@@ -165,6 +165,20 @@ fn literally(text: &str) -> String {
         pattern.push(letter);
     }
     pattern
+}
+
+/// A user without a permission for SCAN, which no lock needs, cannot list or watch scopes.
+/// To try again does not help.
+fn not_permitted(error: BackendError) -> BackendError {
+    // What the server writes up to Redis 7.0, and later.
+    const REFUSALS: [&str; 2] = ["can't run this command", "no permissions"];
+    match error {
+        BackendError::Unavailable(why) if REFUSALS.iter().any(|text| why.contains(text)) => {
+            let what = "the Redis user lacks a permission that docs/redis.md lists";
+            BackendError::Unsupported(format!("{what}: {why}").into())
+        }
+        error => error,
+    }
 }
 
 pub(super) fn strange() -> BackendError {

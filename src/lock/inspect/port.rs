@@ -64,7 +64,8 @@ impl Selection {
 ///
 /// Rules for every method but `watch`:
 /// - `until` bounds it, as it does the verbs of [`Backend`](crate::lock::Backend), and its
-///   future may be dropped at any await.
+///   future may be dropped at any await. Because nothing changes, [`BackendError::Unknown`]
+///   is told as unavailable.
 /// - It writes nothing to the keys of a resource, and does not delay the verbs.
 /// - What it tells was so at some moment between call and answer, for each resource by
 ///   itself.
@@ -100,7 +101,8 @@ pub trait Inspect: Send + Sync {
     /// Keeps `mirror` equal to the store until dropped: tells it of each held resource, then
     /// that it is complete, then of each change. If it may have missed changes it restarts
     /// the mirror and tells everything again. Returns only if that cannot be done; the mirror
-    /// is then restarted and the method called again. A backend that has to read in order to
+    /// is then restarted and the method called again. [`BackendError::Unsupported`] ends all
+    /// watches instead. A backend that has to read in order to
     /// learn of changes may keep to what [`Mirror::forget_unwanted`] tells. Only with
     /// [`Feature::Watch`](crate::lock::Feature::Watch).
     async fn watch(&self, mirror: &Mirror) -> BackendError {
