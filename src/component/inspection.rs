@@ -57,7 +57,7 @@ impl Inspection for Service {
             let (metadata, _, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
             let resource = resource(&asked.resource_id, &asked.namespace)?;
-            let list = List::new(&["GetLock", resource.as_str()]);
+            let list = List::new(&["GetLock", wire::instance(&metadata)?, resource.as_str()]);
             let page = list.page(asked.page_size, &asked.page_token)?;
             let found = store.get(&resource, &page).await?;
             Ok(Response::new(pb::GetLockResponse {
@@ -78,7 +78,8 @@ impl Inspection for Service {
             let store = self.inspected(&metadata, &asked.store_name).await?;
             let prefix = name_prefix(asked.scope.unwrap_or_default())?;
             let holder_prefix = inspection::holder_prefix(asked.holder_prefix)?;
-            let list = List::new(&["ListLocks", &prefix, &holder_prefix]);
+            let list =
+                List::new(&["ListLocks", wire::instance(&metadata)?, &prefix, &holder_prefix]);
             let page = list.page(asked.page_size, &asked.page_token)?;
             let listing = Listing { scope: Scope::prefix(&prefix), holder_prefix, page };
             let found = store.list(&listing).await?;
@@ -102,7 +103,8 @@ impl Inspection for Service {
             let (metadata, _, asked) = request.into_parts();
             let store = self.inspected(&metadata, &asked.store_name).await?;
             let resource = resource(&asked.resource_id, &asked.namespace)?;
-            let list = List::new(&["ListWaiters", resource.as_str()]);
+            let list =
+                List::new(&["ListWaiters", wire::instance(&metadata)?, resource.as_str()]);
             let page = list.page(asked.page_size, &asked.page_token)?;
             let found = store.waiters(&resource, &page).await?;
             Ok(Response::new(pb::ListWaitersResponse {

@@ -16,6 +16,7 @@ mod command_line;
 mod connections;
 mod drain;
 mod errors;
+mod inspection;
 mod instances;
 mod logs;
 mod self_init;
