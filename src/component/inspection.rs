@@ -14,7 +14,7 @@ use super::{
 use crate::{
     lock::{
         LockError, ResourceId, Store, Violation,
-        inspect::{EndRequest, Ended, Listing, Scope},
+        inspect::{EndRequest, Ended, GrantView, Listing, Scope},
     },
     net::{
         completed::completed,
@@ -169,14 +169,11 @@ async fn end(
     reason: String,
 ) -> Result<Ended, LockError> {
     completed(async move {
-        let ended = store.end(&request).await?;
         let by = ForcedBy { app_id: None, peer, reason: &reason };
-        for lock in ended.locks.iter().filter(|_| !request.dry_run) {
-            for grant in &lock.grants {
-                by.log(&instance, lock.resource.as_str(), Some(grant));
-            }
-        }
-        Ok(ended)
+        let on_end = |resource: &ResourceId, grant: &GrantView, outcome| {
+            by.log(&instance, resource.as_str(), grant, outcome);
+        };
+        store.end(&request, &on_end).await
     })
     .await
 }

@@ -12,11 +12,11 @@ use tracing::{Instrument as _, debug, debug_span};
 
 use super::{instances::Instances, wire};
 use crate::{
-    lock::{Granted, LockError, Store, UnlockRequest},
+    lock::{Granted, LockError, Store, UnlockRequest, inspect::EndOutcome},
     net::{
         completed::completed,
         delivery::Delivery,
-        inspection::ForcedBy,
+        inspection::{self, ForcedBy},
         peer::Peer,
         status::ErrorDescription,
         wire::{deadline, duration},
@@ -177,10 +177,16 @@ async fn force(
 ) -> Result<(), LockError> {
     completed(async move {
         let resource = unlock.resource.clone();
-        store.unlock(unlock).await?;
+        let seen = inspection::seen(&store, &resource, None).await;
+        let forced = store.unlock(unlock).await;
+        let outcome = match &forced {
+            Ok(()) => EndOutcome::Ended,
+            Err(LockError::OutcomeUnknown(_)) => EndOutcome::Unknown,
+            Err(_) => return forced,
+        };
         let by = ForcedBy { peer, ..ForcedBy::default() };
-        by.log(&instance, resource.as_str(), None);
-        Ok(())
+        by.log_seen(&instance, resource.as_str(), &seen, None, outcome);
+        forced
     })
     .await
 }

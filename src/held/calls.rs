@@ -1,13 +1,13 @@
 //! The calls on a held lock: unlock, force, renew.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Cause, Change, Ended, Engine, HeldError, HeldKey, Target,
     belief::Sending,
-    record::{Record, RecordId},
+    record::RecordId,
     renewal::{cancel, changed_nothing},
 };
 use crate::lock::{GrantId, LockError, LockId, Renewed, RequestId};
@@ -127,14 +127,14 @@ impl Engine {
         outcome
     }
 
-    /// Tells the holders of these grants at once that they were ended by force, as far as
-    /// they are held through this process under `key`.
-    pub fn forced(&self, key: &HeldKey, grants: &HashSet<GrantId>) {
+    /// Tells the holder of a grant at once that it was ended by force, if it is held through
+    /// this process under `key`.
+    pub fn forced(&self, key: &HeldKey, grant: GrantId) {
         let mut table = self.table();
-        let is_forced = |held: &Record| held.grant_id.is_some_and(|id| grants.contains(&id));
-        let forced = table.of_key(key).filter(|(_, held)| is_forced(held));
-        let forced: Vec<_> = forced.map(|(id, _)| id).collect();
-        for id in forced {
+        let mut of_key = table.of_key(key);
+        let forced = of_key.find(|(_, held)| held.grant_id == Some(grant)).map(|(id, _)| id);
+        drop(of_key);
+        if let Some(id) = forced {
             self.lose(&mut table, id, Cause::Forced);
         }
     }

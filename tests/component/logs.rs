@@ -2,6 +2,7 @@
 
 use std::{os::unix::fs::MetadataExt as _, time::Duration};
 
+use leasehold_proto::components::LockRequest;
 use leasehold_testkit::{leasehold::Leasehold, proxy::Proxy, redis::RedisServer};
 
 use crate::client::{Client, eventually, request};
@@ -38,17 +39,21 @@ async fn no_secret_is_logged_even_when_everything_else_is() {
     }
 }
 
-/// The line named only the instance, which everybody on the socket may name.
 #[tokio::test]
-async fn who_unlocked_by_force_is_told_by_its_process() {
+async fn a_force_is_logged_with_its_caller_and_whom_it_ended() {
     let leasehold = Leasehold::serve("memory", &[]);
     let client = Client::initialised(&leasehold.socket("memory")).await;
-    client.try_lock("r").await.unwrap();
+    let asked = LockRequest { holder: "host-7".into(), ..request("r") };
+    let grant = client.try_lock_with(asked).await.unwrap();
     client.force("r").await.unwrap();
     drop(client);
     let (uid, pid) = (std::fs::metadata("/proc/self").unwrap().uid(), std::process::id());
     let log = leasehold.whole_log();
-    let told = format!("unlocked by force store=\"locks\" resource=\"r\" uid={uid} pid={pid}");
+    let told = format!(
+        "unlocked by force store=\"locks\" resource=\"r\" holder=\"host-7\" \
+         grant_id=\"{}\" uid={uid} pid={pid}",
+        grant.grant_id
+    );
     assert!(log.contains(&told), "{told} is not in\n{log}");
 }
 

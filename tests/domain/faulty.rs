@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -14,7 +14,10 @@ use leasehold::{
     backend::{Context, memory::Memory},
     lock::{
         AcquireRequest, Attempt, Backend, BackendError, Clock, Feature, Grant, Granted,
-        LockError, Release, Renewal, Renewed, Settings, Store, UnlockRequest, inspect::Inspect,
+        LockError, Release, Renewal, Renewed, ResourceId, Settings, Store, UnlockRequest,
+        inspect::{
+            Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView,
+        },
     },
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -41,6 +44,12 @@ pub struct Script {
     pub unlocks: AtomicUsize,
     unlocking: AtomicUsize,
     pub unlocking_max: AtomicUsize,
+    /// How long each look at a resource takes.
+    pub look_delay: Mutex<Duration>,
+    pub looks: AtomicUsize,
+    /// Each page of a resource is its first, and never its last.
+    pub has_endless_pages: AtomicBool,
+    is_closed: AtomicBool,
 }
 
 impl Script {
@@ -153,6 +162,7 @@ impl Backend for Faulty {
         self.script.unlocking_max.fetch_max(unlocking, Ordering::Relaxed);
         let result = self.faulted(fault, until, self.memory.unlock(release, until)).await;
         self.script.unlocking.fetch_sub(1, Ordering::Relaxed);
+        assert!(!self.script.is_closed.load(Ordering::Relaxed), "closed during an unlock");
         result
     }
 
@@ -161,10 +171,54 @@ impl Backend for Faulty {
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
-        self.memory.inspect()
+        Some(self)
     }
 
     async fn close(&self) {
+        self.script.is_closed.store(true, Ordering::Relaxed);
         self.memory.close().await;
+    }
+}
+
+#[async_trait]
+impl Inspect for Faulty {
+    async fn get(
+        &self,
+        resource: &ResourceId,
+        grants: &PageRequest,
+        until: Instant,
+    ) -> Result<Inspected, BackendError> {
+        self.script.looks.fetch_add(1, Ordering::Relaxed);
+        let delay = *self.script.look_delay.lock().unwrap();
+        sleep(delay).await;
+        let inspected = self.memory.inspect().unwrap();
+        if self.script.has_endless_pages.load(Ordering::Relaxed) {
+            let first = PageRequest::first(grants.limit);
+            let found = inspected.get(resource, &first, until).await?;
+            return Ok(Inspected { next: Some("more".into()), ..found });
+        }
+        inspected.get(resource, grants, until).await
+    }
+
+    async fn list(
+        &self,
+        selection: &Selection,
+        page: &PageRequest,
+        until: Instant,
+    ) -> Result<Page<LockView>, BackendError> {
+        self.memory.inspect().unwrap().list(selection, page, until).await
+    }
+
+    async fn waiters(
+        &self,
+        resource: &ResourceId,
+        page: &PageRequest,
+        until: Instant,
+    ) -> Result<Page<WaiterView>, BackendError> {
+        self.memory.inspect().unwrap().waiters(resource, page, until).await
+    }
+
+    async fn watch(&self, mirror: &Mirror) -> BackendError {
+        self.memory.inspect().unwrap().watch(mirror).await
     }
 }

@@ -311,7 +311,10 @@ async fn a_thousand_grants_of_a_scope_are_ended_in_one_call() {
         hold(&store, &format!("a/{number}")).await;
     }
     let of = EndOf::Scope { scope: all(), holder_prefix: String::new() };
-    let ended = store.end(&EndRequest { of, dry_run: false, limit: 1000 }).await.unwrap();
+    let ended = store
+        .end(&EndRequest { of, dry_run: false, limit: 1000 }, &|_, _, _| {})
+        .await
+        .unwrap();
     assert_eq!(ended.locks.len(), 1000);
     assert_eq!(backend.memory.records(), 0);
 }
@@ -324,12 +327,15 @@ async fn a_grant_that_is_taken_again_while_a_scope_is_ended_is_left_alone() {
         let of = EndOf::Resource("r".parse().unwrap(), before.id);
         EndRequest { of, dry_run, limit: 1 }
     };
-    assert_eq!(store.end(&dry(true)).await.unwrap().locks.len(), 1);
+    assert_eq!(store.end(&dry(true), &|_, _, _| {}).await.unwrap().locks.len(), 1);
     let lock_id = before.lock_id.clone();
     let release = leasehold::lock::UnlockRequest::owner("r".parse().unwrap(), lock_id);
     store.unlock(release).await.unwrap();
     hold(&store, "r").await;
-    assert_eq!(store.end(&dry(false)).await, Err(LockError::NotFound { held: true }));
+    assert_eq!(
+        store.end(&dry(false), &|_, _, _| {}).await,
+        Err(LockError::NotFound { held: true })
+    );
     let refused = store.try_lock(request("r")).await.unwrap_err();
     assert!(matches!(refused, LockError::Locked { .. }));
 }

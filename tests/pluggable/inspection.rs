@@ -11,8 +11,10 @@ use std::{
 
 use futures_util::{Stream, StreamExt as _, stream};
 use leasehold::lock::{
-    AcquireRequest, GrantId, LockError, UnlockOf, UnlockRequest,
-    inspect::{EndCause, EndOf, EndRequest, Listing, PageRequest, Scope, Watch, WatchEvent},
+    AcquireRequest, GrantId, LockError, Store, UnlockOf, UnlockRequest,
+    inspect::{
+        EndCause, EndOf, EndRequest, Ended, Listing, PageRequest, Scope, Watch, WatchEvent,
+    },
 };
 use leasehold_proto::locks::{self as pb, inspection_server::Inspection};
 use tokio::time::{Duration, advance, pause, resume, timeout};
@@ -25,8 +27,8 @@ use crate::{
     unlock,
 };
 
-const DECLARED: [&str; 3] = ["FORCE_UNLOCK", "INSPECTION", "WATCH"];
-const ID: &str = "0123456789abcdef0123456789abcdef";
+pub(crate) const DECLARED: [&str; 3] = ["FORCE_UNLOCK", "INSPECTION", "WATCH"];
+pub(crate) const ID: &str = "0123456789abcdef0123456789abcdef";
 
 /// What a store tells to whoever asks for anything.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +42,12 @@ pub(crate) struct Inspected {
     end: Option<Code>,
     /// What it was asked to end.
     asked: Arc<Mutex<Vec<pb::EndLocksRequest>>>,
+}
+
+impl Inspected {
+    pub(crate) fn telling(locks: Vec<pb::LockState>) -> Self {
+        Self { locks, ..Self::default() }
+    }
 }
 
 #[tonic::async_trait]
@@ -111,8 +119,8 @@ fn listing(prefix: &str) -> Listing {
     }
 }
 
-fn end(of: EndOf) -> EndRequest {
-    EndRequest { of, dry_run: false, limit: 100 }
+pub(crate) async fn end(store: &Store, of: EndOf, limit: usize) -> Result<Ended, LockError> {
+    store.end(&EndRequest { of, dry_run: false, limit }, &|_, _, _| {}).await
 }
 
 async fn next(watch: &mut Watch) -> WatchEvent {
@@ -173,7 +181,8 @@ async fn a_grant_is_ended_through_the_socket_and_never_its_successor() {
     let after = store.try_lock(request()).await.unwrap();
     after.receipt.accept();
     assert_eq!(store.unlock(end_before()).await, Err(LockError::NotFound { held: true }));
-    let ended = store.end(&end(EndOf::Resource("r".parse().unwrap(), after.id))).await.unwrap();
+    let ended =
+        end(&store, EndOf::Resource("r".parse().unwrap(), after.id), 100).await.unwrap();
     assert_eq!(ended.locks[0].grants[0].id, after.id);
     assert_eq!(force(&store, "r").await, Err(LockError::NotFound { held: false }));
 }
@@ -229,7 +238,7 @@ async fn a_scope_is_ended_one_by_one_and_never_handed_on() {
     let mut fake = Fake::inspected(&DECLARED, told).await;
     let store = fake.open(&[]).await;
     let of = EndOf::Scope { scope: Scope::prefix("own/"), holder_prefix: String::new() };
-    let ended = store.end(&end(of)).await.unwrap();
+    let ended = end(&store, of, 100).await.unwrap();
     assert_eq!((ended.locks.len(), ended.more), (2, false));
     let asked = asked.lock().unwrap();
     let expected = ["own/a", "own/b"].map(|name| pb::EndLocksRequest {

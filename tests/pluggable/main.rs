@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
 mod fake;
+mod foreign;
 mod inspection;
 mod ours;
 mod refusals;

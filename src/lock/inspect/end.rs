@@ -1,18 +1,22 @@
 //! Ending the grants of others, each by its public ID.
 
-use std::time::Duration;
+use std::{future::ready, time::Duration};
 
 use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{GrantView, Listing, LockView, PageRequest, Scope};
-use crate::lock::{GrantId, LockError, ResourceId, Store, UnlockOf, UnlockRequest};
+use super::{Cursor, GrantView, Inspected, Listing, LockView, PageRequest, Scope};
+use crate::lock::{GrantId, LockError, ResourceId, Store, UnlockOf, UnlockRequest, Violation};
 
-/// After this time no further grant is ended, and the answer says that there are more.
+/// After this time no further end is begun, and the answer says that there are more. Those
+/// under way are waited for, each for at most `operationTimeout`.
 const END_TIME_MAX: Duration = Duration::from_secs(4);
-/// How many grants are ended at a time.
+/// How many ends are under way at the same time, over all resources of a page.
 const CONCURRENT_MAX: usize = 32;
+/// How many grants are read at a time to find one by its ID.
+const SEARCH_PAGE_SIZE: usize = 1000;
 
 /// Asks to end grants, whoever holds them.
 #[derive(Clone, Debug)]
@@ -28,7 +32,7 @@ pub struct EndRequest {
 /// Which grants an [`EndRequest`] ends.
 #[derive(Clone, Debug)]
 pub enum EndOf {
-    /// Those of one resource, also a foreign one, or only the one with this ID.
+    /// Those of one resource, also foreign ones, or only the one with this ID.
     Resource(ResourceId, Option<GrantId>),
     /// Those that are listed.
     Scope {
@@ -48,137 +52,247 @@ pub struct Ended {
     pub more: bool,
 }
 
+/// What is known of the end of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndOutcome {
+    /// It has ended.
+    Ended,
+    /// It may have ended, or may still end.
+    Unknown,
+}
+
+/// Told of each end as soon as its outcome is known, or known to be unknown.
+pub type OnEnd<'a> = dyn Fn(&ResourceId, &GrantView, EndOutcome) + Send + Sync + 'a;
+
 impl Store {
-    /// Ends the grants that it lists, and none that was made since. A grant that has ended
-    /// by itself meanwhile is not told. If some were ended and then the backend fails, the
-    /// answer tells those, with `more` set.
-    pub async fn end(&self, request: &EndRequest) -> Result<Ended, LockError> {
+    /// Ends the grants that it lists, and none that was made since; but foreign grants of a
+    /// resource have no ID and are ended together, by force. A grant that has ended by itself
+    /// meanwhile is not told. If some were ended and then the backend fails, the answer tells
+    /// those, with `more` set.
+    pub async fn end(
+        &self,
+        request: &EndRequest,
+        on_end: &OnEnd<'_>,
+    ) -> Result<Ended, LockError> {
+        let _call = self.call();
         let mut ending = Ending {
             store: self,
-            dry_run: request.dry_run,
+            request,
+            on_end,
             left: request.limit,
             ends_at: Instant::now() + END_TIME_MAX,
+            is_held: false,
+            failure: Mutex::default(),
             ended: Ended::default(),
         };
-        let result = match &request.of {
-            EndOf::Resource(resource, id) => ending.resource(resource, *id).await,
-            EndOf::Scope { scope, holder_prefix } => ending.scope(scope, holder_prefix).await,
-        };
-        match result {
-            Err(error) if ending.ended.locks.is_empty() => Err(error),
-            Err(error) => {
-                warn!(%error, "not all grants could be ended");
-                Ok(Ended { more: true, ..ending.ended })
-            }
-            Ok(more) => Ok(Ended { more, ..ending.ended }),
+        if let Err(error) = ending.run().await {
+            ending.fail(error);
         }
+        ending.conclude()
     }
 }
 
+/// What a request has ended so far, and what stops it: its limit, the time, or a failure.
 struct Ending<'a> {
     store: &'a Store,
-    dry_run: bool,
+    request: &'a EndRequest,
+    on_end: &'a OnEnd<'a>,
     left: usize,
     ends_at: Instant,
+    /// Whether a grant was seen, wanted or not.
+    is_held: bool,
+    failure: Mutex<Option<LockError>>,
     ended: Ended,
 }
 
+/// One call that ends grants.
+struct End {
+    resource: ResourceId,
+    of: UnlockOf,
+    /// The grants that it ends.
+    grants: Vec<GrantView>,
+}
+
+/// A page of what is to be ended.
+struct Found {
+    ends: Vec<End>,
+    /// Whether there are grants, wanted or not.
+    is_held: bool,
+    /// Whether there are grants that this page cannot end.
+    left_out: bool,
+    next: Option<Cursor>,
+}
+
 impl Ending<'_> {
-    /// Returns whether there may be more.
-    async fn resource(
-        &mut self,
-        resource: &ResourceId,
-        id: Option<GrantId>,
-    ) -> Result<bool, LockError> {
+    async fn run(&mut self) -> Result<(), LockError> {
         let mut page = PageRequest::first(self.left);
-        let mut is_held = false;
         loop {
-            let found = self.store.get(resource, &page).await?;
-            is_held |= found.lock.grants_total > 0;
-            let wanted = |grant: &GrantView| id.is_none() || grant.id == id;
-            let grants = found.lock.grants.into_iter().filter(wanted).collect();
-            let all = self
-                .grants(LockView { resource: resource.clone(), grants, grants_total: 0 })
-                .await?;
-            let is_found = id.is_some() && !self.ended.locks.is_empty();
+            let found = find(self.store, &self.request.of, &page).await?;
+            self.is_held |= found.is_held;
+            self.ended.more |= found.left_out;
+            self.end_page(found.ends).await;
             page.after = found.next;
-            if page.after.is_none() || !all || is_found {
-                if self.ended.locks.is_empty() && all {
-                    return Err(LockError::NotFound { held: is_held && id.is_some() });
-                }
-                return Ok(!all || page.after.is_some() && !is_found);
+            if page.after.is_none() {
+                return Ok(());
             }
+            if self.left == 0 || self.must_stop() {
+                self.ended.more = true;
+                return Ok(());
+            }
+            page.limit = self.left;
         }
     }
 
-    async fn scope(&mut self, scope: &Scope, holder_prefix: &str) -> Result<bool, LockError> {
-        let mut listing = Listing {
-            scope: scope.clone(),
-            holder_prefix: holder_prefix.to_owned(),
-            page: PageRequest::first(self.left),
-        };
-        loop {
-            let found = self.store.list(&listing).await?;
-            let mut all = true;
-            for lock in found.items {
-                let has_more = lock.grants_total > lock.grants.len();
-                all = self.grants(lock).await? && !has_more && all;
-                if self.left == 0 {
-                    all = false;
-                    break;
-                }
-            }
-            listing.page.after = found.next;
-            if listing.page.after.is_none() || !all || Instant::now() >= self.ends_at {
-                return Ok(!all || listing.page.after.is_some());
-            }
-            listing.page.limit = self.left;
-        }
-    }
-
-    /// Ends the grants shown of a resource. Returns whether the limits allowed all of them.
-    async fn grants(&mut self, lock: LockView) -> Result<bool, LockError> {
-        let LockView { resource, grants, .. } = lock;
-        let wanted = grants.len();
-        let allowed = if Instant::now() < self.ends_at { self.left.min(wanted) } else { 0 };
-        let (store, dry_run) = (self.store, self.dry_run);
-        let mut ends = stream::iter(grants.into_iter().take(allowed))
-            .map(|grant| {
-                let resource = resource.clone();
-                async move {
-                    let ended =
-                        if dry_run { Ok(()) } else { end(store, resource, &grant).await };
-                    (grant, ended)
-                }
+    async fn end_page(&mut self, mut ends: Vec<End>) {
+        let wanted = ends.len();
+        ends.truncate(self.left);
+        let this = &*self;
+        let tried: Vec<_> = stream::iter(ends)
+            .take_while(|_| ready(!this.must_stop()))
+            .map(|end| async move {
+                let has_ended = this.request.dry_run || this.end(&end).await;
+                (end, has_ended)
             })
-            .buffered(CONCURRENT_MAX);
-        let (mut ended, mut failed) = (Vec::new(), None);
-        while let Some((grant, result)) = ends.next().await {
-            match result {
-                Ok(()) => ended.push(grant),
-                Err(LockError::NotFound { .. }) => {}
-                // An end of unknown outcome is told before one that did not happen.
-                Err(error) if matches!(failed, Some(LockError::OutcomeUnknown(_))) => {
-                    warn!(%error, "another grant could not be ended");
-                }
-                Err(error) => failed = Some(error),
+            .buffered(CONCURRENT_MAX)
+            .collect()
+            .await;
+        self.ended.more |= tried.len() < wanted;
+        for (end, has_ended) in tried {
+            if has_ended {
+                self.note(end);
             }
         }
-        drop(ends);
-        if !ended.is_empty() {
-            self.left -= ended.len();
-            self.ended.locks.push(LockView {
-                resource,
-                grants_total: ended.len(),
-                grants: ended,
-            });
+    }
+
+    fn must_stop(&self) -> bool {
+        Instant::now() >= self.ends_at || self.failure.lock().is_some()
+    }
+
+    async fn end(&self, end: &End) -> bool {
+        let request = UnlockRequest { resource: end.resource.clone(), of: end.of.clone() };
+        let outcome = match self.store.unlock(request).await {
+            Ok(()) => EndOutcome::Ended,
+            // It has ended by itself.
+            Err(LockError::NotFound { .. }) if !self.has_one_wanted() => return false,
+            Err(error) => {
+                let is_unknown = matches!(error, LockError::OutcomeUnknown(_));
+                self.fail(error);
+                if !is_unknown {
+                    return false;
+                }
+                EndOutcome::Unknown
+            }
+        };
+        for grant in &end.grants {
+            (self.on_end)(&end.resource, grant, outcome);
         }
-        failed.map_or(Ok(allowed == wanted), Err)
+        outcome == EndOutcome::Ended
+    }
+
+    /// Whether one grant is wanted by its ID, so that its end answers the request.
+    fn has_one_wanted(&self) -> bool {
+        matches!(self.request.of, EndOf::Resource(_, Some(_)))
+    }
+
+    /// Keeps the failure that the answer tells: an end of unknown outcome before one that did
+    /// not happen.
+    fn fail(&self, error: LockError) {
+        let mut failure = self.failure.lock();
+        let is_unknown = matches!(error, LockError::OutcomeUnknown(_));
+        if failure.is_none() || is_unknown {
+            *failure = Some(error);
+        }
+    }
+
+    /// Adds grants to those that were ended, beside others of the same resource.
+    fn note(&mut self, End { resource, grants, .. }: End) {
+        self.left = self.left.saturating_sub(grants.len());
+        let locks = &mut self.ended.locks;
+        if locks.last().is_none_or(|last| last.resource != resource) {
+            locks.push(LockView::free(resource));
+        }
+        if let Some(lock) = locks.last_mut() {
+            lock.grants_total += grants.len();
+            lock.grants.extend(grants);
+        }
+    }
+
+    fn conclude(self) -> Result<Ended, LockError> {
+        let has_ended_some = !self.ended.locks.is_empty();
+        if let Some(error) = self.failure.into_inner() {
+            if !has_ended_some {
+                return Err(error);
+            }
+            warn!(%error, "not all grants could be ended");
+            return Ok(Ended { more: true, ..self.ended });
+        }
+        match self.request.of {
+            EndOf::Resource(_, id) if !has_ended_some && !self.ended.more => {
+                Err(LockError::NotFound { held: self.is_held && id.is_some() })
+            }
+            _ => Ok(self.ended),
+        }
     }
 }
 
-async fn end(store: &Store, resource: ResourceId, grant: &GrantView) -> Result<(), LockError> {
-    // A foreign grant has no ID. Nothing else can end it.
-    let of = grant.id.map_or(UnlockOf::Anyone, UnlockOf::Id);
-    store.unlock(UnlockRequest { resource, of }).await
+/// Reads a page of what is to be ended.
+async fn find(store: &Store, of: &EndOf, page: &PageRequest) -> Result<Found, LockError> {
+    match of {
+        EndOf::Resource(resource, None) => of_resource(store.get(resource, page).await?),
+        EndOf::Resource(resource, Some(id)) => {
+            let page = PageRequest { limit: SEARCH_PAGE_SIZE, ..page.clone() };
+            let mut found = store.get(resource, &page).await?;
+            let is_held = found.lock.grants_total > 0;
+            found.lock.grants.retain(|grant| grant.id == Some(*id));
+            let ends = by_ids(found.lock);
+            let next = found.next.filter(|_| ends.is_empty());
+            Ok(Found { ends, is_held, left_out: false, next })
+        }
+        EndOf::Scope { scope, holder_prefix } => {
+            let listing = Listing {
+                scope: scope.clone(),
+                holder_prefix: holder_prefix.clone(),
+                page: page.clone(),
+            };
+            let found = store.list(&listing).await?;
+            Ok(Found {
+                is_held: !found.items.is_empty(),
+                left_out: found.items.iter().any(|lock| lock.grants_total > lock.grants.len()),
+                ends: found.items.into_iter().flat_map(by_ids).collect(),
+                next: found.next,
+            })
+        }
+    }
+}
+
+/// Ends the grants of a page of a resource by their IDs. Foreign grants have none: they are
+/// ended together, by force, and only where nobody else holds the resource.
+fn of_resource(found: Inspected) -> Result<Found, LockError> {
+    let Inspected { lock, next, .. } = found;
+    let is_held = lock.grants_total > 0;
+    let with_id = lock.grants.iter().filter(|grant| grant.id.is_some()).count();
+    if with_id > 0 || lock.grants.is_empty() {
+        let left_out = with_id < lock.grants.len();
+        return Ok(Found { ends: by_ids(lock), is_held, left_out, next });
+    }
+    if lock.grants_total > lock.grants.len() {
+        return Err(Violation::new(
+            "limit",
+            "is too low: grants without an ID end together; raise it, or unlock the resource \
+             by force",
+        )
+        .into());
+    }
+    let LockView { resource, grants, .. } = lock;
+    let ends = vec![End { resource, of: UnlockOf::Anyone, grants }];
+    Ok(Found { ends, is_held, left_out: false, next: None })
+}
+
+/// Ends each grant by its ID, and none that has taken its place.
+fn by_ids(LockView { resource, grants, .. }: LockView) -> Vec<End> {
+    let end = |grant: GrantView| {
+        let of = UnlockOf::Id(grant.id?);
+        Some(End { resource: resource.clone(), of, grants: vec![grant] })
+    };
+    grants.into_iter().filter_map(end).collect()
 }

@@ -10,7 +10,7 @@ mod view;
 mod wanted;
 mod watch;
 
-pub use end::{EndOf, EndRequest, Ended};
+pub use end::{EndOf, EndOutcome, EndRequest, Ended, OnEnd};
 pub use list::{Listing, Scope};
 pub use mirror::Mirror;
 pub use port::{Cursor, Inspect, PAGE_BYTES_MAX, Page, PageRequest, Selection};

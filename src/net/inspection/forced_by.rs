@@ -1,11 +1,38 @@
-//! The log line of a grant that was ended by force.
+//! The log lines of grants that are ended by force.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
 use tracing::info;
 
 use crate::{
-    lock::{Holder, inspect::GrantView},
+    lock::{
+        GrantId, Holder, ResourceId, Store,
+        inspect::{EndOutcome, GrantView, PageRequest},
+    },
     net::peer::Peer,
 };
+
+/// How many grants of a resource that is unlocked by force are logged each by itself.
+const LOGGED_MAX: usize = 1000;
+/// How long an unlock by force waits to be told whose grants it ends.
+const SEEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// The grants that an unlock by force is about to end; with `grant_id` that one only. None if
+/// the store does not tell.
+pub(crate) async fn seen(
+    store: &Store,
+    resource: &ResourceId,
+    grant_id: Option<GrantId>,
+) -> Vec<GrantView> {
+    let page = PageRequest::first(LOGGED_MAX);
+    let Ok(Ok(found)) = timeout(SEEN_WITHIN, store.get(resource, &page)).await else {
+        return Vec::new();
+    };
+    let mut grants = found.lock.grants;
+    grants.retain(|grant| grant_id.is_none() || grant.id == grant_id);
+    grants
+}
 
 /// Who ends grants by force, and why, for the log.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,13 +46,52 @@ pub(crate) struct ForcedBy<'a> {
 }
 
 impl ForcedBy<'_> {
-    /// Logs the end of a grant; `None` if the store does not tell which it was.
-    pub(crate) fn log(self, store: &str, resource: &str, grant: Option<&GrantView>) {
+    /// Logs the end of a grant.
+    pub(crate) fn log(
+        self,
+        store: &str,
+        resource: &str,
+        grant: &GrantView,
+        outcome: EndOutcome,
+    ) {
+        self.line(store, resource, grant.holder.as_ref(), grant.id, outcome);
+    }
+
+    /// Logs an unlock by force: each grant that was seen before; if none was, the one that was
+    /// asked for.
+    pub(crate) fn log_seen(
+        self,
+        store: &str,
+        resource: &str,
+        seen: &[GrantView],
+        grant_id: Option<GrantId>,
+        outcome: EndOutcome,
+    ) {
+        if seen.is_empty() {
+            self.line(store, resource, None, grant_id, outcome);
+        }
+        for grant in seen {
+            self.log(store, resource, grant, outcome);
+        }
+    }
+
+    fn line(
+        self,
+        store: &str,
+        resource: &str,
+        holder: Option<&Holder>,
+        grant_id: Option<GrantId>,
+        outcome: EndOutcome,
+    ) {
         let Self { app_id, peer, reason } = self;
         let reason = (!reason.is_empty()).then_some(reason);
         let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
-        let holder = grant.and_then(|grant| grant.holder.as_ref()).map(Holder::as_str);
-        let grant_id = grant.and_then(|grant| grant.id).map(|id| id.to_string());
-        info!(app_id, store, resource, holder, grant_id, uid, pid, reason, "unlocked by force");
+        let holder = holder.map(Holder::as_str);
+        let grant_id = grant_id.map(|id| id.to_string());
+        let told = match outcome {
+            EndOutcome::Ended => "unlocked by force",
+            EndOutcome::Unknown => "unlock by force with an unknown outcome",
+        };
+        info!(app_id, store, resource, holder, grant_id, uid, pid, reason, "{told}");
     }
 }

@@ -91,7 +91,7 @@ async fn a_grant_that_was_seen_is_ended_and_never_its_successor() {
 }
 
 #[tokio::test]
-async fn a_free_resource_is_not_found_and_an_empty_scope_is_well() {
+async fn a_free_resource_is_not_found_and_an_empty_scope_is_no_error() {
     let harness = Harness::start().await;
     let mut client = inspection(&harness).await;
     let refused = client.end_locks(end_request("r")).await.unwrap_err();

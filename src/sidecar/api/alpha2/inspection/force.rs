@@ -1,26 +1,23 @@
 //! Ending grants by force: whose they were is logged, and holders of this sidecar are told.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
-
-use tokio::time::timeout;
+use std::sync::Arc;
 
 use super::super::Locks;
 use crate::{
-    held::{HeldKey, Target},
+    held::HeldKey,
     lock::{
-        GrantId,
-        inspect::{EndRequest, Ended, GrantView, PageRequest},
+        GrantId, LockError, ResourceId,
+        inspect::{EndOutcome, EndRequest, Ended, GrantView},
     },
-    net::{completed::completed, inspection::ForcedBy, peer::Peer},
+    net::{
+        completed::completed,
+        inspection::{ForcedBy, seen},
+        peer::Peer,
+    },
     sidecar::{
         api::error::ApiError, app_names::AppNames, name::ResourceName, stores::NamedStore,
     },
 };
-
-/// How many grants of a resource that is unlocked by force are logged each by itself.
-const LOGGED_MAX: usize = 1000;
-/// How long an unlock by force waits to be told whose grants it ends.
-const SEEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// How a resource is unlocked by force.
 #[derive(Clone, Debug, Default)]
@@ -47,18 +44,20 @@ impl Locks {
         completed(async move {
             let Force { grant_id, reason, peer } = force;
             let (key, target) = locks.target(&store_name, &resource);
-            let grants = match &target {
-                Ok(target) => seen(target, grant_id).await,
+            let seen = match &target {
+                Ok(target) => seen(target.store.store(), &target.resource, grant_id).await,
                 Err(_) => Vec::new(),
             };
-            locks.engine.force_unlock(key, grant_id, target).await?;
-            let by = ForcedBy { app_id: Some(locks.identity.app_id()), peer, reason: &reason };
-            let log = |grant| by.log(&store_name, resource.encoded().as_str(), grant);
-            if grants.is_empty() {
-                log(None);
-            }
-            grants.iter().map(Some).for_each(log);
-            Ok(())
+            let forced = locks.engine.force_unlock(key, grant_id, target).await;
+            let outcome = match &forced {
+                Ok(()) => EndOutcome::Ended,
+                Err(ApiError::Lock(LockError::OutcomeUnknown(_))) => EndOutcome::Unknown,
+                Err(_) => return forced,
+            };
+            let resource = resource.encoded();
+            let by = locks.forced_by(peer, &reason);
+            by.log_seen(&store_name, resource.as_str(), &seen, grant_id, outcome);
+            forced
         })
         .await
     }
@@ -73,45 +72,22 @@ impl Locks {
     ) -> Result<Ended, ApiError> {
         let locks = self.clone();
         completed(async move {
-            let ended = store.store().end(&request).await?;
-            if !request.dry_run {
-                let by =
-                    ForcedBy { app_id: Some(locks.identity.app_id()), peer, reason: &reason };
-                locks.note_ended(&store, &names, &ended, by);
-            }
-            Ok(ended)
+            let by = locks.forced_by(peer, &reason);
+            let on_end = |resource: &ResourceId, grant: &GrantView, outcome| {
+                let Some(name) = names.read(resource) else { return };
+                let resource = name.encoded();
+                by.log(&store.name, resource.as_str(), grant, outcome);
+                if let (EndOutcome::Ended, Some(id)) = (outcome, grant.id) {
+                    let store = Arc::clone(&store.name);
+                    locks.engine.forced(&HeldKey { store, resource: resource.clone() }, id);
+                }
+            };
+            Ok(store.store().end(&request, &on_end).await?)
         })
         .await
     }
 
-    fn note_ended(
-        &self,
-        store: &NamedStore,
-        names: &AppNames,
-        ended: &Ended,
-        by: ForcedBy<'_>,
-    ) {
-        for lock in &ended.locks {
-            let Some(name) = names.read(&lock.resource) else { continue };
-            let ids: HashSet<_> = lock.grants.iter().filter_map(|grant| grant.id).collect();
-            let key =
-                HeldKey { store: Arc::clone(&store.name), resource: name.encoded().clone() };
-            self.engine.forced(&key, &ids);
-            for grant in &lock.grants {
-                by.log(&store.name, name.encoded().as_str(), Some(grant));
-            }
-        }
+    fn forced_by<'a>(&'a self, peer: Option<Peer>, reason: &'a str) -> ForcedBy<'a> {
+        ForcedBy { app_id: Some(self.identity.app_id()), peer, reason }
     }
-}
-
-/// The grants that a force is about to end; none if the store does not tell.
-async fn seen(target: &Target, grant_id: Option<GrantId>) -> Vec<GrantView> {
-    let store = target.store.store();
-    let page = PageRequest::first(LOGGED_MAX);
-    let Ok(Ok(found)) = timeout(SEEN_WITHIN, store.get(&target.resource, &page)).await else {
-        return Vec::new();
-    };
-    let mut grants = found.lock.grants;
-    grants.retain(|grant| grant_id.is_none() || grant.id == grant_id);
-    grants
 }
