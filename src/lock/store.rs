@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::Mutex,
     time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::{
@@ -47,8 +47,8 @@ struct Inner {
     /// Ends watches: the store drains, or was replaced.
     ending: CancellationToken,
     calls: TaskTracker,
-    /// Lets one page of a list be read at a time.
-    list_permit: Semaphore,
+    /// Lets one page of a list be read at a time, and not before this moment.
+    list_turn: Mutex<Instant>,
     watches: Watches,
 }
 
@@ -65,7 +65,7 @@ impl Store {
             ending: draining.child_token(),
             draining,
             calls: TaskTracker::new(),
-            list_permit: Semaphore::new(1),
+            list_turn: Mutex::new(Instant::now()),
             watches: Watches::default(),
         }))
     }
@@ -259,10 +259,9 @@ impl Store {
         self.0.ending.clone()
     }
 
-    /// Waits until no other page of a list is read. `None` never comes, because the
-    /// semaphore is never closed.
-    pub(super) async fn list_permit(&self) -> Option<SemaphorePermit<'_>> {
-        self.0.list_permit.acquire().await.ok()
+    /// Whose turn it is to read a page of a list, and when the next page may be read.
+    pub(super) fn list_turn(&self) -> &Mutex<Instant> {
+        &self.0.list_turn
     }
 
     pub(super) fn must_have(

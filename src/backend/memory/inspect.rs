@@ -1,9 +1,12 @@
 //! How the locks in memory are seen.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use tokio::{task::yield_now, time::Instant};
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep},
+};
 
 use super::{
     Memory,
@@ -21,6 +24,8 @@ use crate::lock::{
 
 /// How many resources a table is read for at a time, so that it is not locked for long.
 const READ_MAX: usize = 1000;
+/// How long changes are collected before the mirror is told the next.
+const TELL_EVERY: Duration = Duration::from_millis(50);
 
 #[async_trait]
 impl Inspect for Memory {
@@ -138,6 +143,7 @@ impl Inspect for Memory {
             for (resource, ended) in changes.take() {
                 self.tell(mirror, &resource, ended);
             }
+            sleep(TELL_EVERY).await;
         }
     }
 }

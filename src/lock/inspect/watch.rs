@@ -28,6 +28,9 @@ const WATCHES_MAX: usize = 1000;
 const SYNCED_EVERY: Duration = Duration::from_secs(10);
 /// How many changes are read from the mirror at a time.
 const BATCH: usize = 100;
+/// How long changes are collected before the next are told. Several changes of a resource
+/// within this time are told as one, so that a busy store costs a watch little.
+const TELL_EVERY: Duration = Duration::from_millis(100);
 /// The pause before a backend that cannot be watched is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -61,6 +64,8 @@ pub struct Watch {
     read: VecDeque<WatchEvent>,
     /// When `Synced` is told next if nothing changes.
     synced_next: Option<Instant>,
+    /// When everything that was there had been told.
+    caught_up: Instant,
     ending: CancellationToken,
     _want: Want,
     _permit: OwnedSemaphorePermit,
@@ -107,6 +112,7 @@ impl Store {
             scope,
             read: VecDeque::new(),
             synced_next: None,
+            caught_up: Instant::now(),
             ending,
             _want: want,
             _permit: permit,
@@ -186,13 +192,15 @@ impl Watch {
                     return Ok(WatchEvent::Synced);
                 }
                 Next::CaughtUp { is_complete } => {
+                    self.caught_up = Instant::now();
                     let synced = self.synced_next.filter(|_| is_complete);
                     tokio::select! {
                         // The sender lives as long as `running`.
                         _ = self.changed.changed() => {}
                         () = sleep_until(synced.unwrap_or_else(Instant::now)), if synced.is_some() => {}
-                        () = self.ending.cancelled() => {}
+                        () = self.ending.cancelled() => continue,
                     }
+                    sleep_until(self.caught_up + TELL_EVERY).await;
                 }
             }
         }
