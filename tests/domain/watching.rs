@@ -208,6 +208,23 @@ async fn a_watch_outlives_a_backend_that_cannot_be_watched_for_a_while() {
     assert_eq!(backend.watches.load(Ordering::Relaxed), 3);
 }
 
+/// It was told `Synced` before a lock that was granted just before it began.
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_is_told_what_is_held_before_that_this_is_all() {
+    let (store, _) = watched(0);
+    let mut first = store.watch(all()).unwrap();
+    assert_eq!(first.next().await, Ok(WatchEvent::Synced));
+    hold(&store, "a").await;
+    assert!(matches!(first.next().await, Ok(WatchEvent::Changed { .. })));
+    hold(&store, "b").await;
+    let mut newcomer = store.watch(all()).unwrap();
+    for _ in 0..2 {
+        let told = newcomer.next().await;
+        assert!(matches!(told, Ok(WatchEvent::Changed { .. })), "{told:?}");
+    }
+    assert_eq!(newcomer.next().await, Ok(WatchEvent::Synced));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_drain_ends_a_watch() {
     let (store, _) = watched(0);

@@ -119,6 +119,7 @@ impl Inspect for Memory {
     }
 
     async fn watch(&self, mirror: &Mirror) -> BackendError {
+        let (mut demand, mut newest) = (mirror.demand(), mirror.newest());
         let changes = Arc::new(Changes::default());
         let _watching = Watching::new(&self.shards, &changes);
         // After the changes are noted, so that none is missed.
@@ -137,9 +138,14 @@ impl Inspect for Memory {
             }
             yield_now().await;
         }
-        mirror.complete();
         loop {
-            changes.noted.notified().await;
+            mirror.complete_up_to(newest);
+            tokio::select! {
+                () = changes.noted.notified() => {}
+                // Somebody begins to watch, and knows of changes that were not told yet.
+                _ = demand.changed() => {}
+            }
+            newest = mirror.newest();
             for (resource, ended) in changes.take() {
                 self.tell(mirror, &resource, ended);
             }

@@ -111,9 +111,25 @@ impl Mirror {
         }
     }
 
-    /// Notes that every held resource has been told.
+    /// Notes that every held resource has been told, also to watches that begin later: what
+    /// changed before they began is told at once.
     pub fn complete(&self) {
         self.state.lock().told = Told::ALL;
+        self.changed.send_replace(());
+    }
+
+    /// The number of the newest watch. A backend that learns of changes later than callers
+    /// reads it, catches up with the store, and then calls [`complete_up_to`](Self::complete_up_to);
+    /// it does so again after each [`demand`](Self::demand).
+    #[must_use]
+    pub fn newest(&self) -> u64 {
+        self.demands.lock().newest()
+    }
+
+    /// Notes that everything has been told that was held when the watch with this number
+    /// began.
+    pub fn complete_up_to(&self, newest: u64) {
+        self.state.lock().told = Told { resources: newest, scopes: newest };
         self.changed.send_replace(());
     }
 

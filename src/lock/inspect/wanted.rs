@@ -74,6 +74,10 @@ impl Demands {
         number
     }
 
+    pub(super) fn newest(&self) -> u64 {
+        self.last
+    }
+
     fn remove(&mut self, watch: Number) {
         let (Number::Resource(number) | Number::Scope(number)) = watch;
         self.scopes.remove(&number);

@@ -14,10 +14,12 @@
 
 mod copy;
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::Duration};
 
-use etcd_client::{EventType, GetOptions, WatchOptions, WatchResponse, WatchStream};
-use tokio::time::timeout;
+use etcd_client::{
+    Event, EventType, GetOptions, TxnOp, WatchOptions, WatchResponse, WatchStream,
+};
+use tokio::{sync::watch, time::timeout};
 
 use self::copy::StoreCopy;
 use super::inspect::PAGE_KEYS;
@@ -34,6 +36,8 @@ use crate::{
 /// How long a message of etcd may be. A fragment has at most `--max-request-bytes` (1.5 MiB
 /// by default), unless it is one event.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How late events are at most, as far as is promised.
+const EVENTS_WITHIN: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Keeps an empty mirror equal to the store until that fails.
@@ -42,31 +46,69 @@ impl Core {
             Ok(link) => link,
             Err(failure) => return failure,
         };
-        tokio::select! {
+        let seen = watch::Sender::new(None);
+        let result = tokio::select! {
             biased;
-            () = link.lost() => Failure::NotSent("the connection to etcd was lost".into()),
-            result = self.follow(&link, mirror) => match result {
-                Ok(never) => match never {},
-                Err(failure) => failure,
-            },
+            () = link.lost() => Err(Failure::NotSent("the connection to etcd was lost".into())),
+            result = self.follow(&link, mirror, &seen) => result,
+            result = self.admit(mirror, seen.subscribe()) => result,
+        };
+        match result {
+            Ok(never) => match never {},
+            Err(failure) => failure,
         }
     }
 
-    /// Fills the mirror, and applies each change after that.
-    async fn follow(&self, link: &Link, mirror: &Mirror) -> Result<Infallible, Failure> {
+    /// Notes again and again who has been told everything: those who began to watch before a
+    /// revision that the watch of etcd has reached.
+    async fn admit(
+        &self,
+        mirror: &Mirror,
+        mut seen: watch::Receiver<Option<Revision>>,
+    ) -> Result<Infallible, Failure> {
+        let mut demand = mirror.demand();
+        // The senders live as long as this.
+        let _ = seen.wait_for(Option::is_some).await;
+        loop {
+            let newest = mirror.newest();
+            let now = self.revision().await?;
+            // Other keys than those that are watched may have been written last.
+            let reached = seen.wait_for(|seen| *seen >= Some(now));
+            let _ = timeout(EVENTS_WITHIN, reached).await;
+            mirror.complete_up_to(newest);
+            let _ = demand.changed().await;
+        }
+    }
+
+    /// The revision at which etcd is now.
+    async fn revision(&self) -> Result<Revision, Failure> {
+        let get = TxnOp::get(self.keys.session("access"), None);
+        let read = self.connection.read(vec![get], self.step_until()).await?;
+        let revision = read.header().map_or(0, |header| header.revision());
+        Ok(Revision::from_etcd(revision))
+    }
+
+    /// Fills the mirror, and applies each change after that. Tells in `seen` up to which
+    /// revision.
+    async fn follow(
+        &self,
+        link: &Link,
+        mirror: &Mirror,
+        seen: &watch::Sender<Option<Revision>>,
+    ) -> Result<Infallible, Failure> {
         let mut copy = StoreCopy::default();
         let listed = self.fill(&mut copy).await?;
         copy.tell_changes(mirror);
-        let mut watch = self.watch_after(link, listed).await?;
+        let mut events = self.watch_after(link, listed).await?;
         loop {
-            let answer = watch.message().await?;
+            let answer = events.message().await?;
             let ended = || Failure::NotSent("etcd ended the watch of the store".into());
             let answer = answer.ok_or_else(ended)?;
             if answer.canceled() {
                 return Err(cancelled(&answer));
             }
             if answer.created() {
-                mirror.complete();
+                seen.send_replace(Some(listed));
             }
             for event in answer.events() {
                 match (event.event_type(), event.kv()) {
@@ -78,6 +120,10 @@ impl Core {
             // Until the last fragment, a write may be known only in part.
             if !answer.0.fragment {
                 copy.tell_changes(mirror);
+                let last = answer.events().last().and_then(Event::kv);
+                if let Some(last) = last {
+                    seen.send_replace(Some(Revision::from_etcd(last.mod_revision())));
+                }
             }
         }
     }
