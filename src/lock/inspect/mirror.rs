@@ -1,6 +1,6 @@
 //! What is held in a store, kept up to date by its backend while somebody watches.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -56,9 +56,8 @@ struct State {
 struct Entry {
     number: u64,
     lock: LockView,
-    /// What ended with the last change. Watchers that have missed changes do not learn what
-    /// ended with those.
-    ended: Vec<EndedGrant>,
+    /// The grants that ended last, each with the number of the change that told it.
+    ended: VecDeque<(u64, EndedGrant)>,
 }
 
 /// How far a watcher has read.
@@ -167,7 +166,7 @@ impl Mirror {
         let state = self.state.lock();
         let entries = state.order.values().map(|resource| &state.locks[resource]);
         let told = entries.map(|Entry { lock, ended, .. }| {
-            let causes = ended.iter().map(|ended| ended.cause).collect();
+            let causes = ended.iter().map(|(_, ended)| ended.cause).collect();
             (lock.resource.as_str().to_owned(), lock.grants_total, causes)
         });
         told.collect()
@@ -188,13 +187,13 @@ impl Mirror {
         let mut changes = Vec::new();
         if let Some(only) = scope.only() {
             let entry = state.locks.get(only).filter(|entry| entry.number > before);
-            changes.extend(entry.and_then(|entry| entry.told_since(begun)));
+            changes.extend(entry.and_then(|entry| entry.told_since(begun, before)));
             position.read = state.last;
         } else {
             for (number, resource) in state.order.range(before + 1..).take(limit) {
                 position.read = *number;
                 let entry = state.locks.get(resource).filter(|_| scope.has(resource));
-                changes.extend(entry.and_then(|entry| entry.told_since(begun)));
+                changes.extend(entry.and_then(|entry| entry.told_since(begun, before)));
             }
         }
         if position.read == before {
@@ -206,13 +205,15 @@ impl Mirror {
 }
 
 impl Entry {
-    /// What a watcher is told of it that began behind the change `begun`.
-    fn told_since(&self, begun: u64) -> Option<WatchEvent> {
+    /// What a watcher is told of it that began behind the change `begun`, and has read up to
+    /// the change `read`.
+    fn told_since(&self, begun: u64, read: u64) -> Option<WatchEvent> {
         let is_old = self.number <= begun;
         if is_old && self.lock.grants.is_empty() {
             return None;
         }
-        let ended = if is_old { Vec::new() } else { self.ended.clone() };
+        let ended = self.ended.iter().filter(|(number, _)| *number > begun.max(read));
+        let ended = ended.map(|(_, ended)| ended.clone()).collect();
         Some(WatchEvent::Changed { lock: self.lock.clone(), ended })
     }
 }
@@ -223,23 +224,27 @@ impl State {
     }
 
     /// Returns whether it is a change.
-    fn set(&mut self, lock: LockView, mut ended: Vec<EndedGrant>) -> bool {
+    fn set(&mut self, lock: LockView, ended: Vec<EndedGrant>) -> bool {
         let is_free = lock.grants.is_empty();
-        ended.truncate(if is_free { FREED_ENDED_MAX } else { GRANTS_SHOWN_MAX });
-        let before = self.locks.get(&lock.resource);
-        let is_same = before.map_or(is_free, |before| before.lock == lock);
+        let before = self.locks.get_mut(&lock.resource);
+        let is_same = before.as_ref().map_or(is_free, |before| before.lock == lock);
         if is_same && ended.is_empty() {
             return false;
         }
+        self.last += 1;
+        let mut all_ended = VecDeque::new();
         if let Some(before) = before {
             self.order.remove(&before.number);
             self.freed -= usize::from(before.lock.grants.is_empty());
+            all_ended = std::mem::take(&mut before.ended);
         }
+        all_ended.extend(ended.into_iter().map(|ended| (self.last, ended)));
+        let ended_max = if is_free { FREED_ENDED_MAX } else { GRANTS_SHOWN_MAX };
+        all_ended.drain(..all_ended.len().saturating_sub(ended_max));
         self.freed += usize::from(is_free);
-        self.last += 1;
         self.order.insert(self.last, lock.resource.clone());
         let resource = lock.resource.clone();
-        self.locks.insert(resource, Entry { number: self.last, lock, ended });
+        self.locks.insert(resource, Entry { number: self.last, lock, ended: all_ended });
         if self.freed > FREED_MAX {
             self.forget_freed();
         }
@@ -343,6 +348,28 @@ mod tests {
         mirror.set(free("a"), ended.clone());
         let told = all(&mirror, &mut position);
         assert_eq!(told, Next::Changes(vec![WatchEvent::Changed { lock: free("a"), ended }]));
+    }
+
+    /// Only what ended with the last change was told.
+    #[test]
+    fn a_slow_watcher_is_told_of_each_end_once() {
+        let mirror = Mirror::default();
+        mirror.set(held("a", 1), Vec::new());
+        let mut position = beginning(&mirror);
+        all(&mirror, &mut position);
+        let ended = |id| vec![EndedGrant { grant: grant(id), cause: EndCause::Expired }];
+        let told = |position: &mut Position| match all(&mirror, position) {
+            Next::Changes(mut changes) => match changes.remove(0) {
+                WatchEvent::Changed { ended, .. } => ended,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        mirror.set(held("a", 2), ended(1));
+        mirror.set(held("a", 3), ended(2));
+        assert_eq!(told(&mut position), [ended(1), ended(2)].concat());
+        mirror.set(held("a", 4), ended(3));
+        assert_eq!(told(&mut position), ended(3));
     }
 
     #[test]

@@ -43,8 +43,8 @@ pub enum WatchEvent {
     Changed {
         /// The resource as it is now.
         lock: LockView,
-        /// Grants that ended with the last change, as far as they were seen. If several
-        /// changes are told as one, compare the states to learn what ended with the others.
+        /// Grants that ended since the watcher was last told of the resource, as far as they
+        /// were seen: the last 100, or 10 if the resource is free now.
         ended: Vec<EndedGrant>,
     },
     /// Changes may have been missed: what was told so far counts no more, and all states
