@@ -111,7 +111,7 @@ async fn unlock(
     let (store_name, resource) = named(target, query.as_deref())?;
     let fields = read(body).await?;
     if fields.flag("force")? {
-        let grant_id = net::inspection::grant_id(&fields.text("grantID")?)?;
+        let grant_id = net::inspection::grant_id(&fields.selecting_text("grantID")?)?;
         let reason = net::inspection::reason(&fields.text("reason")?)?.to_owned();
         let force = Force { grant_id, reason, peer: peer.map(|Extension(peer)| peer) };
         locks.force_unlock(&store_name, &resource, force).await?;

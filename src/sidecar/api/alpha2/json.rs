@@ -34,6 +34,16 @@ impl Fields {
         }
     }
 
+    /// A text that is not empty if it is given. For what selects one of several: a script
+    /// whose variable is unset must not select all.
+    pub(super) fn selecting_text(&self, name: &str) -> Result<String, Violation> {
+        let text = self.text(name)?;
+        if text.is_empty() && self.0.contains_key(name) {
+            return Err(Violation::new(name, "is empty; give it, or leave it out to mean all"));
+        }
+        Ok(text)
+    }
+
     /// A boolean, false where absent.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Violation> {
         match self.0.get(name) {

@@ -136,7 +136,7 @@ async fn end(
     let asked = pb::EndLocksRequest {
         store_name,
         all: params.flag("all")?,
-        holder_prefix: params.text("holderPrefix"),
+        holder_prefix: params.selecting_text("holderPrefix")?,
         dry_run: params.flag("dryRun")?,
         limit: params.number("limit")?.unwrap_or_default(),
         reason: params.text("reason"),

@@ -36,6 +36,17 @@ impl Params {
         self.find(name).unwrap_or_default().to_owned()
     }
 
+    /// A text that is not empty if it is given, so that a script whose variable is unset
+    /// does not select all.
+    pub(super) fn selecting_text(&self, name: &str) -> Result<String, Violation> {
+        match self.find(name) {
+            Some("") => {
+                Err(Violation::new(name, "is empty; give it, or leave it out to mean all"))
+            }
+            text => Ok(text.unwrap_or_default().to_owned()),
+        }
+    }
+
     /// A boolean, false where absent.
     pub(super) fn flag(&self, name: &str) -> Result<bool, Violation> {
         match self.find(name) {
@@ -71,6 +82,7 @@ mod tests {
         assert_eq!(params.number("limit"), Ok(Some(7)));
         assert_eq!(params.flag("all"), Ok(true));
         assert_eq!(params.text("reason"), "x y");
+        assert_eq!(params.selecting_text("reason"), Ok("x y".to_owned()));
         let none = Params::read(None, &[]).unwrap();
         assert_eq!((none.number("limit"), none.flag("all")), (Ok(None), Ok(false)));
     }
@@ -80,6 +92,10 @@ mod tests {
         assert_eq!(read("limits=1").unwrap_err().field, "limits");
         assert_eq!(read("limit=1&limit=1").unwrap_err().field, "limit");
         assert_eq!(read("reason=%FF").unwrap_err().field, "reason");
+        assert_eq!(
+            read("reason=").unwrap().selecting_text("reason").unwrap_err().field,
+            "reason"
+        );
         for bad in ["limit=", "limit=1.5", "limit=x", "limit=99999999999", "limit"] {
             assert_eq!(read(bad).unwrap().number("limit").unwrap_err().field, "limit");
         }
