@@ -17,7 +17,8 @@ mod copy;
 use std::{convert::Infallible, time::Duration};
 
 use etcd_client::{
-    Event, EventType, GetOptions, TxnOp, WatchOptions, WatchResponse, WatchStream,
+    Event, EventType, GetOptions, ResponseHeader, TxnOp, WatchOptions, WatchResponse,
+    WatchStream,
 };
 use tokio::{sync::watch, time::timeout};
 
@@ -84,7 +85,7 @@ impl Core {
     async fn revision(&self) -> Result<Revision, Failure> {
         let get = TxnOp::get(self.keys.session("access"), None);
         let read = self.connection.read(vec![get], self.step_until()).await?;
-        let revision = read.header().map_or(0, |header| header.revision());
+        let revision = read.header().map_or(0, ResponseHeader::revision);
         Ok(Revision::from_etcd(revision))
     }
 
