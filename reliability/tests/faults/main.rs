@@ -25,7 +25,7 @@ use tokio::{runtime::Runtime, sync::Mutex};
 use witness::Witness;
 
 /// A fault that was over too soon to be seen is tried again with another seed.
-const SEEDS: std::ops::Range<u64> = 1..6;
+const SEEDS: std::ops::Range<u64> = 1..12;
 /// So many grants must be made after a fault.
 const CYCLES_AFTER: u64 = 20;
 const CYCLES_WITHIN: Duration = Duration::from_secs(20);
