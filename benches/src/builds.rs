@@ -4,93 +4,89 @@
 use std::path::Path;
 
 use anyhow::Result;
-use leasehold_testkit::{etcd::EtcdServer, redis::RedisServer};
 
 use crate::{
-    Options,
-    client::Client,
-    cycles,
-    etcd::version,
-    handover,
+    Options, cycles, handover,
+    process::cpu_seconds,
     report::{Figures, median, median_of, row, table},
-    servers::Component,
+    stores::{Served, Store, each_store},
 };
 
 const WAITERS: [usize; 2] = [1, 100];
 
-/// Compares the build of `options` with `against`, on every backend.
-pub(crate) async fn compare(options: &Options, against: &Path) -> Result<()> {
+/// Compares the build of `options` with `against`, on each of these stores.
+pub(crate) async fn compare(
+    options: &Options,
+    stores: &[impl AsRef<str>],
+    against: &Path,
+) -> Result<()> {
     table(
         "This build beside another, in turn (medians)",
-        &["store", "load", "this, a second", "the other, a second", "this/other"],
+        &[
+            "store",
+            "load",
+            "this, a second",
+            "the other, a second",
+            "this/other",
+            "CPU of a cycle, this/other",
+        ],
     );
-    on_store(options, against, "memory", "memory", &[]).await?;
-    let redis = RedisServer::start();
-    on_store(options, against, "redis", "Redis", &[("redisHost", &redis.address())]).await?;
-    drop(redis);
-    for binary in &options.etcd {
-        let etcd = EtcdServer::launch(binary, &[]).await?;
-        let title = format!("etcd {}", version(&etcd).await?);
-        let properties = [("endpoints", etcd.address())];
-        on_store(options, against, "etcd", &title, &properties).await?;
-    }
-    Ok(())
+    each_store(options, stores, async |store| on_store(options, &store, against).await).await
 }
 
-async fn on_store(
-    options: &Options,
-    against: &Path,
-    store: &str,
-    title: &str,
-    properties: &[(&str, &str)],
-) -> Result<()> {
-    let this = Side::start(&options.leasehold, store, properties).await?;
-    let other = Side::start(against, store, properties).await?;
+async fn on_store(options: &Options, store: &Store<'_>, against: &Path) -> Result<()> {
+    let this = store.serve(&options.leasehold).await?;
+    let other = store.serve(against).await?;
     for &callers in &options.callers {
         let load = format!("lock and unlock, {callers} callers");
         let mut rounds = Rounds::default();
         for round in 0..options.rounds {
-            let side = async |side: &Side| {
+            let side = async |side: &Served| {
                 cycles::measure(&side.client, callers, options.duration()).await
             };
             rounds.add(round, &this, &other, side).await?;
         }
-        rounds.tell(title, &load);
+        rounds.tell(&store.title, &load);
     }
     for waiters in WAITERS {
         let load = format!("hand-over, {waiters} waiters");
         let mut rounds = Rounds::default();
         for round in 0..options.rounds {
-            let side = async |side: &Side| {
+            let side = async |side: &Served| {
                 let run = handover::measure(&side.client, waiters, options.duration()).await?;
                 Ok(run.figures)
             };
             rounds.add(round, &this, &other, side).await?;
         }
-        rounds.tell(title, &load);
+        rounds.tell(&store.title, &load);
     }
     Ok(())
-}
-
-/// One build, serving.
-struct Side {
-    _server: Component,
-    client: Client,
-}
-
-impl Side {
-    async fn start(binary: &Path, store: &str, properties: &[(&str, &str)]) -> Result<Self> {
-        let server = Component::leasehold(binary, store).await?;
-        let client = Client::connect(&server.socket, properties).await?;
-        Ok(Self { _server: server, client })
-    }
 }
 
 /// What each side made, round by round.
 #[derive(Default)]
 struct Rounds {
-    this: Vec<Figures>,
-    other: Vec<Figures>,
+    this: Vec<Round>,
+    other: Vec<Round>,
+}
+
+/// What a build made in a round, and what that cost it.
+struct Round {
+    rate: f64,
+    cpu_s_of_cycle: f64,
+}
+
+impl Round {
+    async fn of(
+        side: &Served,
+        measure: &impl AsyncFn(&Served) -> Result<Figures>,
+    ) -> Result<Self> {
+        let pid = side.leasehold.pid()?;
+        let before_s = cpu_seconds(pid)?;
+        let figures = measure(side).await?;
+        let cpu_s_of_cycle = (cpu_seconds(pid)? - before_s) / figures.cycles();
+        Ok(Self { rate: figures.rate, cpu_s_of_cycle })
+    }
 }
 
 impl Rounds {
@@ -99,29 +95,32 @@ impl Rounds {
     async fn add(
         &mut self,
         round: usize,
-        this: &Side,
-        other: &Side,
-        measure: impl AsyncFn(&Side) -> Result<Figures>,
+        this: &Served,
+        other: &Served,
+        measure: impl AsyncFn(&Served) -> Result<Figures>,
     ) -> Result<()> {
         if round.is_multiple_of(2) {
-            self.this.push(measure(this).await?);
-            self.other.push(measure(other).await?);
+            self.this.push(Round::of(this, &measure).await?);
+            self.other.push(Round::of(other, &measure).await?);
         } else {
-            self.other.push(measure(other).await?);
-            self.this.push(measure(this).await?);
+            self.other.push(Round::of(other, &measure).await?);
+            self.this.push(Round::of(this, &measure).await?);
         }
         Ok(())
     }
 
     fn tell(&self, store: &str, load: &str) {
-        let pairs = self.this.iter().zip(&self.other);
-        let ratios = pairs.map(|(this, other)| this.rate / other.rate).collect();
+        let ratio = |figure: fn(&Round) -> f64| {
+            let pairs = self.this.iter().zip(&self.other);
+            median(pairs.map(|(this, other)| figure(this) / figure(other)).collect())
+        };
         row(&[
             store.to_owned(),
             load.to_owned(),
-            format!("{:.0}", median_of(&self.this, |figures| figures.rate)),
-            format!("{:.0}", median_of(&self.other, |figures| figures.rate)),
-            format!("{:.2}", median(ratios)),
+            format!("{:.0}", median_of(&self.this, |round| round.rate)),
+            format!("{:.0}", median_of(&self.other, |round| round.rate)),
+            format!("{:.2}", ratio(|round| round.rate)),
+            format!("{:.2}", ratio(|round| round.cpu_s_of_cycle)),
         ]);
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     process::cpu_seconds,
     report::{median, median_of, row, table},
     servers::Component,
+    stores::version,
 };
 
 const WAITERS: [usize; 3] = [1, 10, 100];
@@ -48,11 +49,6 @@ pub(crate) async fn compare(options: &Options) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Which version of etcd it is.
-pub(crate) async fn version(etcd: &EtcdServer) -> Result<String> {
-    Ok(etcd.client().await.status().await?.version().to_owned())
 }
 
 async fn cycles_table(

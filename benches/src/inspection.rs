@@ -19,7 +19,7 @@ use crate::{
     client::{Client, over_socket},
     cycles,
     report::{Figures, median, median_of, row, table},
-    servers::{Component, each_store},
+    stores::{Served, Store, each_store},
 };
 
 /// How many locks are held meanwhile.
@@ -35,20 +35,11 @@ pub(crate) async fn compare(options: &Options, stores: &[impl AsRef<str>]) -> Re
         &format!("Lock and unlock while {HELD} other locks are held, cycles/s (medians)"),
         &["store", "callers", "alone", "list/alone", "a list", "watch/alone"],
     );
-    each_store(options, stores, async |store, title, properties| {
-        on_store(options, store, title, properties).await
-    })
-    .await
+    each_store(options, stores, async |store| on_store(options, &store).await).await
 }
 
-async fn on_store(
-    options: &Options,
-    store: &str,
-    title: &str,
-    properties: &[(&str, &str)],
-) -> Result<()> {
-    let leasehold = Component::leasehold(&options.leasehold, store).await?;
-    let client = Client::connect(&leasehold.socket, properties).await?;
+async fn on_store(options: &Options, store: &Store<'_>) -> Result<()> {
+    let Served { leasehold, client } = store.serve(&options.leasehold).await?;
     hold(&client).await?;
     for &callers in &options.callers {
         let mut lists_s = Vec::new();
@@ -70,7 +61,7 @@ async fn on_store(
             median(pairs.map(|(beside, alone)| beside.rate / alone.rate).collect())
         };
         row(&[
-            title.to_owned(),
+            store.title.clone(),
             callers.to_string(),
             format!("{:.0}", median_of(alone, |f| f.rate)),
             format!("{:.2}", ratio(list)),

@@ -19,6 +19,7 @@ mod report;
 mod servers;
 mod shared;
 mod sidecar;
+mod stores;
 mod weight;
 
 use std::{path::PathBuf, time::Duration};
@@ -54,7 +55,7 @@ enum Command {
     /// Shared locks beside exclusive ones, and readers that wait behind a writer.
     Shared {
         /// The stores to measure on: memory, redis, etcd.
-        #[arg(long, value_delimiter = ',', default_values_t = servers::STORES.map(String::from))]
+        #[arg(long, value_delimiter = ',', default_values_t = stores::STORES.map(String::from))]
         store: Vec<String>,
         #[command(flatten)]
         options: Options,
@@ -62,13 +63,16 @@ enum Command {
     /// What lists and a watch of 100,000 held locks cost those who lock.
     Inspection {
         /// The stores to measure on: memory, redis, etcd.
-        #[arg(long, value_delimiter = ',', default_values_t = servers::STORES.map(String::from))]
+        #[arg(long, value_delimiter = ',', default_values_t = stores::STORES.map(String::from))]
         store: Vec<String>,
         #[command(flatten)]
         options: Options,
     },
     /// This build beside another one, in turn, on every backend.
     Builds {
+        /// The stores to measure on: memory, redis, etcd.
+        #[arg(long, value_delimiter = ',', default_value = "memory,redis,etcd")]
+        store: Vec<String>,
         /// The other build.
         #[arg(long)]
         against: PathBuf,
@@ -131,15 +135,17 @@ async fn run(command: Command) -> Result<()> {
         Command::Weight(options) => weight::memory(&options).await,
         Command::Shared { store, options } => shared::compare(&options, &store).await,
         Command::Inspection { store, options } => inspection::compare(&options, &store).await,
-        Command::Builds { against, options } => builds::compare(&options, &against).await,
+        Command::Builds { store, against, options } => {
+            builds::compare(&options, &store, &against).await
+        }
         Command::All(options) => {
             cycles::redis(&options).await?;
             handover::redis(&options).await?;
             etcd::compare(&options).await?;
             sidecar::redis(&options).await?;
             losses::redis(&options).await?;
-            shared::compare(&options, &servers::STORES).await?;
-            inspection::compare(&options, &servers::STORES).await?;
+            shared::compare(&options, &stores::STORES).await?;
+            inspection::compare(&options, &stores::STORES).await?;
             weight::memory(&options).await
         }
     }

@@ -5,10 +5,8 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
-use leasehold_testkit::{
-    etcd::EtcdServer, leasehold::Leasehold, process::Process, redis::RedisServer,
-};
+use anyhow::{Context as _, Result, ensure};
+use leasehold_testkit::{leasehold::Leasehold, process::Process, redis::RedisServer};
 use tempfile::TempDir;
 use tokio::{
     net::UnixStream,
@@ -16,47 +14,13 @@ use tokio::{
 };
 use tonic::transport::Channel;
 
-use crate::{
-    Options,
-    client::{over_socket, over_tcp},
-    etcd::version,
-};
+use crate::client::{over_socket, over_tcp};
 
 /// The name of the sidecar's store.
 pub(crate) const STORE: &str = "locks";
 /// The app that the sidecar is for.
 pub(crate) const APP_ID: &str = "bench";
 const READY_WITHIN: Duration = Duration::from_secs(20);
-
-/// The stores that are measured by default, where several can be.
-pub(crate) const STORES: [&str; 2] = ["memory", "redis"];
-
-/// Starts the backend of each of these stores and calls `measure` with the store, a title,
-/// and the metadata of its component. On etcd once for each binary of the options.
-pub(crate) async fn each_store(
-    options: &Options,
-    stores: &[impl AsRef<str>],
-    measure: impl AsyncFn(&str, &str, &[(&str, &str)]) -> Result<()>,
-) -> Result<()> {
-    for store in stores {
-        match store.as_ref() {
-            "memory" => measure("memory", "memory", &[]).await?,
-            "redis" => {
-                let redis = RedisServer::start();
-                measure("redis", "Redis", &[("redisHost", &redis.address())]).await?;
-            }
-            "etcd" => {
-                for binary in &options.etcd {
-                    let etcd = EtcdServer::launch(binary, &[]).await?;
-                    let title = format!("etcd {}", version(&etcd).await?);
-                    measure("etcd", &title, &[("endpoints", etcd.address())]).await?;
-                }
-            }
-            other => bail!("no store is called {other}: memory, redis or etcd"),
-        }
-    }
-    Ok(())
-}
 
 /// A server of the component protocol in a folder of its own.
 pub(crate) struct Component {

@@ -10,7 +10,7 @@ use crate::{
     client::Client,
     cycles::{self, Api},
     report::{median, median_of, row, table},
-    servers::{Component, each_store},
+    stores::{Served, each_store},
 };
 
 /// How many readers wait behind a writer.
@@ -20,25 +20,15 @@ const SETTLE: Duration = Duration::from_secs(3);
 
 /// Shared grants beside exclusive ones, on each of these stores.
 pub(crate) async fn compare(options: &Options, stores: &[impl AsRef<str>]) -> Result<()> {
-    each_store(options, stores, async |store, title, properties| {
-        on_store(options, store, title, properties).await
+    each_store(options, stores, async |store| {
+        let Served { client, .. } = &store.serve(&options.leasehold).await?;
+        cycles_table(options, &store.title, client).await?;
+        if !options.only_cycles {
+            waits_table(options, &store.title, client).await?;
+        }
+        Ok(())
     })
     .await
-}
-
-async fn on_store(
-    options: &Options,
-    store: &str,
-    title: &str,
-    properties: &[(&str, &str)],
-) -> Result<()> {
-    let leasehold = Component::leasehold(&options.leasehold, store).await?;
-    let client = Client::connect(&leasehold.socket, properties).await?;
-    cycles_table(options, title, &client).await?;
-    if !options.only_cycles {
-        waits_table(options, title, &client).await?;
-    }
-    Ok(())
 }
 
 /// Takes and gives back shared grants.

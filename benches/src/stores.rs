@@ -1,0 +1,69 @@
+//! The stores that one measurement is repeated on.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use leasehold_testkit::{etcd::EtcdServer, redis::RedisServer};
+
+use crate::{Options, client::Client, servers::Component};
+
+/// Those that are measured by default.
+pub(crate) const STORES: [&str; 2] = ["memory", "redis"];
+
+/// A store whose server runs.
+pub(crate) struct Store<'a> {
+    name: &'a str,
+    /// How tables call it; with the version on etcd.
+    pub(crate) title: String,
+    properties: &'a [(&'a str, &'a str)],
+}
+
+/// A build of leasehold that serves a store, and a client of it.
+pub(crate) struct Served {
+    pub(crate) leasehold: Component,
+    pub(crate) client: Client,
+}
+
+impl Store<'_> {
+    /// Starts a build of leasehold on it.
+    pub(crate) async fn serve(&self, binary: &Path) -> Result<Served> {
+        let leasehold = Component::leasehold(binary, self.name).await?;
+        let client = Client::connect(&leasehold.socket, self.properties).await?;
+        Ok(Served { leasehold, client })
+    }
+}
+
+/// Starts the server of each of these stores and calls `measure` with it. On etcd once for
+/// each binary of the options.
+pub(crate) async fn each_store(
+    options: &Options,
+    names: &[impl AsRef<str>],
+    measure: impl AsyncFn(Store<'_>) -> Result<()>,
+) -> Result<()> {
+    for name in names {
+        let name = name.as_ref();
+        match name {
+            "memory" => measure(Store { name, title: name.into(), properties: &[] }).await?,
+            "redis" => {
+                let redis = RedisServer::start();
+                let properties = &[("redisHost", &*redis.address())];
+                measure(Store { name, title: "Redis".into(), properties }).await?;
+            }
+            "etcd" => {
+                for binary in &options.etcd {
+                    let etcd = EtcdServer::launch(binary, &[]).await?;
+                    let title = format!("etcd {}", version(&etcd).await?);
+                    let properties = &[("endpoints", etcd.address())];
+                    measure(Store { name, title, properties }).await?;
+                }
+            }
+            other => bail!("no store is called {other}: memory, redis or etcd"),
+        }
+    }
+    Ok(())
+}
+
+/// Which version of etcd it is.
+pub(crate) async fn version(etcd: &EtcdServer) -> Result<String> {
+    Ok(etcd.client().await.status().await?.version().to_owned())
+}
