@@ -1,10 +1,11 @@
 //! The pluggable component: the lock protocol on Unix sockets, one for each backend.
 //!
 //! ```text
-//! net::server (connections, limits) ─▶ server (deadlines, receipts)
+//! net::server (connections, limits) ─▶ dispatch (deadlines, receipts)
 //!        ─▶ service (proto ↔ domain) ─▶ instances ─▶ lock::Store
 //! ```
 
+mod dispatch;
 mod folder;
 mod inspection;
 mod instances;

@@ -2,50 +2,31 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    middleware::{Next, from_fn_with_state},
-    response::Response,
-};
-use http::{HeaderMap, HeaderName};
-use leasehold_proto::{
-    FILE_DESCRIPTOR_SET,
-    components::lock_store_server::{self, LockStoreServer},
-    locks::inspection_server::{self, InspectionServer},
-};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tonic::{Status, metadata::MetadataMap, service::Routes};
+use leasehold_proto::components::lock_store_server::LockStoreServer;
+use tokio::time::{Instant, sleep, timeout};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tracing::{info, warn};
 
-use super::{instances::Instances, service::Service};
+use super::{dispatch::Dispatch, instances::Instances, service::Service};
 use crate::{
     lock::LockError,
     net::{
         config::{AtLimit, Config, Protocols},
-        delivery::settle,
         listener::Listener,
-        request_budget::RequestBudget,
         server::Server,
         socket::Socket,
         status::ErrorDescription,
-        wire::deadline,
     },
 };
 
 /// How many connections a socket serves at a time.
 const CONNECTIONS_MAX: usize = 4096;
-/// Init carries certificates; nothing else is larger than a few kilobytes.
-const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-const INSPECTION_BYTES_MAX: usize = 64 * 1024;
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
 /// A caller that cancels thousands of waits at once is no attack here. With h2's own limit of
 /// 20 it would lose the connection, and all its other waits.
 const EARLY_RESETS_MAX: usize = 100_000;
 /// Room for the answers to some fifty calls.
 const ANSWER_BYTES_HELD_MAX: usize = 8 * 1024;
-const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// The steps of a drain, which ends within 10 s.
 const QUIET_WITHIN: Duration = Duration::from_secs(5);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
@@ -80,7 +61,7 @@ pub enum ServeError {
 pub struct Component {
     instances: Arc<Instances>,
     health: HealthReporter,
-    server: Server,
+    server: Server<Dispatch>,
 }
 
 impl Component {
@@ -94,18 +75,7 @@ impl Component {
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_serving::<LockStoreServer<Service>>().await;
         let service = Service::new(Arc::clone(&instances));
-        let inspection = InspectionServer::new(service.clone())
-            .max_decoding_message_size(INSPECTION_BYTES_MAX);
-        let lock_store =
-            LockStoreServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let router = Routes::new(lock_store)
-            .add_service(inspection)
-            .add_service(health_service)
-            .add_service(reflection().build_v1()?)
-            .add_service(reflection().build_v1alpha()?)
-            .into_axum_router()
-            .layer(from_fn_with_state(RequestBudget::new(), respond));
-        let server = Server::new(router, config(answers));
+        let server = Server::new(Dispatch::new(service, health_service)?, config(answers));
         server.serve(Listener::Unix(socket));
         Ok(Self { instances, health, server })
     }
@@ -165,58 +135,10 @@ fn config(answers: Answers) -> Config {
     }
 }
 
-/// Responds to a call within the deadline that its caller sent, and releases its grant if the
-/// response is not delivered.
-async fn respond(
-    State(request_budget): State<RequestBudget>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let deadline = deadline_of(&request, Instant::now());
-    let responding = next.run(counted(&request_budget, request));
-    let response = match deadline {
-        None => responding.await,
-        // As tonic's own server does.
-        Some(deadline) => timeout_at(deadline, responding)
-            .await
-            .unwrap_or_else(|_| Status::cancelled("Timeout expired").into_http()),
-    };
-    settle(response).map(Body::new)
-}
-
-/// The deadline of a call that arrived just now.
-fn deadline_of(request: &Request, arrived: Instant) -> Option<Instant> {
-    let timeout = request.headers().get(GRPC_TIMEOUT)?;
-    let mut headers = HeaderMap::with_capacity(1);
-    headers.insert(GRPC_TIMEOUT, timeout.clone());
-    deadline(&MetadataMap::from_headers(headers), arrived)
-}
-
-/// Counts the requests of the lock store and of its inspection, which are one message each. Those of the other
-/// services are streams.
-fn counted(request_budget: &RequestBudget, request: Request) -> Request {
-    let path = request.uri().path().strip_prefix('/').unwrap_or_default();
-    let is_counted = path.starts_with(lock_store_server::SERVICE_NAME)
-        || path.starts_with(inspection_server::SERVICE_NAME);
-    if is_counted { request.map(|body| Body::new(request_budget.count(body))) } else { request }
-}
-
-/// Describes the services of this socket, and no others that the descriptors contain.
-fn reflection() -> tonic_reflection::server::Builder<'static> {
-    tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .with_service_name(lock_store_server::SERVICE_NAME)
-        .with_service_name(inspection_server::SERVICE_NAME)
-        .with_service_name(tonic_health::pb::health_server::SERVICE_NAME)
-}
-
 #[cfg(test)]
 mod tests {
-    use axum::{Router, routing::get};
-    use tonic::Code;
+    use tonic::{Code, Status};
     use tonic_types::StatusExt as _;
-    use tower::ServiceExt as _;
 
     use super::*;
 
@@ -226,18 +148,5 @@ mod tests {
         let status = Status::from_header_map(response.headers()).unwrap();
         assert_eq!(status.code(), Code::Internal);
         assert_eq!(status.get_details_error_info().unwrap().reason, "INTERNAL");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_call_ends_at_its_deadline() {
-        let router = Router::new()
-            .route("/", get(std::future::pending::<()>))
-            .layer(from_fn_with_state(RequestBudget::new(), respond));
-        let request = Request::get("/").header(GRPC_TIMEOUT, "100m").body(Body::empty());
-        let began = Instant::now();
-        let response = router.oneshot(request.unwrap()).await.unwrap();
-        assert!(began.elapsed() >= Duration::from_millis(100));
-        let status = Status::from_header_map(response.headers()).unwrap();
-        assert_eq!((status.code(), status.message()), (Code::Cancelled, "Timeout expired"));
     }
 }

@@ -1,4 +1,4 @@
-//! Serves a router on listeners, with limits on connections, streams, headers and slow
+//! Serves requests on listeners, with limits on connections, streams, headers and slow
 //! peers.
 
 use std::{
@@ -41,12 +41,23 @@ use super::{
 /// has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves a router on any number of listeners. It stops when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Server(Arc<Shared>);
+/// Responds to requests. Clones share what they respond with.
+pub(crate) trait Respond: Clone + Send + Sync + 'static {
+    /// The response to one request. Only the future may panic.
+    fn respond(self, request: Request<Body>) -> impl Future<Output = Response> + Send;
+}
 
-struct Shared {
-    router: Router,
+impl Respond for Router {
+    async fn respond(self, request: Request<Body>) -> Response {
+        self.oneshot(request).await.unwrap_or_else(|never| match never {})
+    }
+}
+
+/// Serves on any number of listeners. It stops when this is dropped.
+pub(crate) struct Server<R>(Arc<Shared<R>>);
+
+struct Shared<R> {
+    responder: R,
     config: Config,
     builder: auto::Builder<TokioExecutor>,
     places: Arc<Semaphore>,
@@ -56,17 +67,16 @@ struct Shared {
     connections: TaskTracker,
 }
 
-impl std::fmt::Debug for Shared {
+impl<R> std::fmt::Debug for Server<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Server").field("config", &self.0.config).finish_non_exhaustive()
     }
 }
 
-impl Server {
-    pub(crate) fn new(router: Router, config: Config) -> Self {
+impl<R: Respond> Server<R> {
+    pub(crate) fn new(responder: R, config: Config) -> Self {
         Self(Arc::new(Shared {
-            // Prepares the routes once, instead of for each call.
-            router: router.with_state(()),
+            responder,
             builder: config.builder(),
             places: Arc::new(Semaphore::new(config.connections_max)),
             closing: CancellationToken::new(),
@@ -103,13 +113,13 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl<R> Drop for Server<R> {
     fn drop(&mut self) {
         self.0.closing.cancel();
     }
 }
 
-impl Shared {
+impl<R: Respond> Shared<R> {
     async fn accept(self: Arc<Self>, listener: Listener) {
         loop {
             let reserved = match self.config.at_limit {
@@ -182,7 +192,7 @@ impl Shared {
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
             }
-            let response = respond(self.router.clone(), request, self.config.panicked);
+            let response = respond(self.responder.clone(), request, self.config.panicked);
             async move { Ok::<_, Infallible>(response.await.map(|body| call.until_sent(body))) }
         });
         let connection = self.builder.serve_connection(TokioIo::new(connection), service);
@@ -208,22 +218,21 @@ impl Shared {
     }
 }
 
-/// The router's response. A panic costs one response, not the connection; the panic hook has
-/// logged where it was.
-async fn respond(
-    router: Router,
+/// The response to one request. A panic costs one response, not the connection; the panic hook
+/// has logged where it was.
+fn respond(
+    responder: impl Respond,
     request: Request<Body>,
     panicked: fn() -> Response,
-) -> Response {
+) -> impl Future<Output = Response> + Send {
     let uri = request.uri().clone();
-    match AssertUnwindSafe(router.oneshot(request)).catch_unwind().await {
-        Ok(Ok(response)) => response,
-        Err(_) => {
+    AssertUnwindSafe(responder.respond(request)).catch_unwind().map(move |responded| {
+        responded.unwrap_or_else(|_| {
             let path = uri.path();
             error!(path, "a call panicked; this is a defect, please report it");
             panicked()
-        }
-    }
+        })
+    })
 }
 
 /// Ends when the peer has closed the connection while a call is under way.
