@@ -89,8 +89,8 @@ enum Verb {
         #[command(flatten)]
         workload: Workload,
     },
-    /// Increment a register in many processes that are suspended and killed:
-    /// with tokens checked no update is lost.
+    /// Increment and read a register in many processes that are suspended and killed:
+    /// with tokens checked no update is lost, and no reader sees half of a change.
     Register {
         /// What keeps the locks.
         #[arg(long, default_value = "memory")]
@@ -105,7 +105,7 @@ enum Verb {
         #[command(flatten)]
         workload: Workload,
     },
-    /// One process that increments a register.
+    /// One process that increments or reads a register.
     #[command(hide = true)]
     Worker(register::WorkerSettings),
     /// One client process of a run; ends when its standard input does.
@@ -339,9 +339,13 @@ async fn count(settings: &Settings, seed: u64, demonstrate: bool) -> anyhow::Res
     }
     let during = settings.faults_for;
     let counts = register::increment_under_faults(settings, seed, true, during).await?;
-    let register::Counts { writes, lost, refused, is_exact } = counts;
-    println!("seed {seed}: {writes} writes, {lost} lost; {refused} refused for a stale token");
-    Ok(i32::from(lost > 0 || !is_exact))
+    let register::Counts { writes, lost, repeated_reads, changed_reads, .. } = counts;
+    println!(
+        "seed {seed}: {writes} writes, {lost} lost; {repeated_reads} values read twice, \
+         {changed_reads} changed meanwhile; {} calls refused for a stale token",
+        counts.refused
+    );
+    Ok(i32::from(lost + changed_reads > 0 || !counts.is_exact))
 }
 
 fn random_seed() -> u64 {

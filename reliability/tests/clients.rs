@@ -239,7 +239,7 @@ async fn few_clients_hold_for_seconds() {
 async fn the_readers_of_a_group_hold_at_the_same_time() {
     let clients = Clients::start(Role::Meeting, 10, &["--resources=2"]).await;
     clients
-        .until("four readers hold one resource", |operations| {
+        .until("three of the four readers of a group hold", |operations| {
             let by_id = by_lock_id(operations);
             let held = |at_ns: u64, resource: &str| {
                 let holds = by_id.values().filter(|calls| {

@@ -101,7 +101,7 @@ async fn every_promise_is_kept_on_etcd_under_faults() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_update_is_lost_where_tokens_are_checked() {
+async fn no_update_is_lost_and_no_read_is_torn_where_tokens_are_checked() {
     let _alone = alone().await;
     let settings = settings(Backend::Memory);
     let counted =
@@ -109,6 +109,7 @@ async fn no_update_is_lost_where_tokens_are_checked() {
     let counts = counted.await.unwrap();
     println!("{counts:?}");
     assert!(counts.is_exact && counts.lost == 0 && counts.writes > 0, "{counts:?}");
+    assert!(counts.changed_reads == 0 && counts.repeated_reads > 0, "{counts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,7 @@ mod faults;
 mod free;
 mod grants;
 mod holding;
+mod leases;
 mod lifetimes;
 mod linear;
 mod outages;
@@ -35,6 +36,7 @@ use pace::Pace;
 use resource::ResourceHistory;
 
 pub(crate) use holding::safe_ns;
+pub use leases::leases_left_max;
 pub(crate) use renewals::RENEWED_WITHIN;
 pub use rule::{Rule, Violation};
 

@@ -9,9 +9,9 @@ use crate::{
 
 /// A history of one resource, `r`.
 pub(super) struct Story {
-    backend: Backend,
-    operations: Vec<Operation>,
-    faults: Vec<Injected>,
+    pub(super) backend: Backend,
+    pub(super) operations: Vec<Operation>,
+    pub(super) faults: Vec<Injected>,
 }
 
 /// The TTL of all grants; 930 ms of it are safe.

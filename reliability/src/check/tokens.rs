@@ -85,10 +85,10 @@ pub(crate) fn check(
     as_fenced(history, environment, &mut violated);
 }
 
-/// Has each grant that was certainly held access a fenced register at that moment, also if
-/// the calls overlapped: an exclusive one writes, a shared one reads. The register must
-/// accept all of them, and then accepts nothing that a grant does after an incompatible one
-/// has been held later.
+/// Replays the grants that were certainly held against a fenced register, in the order in
+/// which they were held, even if their calls overlapped. An exclusive grant writes and a
+/// shared one reads. The register refuses a token that is lower than that of a grant which
+/// excludes it and accessed the register before, and nothing may be refused.
 fn as_fenced(
     history: &ResourceHistory<'_>,
     environment: Environment<'_>,

@@ -63,6 +63,7 @@ async fn once(
         checks_tokens,
         process,
         history: folder.join(format!("history-{process}.jsonl")),
+        reads: false,
         times: Some(1),
         compute_ms,
         ttl_ms: TTL_MS,
@@ -70,7 +71,7 @@ async fn once(
     let first_number = if checks_tokens { 3 } else { 1 };
     let mut first = spawn_worker(&worker(first_number, COMPUTE_MS))?;
     let until = Instant::now() + PATIENCE;
-    while register.content()?.fence == 0 {
+    while register.content()?.read_fence == 0 {
         anyhow::ensure!(Instant::now() < until, "the first holder does not read");
         sleep(Duration::from_millis(5)).await;
     }

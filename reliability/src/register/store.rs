@@ -24,19 +24,32 @@ pub struct Content {
     /// Of those, writes of a value that was not computed from the one that
     /// they replaced: what somebody else wrote is lost.
     pub lost: u64,
+    /// How many times a value was read and then found again.
+    pub repeated_reads: u64,
+    /// How many times a value was read and then found changed.
+    pub changed_reads: u64,
     /// Calls refused because of their token.
     pub refused: u64,
-    /// The greatest token that it has seen.
-    pub fence: i64,
+    /// The greatest token of a write.
+    pub write_fence: i64,
+    /// The greatest token of a read.
+    pub read_fence: i64,
 }
 
-/// A token that is not the greatest any more.
+impl Content {
+    fn read(&mut self, token: i64) -> u64 {
+        self.read_fence = self.read_fence.max(token);
+        self.value
+    }
+}
+
+/// A token that is older than what was done with a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("token {token} is stale; {fence} was seen already")]
 pub struct Stale {
     /// The token.
     pub token: i64,
-    /// The greatest seen.
+    /// The greatest that it has to reach.
     pub fence: i64,
 }
 
@@ -61,10 +74,20 @@ impl Register {
         Ok(Self { file, checks_tokens })
     }
 
-    /// The value. A read is fenced as well: from then on older holders are
-    /// refused, so that what was read stays true until it is written back.
+    /// The value. No writer with an older token may write from then on. Readers may still
+    /// read, because they may hold together with this one.
     pub fn read(&mut self, token: i64) -> anyhow::Result<Result<u64, Stale>> {
-        self.access(token, |content| content.value)
+        self.access(token, |content| content.write_fence, |content| content.read(token))
+    }
+
+    /// The value once more, which was `first` when the same holder read it before.
+    pub fn read_again(&mut self, token: i64, first: u64) -> anyhow::Result<Result<(), Stale>> {
+        let again = |content: &mut Content| {
+            let is_changed = content.read(token) != first;
+            content.changed_reads += u64::from(is_changed);
+            content.repeated_reads += u64::from(!is_changed);
+        };
+        self.access(token, |content| content.write_fence, again)
     }
 
     /// Puts `value` in, which was computed from `base`.
@@ -74,11 +97,13 @@ impl Register {
         base: u64,
         value: u64,
     ) -> anyhow::Result<Result<(), Stale>> {
-        self.access(token, |content| {
+        let write = |content: &mut Content| {
+            content.write_fence = content.write_fence.max(token);
             content.lost += u64::from(content.value != base);
             content.writes += 1;
             content.value = value;
-        })
+        };
+        self.access(token, |content| content.write_fence.max(content.read_fence), write)
     }
 
     /// Everything in it.
@@ -92,10 +117,11 @@ impl Register {
     fn access<T>(
         &mut self,
         token: i64,
+        fence: impl FnOnce(&Content) -> i64,
         change: impl FnOnce(&mut Content) -> T,
     ) -> anyhow::Result<Result<T, Stale>> {
         flock(&self.file, FlockOperation::LockExclusive)?;
-        let result = self.access_locked(token, change);
+        let result = self.access_locked(token, fence, change);
         flock(&self.file, FlockOperation::Unlock)?;
         result
     }
@@ -103,15 +129,15 @@ impl Register {
     fn access_locked<T>(
         &mut self,
         token: i64,
+        fence: impl FnOnce(&Content) -> i64,
         change: impl FnOnce(&mut Content) -> T,
     ) -> anyhow::Result<Result<T, Stale>> {
         let mut content = self.load()?;
-        let stale = Stale { token, fence: content.fence };
-        let result = if self.checks_tokens && token < content.fence {
+        let fence = fence(&content);
+        let result = if self.checks_tokens && token < fence {
             content.refused += 1;
-            Err(stale)
+            Err(Stale { token, fence })
         } else {
-            content.fence = content.fence.max(token);
             Ok(change(&mut content))
         };
         // One write of one size: a process that is killed leaves it whole.
@@ -150,6 +176,34 @@ mod tests {
         assert_eq!(register.write(2, 0, 1).unwrap(), Ok(()));
         let content = register.content().unwrap();
         assert_eq!((content.value, content.writes, content.lost), (1, 1, 0));
+    }
+
+    #[test]
+    fn readers_that_hold_together_are_not_refused_for_each_other() {
+        let (mut register, _folder) = register(true);
+        assert_eq!(register.read(1).unwrap(), Ok(0));
+        assert_eq!(register.read(2).unwrap(), Ok(0));
+        assert_eq!(register.read_again(1, 0).unwrap(), Ok(()));
+        assert_eq!(register.content().unwrap().repeated_reads, 1);
+    }
+
+    #[test]
+    fn a_reader_from_before_a_write_is_refused_after_it() {
+        let (mut register, _folder) = register(true);
+        assert_eq!(register.read(1).unwrap(), Ok(0));
+        assert_eq!(register.write(2, 0, 1).unwrap(), Ok(()));
+        let stale = Stale { token: 1, fence: 2 };
+        assert_eq!(register.read_again(1, 0).unwrap(), Err(stale));
+        assert_eq!(register.content().unwrap().changed_reads, 0);
+    }
+
+    #[test]
+    fn a_register_that_checks_no_tokens_lets_a_reader_see_half_of_a_change() {
+        let (mut register, _folder) = register(false);
+        register.read(1).unwrap().unwrap();
+        register.write(2, 0, 1).unwrap().unwrap();
+        register.read_again(1, 0).unwrap().unwrap();
+        assert_eq!(register.content().unwrap().changed_reads, 1);
     }
 
     #[test]

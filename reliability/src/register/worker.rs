@@ -1,13 +1,13 @@
-//! One process that increments the register under a lock.
+//! One process that increments the register, or reads it twice, under a lock.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::{sleep, timeout};
 
-use super::Register;
+use super::{Register, Stale};
 use crate::{
     client::{Caller, process},
-    history::{Acquisition, Call, Log, Outcome},
+    history::{Acquisition, Call, Log, Mode, Outcome},
 };
 
 /// What is locked.
@@ -31,10 +31,13 @@ pub struct Settings {
     /// Where its calls are recorded.
     #[arg(long)]
     pub history: PathBuf,
-    /// How often it increments; until its standard input ends if absent.
+    /// Reads twice under a shared lock instead.
+    #[arg(long)]
+    pub reads: bool,
+    /// How often it succeeds; until its standard input ends if absent.
     #[arg(long)]
     pub times: Option<u64>,
-    /// For how long it computes between reading and writing.
+    /// For how long it computes after it has read.
     #[arg(long, default_value_t = 5)]
     pub compute_ms: u64,
     /// The TTL that it asks for.
@@ -42,30 +45,28 @@ pub struct Settings {
     pub ttl_ms: u64,
 }
 
-/// Increments: locks, reads, computes, writes back, unlocks. It never looks at
+/// Locks, reads, computes, writes back or reads again, unlocks. It never looks at
 /// its safe deadline, as too many programs do not.
 pub async fn work(settings: Settings) -> anyhow::Result<()> {
     let mut register = Register::open(&settings.register, !settings.unchecked)?;
     let log = Arc::new(Log::append(&settings.history)?);
     let ids = Caller::ids(settings.process);
     let caller = Caller::new([process(&settings.socket)].into(), log, ids, 0);
+    let mode = if settings.reads { Mode::Shared } else { Mode::Exclusive };
     let mut done = 0;
     let end = tokio::spawn(crate::client::wait_for_the_end());
     while settings.times.is_none_or(|times| done < times)
         && (settings.times.is_some() || !end.is_finished())
     {
         let ttl_ms = settings.ttl_ms;
-        let acquisition = Acquisition { ttl_ms, ..Acquisition::default() };
+        let acquisition = Acquisition { ttl_ms, mode, ..Acquisition::default() };
         let call = Call::Lock { acquisition, wait_ms: 5_000 };
         let Outcome::Granted(granted) = caller.call(RESOURCE, call, None).await? else {
             continue;
         };
-        // Somebody who is refused has lost the lock, and begins again.
-        if let Ok(base) = register.read(granted.token)? {
-            sleep(Duration::from_millis(settings.compute_ms)).await;
-            if register.write(granted.token, base, base + 1)?.is_ok() {
-                done += 1;
-            }
+        // A worker that is refused has lost the lock, and begins again.
+        if access(&mut register, granted.token, &settings).await?.is_ok() {
+            done += 1;
         }
         let unlock = Call::Unlock { lock_id: granted.lock_id };
         let unlocked = caller.call(RESOURCE, unlock, None);
@@ -73,4 +74,21 @@ pub async fn work(settings: Settings) -> anyhow::Result<()> {
     }
     end.abort();
     Ok(())
+}
+
+async fn access(
+    register: &mut Register,
+    token: i64,
+    settings: &Settings,
+) -> anyhow::Result<Result<(), Stale>> {
+    let base = match register.read(token)? {
+        Ok(base) => base,
+        Err(stale) => return Ok(Err(stale)),
+    };
+    sleep(Duration::from_millis(settings.compute_ms)).await;
+    if settings.reads {
+        register.read_again(token, base)
+    } else {
+        register.write(token, base, base + 1)
+    }
 }

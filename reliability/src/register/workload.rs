@@ -1,4 +1,4 @@
-//! Many increment at once, and are suspended and killed meanwhile.
+//! Many increment and read at once, and are suspended and killed meanwhile.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
@@ -12,8 +12,8 @@ use tokio::{
 use super::Register;
 use crate::run::Settings;
 
-/// How many processes increment.
-const WORKERS: u32 = 4;
+/// Which of the processes read; the others increment.
+const READS: [bool; 7] = [false, true, false, true, false, true, false];
 const END_MAX: Duration = Duration::from_secs(30);
 
 /// A worker to be started.
@@ -24,6 +24,7 @@ pub(super) struct Worker {
     pub(super) checks_tokens: bool,
     pub(super) process: u32,
     pub(super) history: PathBuf,
+    pub(super) reads: bool,
     pub(super) times: Option<u64>,
     pub(super) compute_ms: u64,
     pub(super) ttl_ms: u64,
@@ -36,14 +37,18 @@ pub struct Counts {
     pub writes: u64,
     /// Of those, writes that overwrote what their writer had not seen.
     pub lost: u64,
+    /// Values that were read and found again under the same shared lock.
+    pub repeated_reads: u64,
+    /// Values that were read and found changed under the same shared lock.
+    pub changed_reads: u64,
     /// Reads and writes that were refused for their token.
     pub refused: u64,
     /// Whether its value is the number of writes.
     pub is_exact: bool,
 }
 
-/// Has several processes increment one register for a while; one after the
-/// other is suspended past its TTL or killed.
+/// Has several processes increment one register for a while, and others read it; one after
+/// the other is suspended past its TTL or killed.
 pub async fn increment_under_faults(
     settings: &Settings,
     seed: u64,
@@ -55,31 +60,34 @@ pub async fn increment_under_faults(
     let register = folder.join("register");
     let sockets = world.sockets();
     let mut rng = fastrand::Rng::with_seed(seed);
-    let worker = |process: u32| Worker {
+    let worker = |process: u32, reads: bool| Worker {
         program: settings.program.clone(),
         socket: sockets[process as usize % sockets.len()].clone(),
         register: register.clone(),
         checks_tokens,
         process,
         history: folder.join(format!("history-{process}.jsonl")),
+        reads,
         times: None,
         compute_ms: 5,
         ttl_ms: 300,
     };
     let mut numbers = 1..;
     let mut children = Vec::new();
-    for process in numbers.by_ref().take(WORKERS as usize) {
-        children.push(spawn_worker(&worker(process))?);
+    for (process, reads) in numbers.by_ref().zip(READS) {
+        children.push(spawn_worker(&worker(process, reads))?);
     }
     let until = Instant::now() + during;
     while Instant::now() < until {
         sleep(Duration::from_millis(rng.u64(50..300))).await;
-        let child = &mut children[rng.usize(..WORKERS as usize)];
+        let index = rng.usize(..READS.len());
+        let child = &mut children[index];
         signal(child, Signal::STOP)?;
         sleep(Duration::from_millis(rng.u64(100..900))).await;
         if rng.u8(..5) == 0 {
             child.kill().await?;
-            *child = spawn_worker(&worker(numbers.next().unwrap_or(u32::MAX)))?;
+            let process = numbers.next().unwrap_or(u32::MAX);
+            *child = spawn_worker(&worker(process, READS[index]))?;
         } else {
             signal(child, Signal::CONT)?;
         }
@@ -94,6 +102,8 @@ pub async fn increment_under_faults(
     Ok(Counts {
         writes: content.writes,
         lost: content.lost,
+        repeated_reads: content.repeated_reads,
+        changed_reads: content.changed_reads,
         refused: content.refused,
         is_exact: content.value == content.writes,
     })
@@ -111,6 +121,9 @@ pub(super) fn spawn_worker(worker: &Worker) -> anyhow::Result<Child> {
         .arg(format!("--ttl-ms={}", worker.ttl_ms));
     if !worker.checks_tokens {
         command.arg("--unchecked");
+    }
+    if worker.reads {
+        command.arg("--reads");
     }
     if let Some(times) = worker.times {
         command.arg(format!("--times={times}"));

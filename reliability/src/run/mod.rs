@@ -6,6 +6,7 @@ mod clients;
 mod plan;
 mod record;
 mod round;
+mod situation;
 mod soak;
 mod summary;
 
@@ -17,8 +18,9 @@ use std::{
 use anyhow::Context as _;
 
 pub(crate) use client_faults::{CROWD_FAULTS, FAULTS as CLIENT_FAULTS};
-pub use plan::{Extra, Plan, Situation};
+pub use plan::{Extra, Plan};
 pub use record::{Record, check_folder};
+pub use situation::Situation;
 pub use soak::{Growth, Soaked, soak};
 pub use summary::{Report, Summary};
 

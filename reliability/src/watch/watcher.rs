@@ -19,8 +19,8 @@ use crate::client::{Process, process, to_instance};
 const WATCH: &str = "WATCH";
 /// What the names of the locks begin with that are held during the comparison.
 const OWN: &str = "watched/";
-/// How many resources those are. Of every second one there are two readers.
-const OWN_RESOURCES: usize = 6;
+/// So many of those are held exclusively, and as many by two readers.
+const OWN_OF_EACH_MODE: usize = 3;
 const OWN_TTL_S: i64 = 60;
 const AGAIN: Duration = Duration::from_millis(100);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -87,10 +87,12 @@ impl Watchers {
 
     async fn lock_own(&self) -> anyhow::Result<Vec<(String, String)>> {
         let mut own = Vec::new();
-        for number in 0..OWN_RESOURCES * 3 / 2 {
-            let is_shared = number >= OWN_RESOURCES / 2;
-            let mode = if is_shared { LockMode::Shared } else { LockMode::Exclusive };
-            let number = if is_shared { OWN_RESOURCES / 2 + number % 3 } else { number };
+        let writers = (0..OWN_OF_EACH_MODE).map(|number| (number, LockMode::Exclusive));
+        let readers = (0..2 * OWN_OF_EACH_MODE)
+            .map(|reader| (OWN_OF_EACH_MODE + reader / 2, LockMode::Shared));
+        // In turn, so that the readers of a resource are of two processes if there are.
+        let processes = self.processes.iter().cycle();
+        for ((number, mode), process) in writers.chain(readers).zip(processes) {
             let resource_id = format!("{}{OWN}{number}", self.prefix);
             let asked = LockRequest {
                 resource_id: resource_id.clone(),
@@ -99,8 +101,8 @@ impl Watchers {
                 holder: "watch".into(),
                 ..LockRequest::default()
             };
-            let mut store = self.processes[number % self.processes.len()].store.clone();
-            let granted = store.try_lock(to_instance(asked)).await?.into_inner();
+            let granted =
+                process.store.clone().try_lock(to_instance(asked)).await?.into_inner();
             own.push((resource_id, granted.lock_id));
         }
         Ok(own)

@@ -25,6 +25,8 @@ const READY_WITHIN: Duration = Duration::from_secs(40);
 const TOOL_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many idle leases a leasehold process keeps at most.
 const KEPT_LEASES_MAX: usize = 1024;
+/// What a left lease is told as begins so.
+pub const LEASE: &str = "lease ";
 /// A lease of a longer TTL is litter if nobody needs it.
 const LASTING_S: i64 = 60;
 /// So much later than any token can be, and what etcd recommends.
@@ -233,7 +235,7 @@ impl EtcdCluster {
             }
             let ttl_s = client.lease_time_to_live(lease.id(), None).await?.granted_ttl();
             if ttl_s > LASTING_S {
-                lasting.push(format!("lease {:x} of {ttl_s} s", lease.id()));
+                lasting.push(format!("{LEASE}{:x} of {ttl_s} s", lease.id()));
             }
         }
         Ok(lasting)

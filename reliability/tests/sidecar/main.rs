@@ -1,4 +1,4 @@
-//! What befalls an app and its streams, with the real sidecar.
+//! What an app and its streams meet under faults, with the real sidecar.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

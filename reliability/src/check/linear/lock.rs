@@ -65,6 +65,8 @@ pub(super) enum Kind {
     Aimed,
     /// The lock ID does not hold any more; something else may have ended its grant.
     Over { lock_id: usize },
+    /// An end by public ID found that this grant does not hold.
+    Gone { grant: usize },
     /// A forced unlock found no holder.
     ForceNotHeld,
     /// The TTL that this step started is over.
@@ -129,10 +131,12 @@ impl Holder {
             (Self::Free, Mode::Exclusive) => Some(Self::Held(live)),
             (Self::Free | Self::Readers(_), Mode::Shared) => {
                 let again = self.find(|other| other.grant == live.grant);
-                Some(match again {
-                    Some(other) => self.restarted(other, live.term),
-                    None => Self::of(self.live().iter().copied().chain([live]).collect()),
-                })
+                match again {
+                    Some(other) => Some(self.restarted(other, live.term)),
+                    // The lock ID names one grant only.
+                    None if live.grant.lock_id.is_some_and(|id| self.has(id)) => None,
+                    None => Some(Self::of(self.live().iter().copied().chain([live]).collect())),
+                }
             }
             _ => None,
         }
@@ -150,6 +154,7 @@ impl Object for State {
                 | Kind::ForceNotHeld
                 | Kind::Aimed
                 | Kind::Over { .. }
+                | Kind::Gone { .. }
         )
     }
 
@@ -206,6 +211,10 @@ impl Object for State {
             Kind::Aimed => (self.holder != Free).then(|| self.clone()),
             Kind::Force => (self.holder != Free).then_some(()).and_then(|()| to(Free)),
             Kind::Over { lock_id } => (!self.holder.has(lock_id)).then(|| self.clone()),
+            Kind::Gone { grant } => {
+                let live = self.holder.find(|live| live.grant.grant == grant);
+                live.is_none().then(|| self.clone())
+            }
             Kind::ForceNotHeld => matches!(self.holder, Free | Anything).then(|| self.clone()),
             Kind::Expire { term } => {
                 let live = self.holder.find(|live| live.term == term)?;

@@ -62,17 +62,14 @@ pub(super) fn steps(
             Voids::Nothing => {}
             Voids::GrantOf(resource) if resource == history.name => {
                 push(Kind::Lose { tokens }, until_ns);
-                if environment.backend == Backend::Etcd {
-                    // Each grant has a key of its own.
-                    perhaps_ended(&shared, from_ns, until_ns, history, &mut steps);
-                }
-                let mut push = |kind, until_ns| {
-                    steps.push(Step { kind, from_ns, until_ns, is_optional: true, call: None });
-                };
                 if fault.puts_its_own() {
                     push(Kind::Replace, until_ns);
                     // By the fault, by force, or by expiry.
                     push(Kind::TakeBack, u64::MAX);
+                }
+                if environment.backend == Backend::Etcd {
+                    // Each grant has a key of its own.
+                    perhaps_ended(&shared, from_ns, until_ns, history, &mut steps);
                 }
             }
             Voids::GrantOf(_) => {}
@@ -237,6 +234,15 @@ fn of_call<'a>(
             for &grant in grant_ids.iter().filter_map(|id| numbers.public.get(id.as_str())) {
                 let (kind, call) = (Kind::Undo { grant }, Some(operation.invocation.id));
                 steps.push(Step { kind, from_ns, until_ns, is_optional: is_repeated, call });
+            }
+            None
+        }
+        (Call::End { grant_id }, Some(Outcome::NotHeld { .. })) => {
+            if let Some(&grant) = numbers.public.get(grant_id.as_str()) {
+                push(Kind::Gone { grant });
+                // Its first try may have ended the grant, and only the second was answered.
+                let is_sent_again = environment.loses_replies(from_ns, until_ns);
+                also = is_sent_again.then_some(Kind::Undo { grant });
             }
             None
         }

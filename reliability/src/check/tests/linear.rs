@@ -1,21 +1,15 @@
 //! Linearizability, in histories where no other rule finds a violation.
 
+use super::is_linearizable;
 use crate::{
-    check::{
-        Rule::Linearizable,
-        story::{
-            Story, granted, not_held, on, renewed, renews, repeats, story, tries, tries_with,
-            unknown, unlocks, waits,
-        },
+    check::story::{
+        granted, not_held, on, renewed, renews, repeats, story, tries, tries_with, unknown,
+        unlocks, waits,
     },
     faults::Voids,
     history::{Call, Outcome},
     world::Backend,
 };
-
-fn is_linearizable(story: &Story) -> bool {
-    !story.all_rules().contains(&Linearizable)
-}
 
 #[test]
 fn a_refused_try_is_found_if_the_resource_was_certainly_free() {

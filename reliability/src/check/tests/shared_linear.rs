@@ -1,21 +1,15 @@
 //! Linearizability of shared grants.
 
+use super::is_linearizable;
 use crate::{
-    check::{
-        Rule::Linearizable,
-        story::{
-            Story, ended, granted, known_as, not_held, on, renewed, renews, shared, story,
-            tries, unknown, unlocks,
-        },
+    check::story::{
+        Story, ended, granted, known_as, not_held, on, renewed, renews, shared, story, tries,
+        tries_with, unknown, unlocks,
     },
     faults::Voids,
     history::{Call, Outcome},
     world::Backend,
 };
-
-fn is_linearizable(story: &Story) -> bool {
-    !story.all_rules().contains(&Linearizable)
-}
 
 fn two_readers() -> Story {
     story().call(0, 1, shared(tries()), known_as("A", granted("a", 1))).call(
@@ -71,6 +65,17 @@ fn a_writer_that_came_before_a_reader_expired_is_found() {
     assert!(story_of(1_450));
 }
 
+/// The second grant joined the first one in the model, which the unlock then left.
+#[test]
+fn a_lock_id_is_free_again_after_its_grant_expired() {
+    let story = story()
+        .call(0, 1, shared(tries_with("a")), granted("a", 1))
+        .call(1_450, 1_451, shared(tries_with("a")), granted("a", 2))
+        .call(1_460, 1_461, unlocks("a"), Outcome::Unlocked)
+        .call(1_470, 1_471, renews("b"), Outcome::NotHeld { held: Some(false) });
+    assert!(is_linearizable(&story));
+}
+
 #[test]
 fn the_end_of_one_reader_leaves_the_other() {
     let then = |lock_id| {
@@ -80,6 +85,16 @@ fn the_end_of_one_reader_leaves_the_other() {
     };
     assert!(then("a"));
     assert!(!then("b"));
+}
+
+#[test]
+fn an_end_that_denies_a_live_grant_is_found() {
+    let then = |at_ms| {
+        let end = Call::End { grant_id: "A".into() };
+        is_linearizable(&two_readers().call(at_ms, at_ms + 1, end, not_held()))
+    };
+    assert!(!then(10));
+    assert!(then(1_450), "its TTL was over");
 }
 
 #[test]
@@ -99,22 +114,12 @@ fn a_force_ends_all_readers_at_once() {
 
 #[test]
 fn a_reader_whose_call_was_not_answered_keeps_writers_out() {
-    let refused = |call| {
-        is_linearizable(&story().call(0, 1, call, unknown()).call(
-            10,
-            11,
-            tries(),
-            Outcome::Locked,
-        ))
+    let refused = |second| {
+        let story = story().call(0, 1, shared(tries()), unknown());
+        is_linearizable(&story.call(10, 11, second, Outcome::Locked))
     };
-    assert!(refused(shared(tries())));
-    let shared_try = story().call(0, 1, shared(tries()), unknown()).call(
-        10,
-        11,
-        shared(tries()),
-        Outcome::Locked,
-    );
-    assert!(!is_linearizable(&shared_try));
+    assert!(refused(tries()));
+    assert!(!refused(shared(tries())));
 }
 
 #[test]
