@@ -216,7 +216,7 @@ async function watching(inspector, store) {
       const event = await nextState(next);
       expect("an end", told(event), "b ");
       expect("what ended", ids(event.ended.map(({ grant }) => grant)), later.grantId);
-      // A store that only looks from time to time does not see why.
+      // Not every store can tell why a grant ended.
       const { cause } = event.ended[0];
       if (cause !== EndCause.RELEASED && cause !== EndCause.UNKNOWN) {
         throw new Error(`the cause is ${EndCause[cause]}`);
@@ -269,7 +269,7 @@ async function endingAGrant(inspector, store) {
 }
 
 async function everything(inspector) {
-  // Dry, so that a sidecar that takes it for good ends no lock of others.
+  // A dry run, so that no locks of others end if the sidecar accepts it.
   const call = () => inspector.end({ scope: { children: true }, dryRun: true });
   await expectRefusal(call, Code.InvalidArgument, "INVALID_REQUEST");
 }

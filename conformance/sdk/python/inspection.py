@@ -190,7 +190,7 @@ def watching(inspector: Inspector, locks: Locks) -> None:
         event = next_state(events)
     expect("an end", (event.state.resource_id, ids(event.state.grants)), ("b", []))
     expect("what ended", ids(end.grant for end in event.ended), ids([later["b"]]))
-    # A store that only looks from time to time does not see why.
+    # Not every store can tell why a grant ended.
     if event.ended[0].cause not in (pb.END_CAUSE_RELEASED, pb.END_CAUSE_UNKNOWN):
         raise AssertionError(f"the cause is {event.ended[0].cause}")
 
@@ -240,7 +240,7 @@ def ending_a_grant(inspector: Inspector, locks: Locks) -> None:
 
 
 def everything(inspector: Inspector, _: Locks) -> None:
-    # Dry, so that a sidecar that takes it for good ends no lock of others.
+    # A dry run, so that no locks of others end if the sidecar accepts it.
     call = lambda: inspector.end(scope=pb.LockScope(children=True), dry_run=True)  # noqa: E731
     expect_refusal(call, INVALID, "INVALID_REQUEST")
 

@@ -5,13 +5,11 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, ensure};
 use leasehold_proto::{
     components::LockMode,
-    locks::{
-        self as proto, GetLockRequest, GrantInfo, ListLocksRequest, ListWaitersRequest,
-        WaiterInfo,
-    },
+    locks::{self as proto, GetLockRequest, GrantInfo, ListLocksRequest},
 };
 use prost_types::Timestamp;
 
+use super::list_waiters::{self, queue_until_told, waiters_page};
 use crate::{
     case::{Cases, Demand},
     expect::Expect as _,
@@ -35,10 +33,14 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.add(INSPECTION, "each grant has a grant ID of its own, which GetLock tells", ids);
     cases.add(INSPECTION, "a renewal leaves the grant ID as it was", renewed);
     cases.add(REPLAY, "a repeated request gets the grant ID of its grant", replayed);
-    cases.add(INSPECTION, "GetLock tells how many wait", waiters_counted);
-    cases.add(FAIR, "ListWaiters tells who waits, in the order of the queue", waiters);
-    cases.add(FAIR, "waiters come in pages", waiters_in_pages);
-    cases.add(INSPECTION, "nobody waits for a free resource", no_waiters);
+    cases.add(INSPECTION, "GetLock tells how many wait", list_waiters::counted);
+    cases.add(
+        FAIR,
+        "ListWaiters tells who waits, in the order of the queue",
+        list_waiters::in_queue_order,
+    );
+    cases.add(FAIR, "waiters come in pages", list_waiters::in_pages);
+    cases.add(INSPECTION, "nobody waits for a free resource", list_waiters::of_a_free_resource);
     cases.add(INSPECTION, "a list has what is held, and not what is free", list);
     cases.add(INSPECTION, "a list has only names that begin with its prefix", list_prefix);
     cases.add(INSPECTION, "the pages of a list together have every lock", list_in_pages);
@@ -138,86 +140,6 @@ async fn replayed(world: World) -> anyhow::Result<()> {
     ensure!(again.grant_id == grant.grant_id, "{} and {}", grant.grant_id, again.grant_id);
     let told = only_grant(&store, &resource).await?.grant_id;
     ensure!(told == grant.grant_id, "GetLock tells {told}, not {}", grant.grant_id);
-    Ok(())
-}
-
-async fn waiters_counted(world: World) -> anyhow::Result<()> {
-    let (store, resource) = (world.store(), world.resource());
-    hold(&store, &Ask::of(&resource)).await?;
-    for number in 1..=3 {
-        store.queue(&Ask::of(&resource).within(secs(60))).await?;
-        let waiters = store.get_lock(&resource).await.or_fail("GetLock")?.waiters;
-        ensure!(waiters == number, "{number} wait, GetLock tells {waiters}");
-    }
-    Ok(())
-}
-
-/// Holds the resource and queues waiters, the holders being their numbers.
-async fn queue(store: &Store, resource: &str, count: usize) -> anyhow::Result<()> {
-    hold(store, &Ask::of(resource)).await?;
-    for number in 1..=count {
-        let ask = Ask::of(resource).holder(&number.to_string()).within(secs(60));
-        store.queue(&ask).await?;
-    }
-    Ok(())
-}
-
-async fn waiters_page(
-    store: &Store,
-    resource: &str,
-    page_size: i32,
-    page_token: &str,
-) -> anyhow::Result<(Vec<WaiterInfo>, String)> {
-    let asked = ListWaitersRequest {
-        resource_id: resource.to_owned(),
-        page_size,
-        page_token: page_token.to_owned(),
-        ..ListWaitersRequest::default()
-    };
-    let page = store.waiters_raw(asked).await.or_fail("ListWaiters")?;
-    Ok((page.waiters, page.next_page_token))
-}
-
-fn in_order(waiters: &[WaiterInfo], expected: &[i32]) -> anyhow::Result<()> {
-    let told: Vec<_> =
-        waiters.iter().map(|waiter| (waiter.position, waiter.holder.clone())).collect();
-    let expected: Vec<_> =
-        expected.iter().map(|number| (*number, number.to_string())).collect();
-    ensure!(told == expected, "the waiters must be {expected:?}, they are {told:?}");
-    Ok(())
-}
-
-async fn waiters(world: World) -> anyhow::Result<()> {
-    let (store, resource) = (world.store(), world.resource());
-    queue(&store, &resource, 3).await?;
-    let (waiters, next) = waiters_page(&store, &resource, 0, "").await?;
-    in_order(&waiters, &[1, 2, 3])?;
-    ensure!(next.is_empty(), "there is another page: {next}");
-    let mode = waiters[0].mode();
-    ensure!(mode == proto::LockMode::Exclusive, "the mode is {mode:?}");
-    Ok(())
-}
-
-async fn waiters_in_pages(world: World) -> anyhow::Result<()> {
-    let (store, resource) = (world.store(), world.resource());
-    queue(&store, &resource, 5).await?;
-    let (mut told, mut token) = (Vec::new(), String::new());
-    for _ in 0..10 {
-        let (page, next) = waiters_page(&store, &resource, 2, &token).await?;
-        ensure!(page.len() <= 2, "a page of {} waiters, asked for 2", page.len());
-        told.extend(page);
-        token = next;
-        if token.is_empty() {
-            break;
-        }
-    }
-    in_order(&told, &[1, 2, 3, 4, 5])
-}
-
-async fn no_waiters(world: World) -> anyhow::Result<()> {
-    let (store, resource) = (world.store(), world.resource());
-    let (waiters, next) = waiters_page(&store, &resource, 0, "").await?;
-    ensure!(waiters.is_empty() && next.is_empty(), "{waiters:?} {next}");
     Ok(())
 }
 
@@ -364,7 +286,7 @@ async fn no_secrets(world: World) -> anyhow::Result<()> {
     let ask = if world.declares(Feature::Replay) { ask.request_id(&request_id) } else { ask };
     hold(&store, &ask).await?;
     let waiting = World::secret();
-    store.queue(&Ask::of(&resource).lock_id(&waiting).within(secs(60))).await?;
+    queue_until_told(&store, &Ask::of(&resource).lock_id(&waiting), 1).await?;
     let list =
         ListLocksRequest { scope: Some(scope(&resource)), ..ListLocksRequest::default() };
     let told = [
@@ -387,7 +309,7 @@ async fn no_secrets(world: World) -> anyhow::Result<()> {
 async fn two_processes(world: World) -> anyhow::Result<()> {
     let (store, second, resource) = (world.store(), world.second()?, world.resource());
     let grant = hold(&store, &Ask::of(&resource).holder("one")).await?;
-    store.queue(&Ask::of(&resource).holder("two").within(secs(60))).await?;
+    queue_until_told(&store, &Ask::of(&resource).holder("two"), 1).await?;
     let told = only_grant(&second, &resource).await?;
     ensure!(told.grant_id == grant.grant_id && told.holder == "one", "told is {told:?}");
     let (waiters, _) = waiters_page(&second, &resource, 0, "").await?;

@@ -16,6 +16,7 @@ mod inspection;
 mod invalid;
 mod limits;
 mod linearizable;
+mod list_waiters;
 mod lock_id;
 mod names;
 mod renew;

@@ -81,7 +81,7 @@ async fn expired(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let mut watcher = store.watch(&resource).await?;
     let grant = hold(&store, &Ask::of(&resource)).await?;
-    // A store that looks every two seconds does not see a grant that is shorter than that.
+    // A store that is polled every two seconds may not see a grant that lasts less.
     watcher.until_state(&resource, "the grant", |state| !state.grants.is_empty()).await?;
     store.renew(&resource, &grant.lock_id, ms(300)).await.or_fail("RenewLock")?;
     let event =

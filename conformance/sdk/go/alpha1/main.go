@@ -3,20 +3,14 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
-	"github.com/dapr/go-sdk/client"
-
 	"leasehold/conformance/sdk/go/internal/report"
+	"leasehold/conformance/sdk/go/internal/sidecar"
 )
 
 func main() {
-	c, err := client.NewClient()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "connect to the sidecar: %v\n", err)
-		os.Exit(1)
-	}
+	c := sidecar.Connect()
 	r := report.New("go")
 	s := sdk{c}
 	store := "locks"

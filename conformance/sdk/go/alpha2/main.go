@@ -3,14 +3,12 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"slices"
 
-	"github.com/dapr/go-sdk/client"
-
 	"leasehold/conformance/sdk/go/internal/locks"
 	"leasehold/conformance/sdk/go/internal/report"
+	"leasehold/conformance/sdk/go/internal/sidecar"
 )
 
 type check struct {
@@ -19,11 +17,7 @@ type check struct {
 }
 
 func main() {
-	c, err := client.NewClient()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "connect to the sidecar: %v\n", err)
-		os.Exit(1)
-	}
+	c := sidecar.Connect()
 	s := locks.NewStore(c)
 	r := report.New("go alpha2")
 	for _, check := range slices.Concat([]check{

@@ -36,14 +36,24 @@ func locked(_ *pb.LockResponse, err error) error {
 	return locks.Refused(err, codes.Aborted, "RESOURCE_LOCKED", "")
 }
 
+// read tries to acquire a shared grant.
+func read(s locks.Store, resource string) (*pb.LockResponse, error) {
+	return s.Try(&pb.LockRequest{ResourceId: resource, Mode: pb.LockMode_LOCK_MODE_SHARED})
+}
+
+// twoReaders acquires two shared grants of one resource.
+func twoReaders(s locks.Store, resource string) (first, second *pb.LockResponse, err error) {
+	if first, err = read(s, resource); err != nil {
+		return nil, nil, err
+	}
+	second, err = read(s, resource)
+	return first, second, err
+}
+
 func sharing(s locks.Store) error {
 	resource := locks.Fresh()
-	read := func() (*pb.LockResponse, error) {
-		return s.Try(&pb.LockRequest{ResourceId: resource, Mode: pb.LockMode_LOCK_MODE_SHARED})
-	}
-	first, err1 := read()
-	second, err2 := read()
-	if err := errors.Join(err1, err2); err != nil {
+	first, second, err := twoReaders(s, resource)
+	if err != nil {
 		return err
 	}
 	for _, reader := range []*pb.LockResponse{first, second} {
@@ -55,7 +65,7 @@ func sharing(s locks.Store) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(locked(read()), s.Unlock(resource, writer.LockId))
+	return errors.Join(locked(read(s, resource)), s.Unlock(resource, writer.LockId))
 }
 
 func namespaces(s locks.Store) error {
@@ -262,12 +272,8 @@ func laterLimit(s locks.Store) error {
 
 func forceOne(s locks.Store) error {
 	resource := locks.Fresh()
-	read := func() (*pb.LockResponse, error) {
-		return s.Try(&pb.LockRequest{ResourceId: resource, Mode: pb.LockMode_LOCK_MODE_SHARED})
-	}
-	first, err1 := read()
-	second, err2 := read()
-	if err := errors.Join(err1, err2); err != nil {
+	first, second, err := twoReaders(s, resource)
+	if err != nil {
 		return err
 	}
 	return errors.Join(

@@ -79,7 +79,7 @@ func endingAGrant(i inspector, s locks.Store) error {
 }
 
 func everything(i inspector, _ locks.Store) error {
-	// Dry, so that a sidecar that takes it for good ends no lock of others.
+	// A dry run, so that no locks of others end if the sidecar accepts it.
 	_, err := i.end(&pb.EndLocksRequest{Scope: &pb.LockScope{Children: true}, DryRun: true})
 	return locks.Refused(err, codes.InvalidArgument, "INVALID_REQUEST", "")
 }

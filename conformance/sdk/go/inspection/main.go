@@ -3,13 +3,11 @@
 package main
 
 import (
-	"fmt"
 	"os"
-
-	"github.com/dapr/go-sdk/client"
 
 	"leasehold/conformance/sdk/go/internal/locks"
 	"leasehold/conformance/sdk/go/internal/report"
+	"leasehold/conformance/sdk/go/internal/sidecar"
 	pb "leasehold/conformance/sdk/go/leaseholdv1"
 )
 
@@ -20,11 +18,7 @@ type check struct {
 }
 
 func main() {
-	c, err := client.NewClient()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "connect to the sidecar: %v\n", err)
-		os.Exit(1)
-	}
+	c := sidecar.Connect()
 	s := locks.NewStore(c)
 	i := inspector{s.Name, pb.NewInspectionClient(c.GrpcClientConn())}
 	hasWatch := i.hasWatch()

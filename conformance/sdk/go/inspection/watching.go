@@ -73,7 +73,7 @@ func watching(i inspector, s locks.Store) error {
 			if len(event.Ended) != 1 || event.Ended[0].Grant.GetGrantId() != later {
 				return fmt.Errorf("it told %v", event)
 			}
-			// A store that only looks from time to time does not see why.
+			// Not every store can tell why a grant ended.
 			if cause := event.Ended[0].Cause; cause != pb.EndCause_END_CAUSE_RELEASED &&
 				cause != pb.EndCause_END_CAUSE_UNKNOWN {
 				return fmt.Errorf("the cause is %v", cause)

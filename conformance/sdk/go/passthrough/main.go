@@ -4,22 +4,16 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/dapr/go-sdk/client"
-
 	"leasehold/conformance/sdk/go/internal/report"
+	"leasehold/conformance/sdk/go/internal/sidecar"
 )
 
 func main() {
-	c, err := client.NewClient()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "connect to the sidecar: %v\n", err)
-		os.Exit(1)
-	}
+	c := sidecar.Connect()
 	r := report.New("go")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	checkEvents(ctx, r, c, os.Getenv("PUBSUB"))

@@ -1,5 +1,7 @@
 package leasehold.sdk;
 
+import static leasehold.sdk.Inspector.ids;
+import static leasehold.sdk.Inspector.scope;
 import static leasehold.sdk.Refusals.expectRefusal;
 import static leasehold.sdk.Report.expect;
 
@@ -19,7 +21,6 @@ import io.leasehold.v1.LockResponse;
 import io.leasehold.v1.LockScope;
 import io.leasehold.v1.LockState;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
@@ -209,7 +210,7 @@ public final class Inspection {
   }
 
   private void everything() {
-    // Dry, so that a sidecar that takes it for good ends no lock of others.
+    // A dry run, so that no locks of others end if the sidecar accepts it.
     EndLocksRequest.Builder request =
         EndLocksRequest.newBuilder().setScope(LockScope.newBuilder().setChildren(true)).setDryRun(true);
     expectRefusal(() -> inspector.end(request), Status.Code.INVALID_ARGUMENT, "INVALID_REQUEST", "");
@@ -233,14 +234,6 @@ public final class Inspection {
       token = nextToken.apply(page);
     } while (!token.isEmpty());
     return pages;
-  }
-
-  static LockScope.Builder scope(String... namespace) {
-    return LockScope.newBuilder().addAllNamespace(Arrays.asList(namespace));
-  }
-
-  static List<String> ids(LockState state) {
-    return state.getGrantsList().stream().map(GrantInfo::getGrantId).sorted().toList();
   }
 
   private static List<String> names(List<LockState> states) {

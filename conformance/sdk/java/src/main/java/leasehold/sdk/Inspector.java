@@ -7,12 +7,15 @@ import io.leasehold.v1.EndLocksRequest;
 import io.leasehold.v1.EndLocksResponse;
 import io.leasehold.v1.GetLockRequest;
 import io.leasehold.v1.GetLockResponse;
+import io.leasehold.v1.GrantInfo;
 import io.leasehold.v1.InspectionGrpc;
 import io.leasehold.v1.ListLocksRequest;
 import io.leasehold.v1.ListLocksResponse;
 import io.leasehold.v1.ListWaitersRequest;
 import io.leasehold.v1.ListWaitersResponse;
 import io.leasehold.v1.LockEvent;
+import io.leasehold.v1.LockScope;
+import io.leasehold.v1.LockState;
 import io.leasehold.v1.WatchLocksRequest;
 import java.util.Iterator;
 import java.util.List;
@@ -36,6 +39,14 @@ final class Inspector {
         .setStoreName(Store.NAME)
         .setResourceId(resource)
         .addAllNamespace(List.of(namespace));
+  }
+
+  static LockScope.Builder scope(String... namespace) {
+    return LockScope.newBuilder().addAllNamespace(List.of(namespace));
+  }
+
+  static List<String> ids(LockState state) {
+    return state.getGrantsList().stream().map(GrantInfo::getGrantId).sorted().toList();
   }
 
   GetLockResponse get(GetLockRequest.Builder request) {

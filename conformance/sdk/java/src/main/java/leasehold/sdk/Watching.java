@@ -39,7 +39,7 @@ final class Watching {
     String[] namespace = {Store.fresh()};
     try (HeldLocks held = new HeldLocks(store, namespace, "a")) {
       inspector.watch(
-          WatchLocksRequest.newBuilder().setScope(Inspection.scope(namespace)),
+          WatchLocksRequest.newBuilder().setScope(Inspector.scope(namespace)),
           events -> {
             expect("at first", untilSynced(events), Map.of("a", List.of(held.grantId("a"))));
             String later;
@@ -50,7 +50,7 @@ final class Watching {
             LockEvent event = nextState(events);
             expect("an end", told(event), List.of("b", List.of()));
             expect("what ended", event.getEnded(0).getGrant().getGrantId(), later);
-            // A store that only looks from time to time does not see why.
+            // Not every store can tell why a grant ended.
             EndCause cause = event.getEnded(0).getCause();
             Set<EndCause> right = Set.of(EndCause.END_CAUSE_RELEASED, EndCause.END_CAUSE_UNKNOWN);
             expect(cause + " is a right cause", right.contains(cause), true);
@@ -88,7 +88,7 @@ final class Watching {
         table.clear();
       }
       if (event.hasState()) {
-        table.put(event.getState().getResourceId(), Inspection.ids(event.getState()));
+        table.put(event.getState().getResourceId(), Inspector.ids(event.getState()));
       }
       if (event.getSynced()) {
         return table;
@@ -97,6 +97,6 @@ final class Watching {
   }
 
   private static List<Object> told(LockEvent event) {
-    return List.of(event.getState().getResourceId(), Inspection.ids(event.getState()));
+    return List.of(event.getState().getResourceId(), Inspector.ids(event.getState()));
   }
 }
