@@ -9,94 +9,94 @@ use tokio::{
 };
 
 use crate::{
-    door::{Door, PATIENCE, until_closed},
+    attacked::Attacked,
     frames::{PREFACE, opening, send},
-    siege::Siege,
+    target::{Interface, PATIENCE, until_closed},
 };
 
-const DOORS: [Door; 3] = [Door::Component, Door::Grpc, Door::Http];
+const INTERFACES: [Interface; 3] = [Interface::Component, Interface::Grpc, Interface::Http];
 const FLOOD: usize = 300;
 
 /// What is not yet a connection has a place, and must not keep it.
-async fn are_put_out(door: Door, first_bytes: &[u8]) {
-    let siege = Siege::lay(door).await;
+async fn are_closed(interface: Interface, first_bytes: &[u8]) {
+    let attacked = Attacked::start(interface).await;
     let mut silent = Vec::new();
     for _ in 0..FLOOD {
-        let mut wire = siege.connect().await;
+        let mut wire = attacked.connect().await;
         wire.write_all(first_bytes).await.unwrap();
         silent.push(wire);
     }
-    siege.bystander.is_served(10).await;
+    attacked.steady_client.is_served(10).await;
     let give_up = Instant::now() + PATIENCE;
-    while siege.attackers() > 0 {
-        assert!(Instant::now() < give_up, "{} are still there", siege.attackers());
+    while attacked.attackers() > 0 {
+        assert!(Instant::now() < give_up, "{} are still there", attacked.attackers());
         sleep(Duration::from_millis(50)).await;
     }
-    siege.lift().await;
+    attacked.end().await;
     drop(silent);
 }
 
 #[tokio::test]
 async fn the_component_puts_out_who_says_nothing() {
-    are_put_out(Door::Component, b"").await;
+    are_closed(Interface::Component, b"").await;
 }
 
 #[tokio::test]
 async fn the_grpc_port_puts_out_who_says_nothing() {
-    are_put_out(Door::Grpc, b"").await;
+    are_closed(Interface::Grpc, b"").await;
 }
 
 #[tokio::test]
 async fn the_http_port_puts_out_who_says_nothing() {
-    are_put_out(Door::Http, b"").await;
+    are_closed(Interface::Http, b"").await;
 }
 
 #[tokio::test]
 async fn the_component_puts_out_who_stops_in_the_preface() {
-    are_put_out(Door::Component, &PREFACE[..10]).await;
+    are_closed(Interface::Component, &PREFACE[..10]).await;
 }
 
 #[tokio::test]
 async fn the_grpc_port_puts_out_who_stops_in_the_preface() {
-    are_put_out(Door::Grpc, &PREFACE[..10]).await;
+    are_closed(Interface::Grpc, &PREFACE[..10]).await;
 }
 
 #[tokio::test]
 async fn the_http_port_puts_out_who_stops_in_the_preface() {
-    are_put_out(Door::Http, &PREFACE[..10]).await;
+    are_closed(Interface::Http, &PREFACE[..10]).await;
 }
 
 /// Keep-alive pings find out who does not even answer.
 #[tokio::test]
 async fn who_is_connected_and_answers_no_ping_is_put_out() {
-    for door in DOORS {
-        let siege = Siege::lay(door).await;
-        let mut wire = siege.connect().await;
+    for interface in INTERFACES {
+        let attacked = Attacked::start(interface).await;
+        let mut wire = attacked.connect().await;
         assert!(send(&mut *wire, &opening(&[])).await);
         let give_up = Instant::now() + 2 * PATIENCE;
-        while siege.attackers() > 0 {
-            assert!(Instant::now() < give_up, "{door:?}: still there");
+        while attacked.attackers() > 0 {
+            assert!(Instant::now() < give_up, "{interface:?}: still there");
             sleep(Duration::from_millis(50)).await;
         }
-        siege.lift().await;
+        attacked.end().await;
     }
 }
 
 #[tokio::test]
 async fn connections_that_come_and_go_leave_nothing() {
-    for door in DOORS {
-        let siege = Siege::lay(door).await;
+    for interface in INTERFACES {
+        let attacked = Attacked::start(interface).await;
         for _ in 0..1_000 {
-            drop(siege.connect().await);
+            drop(attacked.connect().await);
         }
-        siege.lift().await;
+        attacked.end().await;
     }
 }
 
 #[tokio::test]
 async fn garbage_is_no_request() {
-    for door in DOORS {
-        let siege = Siege::lay(door).await;
+    for interface in INTERFACES {
+        let attacked = Attacked::start(interface).await;
         let mut random = Rng::with_seed(0x6a72);
         for round in 0..50 {
             let mut garbage: Vec<u8> = (0..2_000).map(|_| random.u8(..)).collect();
@@ -106,12 +106,12 @@ async fn garbage_is_no_request() {
                 // Ends what HTTP/1 takes for headers.
                 garbage.extend_from_slice(b"\r\n\r\n");
             }
-            let mut wire = siege.connect().await;
+            let mut wire = attacked.connect().await;
             send(&mut *wire, &garbage).await;
             let _ = wire.shutdown().await;
             until_closed(&mut *wire).await;
         }
-        siege.lift().await;
+        attacked.end().await;
     }
 }
 
@@ -127,33 +127,33 @@ fn allow_descriptors(count: usize) {
 async fn a_connection_too_many_is_closed_and_the_others_stay() {
     const LIMIT: usize = 4096;
     allow_descriptors(2 * LIMIT);
-    let siege = Siege::lay(Door::Component).await;
+    let attacked = Attacked::start(Interface::Component).await;
     let mut all = Vec::new();
-    // The bystander has a place, too.
+    // The steady client has a connection, too.
     for _ in 1..LIMIT {
-        let mut wire = siege.connect().await;
+        let mut wire = attacked.connect().await;
         assert!(send(&mut *wire, &opening(&[])).await);
         all.push(wire);
     }
     let give_up = Instant::now() + PATIENCE;
-    while siege.attackers() < LIMIT - 1 {
-        assert!(Instant::now() < give_up, "{} of {LIMIT} are accepted", siege.attackers());
+    while attacked.attackers() < LIMIT - 1 {
+        assert!(Instant::now() < give_up, "{} of {LIMIT} are accepted", attacked.attackers());
         sleep(Duration::from_millis(20)).await;
     }
     for _ in 0..10 {
-        until_closed(&mut *siege.connect().await).await;
+        until_closed(&mut *attacked.connect().await).await;
     }
-    siege.bystander.is_served(10).await;
+    attacked.steady_client.is_served(10).await;
     drop(all);
     let give_up = Instant::now() + PATIENCE;
-    while siege.attackers() > 0 {
-        assert!(Instant::now() < give_up, "{} are still there", siege.attackers());
+    while attacked.attackers() > 0 {
+        assert!(Instant::now() < give_up, "{} are still there", attacked.attackers());
         sleep(Duration::from_millis(20)).await;
     }
-    let mut anew = siege.connect().await;
-    assert!(send(&mut *anew, &opening(&[])).await);
+    let mut again = attacked.connect().await;
+    assert!(send(&mut *again, &opening(&[])).await);
     let mut settings = [0; 9];
-    timeout(PATIENCE, anew.read_exact(&mut settings)).await.unwrap().unwrap();
-    drop(anew);
-    siege.lift().await;
+    timeout(PATIENCE, again.read_exact(&mut settings)).await.unwrap().unwrap();
+    drop(again);
+    attacked.end().await;
 }

@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::door::{Door, Wire};
+use crate::target::{Interface, Wire};
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub const DATA: u8 = 0;
@@ -63,12 +63,12 @@ fn integer(into: &mut Vec<u8>, mut number: usize, bits: u32) {
     into.push(u8::try_from(number).unwrap());
 }
 
-/// The headers of a try, as this door knows it.
-pub fn try_headers(door: Door) -> Vec<u8> {
-    let path = match door {
-        Door::Component => "/dapr.proto.components.v1.LockStore/TryLock",
-        Door::Grpc => "/leasehold.v1.Locks/Lock",
-        Door::Http => "/v1.0-alpha2/lock/mem/attacked",
+/// The headers of a try at this interface.
+pub fn try_headers(interface: Interface) -> Vec<u8> {
+    let path = match interface {
+        Interface::Component => "/dapr.proto.components.v1.LockStore/TryLock",
+        Interface::Grpc => "/leasehold.v1.Locks/Lock",
+        Interface::Http => "/v1.0-alpha2/lock/mem/attacked",
     };
     [
         field(":method", "POST"),
@@ -81,17 +81,17 @@ pub fn try_headers(door: Door) -> Vec<u8> {
     .concat()
 }
 
-/// The body of a try that is refused or granted, as this door knows it.
-pub fn try_body(door: Door, resource: &str) -> Vec<u8> {
+/// The body of a try at this interface, which is granted or refused.
+pub fn try_body(interface: Interface, resource: &str) -> Vec<u8> {
     use leasehold_proto::{components, locks};
     use prost::Message as _;
     let resource_id = resource.to_owned();
-    let message = match door {
-        Door::Http => return br#"{"immediate":true}"#.to_vec(),
-        Door::Component => {
+    let message = match interface {
+        Interface::Http => return br#"{"immediate":true}"#.to_vec(),
+        Interface::Component => {
             components::LockRequest { resource_id, ..Default::default() }.encode_to_vec()
         }
-        Door::Grpc => {
+        Interface::Grpc => {
             let store_name = "mem".to_owned();
             locks::LockRequest {
                 store_name,

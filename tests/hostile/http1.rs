@@ -1,4 +1,4 @@
-//! HTTP/1, spoken badly, to the sidecar's HTTP port.
+//! Bad HTTP/1, on the sidecar's HTTP port.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tokio::{
 };
 
 use crate::{
-    door::{Door, PATIENCE, Wire, until_closed},
+    attacked::Attacked,
     frames::send,
-    siege::Siege,
+    target::{Interface, PATIENCE, Wire, until_closed},
 };
 
 const LOCK: &str = "POST /v1.0-alpha2/lock/mem/attacked HTTP/1.1\r\nHost: localhost\r\n";
@@ -36,28 +36,28 @@ async fn drip(wire: &mut (dyn Wire + '_), byte: u8) -> Vec<u8> {
 
 #[tokio::test]
 async fn headers_sent_a_byte_at_a_time_are_not_waited_for() {
-    let siege = Siege::lay(Door::Http).await;
+    let attacked = Attacked::start(Interface::Http).await;
     let mut slow = Vec::new();
     for _ in 0..50 {
-        let mut wire = siege.connect().await;
+        let mut wire = attacked.connect().await;
         slow.push(tokio::spawn(async move {
             wire.write_all(format!("{LOCK}X-Slow: ").as_bytes()).await.unwrap();
             drip(&mut *wire, b'a').await
         }));
     }
-    siege.bystander.is_served(50).await;
+    attacked.steady_client.is_served(50).await;
     for slow in slow {
         slow.await.unwrap();
     }
-    siege.lift().await;
+    attacked.end().await;
 }
 
 /// Clients keep connections for their next call: the time to send headers in
 /// begins with their first byte.
 #[tokio::test]
 async fn a_connection_may_be_idle_between_requests() {
-    let siege = Siege::lay(Door::Http).await;
-    let mut wire = siege.connect().await;
+    let attacked = Attacked::start(Interface::Http).await;
+    let mut wire = attacked.connect().await;
     for _ in 0..2 {
         wire.write_all(b"GET /v1.0/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let mut part = [0; 1024];
@@ -67,37 +67,37 @@ async fn a_connection_may_be_idle_between_requests() {
         sleep(IDLE).await;
     }
     drop(wire);
-    siege.lift().await;
+    attacked.end().await;
 }
 
 #[tokio::test]
 async fn headers_that_stop_after_an_answered_request_are_not_waited_for() {
-    let siege = Siege::lay(Door::Http).await;
-    let mut wire = siege.connect().await;
+    let attacked = Attacked::start(Interface::Http).await;
+    let mut wire = attacked.connect().await;
     wire.write_all(b"GET /v1.0/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     assert!(wire.read(&mut [0; 1024]).await.unwrap() > 0);
     wire.write_all(LOCK.as_bytes()).await.unwrap();
     until_closed(&mut *wire).await;
-    siege.lift().await;
+    attacked.end().await;
 }
 
 #[tokio::test]
 async fn a_body_sent_a_byte_at_a_time_is_refused() {
-    let siege = Siege::lay(Door::Http).await;
-    let mut wire = siege.connect().await;
+    let attacked = Attacked::start(Interface::Http).await;
+    let mut wire = attacked.connect().await;
     wire.write_all(format!("{LOCK}Content-Length: 60000\r\n\r\n").as_bytes()).await.unwrap();
     let said = drip(&mut *wire, b' ').await;
     let said = String::from_utf8_lossy(&said);
     assert!(said.starts_with("HTTP/1.1 400") && said.contains("\"body\""), "{said}");
     drop(wire);
-    siege.lift().await;
+    attacked.end().await;
 }
 
 #[tokio::test]
 async fn headers_without_end_are_refused() {
-    let siege = Siege::lay(Door::Http).await;
+    let attacked = Attacked::start(Interface::Http).await;
     for line in ["X-Many: many\r\n".to_owned(), format!("X-Long: {}", "l".repeat(8_000))] {
-        let mut wire = siege.connect().await;
+        let mut wire = attacked.connect().await;
         wire.write_all(LOCK.as_bytes()).await.unwrap();
         let mut sent = 0;
         while sent < 16 * 1024 * 1024 && send(&mut *wire, line.as_bytes()).await {
@@ -106,16 +106,16 @@ async fn headers_without_end_are_refused() {
         assert!(sent < 16 * 1024 * 1024, "it takes headers of {sent} bytes");
         until_closed(&mut *wire).await;
     }
-    siege.lift().await;
+    attacked.end().await;
 }
 
 #[tokio::test]
 async fn a_body_larger_than_any_is_refused_before_it_is_read() {
-    let siege = Siege::lay(Door::Http).await;
+    let attacked = Attacked::start(Interface::Http).await;
     for framing in
         ["Content-Length: 1000000000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"]
     {
-        let mut wire = siege.connect().await;
+        let mut wire = attacked.connect().await;
         wire.write_all(format!("{LOCK}{framing}").as_bytes()).await.unwrap();
         let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
         let mut sent = 0;
@@ -125,60 +125,60 @@ async fn a_body_larger_than_any_is_refused_before_it_is_read() {
         assert!(sent < 64 * 1024 * 1024, "it takes a body of {sent} bytes");
     }
     // With a body that the peer does not insist on, the answer is seen.
-    let mut wire = siege.connect().await;
+    let mut wire = attacked.connect().await;
     let request = format!("{LOCK}Content-Length: 70000\r\n\r\n{}", " ".repeat(70_000));
     send(&mut *wire, request.as_bytes()).await;
     let said = until_closed_or_idle(&mut *wire).await;
     assert!(said.starts_with("HTTP/1.1 400") && said.contains("larger than 65536"), "{said}");
     drop(wire);
-    siege.lift().await;
+    attacked.end().await;
 }
 
 #[tokio::test]
 async fn http_1_0_is_answered_and_closed() {
-    let siege = Siege::lay(Door::Http).await;
-    let mut wire = siege.connect().await;
+    let attacked = Attacked::start(Interface::Http).await;
+    let mut wire = attacked.connect().await;
     wire.write_all(b"GET /v1.0/metadata HTTP/1.0\r\n\r\n").await.unwrap();
     let said = until_closed(&mut *wire).await;
     assert!(said.starts_with(b"HTTP/1.0 200"), "{}", String::from_utf8_lossy(&said));
     drop(wire);
-    siege.lift().await;
+    attacked.end().await;
 }
 
 #[tokio::test]
 async fn a_hundred_pipelined_requests_have_a_hundred_answers() {
-    let siege = Siege::lay(Door::Http).await;
-    let mut wire = siege.connect().await;
+    let attacked = Attacked::start(Interface::Http).await;
+    let mut wire = attacked.connect().await;
     let one = "GET /v1.0/healthz HTTP/1.1\r\nHost: x\r\n\r\n";
     let last = "GET /v1.0/healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     wire.write_all(format!("{}{last}", one.repeat(99)).as_bytes()).await.unwrap();
     let said = until_closed(&mut *wire).await;
     assert_eq!(String::from_utf8_lossy(&said).matches("HTTP/1.1 204").count(), 100);
     drop(wire);
-    siege.lift().await;
+    attacked.end().await;
 }
 
 #[tokio::test]
 async fn answers_that_nobody_reads_are_not_heaped_up() {
-    let siege = Siege::lay(Door::Http).await;
+    let attacked = Attacked::start(Interface::Http).await;
     let requests = "GET /v1.0/metadata HTTP/1.1\r\nHost: x\r\n\r\n".repeat(1_000);
     let mut unread = Vec::new();
     for _ in 0..4 {
-        let mut wire = siege.connect().await;
+        let mut wire = attacked.connect().await;
         // Until it takes no more.
         let writing = async { while send(&mut *wire, requests.as_bytes()).await {} };
         let taken = timeout(Duration::from_millis(300), writing).await;
         assert!(taken.is_err(), "the connection has ended");
         unread.push(wire);
     }
-    siege.bystander.is_served(5).await;
+    attacked.steady_client.is_served(5).await;
     drop(unread);
-    siege.lift().await;
+    attacked.end().await;
 }
 
 #[tokio::test]
 async fn two_lengths_are_no_request() {
-    let siege = Siege::lay(Door::Http).await;
+    let attacked = Attacked::start(Interface::Http).await;
     for framing in [
         "Content-Length: 5\r\nContent-Length: 50\r\n\r\n",
         "Content-Length: -1\r\n\r\n",
@@ -187,12 +187,12 @@ async fn two_lengths_are_no_request() {
         "Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
         " folded: x\r\n\r\n",
     ] {
-        let mut wire = siege.connect().await;
+        let mut wire = attacked.connect().await;
         wire.write_all(format!("{LOCK}{framing}").as_bytes()).await.unwrap();
         let said = until_closed_or_idle(&mut *wire).await;
         assert!(!said.starts_with("HTTP/1.1 2"), "{framing:?}: {said}");
     }
-    siege.lift().await;
+    attacked.end().await;
 }
 
 /// What is said until the connection ends or nothing more comes.

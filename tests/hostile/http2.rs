@@ -1,4 +1,4 @@
-//! HTTP/2, spoken badly, to every door.
+//! Bad HTTP/2, on every interface.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,16 +8,16 @@ use tokio::{
 };
 
 use crate::{
-    door::{Door, PATIENCE, until_closed},
+    attacked::Attacked,
     frames::{
         CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, PING,
         PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, field, frame, greet, next_frame,
         opening, send, try_body, try_headers,
     },
-    siege::Siege,
+    target::{Interface, PATIENCE, until_closed},
 };
 
-const DOORS: [Door; 3] = [Door::Component, Door::Grpc, Door::Http];
+const INTERFACES: [Interface; 3] = [Interface::Component, Interface::Grpc, Interface::Http];
 const MIB: usize = 1024 * 1024;
 
 /// The stream IDs of a client.
@@ -27,12 +27,12 @@ fn streams() -> impl Iterator<Item = u32> {
 
 #[tokio::test]
 async fn rapid_resets_cost_the_others_nothing() {
-    for door in DOORS {
-        let siege = Siege::lay(door).await;
-        let headers = try_headers(door);
+    for interface in INTERFACES {
+        let attacked = Attacked::start(interface).await;
+        let headers = try_headers(interface);
         let mut attackers = Vec::new();
         for _ in 0..4 {
-            let mut wire = siege.connect().await;
+            let mut wire = attacked.connect().await;
             let mut burst = opening(&[]);
             for stream in streams().take(5_000) {
                 burst.extend(frame(HEADERS, END_HEADERS, stream, &headers));
@@ -44,40 +44,40 @@ async fn rapid_resets_cost_the_others_nothing() {
                 wire
             }));
         }
-        siege.bystander.is_served(10).await;
+        attacked.steady_client.is_served(10).await;
         for attacker in attackers {
             drop(attacker.await.unwrap());
         }
-        siege.lift().await;
+        attacked.end().await;
     }
 }
 
 #[tokio::test]
 async fn a_thousand_half_open_streams_leave_room_for_others() {
-    for door in DOORS {
-        let siege = Siege::lay(door).await;
-        let mut wire = siege.connect().await;
+    for interface in INTERFACES {
+        let attacked = Attacked::start(interface).await;
+        let mut wire = attacked.connect().await;
         let mut burst = opening(&[]);
         for stream in streams().take(1_000) {
-            burst.extend(frame(HEADERS, END_HEADERS, stream, &try_headers(door)));
+            burst.extend(frame(HEADERS, END_HEADERS, stream, &try_headers(interface)));
             burst.extend(frame(DATA, 0, stream, &[0]));
         }
         assert!(send(&mut *wire, &burst).await);
-        siege.bystander.is_served(20).await;
+        attacked.steady_client.is_served(20).await;
         drop(wire);
-        siege.lift().await;
+        attacked.end().await;
     }
 }
 
 #[tokio::test]
 async fn requests_that_do_not_end_are_ended() {
     const HALF_OPEN: usize = 100;
-    for door in DOORS {
-        let siege = Siege::lay(door).await;
-        let mut wire = siege.connect().await;
+    for interface in INTERFACES {
+        let attacked = Attacked::start(interface).await;
+        let mut wire = attacked.connect().await;
         greet(&mut *wire).await;
         for stream in streams().take(HALF_OPEN) {
-            let headers = frame(HEADERS, END_HEADERS, stream, &try_headers(door));
+            let headers = frame(HEADERS, END_HEADERS, stream, &try_headers(interface));
             assert!(send(&mut *wire, &[headers, frame(DATA, 0, stream, &[0])].concat()).await);
         }
         let mut ended = BTreeSet::new();
@@ -89,24 +89,29 @@ async fn requests_that_do_not_end_are_ended() {
                 }
             }
         });
-        assert!(all_ended.await.is_ok(), "{door:?}: {} of {HALF_OPEN} are ended", ended.len());
+        assert!(
+            all_ended.await.is_ok(),
+            "{interface:?}: {} of {HALF_OPEN} are ended",
+            ended.len()
+        );
         drop(wire);
-        siege.lift().await;
+        attacked.end().await;
     }
 }
 
 /// What is announced is as large as it may be, and all but its end is sent.
 #[tokio::test]
 async fn messages_that_never_end_do_not_fill_the_memory() {
-    for door in DOORS {
-        let siege = Siege::lay(door).await;
-        let length: u32 = if door == Door::Component { 1024 * 1024 } else { 64 * 1024 - 8 };
+    for interface in INTERFACES {
+        let attacked = Attacked::start(interface).await;
+        let length: u32 =
+            if interface == Interface::Component { 1024 * 1024 } else { 64 * 1024 - 8 };
         let message =
             [&[0][..], &length.to_be_bytes(), &vec![b' '; length as usize - 1]].concat();
         let mut attackers = Vec::new();
         for _ in 0..8 {
-            let mut wire = siege.connect().await;
-            let (message, headers) = (message.clone(), try_headers(door));
+            let mut wire = attacked.connect().await;
+            let (message, headers) = (message.clone(), try_headers(interface));
             attackers.push(tokio::spawn(async move {
                 // A connection's window holds what is not consumed.
                 let attack = async {
@@ -124,22 +129,22 @@ async fn messages_that_never_end_do_not_fill_the_memory() {
                 wire
             }));
         }
-        siege.bystander.is_served(20).await;
+        attacked.steady_client.is_served(20).await;
         let mut wires = Vec::new();
         for attacker in attackers {
             wires.push(attacker.await.unwrap());
         }
-        siege.bystander.is_served(5).await;
+        attacked.steady_client.is_served(5).await;
         drop(wires);
-        siege.lift().await;
+        attacked.end().await;
     }
 }
 
 #[tokio::test]
 async fn a_malformed_frame_ends_its_connection_alone() {
-    for door in DOORS {
-        let siege = Siege::lay(door).await;
-        let headers = try_headers(door);
+    for interface in INTERFACES {
+        let attacked = Attacked::start(interface).await;
+        let headers = try_headers(interface);
         for (what, bytes) in [
             ("a frame larger than any", frame(DATA, 0, 1, &vec![0; 17_000])),
             ("headers on the connection", frame(HEADERS, END_HEADERS, 0, &headers)),
@@ -156,62 +161,62 @@ async fn a_malformed_frame_ends_its_connection_alone() {
             ("a header cut short", frame(HEADERS, END_HEADERS, 1, &[0, 0x7f])),
             ("a reset of nothing", frame(RST_STREAM, 0, 1, &[0; 4])),
         ] {
-            let mut wire = siege.connect().await;
+            let mut wire = attacked.connect().await;
             send(&mut *wire, &[opening(&[]), bytes].concat()).await;
-            println!("{door:?}: {what}");
+            println!("{interface:?}: {what}");
             until_closed(&mut *wire).await;
         }
-        siege.lift().await;
+        attacked.end().await;
     }
 }
 
 #[tokio::test]
 async fn headers_continued_without_end_are_cut_off() {
-    for door in DOORS {
-        let siege = Siege::lay(door).await;
-        let mut wire = siege.connect().await;
-        let first = frame(HEADERS, 0, 1, &try_headers(door));
+    for interface in INTERFACES {
+        let attacked = Attacked::start(interface).await;
+        let mut wire = attacked.connect().await;
+        let first = frame(HEADERS, 0, 1, &try_headers(interface));
         send(&mut *wire, &[opening(&[]), first].concat()).await;
         let more = frame(CONTINUATION, 0, 1, &field("x-more", &"m".repeat(8_000)));
         let mut sent = 0;
         while sent < 64 * MIB && send(&mut *wire, &more).await {
             sent += more.len();
         }
-        assert!(sent < 64 * MIB, "{door:?} takes headers of {sent} bytes");
-        siege.lift().await;
+        assert!(sent < 64 * MIB, "{interface:?} takes headers of {sent} bytes");
+        attacked.end().await;
     }
 }
 
 /// A header of the table costs a byte to repeat.
 #[tokio::test]
 async fn a_header_repeated_from_the_table_is_not_unpacked_without_limit() {
-    for door in DOORS {
-        let siege = Siege::lay(door).await;
+    for interface in INTERFACES {
+        let attacked = Attacked::start(interface).await;
         // Literal with indexing; then only its index, 62, which is the newest.
         let mut stored = field("x-bomb", &"b".repeat(3_900));
         stored[0] = 0x40;
-        let bomb = [try_headers(door), stored, vec![0x80 | 62; 12_000]].concat();
+        let bomb = [try_headers(interface), stored, vec![0x80 | 62; 12_000]].concat();
         for _ in 0..20 {
-            let mut wire = siege.connect().await;
+            let mut wire = attacked.connect().await;
             let attack = frame(HEADERS, END_HEADERS | END_STREAM, 1, &bomb);
             send(&mut *wire, &[opening(&[]), attack].concat()).await;
             // Refused or cut off: an answer in any case.
             let mut said = [0; 256];
             let _ = timeout(PATIENCE, wire.read(&mut said)).await.expect("no answer");
         }
-        siege.lift().await;
+        attacked.end().await;
     }
 }
 
 #[tokio::test]
 async fn pings_and_settings_whose_answers_nobody_reads_are_not_heaped_up() {
-    for door in DOORS {
-        let siege = Siege::lay(door).await;
+    for interface in INTERFACES {
+        let attacked = Attacked::start(interface).await;
         let burst = [frame(PING, 0, 0, b"12345678"), frame(SETTINGS, 0, 0, b"")].concat();
         let burst = burst.repeat(1_000);
         let mut unread = Vec::new();
         for _ in 0..4 {
-            let mut wire = siege.connect().await;
+            let mut wire = attacked.connect().await;
             let attack = async {
                 send(&mut *wire, &opening(&[])).await;
                 while send(&mut *wire, &burst).await {}
@@ -220,9 +225,9 @@ async fn pings_and_settings_whose_answers_nobody_reads_are_not_heaped_up() {
             let _ = timeout(Duration::from_secs(1), attack).await;
             unread.push(wire);
         }
-        siege.bystander.is_served(10).await;
+        attacked.steady_client.is_served(10).await;
         drop(unread);
-        siege.lift().await;
+        attacked.end().await;
     }
 }
 
@@ -231,37 +236,37 @@ async fn pings_and_settings_whose_answers_nobody_reads_are_not_heaped_up() {
 #[tokio::test]
 async fn grants_that_nobody_reads_are_given_back() {
     const TRIES: usize = 500;
-    for door in [Door::Component, Door::Grpc] {
-        let siege = Siege::lay(door).await;
-        let mut wire = siege.connect().await;
+    for interface in [Interface::Component, Interface::Grpc] {
+        let attacked = Attacked::start(interface).await;
+        let mut wire = attacked.connect().await;
         let mut burst = opening(&[(INITIAL_WINDOW_SIZE, 0)]);
         for (stream, nth) in streams().zip(0..TRIES) {
-            let body = try_body(door, &format!("unread-{nth}"));
-            burst.extend(frame(HEADERS, END_HEADERS, stream, &try_headers(door)));
+            let body = try_body(interface, &format!("unread-{nth}"));
+            burst.extend(frame(HEADERS, END_HEADERS, stream, &try_headers(interface)));
             burst.extend(frame(DATA, END_STREAM, stream, &body));
         }
         assert!(send(&mut *wire, &burst).await);
-        siege.bystander.is_served(20).await;
+        attacked.steady_client.is_served(20).await;
         drop(wire);
         let give_up = Instant::now() + Duration::from_secs(10);
         for nth in 0..TRIES {
-            while !is_free(&siege, &format!("unread-{nth}")).await {
-                assert!(Instant::now() < give_up, "{door:?}: unread-{nth} is still held");
+            while !is_free(&attacked, &format!("unread-{nth}")).await {
+                assert!(Instant::now() < give_up, "{interface:?}: unread-{nth} is still held");
                 sleep(Duration::from_millis(20)).await;
             }
         }
-        siege.lift().await;
+        attacked.end().await;
     }
 }
 
 /// Whether a try on a connection of its own is granted.
-async fn is_free(siege: &Siege, resource: &str) -> bool {
-    let door = siege.target.door;
-    let mut wire = siege.connect().await;
+async fn is_free(attacked: &Attacked, resource: &str) -> bool {
+    let interface = attacked.target.interface;
+    let mut wire = attacked.connect().await;
     let attempt = [
         opening(&[]),
-        frame(HEADERS, END_HEADERS, 1, &try_headers(door)),
-        frame(DATA, END_STREAM, 1, &try_body(door, resource)),
+        frame(HEADERS, END_HEADERS, 1, &try_headers(interface)),
+        frame(DATA, END_STREAM, 1, &try_body(interface, resource)),
     ];
     assert!(send(&mut *wire, &attempt.concat()).await);
     // A grant is a frame of data; a refusal has none.

@@ -10,11 +10,11 @@
     reason = "a test"
 )]
 
-mod bystander;
+mod attacked;
 mod connections;
-mod door;
 mod frames;
 mod http1;
 mod http2;
 mod overload;
-mod siege;
+mod steady_client;
+mod target;

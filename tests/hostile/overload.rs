@@ -11,7 +11,7 @@ use tokio::{task::JoinSet, time::timeout};
 use tonic::{Code, Status, transport::Endpoint};
 use tonic_types::StatusExt as _;
 
-use crate::door::PATIENCE;
+use crate::target::PATIENCE;
 
 /// As the component has it.
 const SHORT_CALLS_MAX: usize = 10_000;

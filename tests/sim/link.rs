@@ -17,8 +17,8 @@ use tokio::{
 
 use super::{
     history::What,
+    link_faults::{Fate, LinkFaults},
     server::Server,
-    weather::{Fate, Weather},
 };
 
 /// After this long a wait of a process that is gone is passed over.
@@ -39,7 +39,7 @@ pub struct Link {
 }
 
 struct State {
-    weather: Weather,
+    faults: LinkFaults,
     /// Nothing that is sent later may arrive before.
     arrived: Instant,
     dead: bool,
@@ -54,14 +54,14 @@ struct Sent {
 }
 
 impl Link {
-    pub fn new(server: Arc<Server>, process: u8, incarnation: u32, weather: Weather) -> Self {
-        let state = State { weather, arrived: Instant::now(), dead: false };
+    pub fn new(server: Arc<Server>, process: u8, incarnation: u32, faults: LinkFaults) -> Self {
+        let state = State { faults, arrived: Instant::now(), dead: false };
         Self { server, process, incarnation, state: Mutex::new(state) }
     }
 
     /// From now on every call is delivered, and at once.
     pub fn clear(&self) {
-        self.state.lock().unwrap().weather.clear();
+        self.state.lock().unwrap().faults.clear();
     }
 
     /// The process was killed: nothing is sent or answered any more, and its
@@ -70,7 +70,7 @@ impl Link {
         let noticed = {
             let mut state = self.state.lock().unwrap();
             state.dead = true;
-            state.weather.delay_up_to(PASSED_OVER_MS)
+            state.faults.delay_up_to(PASSED_OVER_MS)
         };
         let (server, incarnation) = (Arc::clone(&self.server), self.incarnation);
         tokio::spawn(async move {
@@ -83,14 +83,14 @@ impl Link {
     async fn send(&self) -> Result<Sent, BackendError> {
         let (sent, dead) = {
             let mut state = self.state.lock().unwrap();
-            let fate = state.weather.fate();
-            let delay = state.weather.delay();
+            let fate = state.faults.fate();
+            let delay = state.faults.delay();
             let since = Instant::now();
             let arrives = (since + delay).max(state.arrived + Duration::from_millis(1));
             if fate != Fate::NotSent {
                 state.arrived = arrives;
             }
-            let reply_delay = state.weather.delay();
+            let reply_delay = state.faults.delay();
             (Sent { since, arrives, fate, reply_delay }, state.dead)
         };
         if dead {

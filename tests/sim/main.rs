@@ -18,14 +18,14 @@
 
 mod check;
 mod client;
-#[path = "../support/differential.rs"]
+#[path = "../support/differential/mod.rs"]
 mod differential;
 mod history;
 mod link;
+mod link_faults;
 mod model;
 mod server;
 mod store;
-mod weather;
 mod world;
 
 use std::time::Instant;

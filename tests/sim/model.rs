@@ -3,7 +3,7 @@
 //! an argument, nothing is awaited.
 //!
 //! It is what the simulation holds every answer against, and it is itself held
-//! against the memory, Redis and etcd backends (`tests/support/differential.rs`).
+//! against the memory, Redis and etcd backends (`tests/support/differential`).
 
 use std::collections::{BTreeMap, VecDeque};
 

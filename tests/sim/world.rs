@@ -1,4 +1,4 @@
-//! One run: a server, processes, clients, and what befalls them, all from one
+//! One run: a server, processes, clients, and the faults that they meet, all from one
 //! seed.
 
 use std::{
@@ -23,9 +23,9 @@ use super::{
     client::Client,
     history::{Event, History, What},
     link::Link,
+    link_faults::LinkFaults,
     server::Server,
     store::ModelStore,
-    weather::Weather,
 };
 
 /// The shape of a run.
@@ -47,7 +47,7 @@ pub struct Plan {
     pub delay_ms_max: u64,
     /// Whether processes end and are killed, the server restarts, and somebody
     /// deletes what is held.
-    pub upheaval: bool,
+    pub disruptions: bool,
 }
 
 /// What a run was.
@@ -99,7 +99,7 @@ impl Plan {
             force_per_mille: u32::try_from(any(rng, &[0, 0, 50, 150])).unwrap(),
             faults_per_mille: u32::try_from(any(rng, &[0, 50, 150, 300])).unwrap(),
             delay_ms_max: any(rng, &[0, 1, 5, 40]),
-            upheaval: rng.u8(..3) == 0,
+            disruptions: rng.u8(..3) == 0,
         }
     }
 }
@@ -151,7 +151,7 @@ async fn live(plan: Plan, mut rng: Rng) -> (Vec<Event>, End) {
                 Some(ended) => ended.unwrap(),
                 None => break,
             },
-            () = world.next_upheaval() => world.upheave(&processes).await,
+            () = world.next_disruption() => world.disrupt(&processes).await,
         }
     }
     let end = world.end(&processes, idle).await;
@@ -181,21 +181,21 @@ impl World {
     fn process(&mut self, number: u8) -> Arc<Process> {
         self.incarnations += 1;
         let plan = &self.plan;
-        let weather = Weather::new(self.rng.fork(), plan.faults_per_mille, plan.delay_ms_max);
+        let faults = LinkFaults::new(self.rng.fork(), plan.faults_per_mille, plan.delay_ms_max);
         let server = Arc::clone(&self.server);
-        let link = Arc::new(Link::new(server, number, self.incarnations, weather));
+        let link = Arc::new(Link::new(server, number, self.incarnations, faults));
         let store = Store::new(Arc::clone(&link) as Arc<dyn Backend>, Settings::default());
         Arc::new(Process { number, store, killed: CancellationToken::new(), link })
     }
 
-    async fn next_upheaval(&mut self) {
-        if !self.plan.upheaval {
+    async fn next_disruption(&mut self) {
+        if !self.plan.disruptions {
             std::future::pending::<()>().await;
         }
         sleep(Duration::from_millis(self.rng.u64(100..6_000))).await;
     }
 
-    async fn upheave(&mut self, processes: &Processes) {
+    async fn disrupt(&mut self, processes: &Processes) {
         let history = self.server.history.clone();
         match self.rng.u8(..5) {
             4 => {

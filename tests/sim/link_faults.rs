@@ -45,8 +45,8 @@ impl Fate {
     }
 }
 
-/// How bad it is on one link.
-pub struct Weather {
+/// The faults of one link.
+pub struct LinkFaults {
     rng: Rng,
     /// Of a thousand calls, how many meet a fault.
     faults_per_mille: u32,
@@ -55,7 +55,7 @@ pub struct Weather {
     outage: u32,
 }
 
-impl Weather {
+impl LinkFaults {
     pub fn new(rng: Rng, faults_per_mille: u32, delay_ms_max: u64) -> Self {
         Self { rng, faults_per_mille, delay_ms_max, outage: 0 }
     }

@@ -1,4 +1,4 @@
-//! Where a process is spoken to.
+//! The process that is attacked, and connections to it.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -15,7 +15,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub enum Interface {
     /// The component's socket.
     Component,
     /// The sidecar's gRPC port.
@@ -31,7 +31,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 /// A process of leasehold over a memory store.
 pub struct Target {
     pub process: Leasehold,
-    pub door: Door,
+    pub interface: Interface,
     place: Place,
     _yaml: TempDir,
 }
@@ -43,20 +43,20 @@ pub enum Place {
 }
 
 impl Target {
-    pub async fn start(door: Door) -> Self {
+    pub async fn start(interface: Interface) -> Self {
         let yaml = tempfile::tempdir().unwrap();
-        if door == Door::Component {
+        if interface == Interface::Component {
             let process = Leasehold::serve("memory", &[]);
             let place = Place::Socket(process.socket("memory"));
-            return Self { process, door, place, _yaml: yaml };
+            return Self { process, interface, place, _yaml: yaml };
         }
         let component = "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {name: mem}\n\
                          spec: {type: lock.memory, version: v1}\n";
         std::fs::write(yaml.path().join("mem.yaml"), component).unwrap();
         let mut process = Leasehold::sidecar(yaml.path(), &[], &[]);
         let (grpc, http) = process.listening().await.unwrap();
-        let place = Place::Port(if door == Door::Grpc { grpc } else { http });
-        Self { process, door, place, _yaml: yaml }
+        let place = Place::Port(if interface == Interface::Grpc { grpc } else { http });
+        Self { process, interface, place, _yaml: yaml }
     }
 
     pub fn place(&self) -> Place {

@@ -1,58 +1,58 @@
-//! An attack, with what must be true of the process that bears it.
+//! A process under attack, and what must be true of it.
 
 use std::{fs, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    bystander::Bystander,
-    door::{Door, PATIENCE, Target, Wire},
+    steady_client::SteadyClient,
+    target::{Interface, PATIENCE, Target, Wire},
 };
 
 /// What the process may have needed at its worst, which starts with some 25.
 /// Unread bytes have a limit a connection, but are mostly read at once.
 const MEMORY_MIB_MAX: u64 = 300;
 
-/// A process under attack while a bystander is served.
-pub struct Siege {
+/// A process under attack that goes on serving another client.
+pub struct Attacked {
     pub target: Target,
-    pub bystander: Bystander,
+    pub steady_client: SteadyClient,
     descriptors: usize,
 }
 
-impl Siege {
-    pub async fn lay(door: Door) -> Self {
-        let target = Target::start(door).await;
-        let bystander = Bystander::start(door, &target.place()).await;
-        bystander.is_served(3).await;
+impl Attacked {
+    pub async fn start(interface: Interface) -> Self {
+        let target = Target::start(interface).await;
+        let steady_client = SteadyClient::start(interface, &target.place()).await;
+        steady_client.is_served(3).await;
         let descriptors = descriptors(target.process.pid());
-        Self { target, bystander, descriptors }
+        Self { target, steady_client, descriptors }
     }
 
     pub async fn connect(&self) -> Box<dyn Wire> {
         self.target.connect().await
     }
 
-    /// How many connections there are besides the bystander's, at least.
+    /// How many connections there are besides the steady client's, at least.
     pub fn attackers(&self) -> usize {
         descriptors(self.target.process.pid()).saturating_sub(self.descriptors)
     }
 
-    /// Ends it: the attackers have gone, or must be put out by themselves.
-    pub async fn lift(self) {
-        self.bystander.is_served(10).await;
+    /// Ends the attack. The process must close the connections that attackers have left open.
+    pub async fn end(self) {
+        self.steady_client.is_served(10).await;
         let give_up = Instant::now() + PATIENCE;
         while self.attackers() > 0 {
             assert!(Instant::now() < give_up, "{} descriptors are left", self.attackers());
             sleep(Duration::from_millis(20)).await;
         }
-        self.bystander.is_served(1).await;
-        self.bystander.stop();
+        self.steady_client.is_served(1).await;
+        self.steady_client.stop();
         let log = self.target.process.log();
         assert!(!log.contains("panic"), "{log}");
         let peak = memory_peak_mib(self.target.process.pid());
         assert!(peak <= MEMORY_MIB_MAX, "it needed {peak} MiB");
-        println!("{:?}: {peak} MiB at most", self.target.door);
+        println!("{:?}: {peak} MiB at most", self.target.interface);
     }
 }
 

@@ -1,27 +1,29 @@
 //! A client: does at random what clients do, and tells the history.
 
+mod call;
+mod others;
+
 use std::{
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
 use fastrand::Rng;
 use leasehold::lock::{
     AcquireRequest, FencingToken, Granted, Holder, LockError, Mode, RenewRequest, Renewed,
-    RequestId, ResourceId, UnlockRequest, inspect::GrantView, safe_deadline,
+    RequestId, ResourceId, safe_deadline,
 };
 use tokio::time::{Instant, sleep};
 
 use super::{
     history::{Call, OpId, Told, What},
     server::Server,
-    world::{Plan, Process, Processes},
+    world::{Plan, Processes},
 };
+use call::Outcome;
 
 /// One client and its source of chance.
 pub struct Client {
@@ -52,13 +54,6 @@ struct Holding {
     /// Nobody else renews it, and every renewal was answered: only then may
     /// the TTL change, because what is late on its way could shorten it again.
     settled: bool,
-}
-
-/// How a call ended for its caller.
-enum Outcome<T> {
-    Answered(T),
-    /// The caller gave up, or its process died.
-    Left,
 }
 
 impl Client {
@@ -244,121 +239,6 @@ impl Client {
         self.unlock_as(op, call, name.resource, Some(&name.lock_id)).await;
     }
 
-    async fn force(&mut self) {
-        let (op, resource) = (self.op(), self.resource());
-        self.unlock_as(op, Call::Force { resource }, resource, None).await;
-    }
-
-    /// Uses a lock ID that nobody was ever given.
-    async fn foreign(&mut self) {
-        let (op, resource) = (self.op(), self.resource());
-        if self.rng.bool() {
-            let call = Call::UnlockForeign { resource };
-            return self.unlock_as(op, call, resource, Some("nobody's")).await;
-        }
-        let process = self.processes.any(&mut self.rng);
-        let request = RenewRequest {
-            resource: named(resource),
-            lock_id: "nobody's".parse().unwrap(),
-            ttl: None,
-        };
-        let store = process.store.clone();
-        let renewing = async move { store.renew(request).await };
-        let call = Call::RenewForeign { resource };
-        match self.called(op, &process, call, None, renewing).await {
-            Outcome::Answered(Ok(_)) => self.told(op, Told::Renewed { safe_us: 0 }),
-            Outcome::Answered(Err(error)) => self.told(op, Told::Failed(error)),
-            Outcome::Left => {}
-        }
-    }
-
-    /// Uses a lock ID whose grant it has ended, or believes to be over.
-    async fn stale(&mut self) {
-        let Some(name) = self.rng.choice(&self.stale).cloned() else { return };
-        if self.rng.bool() {
-            return self.unlock(&name).await;
-        }
-        let request = RenewRequest {
-            resource: named(name.resource),
-            lock_id: name.lock_id.parse().unwrap(),
-            ttl: Some(Duration::from_millis(self.plan.ttl_ms_max)),
-        };
-        let process = self.processes.any(&mut self.rng);
-        let (op, store) = (self.op(), process.store.clone());
-        let call = Call::RenewStale { token: name.token, own: name.own };
-        let renewing = async move { store.renew(request).await };
-        match self.called(op, &process, call, None, renewing).await {
-            Outcome::Answered(Ok(_)) => self.told(op, Told::Renewed { safe_us: 0 }),
-            Outcome::Answered(Err(error)) => self.told(op, Told::Failed(error)),
-            Outcome::Left => {}
-        }
-    }
-
-    async fn unlock_as(&mut self, op: OpId, call: Call, resource: u8, lock_id: Option<&str>) {
-        let process = self.processes.any(&mut self.rng);
-        let request = match lock_id {
-            Some(lock_id) => UnlockRequest::owner(named(resource), lock_id.parse().unwrap()),
-            None => UnlockRequest::force(named(resource)),
-        };
-        let store = process.store.clone();
-        let unlocking = async move { store.unlock(request).await };
-        match self.called(op, &process, call, None, unlocking).await {
-            Outcome::Answered(Ok(())) => self.told(op, Told::Unlocked),
-            Outcome::Answered(Err(error)) => self.told(op, Told::Failed(error)),
-            Outcome::Left => {}
-        }
-    }
-
-    /// Makes a call as a caller that may go away at any poll, at any time, or
-    /// with its process.
-    async fn called<T>(
-        &mut self,
-        op: OpId,
-        process: &Process,
-        call: Call,
-        patience_ms: Option<u64>,
-        future: impl Future<Output = T>,
-    ) -> Outcome<T> {
-        self.server.history.note(What::Called { op, process: process.number, call });
-        let polls_max = if self.rng.u8(..20) == 0 { self.rng.u32(1..6) } else { u32::MAX };
-        let patience = match patience_ms {
-            Some(ms) => self.between(0, ms),
-            None if self.rng.u8(..20) == 0 => self.between(0, 300),
-            None => Duration::from_secs(600),
-        };
-        let future = UntilPoll { future: Box::pin(future), polls_left: polls_max };
-        let answered = tokio::select! {
-            biased;
-            () = process.killed.cancelled() => None,
-            answered = future => answered,
-            () = sleep(patience) => None,
-        };
-        match answered {
-            Some(answer) => Outcome::Answered(answer),
-            None => {
-                self.server.history.note(What::Left { op });
-                Outcome::Left
-            }
-        }
-    }
-
-    fn told(&self, op: OpId, told: Told) {
-        // The IDs of grants are random, and a schedule repeats to the byte.
-        let told = match told {
-            Told::Failed(LockError::Locked { by: Some(grant) }) => {
-                let by = Some(GrantView { id: None, ..grant });
-                Told::Failed(LockError::Locked { by })
-            }
-            told => told,
-        };
-        self.server.history.note(What::Told { op, told });
-    }
-
-    fn believe(&self, token: u64, resource: u8, until: Instant) {
-        let until_us = self.server.history.us(until);
-        self.server.history.note(What::Believed { token, resource, until_us });
-    }
-
     fn op(&self) -> OpId {
         self.ops.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -386,23 +266,4 @@ impl Client {
 /// The name of resource number `resource`.
 fn named(resource: u8) -> ResourceId {
     format!("r{resource}").parse().unwrap()
-}
-
-/// Ends with `None` where a caller would drop the future: when it was polled
-/// so many times in vain.
-struct UntilPoll<F> {
-    future: Pin<Box<F>>,
-    polls_left: u32,
-}
-
-impl<F: Future> Future for UntilPoll<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Poll::Ready(output) = self.future.as_mut().poll(cx) {
-            return Poll::Ready(Some(output));
-        }
-        self.polls_left -= 1;
-        if self.polls_left == 0 { Poll::Ready(None) } else { Poll::Pending }
-    }
 }

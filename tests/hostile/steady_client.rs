@@ -1,4 +1,4 @@
-//! A caller who does nothing wrong.
+//! A client that does nothing wrong, and must be served during an attack.
 
 use std::{
     sync::{
@@ -25,15 +25,15 @@ use tokio::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-use crate::door::{Door, PATIENCE, Place};
+use crate::target::{Interface, PATIENCE, Place};
 
-const RESOURCE: &str = "bystander";
+const RESOURCE: &str = "undisturbed";
 /// Leaves the machine to the attack, too.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Locks and unlocks on one connection, again and again; a call that fails or
 /// hangs fails the test.
-pub struct Bystander {
+pub struct SteadyClient {
     cycles: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
@@ -44,49 +44,51 @@ enum Speaker {
     Http(Client<HttpConnector, Body>, String),
 }
 
-impl Bystander {
-    pub async fn start(door: Door, place: &Place) -> Self {
-        let speaker = Speaker::connect(door, place).await;
+impl SteadyClient {
+    pub async fn start(interface: Interface, place: &Place) -> Self {
+        let speaker = Speaker::connect(interface, place).await;
         let cycles = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&cycles);
         let task = tokio::spawn(async move {
             loop {
-                timeout(PATIENCE, speaker.cycle()).await.expect("a bystander is not served");
+                timeout(PATIENCE, speaker.cycle())
+                    .await
+                    .expect("the steady client is not served");
                 count.fetch_add(1, Ordering::Relaxed);
                 sleep(PAUSE).await;
             }
         });
-        let bystander = Self { cycles, task };
-        bystander.is_served(1).await;
-        bystander
+        let steady_client = Self { cycles, task };
+        steady_client.is_served(1).await;
+        steady_client
     }
 
     /// Returns when it was served `more` times from now on. Each cycle has its own limit.
     pub async fn is_served(&self, more: u64) {
         let goal = self.cycles.load(Ordering::Relaxed) + more;
         while self.cycles.load(Ordering::Relaxed) < goal {
-            assert!(!self.task.is_finished(), "the bystander has failed");
+            assert!(!self.task.is_finished(), "the steady client has failed");
             sleep(PAUSE).await;
         }
     }
 
     pub fn stop(self) {
-        assert!(!self.task.is_finished(), "the bystander has failed");
+        assert!(!self.task.is_finished(), "the steady client has failed");
         self.task.abort();
     }
 }
 
 impl Speaker {
-    async fn connect(door: Door, place: &Place) -> Self {
+    async fn connect(interface: Interface, place: &Place) -> Self {
         let address = match place {
             Place::Socket(path) => format!("unix://{}", path.display()),
             Place::Port(address) => format!("http://{address}"),
         };
-        if door == Door::Http {
+        if interface == Interface::Http {
             return Self::Http(Client::builder(TokioExecutor::new()).build_http(), address);
         }
         let channel = Endpoint::from_shared(address).unwrap().connect().await.unwrap();
-        if door == Door::Grpc {
+        if interface == Interface::Grpc {
             return Self::Grpc(LocksClient::new(channel));
         }
         let mut client = LockStoreClient::new(channel);
