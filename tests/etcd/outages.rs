@@ -14,7 +14,7 @@ use crate::{
     Case, cases,
     etcd::{EtcdCluster, EtcdServer, Version},
     fixture::*,
-    proxy::Proxy,
+    proxy::{Conduct, Flow, Proxy},
 };
 
 /// How many resources are waited for, unless `LEASEHOLD_RESOURCES` says otherwise.
@@ -291,14 +291,22 @@ async fn lost_answers_to_many_entries_cost_one_fence_and_not_one_each(version: V
     let proxy = Proxy::start(&server.url).await;
     let (backend, other) = (open(proxy.address()).await, open(&server.url).await);
     let held = try_lock(&other, "r").await.unwrap();
+    let other_held = try_lock(&backend, "other").await.unwrap();
     let mut waits = vec![lock(&backend, "r")];
     queued(&server, "r", 1).await;
-    proxy.swallow_replies(true);
+    // One write is under way, so that the entries that come meanwhile are one batch.
+    proxy.set(Conduct { requests: Flow::Stall, ..Conduct::default() });
+    let under_way = {
+        let backend = backend.clone();
+        tokio::spawn(async move { unlock(&backend, "other", &other_held).await })
+    };
+    sleep(Duration::from_millis(100)).await;
     waits.extend((0..WAITS).map(|_| lock(&backend, "r")));
-    eventually("many are entered in one batch", async || entries(&server).await.len() > 10)
-        .await;
-    proxy.swallow_replies(false);
-    proxy.cut();
+    sleep(Duration::from_millis(400)).await;
+    proxy.lose_reply_to("/q/");
+    proxy.heal();
+    under_way.await.unwrap().unwrap();
+    eventually("all are entered", async || entries(&server).await.len() > WAITS).await;
     // A waiter takes its turn once it knows that it is entered.
     unlock(&other, "r", &held).await.unwrap();
     join_all(waits.into_iter().map(async |wait| {
