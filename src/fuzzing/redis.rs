@@ -4,7 +4,9 @@ use ::redis::{Value, parse_redis_value};
 
 use super::{attempt::attempt, input::Input};
 use crate::{
-    backend::redis::{entry, reply::Reply, session, upkeep::Seen, waiters::Waiters},
+    backend::redis::{
+        entry, inspect::reads::read_seen, reply::Reply, session, upkeep::Seen, waiters::Waiters,
+    },
     lock::{Attempt, FencingToken, LockId},
 };
 
@@ -32,6 +34,7 @@ fn reply(bytes: &[u8]) {
         }
         _ => {}
     }
+    let _ = read_seen(value.clone());
     let _ = Seen::read(value);
 }
 

@@ -131,10 +131,8 @@ impl Engine {
     /// this process under `key`.
     pub fn forced(&self, key: &HeldKey, grant: GrantId) {
         let mut table = self.table();
-        let mut of_key = table.of_key(key);
-        let forced = of_key.find(|(_, held)| held.grant_id == Some(grant)).map(|(id, _)| id);
-        drop(of_key);
-        if let Some(id) = forced {
+        let forced = table.of_key(key).find(|(_, held)| held.grant_id == Some(grant));
+        if let Some(id) = forced.map(|(id, _)| id) {
             self.lose(&mut table, id, Cause::Forced);
         }
     }

@@ -239,7 +239,7 @@ pub enum BackendError {
     /// A try found the resource held, or others waiting for it.
     #[error("locked")]
     Locked {
-        /// The grant in its way, or one of them, as far as the refusal has read it anyway.
+        /// The grant in its way, or one of them, if the refusal has read it anyway.
         by: Option<GrantView>,
     },
     /// The lock ID (or, for a force, anybody) holds nothing there.

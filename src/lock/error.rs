@@ -89,6 +89,16 @@ impl From<BackendError> for LockError {
     }
 }
 
+impl LockError {
+    /// The error of a read. It changes nothing, so there is no unknown outcome.
+    pub(super) fn of_read(error: BackendError) -> Self {
+        match error {
+            BackendError::Unknown(why) => Self::StoreUnavailable(why),
+            error => error.into(),
+        }
+    }
+}
+
 fn not_found(held: bool) -> &'static str {
     if held {
         "no grant with this ID is held there; somebody else holds the resource"

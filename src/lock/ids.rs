@@ -178,8 +178,8 @@ impl AttemptId {
 /// The public name of a grant: 128 random bits, which identify it among all grants of all
 /// times. It is no proof: whoever inspects the locks can see it.
 ///
-/// It is the ID of the attempt that made the grant.
-// A `u128` would have to be aligned, which makes every refusal larger.
+/// It is the ID of the attempt that made the grant. Its bits are kept as bytes, because the
+/// alignment of a `u128` would make the errors that contain one larger.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantId(Uuid);
 

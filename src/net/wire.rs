@@ -31,7 +31,11 @@ pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {
 /// The deadline of a call: `grpc-timeout` counts from its arrival. A malformed one is
 /// ignored, as the transport does.
 pub(crate) fn deadline(metadata: &MetadataMap, arrived: Instant) -> Option<Instant> {
-    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    deadline_after(metadata.get("grpc-timeout")?.to_str().ok()?, arrived)
+}
+
+/// The deadline of a call whose `grpc-timeout` is `text`.
+pub(crate) fn deadline_after(text: &str, arrived: Instant) -> Option<Instant> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 || digits.starts_with('+') {
         return None;

@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::response::{IntoResponse as _, Response};
+use axum::{
+    Router,
+    response::{IntoResponse as _, Response},
+};
 use futures_util::future::join_all;
 use tokio::{
     sync::{mpsc, watch},
@@ -82,8 +85,8 @@ impl std::fmt::Debug for Hooks {
 pub struct Sidecar {
     stores: Stores,
     engine: Engine,
-    grpc: Server,
-    http: Server,
+    grpc: Server<Router>,
+    http: Server<Router>,
     grpc_addresses: Vec<SocketAddr>,
     http_addresses: Vec<SocketAddr>,
     /// Tasks that end with the sidecar.
@@ -132,11 +135,12 @@ impl Sidecar {
             request_budget: RequestBudget::new(),
         };
         let grpc = Server::new(
-            routes::grpc(services.clone(), hooks.grpc),
+            // Prepares the routes once, instead of for each call.
+            routes::grpc(services.clone(), hooks.grpc).with_state(()),
             config(Protocols::Http2, || Status::from(internal()).into_http()),
         );
         let http = Server::new(
-            routes::http(services, hooks.http),
+            routes::http(services, hooks.http).with_state(()),
             config(Protocols::Http1AndHttp2, || internal().into_response()),
         );
         Ok(Self {
@@ -214,7 +218,10 @@ fn config(protocols: Protocols, panicked: fn() -> Response) -> Config {
 }
 
 /// Serves the listeners. Returns the addresses of those that are ports.
-fn serve(server: &Server, listeners: Vec<Listener>) -> Result<Vec<SocketAddr>, ListenError> {
+fn serve(
+    server: &Server<Router>,
+    listeners: Vec<Listener>,
+) -> Result<Vec<SocketAddr>, ListenError> {
     let mut addresses = Vec::new();
     for listener in listeners {
         addresses.extend(listener.address().map_err(ListenError::Address)?);
@@ -223,7 +230,7 @@ fn serve(server: &Server, listeners: Vec<Listener>) -> Result<Vec<SocketAddr>, L
     Ok(addresses)
 }
 
-async fn close(server: &Server, deadline: Instant) {
+async fn close(server: &Server<Router>, deadline: Instant) {
     if !server.close(deadline).await {
         warn!("calls are left unanswered at the end of the drain");
     }

@@ -1,14 +1,15 @@
 //! Reading over a backend that stops answering.
 
-use std::{pin::pin, sync::atomic::Ordering};
+use std::{pin::pin, sync::atomic::Ordering, time::Duration};
 
 use futures_util::poll;
 use leasehold::lock::{
     LockError, ResourceId, Store,
     inspect::{Listing, PageRequest, Scope},
 };
+use tokio::time::{Instant, timeout};
 
-use crate::{faulty::hold, watching::watched};
+use crate::{faulty::hold, watched::watched};
 
 fn listing(scope: Scope) -> Listing {
     Listing { scope, holder_prefix: String::new(), page: PageRequest::first(4) }
@@ -65,4 +66,17 @@ async fn a_list_that_finds_nothing_lets_others_run() {
     let of_nobody = Listing { holder_prefix: "nobody".into(), ..everything() };
     assert!(poll!(pin!(store.list(&of_nobody))).is_pending());
     assert!(store.list(&of_nobody).await.unwrap().items.is_empty());
+}
+
+/// The next page was read at once, so callers who leave could keep a store busy.
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_caller_leaves_is_followed_by_a_rest_too() {
+    let (store, backend) = watched(0);
+    backend.reads_left.store(0, Ordering::Relaxed);
+    let everything = everything();
+    timeout(Duration::from_millis(5), store.list(&everything)).await.unwrap_err();
+    backend.reads_left.store(usize::MAX, Ordering::Relaxed);
+    let since = Instant::now();
+    store.list(&everything).await.unwrap();
+    assert!(since.elapsed() >= Duration::from_millis(10), "{:?}", since.elapsed());
 }

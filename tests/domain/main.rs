@@ -13,4 +13,5 @@ mod settling;
 mod shared;
 mod validation;
 mod waiting;
+mod watched;
 mod watching;

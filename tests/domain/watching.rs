@@ -9,153 +9,17 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use futures_util::poll;
-use leasehold::{
-    backend::{Context, memory::Memory},
-    lock::{
-        Attempt, Backend, BackendError, Clock, Feature, Grant, LockError, Release, Renewal,
-        Renewed, ResourceId, Settings, Store,
-        inspect::{
-            EndOf, EndRequest, Inspect, Inspected, Listing, LockView, Mirror, Page,
-            PageRequest, Scope, Selection, WaiterView, WatchEvent,
-        },
-    },
+use leasehold::lock::{
+    BackendError, LockError, ResourceId, UnlockRequest,
+    inspect::{EndOf, EndRequest, Listing, PageRequest, Scope, WatchEvent},
 };
 use tokio::time::{Instant, sleep};
 
-use crate::faulty::{hold, request};
-
-/// Memory whose watches fail this often, and that counts them.
-pub(crate) struct Watched {
-    memory: Memory,
-    failures: AtomicUsize,
-    error: BackendError,
-    /// How many reads are answered. The others never are.
-    pub(crate) reads_left: AtomicUsize,
-    watches: AtomicUsize,
-    running: AtomicUsize,
-}
-
-pub(crate) fn watched(failures: usize) -> (Store, Arc<Watched>) {
-    watched_with(failures, BackendError::Unavailable("cut".into()))
-}
-
-fn watched_with(failures: usize, error: BackendError) -> (Store, Arc<Watched>) {
-    let settings = Settings::default();
-    let memory = Memory::new(&Context::new(settings.clone(), Clock::system()));
-    let failures = AtomicUsize::new(failures);
-    let backend = Arc::new(Watched {
-        memory,
-        failures,
-        error,
-        reads_left: usize::MAX.into(),
-        watches: 0.into(),
-        running: 0.into(),
-    });
-    (Store::new(backend.clone(), settings), backend)
-}
-
-/// Counts a watch until it is dropped.
-struct Running<'a>(&'a AtomicUsize);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Watched {
-    fn inspected(&self) -> &dyn Inspect {
-        self.memory.inspect().unwrap()
-    }
-
-    async fn may_read(&self) {
-        if count_down(&self.reads_left).is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-}
-
-fn count_down(left: &AtomicUsize) -> Result<usize, usize> {
-    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-}
-
-#[async_trait]
-impl Backend for Watched {
-    fn features(&self) -> &[Feature] {
-        self.memory.features()
-    }
-
-    async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
-        self.memory.try_lock(attempt, until).await
-    }
-
-    async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
-        self.memory.lock(attempt).await
-    }
-
-    async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
-        self.memory.renew(renewal, until).await
-    }
-
-    async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
-        self.memory.unlock(release, until).await
-    }
-
-    async fn ping(&self, until: Instant) -> Result<(), BackendError> {
-        self.memory.ping(until).await
-    }
-
-    fn inspect(&self) -> Option<&dyn Inspect> {
-        Some(self)
-    }
-
-    async fn close(&self) {}
-}
-
-#[async_trait]
-impl Inspect for Watched {
-    async fn get(
-        &self,
-        resource: &ResourceId,
-        grants: &PageRequest,
-        until: Instant,
-    ) -> Result<Inspected, BackendError> {
-        self.may_read().await;
-        self.inspected().get(resource, grants, until).await
-    }
-
-    async fn list(
-        &self,
-        selection: &Selection,
-        page: &PageRequest,
-        until: Instant,
-    ) -> Result<Page<LockView>, BackendError> {
-        self.may_read().await;
-        self.inspected().list(selection, page, until).await
-    }
-
-    async fn waiters(
-        &self,
-        resource: &ResourceId,
-        page: &PageRequest,
-        until: Instant,
-    ) -> Result<Page<WaiterView>, BackendError> {
-        self.may_read().await;
-        self.inspected().waiters(resource, page, until).await
-    }
-
-    async fn watch(&self, mirror: &Mirror) -> BackendError {
-        self.watches.fetch_add(1, Ordering::Relaxed);
-        self.running.fetch_add(1, Ordering::Relaxed);
-        let _running = Running(&self.running);
-        if count_down(&self.failures).is_ok() {
-            return self.error.clone();
-        }
-        self.inspected().watch(mirror).await
-    }
-}
+use crate::{
+    faulty::{hold, request},
+    watched::{watched, watched_with},
+};
 
 fn all() -> Scope {
     Scope::prefix("")
@@ -206,6 +70,16 @@ async fn a_watch_outlives_a_backend_that_cannot_be_watched_for_a_while() {
     assert!(matches!(told, WatchEvent::Changed { .. }), "{told:?}");
     assert_eq!(watch.next().await, Ok(WatchEvent::Synced));
     assert_eq!(backend.watches.load(Ordering::Relaxed), 3);
+}
+
+/// Its watchers were told nothing any more.
+#[tokio::test(start_paused = true)]
+async fn a_watch_outlives_a_panic_of_the_backend() {
+    let (store, backend) = watched(0);
+    backend.panics.store(1, Ordering::Relaxed);
+    let mut watch = store.watch(all()).unwrap();
+    assert_eq!(watch.next().await, Ok(WatchEvent::Synced));
+    assert_eq!(backend.watches.load(Ordering::Relaxed), 2);
 }
 
 /// It was told `Synced` before a lock that was granted just before it began.
@@ -346,7 +220,7 @@ async fn a_grant_that_is_taken_again_while_a_scope_is_ended_is_left_alone() {
     };
     assert_eq!(store.end(&dry(true), &|_, _, _| {}).await.unwrap().locks.len(), 1);
     let lock_id = before.lock_id.clone();
-    let release = leasehold::lock::UnlockRequest::owner("r".parse().unwrap(), lock_id);
+    let release = UnlockRequest::owner("r".parse().unwrap(), lock_id);
     store.unlock(release).await.unwrap();
     hold(&store, "r").await;
     assert_eq!(

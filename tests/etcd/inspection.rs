@@ -300,16 +300,15 @@ async fn an_end_by_id_whose_reply_was_lost_is_completed(version: Version) {
     let (backend, other) = (open(proxy.address()).await, open(&server.url).await);
     let grant = try_lock(&other, "r").await.unwrap();
     let end = Arc::new(release("r", ReleaseOf::Id(grant.id.unwrap())));
-    // The grant is read, and then deleted. Only the reply to the delete is lost.
-    proxy.delay_replies(Duration::from_millis(1_500));
-    let ending = tokio::spawn({
-        let (backend, end) = (Arc::clone(&backend), Arc::clone(&end));
-        async move { backend.unlock(&end, until()).await }
-    });
-    eventually("it was applied", || async { keys(&server, "/t/r/r/").await.is_empty() }).await;
-    proxy.heal();
-    proxy.cut();
-    ending.await.unwrap().unwrap();
+    // The grant is found by a read of its resource's range. Only the delete has its key, with
+    // the length before it, as a key to operate on.
+    let keys = keys(&server, "/t/r/r/").await;
+    let [key] = keys.as_slice() else { panic!("{keys:?}") };
+    let length = char::from(u8::try_from(key.len()).unwrap());
+    proxy.lose_reply_to(&format!("\n{length}{key}"));
+    let before = proxy.admitted();
+    backend.unlock(&end, until()).await.unwrap();
+    eventually("the reply was lost", async || proxy.admitted() > before).await;
     let later = try_lock(&other, "r").await.unwrap();
     let again = backend.unlock(&end, until()).await;
     assert_eq!(again, Err(BackendError::NotHeld { held: true }));

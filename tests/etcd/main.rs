@@ -12,7 +12,7 @@
 )]
 
 mod basics;
-#[path = "../support/differential.rs"]
+#[path = "../support/differential/mod.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod differential;
 mod elections;
@@ -33,6 +33,7 @@ mod shared_queue;
 mod stale;
 mod ttls;
 mod waiting;
+mod watcher;
 mod watching;
 
 use std::process::ExitCode;

@@ -109,6 +109,32 @@ async fn other_keys_are_in_no_list() {
     assert_eq!(names, ["r/5"]);
 }
 
+/// Writes keys of leasehold by hand: a queue and the records of readers that are none.
+pub(super) fn spoil(server: &RedisServer) {
+    let mut connection = server.connect();
+    for key in ["\x01hr/1", "\x01qr/1", "\x01rr/2"] {
+        let () = ask(&mut connection, &["SET", key, "by hand"]);
+    }
+    let () = ask(&mut connection, &["SET", "r/2", "\x01sby hand"]);
+}
+
+/// One such key made each list of the database fail.
+#[tokio::test]
+async fn a_resource_whose_keys_somebody_else_wrote_is_left_out_of_lists() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    spoil(&server);
+    held(&*backend, &named("r/3")).await;
+    let listed = list(&*backend, &below(""), PageRequest::first(10)).await;
+    let names: Vec<_> = listed.iter().map(|lock| lock.resource.as_str()).collect();
+    assert_eq!(names, ["r/3"]);
+    for name in ["r/1", "r/2"] {
+        let resource = ResourceId::new(name).unwrap();
+        let told = seen(&*backend).get(&resource, &PageRequest::first(10), in_time()).await;
+        assert!(matches!(told, Err(BackendError::Invalid(_))), "{name}: {told:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_held_all_the_time_is_in_one_of_the_pages() {
     let server = RedisServer::start();
@@ -288,6 +314,21 @@ async fn inspection_changes_nothing_in_the_database() {
     list(&*backend, &below(""), PageRequest::first(10)).await;
     seen(&*backend).waiters(&r(), &PageRequest::first(10), in_time()).await.unwrap();
     assert_eq!(changes(&mut connection), before);
+}
+
+/// A holder that is no text made each page of the queue fail.
+#[tokio::test]
+async fn a_place_that_somebody_else_wrote_does_not_hide_the_others() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    let mut connection = server.connect();
+    put_places(&mut connection, "r", &"f".repeat(32), 1);
+    let odd = [&[b'f'; 32][..], b"60000:ab:x:0:2:0:me\xff"].concat();
+    let _: i64 =
+        redis::cmd("ZADD").arg("\x01qr").arg(9).arg(odd).query(&mut connection).unwrap();
+    let told = seen(&*backend).waiters(&r(), &PageRequest::first(10), in_time()).await.unwrap();
+    let positions: Vec<_> = told.items.iter().map(|waiter| waiter.position).collect();
+    assert_eq!(positions, [1, 2]);
 }
 
 #[tokio::test]

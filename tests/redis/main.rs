@@ -9,7 +9,7 @@
 
 mod costs;
 mod dead;
-#[path = "../support/differential.rs"]
+#[path = "../support/differential/mod.rs"]
 #[allow(unreachable_pub, reason = "shared with other tests")]
 mod differential;
 mod failover;
@@ -97,7 +97,7 @@ fn wait(
     })
 }
 
-/// Polls until `holds`, ten seconds at most.
+/// Polls until `holds`, for half a minute at most.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {

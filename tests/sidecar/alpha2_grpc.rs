@@ -80,6 +80,7 @@ async fn a_lock_is_renewed_past_its_ttl() {
     let mut client = harness.locks().await;
     let granted =
         lock(&mut client, LockRequest { ttl: ttl(1500), ..request("r") }).await.unwrap();
+    // Past its TTL, by the real clock, because the sockets are real.
     sleep(Duration::from_secs(4)).await;
     assert!(lock(&mut client, request("r")).await.is_err(), "it is still held");
     unlock(&mut client, "r", &granted.lock_id).await.unwrap();
@@ -272,6 +273,7 @@ async fn a_lock_is_kept_by_its_holder_while_its_component_is_replaced() {
         leasehold::sidecar::prefix::KeyPrefix::AppId,
         other,
     ));
+    // Past its TTL, by the real clock, because the sockets are real.
     sleep(Duration::from_millis(600)).await;
     assert_eq!(harness.engine.held(), 1, "it is renewed through the old store");
     unlock(&mut client, "r", &granted.lock_id).await.unwrap();

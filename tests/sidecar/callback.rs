@@ -251,6 +251,7 @@ async fn an_app_that_fails_is_told_again_but_not_for_ever() {
     let harness = sidecar_of(&app).await;
     lose(&harness, "r").await;
     eventually("it is tried", || count(&app) == 3).await;
+    // Longer than the pause before another try would be.
     sleep(Duration::from_secs(2)).await;
     assert_eq!(count(&app), 3);
 }
@@ -261,6 +262,7 @@ async fn an_app_without_the_route_is_asked_once() {
     let harness = sidecar_of(&app).await;
     lose(&harness, "r").await;
     eventually("it is told", || count(&app) == 1).await;
+    // Longer than the pause before another try would be.
     sleep(Duration::from_secs(1)).await;
     assert_eq!(count(&app), 1);
 }

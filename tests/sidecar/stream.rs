@@ -187,6 +187,7 @@ async fn a_repeated_request_takes_the_stream_over() {
     assert_eq!(acquired(&mut second).await.lock_id, lock_id);
     end(&mut first).await.unwrap();
     drop(first);
+    // A release would be sent within this time, and no event says that none is.
     sleep(Duration::from_millis(50)).await;
     assert_eq!(harness.memory.records(), 1, "the first stream's end releases nothing");
     drop(second);

@@ -9,6 +9,7 @@ use tonic::{Code, Request};
 use crate::{
     alpha2_grpc::{lock, request, ttl, unlock},
     harness::{Harness, PATIENCE, eventually, reason},
+    inspection::waited_for_by,
 };
 
 #[tokio::test]
@@ -19,10 +20,12 @@ async fn a_waiting_lock_is_granted_when_it_is_its_turn() {
     let waiting = LockRequest { immediate: false, ..request("r") };
     let mut other = client.clone();
     let waiter = tokio::spawn(async move { lock(&mut other, waiting).await });
+    waited_for_by(&harness, "r", 1).await;
     let queued = Instant::now();
-    sleep(Duration::from_millis(100)).await;
+    // A time that the answer must tell as waited.
+    sleep(Duration::from_millis(50)).await;
     assert!(!waiter.is_finished());
-    let waited_at_least = queued.elapsed() / 2;
+    let waited_at_least = queued.elapsed();
     unlock(&mut client, "r", &first.lock_id).await.unwrap();
     let second = timeout(PATIENCE, waiter).await.unwrap().unwrap().unwrap();
     assert!(second.fencing_token > first.fencing_token);

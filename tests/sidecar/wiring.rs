@@ -281,6 +281,7 @@ async fn a_held_lock_outlives_its_component_and_is_unlocked() {
     let (sidecar, unlock) = held_through(yaml.path(), &other).await;
     fs::remove_file(yaml.path().join("locks.yaml")).unwrap();
     logged(&sidecar, "lock store removed").await;
+    // Past the TTL, by the real clock, because the processes are real.
     sleep(Duration::from_millis(1500)).await;
     component(beside.path(), "locks", "lock.other", "[]");
     let folder = other.folder().to_str().unwrap();

@@ -12,13 +12,13 @@ use crate::{
         config::Config,
         contention::Contention,
         flights::Flights,
+        key_cache::KeyCache,
         keys::Keys,
         lease::{grants::Grants, keeper::Keeper, keyed_mutex::KeyedMutex, leases::Leases},
         queue::{
             queues::Queues,
             session::{Session, Sessions},
         },
-        shown::Shown,
     },
     lock::{BackendError, Clock, LockId, ResourceId, Settings, WaiterBudget},
 };
@@ -35,10 +35,10 @@ pub(super) struct Core {
     pub(super) connection: Arc<Connection>,
     pub(super) committer: Arc<Committer>,
     pub(super) reads: Arc<Reads>,
-    /// Reads of those who only look. The verbs' reads need not wait for them, and each is
-    /// alone in its transaction, because it may return many values.
-    pub(super) looks: Arc<Reads>,
-    pub(super) shown: Shown,
+    /// The reads of inspection. The verbs' reads need not wait for them, and each is alone in
+    /// its transaction, because it may return many values.
+    pub(super) inspection_reads: Arc<Reads>,
+    pub(super) key_cache: KeyCache,
     /// The wall clock, which only tells people when something began.
     clock: Clock,
     pub(super) keeper: Keeper,
@@ -109,8 +109,8 @@ impl Core {
         Self {
             keys,
             reads: Reads::new(Arc::clone(&connection), txn_ops_max, &background),
-            looks: Reads::new(Arc::clone(&connection), 1, &background),
-            shown: Shown::default(),
+            inspection_reads: Reads::new(Arc::clone(&connection), 1, &background),
+            key_cache: KeyCache::default(),
             clock,
             connection,
             committer,

@@ -29,6 +29,7 @@ mod flights;
 #[cfg(any(fuzzing, test))]
 #[path = "../../fuzzing/etcd.rs"]
 pub(crate) mod fuzzing;
+mod key_cache;
 mod keys;
 mod lease;
 mod queue;
@@ -36,8 +37,8 @@ mod record;
 mod revision;
 #[cfg(test)]
 mod schedules;
-mod shown;
 mod verbs;
+mod waiter_record;
 
 use std::sync::Arc;
 

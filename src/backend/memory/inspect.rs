@@ -15,10 +15,10 @@ use super::{
     slot::{Slot, Ticket},
 };
 use crate::lock::{
-    BackendError, GrantId, ResourceId,
+    BackendError, ResourceId,
     inspect::{
-        Cursor, EndedGrant, GrantView, Inspect, Inspected, LockView, Mirror, Page, PageRequest,
-        Selection, WaiterView,
+        Cursor, EndedGrant, GrantPage, GrantView, Inspect, Inspected, LockView, Mirror, Page,
+        PageRequest, Selection, WaiterView,
     },
 };
 
@@ -35,10 +35,7 @@ impl Inspect for Memory {
         grants: &PageRequest,
         _: Instant,
     ) -> Result<Inspected, BackendError> {
-        let after: Option<GrantId> = match &grants.after {
-            None => None,
-            Some(after) => Some(after.parse().map_err(|_| BackendError::bad_cursor())?),
-        };
+        let page = GrantPage::read(grants)?;
         let found = self.shard(resource).read(|table, now| {
             let slot = table.slot(resource)?;
             let views = slot.holders.iter().map(|held| GrantView {
@@ -47,18 +44,13 @@ impl Inspect for Memory {
             });
             Some((views.collect::<Vec<_>>(), slot.waiting()))
         });
-        let Some((mut views, waiters)) = found else {
+        let Some((views, waiters)) = found else {
             let lock = LockView::free(resource.clone());
             return Ok(Inspected { lock, waiters: 0, next: None });
         };
         let grants_total = views.len();
-        views.retain(|grant| grant.id > after);
-        views.sort_unstable_by_key(|grant| grant.id);
-        let is_last = views.len() <= grants.limit;
-        views.truncate(grants.limit);
-        let next = views.last().filter(|_| !is_last).and_then(|last| last.id);
-        let next = next.map(|id| id.to_string().into());
-        let lock = LockView { resource: resource.clone(), grants: views, grants_total };
+        let Page { items, next } = page.take(views, |grant| grant.id);
+        let lock = LockView { resource: resource.clone(), grants: items, grants_total };
         Ok(Inspected { lock, waiters, next })
     }
 
@@ -119,7 +111,8 @@ impl Inspect for Memory {
     }
 
     async fn watch(&self, mirror: &Mirror) -> BackendError {
-        let (mut demand, mut newest) = (mirror.demand(), mirror.newest());
+        let mut subscriptions_changed = mirror.subscriptions_changed();
+        let mut newest = mirror.newest_subscription();
         let changes = Arc::new(Changes::default());
         let _watching = Watching::new(&self.shards, &changes);
         // After the changes are noted, so that none is missed.
@@ -143,9 +136,9 @@ impl Inspect for Memory {
             tokio::select! {
                 () = changes.noted.notified() => {}
                 // Somebody begins to watch, and knows of changes that were not told yet.
-                _ = demand.changed() => {}
+                _ = subscriptions_changed.changed() => {}
             }
-            newest = mirror.newest();
+            newest = mirror.newest_subscription();
             for (resource, ended) in changes.take() {
                 self.tell(mirror, &resource, ended);
             }

@@ -89,7 +89,7 @@ pub(crate) fn read(verb: Verb, status: &Status) -> Failure {
         "OVERLOADED" | "STORE_UNAVAILABLE" | "SHUTTING_DOWN" | "WAIT_DEADLINE" => {
             BackendError::Unavailable(told.into()).into()
         }
-        "OUTCOME_UNKNOWN" if verb != Verb::Inspect => BackendError::Unknown(told.into()).into(),
+        "OUTCOME_UNKNOWN" => BackendError::Unknown(told.into()).into(),
         _ => by_code(verb, status, told),
     }
 }
@@ -106,8 +106,6 @@ fn by_code(verb: Verb, status: &Status, told: String) -> Failure {
         (Code::ResourceExhausted | Code::PermissionDenied | Code::Unauthenticated, _) => {
             BackendError::Unavailable(told.into()).into()
         }
-        // It has changed nothing.
-        (_, Verb::Inspect) => BackendError::Unavailable(told.into()).into(),
         // UNAVAILABLE too: a connection that broke after the call was sent has the same
         // code.
         _ => BackendError::Unknown(told.into()).into(),

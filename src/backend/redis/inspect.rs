@@ -2,16 +2,20 @@
 //!
 //! A list walks through all keys of the database with SCAN, because an index of what is held
 //! would cost each lock commands. Nothing here writes anything.
+//!
+//! - `reads`: what is read of locks; `cursors`: the positions in lists.
+//! - `watch`: how changes are noticed; `pace`: how often it reads.
 
 use ::redis::{Cmd, from_redis_value};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
+use self::{
+    cursors::{After, Step, Ticket},
+    reads::{READ_MAX, RESOURCES_MAX, Seen, strange, unreadable},
+};
 use super::{
     core::Core,
-    inspect_cursors::{After, Step, Ticket},
-    inspect_reads::{READ_MAX, RESOURCES_MAX, Seen, strange},
-    inspect_watch,
     reply::{read_holder, read_mode},
     scripts::SCRIPTS,
 };
@@ -22,6 +26,11 @@ use crate::lock::{
         WaiterView,
     },
 };
+
+mod cursors;
+mod pace;
+pub(crate) mod reads;
+mod watch;
 
 #[async_trait]
 impl Inspect for Core {
@@ -34,6 +43,7 @@ impl Inspect for Core {
         let mut after = grants.after.as_deref().map(After::read).transpose()?;
         loop {
             let seen = self.link.see_more(resource, after, grants.limit, until).await?;
+            let seen = seen.ok_or_else(unreadable)?;
             // All that was read may have expired.
             if seen.grants.is_empty() && seen.next.is_some() {
                 after = seen.next;
@@ -93,7 +103,8 @@ impl Inspect for Core {
         let keys = [resource.as_str()];
         let answer = self.link.run(&SCRIPTS.waiters, &keys, arguments, until).await;
         let value = answer?.value;
-        let (before, told): (usize, Vec<(String, String, String)>) =
+        // Somebody else may have put a place there, with any bytes as its holder.
+        let (before, told): (usize, Vec<(String, String, Vec<u8>)>) =
             from_redis_value(value).map_err(|_| strange())?;
         let is_last = told.len() <= most;
         let last = told.iter().take(most).next_back().filter(|_| !is_last);
@@ -101,7 +112,7 @@ impl Inspect for Core {
         let items = (before + 1..).zip(told.iter().take(most));
         let items = items.map(|(position, (_, mode, holder))| WaiterView {
             position,
-            holder: read_holder(holder),
+            holder: str::from_utf8(holder).ok().and_then(read_holder),
             mode: read_mode(mode),
             since_unix_ms: None,
         });
@@ -109,6 +120,6 @@ impl Inspect for Core {
     }
 
     async fn watch(&self, mirror: &Mirror) -> BackendError {
-        inspect_watch::watch(&self.client, self.settings.operation_timeout, mirror).await
+        watch::watch(&self.client, self.settings.operation_timeout, mirror).await
     }
 }

@@ -56,6 +56,8 @@ pub(super) struct Link {
     is_monitored: AtomicBool,
     /// The greatest token of each counter that this process has seen.
     tokens_seen: Box<[AtomicU64]>,
+    /// When a resource that inspection cannot read was last logged.
+    pub(super) unreadable_logged: Mutex<Option<Instant>>,
 }
 
 /// A script's answer.
@@ -91,6 +93,7 @@ impl Link {
             operation_timeout,
             down: Mutex::new("not connected".into()),
             tokens_seen: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+            unreadable_logged: Mutex::default(),
         }
     }
 

@@ -7,8 +7,7 @@
 //! - `waiters`: who waits in this process, and when to look at their resources.
 //! - `backend`: the implementation of the trait; `core`: what its parts share; `release`: the
 //!   end of grants; `waiting`: one wait; `upkeep`: background tasks.
-//! - `inspect`: how locks are seen; `inspect_reads`, `inspect_cursors`: what it reads, and the
-//!   positions in lists; `inspect_watch`: how changes are noticed.
+//! - `inspect`: how locks are seen and watched.
 //!
 //! The layout of the keys is in `docs/redis.md`.
 
@@ -16,10 +15,7 @@ mod backend;
 mod config;
 mod core;
 pub(crate) mod entry;
-mod inspect;
-mod inspect_cursors;
-mod inspect_reads;
-mod inspect_watch;
+pub(crate) mod inspect;
 mod link;
 mod notice;
 mod release;

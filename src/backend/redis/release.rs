@@ -73,9 +73,10 @@ impl Core {
     /// - A grant whose lock ID leasehold chose: no other grant ever has that ID.
     /// - A grant whose lock ID the caller chose, which may be granted again: only if its
     ///   token is at most the server's clock at the first sending
-    ///   ([`Link::token_bound`](super::link::Link::token_bound)). The clock is never assumed to be ahead of the server's. So
-    ///   a grant that another process made just before (or any grant, if tokens are
-    ///   ahead of the clock) may be kept; it lasts until its TTL ends.
+    ///   ([`Link::token_bound`](super::link::Link::token_bound)). The clock is never assumed
+    ///   to be ahead of the server's. So a grant that another process made just before (or
+    ///   any grant, if tokens are ahead of the clock) may be kept; it lasts until its TTL
+    ///   ends.
     /// - A lock without a record (of the built-in `lock.redis`, or set by hand): only its
     ///   value can be compared.
     pub(super) async fn release_owned(

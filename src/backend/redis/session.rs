@@ -83,7 +83,7 @@ pub(super) struct Session {
     connection: MultiplexedConnection,
     /// Cancelled when the connection is lost or not used any more.
     pub(super) dead: CancellationToken,
-    /// The number of this connection in its backend, from 1.
+    /// The number of this connection in its backend, from 1; 0 for one that only watches.
     pub(super) number: u64,
     /// What was read from the server when the connection was opened.
     pub(super) opened: Observed,

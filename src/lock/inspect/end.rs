@@ -144,7 +144,7 @@ impl Ending<'_> {
     }
 
     async fn end_page(&mut self, mut ends: Vec<End>) {
-        let wanted = ends.len();
+        let found = ends.len();
         ends.truncate(self.left);
         let this = &*self;
         let tried: Vec<_> = stream::iter(ends)
@@ -156,7 +156,7 @@ impl Ending<'_> {
             .buffered(CONCURRENT_MAX)
             .collect()
             .await;
-        self.ended.more |= tried.len() < wanted;
+        self.ended.more |= tried.len() < found;
         for (end, has_ended) in tried {
             if has_ended {
                 self.note(end);

@@ -6,18 +6,21 @@ mod end;
 mod list;
 mod mirror;
 mod port;
+mod running;
+mod scope;
+mod subscriptions;
 mod view;
-mod wanted;
 mod watch;
 
 pub use end::{EndOf, EndOutcome, EndRequest, Ended, OnEnd};
-pub use list::{Listing, Scope};
+pub use list::Listing;
 pub use mirror::Mirror;
-pub use port::{Cursor, Inspect, PAGE_BYTES_MAX, Page, PageRequest, Selection};
-pub use view::{EndCause, EndedGrant, GrantView, Inspected, LockView, WaiterView};
-pub use wanted::Wanted;
-pub(super) use watch::Watches;
-pub use watch::{Watch, WatchEvent};
+pub use port::{Cursor, GrantPage, Inspect, PAGE_BYTES_MAX, Page, PageRequest, Selection};
+pub(super) use running::Watches;
+pub use scope::Scope;
+pub use subscriptions::WatchFilter;
+pub use view::{EndCause, EndedGrant, GrantView, Inspected, LockView, WaiterView, WatchEvent};
+pub use watch::Watch;
 
 /// How many grants a [`LockView`] in a list or in a watch has at most. `grants_total` tells
 /// how many there are.

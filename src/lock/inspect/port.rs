@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::{Inspected, LockView, Mirror, WaiterView};
-use crate::lock::{BackendError, Holder, ResourceId};
+use crate::lock::{BackendError, GrantId, Holder, ResourceId};
 
 /// The most that a page holds, in bytes as [`LockView::size`] counts them.
 pub const PAGE_BYTES_MAX: usize = 1024 * 1024;
@@ -42,6 +42,35 @@ pub struct Page<T> {
     pub next: Option<Cursor>,
 }
 
+/// A page of a resource's grants in the order of their IDs, for a backend that reads all of
+/// them for each page.
+#[derive(Clone, Copy, Debug)]
+pub struct GrantPage {
+    after: Option<GrantId>,
+    limit: usize,
+}
+
+impl GrantPage {
+    /// Reads which page is asked for.
+    pub fn read(page: &PageRequest) -> Result<Self, BackendError> {
+        let after = page.after.as_deref().map(str::parse::<GrantId>).transpose();
+        let after = after.map_err(|_| BackendError::bad_cursor())?;
+        Ok(Self { after, limit: page.limit })
+    }
+
+    /// Takes the page from all grants. `id` returns the ID of one. Those without an ID, which
+    /// are foreign, are on the first page only.
+    pub fn take<T>(self, mut grants: Vec<T>, id: impl Fn(&T) -> Option<GrantId>) -> Page<T> {
+        grants.retain(|grant| self.after.is_none() || id(grant) > self.after);
+        grants.sort_unstable_by_key(&id);
+        let is_last = grants.len() <= self.limit;
+        grants.truncate(self.limit);
+        let last = grants.last().filter(|_| !is_last);
+        let next = last.map(|grant| id(grant).unwrap_or(GrantId::from_u128(0)));
+        Page { items: grants, next: next.map(|id| id.to_string().into()) }
+    }
+}
+
 /// Which grants are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
@@ -62,10 +91,11 @@ impl Selection {
 /// What a backend with [`Feature::Inspection`](crate::lock::Feature::Inspection) tells of its
 /// locks.
 ///
+/// Because nothing changes, the domain tells [`BackendError::Unknown`] as unavailable.
+///
 /// Rules for every method but `watch`:
 /// - `until` bounds it, as it does the verbs of [`Backend`](crate::lock::Backend), and its
-///   future may be dropped at any await. Because nothing changes, [`BackendError::Unknown`]
-///   is told as unavailable.
+///   future may be dropped at any await.
 /// - It writes nothing to the keys of a resource, and does not delay the verbs.
 /// - What it tells was so at some moment between call and answer, for each resource by
 ///   itself.
@@ -102,11 +132,54 @@ pub trait Inspect: Send + Sync {
     /// that it is complete, then of each change. If it may have missed changes it restarts
     /// the mirror and tells everything again. Returns only if that cannot be done; the mirror
     /// is then restarted and the method called again. [`BackendError::Unsupported`] ends all
-    /// watches instead. A backend that has to read in order to
-    /// learn of changes may keep to what [`Mirror::forget_unwanted`] tells. Only with
+    /// watches instead. A backend that has to read in order to learn of changes may keep to
+    /// the resources that [`Mirror::forget_unwatched`] returns. Only with
     /// [`Feature::Watch`](crate::lock::Feature::Watch).
     async fn watch(&self, mirror: &Mirror) -> BackendError {
         let _ = mirror;
         BackendError::Unsupported("this store cannot be watched".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pages of these grants, two on each.
+    fn pages(all: &[Option<u128>]) -> Vec<Vec<Option<u128>>> {
+        let grants: Vec<_> = all.iter().map(|id| id.map(GrantId::from_u128)).collect();
+        let number = |id: GrantId| u128::from_str_radix(&id.to_string(), 16).unwrap();
+        let (mut page, mut pages) = (PageRequest::first(2), Vec::new());
+        loop {
+            let found = GrantPage::read(&page).unwrap().take(grants.clone(), |id| *id);
+            pages.push(found.items.into_iter().map(|id| id.map(number)).collect());
+            page.after = found.next;
+            if page.after.is_none() {
+                return pages;
+            }
+        }
+    }
+
+    #[test]
+    fn each_grant_is_on_one_page_in_the_order_of_their_ids() {
+        let all = [5, 1, 4, 2, 3].map(Some);
+        assert_eq!(
+            pages(&all),
+            [vec![Some(1), Some(2)], vec![Some(3), Some(4)], vec![Some(5)]]
+        );
+        assert_eq!(pages(&all[..1]), [vec![Some(5)]]);
+        assert!(pages(&[]).concat().is_empty());
+    }
+
+    #[test]
+    fn foreign_grants_are_on_the_first_page() {
+        let all = [Some(2), None, Some(1), None];
+        assert_eq!(pages(&all), [vec![None, None], vec![Some(1), Some(2)]]);
+    }
+
+    #[test]
+    fn a_cursor_that_is_no_id_is_refused() {
+        let page = PageRequest { after: Some("x".into()), ..PageRequest::first(1) };
+        assert_eq!(GrantPage::read(&page).unwrap_err(), BackendError::bad_cursor());
     }
 }

@@ -122,3 +122,21 @@ pub enum EndCause {
     /// Somebody ended it by force.
     Forced,
 }
+
+/// What a watcher is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// The grants of a resource have changed.
+    Changed {
+        /// The resource as it is now.
+        lock: LockView,
+        /// Grants that ended since the watcher was last told of the resource, as far as they
+        /// were seen: the last 100, or 10 if the resource is free now.
+        ended: Vec<EndedGrant>,
+    },
+    /// Changes may have been missed: what was told so far counts no more, and all states
+    /// follow.
+    Restarted,
+    /// All states have been told. Repeated every 10 s.
+    Synced,
+}

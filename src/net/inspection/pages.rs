@@ -25,6 +25,20 @@ pub(crate) fn limit(field: &str, asked: i32) -> Result<usize, Violation> {
     }
 }
 
+/// Checks a number of items that may be left out, which means 100. An explicit 0 is refused: a
+/// script that found nothing to end must not end 100. The violation names `field`.
+pub(crate) fn given_limit(field: &str, given: i32) -> Result<i32, Violation> {
+    match usize::try_from(given) {
+        Ok(1..=PAGE_SIZE_MAX) => Ok(given),
+        _ => Err(Violation::new(
+            field,
+            format!(
+                "is {given}; use 1 to {PAGE_SIZE_MAX}, or leave it out for {PAGE_SIZE_DEFAULT}"
+            ),
+        )),
+    }
+}
+
 /// A list of which pages are asked for. Page tokens of one list are refused by any other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List([u8; LIST_BYTES]);
@@ -100,6 +114,14 @@ mod tests {
         assert_eq!((limit(0), limit(1), limit(1000)), (Ok(100), Ok(1), Ok(1000)));
         for bad in [-1, 1001, i32::MIN, i32::MAX] {
             assert_eq!(limit(bad).unwrap_err().field, "page_size", "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_can_be_left_out_is_not_0() {
+        assert_eq!((given_limit("limit", 1), given_limit("limit", 1000)), (Ok(1), Ok(1000)));
+        for bad in [0, -1, 1001, i32::MIN, i32::MAX] {
+            assert_eq!(given_limit("limit", bad).unwrap_err().field, "limit", "{bad}");
         }
     }
 }

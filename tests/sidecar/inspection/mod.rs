@@ -7,6 +7,8 @@ mod over_http;
 mod tenants;
 mod watch;
 
+use std::time::Duration;
+
 use leasehold::sidecar::{
     Hooks,
     prefix::KeyPrefix,
@@ -16,12 +18,13 @@ use leasehold_proto::locks::{
     EndLocksRequest, GetLockRequest, GetLockResponse, ListLocksRequest, LockRequest,
     LockResponse, LockScope, LockState, inspection_client::InspectionClient,
 };
+use tokio::time::{Instant, sleep};
 use tonic::{Status, transport::Channel};
 use tonic_types::StatusExt as _;
 
 use crate::{
     alpha2_grpc::{lock, request},
-    harness::{Harness, STORE, memory, options, reason},
+    harness::{Harness, PATIENCE, STORE, memory, options, reason},
 };
 
 type Inspection = InspectionClient<Channel>;
@@ -52,6 +55,15 @@ fn get_request(resource: &str) -> GetLockRequest {
 
 async fn get(harness: &Harness, resource: &str) -> GetLockResponse {
     inspection(harness).await.get_lock(get_request(resource)).await.unwrap().into_inner()
+}
+
+/// Returns once so many wait for a resource.
+pub(crate) async fn waited_for_by(harness: &Harness, resource: &str, waiters: i32) {
+    let give_up = Instant::now() + PATIENCE;
+    while get(harness, resource).await.waiters != waiters {
+        assert!(Instant::now() < give_up, "not {waiters} waiters within {PATIENCE:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
 }
 
 fn scope(namespace: &[&str], children: bool, prefix: &str) -> LockScope {

@@ -1,14 +1,10 @@
 //! Getting and listing over gRPC.
 
 use leasehold_proto::locks::{ListWaitersRequest, ListWaitersResponse, LockMode, LockRequest};
-use tokio::time::timeout;
 use tonic::Code;
 
 use super::*;
-use crate::{
-    harness::{HOLDER, PATIENCE},
-    stream::acquired,
-};
+use crate::{harness::HOLDER, stream::acquired};
 
 #[tokio::test]
 async fn a_held_lock_is_told_with_its_holder_and_grant() {
@@ -101,8 +97,7 @@ async fn waiters_are_told_in_the_order_of_the_queue() {
         let asked = LockRequest { immediate: false, label: label.into(), ..request("r") };
         let mut client = harness.locks().await;
         waiting.push(tokio::spawn(async move { lock(&mut client, asked).await }));
-        let queued = async { while get(&harness, "r").await.waiters < at {} };
-        timeout(PATIENCE, queued).await.unwrap();
+        waited_for_by(&harness, "r", at).await;
     }
     let first = waiters(&harness, "").await;
     let second = waiters(&harness, &first.next_page_token).await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::*;
-use crate::harness::{Answer, HOLDER, PATIENCE};
+use crate::harness::{Answer, HOLDER};
 
 const NDJSON: (&str, &str) = ("accept", "application/x-ndjson");
 
@@ -63,8 +63,8 @@ async fn a_queue_is_told_in_pages() {
         let asked = LockRequest { immediate: false, ..request("r") };
         let mut client = harness.locks().await;
         waiting.push(tokio::spawn(async move { lock(&mut client, asked).await }));
-        let queued = async { while read(&harness, "lock/mem/r").await["waiters"] != at {} };
-        timeout(PATIENCE, queued).await.unwrap();
+        waited_for_by(&harness, "r", at).await;
+        assert_eq!(read(&harness, "lock/mem/r").await["waiters"], at);
     }
     let first = read(&harness, "lock/mem/r?queue=1").await;
     assert_eq!(first["queue"][0]["position"], 1);
@@ -173,6 +173,7 @@ async fn a_bad_parameter_is_named() {
         (Method::GET, "lock/mem/r?queue=x", "queue"),
         (Method::GET, "lock/mem/r?queue=1001", "queue"),
         (Method::GET, "lock/mem/r?queue=-1", "queue"),
+        (Method::GET, "lock/mem/r?queue=0", "queue"),
         (Method::GET, "lock/mem/r?queue=1&page=x", "page"),
         (Method::GET, "lock/mem/r?page=x", "page"),
         (Method::GET, "lock/mem/r?namespace=", "namespace"),
@@ -185,6 +186,7 @@ async fn a_bad_parameter_is_named() {
         (Method::GET, &format!("locks/mem?holderPrefix={long}"), "holderPrefix"),
         (Method::GET, "locks/mem?limit=0.5", "limit"),
         (Method::GET, "locks/mem?limit=1001", "limit"),
+        (Method::GET, "locks/mem?limit=0", "limit"),
         (Method::GET, "locks/mem?limit=1&limit=2", "limit"),
         (Method::GET, "locks/mem?page=x", "page"),
         (Method::DELETE, "locks/mem", "all"),
@@ -193,6 +195,9 @@ async fn a_bad_parameter_is_named() {
         (Method::DELETE, "locks/mem?prefix=a&dryrun=true", "dryrun"),
         (Method::DELETE, "locks/mem?prefix=a&dryRun=", "dryRun"),
         (Method::DELETE, "locks/mem?prefix=a&limit=1001", "limit"),
+        (Method::DELETE, "locks/mem?prefix=a&limit=0", "limit"),
+        (Method::DELETE, "locks/mem?namespace=a&prefix=", "prefix"),
+        (Method::DELETE, "locks/mem?namespace=a&holderPrefix=", "holderPrefix"),
         (Method::DELETE, &format!("locks/mem?prefix=a&reason={long}"), "reason"),
         (Method::DELETE, "locks/mem?prefix=a&page=x", "page"),
     ] {

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use tonic::Streaming;
 
 use super::*;
-use crate::{alpha2_grpc::unlock_request, harness::PATIENCE};
+use crate::alpha2_grpc::unlock_request;
 
 type Events = Streaming<LockEvent>;
 

@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::backend::etcd::{
     client::{failure::Failure, reads::KEYS_MAX},
-    keys::{Part, range_end},
+    keys::{Part, key_after, range_end},
     queue::{
         queues::Queues,
         waiters::{List, Queue},
@@ -63,8 +63,7 @@ async fn read(queues: &Queues, queue: &Queue) -> Result<List, Failure> {
         }
         match page.get.kvs().last() {
             Some(last) if page.get.more() => {
-                from = last.key().to_vec();
-                from.push(0);
+                from = key_after(last.key());
                 keys_max = KEYS_MAX;
             }
             _ => return Ok(list),

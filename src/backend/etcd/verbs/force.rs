@@ -14,7 +14,7 @@ use crate::{
         client::{failure::Failure, reads::Found},
         commit::op::OpError,
         core::Core,
-        keys::{GrantKeys, GrantName, SharedKeys, range_end},
+        keys::{GrantKeys, GrantName, SharedKeys, key_after, range_end},
         revision::Revision,
         verbs::{
             held::Held,
@@ -157,10 +157,7 @@ impl Core {
                 return Err(progress.error(why));
             }
             match page.get.kvs().last() {
-                Some(last) if page.get.more() => {
-                    from = last.key().to_vec();
-                    from.push(0);
-                }
+                Some(last) if page.get.more() => from = key_after(last.key()),
                 _ => break,
             }
         }

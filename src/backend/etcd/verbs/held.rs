@@ -8,7 +8,7 @@ use crate::{
         client::failure::Failure,
         commit::op::Op,
         core::Core,
-        keys::{GrantKeys, GrantName, Keys, range_end},
+        keys::{GrantKeys, GrantName, Keys, key_after, range_end},
         lease::pool::Lease,
         record::Record,
         revision::Revision,
@@ -105,8 +105,8 @@ impl Core {
             let held = Held::of(&self.keys, resource, pair);
             held.filter(|held| held.record.id() == Some(id))
         };
-        let shown = self.shown.lock(id);
-        let key = shown.and_then(|lock| self.keys.requested(resource, lock.as_bytes()));
+        let lock = self.key_cache.get(id);
+        let key = lock.and_then(|lock| self.keys.requested(resource, lock.as_bytes()));
         if let Some(key) = key
             && let Some(held) = self.reads.key(key, until).await?.as_ref().and_then(grant)
         {
@@ -121,8 +121,7 @@ impl Core {
             let found = pairs.iter().find_map(grant);
             match pairs.last() {
                 Some(last) if found.is_none() && page.get.more() => {
-                    from = last.key().to_vec();
-                    from.push(0);
+                    from = key_after(last.key());
                 }
                 _ => return Ok(Found { grant: found, is_held }),
             }

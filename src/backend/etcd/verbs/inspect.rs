@@ -1,32 +1,33 @@
 //! What everybody may see of the locks: one resource, and who waits for it. For lists of
-//! resources see `list`, for changes `watch`. Nothing here is written, and reads need no raft entry.
+//! resources see `list`, for changes `watch`. Nothing here is written, and reads need no raft
+//! entry.
 
 use async_trait::async_trait;
-use etcd_client::{GetOptions, KeyValue, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, KeyValue, ResponseHeader, TxnOp, TxnOpResponse};
 use futures_util::future::join_all;
 use tokio::time::{Duration, Instant};
 
 use crate::{
     backend::etcd::{
-        client::failure::Failure,
+        client::{failure::Failure, reads::Found},
         core::Core,
-        keys::{EntryId, Part, range_end},
-        record::WaiterRecord,
+        keys::{EntryId, Part, key_after, range_end},
         revision::Revision,
         verbs::held::Held,
+        waiter_record::WaiterRecord,
     },
     lock::{
-        BackendError, GrantId, Mode, ResourceId,
+        BackendError, Mode, ResourceId,
         inspect::{
-            GrantView, Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection,
-            WaiterView,
+            GrantPage, GrantView, Inspect, Inspected, LockView, Mirror, Page, PageRequest,
+            Selection, WaiterView,
         },
     },
 };
 
 /// How many keys are read at a time with their values: as many as always fit into the 4 MiB
 /// of an answer, however long names and labels are.
-pub(super) const PAGE_KEYS: usize = 400;
+const PAGE_KEYS: usize = 400;
 /// The remaining time is told of so many grants on a page. Each takes a call.
 const REMAINING_MAX: usize = 8;
 /// How long those calls may take.
@@ -42,28 +43,18 @@ impl Inspect for Core {
         grants: &PageRequest,
         until: Instant,
     ) -> Result<Inspected, BackendError> {
-        let after: Option<GrantId> = match &grants.after {
-            None => None,
-            Some(after) => Some(after.parse().map_err(|_| BackendError::bad_cursor())?),
-        };
-        let read = self.read_resource(resource, until).await;
-        let (mut views, waiters) = read.map_err(Failure::unavailable)?;
+        let page = GrantPage::read(grants)?;
+        let (views, waiters) = self.read_resource(resource, until).await?;
         let grants_total = views.len();
-        views.retain(|(grant, _)| after.is_none() || grant.id > after);
-        // Foreign ones, which have no ID, are on the first page.
-        views.sort_unstable_by_key(|(grant, _)| grant.id);
-        let is_last = views.len() <= grants.limit;
-        views.truncate(grants.limit);
+        let Page { items: mut views, next } = page.take(views, |(grant, _)| grant.id);
         if views.len() <= REMAINING_MAX {
             self.add_remaining(&mut views, until).await;
         }
-        let last = views.last().filter(|_| !is_last);
-        let next = last.map(|(grant, _)| grant.id.unwrap_or(GrantId::from_u128(0)));
         let grants = views.into_iter().map(|(grant, _)| grant).collect();
         Ok(Inspected {
             lock: LockView { resource: resource.clone(), grants, grants_total },
             waiters,
-            next: next.map(|id| id.to_string().into()),
+            next,
         })
     }
 
@@ -87,12 +78,10 @@ impl Inspect for Core {
             None => None,
             Some(after) => Some(read_place(after).ok_or_else(BackendError::bad_cursor)?),
         };
-        let read = self.read_queue(resource, until).await;
-        let mut waiters = read.map_err(Failure::unavailable)?;
+        let mut waiters = self.read_queue(resource, until).await?;
         waiters.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         let is_wanted = |place: &Place| after.as_ref().is_none_or(|after| place > after);
-        let mut waiters =
-            (1..).zip(waiters).filter(|(_, (place, _))| is_wanted(place)).peekable();
+        let mut waiters = (1..).zip(waiters).filter(|(_, (place, _))| is_wanted(place));
         let (mut items, mut last) = (Vec::new(), None);
         for (position, (place, record)) in waiters.by_ref().take(page.limit) {
             items.push(WaiterView {
@@ -108,7 +97,7 @@ impl Inspect for Core {
     }
 
     async fn watch(&self, mirror: &Mirror) -> BackendError {
-        self.keep_mirror(mirror).await.unavailable()
+        self.keep_mirror(mirror).await.into()
     }
 }
 
@@ -121,14 +110,16 @@ impl Core {
         until: Instant,
     ) -> Result<(Vec<(GrantView, i64)>, usize), Failure> {
         let (first, queue) = (self.keys.holder(resource), self.keys.queue(resource));
-        let options = GetOptions::new().with_range(range_end(&first));
+        let end = range_end(&first);
         let limit = i64::try_from(PAGE_KEYS).unwrap_or(i64::MAX);
+        let options = GetOptions::new().with_range(end.clone()).with_limit(limit);
         let gets = vec![
-            TxnOp::get(&*first, Some(options.clone().with_limit(limit))),
+            TxnOp::get(first, Some(options)),
             TxnOp::get(queue, Some(GetOptions::new().with_prefix().with_count_only())),
         ];
         let read = self.connection.read(gets, until).await?;
-        let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
+        let revision = read.header().map_or(0, ResponseHeader::revision);
+        let revision = Revision::from_etcd(revision);
         let mut answers = read.op_responses().into_iter();
         let (Some(TxnOpResponse::Get(mut page)), Some(TxnOpResponse::Get(queue))) =
             (answers.next(), answers.next())
@@ -142,9 +133,8 @@ impl Core {
             );
             match page.kvs().last() {
                 Some(last) if page.more() => {
-                    let options = options.clone().with_revision(revision);
-                    let from = after(last.key());
-                    page = self.looks.range(from, options, PAGE_KEYS, until).await?.get;
+                    let from = key_after(last.key());
+                    page = self.read_range(from, end.clone(), revision, until).await?.get;
                 }
                 _ => return Ok((views, usize::try_from(queue.count()).unwrap_or(0))),
             }
@@ -165,7 +155,7 @@ impl Core {
         let held = Held::of(&self.keys, resource, pair)?;
         let id = held.record.id()?;
         if held.keys.shared.is_some() {
-            self.shown.note(id, held.keys.record());
+            self.key_cache.insert(id, held.keys.record());
         }
         Some(held.record.view())
     }
@@ -180,6 +170,18 @@ impl Core {
         join_all(added).await;
     }
 
+    /// Reads the first keys of a range at this revision; at the newest one if it is 0.
+    pub(super) async fn read_range(
+        &self,
+        from: Vec<u8>,
+        end: Vec<u8>,
+        revision: Revision,
+        until: Instant,
+    ) -> Result<Found, Failure> {
+        let options = GetOptions::new().with_range(end).with_revision(revision.to_etcd());
+        self.inspection_reads.range(from, options, PAGE_KEYS, until).await
+    }
+
     /// All waiters for a resource at one revision, in no order.
     async fn read_queue(
         &self,
@@ -187,13 +189,11 @@ impl Core {
         until: Instant,
     ) -> Result<Vec<(Place, WaiterRecord)>, Failure> {
         let range = self.keys.queue(resource);
-        let (mut from, mut revision) = (range.clone().into_bytes(), Revision::default());
+        let end = range_end(&range);
+        let (mut from, mut revision) = (range.into_bytes(), Revision::default());
         let mut waiters = Vec::new();
         loop {
-            // Revision 0 reads the newest one.
-            let options = GetOptions::new().with_range(range_end(&range));
-            let options = options.with_revision(revision.to_etcd());
-            let found = self.looks.range(from, options, PAGE_KEYS, until).await?;
+            let found = self.read_range(from, end.clone(), revision, until).await?;
             if revision == Revision::default() {
                 revision = found.revision;
             }
@@ -204,7 +204,7 @@ impl Core {
                 }
             }
             match found.get.kvs().last() {
-                Some(last) if found.get.more() => from = after(last.key()),
+                Some(last) if found.get.more() => from = key_after(last.key()),
                 _ => return Ok(waiters),
             }
         }
@@ -228,11 +228,6 @@ fn read_place(cursor: &str) -> Option<Place> {
     };
     let seq = u64::from_str_radix(seq, 16).ok()?;
     Some((Revision(entered.parse().ok()?), EntryId { session: session.into(), seq, shared }))
-}
-
-/// The first key after this one.
-pub(super) fn after(key: &[u8]) -> Vec<u8> {
-    [key, &[0]].concat()
 }
 
 #[cfg(test)]

@@ -4,16 +4,13 @@
 //! those of waiters. When a read ends among keys that are no grants, the next one begins at
 //! the next resource, so a long queue is not read.
 
-use etcd_client::GetOptions;
 use tokio::time::Instant;
 
 use crate::{
     backend::etcd::{
-        client::failure::Failure,
         core::Core,
-        keys::{Part, range_end},
+        keys::{Part, key_after, range_end},
         revision::Revision,
-        verbs::inspect::{PAGE_KEYS, after},
     },
     lock::{
         BackendError, ResourceId,
@@ -46,10 +43,7 @@ impl Core {
         // grants take several reads is read at one revision. Revision 0 is the newest one.
         let (mut revision, mut keys_read) = (Revision::default(), 0);
         while from < end {
-            let options = GetOptions::new().with_range(end.clone());
-            let options = options.with_revision(revision.to_etcd());
-            let found = self.looks.range(from, options, PAGE_KEYS, until).await;
-            let found = found.map_err(Failure::unavailable)?;
+            let found = self.read_range(from, end.clone(), revision, until).await?;
             let pairs = found.get.kvs();
             for pair in pairs {
                 let Some((resource, part)) = self.keys.read(pair.key()) else { continue };
@@ -85,10 +79,10 @@ impl Core {
     /// shared grants of a resource.
     pub(super) fn next_read(&self, last: &[u8]) -> (Vec<u8>, bool) {
         match self.keys.read(last) {
-            Some((_, Part::Reader(_))) => (after(last), true),
+            Some((_, Part::Reader(_))) => (key_after(last), true),
             // Somebody else's key, before those of the grants.
             Some((resource, _)) if last < self.keys.holder(&resource).as_bytes() => {
-                (after(last), false)
+                (key_after(last), false)
             }
             _ => (self.keys.behind(last), false),
         }

@@ -17,12 +17,13 @@ use crate::{
             place::{FULL, Place, Turn},
             session::{EntryOutcome, Session},
         },
-        record::{Record, WaiterRecord},
+        record::Record,
         revision::Revision,
         verbs::{
             acquire::{Written, unavailable},
             state::Patience,
         },
+        waiter_record::WaiterRecord,
     },
     lock::{Attempt, BackendError, Grant, Mode},
 };

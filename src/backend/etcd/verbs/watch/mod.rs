@@ -17,13 +17,11 @@ mod copy;
 use std::{convert::Infallible, time::Duration};
 
 use etcd_client::{
-    Event, EventType, GetOptions, ResponseHeader, TxnOp, WatchOptions, WatchResponse,
-    WatchStream,
+    Event, EventType, ResponseHeader, TxnOp, WatchOptions, WatchResponse, WatchStream,
 };
 use tokio::{sync::watch, time::timeout};
 
 use self::copy::StoreCopy;
-use super::inspect::PAGE_KEYS;
 use crate::{
     backend::etcd::{
         client::{failure::Failure, link::Link},
@@ -47,12 +45,12 @@ impl Core {
             Ok(link) => link,
             Err(failure) => return failure,
         };
-        let seen = watch::Sender::new(None);
+        let reached = watch::Sender::new(None);
         let result = tokio::select! {
             biased;
             () = link.lost() => Err(Failure::NotSent("the connection to etcd was lost".into())),
-            result = self.follow(&link, mirror, &seen) => result,
-            result = self.admit(mirror, seen.subscribe()) => result,
+            result = self.follow(&link, mirror, &reached) => result,
+            result = self.note_complete(mirror, reached.subscribe()) => result,
         };
         match result {
             Ok(never) => match never {},
@@ -60,24 +58,25 @@ impl Core {
         }
     }
 
-    /// Notes again and again who has been told everything: those who began to watch before a
-    /// revision that the watch of etcd has reached.
-    async fn admit(
+    /// Notes after each change of the subscriptions up to which of them the mirror is
+    /// complete: it has all that was held when a watch began once the watch of etcd has
+    /// reached a revision that was read after that.
+    async fn note_complete(
         &self,
         mirror: &Mirror,
-        mut seen: watch::Receiver<Option<Revision>>,
+        mut reached: watch::Receiver<Option<Revision>>,
     ) -> Result<Infallible, Failure> {
-        let mut demand = mirror.demand();
+        let mut subscriptions_changed = mirror.subscriptions_changed();
         // The senders live as long as this.
-        let _ = seen.wait_for(Option::is_some).await;
+        let _ = reached.wait_for(Option::is_some).await;
         loop {
-            let newest = mirror.newest();
+            let newest = mirror.newest_subscription();
             let now = self.revision().await?;
             // Other keys than those that are watched may have been written last.
-            let reached = seen.wait_for(|seen| *seen >= Some(now));
-            let _ = timeout(EVENTS_WITHIN, reached).await;
+            let has_reached = reached.wait_for(|reached| *reached >= Some(now));
+            let _ = timeout(EVENTS_WITHIN, has_reached).await;
             mirror.complete_up_to(newest);
-            let _ = demand.changed().await;
+            let _ = subscriptions_changed.changed().await;
         }
     }
 
@@ -89,13 +88,13 @@ impl Core {
         Ok(Revision::from_etcd(revision))
     }
 
-    /// Fills the mirror, and applies each change after that. Tells in `seen` up to which
+    /// Fills the mirror, and applies each change after that. Sends to `reached` up to which
     /// revision.
     async fn follow(
         &self,
         link: &Link,
         mirror: &Mirror,
-        seen: &watch::Sender<Option<Revision>>,
+        reached: &watch::Sender<Option<Revision>>,
     ) -> Result<Infallible, Failure> {
         let mut copy = StoreCopy::default();
         let listed = self.fill(&mut copy).await?;
@@ -109,7 +108,7 @@ impl Core {
                 return Err(cancelled(&answer));
             }
             if answer.created() {
-                seen.send_replace(Some(listed));
+                reached.send_replace(Some(listed));
             }
             for event in answer.events() {
                 match (event.event_type(), event.kv()) {
@@ -123,7 +122,7 @@ impl Core {
                 copy.tell_changes(mirror);
                 let last = answer.events().last().and_then(Event::kv);
                 if let Some(last) = last {
-                    seen.send_replace(Some(Revision::from_etcd(last.mod_revision())));
+                    reached.send_replace(Some(Revision::from_etcd(last.mod_revision())));
                 }
             }
         }
@@ -133,12 +132,10 @@ impl Core {
     async fn fill(&self, copy: &mut StoreCopy) -> Result<Revision, Failure> {
         let range = self.keys.named("");
         let (mut from, end) = (range.clone().into_bytes(), range_end(&range));
-        // Revision 0 reads the newest one.
         let mut revision = Revision::default();
         while from < end {
-            let options = GetOptions::new().with_range(end.clone());
-            let options = options.with_revision(revision.to_etcd());
-            let found = self.looks.range(from, options, PAGE_KEYS, self.step_until()).await?;
+            let until = self.step_until();
+            let found = self.read_range(from, end.clone(), revision, until).await?;
             if revision == Revision::default() {
                 revision = found.revision;
             }

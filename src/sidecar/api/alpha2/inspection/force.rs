@@ -62,6 +62,8 @@ impl Locks {
         .await
     }
 
+    /// Ends grants. Each is logged, and a holder of this sidecar is told that it lost the lock.
+    /// Completed also if the caller goes away.
     pub(super) async fn end_in_task(
         &self,
         store: Arc<NamedStore>,

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     lock::Violation,
-    net::{inspection, peer::Peer, status::ErrorDescription},
+    net::{peer::Peer, status::ErrorDescription},
     sidecar::api::body,
 };
 
@@ -39,13 +39,11 @@ async fn get_one(
     let Path((store_name, resource_id)) =
         target.map_err(|error| Violation::new("resourceID", error.body_text()))?;
     let params = Params::read(query.as_deref(), &["queue", "page"])?;
-    let (queue, page_token) = (params.number("queue")?, params.text("page"));
+    let (queue, page_token) = (params.limit("queue")?, params.text("page"));
     if queue.is_none() && !page_token.is_empty() {
         let problem = "continues a queue; give queue as well";
         return Err(Violation::new("page", problem).into());
     }
-    let page_size = queue.unwrap_or_default();
-    inspection::limit("queue", page_size)?;
     let asked = pb::GetLockRequest {
         store_name: store_name.clone(),
         resource_id: resource_id.clone(),
@@ -53,7 +51,7 @@ async fn get_one(
         ..Default::default()
     };
     let mut answer = json::of_lock(&locks.get_one(asked).await?);
-    if queue.is_some() {
+    if let Some(page_size) = queue {
         let namespace = params.namespace;
         let asked = pb::ListWaitersRequest {
             store_name,
@@ -84,12 +82,10 @@ async fn list_or_watch(
     }
     let known = ["children", "prefix", "holderPrefix", "limit", "page"];
     let params = Params::read(query.as_deref(), &known)?;
-    let page_size = params.number("limit")?.unwrap_or_default();
-    inspection::limit("limit", page_size)?;
     let asked = pb::ListLocksRequest {
         store_name,
         holder_prefix: params.text("holderPrefix"),
-        page_size,
+        page_size: params.limit("limit")?.unwrap_or_default(),
         page_token: params.text("page"),
         scope: Some(scope(params)?),
     };
@@ -133,12 +129,14 @@ async fn end(
         let problem = "is not read by this call; write its parameters into the query";
         return Err(Violation::new("body", problem).into());
     }
+    // An empty one is read as none by `scope`, and would end all of the namespace.
+    params.selecting_text("prefix")?;
     let asked = pb::EndLocksRequest {
         store_name,
         all: params.flag("all")?,
         holder_prefix: params.selecting_text("holderPrefix")?,
         dry_run: params.flag("dryRun")?,
-        limit: params.number("limit")?.unwrap_or_default(),
+        limit: params.limit("limit")?.unwrap_or_default(),
         reason: params.text("reason"),
         scope: Some(scope(params)?),
         ..Default::default()

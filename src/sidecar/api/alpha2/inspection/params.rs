@@ -1,6 +1,6 @@
 //! The parameters of a query.
 
-use crate::{lock::Violation, sidecar::api::query};
+use crate::{lock::Violation, net::inspection::given_limit, sidecar::api::query};
 
 const NAMESPACE: &str = "namespace";
 
@@ -56,10 +56,12 @@ impl Params {
         }
     }
 
-    /// A number, `None` where absent.
-    pub(super) fn number(&self, name: &str) -> Result<Option<i32>, Violation> {
-        let number = self.find(name).map(str::parse).transpose();
-        number.map_err(|_| Violation::new(name, "must be a whole number"))
+    /// A number of items from 1 to 1,000, `None` where absent.
+    pub(super) fn limit(&self, name: &str) -> Result<Option<i32>, Violation> {
+        let Some(text) = self.find(name) else { return Ok(None) };
+        let given =
+            text.parse::<i32>().map_err(|_| Violation::new(name, "must be a whole number"))?;
+        given_limit(name, given).map(Some)
     }
 
     fn find(&self, name: &str) -> Option<&str> {
@@ -79,12 +81,12 @@ mod tests {
     fn parameters_are_read_by_their_names() {
         let params = read("namespace=a&limit=7&namespace=b%2F&all=true&reason=x+y").unwrap();
         assert_eq!(params.namespace, ["a", "b/"]);
-        assert_eq!(params.number("limit"), Ok(Some(7)));
+        assert_eq!(params.limit("limit"), Ok(Some(7)));
         assert_eq!(params.flag("all"), Ok(true));
         assert_eq!(params.text("reason"), "x y");
         assert_eq!(params.selecting_text("reason"), Ok("x y".to_owned()));
         let none = Params::read(None, &[]).unwrap();
-        assert_eq!((none.number("limit"), none.flag("all")), (Ok(None), Ok(false)));
+        assert_eq!((none.limit("limit"), none.flag("all")), (Ok(None), Ok(false)));
     }
 
     #[test]
@@ -96,8 +98,8 @@ mod tests {
             read("reason=").unwrap().selecting_text("reason").unwrap_err().field,
             "reason"
         );
-        for bad in ["limit=", "limit=1.5", "limit=x", "limit=99999999999", "limit"] {
-            assert_eq!(read(bad).unwrap().number("limit").unwrap_err().field, "limit");
+        for bad in ["limit=", "limit=1.5", "limit=x", "limit=99999999999", "limit", "limit=0"] {
+            assert_eq!(read(bad).unwrap().limit("limit").unwrap_err().field, "limit");
         }
         for bad in ["all=", "all=1", "all=True", "all"] {
             assert_eq!(read(bad).unwrap().flag("all").unwrap_err().field, "all");

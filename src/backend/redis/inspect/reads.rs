@@ -4,15 +4,18 @@ use std::{collections::BTreeSet, time::Duration};
 
 use ::redis::{Cmd, Value, from_redis_value};
 use tokio::time::Instant;
+use tracing::warn;
 
 use super::{
-    inspect_cursors::After,
-    link::Link,
-    reply::{grant_view, read_since},
-    scripts::SCRIPTS,
+    super::{
+        link::Link,
+        reply::{grant_view, read_since},
+        scripts::SCRIPTS,
+    },
+    cursors::After,
 };
 use crate::lock::{
-    BackendError, ResourceId,
+    BackendError, ResourceId, Violation,
     inspect::{GrantView, LockView, Selection},
 };
 
@@ -22,10 +25,12 @@ const KEYS_MAX: usize = 1000;
 pub(super) const RESOURCES_MAX: usize = 32;
 /// How many grants or waiters of one resource a script reads.
 pub(super) const READ_MAX: usize = 500;
+/// A watch finds what cannot be read every 2 s, so it is not logged each time.
+const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// What was read of a resource.
-#[derive(Default)]
-pub(super) struct Seen {
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
     pub(super) grants_total: usize,
     pub(super) waiters: usize,
     pub(super) grants: Vec<GrantView>,
@@ -57,14 +62,15 @@ impl Link {
         Ok((end, keys.iter().filter_map(resource).collect()))
     }
 
-    /// Reads resources, with up to `limit` grants each.
+    /// Reads resources, with up to `limit` grants each. A resource is `None` if its keys are
+    /// not as leasehold writes them, because somebody else wrote one of them.
     pub(super) async fn see(
         &self,
         resources: &[ResourceId],
         after: Option<After>,
         limit: usize,
         until: Instant,
-    ) -> Result<Vec<Seen>, BackendError> {
+    ) -> Result<Vec<Option<Seen>>, BackendError> {
         if resources.is_empty() {
             return Ok(Vec::new());
         }
@@ -80,12 +86,16 @@ impl Link {
             request.arg(limit.min(READ_MAX));
         };
         let answer = self.run(&SCRIPTS.inspect, &keys, arguments, until).await;
-        let seen = match answer?.value {
-            Value::Array(told) => told.into_iter().map(read_seen).collect(),
-            _ => None,
-        };
-        let seen: Vec<_> = seen.ok_or_else(strange)?;
-        if seen.len() == resources.len() { Ok(seen) } else { Err(strange()) }
+        let Value::Array(told) = answer?.value else { return Err(strange()) };
+        if told.len() != resources.len() {
+            return Err(strange());
+        }
+        let seen: Vec<_> = told.into_iter().map(read_seen).collect();
+        let unreadable = resources.iter().zip(&seen).find(|(_, seen)| seen.is_none());
+        if let Some((resource, _)) = unreadable {
+            self.log_unreadable(resource);
+        }
+        Ok(seen)
     }
 
     /// Reads a page of the grants of a resource.
@@ -95,20 +105,34 @@ impl Link {
         after: Option<After>,
         limit: usize,
         until: Instant,
-    ) -> Result<Seen, BackendError> {
+    ) -> Result<Option<Seen>, BackendError> {
         let seen = self.see(std::slice::from_ref(resource), after, limit, until).await?;
-        Ok(seen.into_iter().next().unwrap_or_default())
+        Ok(seen.into_iter().next().flatten())
     }
 
-    /// The selected grants of what was read. If only some of a resource's grants are
-    /// selected, all of them are read.
+    fn log_unreadable(&self, resource: &ResourceId) {
+        let now = Instant::now();
+        let mut logged = self.unreadable_logged.lock();
+        if logged.is_none_or(|last| now.duration_since(last) >= UNREADABLE_LOGGED_EVERY) {
+            *logged = Some(now);
+            warn!(
+                %resource,
+                "lists and watches leave out a resource, because somebody else wrote into the \
+                 Redis keys that leasehold keeps for it; delete those keys"
+            );
+        }
+    }
+
+    /// The selected grants of what was read; none if it could not be read. If only some of a
+    /// resource's grants are selected, all of them are read.
     pub(super) async fn select(
         &self,
         resource: ResourceId,
-        mut seen: Seen,
+        seen: Option<Seen>,
         selection: &Selection,
         until: Instant,
     ) -> Result<LockView, BackendError> {
+        let mut seen = seen.unwrap_or_default();
         let is_selected =
             |grant: &GrantView| !grant.foreign && selection.has_holder(grant.holder.as_ref());
         let grants_total = seen.grants_total;
@@ -117,7 +141,8 @@ impl Link {
             grants.extend(seen.grants.into_iter().filter(is_selected));
             let is_enough = selection.holder_prefix.is_empty() && !grants.is_empty();
             let Some(after) = seen.next.filter(|_| !is_enough) else { break };
-            seen = self.see_more(&resource, Some(after), READ_MAX, until).await?;
+            let more = self.see_more(&resource, Some(after), READ_MAX, until).await?;
+            seen = more.unwrap_or_default();
         }
         grants.iter_mut().for_each(|grant| grant.remaining = None);
         let mut lock = LockView::new(resource, grants);
@@ -129,7 +154,9 @@ impl Link {
     }
 }
 
-fn read_seen(told: Value) -> Option<Seen> {
+/// Reads what a script tells of a resource; `None` if the keys of the resource are not as
+/// leasehold writes them.
+pub(crate) fn read_seen(told: Value) -> Option<Seen> {
     let Value::Array(parts) = told else { return None };
     let mut parts = parts.into_iter();
     let grants_total = from_redis_value(parts.next()?).ok()?;
@@ -183,4 +210,59 @@ fn not_permitted(error: BackendError) -> BackendError {
 
 pub(super) fn strange() -> BackendError {
     BackendError::Unavailable("the server's answer was not one of the script's".into())
+}
+
+/// The refusal to tell of one resource that cannot be read.
+pub(super) fn unreadable() -> BackendError {
+    BackendError::Invalid(Violation::new(
+        "resource_id",
+        "has Redis keys of leasehold that somebody else wrote; delete them, or use another name",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn resource(views: Vec<Value>, next: Option<Value>) -> Value {
+        let total = i64::try_from(views.len()).unwrap();
+        let parts = [Value::Int(total), Value::Int(2), Value::Array(views)];
+        Value::Array(parts.into_iter().chain(next).collect())
+    }
+
+    #[test]
+    fn a_resource_is_read_with_its_grants_and_where_they_go_on() {
+        let id = "0".repeat(32);
+        let view = [text(&id), text("s"), text("me"), text("7000"), Value::Int(1500)];
+        let next = Value::Array(vec![text("7000"), text(&id)]);
+        let seen = read_seen(resource(vec![Value::Array(view.into())], Some(next))).unwrap();
+        assert_eq!((seen.grants_total, seen.waiters), (1, 2));
+        let next = After { since_ms: 7, id: id.parse().ok() };
+        assert_eq!(seen.next, Some(next));
+        let [grant] = seen.grants.as_slice() else { panic!("{seen:?}") };
+        assert_eq!((grant.id, grant.since_unix_ms), (next.id, Some(7)));
+        assert_eq!(grant.remaining, Some(Duration::from_millis(1500)));
+        assert!(!grant.foreign);
+    }
+
+    #[test]
+    fn a_resource_that_is_not_as_leasehold_writes_it_is_unreadable() {
+        for odd in [
+            Value::Nil,
+            Value::Int(1),
+            Value::Array(vec![Value::Int(1), Value::Int(0)]),
+            resource(Vec::new(), Some(Value::Array(vec![text("1.5"), text("")]))),
+        ] {
+            assert!(read_seen(odd.clone()).is_none(), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_searched_for_letter_by_letter() {
+        assert_eq!(literally("a*b?[c]\\^-ä"), "a\\*b\\?\\[c\\]\\\\^-ä");
+    }
 }

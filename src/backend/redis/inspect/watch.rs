@@ -16,13 +16,16 @@ use tokio::{
 };
 
 use super::{
-    inspect_reads::RESOURCES_MAX,
-    link::{Link, OPEN_TIMEOUT, describe_failure},
-    session::Session,
+    super::{
+        link::{Link, OPEN_TIMEOUT, describe_failure},
+        session::Session,
+    },
+    pace::Pace,
+    reads::RESOURCES_MAX,
 };
 use crate::lock::{
     BackendError, ResourceId,
-    inspect::{GRANTS_SHOWN_MAX, LockView, Mirror, Selection, Wanted},
+    inspect::{GRANTS_SHOWN_MAX, LockView, Mirror, Selection, WatchFilter},
 };
 
 /// How many resources a search looks for at a time. More would not be found by one script.
@@ -34,8 +37,6 @@ const STEP: usize = 4 * RESOURCES_MAX;
 const RESOURCES_EVERY: Duration = Duration::from_secs(1);
 /// How often the resources of a scope are searched for.
 const SCOPES_EVERY: Duration = Duration::from_secs(2);
-/// The shortest time between two readings, if others have begun to watch since the first.
-const NEWCOMERS_EVERY: Duration = Duration::from_millis(100);
 
 /// Keeps the mirror up to date. Returns if the connection or a reading failed.
 pub(super) async fn watch(
@@ -65,8 +66,10 @@ struct Poller<'a> {
     link: &'a Link,
     operation_timeout: Duration,
     mirror: &'a Mirror,
-    demand: watch::Receiver<()>,
-    wanted: Wanted,
+    /// Is notified whenever a watch begins or ends.
+    subscriptions: watch::Receiver<()>,
+    /// What is watched.
+    filter: WatchFilter,
     resources: Pace,
     scopes: Pace,
     /// The search under way.
@@ -75,14 +78,14 @@ struct Poller<'a> {
 
 impl<'a> Poller<'a> {
     fn new(link: &'a Link, operation_timeout: Duration, mirror: &'a Mirror) -> Self {
-        let mut demand = mirror.demand();
-        demand.mark_changed();
+        let mut subscriptions = mirror.subscriptions_changed();
+        subscriptions.mark_changed();
         Self {
             link,
             operation_timeout,
             mirror,
-            demand,
-            wanted: Wanted::default(),
+            subscriptions,
+            filter: WatchFilter::default(),
             resources: Pace::new(RESOURCES_EVERY),
             scopes: Pace::new(SCOPES_EVERY),
             search: None,
@@ -99,14 +102,14 @@ impl<'a> Poller<'a> {
     async fn poll(&mut self) -> Result<Infallible, BackendError> {
         loop {
             // The sender lives as long as the mirror.
-            if self.demand.has_changed().unwrap_or(false) {
-                self.demand.mark_unchanged();
-                self.wanted = self.mirror.forget_unwanted();
-                self.search.take_if(|_| self.wanted.prefix.is_none());
+            if self.subscriptions.has_changed().unwrap_or(false) {
+                self.subscriptions.mark_unchanged();
+                self.filter = self.mirror.forget_unwatched();
+                self.search.take_if(|_| self.filter.prefix.is_none());
             }
             let now = Instant::now();
-            let resources = self.resources.due(self.wanted.last_resource);
-            let scopes = self.scopes.due(self.wanted.last_scope);
+            let resources = self.resources.due(self.filter.last_resource);
+            let scopes = self.scopes.due(self.filter.last_scope);
             if resources.is_some_and(|due| due <= now) {
                 self.read_resources().await?;
             } else if let Some(mut search) = self.search.take() {
@@ -117,12 +120,12 @@ impl<'a> Poller<'a> {
                     self.search = Some(search);
                 }
             } else if scopes.is_some_and(|due| due <= now) {
-                self.scopes.begin(self.wanted.last_scope);
-                self.search = self.wanted.prefix.clone().map(Search::new);
+                self.scopes.begin(self.filter.last_scope);
+                self.search = self.filter.prefix.clone().map(Search::new);
             } else {
                 let due = resources.into_iter().chain(scopes).min();
                 tokio::select! {
-                    _ = self.demand.changed() => self.demand.mark_changed(),
+                    _ = self.subscriptions.changed() => self.subscriptions.mark_changed(),
                     () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
                 }
             }
@@ -131,8 +134,8 @@ impl<'a> Poller<'a> {
 
     /// Reads the single resources.
     async fn read_resources(&mut self) -> Result<(), BackendError> {
-        self.resources.begin(self.wanted.last_resource);
-        let resources: Vec<_> = self.wanted.resources.iter().cloned().collect();
+        self.resources.begin(self.filter.last_resource);
+        let resources: Vec<_> = self.filter.resources.iter().cloned().collect();
         for some in resources.chunks(STEP) {
             self.note(self.read(some).await?);
         }
@@ -189,7 +192,7 @@ impl<'a> Poller<'a> {
     /// Notes what was read, unless nobody watches it any more.
     fn note(&self, locks: Vec<LockView>) {
         for lock in locks {
-            if self.wanted.has(&lock.resource) {
+            if self.filter.accepts(&lock.resource) {
                 self.mirror.note_read(lock);
             }
         }
@@ -227,87 +230,5 @@ impl Search {
     /// Whether the resource was not found, but would have been if it had been held all the time.
     fn misses(&self, resource: &ResourceId) -> bool {
         resource.as_str().starts_with(&self.prefix) && !self.seen.contains(resource)
-    }
-}
-
-/// When to read again.
-#[derive(Debug)]
-struct Pace {
-    every: Duration,
-    /// When the last reading began.
-    began: Option<Instant>,
-    /// The end of the rest after the last reading. It is as long as the reading was, so that
-    /// others are served at least half of the time.
-    rested: Instant,
-    /// The number of the last watch that the last reading was for.
-    last: u64,
-}
-
-impl Pace {
-    fn new(every: Duration) -> Self {
-        Self { every, began: None, rested: Instant::now(), last: 0 }
-    }
-
-    /// When the next reading is due, if the last watch has this number; `None` if there is
-    /// nothing to read.
-    fn due(&self, last: u64) -> Option<Instant> {
-        let every = if last > self.last { NEWCOMERS_EVERY } else { self.every };
-        let due = self.began.map_or(self.rested, |began| self.rested.max(began + every));
-        (last > 0).then_some(due)
-    }
-
-    fn begin(&mut self, last: u64) {
-        self.began = Some(Instant::now());
-        self.last = last;
-    }
-
-    fn end(&mut self) {
-        let now = Instant::now();
-        self.rested = self.began.map_or(now, |began| now + (now - began));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::time::advance;
-
-    use super::*;
-
-    const EVERY: Duration = Duration::from_secs(2);
-
-    /// A pace after a reading for watch 1 that took so long.
-    async fn after(reading: Duration) -> Pace {
-        let mut pace = Pace::new(EVERY);
-        pace.begin(1);
-        advance(reading).await;
-        pace.end();
-        pace
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_nobody_watches_is_not_read() {
-        assert_eq!(Pace::new(EVERY).due(0), None);
-        assert_eq!(after(Duration::ZERO).await.due(0), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_first_reading_is_due_at_once_and_the_next_after_the_time_between_them() {
-        assert_eq!(Pace::new(EVERY).due(1), Some(Instant::now()));
-        let now = Instant::now();
-        assert_eq!(after(EVERY / 4).await.due(1), Some(now + EVERY));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_reading_for_a_newcomer_is_due_soon() {
-        let now = Instant::now();
-        assert_eq!(after(Duration::ZERO).await.due(2), Some(now + NEWCOMERS_EVERY));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn after_a_long_reading_comes_a_rest_that_is_as_long() {
-        let now = Instant::now();
-        let pace = after(EVERY * 2).await;
-        assert_eq!(pace.due(1), Some(now + EVERY * 4));
-        assert_eq!(pace.due(2), Some(now + EVERY * 4));
     }
 }
