@@ -33,15 +33,18 @@ const QUIET: Duration = Duration::from_secs(5);
 pub(super) const LOOK_NOW: u8 = 1;
 pub(super) const LOOK_SOON: u8 = 2;
 
+const END_OF: &str = include_str!("scripts/end_of.lua");
 const MINT: &str = include_str!("scripts/mint.lua");
 const GRANT: &str = include_str!("scripts/grant.lua");
 const LIVE: &str = include_str!("scripts/live.lua");
 const CONFIRMED: &str = include_str!("scripts/confirmed.lua");
+const KEEP_OWN: &str = include_str!("scripts/keep_own.lua");
 const OWN: &str = include_str!("scripts/own.lua");
 const CALL: &str = include_str!("scripts/call.lua");
 const HANDOVER: &str = include_str!("scripts/handover.lua");
 
 const SHARED: &str = include_str!("scripts/shared.lua");
+const SHARED_FIRST: &str = include_str!("scripts/shared_first.lua");
 const SHARED_FORGET: &str = include_str!("scripts/shared_forget.lua");
 const SHARED_MAKE: &str = include_str!("scripts/shared_make.lua");
 const SHARED_SERVE: &str = include_str!("scripts/shared_serve.lua");
@@ -102,12 +105,17 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     let inspect = class(&[SHARED, SHARED_PAGE]);
     Scripts {
         try_lock: script(&[
+            END_OF,
             MINT,
             include_str!("scripts/try_free.lua"),
+            SHARED_FIRST,
+            include_str!("scripts/try_first.lua"),
             GRANT,
+            END_OF,
             LIVE,
             include_str!("scripts/try_held.lua"),
             CONFIRMED,
+            KEEP_OWN,
             OWN,
             CALL,
             &acquire,
@@ -115,11 +123,15 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
             include_str!("scripts/try.lua"),
         ]),
         lock: script(&[
+            END_OF,
             MINT,
             GRANT,
             "if ARGV[5] ~= '' or ARGV[7] == 's' or ARGV[11] == '1' then\n",
+            SHARED_FIRST,
+            include_str!("scripts/lock_first.lua"),
             LIVE,
             CONFIRMED,
+            KEEP_OWN,
             OWN,
             CALL,
             &acquire,
@@ -129,26 +141,32 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
             include_str!("scripts/lock.lua"),
         ]),
         confirm: script(&[
+            END_OF,
             MINT,
-            GRANT,
-            LIVE,
             CONFIRMED,
             include_str!("scripts/confirm_own.lua"),
+            GRANT,
+            LIVE,
+            KEEP_OWN,
             OWN,
+            SHARED_FIRST,
             CALL,
             &acquire,
             HANDOVER,
             include_str!("scripts/confirm.lua"),
         ]),
-        renew: script(&[GRANT, LIVE, &read, include_str!("scripts/renew.lua")]),
+        renew: script(&[GRANT, END_OF, LIVE, &read, include_str!("scripts/renew.lua")]),
         mark: script(&[
             GRANT,
+            END_OF,
             LIVE,
             &read,
             include_str!("scripts/mark_of.lua"),
             include_str!("scripts/mark.lua"),
         ]),
         unlock: script(&[
+            END_OF,
+            include_str!("scripts/unlock_only.lua"),
             GRANT,
             LIVE,
             include_str!("scripts/mark_of.lua"),
@@ -159,6 +177,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         ]),
         withdraw: script(&[
             GRANT,
+            END_OF,
             LIVE,
             CALL,
             &release,
@@ -167,15 +186,24 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         ]),
         end_grant: script(&[
             GRANT,
+            END_OF,
             LIVE,
             CALL,
             &release,
             HANDOVER,
             include_str!("scripts/end_grant.lua"),
         ]),
-        look: script(&[GRANT, LIVE, CALL, &look, HANDOVER, include_str!("scripts/look.lua")]),
+        look: script(&[
+            GRANT,
+            END_OF,
+            LIVE,
+            CALL,
+            &look,
+            HANDOVER,
+            include_str!("scripts/look.lua"),
+        ]),
         sweep: script(&[include_str!("scripts/sweep.lua")]),
-        inspect: script(&[GRANT, LIVE, &inspect, include_str!("scripts/inspect.lua")]),
+        inspect: script(&[GRANT, END_OF, LIVE, &inspect, include_str!("scripts/inspect.lua")]),
         waiters: script(&[GRANT, include_str!("scripts/waiters.lua")]),
         scan: script(&[include_str!("scripts/scan.lua")]),
     }
@@ -205,7 +233,6 @@ fn constants(code: &str) -> String {
         ("LAPSED_MS", LAPSED.as_millis()),
         ("UNKNOWN_MS", LOOK_MAX.as_millis()),
         ("FOREIGN_MS", FOREIGN.as_millis()),
-        ("QUEUE_MS", QUEUE.as_millis()),
         ("QUIET_MS", QUIET.as_millis()),
         ("CHUNK", CHUNK as u128),
         ("BATCH", BATCH as u128),
@@ -214,6 +241,12 @@ fn constants(code: &str) -> String {
     ] {
         if code.contains(name) {
             let _ = writeln!(lines, "local {name} = {value}");
+        }
+    }
+    // Those that are only given to commands: see end_of.lua.
+    for (name, time) in [("CALLED_MS", PROVISIONAL + LAPSED), ("QUEUE_MS", QUEUE)] {
+        if code.contains(name) {
+            let _ = writeln!(lines, "local {name} = '{}'", time.as_millis());
         }
     }
     lines

@@ -1,4 +1,5 @@
 local resource, counter = KEYS[1], KEYS[2]
+local grant, value = live_grant(resource)
 local how = { monitored = ARGV[8] == '1', holders_max = tonumber(ARGV[9]) }
 
 -- A replay of the same request may have claimed the grant first. That is the same grant.

@@ -21,7 +21,7 @@ function handover(resource, how)
     if attempt and not dead[process] then
       if call(process, attempt, resource, how) then
         if mode == 's' then return sharing().start(resource, attempt, place, how) end
-        redis.call('SET', resource, '\1' .. process .. ':' .. rest, 'PX', PROVISIONAL_MS + LAPSED_MS)
+        redis.call('SET', resource, '\1' .. process .. ':' .. rest, 'PX', CALLED_MS)
         return 1
       end
       dead[process] = true

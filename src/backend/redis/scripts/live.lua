@@ -37,8 +37,7 @@ end
 
 -- Starts the TTL of a live grant again.
 local function extend(resource, ttl_ms)
-  local time = redis.call('TIME')
-  local ends_ms = time[1] * 1000 + math.floor(time[2] / 1000) + ttl_ms
+  local ends_ms = end_of(redis.call('TIME'), ttl_ms)
   redis.call('PEXPIREAT', resource, ends_ms)
   redis.call('PEXPIREAT', '\1h' .. resource, ends_ms)
 end

@@ -2,7 +2,7 @@ local resource, counter, queue = KEYS[1], KEYS[2], '\1q' .. KEYS[1]
 local lock_id, ttl_ms, rest, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local place, waiters_max = ARGV[10] .. rest, tonumber(ARGV[12])
 
-local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+local last = redis.call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2]
 local left_ms = UNKNOWN_MS
 if not last then
   left_ms = redis.call('PTTL', resource)

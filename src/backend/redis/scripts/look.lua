@@ -24,7 +24,7 @@ if left_ms ~= -2 and not lapsed then
   return { left_ms, 0, lost }
 end
 -- Places after the current last one are newer than the lapse.
-local last = lapsed and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+local last = lapsed and redis.call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')[2]
 how.lapsed = lapsed
 local handed = handover(resource, how)
 -- The record of a grant that was deleted by hand must not outlive the hand-over.

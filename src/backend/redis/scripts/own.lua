@@ -28,7 +28,7 @@ local function find_own(resource, counter, grant)
     local field, claimed = claim(grant)
     if field then return refuse(resource, { 'differs', field }) end
     if grant.process then
-      grant.token = confirm(resource, counter, grant, claimed, asked.ttl_ms)
+      grant.token = confirm(resource, counter, grant.lock_id, claimed, asked.ttl_ms)
     else
       redis.call('SET', '\1h' .. resource, grant.token .. ':' .. claimed)
       extend(resource, asked.ttl_ms)

@@ -15,11 +15,12 @@
 -- A grant or a hand-over past its end does not exist for anybody.
 
 function Shared.new(resource, mark)
-  local time = redis.call('TIME')
+  local now = end_of(redis.call('TIME'), 0)
   local shared = {
     resource = resource,
     mark = mark,
-    now = time[1] * 1000 + math.floor(time[2] / 1000),
+    now = tonumber(now),
+    now_text = now,
     queue = '\1q' .. resource,
     records = '\1r' .. resource,
     ends = '\1e' .. resource,
@@ -39,12 +40,16 @@ end
 -- there, if somebody deleted the resource's key.
 function Shared.begin(resource, attempt)
   local shared = Shared.new(resource)
-  local seed = attempt .. string.format('%.0f', shared.now)
-  shared.mark = '\1s' .. string.sub(redis.sha1hex(seed), 1, 32)
-  redis.call('UNLINK', shared.records, shared.ends, shared.tokens, shared.called)
+  shared.mark = '\1s' .. string.sub(redis.sha1hex(attempt .. shared.now_text), 1, 32)
+  shared:forget_all()
   redis.call('HSET', shared.records, 'm', shared.mark)
-  redis.call('SET', resource, shared.mark, 'PX', PROVISIONAL_MS + LAPSED_MS)
+  redis.call('SET', resource, shared.mark, 'PX', CALLED_MS)
   return shared
+end
+
+-- Deletes what is known of the grants and hand-overs.
+function Shared:forget_all()
+  redis.call('UNLINK', self.records, self.ends, self.tokens, self.called)
 end
 
 -- Ends all grants and hand-overs.
@@ -57,6 +62,11 @@ function Shared.read_record(record)
   local grant = read_rest(rest)
   if grant then grant.token = token end
   return grant
+end
+
+-- The time in milliseconds, as text, at which a TTL ends that starts now.
+function Shared:after(ttl_ms)
+  return string.format('%.0f', self.now + ttl_ms)
 end
 
 function Shared:is_live(score)
@@ -74,7 +84,7 @@ function Shared:newest_token()
 end
 
 function Shared:count_live(key)
-  return redis.call('ZCOUNT', key, self.now, '+inf')
+  return redis.call('ZCOUNT', key, self.now_text, '+inf')
 end
 
 -- How many grants and hand-overs are live.
@@ -91,20 +101,20 @@ end
 -- a script if that may add data, so another write comes first.
 function Shared:extend(lock_id, ttl_ms)
   redis.call('DEL', '\1-' .. self.resource)
-  redis.call('ZADD', self.ends, self.now + ttl_ms, lock_id)
+  redis.call('ZADD', self.ends, self:after(ttl_ms), lock_id)
 end
 
 -- Makes all keys expire with the last of the grants and hand-overs. Returns whether there is one.
 function Shared:move_end()
   local last = -1
   for _, key in ipairs({ self.ends, self.called }) do
-    last = math.max(last, redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')[2] or -1)
+    last = math.max(last, redis.call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2] or -1)
   end
   if last < self.now then return false end
   -- A key whose expiry is not in the future is deleted, though this one lasts a moment longer.
-  last = math.max(last, self.now + 1)
+  local ends_ms = string.format('%.0f', math.max(last, self.now + 1))
   for _, key in ipairs({ self.resource, self.records, self.ends, self.tokens }) do
-    redis.call('PEXPIREAT', key, last)
+    redis.call('PEXPIREAT', key, ends_ms)
   end
   return true
 end

@@ -10,7 +10,7 @@ function Shared:suspect(writer, looker, insistent)
   local known = whose == writer.attempt
   local age_ms = known and self.now - since or 0
   local function note(text)
-    text = writer.attempt .. ':' .. string.format('%.0f', self.now) .. text
+    text = writer.attempt .. ':' .. self.now_text .. text
     redis.call('HSET', self.records, 'd', text)
   end
   if looker == writer.process then
@@ -57,7 +57,7 @@ function Shared:look(process, attempt, place, how)
     end
   end
   -- Places after the current last one are newer than the lapse.
-  local last = redis.call('ZRANGE', self.queue, -1, -1, 'WITHSCORES')[2] or '0'
+  local last = redis.call('ZRANGE', self.queue, '-1', '-1', 'WITHSCORES')[2] or '0'
   if how.lapsed then
     for i = 1, #called, 2 do
       if string.sub(called[i], 1, 32) == how.lapsed then

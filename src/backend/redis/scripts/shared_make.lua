@@ -1,31 +1,29 @@
 -- Removes some of the grants that have expired. Each new grant removes more than one, so they
 -- cannot pile up.
 function Shared:drop_expired()
-  local before = '(' .. string.format('%.0f', self.now)
-  local expired = redis.call('ZRANGEBYSCORE', self.ends, '-inf', before, 'LIMIT', 0, BATCH)
+  local before = '(' .. self.now_text
+  local expired = redis.call('ZRANGEBYSCORE', self.ends, '-inf', before, 'LIMIT', '0', BATCH)
   if #expired > 0 then self:forget(expired) end
 end
 
 function Shared:add(token, grant, ttl_ms)
   -- An expired grant may have had the same lock ID and another request ID.
   if grant.given then self:forget({ grant.lock_id }) end
-  local fields = { 't', token, 'l' .. grant.lock_id, token .. ':' .. grant.rest }
-  table.insert(fields, 'g' .. grant.id)
-  table.insert(fields, grant.lock_id)
-  if grant.request ~= '' then
-    table.insert(fields, 'q' .. grant.request)
-    table.insert(fields, grant.lock_id)
-  end
+  local fields = shared_fields(token, grant.lock_id, grant.rest, grant.id, grant.request)
   redis.call('HSET', self.records, unpack(fields))
-  redis.call('ZADD', self.ends, self.now + ttl_ms, grant.lock_id)
+  redis.call('ZADD', self.ends, self:after(ttl_ms), grant.lock_id)
   redis.call('ZADD', self.tokens, token, grant.lock_id)
 end
 
 -- Makes the grant that is asked for: the first of the resource, or beside those in `shared`.
 -- Drawing the token needs memory, so it comes before any other write.
 function Shared.make(resource, counter, asked, shared)
-  local token = mint(counter)
-  if shared then shared:drop_expired() else shared = Shared.begin(resource, asked.attempt) end
+  local token, time = mint(counter)
+  if not shared then
+    Shared.new(resource):forget_all()
+    return make_first(resource, token, time)
+  end
+  shared:drop_expired()
   shared:add(token, read_rest(asked.rest), asked.ttl_ms)
   shared:move_end()
   return token
@@ -44,7 +42,7 @@ end
 
 -- The hand-over to a place with this request ID. There are few hand-overs at the same time.
 function Shared:called_for(request)
-  local called = redis.call('ZRANGEBYSCORE', self.called, self.now, '+inf', 'LIMIT', 0, BATCH)
+  local called = redis.call('ZRANGEBYSCORE', self.called, self.now_text, '+inf', 'LIMIT', '0', BATCH)
   for _, place in ipairs(called) do
     local grant = read_rest(string.sub(place, 33))
     if grant and grant.request == request then return place, grant end
@@ -52,7 +50,8 @@ function Shared:called_for(request)
   return nil
 end
 
--- Finds the own grant of a repeated sending, a repeated request or a hand-over.
+-- Finds the own grant of a repeated sending, a repeated request or a hand-over. If there is none,
+-- the second result is the shared grant of another attempt with the same lock ID.
 function Shared:find_own(counter, asked, own_place)
   local same, handed
   if asked.mode == 's' then
@@ -91,7 +90,7 @@ function Shared:find_own(counter, asked, own_place)
     local grant = self:confirm(counter, place, claimed, asked.ttl_ms)
     return { 'found', grant.token, grant.lock_id, 0, grant.id }
   end
-  return nil
+  return nil, same
 end
 
 -- Answers that the resource is held, and by the first live grant. Behind many grants that have

@@ -1,13 +1,13 @@
 function Shared:note_called(called)
   redis.call('ZADD', self.called, unpack(called))
-  redis.call('PEXPIRE', self.called, PROVISIONAL_MS + LAPSED_MS)
+  redis.call('PEXPIRE', self.called, CALLED_MS)
   self:move_end()
 end
 
 -- When a hand-over that is made now ends. It remains for a while after it has lapsed, so that a
 -- look can see which process it was.
 function Shared:called_until()
-  return self.now + PROVISIONAL_MS + LAPSED_MS
+  return self:after(CALLED_MS)
 end
 
 -- Hands the resource over to the shared waiters at the head of the queue, some at a time, and

@@ -4,9 +4,9 @@ local queue = '\1q' .. resource
 
 local own = find_own(resource, counter, grant)
 if own then return own end
-local shared = shared_by(resource, value)
+local shared, same = shared_by(resource, value), nil
 if shared then
-  own = shared:find_own(counter, asked)
+  own, same = shared:find_own(counter, asked)
   if own then
     own[4] = shared:settle(how)
     return own
@@ -14,7 +14,7 @@ if shared then
 end
 local count = shared and shared:count() or 0
 if count > 0 then
-  if asked.mode ~= 's' or shared:grant(asked.lock_id) then
+  if asked.mode ~= 's' or same then
     return shared:refuse_held(0)
   end
   if count >= how.holders_max then return refuse(resource, { 'many' }) end

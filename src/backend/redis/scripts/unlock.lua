@@ -1,7 +1,4 @@
-local resource = KEYS[1]
-local force, lock_id, aim = ARGV[1] == '1', ARGV[2], ARGV[3]
 local how = { monitored = ARGV[4] == '1', holders_max = tonumber(ARGV[5]) }
-local found = redis.call('MGET', resource, '\1h' .. resource)
 -- MGET treats a key of another type as absent; GET fails.
 local value = found[1] or redis.call('GET', resource)
 local shared = shared_by(resource, value)
