@@ -137,7 +137,7 @@ fn a_wrong_property_is_told_with_its_file_and_an_unknown_one_beside_it() {
 fn an_etcd_that_is_not_reached_is_told_with_the_property_to_mend() {
     // Port 1 of the loopback has no listener.
     let yaml = component("lock.etcd", "{name: endpoints, value: \"127.0.0.1:1\"}");
-    sidecar_ended(&yaml, 1, &["http://127.0.0.1:1", "start etcd, or mend endpoints"]);
+    sidecar_ended(&yaml, 1, &["http://127.0.0.1:1", "start etcd, or correct endpoints"]);
 }
 
 #[test]

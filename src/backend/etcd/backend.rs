@@ -119,7 +119,7 @@ impl Core {
                 )])
             }
             other => OpenError::Unavailable(
-                format!("{}; start etcd, or mend endpoints", other.why()).into(),
+                format!("{}; start etcd, or correct endpoints", other.why()).into(),
             ),
         }
     }

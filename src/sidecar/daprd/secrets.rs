@@ -89,7 +89,7 @@ impl DaprdSecrets {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(NoAnswer::NotListening(_))) if Instant::now() < give_up => {}
                 Ok(Err(NoAnswer::NotListening(why))) => {
-                    return Err(format!("{why}; start it, or mend the flag"));
+                    return Err(format!("{why}; start it, or correct the flag"));
                 }
                 Ok(Err(NoAnswer::Other(why))) => return Err(why),
                 Err(_) => return Err(format!("no answer within {TIMEOUT:?}")),
