@@ -111,7 +111,6 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
             SHARED_FIRST,
             include_str!("scripts/try_first.lua"),
             GRANT,
-            END_OF,
             LIVE,
             include_str!("scripts/try_held.lua"),
             CONFIRMED,
@@ -243,7 +242,7 @@ fn constants(code: &str) -> String {
             let _ = writeln!(lines, "local {name} = {value}");
         }
     }
-    // Those that are only given to commands: see end_of.lua.
+    // Those that are given to commands: see end_of.lua.
     for (name, time) in [("CALLED_MS", PROVISIONAL + LAPSED), ("QUEUE_MS", QUEUE)] {
         if code.contains(name) {
             let _ = writeln!(lines, "local {name} = '{}'", time.as_millis());

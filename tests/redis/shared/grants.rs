@@ -255,3 +255,30 @@ async fn a_lock_id_that_begins_with_the_byte_one_is_refused_by_every_verb() {
         }
     }
 }
+
+/// The release of the only reader looked at the key alone, which somebody had made last.
+#[tokio::test]
+async fn the_only_reader_past_its_end_holds_nothing_though_its_key_is_there() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let reader = read(&store, "r", Duration::from_millis(300)).await;
+    for key in ["r", "\x01rr", "\x01er", "\x01tr"] {
+        let () = ask(&mut connection, &["PERSIST", key]);
+    }
+    until("past its end", || is_over(&mut connection, &reader)).await;
+    let late = store.unlock(unlock(&reader, "r")).await;
+    assert_eq!(late.unwrap_err(), LockError::NotFound { held: false });
+}
+
+#[tokio::test]
+async fn the_last_reader_leaves_no_record_of_an_exclusive_grant_deleted_by_hand() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    take(&store, "r", MINUTE).await;
+    let () = ask(&mut connection, &["DEL", "r"]);
+    let reader = read(&store, "r", MINUTE).await;
+    store.unlock(unlock(&reader, "r")).await.unwrap();
+    assert_eq!(ask::<Vec<String>>(&mut connection, &["KEYS", "*r"]), Vec::<String>::new());
+}

@@ -6,7 +6,7 @@ local function mint(counter)
   local time = redis.call('TIME')
   local text = time[1] .. string.rep('0', 6 - #time[2]) .. time[2]
   local last = redis.call('GETSET', counter, text)
-  -- Two numbers of the same length are in the order of their texts.
+  -- Two whole numbers of the same length are in the order of their texts.
   if last and not (#last == #text and last < text) then
     last = tonumber(last) or 0
     -- Ignore a value that is not a valid token, such as one of 2^53 or more.

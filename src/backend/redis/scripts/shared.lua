@@ -64,7 +64,7 @@ function Shared.read_record(record)
   return grant
 end
 
--- The time in milliseconds, as text, at which a TTL ends that starts now.
+-- The time in milliseconds, as text, this long after the script began.
 function Shared:after(ttl_ms)
   return string.format('%.0f', self.now + ttl_ms)
 end

@@ -1,5 +1,4 @@
 local how = { monitored = ARGV[4] == '1', holders_max = tonumber(ARGV[5]) }
--- MGET treats a key of another type as absent; GET fails.
 local value = found[1] or redis.call('GET', resource)
 local shared = shared_by(resource, value)
 if not value or not (force or shared or value == lock_id) then
