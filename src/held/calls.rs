@@ -10,7 +10,7 @@ use super::{
     record::RecordId,
     renewal::{cancel, changed_nothing},
 };
-use crate::lock::{GrantId, LockError, LockId, Renewed, RequestId};
+use crate::lock::{GrantId, LockError, LockId, Renewed, RequestId, Ttl};
 
 /// A repeated request that may find a grant that is held here.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ impl Engine {
         change: Change,
     ) -> Result<Renewed, HeldError> {
         let (answer, answered) = oneshot::channel();
-        self.start_app_renewal(id, ttl, change, answer);
+        self.start_app_renewal(id, ttl, change, answer)?;
         if let Ok(result) = answered.await {
             return result.map_err(|error| match error {
                 LockError::NotFound { .. } => self.why_gone(key, lock_id, error),
@@ -201,16 +201,22 @@ impl Engine {
         }
     }
 
+    /// Sends a renewal in place of one that is under way. A TTL that is too long is refused
+    /// first, and leaves that one alone.
     fn start_app_renewal(
         &self,
         id: RecordId,
         ttl: Option<Duration>,
         change: Change,
         answer: oneshot::Sender<Result<Renewed, LockError>>,
-    ) {
+    ) -> Result<(), LockError> {
         let mut table = self.table();
+        let Some(record) = table.get_mut(id) else { return Ok(()) };
+        let settings = record.target().store.store().settings().clone();
+        let asked = ttl.unwrap_or(settings.ttl_default);
+        Ttl::new(asked, settings.ttl_max)?;
         table.dequeue(id);
-        let Some(record) = table.get_mut(id) else { return };
+        let Some(record) = table.get_mut(id) else { return Ok(()) };
         let before = record.schedule.take_task();
         // Aborted here and not only in the new task: that task may itself be aborted
         // before it is polled for the first time.
@@ -221,14 +227,13 @@ impl Engine {
         let engine = self.clone();
         record.schedule.start(self.0.runtime.spawn(async move {
             cancel(before).await;
-            let settings = target.store.store().settings();
-            let asked = ttl.unwrap_or(settings.ttl_default);
             let Some(sending) = engine.sends(id, asked) else { return };
             let result = target.renew(&lock_id, ttl).await;
             engine.renewed(id, &sending, &result, change);
             let _ = answer.send(result);
         }));
         self.reschedule(&mut table, id);
+        Ok(())
     }
 
     /// A request with this `request_id` is sent now. If it finds the grant that is held

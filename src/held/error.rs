@@ -11,8 +11,8 @@ pub enum HeldError {
     Lost(Cause),
     /// The lock is not held through this process, which can change nothing about it.
     #[error(
-        "the lock is not held through this sidecar, so its max_hold cannot be changed, and it \
-         cannot be detached"
+        "the lock is not held through this sidecar, which can only start its TTL again; change \
+         max_hold and detach through the sidecar that took it"
     )]
     NotHeldHere,
     /// The store refused the call, or failed.

@@ -236,6 +236,31 @@ async fn a_renewal_that_another_superseded_has_shortened_the_belief() {
     assert!(!setup.is_free("r").await, "told before the backend expires it");
 }
 
+/// It took the place of the renewal under way, whose outcome then was unknown: the lock was
+/// told lost though the store had it.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_with_too_long_a_ttl_leaves_the_one_under_way_alone() {
+    let mut setup = setup();
+    let granted = setup.acquire("r", SHORT).await;
+    setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
+    setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_millis(100)));
+    let (engine, key) = (setup.engine.clone(), setup.key("r"));
+    let target = setup.target("r");
+    let id = granted.lock_id.clone();
+    let first =
+        tokio::spawn(
+            async move { engine.renew(key, id, Some(TTL), Change::Nothing, target).await },
+        );
+    settle().await;
+    let id = granted.lock_id.clone();
+    let refused = setup.renew("r", id, Some(Duration::MAX)).await;
+    assert!(
+        matches!(refused, Err(HeldError::Lock(LockError::InvalidRequest(_)))),
+        "{refused:?}"
+    );
+    assert!(first.await.unwrap().is_ok());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shorter_ttl_that_was_not_granted_leaves_the_belief_as_it_was() {
     let mut setup = setup();
