@@ -108,7 +108,9 @@ impl FailedUnlock {
             Value::Null => None,
             token => {
                 let number = token.as_u64().and_then(FencingToken::new);
-                Some(number.ok_or("fencing_token is not a token")?)
+                Some(number.ok_or(
+                    "fencing_token is not a positive whole number; give it without quotes",
+                )?)
             }
         };
         Ok(Self {

@@ -49,7 +49,7 @@ pub(super) fn resource(key: &str, namespace: Vec<String>) -> Result<ResourceName
 
 /// The violation of a `max_hold` that is not positive.
 pub(super) fn no_hold() -> Violation {
-    Violation::new("max_hold", "is not positive; leave it out to hold without limit")
+    Violation::new("max_hold", "is not positive; leave it out for the limit of the sidecar")
 }
 
 /// After how long the lock is released; `None` if nothing limits that.
