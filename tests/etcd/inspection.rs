@@ -1,6 +1,6 @@
 //! What is told of the locks, and what ends one of them by its public ID.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use leasehold::lock::{
     Attempt, BackendError, GrantId, Holder, Mode, ReleaseOf, ResourceId,

@@ -240,7 +240,7 @@ async fn a_renewal_that_another_superseded_has_shortened_the_belief() {
 /// told lost though the store had it.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_with_too_long_a_ttl_leaves_the_one_under_way_alone() {
-    let mut setup = setup();
+    let setup = setup();
     let granted = setup.acquire("r", SHORT).await;
     setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
     setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_millis(100)));
