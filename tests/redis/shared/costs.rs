@@ -64,6 +64,18 @@ async fn a_shared_try_beside_readers_costs_twenty_one_commands() {
 }
 
 #[tokio::test]
+async fn an_unlock_beside_a_reader_costs_nineteen_commands() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let readers = readers(&store, "r", 2).await;
+    reset(&mut connection);
+    store.unlock(unlock(&readers[0], "r")).await.unwrap();
+    let spent: u64 = executed(&mut connection).values().sum();
+    assert_eq!(spent, 19, "{:?}", executed(&mut connection));
+}
+
+#[tokio::test]
 async fn a_shared_renewal_costs_fourteen_commands() {
     let server = RedisServer::start();
     let store = open(&server).await;
