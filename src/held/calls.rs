@@ -10,7 +10,7 @@ use super::{
     record::RecordId,
     renewal::{cancel, changed_nothing},
 };
-use crate::lock::{GrantId, LockError, LockId, Renewed, RequestId, Ttl};
+use crate::lock::{GrantId, LockError, LockId, Renewed, RequestId};
 
 /// A repeated request that may find a grant that is held here.
 #[derive(Debug)]
@@ -211,10 +211,10 @@ impl Engine {
         answer: oneshot::Sender<Result<Renewed, LockError>>,
     ) -> Result<(), LockError> {
         let mut table = self.table();
-        let Some(record) = table.get_mut(id) else { return Ok(()) };
-        let settings = record.target().store.store().settings().clone();
-        let asked = ttl.unwrap_or(settings.ttl_default);
-        Ttl::new(asked, settings.ttl_max)?;
+        let Some(target) = table.get_mut(id).map(|record| record.target()) else {
+            return Ok(());
+        };
+        let asked = target.store.store().ttl(ttl)?.duration();
         table.dequeue(id);
         let Some(record) = table.get_mut(id) else { return Ok(()) };
         let before = record.schedule.take_task();
@@ -223,7 +223,7 @@ impl Engine {
         if let Some(before) = &before {
             before.abort();
         }
-        let (target, lock_id) = (record.target(), record.lock_id.clone());
+        let lock_id = record.lock_id.clone();
         let engine = self.clone();
         record.schedule.start(self.0.runtime.spawn(async move {
             cancel(before).await;

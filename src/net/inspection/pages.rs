@@ -25,16 +25,14 @@ pub(crate) fn limit(field: &str, asked: i32) -> Result<usize, Violation> {
     }
 }
 
-/// Checks a number of items that may be left out, which means 100. An explicit 0 is refused: a
-/// script that found nothing to end must not end 100. The violation names `field`.
+/// Checks a number of items that may be left out. An explicit 0 is refused: a script that found
+/// nothing to end must not end 100. The violation names `field`.
 pub(crate) fn given_limit(field: &str, given: i32) -> Result<i32, Violation> {
     match usize::try_from(given) {
         Ok(1..=PAGE_SIZE_MAX) => Ok(given),
         _ => Err(Violation::new(
             field,
-            format!(
-                "is {given}; use 1 to {PAGE_SIZE_MAX}, or leave it out for {PAGE_SIZE_DEFAULT}"
-            ),
+            format!("is {given}; use 1 to {PAGE_SIZE_MAX}, or leave it out"),
         )),
     }
 }

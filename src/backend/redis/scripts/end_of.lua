@@ -1,5 +1,5 @@
--- Frequent scripts give numbers to commands as text: Redis formats a number argument with 17 digits,
--- which costs as much as a command does.
+-- Frequent scripts give numbers to commands as text: Redis formats a number argument with 17
+-- digits, which costs as much as a command does.
 
 -- The time in milliseconds, as text, at which a TTL ends that starts now.
 local function end_of(time, ttl_ms)

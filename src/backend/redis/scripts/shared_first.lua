@@ -8,7 +8,7 @@ local function shared_fields(token, lock_id, rest, id, request)
   return fields
 end
 
--- Makes the grant that is asked for, the first of a resource without any other key.
+-- Makes the grant that the arguments ask for, of a resource of which no key exists.
 local function make_first(resource, token, time)
   local lock_id, ttl_ms, rest, attempt, request = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
   local records, ends, tokens = '\1r' .. resource, '\1e' .. resource, '\1t' .. resource

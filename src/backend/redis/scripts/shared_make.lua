@@ -42,7 +42,8 @@ end
 
 -- The hand-over to a place with this request ID. There are few hand-overs at the same time.
 function Shared:called_for(request)
-  local called = redis.call('ZRANGEBYSCORE', self.called, self.now_text, '+inf', 'LIMIT', '0', BATCH)
+  local called =
+    redis.call('ZRANGEBYSCORE', self.called, self.now_text, '+inf', 'LIMIT', '0', BATCH)
   for _, place in ipairs(called) do
     local grant = read_rest(string.sub(place, 33))
     if grant and grant.request == request then return place, grant end

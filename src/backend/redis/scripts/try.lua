@@ -4,7 +4,8 @@ local queue = '\1q' .. resource
 
 local own = find_own(resource, counter, grant)
 if own then return own end
-local shared, same = shared_by(resource, value), nil
+local shared = shared_by(resource, value)
+local same
 if shared then
   own, same = shared:find_own(counter, asked)
   if own then
