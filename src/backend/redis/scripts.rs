@@ -28,6 +28,9 @@ const BATCH: usize = 64;
 /// For how long a process that has proved that it does not stand still is not asked again by
 /// those that do not wait behind it.
 const QUIET: Duration = Duration::from_secs(5);
+/// How much longer than the last shared grant the keys are kept that tell of shared grants, when
+/// their expiry is moved.
+const KEPT: Duration = Duration::from_secs(10);
 
 /// What a refused try must do: look at the resource at once, or soon.
 pub(super) const LOOK_NOW: u8 = 1;
@@ -43,8 +46,10 @@ const OWN: &str = include_str!("scripts/own.lua");
 const CALL: &str = include_str!("scripts/call.lua");
 const HANDOVER: &str = include_str!("scripts/handover.lua");
 
+const KEEP: &str = include_str!("scripts/keep.lua");
 const SHARED: &str = include_str!("scripts/shared.lua");
 const SHARED_FIRST: &str = include_str!("scripts/shared_first.lua");
+const SHARED_JOIN: &str = include_str!("scripts/shared_join.lua");
 const SHARED_FORGET: &str = include_str!("scripts/shared_forget.lua");
 const SHARED_MAKE: &str = include_str!("scripts/shared_make.lua");
 const SHARED_SERVE: &str = include_str!("scripts/shared_serve.lua");
@@ -108,7 +113,9 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
             END_OF,
             MINT,
             include_str!("scripts/try_free.lua"),
+            KEEP,
             SHARED_FIRST,
+            SHARED_JOIN,
             include_str!("scripts/try_first.lua"),
             GRANT,
             LIVE,
@@ -126,7 +133,9 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
             MINT,
             GRANT,
             "if ARGV[5] ~= '' or ARGV[7] == 's' or ARGV[11] == '1' then\n",
+            KEEP,
             SHARED_FIRST,
+            SHARED_JOIN,
             include_str!("scripts/lock_first.lua"),
             LIVE,
             CONFIRMED,
@@ -148,6 +157,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
             LIVE,
             KEEP_OWN,
             OWN,
+            KEEP,
             SHARED_FIRST,
             CALL,
             &acquire,
@@ -165,8 +175,8 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         ]),
         unlock: script(&[
             END_OF,
-            include_str!("scripts/unlock_only.lua"),
             GRANT,
+            include_str!("scripts/unlock_only.lua"),
             LIVE,
             include_str!("scripts/mark_of.lua"),
             CALL,
@@ -216,7 +226,7 @@ fn script(parts: &[&str]) -> Script {
 /// The functions for shared grants, which are made when the first of them is needed: making a
 /// function costs as much as a command does, and most locks are exclusive.
 fn class(parts: &[&str]) -> String {
-    let code = parts.concat();
+    let code = KEEP.to_owned() + &parts.concat();
     format!(
         "local Shared\nlocal function sharing()\nif Shared then return Shared end\n{}Shared = {{}}\n\
         Shared.__index = Shared\n{code}return Shared\nend\n{SHARED_BY}",
@@ -233,6 +243,7 @@ fn constants(code: &str) -> String {
         ("UNKNOWN_MS", LOOK_MAX.as_millis()),
         ("FOREIGN_MS", FOREIGN.as_millis()),
         ("QUIET_MS", QUIET.as_millis()),
+        ("KEPT_MS", KEPT.as_millis()),
         ("CHUNK", CHUNK as u128),
         ("BATCH", BATCH as u128),
         ("LOOK_NOW", LOOK_NOW.into()),

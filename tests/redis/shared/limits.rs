@@ -50,8 +50,27 @@ async fn expired_shared_grants_do_not_pile_up() {
     for key in ["\x01er", "\x01tr"] {
         assert_eq!(ask::<usize>(&mut connection, &["ZCARD", key]), live.len() + 1);
     }
-    // The mark and the newest token besides the records and the public IDs.
-    assert_eq!(ask::<usize>(&mut connection, &["HLEN", "\x01rr"]), 2 * (live.len() + 1) + 2);
+    // The mark, the newest token and the expiry besides the records and the public IDs.
+    assert_eq!(ask::<usize>(&mut connection, &["HLEN", "\x01rr"]), 2 * (live.len() + 1) + 3);
+}
+
+#[tokio::test]
+async fn the_keys_of_a_long_reader_who_has_left_end_soon_after_those_who_stay() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let stays = read(&store, "r", MINUTE).await;
+    let long = read(&store, "r", MINUTE * 60).await;
+    let kept_ms = |connection: &mut _| {
+        ["\x01rr", "\x01er", "\x01tr"].map(|key| ask::<i64>(connection, &["PTTL", key]))
+    };
+    let minute_ms = i64::try_from(MINUTE.as_millis()).unwrap();
+    assert!(kept_ms(&mut connection).iter().all(|left| *left > 59 * minute_ms));
+    store.unlock(unlock(&long, "r")).await.unwrap();
+    for left in kept_ms(&mut connection) {
+        assert!((1..=minute_ms + 20_000).contains(&left), "{left}");
+    }
+    store.unlock(unlock(&stays, "r")).await.unwrap();
 }
 
 #[tokio::test]

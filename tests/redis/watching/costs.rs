@@ -113,14 +113,14 @@ async fn cost_of_a_reading(
 }
 
 #[tokio::test]
-async fn to_read_a_resource_costs_seven_commands_and_a_free_one_five() {
+async fn to_read_a_resource_costs_six_commands_and_a_free_one_five() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
     let _table = Table::synced(&store, only("r")).await;
-    let free = [("evalsha", 1), ("mget", 1), ("zcard", 1), ("pttl", 1), ("del", 1)];
+    let free = [("evalsha", 1), ("mget", 1), ("exists", 1), ("pttl", 1), ("del", 1)];
     assert_eq!(cost_of_a_reading(&mut connection, 2).await, expected(&free));
     take(&store, "r", MINUTE).await;
-    let held = [("evalsha", 1), ("mget", 1), ("zcard", 1), ("pttl", 3), ("del", 1)];
+    let held = [("evalsha", 1), ("mget", 1), ("exists", 1), ("pttl", 2), ("del", 1)];
     assert_eq!(cost_of_a_reading(&mut connection, 2).await, expected(&held));
 }

@@ -3,25 +3,36 @@
 -- key, and one such key must not keep all other resources from being listed.
 local after_ms, after_id, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local function tell(resource)
-  local waiters = redis.call('ZCARD', '\1q' .. resource)
-  local grant, value = live_grant(resource)
-  local shared = not grant and shared_by(resource, value)
+local names, queues = {}, {}
+for i, resource in ipairs(KEYS) do
+  names[2 * i - 1], names[2 * i] = resource, '\1h' .. resource
+  queues[i] = '\1q' .. resource
+end
+local values = redis.call('MGET', unpack(names))
+local has_queues = redis.call('EXISTS', unpack(queues)) > 0
+
+local function tell(i, resource)
+  local waiters = has_queues and redis.call('ZCARD', queues[i]) or 0
+  local grant, value = live_grant(resource, { values[2 * i - 1], values[2 * i] })
+  -- A hand-over is nobody's grant yet.
+  if grant and grant.process then return { 0, waiters, {} } end
+  if grant then
+    local view = { grant.id, grant.mode, grant.holder, grant.token, grant.left_ms }
+    return { 1, waiters, { view } }
+  end
+  local shared = shared_by(resource, value)
   if shared then
     local views, next = shared:page(after_ms, after_id, limit)
     return { shared:count_live(shared.ends), waiters, views, next }
   end
   local left_ms = redis.call('PTTL', resource)
-  -- A hand-over is nobody's grant yet.
-  if left_ms == -2 or grant and grant.process then return { 0, waiters, {} } end
-  local view = { '', 'x', '', '', left_ms }
-  if grant then view = { grant.id, grant.mode, grant.holder, grant.token, left_ms } end
-  return { 1, waiters, { view } }
+  if left_ms == -2 then return { 0, waiters, {} } end
+  return { 1, waiters, { { '', 'x', '', '', left_ms } } }
 end
 
 local told = {}
 for i, resource in ipairs(KEYS) do
-  local is_read, view = pcall(tell, resource)
+  local is_read, view = pcall(tell, i, resource)
   if not is_read and not string.find(tostring(view), 'WRONGTYPE', 1, true) then error(view, 0) end
   told[i] = is_read and view
 end

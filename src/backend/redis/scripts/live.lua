@@ -1,12 +1,12 @@
--- Whether both keys expire in the same millisecond. The clock may advance between the two
--- readings, even by much if the server was suspended; then both are read again. The result is
--- false for keys without an expiry (-1).
+-- In how many milliseconds both keys expire, if that is the same millisecond; otherwise nil, also
+-- for keys without an expiry (-1). The clock may advance between the two readings, even by much if
+-- the server was suspended; then both are read again.
 local function end_together(key, other)
   while true do
     local left, others = redis.call('PTTL', key), redis.call('PTTL', other)
-    if left == others then return left >= 0 end
-    if left < others then return false end
-    if redis.call('PTTL', key) == left then return false end
+    if left == others then return left >= 0 and left or nil end
+    if left < others then return nil end
+    if redis.call('PTTL', key) == left then return nil end
   end
 end
 
@@ -18,14 +18,17 @@ end
 --
 -- A hand-over that is not confirmed yet has no record. The key's value is the place of the
 -- waiter. It is returned as a grant with a `process` and without a token.
-local function live_grant(resource)
-  local found = redis.call('MGET', resource, '\1h' .. resource)
+--
+-- `found` has the values of both keys, if the caller has read them.
+local function live_grant(resource, found)
+  found = found or redis.call('MGET', resource, '\1h' .. resource)
   local value, record = found[1], found[2]
   if not value then return nil, value end
   local token, rest = string.match(record or '', '^(%d+):(.*)$')
   local grant = read_rest(rest)
   if grant and grant.lock_id == value then
-    if not end_together(resource, '\1h' .. resource) then return nil, value end
+    grant.left_ms = end_together(resource, '\1h' .. resource)
+    if not grant.left_ms then return nil, value end
     grant.token = token
     return grant, value
   end

@@ -1,9 +1,10 @@
--- Returns the token of the next grant, and the server's time. The token is greater than every
+-- Returns the token of the next grant, and the server's time, which a caller that has read it
+-- already hands in. The token is greater than every
 -- earlier one of this counter, and at least the server's time in microseconds, so tokens rise
 -- even if the counter is lost. If Redis is out of memory, it refuses the first write, before
 -- anything was changed.
-local function mint(counter)
-  local time = redis.call('TIME')
+local function mint(counter, time)
+  time = time or redis.call('TIME')
   local text = time[1] .. string.rep('0', 6 - #time[2]) .. time[2]
   local last = redis.call('GETSET', counter, text)
   -- Two whole numbers of the same length are in the order of their texts.
