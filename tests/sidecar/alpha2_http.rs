@@ -147,6 +147,7 @@ async fn bad_requests_are_400_and_name_the_field() {
         (&Method::DELETE, "mem/r", "", "lockID"),
         (&Method::DELETE, "mem/r", "{\"force\":1}", "force"),
         (&Method::DELETE, "mem/r", "{\"force\":false}", "lockID"),
+        (&Method::DELETE, "mem/r", "{\"force\":true,\"lockID\":\"mine\"}", "lockID"),
         (&Method::DELETE, "mem/r", "{\"force\":true,\"grantID\":\"\"}", "grantID"),
         (&Method::DELETE, "mem/r", "{\"force\":true,\"grantID\":null}", "grantID"),
     ] {

@@ -123,6 +123,17 @@ async fn what_is_allowed_by_name_is_served() {
     }
 }
 
+#[tokio::test]
+async fn a_page_may_read_the_token_and_when_to_repeat_a_call() {
+    let harness = start(allowed(&[PAGE], &[])).await;
+    let headers = [("origin", PAGE)];
+    let path = "/v1.0-alpha2/lock/mem/r";
+    let answer = harness.call_with(Method::POST, path, &headers, "{}").await;
+    let exposed = answer.headers.get_all("access-control-expose-headers");
+    let exposed: Vec<_> = exposed.iter().map(|name| name.to_str().unwrap()).collect();
+    assert_eq!(exposed, ["leasehold-fencing-token", "retry-after"]);
+}
+
 /// A browser sends no token with it.
 #[tokio::test]
 async fn a_preflight_of_an_allowed_origin_is_answered() {

@@ -16,7 +16,8 @@ use axum::{
         header::{
             ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
             ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS,
-            ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN, VARY,
+            ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN,
+            RETRY_AFTER, VARY,
         },
         uri::{Authority, Uri},
     },
@@ -67,10 +68,13 @@ impl FromStr for HostName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || "it is no host name; write one such as sidecar.internal".to_owned();
+        let refused = || {
+            "it is no host name; write one such as sidecar.internal (there is no wildcard)"
+                .to_owned()
+        };
         let authority: Authority = text.trim().parse().map_err(|_| refused())?;
         let host = authority.host().strip_suffix('.').unwrap_or(authority.host());
-        if host.is_empty() || authority.as_str().contains('@') {
+        if host.is_empty() || authority.as_str().contains(['@', '*']) {
             return Err(refused());
         }
         Ok(Self(host.to_ascii_lowercase()))
@@ -201,7 +205,9 @@ pub(crate) async fn check_http(
     };
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(FENCING_TOKEN));
+    for exposed in [HeaderName::from_static(FENCING_TOKEN), RETRY_AFTER] {
+        headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, exposed.into());
+    }
     headers.append(VARY, HeaderValue::from_static("origin"));
     response
 }
@@ -290,7 +296,7 @@ mod tests {
         for other in ["x", "0.0.0.0", "10.0.0.1", "[::]", "localhost.x", "notlocalhost"] {
             assert!(!host(other).is_loopback(), "{other}");
         }
-        for bad in ["", ".", ":80", "a b", "a@localhost"] {
+        for bad in ["", ".", ":80", "a b", "a@localhost", "*.internal"] {
             assert!(bad.parse::<HostName>().is_err(), "{bad:?}");
         }
     }

@@ -111,6 +111,11 @@ async fn unlock(
     let (store_name, resource) = named(target, query.as_deref())?;
     let fields = read(body).await?;
     if fields.flag("force")? {
+        if !fields.text("lockID")?.is_empty() {
+            let told = "is given with force, which ends the grants of others too; leave out one \
+                        of the two, or give grantID";
+            return Err(Violation::new("lockID", told).into());
+        }
         let grant_id = net::inspection::grant_id(&fields.selecting_text("grantID")?)?;
         let reason = net::inspection::reason(&fields.text("reason")?)?.to_owned();
         let force = Force { grant_id, reason, peer: peer.map(|Extension(peer)| peer) };
