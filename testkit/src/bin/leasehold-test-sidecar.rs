@@ -1,0 +1,199 @@
+//! A sidecar with its store and a proxy, for tests in any language.
+//!
+//! Starts the store's server, `leasehold sidecar` with the store `lockstore` and the app ID
+//! `app`, and a proxy before the sidecar's gRPC port. Prints one line of JSON when all of it
+//! answers:
+//!
+//! ```json
+//! {"grpcPort":4001,"httpPort":4002,"proxyPort":4003,"redisPort":null}
+//! ```
+//!
+//! Then it reads commands from its standard input, one a line, and answers each with a line:
+//! `ok`, or `error: ` and why. Everything ends when its standard input does.
+//!
+//! | command | what it does |
+//! |---|---|
+//! | `suspend`, `resume` | SIGSTOP and SIGCONT for the sidecar |
+//! | `kill` | SIGKILL for the sidecar |
+//! | `stop` | SIGTERM for the sidecar; answered once it has ended |
+//! | `start` | starts the sidecar again, on the same ports |
+//! | `stall`, `heal` | the proxy keeps bytes back in both directions, or lets them pass |
+//! | `cut` | the proxy ends its connections |
+#![allow(clippy::print_stdout, reason = "its standard output is its interface")]
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use leasehold_testkit::{
+    etcd::{EtcdServer, Version},
+    leasehold::Leasehold,
+    ports::free_port,
+    process::Process,
+    proxy::{Conduct, Proxy},
+    redis::RedisServer,
+    wait::eventually,
+};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader, Lines, Stdin},
+    net::TcpStream,
+};
+
+const USAGE: &str = "usage: leasehold-test-sidecar memory|redis|etcd [SIDECAR-ARGUMENT...]
+LEASEHOLD names the leasehold binary; without it, the one beside this program is used.
+Further arguments, such as --app-port, are passed on to the sidecar.";
+/// How long a server may take to start, or to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let mut arguments = env::args().skip(1);
+    let backend = arguments.next().context(USAGE)?;
+    let mut stage = Stage::start(&backend, arguments.collect()).await?;
+    println!("{}", stage.ports());
+    let mut commands = BufReader::new(tokio::io::stdin()).lines();
+    stage.obey(&mut commands).await
+}
+
+/// The server of a store; it ends when this is dropped.
+enum Server {
+    Memory,
+    Redis(RedisServer),
+    Etcd(Box<EtcdServer>),
+}
+
+impl Server {
+    async fn start(backend: &str) -> anyhow::Result<Self> {
+        Ok(match backend {
+            "memory" => Self::Memory,
+            "redis" => Self::Redis(RedisServer::start()),
+            "etcd" => Self::Etcd(Box::new(EtcdServer::start(Version::V34).await)),
+            other => bail!("there is no backend {other:?}\n{USAGE}"),
+        })
+    }
+
+    /// The component YAML of the store.
+    fn component(&self) -> String {
+        let (kind, name, value) = match self {
+            Self::Memory => ("memory", "ttl", "30s".to_owned()),
+            Self::Redis(server) => {
+                ("redis", "redisHost", format!("127.0.0.1:{}", server.port()))
+            }
+            Self::Etcd(server) => ("etcd", "endpoints", server.address().to_owned()),
+        };
+        format!(
+            "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {{ name: lockstore }}\n\
+             spec:\n  type: lock.{kind}\n  version: v1\n  metadata:\n  - name: {name}\n    \
+             value: \"{value}\"\n"
+        )
+    }
+
+    fn redis_port(&self) -> Option<u16> {
+        if let Self::Redis(server) = self { Some(server.port()) } else { None }
+    }
+}
+
+/// What runs.
+struct Stage {
+    sidecar: Leasehold,
+    proxy: Proxy,
+    server: Server,
+    grpc_port: u16,
+    http_port: u16,
+    _components: TempDir,
+}
+
+impl Stage {
+    async fn start(backend: &str, arguments: Vec<String>) -> anyhow::Result<Self> {
+        let server = Server::start(backend).await?;
+        let components = tempfile::tempdir()?;
+        fs::write(components.path().join("lockstore.yaml"), server.component())?;
+        let (grpc_port, http_port) = (free_port(), free_port());
+        let sidecar = sidecar(components.path(), grpc_port, http_port, &arguments)?;
+        let proxy = Proxy::start(format!("127.0.0.1:{grpc_port}")).await;
+        let stage =
+            Self { sidecar, proxy, server, grpc_port, http_port, _components: components };
+        stage.answers().await?;
+        Ok(stage)
+    }
+
+    /// Waits until the sidecar listens.
+    async fn answers(&self) -> anyhow::Result<()> {
+        eventually(PATIENCE, "the sidecar listens", async || {
+            for port in [self.grpc_port, self.http_port] {
+                TcpStream::connect(("127.0.0.1", port)).await?;
+            }
+            anyhow::Ok(())
+        })
+        .await
+        .with_context(|| self.sidecar.log())
+    }
+
+    fn ports(&self) -> String {
+        let (_, proxy_port) = self.proxy.address().rsplit_once(':').unwrap_or_default();
+        let redis_port = self.server.redis_port().map(|port| port.to_string());
+        format!(
+            "{{\"grpcPort\":{},\"httpPort\":{},\"proxyPort\":{proxy_port},\"redisPort\":{}}}",
+            self.grpc_port,
+            self.http_port,
+            redis_port.as_deref().unwrap_or("null"),
+        )
+    }
+
+    /// Carries out commands until there are no more.
+    async fn obey(&mut self, commands: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<()> {
+        while let Some(command) = commands.next_line().await? {
+            match self.carry_out(command.trim()).await {
+                Ok(()) => println!("ok"),
+                Err(error) => println!("error: {}", format!("{error:#}").replace('\n', " ")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, command: &str) -> anyhow::Result<()> {
+        let process = &mut self.sidecar.process;
+        match command {
+            "suspend" => process.suspend()?,
+            "resume" => process.resume()?,
+            "kill" => process.kill(),
+            "stop" => drop(process.terminate(PATIENCE).await?),
+            "start" => {
+                process.start()?;
+                self.answers().await?;
+            }
+            "stall" => self.proxy.set(Conduct::partition()),
+            "heal" => self.proxy.heal(),
+            "cut" => self.proxy.cut(),
+            other => bail!("there is no command {other:?}"),
+        }
+        Ok(())
+    }
+}
+
+fn sidecar(
+    components: &Path,
+    grpc_port: u16,
+    http_port: u16,
+    arguments: &[String],
+) -> anyhow::Result<Leasehold> {
+    let process = Process::new(program()?)
+        .arguments(["sidecar", "--app-id", "app", "--dapr-listen-addresses", "127.0.0.1"])
+        .arguments(["--dapr-grpc-port", &grpc_port.to_string()])
+        .arguments(["--dapr-http-port", &http_port.to_string()])
+        .arguments([Path::new("--resources-path"), components])
+        .arguments(arguments);
+    Leasehold::launch(process)
+}
+
+/// The `leasehold` that the variable `LEASEHOLD` names, else the one beside this program.
+fn program() -> anyhow::Result<PathBuf> {
+    if let Some(named) = env::var_os("LEASEHOLD") {
+        return Ok(named.into());
+    }
+    Ok(env::current_exe()?.with_file_name("leasehold"))
+}
