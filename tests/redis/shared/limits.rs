@@ -50,8 +50,8 @@ async fn expired_shared_grants_do_not_pile_up() {
     for key in ["\x01er", "\x01tr"] {
         assert_eq!(ask::<usize>(&mut connection, &["ZCARD", key]), live.len() + 1);
     }
-    // The mark, the newest token and the expiry besides the records and the public IDs.
-    assert_eq!(ask::<usize>(&mut connection, &["HLEN", "\x01rr"]), 2 * (live.len() + 1) + 3);
+    // The mark and the newest token besides the records and the public IDs.
+    assert_eq!(ask::<usize>(&mut connection, &["HLEN", "\x01rr"]), 2 * (live.len() + 1) + 2);
 }
 
 #[tokio::test]
@@ -71,6 +71,24 @@ async fn the_keys_of_a_long_reader_who_has_left_end_soon_after_those_who_stay() 
         assert!((1..=minute_ms + 20_000).contains(&left), "{left}");
     }
     store.unlock(unlock(&stays, "r")).await.unwrap();
+}
+
+/// A process of an earlier version moves the expiry of all keys to the end of the last reader.
+#[tokio::test]
+async fn the_records_of_a_reader_last_as_long_as_it_whoever_moved_their_expiry() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    read(&store, "r", MINUTE).await;
+    for key in ["\x01rr", "\x01er", "\x01tr"] {
+        let () = ask(&mut connection, &["PEXPIRE", key, "5000"]);
+    }
+    let reader = read(&store, "r", MINUTE).await;
+    store.renew(renewal(&reader, "r", MINUTE)).await.unwrap();
+    let end: i64 = ask(&mut connection, &["PEXPIRETIME", "r"]);
+    for key in ["\x01rr", "\x01er", "\x01tr"] {
+        assert!(ask::<i64>(&mut connection, &["PEXPIRETIME", key]) >= end);
+    }
 }
 
 #[tokio::test]

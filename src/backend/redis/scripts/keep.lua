@@ -1,7 +1,9 @@
--- Makes the other keys of a resource that is shared expire at this time. It is KEPT_MS later than
--- necessary when it is set, so that not each change among the grants has to move it.
-local function keep(resource, until_ms)
+-- Makes the other keys of a resource that is shared exist until this time at least, which is that of
+-- the last grant's end. They expire KEPT_MS later, so that not each change among the grants has to
+-- move that.
+local function keep(resource, ends_ms)
+  local kept_ms = string.format('%.0f', ends_ms + KEPT_MS)
   for _, name in ipairs({ '\1r', '\1e', '\1t' }) do
-    redis.call('PEXPIREAT', name .. resource, until_ms)
+    redis.call('PEXPIREAT', name .. resource, kept_ms)
   end
 end

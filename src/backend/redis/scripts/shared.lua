@@ -7,7 +7,7 @@
 --
 --   \1r  hash: `m` the mark, `t` the newest token, `l` and a lock ID: the grant's record, `q` and
 --        a request ID, or `g` and a public ID: the lock ID of its grant, `d`: see
---        shared_look.lua, `x`: until when this key and the next two exist
+--        shared_look.lua
 --   \1e  sorted set: the lock IDs by the ends of their grants
 --   \1t  sorted set: the lock IDs by the tokens of their grants
 --   \1p  sorted set: the places of hand-overs that are not confirmed yet, by their ends
@@ -26,18 +26,14 @@ function Shared.new(resource, mark)
     ends = '\1e' .. resource,
     tokens = '\1t' .. resource,
     called = '\1p' .. resource,
-    kept_ms = 0,
   }
   return setmetatable(shared, Shared)
 end
 
 -- Those of a resource whose key has this mark; nil if nothing is known of them.
 function Shared.marked(resource, mark)
-  local known = redis.call('HMGET', '\1r' .. resource, 'm', 'x')
-  if known[1] ~= mark then return nil end
-  local shared = Shared.new(resource, mark)
-  shared.kept_ms = tonumber(known[2] or 0)
-  return shared
+  if redis.call('HGET', '\1r' .. resource, 'm') ~= mark then return nil end
+  return Shared.new(resource, mark)
 end
 
 -- Makes a resource shared, without a grant yet. What is left of earlier shared grants may be
@@ -119,11 +115,12 @@ function Shared:move_end()
   -- A key whose expiry is not in the future is deleted, though this one lasts a moment longer.
   local ends_ms = math.max(last, self.now + 1)
   redis.call('PEXPIREAT', self.resource, string.format('%.0f', ends_ms))
-  if self.kept_ms < ends_ms or self.kept_ms > ends_ms + 2 * KEPT_MS then
-    self.kept_ms = ends_ms + KEPT_MS
-    local kept_ms = string.format('%.0f', self.kept_ms)
-    redis.call('HSET', self.records, 'x', kept_ms)
-    keep(self.resource, kept_ms)
+  -- Sorted sets that are new have no expiry.
+  local left_ms = self.added and 0 or redis.call('PTTL', self.records)
+  local ends_in_ms = ends_ms - self.now
+  -- The clock may have advanced a little since `now`.
+  if left_ms < ends_in_ms + 1000 or left_ms > ends_in_ms + 2 * KEPT_MS then
+    keep(self.resource, ends_ms)
   end
   return true
 end

@@ -14,11 +14,10 @@ local function make_first(resource, token, time)
   local mark = '\1s' .. string.sub(redis.sha1hex(attempt .. token), 1, 32)
   local fields = shared_fields(token, lock_id, rest, attempt, request)
   local ends_ms = end_of(time, ttl_ms)
-  local kept_ms = string.format('%.0f', ends_ms + KEPT_MS)
-  redis.call('HSET', '\1r' .. resource, 'm', mark, 'x', kept_ms, unpack(fields))
+  redis.call('HSET', '\1r' .. resource, 'm', mark, unpack(fields))
   redis.call('ZADD', '\1e' .. resource, ends_ms, lock_id)
   redis.call('ZADD', '\1t' .. resource, token, lock_id)
   redis.call('SET', resource, mark, 'PXAT', ends_ms)
-  keep(resource, kept_ms)
+  keep(resource, ends_ms)
   return token
 end

@@ -7,11 +7,12 @@ local function join(resource, counter)
   local records, ends, tokens = '\1r' .. resource, '\1e' .. resource, '\1t' .. resource
   local value = redis.call('MGET', resource)[1]
   if string.sub(value or '', 1, 2) ~= '\1s' then return nil end
-  local known = redis.call('HMGET', records, 'm', 'x', 'l' .. lock_id, 'q' .. request)
-  if known[1] ~= value or known[3] or known[4] then return nil end
+  local known = redis.call('HMGET', records, 'm', 'l' .. lock_id, 'q' .. request)
+  if known[1] ~= value or known[2] or known[3] then return nil end
   local time = redis.call('TIME')
   local oldest = redis.call('ZRANGE', ends, '0', '0', 'WITHSCORES')[2]
-  if not oldest or tonumber(oldest) < tonumber(end_of(time, 0)) then return nil end
+  local now = tonumber(end_of(time, 0))
+  if not oldest or tonumber(oldest) < now then return nil end
   local count = redis.call('ZCARD', tokens)
   if count == 0 or count >= tonumber(ARGV[9]) then return nil end
   local last = tonumber(redis.call('ZRANGE', ends, '-1', '-1', 'WITHSCORES')[2])
@@ -19,16 +20,12 @@ local function join(resource, counter)
   local ends_ms = end_of(time, ARGV[2])
   local fields = shared_fields(token, lock_id, ARGV[3], ARGV[4], request)
   last = math.max(last, ends_ms)
-  local kept_ms = last > tonumber(known[2] or 0) and string.format('%.0f', last + KEPT_MS)
-  if kept_ms then
-    table.insert(fields, 'x')
-    table.insert(fields, kept_ms)
-  end
   redis.call('HSET', records, unpack(fields))
   redis.call('ZADD', ends, ends_ms, lock_id)
   redis.call('ZADD', tokens, token, lock_id)
   redis.call('PEXPIREAT', resource, string.format('%.0f', last))
-  if kept_ms then keep(resource, kept_ms) end
+  -- The clock may have advanced a little since `now`.
+  if redis.call('PTTL', records) < last - now + 1000 then keep(resource, last) end
   return token
 end
 

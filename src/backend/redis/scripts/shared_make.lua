@@ -13,8 +13,7 @@ function Shared:add(token, grant, ttl_ms)
   redis.call('HSET', self.records, unpack(fields))
   redis.call('ZADD', self.ends, self:after(ttl_ms), grant.lock_id)
   redis.call('ZADD', self.tokens, token, grant.lock_id)
-  -- Sorted sets that are new have no expiry.
-  if redis.call('ZCARD', self.tokens) == 1 then self.kept_ms = 0 end
+  self.added = true
 end
 
 -- Makes the grant that is asked for: the first of the resource, or beside those in `shared`.

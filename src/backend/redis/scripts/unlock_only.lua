@@ -10,8 +10,8 @@ if aim == '' and not force and string.sub(found[1] or '', 1, 2) == '\1s' then
 
   -- Returns whether it has ended the grant.
   local function leave()
-    local known = redis.call('HMGET', records, 'm', 'x', 'l' .. lock_id)
-    local grant = read_rest(string.match(known[3] or '', '^%d+:(.*)$'))
+    local known = redis.call('HMGET', records, 'm', 'l' .. lock_id)
+    local grant = read_rest(string.match(known[2] or '', '^%d+:(.*)$'))
     if known[1] ~= found[1] or not grant then return false end
     if redis.call('EXISTS', '\1q' .. resource, '\1p' .. resource) > 0 then return false end
     local now = tonumber(end_of(redis.call('TIME'), 0))
@@ -25,9 +25,10 @@ if aim == '' and not force and string.sub(found[1] or '', 1, 2) == '\1s' then
       return true
     end
     local last_ms = is_last and two[2] or two[#two]
-    -- See Shared:move_end.
-    local is_kept_long = tonumber(known[2] or 0) > last_ms + 2 * KEPT_MS
-    if is_kept_long or tonumber(last_ms) <= now then return false end
+    if tonumber(last_ms) <= now then return false end
+    -- The other keys would exist for too long: see Shared:move_end.
+    local kept_max_ms = last_ms - now + 2 * KEPT_MS
+    if is_last and redis.call('PTTL', records) > kept_max_ms then return false end
     local fields = { 'l' .. lock_id, 'g' .. grant.id }
     local request = 'q' .. grant.request
     if grant.request ~= '' and redis.call('HGET', records, request) == lock_id then
