@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Then it reads commands from its standard input, one a line, and answers each with a line:
-//! `ok`, or `error: ` and why. Everything ends when its standard input does.
+//! `ok`, or `error: ` and why. Everything ends when its standard input does, and at SIGTERM and
+//! SIGINT. SIGKILL leaves behind what it has started.
 //!
 //! | command | what it does |
 //! |---|---|
@@ -41,6 +42,10 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines, Stdin},
     net::TcpStream,
+    signal::{
+        ctrl_c,
+        unix::{SignalKind, signal},
+    },
 };
 
 const USAGE: &str = "usage: leasehold-test-sidecar memory|redis|etcd [SIDECAR-ARGUMENT...]
@@ -56,7 +61,13 @@ async fn main() -> anyhow::Result<()> {
     let mut stage = Stage::start(&backend, arguments.collect()).await?;
     println!("{}", stage.ports());
     let mut commands = BufReader::new(tokio::io::stdin()).lines();
-    stage.obey(&mut commands).await
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        ended = stage.obey(&mut commands) => ended,
+        // What it has started must not outlive it.
+        _ = terminated.recv() => Ok(()),
+        interrupted = ctrl_c() => Ok(interrupted?),
+    }
 }
 
 /// The server of a store; it ends when this is dropped.
