@@ -109,6 +109,11 @@ daprd-test: build daprd ## Test the real daprd and Dapr's SDKs with leasehold (n
 thirdparty-test: setup ## Hold a small lock store in Python to the conformance suite (needs Python)
 	conformance/thirdparty/run.sh
 
+.PHONY: clients-test
+clients-test: setup daprd ## Check the client libraries (needs Go, Node, Python, Java)
+	$(CARGO) build --bin leasehold --bin leasehold-test-sidecar --package leasehold --package leasehold-testkit
+	clients/run
+
 .PHONY: bench
 bench: setup ## Measure leasehold against its peers, both sides in one run
 	$(CARGO) build --release --bin leasehold
