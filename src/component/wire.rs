@@ -33,6 +33,7 @@ pub(crate) fn acquire(
         holder: Holder::new(&request.holder)?,
         arrived,
         deadline,
+        wait_end: None,
     })
 }
 

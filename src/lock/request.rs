@@ -46,8 +46,11 @@ pub struct AcquireRequest {
     pub holder: Option<Holder>,
     /// When the request arrived: `waited` counts from here.
     pub arrived: Instant,
-    /// When a wait must have been answered; `None`: it has no limit.
+    /// When a wait must have been answered, so it ends a little earlier; `None`: never.
     pub deadline: Option<Instant>,
+    /// When a wait ends. It may be answered later, by at most the operation timeout, once the
+    /// backend has confirmed that it left the queue. `None`: `deadline` alone limits it.
+    pub wait_end: Option<Instant>,
 }
 
 impl AcquireRequest {
@@ -63,6 +66,7 @@ impl AcquireRequest {
             holder: None,
             arrived: Instant::now(),
             deadline: None,
+            wait_end: None,
         }
     }
 }

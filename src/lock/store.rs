@@ -97,23 +97,14 @@ impl Store {
         Ok(conclude(pending, result)?.waited_since(arrived))
     }
 
-    /// Waits for a resource until granted, until the request's deadline, or
-    /// until dropped.
+    /// Waits for a resource until granted, until the request's deadline or the end of its
+    /// wait, or until dropped.
     pub async fn lock(&self, request: AcquireRequest) -> Result<Granted, LockError> {
         let _call = self.0.calls.token();
         let arrived = request.arrived;
-        // When the wait is given up, and when that must be answered, settled or not.
-        let (deadline, answer_by) = match request.deadline {
-            None => (None, None),
-            Some(deadline) => {
-                let margin = answer_margin(deadline.saturating_duration_since(arrived));
-                // Confirming takes a round trip, for which a tiny margin leaves no time.
-                let kept = if margin < CONFIRM_MIN { Duration::ZERO } else { margin / 4 };
-                (Some(deadline - margin), Some(deadline - kept))
-            }
-        };
+        let (given_up, answer_by) = limits(&request);
         let attempt = Arc::new(self.admit(request)?);
-        let deadline = wait_deadline(deadline);
+        let deadline = wait_deadline(given_up);
         let granted = match attempt.request_id.clone() {
             None => self.0.wait(Arc::clone(&attempt), deadline, answer_by).await,
             Some(request_id) => {
@@ -317,6 +308,16 @@ impl Inner {
             ))
         }
     }
+}
+
+/// When a wait is given up, and when that must be answered, settled or not.
+fn limits(request: &AcquireRequest) -> (Option<Instant>, Option<Instant>) {
+    let Some(deadline) = request.deadline else { return (request.wait_end, None) };
+    let margin = answer_margin(deadline.saturating_duration_since(request.arrived));
+    // Confirming takes a round trip, for which a tiny margin leaves no time.
+    let kept = if margin < CONFIRM_MIN { Duration::ZERO } else { margin / 4 };
+    let given_up = request.wait_end.map_or(deadline - margin, |end| end.min(deadline - margin));
+    (Some(given_up), Some(deadline - kept))
 }
 
 /// Ends when a wait must be given up for its answer to arrive in time.

@@ -31,6 +31,7 @@ fn call(no_renewal: bool) -> LockCall {
         no_renewal,
         label: None,
         arrived: Instant::now(),
+        wait_end: None,
         deadline: None,
     }
 }

@@ -45,6 +45,7 @@ fn call() -> LockCall {
         no_renewal: false,
         label: None,
         arrived: Instant::now(),
+        wait_end: None,
         deadline: None,
     }
 }

@@ -58,7 +58,9 @@ pub struct LockCall {
     pub label: Option<Label>,
     /// When the call arrived.
     pub arrived: Instant,
-    /// When a wait must have been answered; `None` waits without end.
+    /// When the wait ends; `None`: `deadline` alone limits it.
+    pub wait_end: Option<Instant>,
+    /// The deadline of the call itself; `None`: it has none.
     pub deadline: Option<Instant>,
 }
 
@@ -67,23 +69,24 @@ pub struct LockCall {
 pub(super) struct Patience {
     /// It does not wait.
     pub(super) immediate: bool,
-    /// When the wait must have been answered; `None`: it has no limit.
-    pub(super) deadline: Option<Instant>,
+    /// When the wait ends; `None`: the call's deadline alone limits it.
+    pub(super) wait_end: Option<Instant>,
 }
 
 impl Patience {
-    /// Of a call that arrived then: as long as `wait` says, and no longer than until the
-    /// deadline of the call itself.
-    pub(super) fn new(
-        arrived: Instant,
-        immediate: bool,
-        wait: Option<Duration>,
-        deadline: Option<Instant>,
-    ) -> Self {
+    /// Of a call that arrived then.
+    pub(super) fn new(arrived: Instant, immediate: bool, wait: Option<Duration>) -> Self {
         let immediate = immediate || wait.is_some_and(|wait| wait.is_zero());
         let wait = wait.filter(|_| !immediate);
-        let end = wait.and_then(|wait| arrived.checked_add(wait));
-        Self { immediate, deadline: end.into_iter().chain(deadline).min() }
+        Self { immediate, wait_end: wait.and_then(|wait| arrived.checked_add(wait)) }
+    }
+}
+
+impl LockCall {
+    /// When the lock must be acquired: at the end of the wait, or at the call's deadline if
+    /// that comes first.
+    fn limit(&self) -> Option<Instant> {
+        self.wait_end.into_iter().chain(self.deadline).min()
     }
 }
 
@@ -124,6 +127,8 @@ impl Locks {
             (None, Some(limit)) if !call.no_renewal => MaxHold::Default(limit),
             (asked, _) => asked_for(asked),
         };
+        // The answer ends the call, so it must come before the end of the wait too.
+        let call = LockCall { deadline: call.limit(), wait_end: None, ..call };
         let Some(answer_by) = answer_by(&call) else {
             return self.acquire_within(call, max_hold).await;
         };
@@ -139,8 +144,9 @@ impl Locks {
         }
     }
 
-    /// Acquires a lock, waiting for it unless `immediate`. May be dropped at
-    /// any await, and so may what it returns: the grant is then released.
+    /// Acquires a lock, waiting for it unless `immediate`. The end of the wait is told once
+    /// the store has confirmed that nothing is left of it. May be dropped at any await, and so
+    /// may what it returns: the grant is then released.
     pub async fn acquire(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
         let max_hold = asked_for(call.max_hold);
         self.acquire_within(call, max_hold).await
@@ -178,11 +184,13 @@ impl Locks {
             holder: self.identity.holder(call.label.as_ref())?,
             arrived: call.arrived,
             deadline: call.deadline,
+            wait_end: call.wait_end,
         };
         if !call.no_renewal {
             store.must_renew(&resource).await?;
         }
         let asked = store.store().ttl(call.ttl)?.duration();
+        let limit = call.limit();
         let request_id = call.request_id;
         let resent =
             request_id.as_ref().and_then(|id| self.engine.sends_again(&key, id, asked));
@@ -199,7 +207,7 @@ impl Locks {
         if let Some(released) = self.engine.release_of(&key, &granted.lock_id) {
             drop(granted);
             let until = Instant::now() + store.store().settings().operation_timeout;
-            let until = call.deadline.map_or(until, |deadline| deadline.min(until));
+            let until = limit.map_or(until, |limit| limit.min(until));
             timeout_at(until, released).await.map_err(|_| {
                 LockError::OutcomeUnknown(
                     "the grant of this request_id is being released, and that is not confirmed"
@@ -345,21 +353,18 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_ends_at_the_first_of_its_own_end_and_the_calls_deadline() {
+    async fn a_wait_of_nothing_is_a_try_and_one_without_end_has_no_limit() {
         let arrived = Instant::now();
         let second = Duration::from_secs(1);
-        let at = |seconds| Some(arrived + second * seconds);
-        for (immediate, wait, deadline, waits) in [
-            (false, None, None, (false, None)),
-            (false, Some(second), None, (false, at(1))),
-            (false, Some(second), at(2), (false, at(1))),
-            (false, Some(second * 3), at(2), (false, at(2))),
-            (false, Some(Duration::MAX), None, (false, None)),
-            (false, Some(Duration::ZERO), at(2), (true, at(2))),
-            (true, Some(second), None, (true, None)),
+        for (immediate, wait, waits) in [
+            (false, None, (false, None)),
+            (false, Some(second), (false, Some(arrived + second))),
+            (false, Some(Duration::MAX), (false, None)),
+            (false, Some(Duration::ZERO), (true, None)),
+            (true, Some(second), (true, None)),
         ] {
-            let patience = Patience::new(arrived, immediate, wait, deadline);
-            assert_eq!((patience.immediate, patience.deadline), waits, "{wait:?} {deadline:?}");
+            let patience = Patience::new(arrived, immediate, wait);
+            assert_eq!((patience.immediate, patience.wait_end), waits, "{wait:?}");
         }
     }
 }

@@ -58,8 +58,8 @@ async fn lock(
     let (store_name, resource) = named(target, query.as_deref())?;
     let fields = read(body).await?;
     fields.check_metadata()?;
-    let Patience { immediate, deadline } =
-        Patience::new(arrived, fields.flag("immediate")?, fields.wait()?, None);
+    let Patience { immediate, wait_end } =
+        Patience::new(arrived, fields.flag("immediate")?, fields.wait()?);
     let call = LockCall {
         store_name,
         resource,
@@ -71,7 +71,8 @@ async fn lock(
         no_renewal: fields.flag("noRenewal")?,
         label: Label::new(&fields.text("label")?)?,
         arrived,
-        deadline,
+        wait_end,
+        deadline: None,
     };
     if ndjson::is_wanted(&headers) {
         if version < Version::HTTP_2 {

@@ -24,8 +24,7 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
     let deadline = deadline(request.metadata(), arrived);
     let request = request.into_inner();
     let wait = wait(request.wait)?;
-    let Patience { immediate, deadline } =
-        Patience::new(arrived, request.immediate, wait, deadline);
+    let Patience { immediate, wait_end } = Patience::new(arrived, request.immediate, wait);
     Ok(LockCall {
         resource: resource(&request.resource_id, request.namespace)?,
         ttl: positive("ttl", request.ttl)?,
@@ -37,6 +36,7 @@ pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall
         no_renewal: request.no_renewal,
         label: Label::new(&request.label)?,
         arrived,
+        wait_end,
         deadline,
     })
 }
