@@ -1,0 +1,96 @@
+"""The three calls of `leasehold.v1.Locks` that this library makes, and how they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from ._address import Metadata
+from .errors import LeaseholdError, LockLost, NotAcquired
+from .generated import locks_pb2 as pb
+from .generated.status_pb2 import ErrorInfo, Status
+
+UNLOCK_LIMIT = 5.0
+_SERVICE = "/leasehold.v1.Locks/"
+_DETAILS_KEY = "grpc-status-details-bin"
+_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo"
+
+
+class Stubs:
+    """The calls over one channel of `grpc` or `grpc.aio`."""
+
+    def __init__(self, channel: Any) -> None:
+        self._streams: set[Any] = set()
+        self._lock_stream = channel.unary_stream(
+            _SERVICE + "LockStream",
+            request_serializer=pb.LockRequest.SerializeToString,
+            response_deserializer=pb.LockServerStream.FromString,
+        )
+        self.check_locks = channel.unary_unary(
+            _SERVICE + "CheckLocks",
+            request_serializer=pb.CheckLocksRequest.SerializeToString,
+            response_deserializer=pb.CheckLocksResponse.FromString,
+        )
+        self.unlock = channel.unary_unary(
+            _SERVICE + "Unlock",
+            request_serializer=pb.UnlockRequest.SerializeToString,
+            response_deserializer=pb.UnlockResponse.FromString,
+        )
+
+    def lock_stream(self, request: pb.LockRequest, metadata: Metadata) -> Any:
+        """Starts a LockStream."""
+        stream = self._lock_stream(request, metadata=metadata)
+        self._streams.add(stream)
+        stream.add_done_callback(self._streams.discard)
+        return stream
+
+    def cancel_streams(self) -> None:
+        """Ends all streams, which closing a channel does not do in all versions of gRPC."""
+        for stream in list(self._streams):
+            stream.cancel()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a call ended that did not end well."""
+
+    code: str
+    message: str
+    reason: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, code: Any, message: str | None, trailers: Iterable[tuple[str, Any]] | None) -> Failure:
+        """Of a gRPC code, its message and its trailing metadata."""
+        name = getattr(code, "name", "UNKNOWN")
+        details = next((value for key, value in trailers or () if key == _DETAILS_KEY), b"")
+        try:
+            for detail in Status.FromString(details).details:
+                if detail.type_url == _INFO_TYPE:
+                    info = ErrorInfo.FromString(detail.value)
+                    return cls(name, message or "", info.reason, dict(info.metadata))
+        except DecodeError:
+            pass  # It came from something else than the sidecar.
+        return cls(name, message or "")
+
+    def refusal(self) -> LeaseholdError:
+        """The error for a lock that was not acquired."""
+        reason = self.reason or self.code
+        if reason in ("RESOURCE_LOCKED", "WAIT_DEADLINE"):
+            return NotAcquired(self.message, reason=reason, holder=self.metadata.get("holder"))
+        return LeaseholdError(self.message or reason, reason=reason)
+
+    def loss_cause(self) -> str:
+        """The cause of the loss, for a lock that was held."""
+        if self.reason == "LOCK_LOST":
+            return self.metadata.get("cause") or "ended"
+        return "shutting_down" if self.reason == "SHUTTING_DOWN" else "disconnected"
+
+    def loss_at_unlock(self, resource: str) -> LockLost | None:
+        """The loss, if that is why an Unlock was refused."""
+        if self.reason == "LOCK_LOST":
+            return LockLost(resource, self.loss_cause())
+        return LockLost(resource, "ended") if self.reason == "LOCK_NOT_FOUND" else None

@@ -1,0 +1,106 @@
+"""For how long a client may believe in one lock.
+
+All arithmetic of the local deadline is here, without any input or output, and both forms of
+the library use it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from ._clock import now
+from .errors import LockLost
+
+LONGEST_STOP_BEFORE = 5.0
+LONGEST_ANSWER = 5.0
+
+
+def drift_allowance(ttl: float) -> float:
+    """What is taken off a TTL, because two clocks may differ."""
+    return ttl / 20 + 0.020
+
+
+class Term:
+    """The state of one lock: until when it is valid, or why it is lost.
+
+    Safe to use from several threads. Once a lock is lost it stays lost, for the first cause.
+    """
+
+    def __init__(self, *, resource: str, sent: float, waited: float, ttl: float, stop_before: float | None) -> None:
+        self.ttl = ttl
+        self.stop_before = min(ttl / 10, LONGEST_STOP_BEFORE) if stop_before is None else stop_before
+        self._resource = resource
+        self._safe_deadline = sent + waited + ttl - drift_allowance(ttl)
+        self._cause: str | None = None
+        self._closed = False
+        self._mutex = threading.Lock()
+
+    @property
+    def interval(self) -> float:
+        """How long after a question the next one is asked."""
+        return self.ttl / 6
+
+    @property
+    def answer_limit(self) -> float:
+        """How long an answer may take."""
+        return min(self.ttl / 6, LONGEST_ANSWER)
+
+    @property
+    def retry_interval(self) -> float:
+        """How long after a question that failed the next one is asked, at least."""
+        return self.ttl / 60
+
+    # `valid_for` and `check` take no mutex, so that they work in a child that was forked while
+    # another thread had it. `_look` alone writes there, and what it writes stays.
+
+    @property
+    def valid_for(self) -> float:
+        """Seconds until the lock counts as lost; 0 once it is lost or released."""
+        return self._look()
+
+    @property
+    def loss(self) -> LockLost | None:
+        """Why the lock is lost, if it is: a new error each time. A release is not a loss."""
+        with self._mutex:
+            self._look()
+            return None if self._closed or self._cause is None else LockLost(self._resource, self._cause)
+
+    def check(self) -> None:
+        """Raises `LockLost` if the lock is lost or released."""
+        if self._look() == 0 and self._cause is not None:
+            raise LockLost(self._resource, self._cause)
+
+    def confirm(self, sent: float, valid_for: float) -> None:
+        """Takes an answer to the question that was sent at `sent`."""
+        with self._mutex:
+            if self._look() > 0:
+                self._safe_deadline = sent + valid_for
+
+    def lose(self, cause: str) -> None:
+        """Tells that the lock is lost. Without effect if it is lost or released already."""
+        with self._mutex:
+            self._look()
+            if self._cause is None:
+                self._cause = cause
+
+    def close(self) -> bool:
+        """Ends the belief, because the lock is to be released now.
+
+        Tells whether that is for the caller to do: not if it is lost or released already.
+        """
+        with self._mutex:
+            self._look()
+            if self._cause is not None:
+                return False
+            self._cause = "ended"
+            self._closed = True
+            return True
+
+    def _look(self) -> float:
+        if self._cause is not None:
+            return 0.0
+        left = self._safe_deadline - self.stop_before - now()
+        if left > 0:
+            return left
+        self._cause = "unconfirmed"
+        return 0.0

@@ -1,0 +1,181 @@
+"""Locks: what becomes of locks when processes end, fork and are suspended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from stage import PATIENCE, STORE, Stage, fresh, until
+
+from leasehold_client import Locks
+
+
+def child(stage: Stage, name: str, body: str) -> subprocess.Popen[str]:
+    """A process with `locks` and `name`; its errors are in its output."""
+    code = (
+        "import os, signal, sys, threading, time\n"
+        "from leasehold_client import LeaseholdError, Locks\n"
+        f"locks, name = Locks({STORE!r}, address={stage.address!r}), {name!r}\n{body}"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+HOLD = """
+with locks.lock(name, ttl=60) as lock:
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_process_frees_the_lock(locks: Locks, stage: Stage) -> None:
+    name = fresh()
+    process = child(stage, name, HOLD)
+    assert line(process) == "held"
+    process.kill()
+    started = time.monotonic()
+    with locks.lock(name, wait=PATIENCE):
+        assert time.monotonic() - started < 30  # The TTL is a minute.
+    process.wait()
+
+
+def test_a_cancelled_wait_leaves_nothing(locks: Locks, stage: Stage) -> None:
+    # A thread cannot be cancelled; Ctrl-C is what ends a wait.
+    name = fresh()
+    with ThreadPoolExecutor() as pool:
+        with locks.lock(name):
+            process = child(stage, name, "with locks.lock(name):\n    print('held')\n")
+            stage.wait_for_waiters(name, 1)
+            following = pool.submit(lambda: locks.lock(name, wait=PATIENCE).__enter__())
+            stage.wait_for_waiters(name, 2)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE) == -signal.SIGINT
+            stage.wait_for_waiters(name, 1)
+        following.result(PATIENCE).unlock()
+    stage.wait_for_waiters(name, 0)
+    assert stage.take(name)
+
+
+def test_an_unlock_is_not_cancelled_with_its_caller(stage: Stage) -> None:
+    # Ctrl-C ends the work; its lock is released all the same.
+    name = fresh()
+    process = child(stage, name, HOLD)
+    assert line(process) == "held"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == -signal.SIGINT
+    assert stage.take(name)
+
+
+@pytest.mark.parametrize("end", ["sys.exit(3)", "raise SystemExit(3)", "os._exit(3)"])
+def test_an_interpreter_that_ends_is_not_held_up(stage: Stage, end: str) -> None:
+    # Nothing is closed: the lock was entered without `with`, and there is another thread's.
+    name = fresh()
+    body = (
+        "block = locks.lock(name)\nlock = block.__enter__()\n"
+        "def other():\n    with locks.lock(name + '-2'):\n        held.set()\n        time.sleep(60)\n"
+        "held = threading.Event()\nthreading.Thread(target=other, daemon=True).start()\nheld.wait()\n" + end
+    )
+    process = child(stage, name, body)
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert output == ""
+    assert process.returncode == 3
+    until(lambda: stage.take(name) and stage.take(f"{name}-2"), "the locks are free")
+
+
+def test_a_forked_child_leaves_the_lock_to_its_parent(stage: Stage) -> None:
+    name = fresh()
+    body = """
+with locks.lock(name, ttl=60) as lock:
+    child = os.fork()
+    if child == 0:
+        lock.check()
+        lock.unlock()
+        try:
+            with locks.lock("x"):
+                pass
+        except LeaseholdError as error:
+            print(error.reason, flush=True)
+        time.sleep(60)
+    time.sleep(1)
+    lock.check()
+    print("child", child, flush=True)
+    time.sleep(60)
+"""
+    process = child(stage, name, body)
+    # gRPC may log something about the fork.
+    lines = iter(lambda: line(process), "")
+    assert next(text for text in lines if not text.startswith("I")) == "FORKED"
+    number = int(next(text for text in lines if text.startswith("child")).split()[1])
+    try:
+        assert not stage.take(name)
+        # The child lives on, and does not keep the lock.
+        process.kill()
+        process.wait()
+        until(lambda: stage.take(name), "the lock is free")
+    finally:
+        os.kill(number, signal.SIGKILL)
+
+
+def test_a_locks_that_was_not_used_yet_works_after_a_fork(stage: Stage) -> None:
+    body = """
+if os.fork() == 0:
+    with locks.lock(name) as lock:
+        print("held", flush=True)
+    sys.exit(0)
+_, status = os.wait()
+print(status, flush=True)
+"""
+    output, _ = child(stage, fresh(), body).communicate(timeout=PATIENCE)
+    assert output.split() == ["held", "0"]
+
+
+def test_a_suspended_process_sees_the_loss_at_once(stage: Stage) -> None:
+    body = """
+with locks.lock(name, ttl=2) as lock:
+    print("held", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    try:
+        lock.check()
+    except LeaseholdError as lost:
+        print(lost.cause, flush=True)
+    lock.wait_lost()
+"""
+    process = child(stage, fresh(), body)
+    assert line(process) == "held"
+    time.sleep(2)
+    process.send_signal(signal.SIGCONT)
+    assert line(process) == "unconfirmed"
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+
+
+def test_a_lock_that_is_received_too_late_is_not_acquired(locks: Locks, stage: Stage) -> None:
+    name = fresh()
+    body = """
+try:
+    with locks.lock(name, ttl=2):
+        print("held")
+except LeaseholdError as error:
+    print(error.reason)
+"""
+    with locks.lock(name):
+        process = child(stage, name, body)
+        stage.wait_for_waiters(name, 1)
+        process.send_signal(signal.SIGSTOP)
+    until(lambda: stage.holders(name) != [] and stage.waiters(name) == 0, "the suspended process has the lock")
+    time.sleep(2)
+    process.send_signal(signal.SIGCONT)
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert output.strip() == "UNAVAILABLE"
+    assert stage.take(name)
