@@ -1,0 +1,118 @@
+package leasehold
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leasehold/leasehold/clients/go/internal/pb"
+)
+
+const (
+	// silenceMax is how long a waiter hears nothing before it gives up; pings come every 10 s.
+	silenceMax = 30 * time.Second
+	// answerGrace is how long after the end of a wait the answer may come.
+	answerGrace = 10 * time.Second
+)
+
+// waiting is what the goroutine of a stream tells until the lock is granted.
+type waiting struct {
+	granted chan grantedAt
+	pings   chan struct{}
+	failed  chan error
+}
+
+type grantedAt struct {
+	grant *pb.LockAcquired
+	sent  time.Duration // when the request was sent
+}
+
+// acquire waits for the lock. ctx ends the wait and nothing else.
+func (c *Locks) acquire(ctx context.Context, name string, o *options) (*hold, error) {
+	if ctx.Err() != nil {
+		return nil, waitCancelled(ctx, name)
+	}
+	h := &hold{
+		locks: c, request: o.request(c.store, name), handles: 1,
+		received: make(chan struct{}), kept: make(chan struct{}),
+	}
+	base := context.WithoutCancel(ctx)
+	h.ctx, h.cancel = context.WithCancelCause(base)
+	streamCtx, closeStream := context.WithCancel(base)
+	h.closeStream = closeStream
+	w := &waiting{make(chan grantedAt, 1), make(chan struct{}, 1), make(chan error, 1)}
+	go h.receive(streamCtx, w)
+
+	granted, err := w.wait(ctx, name, o)
+	if err == nil && !h.granted(granted.grant, granted.sent, o) {
+		err = unavailable(name, "the lock was received after its deadline", nil)
+	}
+	if err != nil {
+		closeStream()
+		<-h.received
+		h.cancel(nil)
+		return nil, err
+	}
+	keeperCtx, stopKeeper := context.WithCancel(h.ctx)
+	h.stopKeeper = stopKeeper
+	go h.keep(keeperCtx)
+	return h, nil
+}
+
+// receive reads the stream to its end.
+func (h *hold) receive(ctx context.Context, w *waiting) {
+	defer close(h.received)
+	stream, sent, err := h.locks.openStream(ctx, h.request)
+	held := false
+	for err == nil {
+		message := &pb.LockServerStream{}
+		if err = stream.RecvMsg(message); err != nil {
+			break
+		}
+		if grant := message.GetLockAcquired(); grant != nil && !held {
+			held = true
+			w.granted <- grantedAt{grant, sent}
+			continue
+		}
+		select {
+		case w.pings <- struct{}{}:
+		default:
+		}
+	}
+	if held {
+		h.lose(h.lossByStream(err))
+	} else {
+		w.failed <- err
+	}
+}
+
+func (w *waiting) wait(ctx context.Context, name string, o *options) (grantedAt, error) {
+	silence := time.NewTimer(silenceMax)
+	defer silence.Stop()
+	var limit <-chan time.Time
+	if o.wait != nil {
+		timer := time.NewTimer(*o.wait + answerGrace)
+		defer timer.Stop()
+		limit = timer.C
+	}
+	for {
+		select {
+		case granted := <-w.granted:
+			return granted, nil
+		case err := <-w.failed:
+			return grantedAt{}, notGranted(name, err)
+		case <-w.pings:
+			silence.Reset(silenceMax)
+		case <-silence.C:
+			return grantedAt{}, unavailable(name, "the sidecar is silent", nil)
+		case <-limit:
+			return grantedAt{}, unavailable(name, "the sidecar has not answered in time", nil)
+		case <-ctx.Done():
+			return grantedAt{}, waitCancelled(ctx, name)
+		}
+	}
+}
+
+func waitCancelled(ctx context.Context, name string) error {
+	return fmt.Errorf("leasehold: the wait for lock %s: %w", name, ctx.Err())
+}

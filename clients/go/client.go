@@ -1,0 +1,83 @@
+package leasehold
+
+import (
+	"os"
+
+	"google.golang.org/grpc"
+)
+
+// Locks takes locks of one store. It may be used by any number of goroutines, and should be
+// shared: all its calls go over one connection.
+type Locks struct {
+	store    string
+	conn     grpc.ClientConnInterface
+	owned    *grpc.ClientConn // nil if conn is the caller's
+	apiToken string
+}
+
+// ClientOption changes how the sidecar is called.
+type ClientOption func(*clientOptions)
+
+type clientOptions struct {
+	endpoint *string
+	conn     grpc.ClientConnInterface
+	apiToken *string
+}
+
+// WithEndpoint calls the sidecar at this address: host:port, http://…, https://… for TLS with the
+// system's certificates, or unix:…. The default is the variable DAPR_GRPC_ENDPOINT, else
+// 127.0.0.1 and DAPR_GRPC_PORT, else 127.0.0.1:50001.
+func WithEndpoint(endpoint string) ClientOption {
+	return func(o *clientOptions) { o.endpoint = &endpoint }
+}
+
+// WithConn calls the sidecar over a connection of the caller, which Close leaves open.
+// That of Dapr's SDK is its client's GrpcClientConn().
+func WithConn(conn grpc.ClientConnInterface) ClientOption {
+	return func(o *clientOptions) { o.conn = conn }
+}
+
+// WithAPIToken sends this token with every call, as the metadata dapr-api-token; an empty one is
+// not sent. The default is the variable DAPR_API_TOKEN.
+func WithAPIToken(token string) ClientOption {
+	return func(o *clientOptions) { o.apiToken = &token }
+}
+
+// New makes a client for the store of this name, as the sidecar's component YAML has it. It does
+// not connect: the first call does. Its error is of type [*Error], for a store without
+// a name or an address that is none.
+func New(store string, chosen ...ClientOption) (*Locks, error) {
+	o := &clientOptions{}
+	for _, choose := range chosen {
+		choose(o)
+	}
+	if store == "" {
+		return nil, invalid("store", "it is empty")
+	}
+	c := &Locks{store: store, conn: o.conn, apiToken: os.Getenv("DAPR_API_TOKEN")}
+	if o.apiToken != nil {
+		c.apiToken = *o.apiToken
+	}
+	if c.conn != nil {
+		return c, nil
+	}
+	endpoint := endpointFromEnvironment()
+	if o.endpoint != nil {
+		endpoint = *o.endpoint
+	}
+	conn, err := dial(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	c.conn, c.owned = conn, conn
+	return c, nil
+}
+
+// Close closes the connection, unless it is the caller's. Locks that are still held over it are
+// released by that, and lost.
+func (c *Locks) Close() error {
+	if c.owned == nil {
+		return nil
+	}
+	return c.owned.Close()
+}

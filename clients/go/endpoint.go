@@ -1,0 +1,71 @@
+package leasehold
+
+import (
+	"crypto/tls"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const defaultPort = "50001"
+
+// reconnects keeps the pauses short: the sidecar is near, and is back soon after a restart.
+var reconnects = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+	MinConnectTimeout: 5 * time.Second,
+}
+
+// endpointFromEnvironment is DAPR_GRPC_ENDPOINT, else DAPR_GRPC_PORT of this host, else port 50001.
+func endpointFromEnvironment() string {
+	if endpoint := os.Getenv("DAPR_GRPC_ENDPOINT"); endpoint != "" {
+		return endpoint
+	}
+	port := os.Getenv("DAPR_GRPC_PORT")
+	if port == "" {
+		port = defaultPort
+	}
+	return net.JoinHostPort("127.0.0.1", port)
+}
+
+// dial makes a connection, which is established by the first call.
+func dial(endpoint string) (*grpc.ClientConn, error) {
+	target, secure, err := parseEndpoint(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	transport := insecure.NewCredentials()
+	if secure {
+		transport = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(transport), grpc.WithConnectParams(reconnects))
+	if err != nil {
+		return nil, invalid("endpoint", err.Error())
+	}
+	return conn, nil
+}
+
+// parseEndpoint is what gRPC calls the target, and whether to use TLS.
+func parseEndpoint(endpoint string) (target string, secure bool, err error) {
+	if strings.HasPrefix(endpoint, "unix:") {
+		return endpoint, false, nil
+	}
+	address, port := endpoint, ""
+	if rest, ok := strings.CutPrefix(endpoint, "http://"); ok {
+		address, port = strings.TrimSuffix(rest, "/"), "80"
+	} else if rest, ok := strings.CutPrefix(endpoint, "https://"); ok {
+		address, port, secure = strings.TrimSuffix(rest, "/"), "443", true
+	}
+	if host, explicit, err := net.SplitHostPort(address); err == nil && explicit != "" && !strings.ContainsAny(host+explicit, "/?@") {
+		return address, secure, nil
+	}
+	if port == "" || address == "" || strings.ContainsAny(address, "/?@") {
+		return "", false, invalid("endpoint", "it is not host:port, http://…, https://… or unix:…: "+endpoint)
+	}
+	return net.JoinHostPort(strings.Trim(address, "[]"), port), secure, nil
+}

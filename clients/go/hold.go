@@ -1,0 +1,171 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/leasehold/leasehold/clients/go/internal/pb"
+)
+
+// hold is a grant of the sidecar, and what the client believes of it. Several handles may share it.
+type hold struct {
+	locks       *Locks
+	request     *pb.LockRequest
+	closeStream context.CancelFunc
+	received    chan struct{} // closed when the stream's goroutine has ended
+
+	// Known since the grant.
+	grant      *pb.LockAcquired
+	ttl        time.Duration
+	margin     time.Duration // StopBefore
+	limit      time.Duration // when MaxHold has passed, on this client's clock; 0 without one
+	stopKeeper context.CancelFunc
+	kept       chan struct{} // closed when the keeper has ended
+
+	// ctx ends when the lock is lost, and the loss is its cause.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex
+	deadline time.Duration // the safe deadline, on this client's clock
+	lost     *Error
+	handles  int // those that have not been unlocked; 0 means that the grant is being released
+}
+
+// drift is what a TTL may differ by between the clocks of this host and the store's.
+func drift(ttl time.Duration) time.Duration { return ttl/20 + 20*time.Millisecond }
+
+// granted notes the grant of a request that was sent at that time. It answers false if the safe
+// deadline has passed already.
+func (h *hold) granted(grant *pb.LockAcquired, sent time.Duration, o *options) bool {
+	h.grant, h.ttl = grant, grant.GetTtl().AsDuration()
+	h.margin = o.margin(h.ttl)
+	since := sent + grant.GetWaited().AsDuration()
+	deadline := since + h.ttl - drift(h.ttl)
+	if o.maxHold != nil {
+		h.limit = since + *o.maxHold
+		deadline = min(deadline, h.limit)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deadline = deadline
+	return now() < deadline
+}
+
+// confirm moves the safe deadline. A lock whose deadline has passed unnoticed, because the process
+// was suspended, is lost all the same.
+func (h *hold) confirm(deadline time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.validForLocked() > 0 {
+		h.deadline = deadline
+	}
+}
+
+// lose notes a loss, unless there is one already or the grant is being released.
+func (h *hold) lose(lost *Error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.handles > 0 {
+		h.loseLocked(lost)
+	}
+}
+
+func (h *hold) loseLocked(lost *Error) {
+	if h.lost == nil {
+		h.lost = lost
+		h.cancel(lost)
+	}
+}
+
+// lossByStream is what the end of the stream means for a lock that was granted.
+func (h *hold) lossByStream(err error) *Error {
+	name := h.request.GetResourceId()
+	if errors.Is(err, io.EOF) {
+		return lockLost(name, CauseEnded, "it was unlocked or taken over by another call", nil)
+	}
+	switch told := refused(name, err); told.Reason {
+	case reasonLost:
+		return told
+	case reasonShutdown:
+		return lockLost(name, CauseShuttingDown, told.Message, err)
+	default:
+		return lockLost(name, CauseDisconnected, "the stream broke: "+told.Message, err)
+	}
+}
+
+// validFor is how long until the work is cancelled unless the lock is confirmed. It compares with
+// the clock, so that a process that was suspended sees the loss before a timer has fired.
+func (h *hold) validFor() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.validForLocked()
+}
+
+func (h *hold) validForLocked() time.Duration {
+	if h.lost != nil || h.handles == 0 {
+		return 0
+	}
+	left := h.deadline - h.margin - now()
+	if left <= 0 {
+		h.loseLocked(h.lossByClock())
+		return 0
+	}
+	return left
+}
+
+// lossByClock blames MaxHold if that is what the deadline comes from.
+func (h *hold) lossByClock() *Error {
+	name := h.request.GetResourceId()
+	if h.limit != 0 && (h.deadline-h.limit).Abs() <= drift(h.ttl) {
+		return lockLost(name, CauseMaxHold, "it was held for as long as MaxHold allows", nil)
+	}
+	return lockLost(name, CauseUnconfirmed, "nobody has confirmed it in time", nil)
+}
+
+// loss is why the lock was lost, or nil.
+func (h *hold) loss() *Error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lost
+}
+
+// join adds a handle. It answers false if the grant has been released, and the loss of a lost one.
+func (h *hold) join() (bool, *Error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.handles == 0 {
+		return false, nil
+	}
+	if h.validForLocked() == 0 {
+		return true, h.lost
+	}
+	h.handles++
+	return true, nil
+}
+
+// leave removes a handle, and releases the grant with the last one. It answers the loss, if any.
+func (h *hold) leave(ctx context.Context) *Error {
+	h.mu.Lock()
+	h.validForLocked()
+	h.handles--
+	last, lost := h.handles == 0, h.lost
+	h.mu.Unlock()
+	if !last {
+		return lost
+	}
+	h.stopKeeper()
+	if lost == nil {
+		lost = h.unlock(ctx)
+		h.mu.Lock()
+		h.lost = lost
+		h.mu.Unlock()
+	}
+	h.closeStream()
+	<-h.received
+	<-h.kept
+	return lost
+}

@@ -1,0 +1,124 @@
+package leasehold
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Lock is a handle of a lock that is held. Any goroutine may use it.
+type Lock struct {
+	hold   *hold
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	detach func() bool // ends the watch for the loss
+	scoped bool        // a Do or TryDo ends the context
+	ended  atomic.Bool
+	once   sync.Once
+}
+
+func newLock(ctx context.Context, h *hold) *Lock {
+	l := &Lock{hold: h}
+	l.ctx, l.cancel = context.WithCancelCause(ctx)
+	l.detach = context.AfterFunc(h.ctx, func() { l.cancel(context.Cause(h.ctx)) })
+	return l
+}
+
+// Token is the fencing token, of up to 63 bits: greater than that of every earlier exclusive lock
+// of the same name.
+func (l *Lock) Token() int64 { return l.hold.grant.GetFencingToken() }
+
+// Store is the name of the store.
+func (l *Lock) Store() string { return l.hold.request.GetStoreName() }
+
+// Namespace is where the name is, the outermost segment first.
+func (l *Lock) Namespace() []string { return slices.Clone(l.hold.request.GetNamespace()) }
+
+// Resource is the name of the lock.
+func (l *Lock) Resource() string { return l.hold.request.GetResourceId() }
+
+// LockID proves the ownership: whoever has it can unlock and renew the lock.
+func (l *Lock) LockID() string { return l.hold.grant.GetLockId() }
+
+// GrantID names this grant to everybody, and proves nothing. It is empty if the store has no inspection.
+func (l *Lock) GrantID() string { return l.hold.grant.GetGrantId() }
+
+// Context is derived from the context that the lock was taken with. It ends when the lock is
+// lost, and context.Cause is then the [*Error] that says why; when that context ends; and when
+// the lock is unlocked, or, in a Do or TryDo, when the work has returned.
+func (l *Lock) Context() context.Context { return l.ctx }
+
+// ValidFor is how long until the work is cancelled unless the lock is confirmed, which
+// happens every sixth of the TTL. It is 0 once the lock is lost or unlocked. It reads the
+// clock and makes no call.
+func (l *Lock) ValidFor() time.Duration {
+	if l.ended.Load() {
+		return 0
+	}
+	return l.hold.validFor()
+}
+
+// Check is nil while ValidFor is above 0, and then an [*Error] that matches [ErrLockLost].
+// It reads the clock and makes no call: use it before each step of work that does not
+// watch the context.
+func (l *Lock) Check() error {
+	if l.ValidFor() > 0 {
+		return nil
+	}
+	if lost := l.hold.loss(); lost != nil {
+		return lost
+	}
+	return l.unlocked()
+}
+
+func (l *Lock) unlocked() *Error {
+	return lockLost(l.Resource(), CauseEnded, "it was unlocked", nil)
+}
+
+// Unlock ends the lock. It takes 5 s at most, and no context cancels it. Its error, if any,
+// matches [ErrLockLost]: the lock had been lost before. A second Unlock does nothing and returns nil.
+func (l *Lock) Unlock() error {
+	if lost := l.unlock(); lost != nil {
+		return lost
+	}
+	return nil
+}
+
+func (l *Lock) unlock() *Error {
+	var lost *Error
+	l.once.Do(func() {
+		lost = l.hold.leave(l.ctx)
+		l.ended.Store(true)
+		if !l.scoped {
+			l.end()
+		}
+	})
+	return lost
+}
+
+// end ends the context.
+func (l *Lock) end() {
+	l.detach()
+	if lost := l.hold.loss(); lost != nil {
+		l.cancel(lost)
+	} else {
+		l.cancel(l.unlocked())
+	}
+}
+
+// run does the work and ends the lock, also if the work panics.
+func (l *Lock) run(work func(context.Context, *Lock) error) (err error) {
+	l.scoped = true
+	defer func() {
+		lost := l.unlock()
+		if lost == nil {
+			// Lost before an Unlock in the work, which need not have looked at the answer.
+			lost = l.hold.loss()
+		}
+		l.end()
+		err = outcome(err, lost)
+	}()
+	return work(l.ctx, l)
+}

@@ -1,0 +1,94 @@
+package leasehold
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/leasehold/leasehold/clients/go/internal/pb"
+)
+
+const (
+	methodLockStream = "/leasehold.v1.Locks/LockStream"
+	methodCheckLocks = "/leasehold.v1.Locks/CheckLocks"
+	methodUnlock     = "/leasehold.v1.Locks/Unlock"
+
+	tokenKey = "dapr-api-token"
+	// unlockTime limits an Unlock.
+	unlockTime = 5 * time.Second
+)
+
+var lockStream = &grpc.StreamDesc{StreamName: "LockStream", ServerStreams: true}
+
+// authorized is ctx with the API token, which takes the place of the caller's.
+func (c *Locks) authorized(ctx context.Context) context.Context {
+	if c.apiToken == "" {
+		return ctx
+	}
+	outgoing, _ := metadata.FromOutgoingContext(ctx)
+	outgoing = outgoing.Copy()
+	if outgoing == nil {
+		outgoing = metadata.MD{}
+	}
+	outgoing.Set(tokenKey, c.apiToken)
+	return metadata.NewOutgoingContext(ctx, outgoing)
+}
+
+// openStream sends the request, and tells when it did. The time is taken once there is a connection,
+// so that what the connecting took does not count.
+func (c *Locks) openStream(ctx context.Context, request *pb.LockRequest) (grpc.ClientStream, time.Duration, error) {
+	stream, err := c.conn.NewStream(c.authorized(ctx), lockStream, methodLockStream)
+	if err != nil {
+		return nil, 0, err
+	}
+	sent := now()
+	if err := stream.SendMsg(request); err != nil {
+		// The status of a stream that has ended is told by RecvMsg.
+		return stream, sent, stream.RecvMsg(&pb.LockServerStream{})
+	}
+	return stream, sent, stream.CloseSend()
+}
+
+func (h *hold) checkLocks(ctx context.Context) (*pb.LockCheck, error) {
+	question := &pb.CheckLocksRequest{Locks: []*pb.LockRef{{
+		StoreName:  h.request.GetStoreName(),
+		ResourceId: h.request.GetResourceId(),
+		Namespace:  h.request.GetNamespace(),
+		LockId:     h.grant.GetLockId(),
+	}}}
+	answer := &pb.CheckLocksResponse{}
+	if err := h.locks.conn.Invoke(h.locks.authorized(ctx), methodCheckLocks, question, answer); err != nil {
+		return nil, err
+	}
+	if len(answer.GetLocks()) != 1 {
+		return nil, unavailable(h.request.GetResourceId(), "CheckLocks did not answer", nil)
+	}
+	return answer.GetLocks()[0], nil
+}
+
+// unlock ends the grant. Its error is the loss that the sidecar told; any other failure
+// is none, because the end of the stream releases the lock too.
+func (h *hold) unlock(ctx context.Context) *Error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
+	defer cancel()
+	request := &pb.UnlockRequest{
+		StoreName:  h.request.GetStoreName(),
+		ResourceId: h.request.GetResourceId(),
+		Namespace:  h.request.GetNamespace(),
+		LockId:     h.grant.GetLockId(),
+	}
+	err := h.locks.conn.Invoke(h.locks.authorized(ctx), methodUnlock, request, &pb.UnlockResponse{})
+	if err == nil {
+		return nil
+	}
+	switch told := refused(h.request.GetResourceId(), err); told.Reason {
+	case reasonLost:
+		return told
+	case reasonNotFound:
+		return lockLost(told.Resource, CauseEnded, told.Message, err)
+	default:
+		return nil
+	}
+}
