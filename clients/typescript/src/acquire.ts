@@ -1,0 +1,96 @@
+// The request for a lock, until it is granted or refused.
+
+import type { Connection } from "./connection.js";
+import { now } from "./clock.js";
+import { MILLISECOND, SECOND } from "./duration.js";
+import { LeaseholdError } from "./errors.js";
+import { Grant } from "./grant.js";
+import type { Plan } from "./options.js";
+import { asError } from "./status.js";
+
+/** The sidecar sends a ping every 10 s; after this long without any it is given up. */
+const SILENCE = 30n * SECOND;
+/** How long after the end of the wait the answer may come. */
+const GRACE = 10n * SECOND;
+const LONGEST_TIMER = 0x7fff_ffffn * MILLISECOND;
+
+const SILENT = Symbol("silent");
+
+/** Takes a lock. Throws the reason of the caller's signal if that ends the wait. */
+export async function acquire(connection: Connection, plan: Plan): Promise<Grant> {
+  const { signal } = plan;
+  signal?.throwIfAborted();
+  const { rpc } = connection;
+  const stream = new AbortController();
+  const close = () => {
+    stream.abort();
+  };
+  const giveUp = () => {
+    connection.replace(rpc);
+  };
+  const sentAt = now();
+  const end = plan.wait === undefined ? undefined : sentAt + plan.wait + GRACE;
+  const messages = rpc.calls.lockStream(plan.message, { ...rpc.options, signal: stream.signal });
+  const rest = messages[Symbol.asyncIterator]();
+  try {
+    for (;;) {
+      const next = await answerWithin(rest.next(), patience(end), signal);
+      if (next === SILENT) {
+        giveUp();
+        throw new LeaseholdError("UNAVAILABLE", "the sidecar does not answer");
+      }
+      if (next.done === true) {
+        throw new LeaseholdError("UNAVAILABLE", "the stream ended before the lock was granted");
+      }
+      const { case: kind, value } = next.value.lockServerStream;
+      if (kind === "lockAcquired") {
+        const grant = new Grant({ rpc, plan, acquired: value, sentAt, rest, close, onSilence: giveUp });
+        if (grant.isTooLate) {
+          throw new LeaseholdError("UNAVAILABLE", "the lock was granted, but its time has passed");
+        }
+        signal?.throwIfAborted();
+        grant.start();
+        return grant;
+      }
+    }
+  } catch (error) {
+    close();
+    signal?.throwIfAborted();
+    throw asError(error);
+  }
+}
+
+function patience(end: bigint | undefined): bigint {
+  const left = end === undefined ? SILENCE : end - now();
+  return left < SILENCE ? left : SILENCE;
+}
+
+/**
+ * What a promise gives, or SILENT after a time. Rejects when the caller cancels. The promise may
+ * settle later; nobody is told then.
+ */
+async function answerWithin<T>(
+  answer: Promise<T>,
+  limit: bigint,
+  signal: AbortSignal | undefined,
+): Promise<T | typeof SILENT> {
+  let cleanUp = (): void => undefined;
+  try {
+    return await new Promise<T | typeof SILENT>((resolve, reject) => {
+      answer.then(resolve, reject);
+      const cancel = () => {
+        reject(new LeaseholdError("CANCELLED", "the caller has cancelled the wait"));
+      };
+      // Not unref'ed: a process that waits for a lock stays alive.
+      const delay = Number(limit < LONGEST_TIMER ? limit : LONGEST_TIMER) / Number(MILLISECOND);
+      const timer = setTimeout(resolve, Math.max(delay, 0), SILENT);
+      signal?.addEventListener("abort", cancel);
+      cleanUp = () => {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", cancel);
+      };
+    });
+  } finally {
+    cleanUp();
+  }
+}

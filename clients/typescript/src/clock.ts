@@ -1,0 +1,64 @@
+// The clock by which locks end.
+
+import { uptime } from "node:os";
+import { platform } from "node:process";
+
+import { MILLISECOND, SECOND, toMilliseconds } from "./duration.js";
+
+const LONGEST_TIMER_MS = 0x7fff_ffff;
+// How much of the time since the machine's start is lost by rounding, at most.
+const ROUNDING = 100n * MILLISECOND;
+
+/**
+ * A monotonic clock in nanoseconds. `process.hrtime` does not count the time in which a Linux
+ * machine was suspended, but the time since the machine's start does: what that has gained on the
+ * other since this clock was made is added.
+ */
+export function suspensionAware(monotonic: () => bigint, sinceStart: () => bigint): () => bigint {
+  let slept = 0n;
+  const offset = sinceStart() - monotonic();
+  return () => {
+    const reading = monotonic();
+    const gained = sinceStart() - reading - offset;
+    if (gained > slept + ROUNDING) {
+      slept = gained;
+    }
+    return reading + slept;
+  };
+}
+
+function sinceStart(): bigint {
+  try {
+    return BigInt(Math.round(uptime() * Number(SECOND)));
+  } catch {
+    return 0n; // it gains nothing, so only the other clock counts
+  }
+}
+
+const monotonic = (): bigint => process.hrtime.bigint();
+
+/** The time now, in nanoseconds since some moment. */
+export const now = platform === "linux" ? suspensionAware(monotonic, sinceStart) : monotonic;
+
+/** Calls back once the clock has reached a time. Does not keep the process alive. */
+export class Alarm {
+  #timer: NodeJS.Timeout | undefined;
+
+  /** Sets the alarm, in place of an earlier one. */
+  set(time: bigint, ring: () => void): void {
+    clearTimeout(this.#timer);
+    const delay = Math.min(Math.max(Math.ceil(toMilliseconds(time - now())), 0), LONGEST_TIMER_MS);
+    this.#timer = setTimeout(() => {
+      // Timers may be early, and far times take more than one.
+      if (now() >= time) {
+        ring();
+      } else {
+        this.set(time, ring);
+      }
+    }, delay).unref();
+  }
+
+  clear(): void {
+    clearTimeout(this.#timer);
+  }
+}

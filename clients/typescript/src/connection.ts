@@ -1,0 +1,139 @@
+// How the sidecar is reached.
+
+import { connect as connectSocket } from "node:net";
+
+import { type CallOptions, type Client, createClient, type Transport } from "@connectrpc/connect";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+
+import { LeaseholdError } from "./errors.js";
+import { Locks as Service } from "./generated/leasehold/v1/locks_pb.js";
+
+/** The service's calls, and what every call of them carries. */
+export interface Rpc {
+  calls: Client<typeof Service>;
+  options: CallOptions;
+}
+
+/** Where the sidecar is. */
+export interface Endpoint {
+  /** The URL for the transport. */
+  url: string;
+  /** The path of a Unix socket. */
+  socket?: string;
+}
+
+interface Channel {
+  rpc: Rpc;
+  sessions: Http2SessionManager | undefined;
+}
+
+/** A connection to the sidecar: the client's own, or a transport of the caller's. */
+export class Connection {
+  readonly #options: CallOptions;
+  readonly #transport: Transport | undefined;
+  readonly #endpoint: Endpoint | undefined;
+  readonly #replaced = new Set<Http2SessionManager>();
+  #channel: Channel | undefined;
+
+  constructor(settings: {
+    address?: string | undefined;
+    apiToken?: string | undefined;
+    transport?: Transport | undefined;
+  }) {
+    const { DAPR_API_TOKEN } = process.env;
+    const token = settings.apiToken ?? DAPR_API_TOKEN ?? "";
+    // 0 is no deadline, whatever the transport's own default is.
+    this.#options = { timeoutMs: 0, headers: token === "" ? {} : { "dapr-api-token": token } };
+    this.#transport = settings.transport;
+    this.#endpoint = settings.transport === undefined ? endpoint(settings.address) : undefined;
+  }
+
+  get rpc(): Rpc {
+    this.#channel ??= this.#open();
+    return this.#channel.rpc;
+  }
+
+  /**
+   * Gives up a channel that does not answer: what comes next gets another connection. What is
+   * under way on the old one goes on there. A transport of the caller's is kept.
+   */
+  replace(stuck: Rpc): void {
+    const sessions = this.#channel?.sessions;
+    if (this.#channel?.rpc !== stuck || sessions === undefined) {
+      return;
+    }
+    this.#channel = undefined;
+    this.#replaced.add(sessions);
+    for (const old of this.#replaced) {
+      if (old.state() !== "open") {
+        old.abort();
+        this.#replaced.delete(old);
+      }
+    }
+  }
+
+  /** Closes the client's own connections, and with them the streams on them. */
+  close(): void {
+    for (const sessions of this.#replaced) {
+      sessions.abort();
+    }
+    this.#replaced.clear();
+    this.#channel?.sessions?.abort();
+    this.#channel = undefined;
+  }
+
+  #open(): Channel {
+    if (this.#endpoint === undefined) {
+      const transport = this.#transport;
+      if (transport === undefined) {
+        throw new LeaseholdError("UNAVAILABLE", "there is neither an address nor a transport");
+      }
+      return {
+        rpc: { calls: createClient(Service, transport), options: this.#options },
+        sessions: undefined,
+      };
+    }
+    const { url, socket } = this.#endpoint;
+    const sessions = new Http2SessionManager(
+      url,
+      {},
+      socket === undefined ? {} : { createConnection: () => connectSocket(socket) },
+    );
+    const transport = createGrpcTransport({ baseUrl: url, sessionManager: sessions });
+    return { rpc: { calls: createClient(Service, transport), options: this.#options }, sessions };
+  }
+}
+
+/** Where the sidecar is: at the given address, else where the environment says. */
+export function endpoint(address: string | undefined): Endpoint {
+  const { DAPR_GRPC_ENDPOINT, DAPR_GRPC_PORT } = process.env;
+  if (address !== undefined) {
+    return parse("address", address);
+  }
+  if (DAPR_GRPC_ENDPOINT) {
+    return parse("DAPR_GRPC_ENDPOINT", DAPR_GRPC_ENDPOINT);
+  }
+  if (DAPR_GRPC_PORT) {
+    return parse("DAPR_GRPC_PORT", `127.0.0.1:${DAPR_GRPC_PORT}`);
+  }
+  return { url: "http://127.0.0.1:50001" };
+}
+
+function parse(name: string, address: string): Endpoint {
+  const socket = /^unix:(?:\/\/)?(.+)$/.exec(address)?.[1];
+  if (socket !== undefined) {
+    return { url: "http://localhost", socket };
+  }
+  const hasScheme = /^https?:\/\//.test(address);
+  const isBare = !hasScheme && /^[^/?#@]+:\d+$/.test(address);
+  if ((hasScheme || isBare) && URL.canParse(hasScheme ? address : `http://${address}`)) {
+    const url = new URL(hasScheme ? address : `http://${address}`);
+    if (url.username === "" && url.pathname === "/" && url.search === "" && url.hash === "") {
+      return { url: url.origin };
+    }
+  }
+  throw new LeaseholdError(
+    "INVALID_REQUEST",
+    `${name}: ${JSON.stringify(address)} is none of host:port, http://…, https://… and unix:…`,
+  );
+}

@@ -1,0 +1,65 @@
+// Durations: what callers write, nanoseconds inside, and protobuf's messages.
+
+import type { Duration as Message } from "@bufbuild/protobuf/wkt";
+
+import { LeaseholdError } from "./errors.js";
+
+/**
+ * A length of time: a number of milliseconds, or a string of numbers with the units `h`, `m`, `s`
+ * and `ms`, as Go writes them: `"10s"`, `"1h30m"`, `"1.5s"`, `"250ms"`.
+ */
+export type Duration = number | string;
+
+export const MILLISECOND = 1_000_000n;
+export const SECOND = 1_000n * MILLISECOND;
+
+const UNITS = { h: 3600n * SECOND, m: 60n * SECOND, s: SECOND, ms: MILLISECOND };
+const WHOLE = /^(?:\d+(?:\.\d+)?(?:h|ms|m|s))+$/;
+const PARTS = /(\d+(?:\.\d+)?)(h|ms|m|s)/g;
+
+/** Reads the duration that the option `name` has; an error names the option. */
+export function nanoseconds(name: string, value: Duration, allowed: "positive" | "zero"): bigint {
+  const read = typeof value === "number" ? fromNumber(value) : fromString(value);
+  if (read === undefined) {
+    throw new LeaseholdError(
+      "INVALID_REQUEST",
+      `${name}: ${JSON.stringify(value)} is neither milliseconds nor a duration such as "10s"`,
+    );
+  }
+  if (read < 0n || (read === 0n && allowed === "positive")) {
+    throw new LeaseholdError("INVALID_REQUEST", `${name}: must be ${read < 0n ? "positive" : "more than 0"}`);
+  }
+  return read;
+}
+
+function fromNumber(value: number): bigint | undefined {
+  const rounded = Math.round(value * Number(MILLISECOND));
+  return Number.isFinite(rounded) ? BigInt(rounded) : undefined;
+}
+
+function fromString(value: unknown): bigint | undefined {
+  if (typeof value !== "string" || !WHOLE.test(value)) {
+    return undefined;
+  }
+  let sum = 0n;
+  for (const [, count, unit] of value.matchAll(PARTS)) {
+    const length = UNITS[unit as keyof typeof UNITS];
+    const [whole = "", fraction = ""] = (count ?? "").split(".");
+    sum += BigInt(whole) * length;
+    sum += (BigInt(fraction || 0) * length) / 10n ** BigInt(fraction.length);
+  }
+  return sum;
+}
+
+export function toMessage(value: bigint): { seconds: bigint; nanos: number } {
+  return { seconds: value / SECOND, nanos: Number(value % SECOND) };
+}
+
+/** An absent message is 0. */
+export function fromMessage(message: Message | undefined): bigint {
+  return message === undefined ? 0n : message.seconds * SECOND + BigInt(message.nanos);
+}
+
+export function toMilliseconds(value: bigint): number {
+  return Number(value) / Number(MILLISECOND);
+}

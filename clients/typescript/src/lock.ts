@@ -1,0 +1,116 @@
+import "./dispose.js";
+
+import { toMilliseconds } from "./duration.js";
+import { LockLost } from "./errors.js";
+import type { Grant } from "./grant.js";
+import type { Plan } from "./options.js";
+
+/** A lock that is held. Not bound to a task: whoever has it may use it and unlock it. */
+export class Lock implements AsyncDisposable {
+  /** The lock's name. */
+  readonly resource: string;
+  /** The fencing token, of up to 63 bits: a later holder has a greater one. */
+  readonly token: bigint;
+  /** Names the lock beyond its store, for fences: `STORE||NAME`, or `STORE||SEGMENT/SEGMENT//NAME`. */
+  readonly fenceKey: string;
+  /** The proof of ownership: a secret. */
+  readonly lockId: string;
+  /** The public ID of the grant; empty if the store has none. */
+  readonly grantId: string;
+  /**
+   * Aborted when the lock is lost, with the `LockLost` as its reason, or by the `signal` option,
+   * with the reason of that. Not aborted by `unlock`.
+   */
+  readonly signal: AbortSignal;
+
+  readonly #grant: Grant;
+  readonly #detach: () => void;
+  #unlocked: Promise<LockLost | undefined> | undefined;
+
+  /** @internal */
+  constructor(grant: Grant, signal: AbortSignal | undefined) {
+    this.#grant = grant;
+    this.resource = grant.plan.name;
+    this.fenceKey = fenceKey(grant.plan);
+    this.token = grant.acquired.fencingToken;
+    this.lockId = grant.acquired.lockId;
+    this.grantId = grant.acquired.grantId;
+    const controller = new AbortController();
+    this.signal = controller.signal;
+    const cancel = () => {
+      controller.abort(signal?.reason);
+    };
+    const forget = grant.onLoss((loss) => {
+      controller.abort(loss);
+    });
+    signal?.addEventListener("abort", cancel);
+    if (signal?.aborted === true) {
+      cancel();
+    } else if (grant.loss !== undefined) {
+      controller.abort(grant.loss);
+    }
+    this.#detach = () => {
+      forget();
+      signal?.removeEventListener("abort", cancel);
+    };
+  }
+
+  /**
+   * For how many milliseconds the work may still go on, unless the lock is confirmed meanwhile,
+   * which moves that on. 0 once the lock is lost or unlocked. Reads the clock, makes no call.
+   */
+  get validFor(): number {
+    return this.#unlocked === undefined ? toMilliseconds(this.#grant.validFor) : 0;
+  }
+
+  /**
+   * Throws `LockLost` if the lock is lost, or unlocked (cause `ended`). Reads the clock, makes no
+   * call; for work that blocks, or that cannot be given a signal.
+   */
+  check(): void {
+    const { loss } = this.#grant;
+    if (loss !== undefined) {
+      throw loss;
+    }
+    if (this.#unlocked !== undefined) {
+      throw new LockLost(this.resource, "ended");
+    }
+  }
+
+  /**
+   * Ends the lock. Takes 5 s at most: if the sidecar does not answer, the end of the stream
+   * releases the lock. A second call waits for the first, and does nothing else.
+   *
+   * @throws {LockLost} if the lock was lost before.
+   */
+  async unlock(): Promise<void> {
+    const isFirst = this.#unlocked === undefined;
+    const loss = await this.end();
+    if (isFirst && loss !== undefined) {
+      throw loss;
+    }
+  }
+
+  /** The same as `unlock`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.unlock();
+  }
+
+  /** Ends the lock, and tells whether it was lost. @internal */
+  end(): Promise<LockLost | undefined> {
+    // A loss that only the clock knows of yet is told first, and its listeners may call this.
+    this.#grant.loseIfLate();
+    if (this.#unlocked === undefined) {
+      this.#unlocked = this.#grant.release();
+      this.#detach();
+    }
+    return this.#unlocked;
+  }
+}
+
+/** The clients of all languages make the same key; different locks have different keys. */
+function fenceKey({ store, namespace, name }: Plan): string {
+  const escape = (part: string) => part.replace(/[%/|]/g, encodeURIComponent);
+  const prefix = namespace.length === 0 ? "" : `${namespace.map(escape).join("/")}//`;
+  return `${escape(store)}||${prefix}${escape(name)}`;
+}

@@ -1,0 +1,109 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
+import { type Duration, nanoseconds, toMessage } from "./duration.js";
+import { LeaseholdError } from "./errors.js";
+import { LockMode, type LockRequestSchema } from "./generated/leasehold/v1/locks_pb.js";
+
+/** What every way to take a lock accepts. */
+export interface TryLockOptions {
+  /** How long the lock lasts when nobody renews it. Default: the store's. */
+  ttl?: Duration | undefined;
+  /** Whether others may share the lock. Default: `exclusive`. */
+  mode?: "exclusive" | "shared" | undefined;
+  /** The segments of the namespace, the outermost first. Default: none. */
+  namespace?: readonly string[] | undefined;
+  /** The last part of the holder that others are shown. Default: none. */
+  label?: string | undefined;
+  /** The lock is released after this long, whatever the app does. Default: never. */
+  maxHold?: Duration | undefined;
+  /** A secret. A repeated request with it finds its own grant again. Default: none. */
+  requestId?: string | undefined;
+  /**
+   * How long before the safe deadline the work is cancelled; may be 0. Default: a tenth of the
+   * granted TTL, at most 5 s.
+   */
+  stopBefore?: Duration | undefined;
+  /**
+   * The work of a scoped lock may take the same lock again, with this option too, and gets what
+   * the scope has. Default: false.
+   */
+  reentrant?: boolean | undefined;
+  /** Cancels the wait, with the signal's reason, and later the work, through `lock.signal`. */
+  signal?: AbortSignal | undefined;
+}
+
+/** What ways to take a lock accept that may wait for it. */
+export interface LockOptions extends TryLockOptions {
+  /** How long to wait for the lock. 0 is not to wait. Default: without end. */
+  wait?: Duration | undefined;
+}
+
+/** A request whose options are checked. */
+export interface Plan {
+  store: string;
+  name: string;
+  namespace: readonly string[];
+  mode: "exclusive" | "shared";
+  /** Nanoseconds; undefined is without end. */
+  wait: bigint | undefined;
+  stopBefore: bigint | undefined;
+  reentrant: boolean;
+  signal: AbortSignal | undefined;
+  message: MessageInitShape<typeof LockRequestSchema>;
+}
+
+/** Checks what can be checked without the sidecar. An error names the option. */
+export function plan(store: string, name: string, options: LockOptions, immediate: boolean): Plan {
+  checkText("name", name);
+  if (name === "") {
+    throw new LeaseholdError("INVALID_REQUEST", "name: must not be empty");
+  }
+  const { mode = "exclusive", namespace = [], label = "", requestId = "", signal } = options;
+  checkText("label", label);
+  checkText("requestId", requestId);
+  if (!Array.isArray(namespace) || !namespace.every((segment) => typeof segment === "string")) {
+    throw new LeaseholdError("INVALID_REQUEST", "namespace: must be an array of strings");
+  }
+  // Callers without types may give anything.
+  if (!["exclusive", "shared"].includes(mode)) {
+    throw new LeaseholdError("INVALID_REQUEST", "mode: must be exclusive or shared");
+  }
+  if (immediate && options.wait !== undefined) {
+    throw new LeaseholdError("INVALID_REQUEST", "wait: a try does not wait");
+  }
+  const duration = (option: "ttl" | "maxHold" | "wait" | "stopBefore", allowed: "positive" | "zero") => {
+    const value = options[option];
+    return value === undefined ? undefined : nanoseconds(option, value, allowed);
+  };
+  const wait = duration("wait", "zero");
+  const ttl = duration("ttl", "positive");
+  const maxHold = duration("maxHold", "positive");
+  return {
+    store,
+    name,
+    namespace,
+    mode,
+    wait: immediate ? 0n : wait,
+    stopBefore: duration("stopBefore", "zero"),
+    reentrant: options.reentrant ?? false,
+    signal,
+    message: {
+      storeName: store,
+      resourceId: name,
+      namespace: [...namespace],
+      mode: mode === "shared" ? LockMode.SHARED : LockMode.EXCLUSIVE,
+      immediate,
+      label,
+      requestId,
+      ...(wait === undefined ? {} : { wait: toMessage(wait) }),
+      ...(ttl === undefined ? {} : { ttl: toMessage(ttl) }),
+      ...(maxHold === undefined ? {} : { maxHold: toMessage(maxHold) }),
+    },
+  };
+}
+
+function checkText(name: string, value: unknown): void {
+  if (typeof value !== "string") {
+    throw new LeaseholdError("INVALID_REQUEST", `${name}: must be a string`);
+  }
+}

@@ -1,0 +1,168 @@
+// How the sidecar is reached, and what that means for the process.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+
+import { Locks, type LocksOptions } from "../src/index.js";
+import { cancelled, eventually, fresh, got, loss, onEachBackend, refusal } from "./helpers.js";
+import { Sidecar, STORE } from "./sidecar.js";
+
+const run = promisify(execFile);
+const SCRIPT = fileURLToPath(new URL("lifetime.js", import.meta.url));
+
+/** A client made while the environment has these variables. */
+function inEnvironment(variables: Record<string, string>, options: Partial<LocksOptions> = {}): Locks {
+  const before = { ...process.env };
+  for (const name of ["DAPR_GRPC_ENDPOINT", "DAPR_GRPC_PORT", "DAPR_API_TOKEN"]) {
+    Reflect.deleteProperty(process.env, name);
+  }
+  Object.assign(process.env, variables);
+  try {
+    return new Locks({ store: STORE, ...options });
+  } finally {
+    for (const name of Object.keys(variables)) {
+      Reflect.deleteProperty(process.env, name);
+    }
+    Object.assign(process.env, before);
+  }
+}
+
+onEachBackend((backend, sidecar) => {
+  test("the_address_and_token_come_from_the_environment", async () => {
+    const token = "a-token";
+    await using own = await Sidecar.start(backend, { DAPR_API_TOKEN: token });
+    const port = String(own.ports.grpcPort);
+    const authority = { DAPR_GRPC_ENDPOINT: own.address, DAPR_API_TOKEN: token };
+    const clients = [
+      inEnvironment(authority),
+      inEnvironment({ ...authority, DAPR_GRPC_ENDPOINT: `http://localhost:${port}` }),
+      inEnvironment({ DAPR_GRPC_PORT: port, DAPR_API_TOKEN: token }),
+      inEnvironment({ ...authority, DAPR_GRPC_PORT: "1" }), // the endpoint counts
+      inEnvironment(
+        { DAPR_GRPC_PORT: "1", DAPR_API_TOKEN: "wrong" },
+        { address: own.address, apiToken: token },
+      ),
+    ];
+    for (const locks of clients) {
+      // Renewed often enough that every kind of call is made.
+      await locks.with(fresh(), { ttl: "2s" }, async (lock) => {
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        lock.check();
+      });
+      locks.close();
+    }
+    for (const without of [
+      inEnvironment({ DAPR_GRPC_PORT: port }),
+      inEnvironment(authority, { apiToken: "wrong" }),
+    ]) {
+      await refusal(without.lock(fresh()), "UNAUTHENTICATED");
+      without.close();
+    }
+    await refusal(inEnvironment({ DAPR_GRPC_ENDPOINT: "127.0.0.1:1" }).lock(fresh()), "UNAVAILABLE");
+  });
+
+  test("a_unix_socket_is_an_address", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "leasehold-"));
+    const path = join(folder, "grpc.socket");
+    const proxy = createServer((socket) => {
+      const upstream = connect(sidecar().ports.grpcPort, "127.0.0.1");
+      socket.pipe(upstream).pipe(socket);
+      socket.on("error", () => upstream.destroy());
+      upstream.on("error", () => socket.destroy());
+    });
+    await new Promise<void>((resolve) => proxy.listen(path, resolve));
+    for (const address of [`unix:${path}`, `unix://${path}`]) {
+      const locks = sidecar().locks({ address });
+      await locks.with(fresh(), (lock) => {
+        lock.check();
+      });
+      locks.close();
+    }
+    proxy.close();
+    rmSync(folder, { recursive: true });
+  });
+
+  test("a_channel_of_the_caller_is_used_and_left_open", async () => {
+    const baseUrl = `http://${sidecar().address}`;
+    const sessionManager = new Http2SessionManager(baseUrl);
+    let requests = 0;
+    const transport = createGrpcTransport({
+      baseUrl,
+      sessionManager,
+      defaultTimeoutMs: 500, // which would end the stream
+      interceptors: [
+        (next) => (request) => {
+          requests += 1;
+          return next(request);
+        },
+      ],
+    });
+    const locks = new Locks({ store: STORE, address: "127.0.0.1:1", transport });
+    await locks.with(fresh(), { ttl: "20s" }, async (lock) => {
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+      lock.check();
+    });
+    assert(requests >= 2, String(requests));
+    const held = got(await locks.tryLock(fresh()));
+    locks.close();
+    held.check();
+    assert.equal(sessionManager.state(), "open");
+    await held.unlock();
+    await eventually("no stream is left", () => sessionManager.state() === "idle");
+    sessionManager.abort();
+  });
+
+  test("a_closed_client_loses_its_locks_and_connects_again", async () => {
+    const locks = sidecar().locks();
+    const name = fresh();
+    const lock = await locks.lock(name);
+    locks.close();
+    assert.equal((await loss(cancelled(lock))).cause, "disconnected");
+    await loss(lock.unlock());
+    await locks.with(name, { wait: "20s" }, () => undefined);
+  });
+
+  test("a_process_ends_by_itself_after_its_locks", async () => {
+    const env = { ...process.env, DAPR_GRPC_ENDPOINT: sidecar().address };
+    const { stdout } = await run(process.execPath, [SCRIPT, "unlock", fresh()], { env, timeout: 30_000 });
+    assert.equal(stdout, "unlocked\n");
+  });
+
+  test("a_loss_that_nobody_looks_at_does_not_end_the_process_badly", async () => {
+    await using own = await Sidecar.start(backend);
+    const env = { ...process.env, DAPR_GRPC_ENDPOINT: own.address };
+    const name = fresh();
+    const second = { storeName: STORE, resourceId: fresh() };
+    const forced = run(process.execPath, [SCRIPT, "forget", name], { env, timeout: 30_000 });
+    const disconnected = run(process.execPath, [SCRIPT, "forget", second.resourceId], {
+      env,
+      timeout: 30_000,
+    });
+    forced.child.stdout?.once("data", () => void own.force(name));
+    assert.deepEqual(await forced, { stdout: "held\n", stderr: "" }); // with exit code 0
+    await eventually(
+      "the other one holds its lock",
+      async () => (await own.inspection.getLock(second)).lock?.grants.length === 1,
+    );
+    await own.tell("kill");
+    assert.deepEqual(await disconnected, { stdout: "held\n", stderr: "" });
+  });
+
+  test("a_process_stays_alive_while_it_has_a_lock", async () => {
+    const env = { ...process.env, DAPR_GRPC_ENDPOINT: sidecar().address };
+    const name = fresh();
+    const running = run(process.execPath, [SCRIPT, "hold", name], { env, timeout: 30_000 });
+    running.child.stdout?.once("data", () => void sidecar().force(name));
+    const { stdout } = await running;
+    assert.equal(stdout, "held\nlost: forced\n");
+  });
+});

@@ -1,0 +1,191 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer, type Socket } from "node:net";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+import { type Lock, type Locks, lossOf } from "../src/index.js";
+import { cancelled, eventually, failure, fresh, got, loss, onEachBackend } from "./helpers.js";
+import { Sidecar, STORE } from "./sidecar.js";
+
+/** Waits until the sidecar has confirmed the lock, so that its deadline is not the first one. */
+async function confirmed(lock: Lock): Promise<void> {
+  let last = lock.validFor;
+  await eventually("it is confirmed", () => {
+    const before = last;
+    last = lock.validFor;
+    return last > before;
+  });
+}
+
+/** Takes a lock, lets something happen to it, and waits until the loss is reported. */
+async function lose(
+  locks: Locks,
+  ttl: string,
+  happening: (lock: Lock) => Promise<void>,
+  isConfirmed = false,
+) {
+  const state = { workHasEnded: false, cancelledAfterMs: 0 };
+  const lost = await loss(
+    locks.with(fresh(), { ttl }, async (lock) => {
+      if (isConfirmed) {
+        await confirmed(lock);
+      }
+      const start = performance.now();
+      const happened = happening(lock);
+      try {
+        await cancelled(lock);
+      } finally {
+        state.cancelledAfterMs = performance.now() - start;
+        assert.equal(lock.validFor, 0);
+        await happened;
+        state.workHasEnded = true;
+      }
+    }),
+  );
+  assert(state.workHasEnded);
+  return { lost, ...state };
+}
+
+onEachBackend((backend, sidecar) => {
+  test("a_forced_unlock_cancels_the_work", async () => {
+    const { lost } = await lose(sidecar().locks(), "20s", (lock) => sidecar().force(lock.resource));
+    assert.equal(lost.cause, "forced");
+  });
+
+  test("a_killed_sidecar_cancels_the_work", async () => {
+    await using own = await Sidecar.start(backend);
+    const { lost } = await lose(own.locks(), "30s", () => own.tell("kill"));
+    assert.equal(lost.cause, "disconnected");
+  });
+
+  test("a_cut_connection_cancels_the_work", async () => {
+    await using own = await Sidecar.start(backend);
+    const locks = own.locksThroughProxy();
+    const { lost } = await lose(locks, "30s", () => own.tell("cut"));
+    assert.equal(lost.cause, "disconnected");
+    await locks.with(fresh(), () => undefined); // over another connection
+  });
+
+  test("a_stopped_sidecar_cancels_the_work", async () => {
+    await using own = await Sidecar.start(backend);
+    const { lost } = await lose(own.locks(), "30s", () => own.tell("stop"));
+    assert.equal(lost.cause, "shutting_down");
+  });
+
+  test("a_suspended_sidecar_cancels_the_work_before_the_deadline", async () => {
+    await using own = await Sidecar.start(backend);
+    const { lost, cancelledAfterMs } = await lose(own.locks(), "4s", () => own.tell("suspend"), true);
+    assert.equal(lost.cause, "unconfirmed");
+    assert(cancelledAfterMs < 4000, `after ${cancelledAfterMs} ms`);
+    await own.tell("resume");
+  });
+
+  test("a_cut_off_sidecar_cancels_the_work_before_the_deadline", async () => {
+    await using own = await Sidecar.start(backend);
+    const locks = own.locksThroughProxy();
+    const { lost, cancelledAfterMs } = await lose(locks, "4s", () => own.tell("stall"), true);
+    assert.equal(lost.cause, "unconfirmed");
+    assert(cancelledAfterMs < 4000, `after ${cancelledAfterMs} ms`);
+    await own.tell("heal");
+    await locks.with(fresh(), { wait: "10s" }, () => undefined);
+  });
+
+  test("a_connection_that_does_not_answer_is_replaced", async () => {
+    const connections: Socket[] = [];
+    const proxy = createServer((socket) => {
+      const upstream = connect(sidecar().ports.grpcPort, "127.0.0.1");
+      socket.pipe(upstream).pipe(socket);
+      socket.on("error", () => upstream.destroy()).on("close", () => upstream.destroy());
+      upstream.on("error", () => socket.destroy());
+      connections.push(socket, upstream);
+    });
+    await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+    const locks = sidecar().locks({ address: `127.0.0.1:${(proxy.address() as AddressInfo).port}` });
+    const { lost } = await lose(locks, "2s", () => {
+      for (const socket of connections) {
+        socket.unpipe().pause(); // no byte passes any more, and no end either
+      }
+      return Promise.resolve();
+    });
+    assert.equal(lost.cause, "unconfirmed");
+    await locks.with(fresh(), { wait: "10s" }, () => undefined);
+    assert.equal(connections.length, 4);
+    locks.close();
+    proxy.close();
+    for (const socket of connections) {
+      socket.destroy();
+    }
+  });
+
+  test("a_lock_outlives_its_first_deadline_while_it_is_confirmed", async () => {
+    const lock = await sidecar().locks().lock(fresh(), { ttl: "2s" });
+    await Promise.race([new Promise((resolve) => setTimeout(resolve, 3500)), failure(cancelled(lock))]);
+    lock.check();
+    await lock.unlock();
+  });
+
+  test("the_error_of_the_work_wins", async () => {
+    const mine = new Error("the printer is on fire");
+    const working = sidecar()
+      .locks()
+      .with(fresh(), async (lock) => {
+        await sidecar().force(lock.resource);
+        await failure(cancelled(lock));
+        throw mine;
+      });
+    assert.equal(await failure(working), mine);
+    assert.equal(lossOf(mine)?.cause, "forced");
+  });
+
+  test("a_failed_unlock_does_not_hide_the_error_of_the_work", async () => {
+    await using own = await Sidecar.start(backend);
+    const mine = new Error("the printer is on fire");
+    const working = own.locks().with(fresh(), { ttl: "60s" }, async () => {
+      await own.tell("suspend");
+      throw mine;
+    });
+    assert.equal(await failure(working), mine);
+    assert.equal(lossOf(mine), undefined);
+    await own.tell("resume");
+  });
+
+  test("a_failed_unlock_is_no_error", async () => {
+    await using own = await Sidecar.start(backend);
+    const name = fresh();
+    const locks = own.locks();
+    await locks.with(name, { ttl: "60s" }, () => own.tell("suspend"));
+    await own.tell("resume");
+    await locks.with(name, { wait: "20s" }, () => undefined); // the end of the stream has released it
+  });
+
+  test("a_killed_process_frees_the_lock", async () => {
+    const name = fresh();
+    const holder = spawn(process.execPath, [fileURLToPath(new URL("holder.js", import.meta.url)), name], {
+      stdio: ["ignore", "pipe", "inherit"],
+      env: { ...process.env, DAPR_GRPC_ENDPOINT: sidecar().address },
+    });
+    assert.match(String(await once(holder.stdout, "data")), /held/);
+    const locks = sidecar().locks({ store: STORE });
+    assert.equal(await locks.tryLock(name), null);
+    const next = locks.lock(name, { wait: "20s" });
+    holder.kill("SIGKILL");
+    await (await next).unlock(); // its TTL is 60 s
+  });
+
+  test("a_loss_that_nobody_awaits_is_kept", async () => {
+    const locks = sidecar().locks();
+    const crashes: unknown[] = [];
+    const note = (error: unknown) => crashes.push(error);
+    process.on("unhandledRejection", note).on("uncaughtException", note);
+    const lock = got(await locks.tryLock(fresh()));
+    await sidecar().force(lock.resource);
+    await failure(cancelled(lock));
+    await new Promise((resolve) => setTimeout(resolve, 50)); // for what is reported late
+    process.off("unhandledRejection", note).off("uncaughtException", note);
+    assert.deepEqual(crashes, []);
+    assert.equal((await loss(lock.unlock())).cause, "forced");
+    await lock.unlock();
+  });
+});
