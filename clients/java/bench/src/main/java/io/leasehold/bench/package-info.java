@@ -1,0 +1,2 @@
+/** What the client costs. */
+package io.leasehold.bench;

@@ -1,0 +1,72 @@
+package io.leasehold.client;
+
+import com.google.protobuf.Any;
+import com.google.protobuf.InvalidProtocolBufferException;
+import com.google.rpc.ErrorInfo;
+import io.grpc.Status;
+import io.grpc.protobuf.StatusProto;
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * What a gRPC error tells.
+ *
+ * @param reason the reason of its {@code ErrorInfo}, else the name of its code
+ * @param metadata that of its {@code ErrorInfo}
+ * @param described whether it has an {@code ErrorInfo}
+ * @param message for people
+ * @param origin the error
+ */
+record Failure(
+    String reason,
+    Map<String, String> metadata,
+    boolean described,
+    String message,
+    Throwable origin) {
+  private static final Set<String> REFUSALS = Set.of("RESOURCE_LOCKED", "WAIT_DEADLINE");
+
+  static Failure of(Throwable error) {
+    Status status = Status.fromThrowable(error);
+    String message = status.getDescription() == null ? error.toString() : status.getDescription();
+    com.google.rpc.Status details = StatusProto.fromThrowable(error);
+    if (details != null) {
+      for (Any detail : details.getDetailsList()) {
+        if (detail.is(ErrorInfo.class)) {
+          try {
+            ErrorInfo info = detail.unpack(ErrorInfo.class);
+            return new Failure(info.getReason(), info.getMetadataMap(), true, message, error);
+          } catch (InvalidProtocolBufferException ignored) {
+            break; // then the code tells enough
+          }
+        }
+      }
+    }
+    return new Failure(status.getCode().name(), Map.of(), false, message, error);
+  }
+
+  /** As the error of a lock that was not acquired. */
+  LeaseholdException asException() {
+    if (REFUSALS.contains(reason)) {
+      return new NotAcquiredException(reason, message, metadata.get("holder"), origin);
+    }
+    return new LeaseholdException(reason, message, origin);
+  }
+
+  /** As the end of the stream of a lock that is held. */
+  Loss asLoss() {
+    return switch (described ? reason : "") {
+      case "LOCK_LOST", "LOCK_NOT_FOUND" -> new Loss(cause(metadata.get("cause")), message, origin);
+      case "SHUTTING_DOWN" -> new Loss(LossCause.SHUTTING_DOWN, message, origin);
+      default -> new Loss(LossCause.DISCONNECTED, message, origin);
+    };
+  }
+
+  /** Whether a call that names a lock was told that it is not held any more. */
+  boolean tellsLoss() {
+    return described && (reason.equals("LOCK_LOST") || reason.equals("LOCK_NOT_FOUND"));
+  }
+
+  static LossCause cause(String name) {
+    return name == null || name.isEmpty() ? LossCause.ENDED : LossCause.named(name);
+  }
+}

@@ -1,0 +1,14 @@
+package io.leasehold.client;
+
+/**
+ * That a lock was lost.
+ *
+ * @param cause why
+ * @param detail why, for people
+ * @param origin the gRPC error that told it, or null
+ */
+record Loss(LossCause cause, String detail, Throwable origin) {
+  static Loss unconfirmed() {
+    return new Loss(LossCause.UNCONFIRMED, "the sidecar did not confirm it in time", null);
+  }
+}

@@ -1,0 +1,101 @@
+package io.leasehold.client;
+
+import io.leasehold.v1.LockRef;
+import io.leasehold.v1.LockRequest;
+import io.leasehold.v1.RenewLockRequest;
+import io.leasehold.v1.UnlockRequest;
+import java.time.Duration;
+
+/** Builds requests, and checks what the client can check. */
+final class Requests {
+  private static final Duration NOT_AT_ALL = Duration.ZERO;
+
+  private Requests() {}
+
+  static LockRequest lock(String store, String name, LockOptions options) {
+    if (name.isEmpty()) {
+      throw invalid("name must not be empty");
+    }
+    LockRequest.Builder request =
+        LockRequest.newBuilder()
+            .setStoreName(store)
+            .setResourceId(name)
+            .setModeValue(options.mode().ordinal())
+            .addAllNamespace(options.namespace())
+            .setLabel(options.label())
+            .setRequestId(options.requestId());
+    options.ttl().map(ttl -> positive("ttl", ttl)).ifPresent(request::setTtl);
+    options.maxHold().map(hold -> positive("maxHold", hold)).ifPresent(request::setMaxHold);
+    options.stopBefore().ifPresent(time -> notNegative("stopBefore", time));
+    options
+        .waitLimit()
+        .ifPresent(
+            wait -> {
+              notNegative("wait", wait);
+              if (wait.isZero()) {
+                request.setImmediate(true);
+              } else {
+                request.setWait(proto(wait));
+              }
+            });
+    return request.build();
+  }
+
+  static LockOptions notWaiting(LockOptions options) {
+    return options.toBuilder().wait(NOT_AT_ALL).build();
+  }
+
+  static UnlockRequest unlock(LockRequest lock, String lockId) {
+    return UnlockRequest.newBuilder()
+        .setStoreName(lock.getStoreName())
+        .setResourceId(lock.getResourceId())
+        .addAllNamespace(lock.getNamespaceList())
+        .setLockId(lockId)
+        .build();
+  }
+
+  static LockRef reference(LockRequest lock, String lockId) {
+    return LockRef.newBuilder()
+        .setStoreName(lock.getStoreName())
+        .setResourceId(lock.getResourceId())
+        .addAllNamespace(lock.getNamespaceList())
+        .setLockId(lockId)
+        .build();
+  }
+
+  static RenewLockRequest.Builder renewal(LockRequest lock, String lockId) {
+    return RenewLockRequest.newBuilder()
+        .setStoreName(lock.getStoreName())
+        .setResourceId(lock.getResourceId())
+        .addAllNamespace(lock.getNamespaceList())
+        .setLockId(lockId);
+  }
+
+  static com.google.protobuf.Duration positive(String option, Duration value) {
+    if (value.isNegative() || value.isZero()) {
+      throw invalid(option + " must be positive, not " + value);
+    }
+    return proto(value);
+  }
+
+  private static void notNegative(String option, Duration value) {
+    if (value.isNegative()) {
+      throw invalid(option + " must not be negative, but is " + value);
+    }
+  }
+
+  static LeaseholdException invalid(String message) {
+    return new LeaseholdException(LeaseholdException.INVALID_REQUEST, message, null);
+  }
+
+  private static com.google.protobuf.Duration proto(Duration duration) {
+    return com.google.protobuf.Duration.newBuilder()
+        .setSeconds(duration.getSeconds())
+        .setNanos(duration.getNano())
+        .build();
+  }
+
+  static Duration duration(com.google.protobuf.Duration duration) {
+    return Duration.ofSeconds(duration.getSeconds(), duration.getNanos());
+  }
+}

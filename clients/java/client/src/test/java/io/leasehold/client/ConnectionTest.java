@@ -1,0 +1,127 @@
+package io.leasehold.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.grpc.ManagedChannel;
+import io.grpc.ManagedChannelBuilder;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class ConnectionTest extends OnEachBackend {
+  @Test
+  void theAddressAndTokenComeFromTheEnvironment() throws Exception {
+    try (TestSidecar own = TestSidecar.start(backend, Map.of("DAPR_API_TOKEN", "open sesame"))) {
+      String port = Integer.toString(own.port());
+      String name = newName();
+      Process child =
+          Child.start(name, "5", Map.of("DAPR_GRPC_PORT", port, "DAPR_API_TOKEN", "open sesame"));
+      try {
+        assertTrue(Child.token(child) > 0);
+        try (Locks locks = client(own, "open sesame")) {
+          // Longer than the TTL: the token is sent with CheckLocks, too.
+          refusal(locks, name, LockOptions.builder().wait(Duration.ofSeconds(6)).build());
+        }
+      } finally {
+        child.destroyForcibly();
+      }
+      Process stranger = Child.start(newName(), "2", Map.of("DAPR_GRPC_PORT", port));
+      assertEquals("reason UNAUTHENTICATED", stranger.inputReader().readLine());
+    }
+    try (Locks locks =
+        Locks.builder(TestSidecar.STORE)
+            .environment(
+                Map.of(
+                    "DAPR_GRPC_ENDPOINT", "http://" + sidecar().address(), "DAPR_GRPC_PORT", "1"))
+            .build()) {
+      locks.lock(newName()).close();
+    }
+  }
+
+  private static Locks client(TestSidecar sidecar, String token) {
+    return Locks.builder(TestSidecar.STORE).address(sidecar.address()).apiToken(token).build();
+  }
+
+  @Test
+  void aChannelOfTheCallerIsUsedAndLeftOpen() throws Exception {
+    ManagedChannel channel =
+        ManagedChannelBuilder.forTarget(sidecar().address()).usePlaintext().build();
+    try {
+      try (Locks locks = Locks.builder(TestSidecar.STORE).channel(channel).build()) {
+        locks.lock(newName()).close();
+      }
+      assertFalse(channel.isShutdown());
+      try (Locks locks = Locks.builder(TestSidecar.STORE).channel(channel).build()) {
+        locks.lock(newName()).close();
+      }
+    } finally {
+      channel.shutdownNow();
+    }
+  }
+
+  @Test
+  void theAddressMayBeAUnixSocket(@TempDir Path folder) throws Exception {
+    Path socket = folder.resolve("sidecar.socket");
+    try (UnixRelay relay = UnixRelay.start(socket, sidecar().port());
+        Locks locks = Locks.builder(TestSidecar.STORE).address("unix:" + socket).build()) {
+      assertTrue(Files.exists(socket));
+      locks.lock(newName()).close();
+      assertTrue(relay.connections() > 0);
+    }
+  }
+
+  @Test
+  void aSidecarThatIsNotThereIsUnavailable() throws Exception {
+    try (Locks locks = Locks.builder(TestSidecar.STORE).address("127.0.0.1:1").build()) {
+      LeaseholdException error =
+          assertThrows(LeaseholdException.class, () -> locks.lock(newName()));
+      assertEquals("UNAVAILABLE", error.reason());
+    }
+  }
+
+  @Test
+  void aSidecarThatIsBackIsFoundAgain() throws Exception {
+    try (TestSidecar own = TestSidecar.start(backend);
+        Locks locks = own.locks()) {
+      locks.lock(newName()).close();
+      own.command("kill");
+      String name = newName();
+      Eventually.check(
+          "the death is noticed",
+          () -> {
+            try (HeldLock lock = locks.lock(name)) {
+              return lock.isLost();
+            } catch (LeaseholdException error) {
+              return error.reason().equals("UNAVAILABLE");
+            }
+          });
+      own.command("start");
+      Eventually.check(
+          "the sidecar is found again",
+          () -> {
+            try (HeldLock lock = locks.lock(name)) {
+              return !lock.isLost();
+            }
+          });
+    }
+  }
+
+  @Test
+  void aTryOfASidecarThatDoesNotAnswerIsGivenUp() throws Exception {
+    try (TestSidecar own = TestSidecar.start(backend);
+        Locks locks = own.locks()) {
+      locks.lock(newName()).close();
+      own.command("suspend");
+      LeaseholdException error =
+          assertThrows(LeaseholdException.class, () -> locks.tryLock(newName()));
+      assertEquals("UNAVAILABLE", error.reason());
+      own.command("resume");
+    }
+  }
+}

@@ -1,0 +1,273 @@
+package io.leasehold.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.Consumer;
+import org.junit.jupiter.api.Test;
+
+class LossTest extends OnEachBackend {
+  private static final Duration TTL = Duration.ofSeconds(5);
+  private static final LockOptions SHORT = LockOptions.builder().ttl(TTL).build();
+
+  /** Work under a lock that goes on until it is interrupted, and then for a while more. */
+  private static final class Worker {
+    final CountDownLatch started = new CountDownLatch(1);
+    final AtomicBoolean ended = new AtomicBoolean();
+    volatile long interruptedAt;
+    final Actor<Void> actor;
+
+    Worker(Locks locks, String name, LockOptions options) {
+      actor =
+          new Actor<>(
+              () -> {
+                locks.withLock(name, options, lock -> work());
+                return null;
+              });
+    }
+
+    private void work() throws InterruptedException {
+      started.countDown();
+      try {
+        Actor.workUntilInterrupted();
+      } catch (InterruptedException interrupted) {
+        interruptedAt = System.nanoTime();
+        Thread.sleep(100); // so that a report before the end of the work would be seen
+        ended.set(true);
+        throw interrupted;
+      }
+    }
+
+    /** The loss, which is told after the work has ended and leaves no interrupt behind. */
+    LossCause loss() {
+      LockLostException lost = actor.failure(LockLostException.class);
+      assertTrue(ended.get(), "the loss was told before the work had ended");
+      assertFalse(actor.interruptedAtEnd(), "the interrupt of the loss is left");
+      return lost.lossCause();
+    }
+  }
+
+  /** What a worker is told when something is done to a sidecar of its own. */
+  private LossCause lossAfter(Consumer<TestSidecar> mishap) throws Exception {
+    try (TestSidecar own = TestSidecar.start(backend);
+        Locks locks = own.locks()) {
+      Worker worker = new Worker(locks, newName(), SHORT);
+      Actor.await(worker.started);
+      mishap.accept(own);
+      return worker.loss();
+    }
+  }
+
+  @Test
+  void aForcedUnlockCancelsTheWork() throws Exception {
+    String name = newName();
+    try (Locks locks = sidecar().locks()) {
+      Worker worker = new Worker(locks, name, LockOptions.defaults());
+      Actor.await(worker.started);
+      sidecar().force(name);
+      assertEquals(LossCause.FORCED, worker.loss());
+    }
+  }
+
+  @Test
+  void maxHoldEndsTheLock() throws Exception {
+    String name = newName();
+    LockOptions options = LockOptions.builder().maxHold(Duration.ofMillis(500)).build();
+    try (Locks locks = sidecar().locks()) {
+      Worker worker = new Worker(locks, name, options);
+      Actor.await(worker.started);
+      assertEquals(LossCause.MAX_HOLD, worker.loss());
+      locks.lock(name).close();
+    }
+  }
+
+  @Test
+  void aKilledSidecarCancelsTheWork() throws Exception {
+    assertEquals(LossCause.DISCONNECTED, lossAfter(sidecar -> sidecar.command("kill")));
+  }
+
+  @Test
+  void aStoppedSidecarCancelsTheWork() throws Exception {
+    assertEquals(LossCause.SHUTTING_DOWN, lossAfter(sidecar -> sidecar.command("stop")));
+  }
+
+  @Test
+  void aSuspendedSidecarCancelsTheWorkBeforeTheDeadline() throws Exception {
+    try (TestSidecar own = TestSidecar.start(backend);
+        Locks locks = own.locks()) {
+      unconfirmed(own, locks, "suspend", "resume");
+    }
+  }
+
+  @Test
+  void aCutOffSidecarCancelsTheWorkBeforeTheDeadline() throws Exception {
+    try (TestSidecar own = TestSidecar.start(backend);
+        Locks locks = own.locksByProxy()) {
+      unconfirmed(own, locks, "stall", "heal");
+    }
+  }
+
+  private static void unconfirmed(TestSidecar own, Locks locks, String begin, String end)
+      throws Exception {
+    Worker worker = new Worker(locks, newName(), SHORT);
+    Actor.await(worker.started);
+    // Longer than a TTL, so that it is the answers to CheckLocks that count.
+    Thread.sleep(TTL.plusMillis(500).toMillis());
+    assertFalse(worker.actor.isDone());
+    long since = System.nanoTime();
+    own.command(begin);
+    assertEquals(LossCause.UNCONFIRMED, worker.loss());
+    long took = TimeUnit.NANOSECONDS.toMillis(worker.interruptedAt - since);
+    assertTrue(took < TTL.toMillis(), "cancelled after " + took + " ms");
+    own.command(end);
+  }
+
+  @Test
+  void aShortOutageLeavesTheLock() throws Exception {
+    LockOptions longer = LockOptions.builder().ttl(Duration.ofSeconds(9)).build();
+    try (TestSidecar own = TestSidecar.start(backend);
+        Locks locks = own.locksByProxy();
+        HeldLock lock = locks.lock(newName(), longer)) {
+      lock.run(
+          () -> {
+            own.command("stall");
+            Thread.sleep(2000); // a question is given up after 1.5 s
+            own.command("heal");
+            Thread.sleep(8000); // beyond what was confirmed before
+            lock.check();
+          });
+    }
+  }
+
+  @Test
+  void workThatBlocksSeesTheLossByCheck() throws Exception {
+    String name = newName();
+    CountDownLatch started = new CountDownLatch(1);
+    CountDownLatch unblocked = new CountDownLatch(1);
+    CompletableFuture<HeldLock> handle = new CompletableFuture<>();
+    CompletableFuture<LockLostException> seen = new CompletableFuture<>();
+    CompletableFuture<LockLostException> heard = new CompletableFuture<>();
+    try (Locks locks = sidecar().locks()) {
+      Actor<Void> worker =
+          new Actor<>(
+              () -> {
+                locks.withLock(
+                    name,
+                    LockOptions.defaults(),
+                    lock -> {
+                      lock.onLost(heard::complete);
+                      handle.complete(lock);
+                      started.countDown();
+                      blockWhateverComes(unblocked);
+                      seen.complete(assertThrows(LockLostException.class, lock::check));
+                      lock.check();
+                    });
+                return null;
+              });
+      Actor.await(started);
+      sidecar().force(name);
+      assertEquals(LossCause.FORCED, heard.get(40, TimeUnit.SECONDS).lossCause());
+      assertEquals(Duration.ZERO, handle.get().validFor());
+      assertFalse(worker.isDone(), "the loss was told before the work had ended");
+      unblocked.countDown();
+      LockLostException lost = worker.failure(LockLostException.class);
+      assertEquals(LossCause.FORCED, lost.lossCause());
+      assertEquals(LossCause.FORCED, seen.get().lossCause());
+      assertFalse(worker.interruptedAtEnd(), "the interrupt of the loss is left");
+    }
+  }
+
+  private static void blockWhateverComes(CountDownLatch latch) {
+    while (true) {
+      try {
+        Actor.await(latch);
+        return;
+      } catch (InterruptedException ignored) {
+        // like a call that cannot be interrupted
+      }
+    }
+  }
+
+  @Test
+  void workThatReturnsInSpiteOfTheLossIsToldToo() throws Exception {
+    String name = newName();
+    try (Locks locks = sidecar().locks();
+        HeldLock lock = locks.lock(name)) {
+      LockLostException lost =
+          assertThrows(
+              LockLostException.class,
+              () ->
+                  lock.call(
+                      () -> {
+                        sidecar().force(name);
+                        assertThrows(InterruptedException.class, Actor::workUntilInterrupted);
+                        return "done";
+                      }));
+      assertEquals(LossCause.FORCED, lost.lossCause());
+      assertThrows(LockLostException.class, () -> lock.run(() -> {}));
+    } // close() does not tell again what run has told
+  }
+
+  @Test
+  void theErrorOfTheWorkWins() throws Exception {
+    String name = newName();
+    IllegalStateException own = new IllegalStateException("the work's own");
+    CountDownLatch started = new CountDownLatch(1);
+    try (Locks locks = sidecar().locks()) {
+      Actor<Void> worker =
+          new Actor<>(
+              () -> {
+                locks.withLock(
+                    name,
+                    LockOptions.defaults(),
+                    lock -> {
+                      started.countDown();
+                      assertThrows(InterruptedException.class, Actor::workUntilInterrupted);
+                      throw own;
+                    });
+                return null;
+              });
+      Actor.await(started);
+      sidecar().force(name);
+      assertSame(own, worker.failure(IllegalStateException.class));
+      assertEquals(1, own.getSuppressed().length);
+      LockLostException lost = (LockLostException) own.getSuppressed()[0];
+      assertEquals(LossCause.FORCED, lost.lossCause());
+    }
+  }
+
+  @Test
+  void theScopedFormTellsTheLossWhenItIsClosed() throws Exception {
+    String name = newName();
+    try (Locks locks = sidecar().locks()) {
+      IllegalStateException own = new IllegalStateException("the block's own");
+      IllegalStateException thrown =
+          assertThrows(
+              IllegalStateException.class,
+              () -> {
+                try (HeldLock lock = locks.lock(name)) {
+                  sidecar().force(name);
+                  Eventually.check("the loss is told", lock::isLost);
+                  throw own;
+                }
+              });
+      assertSame(own, thrown);
+      assertEquals("LOCK_LOST", ((LockLostException) own.getSuppressed()[0]).reason());
+
+      HeldLock lock = locks.lock(name);
+      sidecar().force(name);
+      LockLostException lost = assertThrows(LockLostException.class, lock::close);
+      assertEquals(LossCause.FORCED, lost.lossCause());
+      assertEquals(name, lost.resource());
+      assertEquals(lock.token(), lost.token());
+    }
+  }
+}

@@ -1,0 +1,64 @@
+package io.leasehold.client;
+
+import java.lang.annotation.ElementType;
+import java.lang.annotation.Inherited;
+import java.lang.annotation.Retention;
+import java.lang.annotation.RetentionPolicy;
+import java.lang.annotation.Target;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.params.Parameter;
+import org.junit.jupiter.params.ParameterizedClass;
+import org.junit.jupiter.params.provider.MethodSource;
+
+/** Tests that run on each backend of {@code LEASEHOLD_BACKENDS}, by default on all. */
+@OnEachBackend.Backends
+public abstract class OnEachBackend {
+  private static final AtomicInteger NAMES = new AtomicInteger();
+
+  /** The backend, set by JUnit. */
+  @Parameter protected String backend;
+
+  /** Marks the class. */
+  @Inherited
+  @Target(ElementType.TYPE)
+  @Retention(RetentionPolicy.RUNTIME)
+  @ParameterizedClass(name = "{0}")
+  @MethodSource("io.leasehold.client.OnEachBackend#chosen")
+  @interface Backends {}
+
+  static List<String> chosen() {
+    String chosen = System.getenv("LEASEHOLD_BACKENDS");
+    return List.of((chosen == null || chosen.isBlank() ? "memory,redis,etcd" : chosen).split(","));
+  }
+
+  /** The sidecar that tests share. */
+  protected TestSidecar sidecar() {
+    return TestSidecar.shared(backend);
+  }
+
+  /**
+   * The error of a lock that waits in vain. A sidecar whose store is slow may answer
+   * OUTCOME_UNKNOWN instead, when the store does not confirm in time that nobody waits any more;
+   * then this asks again.
+   */
+  static NotAcquiredException refusal(Locks locks, String name, LockOptions options)
+      throws InterruptedException {
+    for (int attempt = 0; ; attempt++) {
+      try (HeldLock lock = locks.lock(name, options)) {
+        throw new AssertionError("got " + lock);
+      } catch (NotAcquiredException refused) {
+        return refused;
+      } catch (LeaseholdException error) {
+        if (!error.reason().equals("OUTCOME_UNKNOWN") || attempt == 5) {
+          throw error;
+        }
+      }
+    }
+  }
+
+  /** A name that no other test has. */
+  protected static String newName() {
+    return "test-" + ProcessHandle.current().pid() + "-" + NAMES.incrementAndGet();
+  }
+}

@@ -1,0 +1,2 @@
+/** Examples of the leasehold client. */
+package io.leasehold.examples;
