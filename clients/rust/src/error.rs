@@ -1,0 +1,226 @@
+//! What can go wrong.
+
+use std::{error, fmt};
+
+use tonic::Status;
+
+use crate::{Cause, status};
+
+/// Why a lock was not acquired, or ended too early.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody else had the lock until the wait ended.
+    NotAcquired(NotAcquired),
+    /// The lock was held and is lost.
+    LockLost(LockLost),
+    /// Everything else: a bad option, a sidecar that is not there, a store that failed.
+    Failed(Failure),
+}
+
+impl Error {
+    /// The machine-readable reason, such as `RESOURCE_LOCKED`.
+    ///
+    /// It is the reason of the sidecar's `google.rpc.ErrorInfo`, or else the name of the gRPC code,
+    /// such as `UNAVAILABLE`. A bad option that this crate found has `INVALID_REQUEST`.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::NotAcquired(error) => error.reason(),
+            Self::LockLost(_) => status::LOCK_LOST,
+            Self::Failed(error) => error.reason(),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAcquired(error) => error.fmt(f),
+            Self::LockLost(error) => error.fmt(f),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl error::Error for Error {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::NotAcquired(_) | Self::LockLost(_) => None,
+            Self::Failed(error) => error.source(),
+        }
+    }
+}
+
+impl From<LockLost> for Error {
+    fn from(lost: LockLost) -> Self {
+        Self::LockLost(lost)
+    }
+}
+
+/// Somebody else had the lock until the wait ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotAcquired {
+    pub(crate) resource: String,
+    pub(crate) reason: &'static str,
+    pub(crate) holder: Option<String>,
+}
+
+impl NotAcquired {
+    /// `RESOURCE_LOCKED` (there was no wait) or `WAIT_DEADLINE`.
+    pub fn reason(&self) -> &str {
+        self.reason
+    }
+
+    /// Who holds the lock, as `APP/INSTANCE` or `APP/INSTANCE/LABEL`, if the sidecar told it.
+    /// For people.
+    pub fn holder(&self) -> Option<&str> {
+        self.holder.as_deref()
+    }
+}
+
+impl fmt::Display for NotAcquired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock {:?} not acquired: {}", self.resource, self.reason)?;
+        self.holder.iter().try_for_each(|holder| write!(f, ", held by {holder:?}"))
+    }
+}
+
+impl error::Error for NotAcquired {}
+
+/// The lock was held and is lost: do not act in its name any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockLost {
+    pub(crate) resource: String,
+    pub(crate) cause: Cause,
+}
+
+impl LockLost {
+    /// Why it was lost.
+    pub fn cause(&self) -> &Cause {
+        &self.cause
+    }
+}
+
+impl fmt::Display for LockLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock {:?} lost: {}", self.resource, self.cause)
+    }
+}
+
+impl error::Error for LockLost {}
+
+/// Neither a held lock nor a lost one: a bad option, no sidecar, a store that failed.
+///
+/// Its [source](error::Error::source) is the [`tonic::Status`], if there was one.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) status: Option<Box<Status>>,
+}
+
+impl Failure {
+    /// The machine-readable reason; see [`Error::reason`].
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// What happened, for people. For a bad option it begins with the option's name.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn unavailable(message: &str) -> Error {
+        let (reason, message) = ("UNAVAILABLE".to_owned(), message.to_owned());
+        Error::Failed(Self { reason, message, status: None })
+    }
+
+    /// What the caller set `option` to is `problem`.
+    pub(crate) fn option(option: &str, problem: &str) -> Error {
+        let (reason, message) = ("INVALID_REQUEST".to_owned(), format!("{option}: {problem}"));
+        Error::Failed(Self { reason, message, status: None })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason, self.message)
+    }
+}
+
+impl error::Error for Failure {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        self.status.as_deref().map(|status| status as _)
+    }
+}
+
+/// Why [`run`](crate::LockBuilder::run) has no result.
+///
+/// `E` is the error of the work. `RunError<E>` is an error for every `E` that can be displayed, so
+/// that `?` works in a function that returns `anyhow::Result` or `Box<dyn Error>`, whether the
+/// work's error is a type of its own or an `anyhow::Error`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RunError<E> {
+    /// The work failed.
+    Work {
+        /// The error that the work returned.
+        error: E,
+        /// The loss of the lock, if it was lost by then.
+        lost: Option<LockLost>,
+    },
+    /// The lock was not acquired, or it was lost.
+    Lock(Error),
+}
+
+impl<E> RunError<E> {
+    /// The loss of the lock, whether or not the work failed too.
+    pub fn lost(&self) -> Option<&LockLost> {
+        match self {
+            Self::Work { lost, .. } => lost.as_ref(),
+            Self::Lock(Error::LockLost(lost)) => Some(lost),
+            Self::Lock(_) => None,
+        }
+    }
+
+    /// The error of the work, if it failed.
+    pub fn work(&self) -> Option<&E> {
+        if let Self::Work { error, .. } = self { Some(error) } else { None }
+    }
+
+    /// One error of the caller's choice: the work's, or what `other` makes of the lock's.
+    ///
+    /// A loss beside the work's error is dropped. `into_work(Into::into)` is enough where `E` is
+    /// `From<Error>`, such as `anyhow::Error` or an enum of the app.
+    pub fn into_work(self, other: impl FnOnce(Error) -> E) -> E {
+        match self {
+            Self::Work { error, .. } => error,
+            Self::Lock(error) => other(error),
+        }
+    }
+}
+
+impl<E> From<Error> for RunError<E> {
+    fn from(error: Error) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for RunError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Work { error, lost } => {
+                error.fmt(f)?;
+                lost.iter().try_for_each(|lost| write!(f, " ({lost})"))
+            }
+            Self::Lock(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: fmt::Debug + fmt::Display> error::Error for RunError<E> {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        // Not the source of the work's error: an `E` that is no `Error` has none.
+        if let Self::Lock(error) = self { error.source() } else { None }
+    }
+}

@@ -1,0 +1,82 @@
+//! The task of a held lock: it notices the loss, and keeps the stream open.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep_until, timeout};
+use tonic::Streaming;
+
+use crate::{
+    Cause,
+    client::{Answer, Client},
+    held::Held,
+    open::after,
+    raw::LockServerStream,
+    status,
+};
+
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+pub(crate) struct Keeper {
+    pub(crate) held: Arc<Held>,
+    pub(crate) client: Client,
+    pub(crate) stream: Streaming<LockServerStream>,
+    pub(crate) ttl: Duration,
+    pub(crate) stop_before: Duration,
+}
+
+impl Keeper {
+    /// Runs until the stream has ended; whoever aborts it closes the stream.
+    pub(crate) async fn keep(mut self) {
+        let _gone = Gone(self.held.clone());
+        let cause = tokio::select! {
+            biased;
+            cause = end(&mut self.stream) => Some(cause),
+            cause = confirm(&self.held, &self.client, self.ttl, self.stop_before) => Some(cause),
+            _ = self.held.over() => None,
+        };
+        if let Some(cause) = cause {
+            self.held.lose(cause);
+        }
+        // The stream stays open until the work has ended: until then nobody else shall have
+        // the lock, if the sidecar still holds it.
+        end(&mut self.stream).await;
+    }
+}
+
+/// When a runtime ends it drops the task, and nobody watches the lock any more.
+struct Gone(Arc<Held>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.lose(Cause::Disconnected);
+    }
+}
+
+/// Waits for the end of the stream.
+async fn end(stream: &mut Streaming<LockServerStream>) -> Cause {
+    loop {
+        match stream.message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Cause::Ended,
+            Err(status) => return status::cause_of_end(&status),
+        }
+    }
+}
+
+/// Asks the sidecar again and again, until it answers that the lock is lost.
+async fn confirm(held: &Held, client: &Client, ttl: Duration, stop_before: Duration) -> Cause {
+    let (interval, pause) = (ttl / 6, ttl / 60);
+    let mut next = after(Instant::now(), interval);
+    loop {
+        sleep_until(next).await;
+        let asked = Instant::now();
+        match timeout(interval.min(ANSWER_MAX), client.check(held)).await {
+            Ok(Ok(Answer::ValidFor(valid_for))) => {
+                held.confirm(after(asked, valid_for.saturating_sub(stop_before)));
+                next = after(asked, interval);
+            }
+            Ok(Ok(Answer::Lost(cause))) => return cause,
+            Ok(Err(_)) | Err(_) => next = after(asked, pause),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Waits for a lock.
+
+use std::{future::Future, time::Duration};
+
+use tokio::time::{Instant, timeout_at};
+use tonic::{Status, Streaming};
+
+use crate::{
+    client::Client,
+    error::{Error, Failure},
+    options::{Options, from_wire},
+    raw::{LockAcquired, LockServerStream, lock_server_stream::LockServerStream as Event},
+    status,
+};
+
+/// A ping comes every 10 s; a sidecar that is silent for longer than this is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How long the answer may take beyond the wait.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Longer than any process lives.
+const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
+
+/// A lock that was just granted.
+pub(crate) struct Opened {
+    pub(crate) acquired: LockAcquired,
+    pub(crate) stream: Streaming<LockServerStream>,
+    pub(crate) ttl: Duration,
+    /// Until then nobody else can have it.
+    pub(crate) safe_deadline: Instant,
+    /// When `max_hold` ends it, or at most the drift allowance earlier.
+    pub(crate) max_hold_end: Option<Instant>,
+}
+
+/// Asks for a lock and waits for it; dropping the future withdraws the request.
+pub(crate) async fn open(client: &Client, options: &Options) -> Result<Opened, Error> {
+    let sent = Instant::now();
+    let wait = if options.immediate { Some(Duration::ZERO) } else { options.wait };
+    let limit = wait.map(|wait| after(sent, wait.saturating_add(ANSWER_MAX)));
+    let give_up = |heard| {
+        let silent = after(heard, SILENCE_MAX);
+        limit.map_or(silent, |limit| limit.min(silent))
+    };
+    let refused = |status| status::not_acquired(&options.resource, status);
+
+    let opening = client.open(options.request(&client.store));
+    let mut stream = answered(give_up(sent), opening).await?.map_err(refused)?;
+    let acquired = loop {
+        let message = answered(give_up(Instant::now()), stream.message()).await?;
+        match message.map_err(refused)?.map(|message| message.lock_server_stream) {
+            Some(Some(Event::LockAcquired(acquired))) => break acquired,
+            Some(_) => {}
+            None => return Err(Failure::unavailable("the sidecar ended the stream")),
+        }
+    };
+
+    let ttl = from_wire(acquired.ttl);
+    let granted = after(sent, from_wire(acquired.waited));
+    let safe_deadline = after(granted, ttl.saturating_sub(drift(ttl)));
+    let max_hold_end =
+        options.max_hold.map(|max_hold| after(granted, max_hold.saturating_sub(drift(ttl))));
+    if safe_deadline <= Instant::now() {
+        let late = "the lock was granted too long ago to be believed in";
+        return Err(Failure::unavailable(late));
+    }
+    Ok(Opened { acquired, stream, ttl, safe_deadline, max_hold_end })
+}
+
+async fn answered<T>(
+    limit: Instant,
+    answer: impl Future<Output = Result<T, Status>>,
+) -> Result<Result<T, Status>, Error> {
+    let silent = |_| Failure::unavailable("the sidecar does not answer");
+    timeout_at(limit, answer).await.map_err(silent)
+}
+
+/// By how much clocks may differ in a TTL.
+fn drift(ttl: Duration) -> Duration {
+    ttl / 20 + Duration::from_millis(20)
+}
+
+/// `duration` after `instant`, or so far away that it does not come.
+pub(crate) fn after(instant: Instant, duration: Duration) -> Instant {
+    instant + duration.min(FAR)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::{LockBuilder, Locks};
+
+    /// With paused time no second passes here.
+    #[tokio::test(start_paused = true)]
+    async fn a_sidecar_that_never_answers_is_given_up() {
+        // The system accepts its connections, and nobody reads them.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = silent.local_addr().unwrap().to_string();
+        let locks = Locks::builder("lockstore").address(address).build().unwrap();
+        let (try_lock, lock) = (|| locks.try_lock("order"), || locks.lock("order"));
+        let secs = Duration::from_secs;
+
+        let begin = Instant::now();
+        assert_eq!(try_lock().acquire().await.unwrap_err().reason(), "UNAVAILABLE");
+        assert_eq!(begin.elapsed().as_secs(), 10);
+        for (wait, given_up) in [(Some(secs(5)), 15), (Some(secs(60)), 30), (None, 30)] {
+            let begin = Instant::now();
+            let lock = wait.into_iter().fold(lock(), LockBuilder::wait);
+            assert_eq!(lock.acquire().await.unwrap_err().reason(), "UNAVAILABLE");
+            assert_eq!(begin.elapsed().as_secs(), given_up);
+        }
+    }
+}

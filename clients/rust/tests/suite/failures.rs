@@ -1,0 +1,104 @@
+//! Work that fails.
+
+use std::{error, fmt, sync::Arc};
+
+use leasehold_client::{Cause, Error, Lock, LockLost, Locks, RunError, raw};
+use raw::locks_client::LocksClient;
+
+use crate::{
+    stage::Backend,
+    support::{PATIENCE, cause_of, eventually_free, force_unlock},
+};
+
+#[derive(Debug, PartialEq)]
+struct Broken;
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the work is broken")
+    }
+}
+
+impl error::Error for Broken {}
+
+/// Loses the lock from another task, and waits until it is told.
+async fn lose(locks: &Locks, lock: &Lock) -> LockLost {
+    let (locks, name) = (locks.clone(), lock.resource().to_owned());
+    tokio::spawn(async move { force_unlock(&locks, &name).await });
+    lock.lost().await
+}
+
+pub(crate) async fn the_error_of_the_work_wins(backend: Arc<Backend>) {
+    let locks = backend.shared().locks();
+    let failing = locks.lock("fails").run(async |lock| {
+        lose(&locks, lock).await;
+        Err::<(), _>(Broken)
+    });
+    let error = failing.await.unwrap_err();
+    assert_eq!(error.work(), Some(&Broken));
+    assert_eq!(error.lost().map(LockLost::cause), Some(&Cause::Forced));
+    assert_eq!(error.to_string(), "the work is broken (lock \"fails\" lost: forced)");
+}
+
+pub(crate) async fn a_loss_that_the_work_returns_is_no_error_of_its_own(backend: Arc<Backend>) {
+    async fn cause<E: 'static + fmt::Debug + From<LockLost>>(locks: &Locks) -> Cause {
+        let mut returned = false;
+        let losing = locks.lock("loses").wait(PATIENCE).run(async |lock| {
+            let lost = lose(locks, lock).await;
+            returned = true;
+            Err::<(), _>(E::from(lost))
+        });
+        let error = losing.await.unwrap_err();
+        assert!(returned);
+        cause_of(&error)
+    }
+    let locks = backend.shared().locks();
+    assert_eq!(cause::<LockLost>(&locks).await, Cause::Forced);
+    assert_eq!(cause::<Error>(&locks).await, Cause::Forced);
+    assert_eq!(cause::<Box<dyn error::Error + Send + Sync>>(&locks).await, Cause::Forced);
+
+    // A loss of another lock is an error of the work.
+    let other = locks.lock("not-lost").run(async |_| {
+        let lost = locks
+            .lock("loses")
+            .wait(PATIENCE)
+            .run(async |lock| Err::<(), LockLost>(lose(&locks, lock).await));
+        Err::<(), RunError<LockLost>>(lost.await.unwrap_err())
+    });
+    let error = other.await.unwrap_err();
+    assert!(error.work().is_some() && error.lost().is_none());
+}
+
+pub(crate) async fn a_failed_unlock_does_not_hide_the_error_of_the_work(backend: Arc<Backend>) {
+    let stage = backend.start();
+    let locks = stage.locks();
+    let failing = locks.lock("suspended").run(async |_| {
+        stage.command("suspend");
+        Err::<(), _>(Broken)
+    });
+    let error = failing.await.unwrap_err();
+    assert!(matches!(error, RunError::Work { error: Broken, lost: None }), "{error}");
+    stage.command("resume");
+    // The stream was closed, which releases the lock.
+    eventually_free(&stage.locks(), "suspended").await;
+}
+
+/// Somebody else has unlocked with the lock ID, and the news of it is still on the way.
+pub(crate) async fn an_unlock_that_finds_nothing_tells_the_loss(backend: Arc<Backend>) {
+    let stage = backend.start();
+    let lock = stage.locks_by_proxy().lock("elsewhere").acquire().await.unwrap();
+    stage.command("stall");
+    let request = raw::UnlockRequest {
+        resource_id: "elsewhere".to_owned(),
+        lock_id: lock.lock_id().to_owned(),
+        store_name: "lockstore".to_owned(),
+        ..Default::default()
+    };
+    LocksClient::new(stage.locks().channel()).unlock(request).await.unwrap();
+    lock.check().unwrap();
+    // The unlock begins before the proxy lets anything pass.
+    let heal = async { stage.command("heal") };
+    let (unlocked, ()) = tokio::join!(biased; lock.unlock(), heal);
+    assert_eq!(unlocked.unwrap_err().cause(), &Cause::Ended);
+    assert_eq!(lock.unlock().await.unwrap_err().cause(), &Cause::Ended);
+}

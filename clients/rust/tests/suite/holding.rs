@@ -1,0 +1,312 @@
+//! Taking, sharing and giving back.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use leasehold_client::{
+    Cause, Error, Failure, Lock, LockBuilder, Locks, Mode, RunError, Waits, raw,
+};
+use raw::{inspection_client::InspectionClient, locks_client::LocksClient};
+use tokio::time::{Instant, timeout};
+use tonic::transport::Endpoint;
+
+use crate::{
+    stage::Backend,
+    support::{PATIENCE, eventually_free, eventually_waiting, inspect, is_held},
+    work::Endless,
+};
+
+const NAME: &str = "order";
+const SHORT: Duration = Duration::from_secs(1);
+
+/// A name that no other case has.
+fn own(case: &str) -> String {
+    format!("{NAME}-{case}")
+}
+
+async fn hold(locks: &Locks, name: &str) -> Lock {
+    locks.lock(name).wait(PATIENCE).acquire().await.unwrap()
+}
+
+fn not_acquired<T: std::fmt::Debug>(result: Result<T, Error>) -> (String, Option<String>) {
+    match result {
+        Err(Error::NotAcquired(error)) => {
+            (error.reason().to_owned(), error.holder().map(str::to_owned))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The sidecar cannot confirm on a busy machine that a wait is over, and then says so.
+async fn wait_in_vain(lock: impl Fn() -> LockBuilder<Waits>) -> String {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match lock().wait(SHORT).acquire().await {
+            Err(Error::Failed(failure))
+                if failure.reason() == "OUTCOME_UNKNOWN" && Instant::now() < end => {}
+            other => return not_acquired(other).0,
+        }
+    }
+}
+
+pub(crate) async fn a_lock_is_taken_and_released(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("taken"));
+    let lock = locks.lock(&*name).ttl(PATIENCE).acquire().await.unwrap();
+    let token = lock.token();
+    assert!(token > 0);
+    assert_eq!(lock.resource(), name);
+    assert!(!lock.lock_id().is_empty());
+    assert!(lock.grant_id().is_some_and(|id| id != lock.lock_id()));
+    // Less a twentieth and 20 ms for the drift, and a tenth to stop in.
+    let certain = PATIENCE - PATIENCE / 20 - Duration::from_millis(20);
+    assert!(lock.valid_for() > Duration::ZERO);
+    assert!(lock.valid_for() <= certain - PATIENCE / 10, "{:?}", lock.valid_for());
+    lock.check().unwrap();
+    assert!(!format!("{lock:?}").contains(lock.lock_id()));
+    lock.unlock().await.unwrap();
+    assert_eq!(lock.valid_for(), Duration::ZERO);
+
+    let other = backend.shared().locks();
+    let later =
+        other.lock(&*name).wait(PATIENCE).run(async |lock| Ok::<_, Infallible>(lock.token()));
+    assert!(later.await.unwrap() > token);
+    assert!(!is_held(&locks, &name).await);
+}
+
+/// The same deadline from CheckLocks as from the grant.
+pub(crate) async fn stop_before_counts(backend: Arc<Backend>) {
+    const TTL: Duration = Duration::from_secs(6);
+    let (locks, stop_before) = (backend.shared().locks(), TTL / 3);
+    let ask = || locks.lock(own("stop")).ttl(TTL).stop_before(stop_before).acquire();
+    let lock = ask().await.unwrap();
+    for _ in 0..2 {
+        assert!(lock.valid_for() > Duration::ZERO);
+        assert!(lock.valid_for() < TTL - stop_before, "{:?}", lock.valid_for());
+        timeout(TTL / 3, lock.lost()).await.unwrap_err();
+    }
+}
+
+pub(crate) async fn a_try_of_a_held_lock_gives_nothing(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("tried"));
+    let lock = hold(&locks, &name).await;
+    assert!(locks.try_lock(&*name).acquire().await.unwrap().is_none());
+    let work = async |_: &Lock| Ok::<_, Infallible>(7);
+    assert_eq!(locks.try_lock(&*name).run(work).await.unwrap(), None);
+    lock.unlock().await.unwrap();
+    assert_eq!(locks.try_lock(&*name).run(work).await.unwrap(), Some(7));
+}
+
+pub(crate) async fn a_lock_waits_for_its_turn(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("waited"));
+    let first = hold(&locks, &name).await;
+    let second = tokio::spawn(locks.lock(&*name).wait(PATIENCE).acquire());
+    eventually_waiting(&locks, &name, 1).await;
+    assert!(!second.is_finished());
+    first.unlock().await.unwrap();
+    assert!(second.await.unwrap().unwrap().token() > first.token());
+}
+
+pub(crate) async fn a_wait_ends_at_its_limit(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("limit"));
+    let _held = hold(&locks, &name).await;
+    assert_eq!(wait_in_vain(|| locks.lock(&*name)).await, "WAIT_DEADLINE");
+}
+
+pub(crate) async fn a_try_that_may_not_wait_names_the_holder(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("named"));
+    let _held = locks.lock(&*name).label("invoices").acquire().await.unwrap();
+    let refused = locks.lock(&*name).wait(Duration::ZERO).acquire().await;
+    let (reason, holder) = not_acquired(refused);
+    assert_eq!(reason, "RESOURCE_LOCKED");
+    let holder = holder.unwrap();
+    assert!(holder.starts_with("app/") && holder.ends_with("/invoices"), "{holder}");
+}
+
+pub(crate) async fn the_label_is_seen_by_inspection(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("label"));
+    let _held = locks.lock(&*name).label("invoice run").acquire().await.unwrap();
+    let (holders, _) = inspect(&locks, &name).await;
+    assert!(matches!(&*holders, [holder] if holder.ends_with("/invoice run")), "{holders:?}");
+}
+
+pub(crate) async fn namespaces_are_apart(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("namespace"));
+    let within = |country: &str| locks.try_lock(&*name).namespace(["shop", country]).acquire();
+    let (eu, us) = (within("eu").await.unwrap().unwrap(), within("us").await.unwrap().unwrap());
+    assert!(within("eu").await.unwrap().is_none());
+    eu.unlock().await.unwrap();
+    assert!(within("eu").await.unwrap().is_some());
+    us.check().unwrap();
+}
+
+pub(crate) async fn readers_share_a_lock(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("shared"));
+    let shared = || locks.try_lock(&*name).mode(Mode::Shared).acquire();
+    let (one, two) = (shared().await.unwrap().unwrap(), shared().await.unwrap().unwrap());
+    assert!(is_held(&locks, &name).await);
+    one.unlock().await.unwrap();
+    assert!(is_held(&locks, &name).await);
+    two.unlock().await.unwrap();
+    assert!(!is_held(&locks, &name).await);
+}
+
+pub(crate) async fn a_repeated_request_id_finds_its_grant(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("repeated"));
+    let ask = || locks.lock(&*name).request_id("a secret of this case").acquire();
+    let first = ask().await.unwrap();
+    let second = ask().await.unwrap();
+    assert_eq!(second.token(), first.token());
+    assert_eq!(first.lost().await.cause(), &Cause::Ended);
+    second.check().unwrap();
+}
+
+pub(crate) async fn a_bad_option_is_named(backend: Arc<Backend>) {
+    fn bad<T: std::fmt::Debug>(result: Result<T, Error>) -> Failure {
+        match result {
+            Err(Error::Failed(failure)) => failure,
+            other => panic!("{other:?}"),
+        }
+    }
+    // Nobody listens there, so these are found before anything is sent. A wait and a
+    // `stop_before` cannot be negative here: the type forbids it.
+    let nowhere = Locks::builder("lockstore").address("127.0.0.1:1").build().unwrap();
+    for (option, lock) in [
+        ("name", nowhere.lock("")),
+        ("ttl", nowhere.lock(NAME).ttl(Duration::ZERO)),
+        ("max_hold", nowhere.lock(NAME).max_hold(Duration::ZERO)),
+    ] {
+        let failure = bad(lock.acquire().await);
+        assert_eq!(failure.reason(), "INVALID_REQUEST");
+        assert!(failure.message().starts_with(&format!("{option}: ")), "{failure}");
+    }
+    assert_eq!(bad(nowhere.lock(NAME).acquire().await).reason(), "UNAVAILABLE");
+    let bad_token = backend.shared().builder().api_token("line\nbreak").build();
+    assert!(bad(bad_token).message().starts_with("api_token: "));
+
+    let (locks, name) = (backend.shared().locks(), own("bad"));
+    let failure = bad(locks.lock(&*name).label("x".repeat(129)).acquire().await);
+    assert_eq!(failure.reason(), "INVALID_REQUEST");
+    assert!(failure.message().contains("label"), "{failure}");
+}
+
+pub(crate) async fn an_unlock_is_idempotent(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("idempotent"));
+    let lock = hold(&locks, &name).await;
+    lock.unlock().await.unwrap();
+    let next = hold(&locks, &name).await;
+    lock.unlock().await.unwrap();
+    next.check().unwrap();
+    assert!(is_held(&locks, &name).await);
+    // Also at once, and by the work before `run` does it.
+    let (one, two) = tokio::join!(next.unlock(), next.unlock());
+    one.and(two).unwrap();
+    let early = locks.lock(&*name).run(async |lock| {
+        lock.unlock().await?;
+        assert!(!is_held(&locks, &name).await);
+        Ok::<_, Error>(())
+    });
+    early.await.unwrap();
+}
+
+pub(crate) async fn an_unlock_is_not_cancelled_with_its_caller(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("cancelled"));
+    let work = Endless::default();
+    let task = work.spawn(locks.lock(&*name));
+    work.started().await;
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    assert!(work.has_ended());
+    eventually_free(&locks, &name).await;
+
+    // The handle lives on, so its stream does not close by its end.
+    let lock = hold(&locks, &name).await;
+    {
+        let mut unlock = std::pin::pin!(lock.unlock());
+        std::future::poll_fn(|context| {
+            assert!(unlock.as_mut().poll(context).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+    }
+    eventually_free(&locks, &name).await;
+    lock.unlock().await.unwrap();
+}
+
+pub(crate) async fn a_cancelled_wait_leaves_nothing(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("withdrawn"));
+    let first = hold(&locks, &name).await;
+    let waiter = tokio::spawn(locks.lock(&*name).acquire());
+    eventually_waiting(&locks, &name, 1).await;
+    let next = tokio::spawn(locks.lock(&*name).wait(PATIENCE).acquire());
+    eventually_waiting(&locks, &name, 2).await;
+    waiter.abort();
+    eventually_waiting(&locks, &name, 1).await;
+    first.unlock().await.unwrap();
+    next.await.unwrap().unwrap().unlock().await.unwrap();
+    eventually_waiting(&locks, &name, 0).await;
+}
+
+pub(crate) async fn a_reentrant_lock_counts(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("reentrant"));
+    let again = || locks.lock(&*name).reentrant(true).wait(Duration::ZERO);
+    let outer = locks.lock(&*name).reentrant(true).run(async |outer| {
+        let inner = again().run(async |inner| {
+            assert_eq!(inner.token(), outer.token());
+            let innermost = again().acquire().await?;
+            assert_eq!(innermost.lock_id(), outer.lock_id());
+            innermost.unlock().await?;
+            drop(innermost);
+            inner.check()?;
+            Ok::<_, Error>(())
+        });
+        inner.await.map_err(|error| error.into_work(|error| error))?;
+        assert!(is_held(&locks, &name).await);
+        outer.check()?;
+
+        let other_mode = again().mode(Mode::Shared).acquire().await.unwrap_err();
+        assert!(other_mode.to_string().contains("mode"), "{other_mode}");
+        let unasked = locks.lock(&*name).wait(Duration::ZERO).acquire().await;
+        assert_eq!(not_acquired(unasked).0, "RESOURCE_LOCKED");
+        let namespaced = again().namespace(["else"]).acquire().await?;
+        assert_ne!(namespaced.lock_id(), outer.lock_id());
+        let (child, child_name) = (locks.clone(), name.clone());
+        let child = async move { is_held(&child, &child_name).await };
+        assert!(tokio::spawn(child).await.unwrap());
+        outer.unlock().await?;
+        // Not held any more, so this is a lock of its own.
+        assert!(again().acquire().await?.token() > outer.token());
+        Ok::<_, Error>(())
+    });
+    outer.await.unwrap();
+    eventually_free(&locks, &name).await;
+}
+
+pub(crate) async fn a_lock_is_not_reentrant_by_default(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), own("not-reentrant"));
+    let outer = locks.lock(&*name).run(async |_| {
+        let inner = wait_in_vain(|| locks.lock(&*name)).await;
+        assert_eq!(inner, "WAIT_DEADLINE");
+        let reentrant = wait_in_vain(|| locks.lock(&*name).reentrant(true)).await;
+        assert_eq!(reentrant, "WAIT_DEADLINE");
+        Ok::<_, Infallible>(())
+    });
+    outer.await.unwrap_or_else(|error: RunError<_>| panic!("{error}"));
+}
+
+pub(crate) async fn a_channel_of_the_caller_is_used_and_left_open(backend: Arc<Backend>) {
+    let name = own("channel");
+    let address = format!("http://{}", backend.shared().address());
+    let channel = Endpoint::from_shared(address).unwrap().connect().await.unwrap();
+    let locks = Locks::builder("lockstore").address("127.0.0.1:1").channel(channel.clone());
+    let locks = locks.build().unwrap();
+    hold(&locks, &name).await.unlock().await.unwrap();
+    drop(locks);
+    let check = raw::CheckLocksRequest::default();
+    let answer = LocksClient::new(channel.clone()).check_locks(check).await.unwrap();
+    assert!(answer.into_inner().locks.is_empty());
+    let request = raw::GetLockRequest {
+        store_name: "lockstore".to_owned(),
+        resource_id: name,
+        ..Default::default()
+    };
+    InspectionClient::new(channel).get_lock(request).await.unwrap();
+}
