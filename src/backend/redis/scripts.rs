@@ -175,8 +175,11 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         ]),
         unlock: script(&[
             END_OF,
-            GRANT,
             include_str!("scripts/unlock_only.lua"),
+            GRANT,
+            "if leaves then\n",
+            include_str!("scripts/shared_leave.lua"),
+            "end\n",
             LIVE,
             include_str!("scripts/mark_of.lua"),
             CALL,
