@@ -1,5 +1,5 @@
--- Makes the other keys of a resource that is shared exist until this time at least, which is that of
--- the last grant's end. They expire KEPT_MS later, so that not each change among the grants has to
+-- Makes the other keys of a resource that is shared exist until this time at least, which is that
+-- of the last grant's end. They expire KEPT_MS later, so that few changes among the grants have to
 -- move that.
 local function keep(resource, ends_ms)
   local kept_ms = string.format('%.0f', ends_ms + KEPT_MS)
