@@ -1,6 +1,6 @@
 //! The request for a lock.
 
-use std::{marker::PhantomData, time::Duration};
+use std::{fmt, marker::PhantomData, time::Duration};
 
 use crate::{
     Error, Lock, Locks, Mode, RunError, open,
@@ -18,6 +18,9 @@ pub enum Waits {}
 pub enum Tries {}
 
 /// A request for a lock. `K` is [`Waits`] or [`Tries`].
+///
+/// Its options are checked by `run` and `acquire`: a bad one is an [`Error::Failed`] with the reason
+/// `INVALID_REQUEST` and a message that begins with the name of the option.
 #[must_use = "nothing is locked before `run` or `acquire`"]
 pub struct LockBuilder<K> {
     locks: Locks,
@@ -72,7 +75,8 @@ impl<K> LockBuilder<K> {
     }
 
     /// How long before the safe deadline the lock counts as lost, so that the work has time to
-    /// stop; by default a tenth of the granted TTL, at most 5 s.
+    /// stop. By default a tenth of the granted TTL or of [`max_hold`](Self::max_hold), whichever is
+    /// shorter, and at most 5 s. One that leaves no time loses the lock at once.
     pub fn stop_before(mut self, stop_before: Duration) -> Self {
         self.options.stop_before = Some(stop_before);
         self
@@ -82,9 +86,9 @@ impl<K> LockBuilder<K> {
     /// with this option; by default it would wait for itself.
     ///
     /// The same lock is the same name and namespace of the same [`Locks`] or a clone of it. The
-    /// inner handle is that of the outer lock: the other options have no effect, and its end
-    /// releases nothing. Another [`mode`](Self::mode) is an error. The owner is the task that runs
-    /// the work; a task that the work spawns is another.
+    /// inner handle is of the same grant: its other options have no effect, and the end of the last
+    /// handle releases the lock. Another [`mode`](Self::mode) is an error. The owner is the task
+    /// that runs the work; a task that the work spawns is another.
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.options.reentrant = reentrant;
         self
@@ -94,15 +98,25 @@ impl<K> LockBuilder<K> {
         let Self { locks, options, .. } = self;
         options.check()?;
         if options.reentrant
-            && let Some(held) = reentrant::find(&locks, &options)?
+            && let Some(lock) = reentrant::find(&locks, &options)?
         {
-            return Ok((Lock::inner(held), None));
+            return Ok((lock, None));
         }
         let opened = open::open(locks.client(), &options).await?;
         let reentrant = options.reentrant;
         let lock = Lock::start(locks.client(), options, opened);
-        let owned = reentrant.then(|| Owned { locks, held: lock.held().clone() });
+        let owned = reentrant.then(|| Owned { locks, owner: lock.owner().clone() });
         Ok((lock, owned))
+    }
+}
+
+/// Without the request ID, which is a secret.
+impl<K> fmt::Debug for LockBuilder<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockBuilder")
+            .field("resource", &self.options.resource)
+            .field("namespace", &self.options.namespace)
+            .finish_non_exhaustive()
     }
 }
 
@@ -146,8 +160,9 @@ impl LockBuilder<Waits> {
     /// [`RunError::Work`] if the work failed; otherwise [`RunError::Lock`] with the errors of
     /// [`acquire`](Self::acquire), or with [`Error::LockLost`]. If the lock is lost and the work
     /// returned a [`LockLost`](crate::LockLost), as itself, as [`Error`] or in a
-    /// `Box<dyn Error + Send + Sync>`, that is not an error of its own. In any other type it is.
-    /// [`RunError::lost`] has the loss in either case.
+    /// `Box<dyn Error>` with or without `Send + Sync`, that is not an error of its own. In any other
+    /// type it is. `E` is `'static` so that it can be told. [`RunError::lost`] has the loss in both
+    /// cases.
     ///
     /// # Cancel safety
     ///

@@ -55,9 +55,9 @@ impl Client {
     pub(crate) async fn check(&self, held: &Held) -> Result<Answer, Status> {
         let lock = raw::LockRef {
             store_name: self.store.to_string(),
-            resource_id: held.resource.clone(),
-            lock_id: held.lock_id.clone(),
-            namespace: held.namespace.clone(),
+            resource_id: held.grant.resource.clone(),
+            lock_id: held.grant.lock_id.clone(),
+            namespace: held.grant.namespace.clone(),
         };
         let question = self.request(raw::CheckLocksRequest { locks: vec![lock] });
         let answer = self.calls().check_locks(question).await?.into_inner();
@@ -72,10 +72,10 @@ impl Client {
 
     pub(crate) async fn unlock(&self, held: &Held) -> Result<(), Status> {
         let request = self.request(raw::UnlockRequest {
-            resource_id: held.resource.clone(),
-            lock_id: held.lock_id.clone(),
+            resource_id: held.grant.resource.clone(),
+            lock_id: held.grant.lock_id.clone(),
             store_name: self.store.to_string(),
-            namespace: held.namespace.clone(),
+            namespace: held.grant.namespace.clone(),
         });
         self.calls().unlock(request).await.map(drop)
     }

@@ -22,7 +22,8 @@ impl Error {
     /// The machine-readable reason, such as `RESOURCE_LOCKED`.
     ///
     /// It is the reason of the sidecar's `google.rpc.ErrorInfo`, or else the name of the gRPC code,
-    /// such as `UNAVAILABLE`. A bad option that this crate found has `INVALID_REQUEST`.
+    /// such as `UNAVAILABLE`, which a broken connection has too. A bad option that this crate found
+    /// has `INVALID_REQUEST`.
     pub fn reason(&self) -> &str {
         match self {
             Self::NotAcquired(error) => error.reason(),
@@ -111,7 +112,8 @@ impl error::Error for LockLost {}
 
 /// Neither a held lock nor a lost one: a bad option, no sidecar, a store that failed.
 ///
-/// Its [source](error::Error::source) is the [`tonic::Status`], if there was one.
+/// Its [source](error::Error::source) is what made the call fail in this process, such as a refused
+/// connection.
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub(crate) reason: String,
@@ -130,8 +132,13 @@ impl Failure {
         &self.message
     }
 
+    /// The answer to the call that failed, if there was a call.
+    pub fn status(&self) -> Option<&Status> {
+        self.status.as_deref()
+    }
+
     pub(crate) fn unavailable(message: &str) -> Error {
-        let (reason, message) = ("UNAVAILABLE".to_owned(), message.to_owned());
+        let (reason, message) = (status::UNAVAILABLE.to_owned(), message.to_owned());
         Error::Failed(Self { reason, message, status: None })
     }
 
@@ -150,7 +157,8 @@ impl fmt::Display for Failure {
 
 impl error::Error for Failure {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        self.status.as_deref().map(|status| status as _)
+        // Not the status itself, whose message this error shows already.
+        self.status()?.source()
     }
 }
 
@@ -158,7 +166,9 @@ impl error::Error for Failure {
 ///
 /// `E` is the error of the work. `RunError<E>` is an error for every `E` that can be displayed, so
 /// that `?` works in a function that returns `anyhow::Result` or `Box<dyn Error>`, whether the
-/// work's error is a type of its own or an `anyhow::Error`.
+/// work's error is a type of its own or an `anyhow::Error`. It shows the error of the work as that
+/// shows itself, and the loss in parentheses; its [source](error::Error::source) is that of the
+/// lock's error. For the sources of the work's error, ask [`work`](Self::work).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RunError<E> {

@@ -21,7 +21,7 @@ pub(crate) struct Keeper {
     pub(crate) client: Client,
     pub(crate) stream: Streaming<LockServerStream>,
     pub(crate) ttl: Duration,
-    pub(crate) stop_before: Duration,
+    pub(crate) granted: Instant,
 }
 
 impl Keeper {
@@ -31,8 +31,8 @@ impl Keeper {
         let cause = tokio::select! {
             biased;
             cause = end(&mut self.stream) => Some(cause),
-            cause = confirm(&self.held, &self.client, self.ttl, self.stop_before) => Some(cause),
-            _ = self.held.over() => None,
+            cause = confirm(&self.held, &self.client, self.ttl, self.granted) => Some(cause),
+            _ = self.held.wait(|| self.held.end()) => None,
         };
         if let Some(cause) = cause {
             self.held.lose(cause);
@@ -64,15 +64,16 @@ async fn end(stream: &mut Streaming<LockServerStream>) -> Cause {
 }
 
 /// Asks the sidecar again and again, until it answers that the lock is lost.
-async fn confirm(held: &Held, client: &Client, ttl: Duration, stop_before: Duration) -> Cause {
+async fn confirm(held: &Held, client: &Client, ttl: Duration, granted: Instant) -> Cause {
     let (interval, pause) = (ttl / 6, ttl / 60);
-    let mut next = after(Instant::now(), interval);
+    // At once if the grant was long on its way.
+    let mut next = after(granted, interval);
     loop {
         sleep_until(next).await;
         let asked = Instant::now();
         match timeout(interval.min(ANSWER_MAX), client.check(held)).await {
             Ok(Ok(Answer::ValidFor(valid_for))) => {
-                held.confirm(after(asked, valid_for.saturating_sub(stop_before)));
+                held.confirm(after(asked, valid_for));
                 next = after(asked, interval);
             }
             Ok(Ok(Answer::Lost(cause))) => return cause,

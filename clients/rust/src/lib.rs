@@ -41,7 +41,7 @@
 //! |---|---|
 //! | [`run`](LockBuilder::run) | drops the work, then closes the stream, which releases the lock |
 //! | [`acquire`](LockBuilder::acquire) | withdraws the request |
-//! | [`Lock::unlock`] | nothing: the unlock goes on in a task of its own |
+//! | [`Lock::unlock`] | nothing once it was polled: the unlock goes on in a task of its own |
 //! | [`Lock::lost`] | nothing; it may be called again |
 //!
 //! # Time
@@ -73,7 +73,8 @@ mod status;
 /// The raw gRPC messages and clients of `leasehold.v1`, for what this crate has no call for:
 /// forced unlocks, changes of the limit of a lock, inspection.
 ///
-/// [`Locks::channel`] returns the channel to use them with. They do not send the API token.
+/// [`Locks::channel`] returns the channel to use them with. They do not send the API token. The
+/// `Debug` form of a message shows all of it: lock IDs and request IDs are secrets.
 pub mod raw {
     #![allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
     include!("generated/leasehold.v1.rs");

@@ -1,16 +1,18 @@
 //! The handle of a lock.
 
-use std::{fmt, sync::Arc, time::Duration};
-
-use tokio::{
-    task::AbortHandle,
-    time::{Instant, timeout},
+use std::{
+    fmt,
+    future::pending,
+    sync::{Arc, OnceLock},
+    time::Duration,
 };
+
+use tokio::{task::AbortHandle, time::timeout};
 
 use crate::{
     Cause, LockLost,
     client::Client,
-    held::{Grant, Held},
+    held::{End, Grant, Held, Left, Limits},
     keeper::Keeper,
     open::Opened,
     options::Options,
@@ -22,15 +24,18 @@ const UNLOCK_MAX: Duration = Duration::from_secs(5);
 
 /// A lock that was acquired.
 ///
-/// It is bound to no task or thread. Dropping it closes its stream, which releases the lock.
+/// It is bound to no task or thread. Dropping it closes its stream, which releases the lock. Of
+/// several handles of a re-entrant lock, the last one to be unlocked or dropped does that.
 pub struct Lock {
-    held: Arc<Held>,
-    /// `None` for the inner handle of a re-entrant lock, whose end releases nothing.
-    owner: Option<Owner>,
+    owner: Owner,
+    /// How this handle was unlocked, if it was.
+    left: OnceLock<Left>,
 }
 
+/// What the handles of a lock share.
 #[derive(Clone)]
-struct Owner {
+pub(crate) struct Owner {
+    pub(crate) held: Arc<Held>,
     client: Client,
     /// Aborting it closes the stream.
     keeper: AbortHandle,
@@ -38,10 +43,9 @@ struct Owner {
 
 impl Lock {
     pub(crate) fn start(client: &Client, options: Options, opened: Opened) -> Self {
-        let Opened { acquired, stream, ttl, safe_deadline, max_hold_end } = opened;
-        let stop_before = options.stop_before.unwrap_or((ttl / 10).min(STOP_BEFORE_MAX));
-        let now = Instant::now();
-        let earlier = |time: Instant| time.checked_sub(stop_before).unwrap_or(now);
+        let Opened { acquired, stream, ttl, granted, safe_deadline, max_hold } = opened;
+        let shorter = options.max_hold.map_or(ttl, |max_hold| max_hold.min(ttl));
+        let stop_before = options.stop_before.unwrap_or((shorter / 10).min(STOP_BEFORE_MAX));
         let grant = Grant {
             resource: options.resource,
             namespace: options.namespace,
@@ -49,48 +53,62 @@ impl Lock {
             lock_id: acquired.lock_id,
             grant_id: acquired.grant_id,
             token: acquired.fencing_token,
-            max_hold_end: max_hold_end.map(earlier),
         };
-        let held = Arc::new(Held::new(grant, earlier(safe_deadline)));
+        let held = Arc::new(Held::new(grant, Limits { stop_before, max_hold }, safe_deadline));
         let (client, shared) = (client.clone(), held.clone());
-        let keeper = Keeper { held: shared, client: client.clone(), stream, ttl, stop_before };
+        let keeper = Keeper { held: shared, client: client.clone(), stream, ttl, granted };
         let keeper = tokio::spawn(keeper.keep()).abort_handle();
-        Self { held, owner: Some(Owner { client, keeper }) }
+        Self { owner: Owner { held, client, keeper }, left: OnceLock::new() }
     }
 
-    /// The inner handle of a lock that this task holds already.
-    pub(crate) fn inner(held: Arc<Held>) -> Self {
-        Self { held, owner: None }
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
     }
 
-    pub(crate) fn held(&self) -> &Arc<Held> {
-        &self.held
+    fn grant(&self) -> &Grant {
+        &self.owner.held.grant
+    }
+
+    /// How the lock ended for this handle, if it has.
+    pub(crate) fn end(&self) -> Option<End> {
+        match self.left.get() {
+            Some(Left::ToOthers) => Some(Ok(())),
+            _ => self.owner.held.end(),
+        }
+    }
+
+    /// Waits until it is lost; never ends if this handle was unlocked.
+    pub(crate) async fn over_by_loss(&self) -> LockLost {
+        match self.owner.held.wait(|| self.end()).await {
+            Err(lost) => lost,
+            Ok(()) => pending().await,
+        }
     }
 
     /// The fencing token: positive, and greater than those of all earlier grants of the resource.
     pub fn token(&self) -> i64 {
-        self.held.token
+        self.grant().token
     }
 
     /// The name of the resource, as it was given.
     pub fn resource(&self) -> &str {
-        &self.held.resource
+        &self.grant().resource
     }
 
     /// The proof of ownership, for raw calls. A secret.
     pub fn lock_id(&self) -> &str {
-        &self.held.lock_id
+        &self.grant().lock_id
     }
 
     /// The public name of the grant, or `None` if the store cannot be inspected.
     pub fn grant_id(&self) -> Option<&str> {
-        Some(&*self.held.grant_id).filter(|id| !id.is_empty())
+        Some(&*self.grant().grant_id).filter(|id| !id.is_empty())
     }
 
     /// How long until the work is cancelled unless the sidecar confirms the lock; zero once it
     /// is lost or unlocked.
     pub fn valid_for(&self) -> Duration {
-        self.held.valid_for().unwrap_or_default()
+        if self.end().is_some() { Duration::ZERO } else { self.owner.held.left() }
     }
 
     /// Fails if the lock is lost or unlocked. Reads the clock and makes no call.
@@ -101,7 +119,7 @@ impl Lock {
     ///
     /// [`LockLost`]; after [`unlock`](Self::unlock) with the cause [`Cause::Ended`].
     pub fn check(&self) -> Result<(), LockLost> {
-        self.held.valid_for().map(drop)
+        self.end().map_or(Ok(()), |end| Err(self.loss(end)))
     }
 
     /// Waits until the lock is lost or unlocked; for the latter the cause is [`Cause::Ended`].
@@ -110,14 +128,18 @@ impl Lock {
     ///
     /// Dropping the future changes nothing.
     pub async fn lost(&self) -> LockLost {
-        self.held.over().await.err().unwrap_or_else(|| self.held.loss(Cause::Ended))
+        self.loss(self.owner.held.wait(|| self.end()).await)
+    }
+
+    fn loss(&self, end: End) -> LockLost {
+        end.err().unwrap_or_else(|| self.owner.held.loss(Cause::Ended))
     }
 
     /// Unlocks, for at most 5 s, and closes the stream.
     ///
     /// Closing the stream releases the lock too, so an Unlock that the sidecar did not answer is
-    /// no error. Further calls do nothing and return the same. The inner handle of a re-entrant
-    /// lock unlocks nothing.
+    /// no error. Further calls do nothing and return the same. While a re-entrant lock has other
+    /// handles, this ends the handle alone and makes no call.
     ///
     /// # Errors
     ///
@@ -125,27 +147,36 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future cancels nothing: the unlock goes on in a task of its own.
+    /// Once the future was polled, dropping it cancels nothing: the unlock goes on in a task of its
+    /// own.
     pub async fn unlock(&self) -> Result<(), LockLost> {
-        let Some(owner) = &self.owner else {
-            return self.held.lost().map_or(Ok(()), Err);
-        };
-        if self.held.begin_unlock() {
-            let (owner, ending) = (owner.clone(), Ending(self.held.clone()));
-            tokio::spawn(async move { owner.unlock(&ending.0).await });
-        } else if self.held.lost().is_some() {
-            owner.keeper.abort();
+        match self.owner.held.leave(&self.left) {
+            Some(Left::Held) => {
+                let (owner, ending) = (self.owner.clone(), Ending(self.owner.held.clone()));
+                tokio::spawn(async move { owner.unlock(&ending.0).await });
+            }
+            Some(Left::Lost) => self.owner.keeper.abort(),
+            Some(Left::ToOthers) | None => {}
         }
-        self.held.unlocked().await
+        match self.left.get() {
+            Some(Left::ToOthers) => Ok(()),
+            _ => self.owner.held.unlocked().await,
+        }
     }
 }
 
 impl Owner {
+    /// One more handle, unless the lock has ended.
+    pub(crate) fn join(&self) -> Option<Lock> {
+        let joined = || Lock { owner: self.clone(), left: OnceLock::new() };
+        self.held.join().then(joined)
+    }
+
     async fn unlock(self, held: &Held) {
         let answer = timeout(UNLOCK_MAX, self.client.unlock(held)).await;
         self.keeper.abort();
         let lost = match answer {
-            Ok(Err(status)) => status::lost_before_unlock(&held.resource, &status),
+            Ok(Err(status)) => status::lost_before_unlock(&held.grant.resource, &status),
             Ok(Ok(())) | Err(_) => None,
         };
         held.end_unlock(lost);
@@ -163,10 +194,13 @@ impl Drop for Ending {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        if let Some(owner) = &self.owner
-            && self.held.abandon()
-        {
-            owner.keeper.abort();
+        match self.owner.held.leave(&self.left) {
+            Some(Left::Held) => {
+                self.owner.held.end_unlock(None);
+                self.owner.keeper.abort();
+            }
+            Some(Left::Lost) => self.owner.keeper.abort(),
+            Some(Left::ToOthers) | None => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The client.
 
-use std::{env, sync::Arc};
+use std::{env, fmt, sync::Arc};
 
 use tonic::{metadata::MetadataValue, transport::Channel};
 
@@ -73,6 +73,16 @@ pub struct LocksBuilder {
     address: Option<String>,
     channel: Option<Channel>,
     api_token: Option<String>,
+}
+
+/// Without the API token, which is a secret.
+impl fmt::Debug for LocksBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocksBuilder")
+            .field("store", &self.store)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
 }
 
 impl LocksBuilder {

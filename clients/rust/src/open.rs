@@ -8,6 +8,7 @@ use tonic::{Status, Streaming};
 use crate::{
     client::Client,
     error::{Error, Failure},
+    held::MaxHold,
     options::{Options, from_wire},
     raw::{LockAcquired, LockServerStream, lock_server_stream::LockServerStream as Event},
     status,
@@ -17,6 +18,8 @@ use crate::{
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How long the answer may take beyond the wait.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// By how much clocks may differ in a TTL, besides a twentieth of it.
+const DRIFT_MIN: Duration = Duration::from_millis(20);
 /// Longer than any process lives.
 const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 
@@ -25,10 +28,11 @@ pub(crate) struct Opened {
     pub(crate) acquired: LockAcquired,
     pub(crate) stream: Streaming<LockServerStream>,
     pub(crate) ttl: Duration,
+    /// Not later than the sidecar granted it.
+    pub(crate) granted: Instant,
     /// Until then nobody else can have it.
     pub(crate) safe_deadline: Instant,
-    /// When `max_hold` ends it, or at most the drift allowance earlier.
-    pub(crate) max_hold_end: Option<Instant>,
+    pub(crate) max_hold: Option<MaxHold>,
 }
 
 /// Asks for a lock and waits for it; dropping the future withdraws the request.
@@ -55,14 +59,18 @@ pub(crate) async fn open(client: &Client, options: &Options) -> Result<Opened, E
 
     let ttl = from_wire(acquired.ttl);
     let granted = after(sent, from_wire(acquired.waited));
-    let safe_deadline = after(granted, ttl.saturating_sub(drift(ttl)));
-    let max_hold_end =
-        options.max_hold.map(|max_hold| after(granted, max_hold.saturating_sub(drift(ttl))));
-    if safe_deadline <= Instant::now() {
+    let drift = ttl / 20 + DRIFT_MIN;
+    let safe_deadline = after(granted, ttl.saturating_sub(drift));
+    let max_hold = options.max_hold.map(|max_hold| MaxHold {
+        end: after(granted, max_hold),
+        from: after(granted, max_hold.saturating_sub(drift)),
+    });
+    let capped = max_hold.as_ref().map_or(safe_deadline, |limit| safe_deadline.min(limit.end));
+    if capped <= Instant::now() {
         let late = "the lock was granted too long ago to be believed in";
         return Err(Failure::unavailable(late));
     }
-    Ok(Opened { acquired, stream, ttl, safe_deadline, max_hold_end })
+    Ok(Opened { acquired, stream, ttl, granted, safe_deadline, max_hold })
 }
 
 async fn answered<T>(
@@ -71,11 +79,6 @@ async fn answered<T>(
 ) -> Result<Result<T, Status>, Error> {
     let silent = |_| Failure::unavailable("the sidecar does not answer");
     timeout_at(limit, answer).await.map_err(silent)
-}
-
-/// By how much clocks may differ in a TTL.
-fn drift(ttl: Duration) -> Duration {
-    ttl / 20 + Duration::from_millis(20)
 }
 
 /// `duration` after `instant`, or so far away that it does not come.

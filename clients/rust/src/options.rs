@@ -17,7 +17,8 @@ pub enum Mode {
     Shared,
 }
 
-#[derive(Clone, Debug, Default)]
+/// Not `Debug`: the request ID is a secret.
+#[derive(Default)]
 pub(crate) struct Options {
     pub(crate) resource: String,
     pub(crate) immediate: bool,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Error, Locks, error::Failure, held::Held, options::Options};
+use crate::{Error, Lock, Locks, error::Failure, lock::Owner, options::Options};
 
 tokio::task_local! {
     static INNERMOST: Option<Arc<Node>>;
@@ -11,7 +11,7 @@ tokio::task_local! {
 /// A lock that the work may take again.
 pub(crate) struct Owned {
     pub(crate) locks: Locks,
-    pub(crate) held: Arc<Held>,
+    pub(crate) owner: Owner,
 }
 
 struct Node {
@@ -33,23 +33,25 @@ pub(crate) async fn scope<F: Future>(owned: Option<Owned>, work: F) -> F::Output
     INNERMOST.scope(node, work).await
 }
 
-/// The same lock, if this task holds it.
-pub(crate) fn find(locks: &Locks, options: &Options) -> Result<Option<Arc<Held>>, Error> {
+/// Another handle of the same lock, if this task holds it.
+pub(crate) fn find(locks: &Locks, options: &Options) -> Result<Option<Lock>, Error> {
     let mut next = innermost();
     while let Some(node) = next {
-        let Owned { locks: owner, held } = &node.owned;
-        let same = owner.is(locks)
-            && held.resource == options.resource
-            && held.namespace == options.namespace;
-        if same && let Some(lost) = held.lost() {
-            return Err(Error::LockLost(lost));
-        }
-        // One that the work has unlocked is not held any more, and is taken anew.
-        if same && held.valid_for().is_ok() {
-            if held.mode != options.mode {
+        let held = &node.owned.owner.held;
+        let same = node.owned.locks.is(locks)
+            && held.grant.resource == options.resource
+            && held.grant.namespace == options.namespace;
+        if same {
+            if held.end().is_none() && held.grant.mode != options.mode {
                 return Err(Failure::option("mode", "the lock is held in another mode"));
             }
-            return Ok(Some(held.clone()));
+            if let Some(lock) = node.owned.owner.join() {
+                return Ok(Some(lock));
+            }
+            // One that the work has unlocked is not held any more, and is taken anew.
+            if let Some(Err(lost)) = held.end() {
+                return Err(Error::LockLost(lost));
+            }
         }
         next = node.outer.clone();
     }

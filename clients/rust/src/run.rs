@@ -15,7 +15,7 @@ pub(crate) async fn run<T, E: 'static>(
 ) -> Result<T, RunError<E>> {
     let result = {
         let mut work = pin!(reentrant::scope(owned, work(&lock)));
-        let mut loss = pin!(lock.held().over_by_loss());
+        let mut loss = pin!(lock.over_by_loss());
         poll_fn(|context| {
             // Before the work, so that the work is polled once more after the loss: what it returns
             // then, after waiting for `Lock::lost` say, counts.
@@ -33,20 +33,31 @@ pub(crate) async fn run<T, E: 'static>(
         Err(lost) => Err(RunError::Lock(Error::LockLost(lost))),
         Ok(Ok(value)) => unlocked.map(|()| value).map_err(|lost| Error::from(lost).into()),
         Ok(Err(error)) => Err(match unlocked.err() {
-            Some(lost) if is_loss(&error) => RunError::Lock(Error::LockLost(lost)),
+            Some(lost) if is_loss(&error, &lost) => RunError::Lock(Error::LockLost(lost)),
             lost => RunError::Work { error, lost },
         }),
     }
 }
 
-/// Whether the work returned the loss of the lock as its error.
-fn is_loss<E: 'static>(error: &E) -> bool {
+/// Whether `error`, which the work returned, is the loss of the lock; that of another lock is not.
+fn is_loss<E: 'static>(error: &E, lost: &LockLost) -> bool {
     let error: &dyn Any = error;
-    if let Some(error) = error.downcast_ref::<Error>() {
-        matches!(error, Error::LockLost(_))
+    let error: &(dyn error::Error + 'static) = if let Some(lost) =
+        error.downcast_ref::<LockLost>()
+    {
+        lost
+    } else if let Some(error) = error.downcast_ref::<Error>() {
+        error
     } else if let Some(error) = error.downcast_ref::<Box<dyn error::Error + Send + Sync>>() {
-        error.is::<LockLost>() || matches!(error.downcast_ref(), Some(Error::LockLost(_)))
+        &**error
+    } else if let Some(error) = error.downcast_ref::<Box<dyn error::Error>>() {
+        &**error
     } else {
-        error.is::<LockLost>()
+        return false;
+    };
+    match error.downcast_ref() {
+        Some(Error::LockLost(other)) => other == lost,
+        Some(_) => false,
+        None => error.downcast_ref() == Some(lost),
     }
 }

@@ -1,6 +1,6 @@
 //! Reads the errors of the sidecar.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, error::Error as _};
 
 use prost::Message;
 use tonic::{Code, Status};
@@ -14,6 +14,7 @@ pub(crate) const LOCK_LOST: &str = "LOCK_LOST";
 const LOCK_NOT_FOUND: &str = "LOCK_NOT_FOUND";
 const RESOURCE_LOCKED: &str = "RESOURCE_LOCKED";
 const SHUTTING_DOWN: &str = "SHUTTING_DOWN";
+pub(crate) const UNAVAILABLE: &str = "UNAVAILABLE";
 const WAIT_DEADLINE: &str = "WAIT_DEADLINE";
 
 /// `google.rpc.Status`, as far as it is read.
@@ -49,6 +50,8 @@ pub(crate) fn not_acquired(resource: &str, status: Status) -> Error {
     let reason = match &*info.reason {
         RESOURCE_LOCKED => RESOURCE_LOCKED,
         WAIT_DEADLINE => WAIT_DEADLINE,
+        // It comes from this process, where tonic has several codes for a broken connection.
+        "" if status.source().is_some() => return failed(UNAVAILABLE.to_owned(), status),
         "" => return failed(code_name(status.code()).to_owned(), status),
         _ => return failed(info.reason, status),
     };
@@ -102,7 +105,7 @@ fn code_name(code: Code) -> &'static str {
         Code::OutOfRange => "OUT_OF_RANGE",
         Code::Unimplemented => "UNIMPLEMENTED",
         Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
+        Code::Unavailable => UNAVAILABLE,
         Code::DataLoss => "DATA_LOSS",
         Code::Unauthenticated => "UNAUTHENTICATED",
     }

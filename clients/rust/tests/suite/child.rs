@@ -9,30 +9,44 @@ use std::{
 
 use leasehold_client::{Error, Locks};
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     process::Command,
-    time::Instant,
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
     stage::{Backend, Stage},
-    support::{PATIENCE, eventually_waiting},
+    support::{PATIENCE, TTL, eventually_waiting, is_held},
 };
 
 /// The variable with the role: the name of the lock that a child takes and holds.
 pub(crate) const ROLE: &str = "LEASEHOLD_CLIENT_CHILD";
+/// The variable with the TTL in seconds.
+const TTL_OF_CHILD: &str = "LEASEHOLD_CLIENT_CHILD_TTL";
 /// Much longer than a case may take to find that the lock is free.
 const LONG_TTL: Duration = Duration::from_secs(120);
 
 /// Takes the lock, prints its token, and holds it until it is killed; or prints the reason
-/// why not.
+/// why not. For each line that it reads it prints what `check` says.
 pub(crate) fn main(name: &str) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ttl = env::var(TTL_OF_CHILD).map_or(LONG_TTL, |secs| {
+        Duration::from_secs(secs.parse().expect("the TTL of the child in seconds"))
+    });
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     let result = runtime.block_on(async {
-        let lock = Locks::new("lockstore")?.lock(name).ttl(LONG_TTL).acquire().await?;
+        let lock = Locks::new("lockstore")?.lock(name).ttl(ttl).acquire().await?;
         println!("{}", lock.token());
-        lock.lost().await;
-        Ok::<_, Error>(())
+        Ok::<_, Error>(lock)
+    });
+    // Outside the runtime, which confirms the lock meanwhile.
+    let result = result.map(|lock| {
+        for _ in std::io::stdin().lines() {
+            println!(
+                "{}",
+                lock.check()
+                    .map_or_else(|lost| lost.cause().to_string(), |()| "held".to_owned())
+            );
+        }
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -45,7 +59,8 @@ pub(crate) fn main(name: &str) -> ExitCode {
 
 fn child(name: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.env(ROLE, name).stdout(Stdio::piped()).kill_on_drop(true);
+    command.env(ROLE, name).env_remove(TTL_OF_CHILD).kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
     for variable in ["DAPR_GRPC_ENDPOINT", "DAPR_GRPC_PORT", "DAPR_API_TOKEN"] {
         command.env_remove(variable);
     }
@@ -56,6 +71,47 @@ fn child(name: &str) -> Command {
 async fn line(process: &mut tokio::process::Child) -> String {
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     lines.next_line().await.unwrap().unwrap_or_default()
+}
+
+/// The process stands still beyond its deadline. The sidecar still renews, so only the local
+/// deadline can tell.
+pub(crate) async fn a_suspended_process_sees_the_loss_by_check(backend: Arc<Backend>) {
+    let stage = backend.shared();
+    let ttl = TTL.as_secs().to_string();
+    let mut holder = child("suspended-process")
+        .envs([("DAPR_GRPC_ENDPOINT", &*stage.address()), (TTL_OF_CHILD, &*ttl)])
+        .spawn()
+        .unwrap();
+    let mut input = holder.stdin.take().unwrap();
+    let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
+    let mut line = async || {
+        let line = timeout(PATIENCE, lines.next_line()).await.expect("the child is silent");
+        line.unwrap().unwrap_or_default()
+    };
+    let process = holder.id().unwrap().to_string();
+    let signal = async |signal: &str| {
+        let sent = Command::new("kill").args([signal, &process]).status().await;
+        assert!(sent.unwrap().success(), "{signal}");
+    };
+
+    assert!(line().await.parse::<i64>().is_ok());
+    // So long that an answer of the sidecar has confirmed it.
+    sleep(TTL / 2).await;
+    input.write_all(b"check\n").await.unwrap();
+    assert_eq!(line().await, "held");
+    signal("-STOP").await;
+    sleep(TTL).await;
+    // It is there before the process goes on.
+    input.write_all(b"check\n").await.unwrap();
+    signal("-CONT").await;
+    assert_eq!(line().await, "unconfirmed");
+    // Questions go on being answered, if there are any.
+    sleep(TTL / 2).await;
+    input.write_all(b"check\n").await.unwrap();
+    assert_eq!(line().await, "unconfirmed");
+    assert!(is_held(&stage.locks(), "suspended-process").await, "the sidecar still has it");
+    drop(input);
+    assert!(holder.wait().await.unwrap().success());
 }
 
 pub(crate) async fn a_killed_process_frees_the_lock(backend: Arc<Backend>) {

@@ -4,10 +4,11 @@ use std::{error, fmt, sync::Arc};
 
 use leasehold_client::{Cause, Error, Lock, LockLost, Locks, RunError, raw};
 use raw::locks_client::LocksClient;
+use tonic::Code;
 
 use crate::{
     stage::Backend,
-    support::{PATIENCE, cause_of, eventually_free, force_unlock},
+    support::{PATIENCE, cause_of, eventually_free, eventually_waiting, force_unlock},
 };
 
 #[derive(Debug, PartialEq)]
@@ -56,8 +57,18 @@ pub(crate) async fn a_loss_that_the_work_returns_is_no_error_of_its_own(backend:
     assert_eq!(cause::<LockLost>(&locks).await, Cause::Forced);
     assert_eq!(cause::<Error>(&locks).await, Cause::Forced);
     assert_eq!(cause::<Box<dyn error::Error + Send + Sync>>(&locks).await, Cause::Forced);
+    assert_eq!(cause::<Box<dyn error::Error>>(&locks).await, Cause::Forced);
 
-    // A loss of another lock is an error of the work.
+    // A loss of another lock is an error of the work, whether or not this one is lost too.
+    let both = locks.lock("loses").wait(PATIENCE).run(async |lock| {
+        let inner = locks.lock("loses-too").acquire().await?;
+        let loss = lose(&locks, &inner).await;
+        lose(&locks, lock).await;
+        Err::<(), _>(Error::from(loss))
+    });
+    let error = both.await.unwrap_err();
+    assert!(error.work().is_some_and(|error| error.to_string().contains("loses-too")));
+    assert_eq!(error.lost().map(LockLost::cause), Some(&Cause::Forced));
     let other = locks.lock("not-lost").run(async |_| {
         let lost = locks
             .lock("loses")
@@ -101,4 +112,35 @@ pub(crate) async fn an_unlock_that_finds_nothing_tells_the_loss(backend: Arc<Bac
     let (unlocked, ()) = tokio::join!(biased; lock.unlock(), heal);
     assert_eq!(unlocked.unwrap_err().cause(), &Cause::Ended);
     assert_eq!(lock.unlock().await.unwrap_err().cause(), &Cause::Ended);
+}
+
+/// Neither the message of a source nor the error of the work comes twice in a chain of errors.
+pub(crate) async fn the_sources_of_an_error_are_not_shown_by_it(_: Arc<Backend>) {
+    let nowhere = Locks::builder("lockstore").address("127.0.0.1:1").build().unwrap();
+    let nobody = nowhere.lock("nobody").run(async |_| Ok::<_, Broken>(())).await.unwrap_err();
+    let mut chain = vec![nobody.to_string()];
+    let mut next = error::Error::source(&nobody);
+    while let Some(source) = next {
+        chain.push(source.to_string());
+        next = source.source();
+    }
+    assert!(chain[0].starts_with("UNAVAILABLE: "), "{chain:?}");
+    assert!(chain.last().unwrap().contains("refused"), "{chain:?}");
+    assert!(chain.iter().all(|message| !message.contains("code:")), "{chain:?}");
+    let failed = matches!(&nobody, RunError::Lock(Error::Failed(failure))
+        if failure.status().is_some_and(|status| status.code() == Code::Unavailable));
+    assert!(failed, "{nobody:?}");
+    assert!(error::Error::source(&RunError::Work { error: Broken, lost: None }).is_none());
+}
+
+/// Whatever tonic calls it.
+pub(crate) async fn a_wait_whose_connection_breaks_is_unavailable(backend: Arc<Backend>) {
+    let stage = backend.start();
+    let _held = stage.locks().lock("awaited").acquire().await.unwrap();
+    for (locks, command) in [(stage.locks_by_proxy(), "cut"), (stage.locks(), "kill")] {
+        let waiter = tokio::spawn(locks.lock("awaited").acquire());
+        eventually_waiting(&stage.locks(), "awaited", 1).await;
+        stage.command(command);
+        assert_eq!(waiter.await.unwrap().unwrap_err().reason(), "UNAVAILABLE", "{command}");
+    }
 }

@@ -37,7 +37,7 @@ pub(crate) async fn a_stale_token_is_refused_by_the_sql_of_the_readme(backend: A
     };
     // The guard, then how many rows it changed: that number decides about the rest.
     let admitted = |token: i64| {
-        let guard = guard.replace("$1", "'lockstore/orders/fenced'");
+        let guard = guard.replace("$1", "'lockstore||fenced'");
         let guard = guard.replace("$2", &token.to_string());
         sqlite(&database, &format!("{guard} SELECT changes();")) == "1"
     };

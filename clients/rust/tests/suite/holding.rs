@@ -2,11 +2,9 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use leasehold_client::{
-    Cause, Error, Failure, Lock, LockBuilder, Locks, Mode, RunError, Waits, raw,
-};
+use leasehold_client::{Cause, Error, Failure, Lock, Locks, Mode, raw};
 use raw::{inspection_client::InspectionClient, locks_client::LocksClient};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
 use crate::{
@@ -16,7 +14,7 @@ use crate::{
 };
 
 const NAME: &str = "order";
-const SHORT: Duration = Duration::from_secs(1);
+pub(crate) const SHORT: Duration = Duration::from_secs(1);
 
 /// A name that no other case has.
 fn own(case: &str) -> String {
@@ -27,24 +25,14 @@ async fn hold(locks: &Locks, name: &str) -> Lock {
     locks.lock(name).wait(PATIENCE).acquire().await.unwrap()
 }
 
-fn not_acquired<T: std::fmt::Debug>(result: Result<T, Error>) -> (String, Option<String>) {
+pub(crate) fn not_acquired<T: std::fmt::Debug>(
+    result: Result<T, Error>,
+) -> (String, Option<String>) {
     match result {
         Err(Error::NotAcquired(error)) => {
             (error.reason().to_owned(), error.holder().map(str::to_owned))
         }
         other => panic!("{other:?}"),
-    }
-}
-
-/// The sidecar cannot confirm on a busy machine that a wait is over, and then says so.
-async fn wait_in_vain(lock: impl Fn() -> LockBuilder<Waits>) -> String {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match lock().wait(SHORT).acquire().await {
-            Err(Error::Failed(failure))
-                if failure.reason() == "OUTCOME_UNKNOWN" && Instant::now() < end => {}
-            other => return not_acquired(other).0,
-        }
     }
 }
 
@@ -64,6 +52,8 @@ pub(crate) async fn a_lock_is_taken_and_released(backend: Arc<Backend>) {
     assert!(!format!("{lock:?}").contains(lock.lock_id()));
     lock.unlock().await.unwrap();
     assert_eq!(lock.valid_for(), Duration::ZERO);
+    assert_eq!(lock.check().unwrap_err().cause(), &Cause::Ended);
+    assert_eq!(lock.lost().await.cause(), &Cause::Ended);
 
     let other = backend.shared().locks();
     let later =
@@ -108,7 +98,8 @@ pub(crate) async fn a_lock_waits_for_its_turn(backend: Arc<Backend>) {
 pub(crate) async fn a_wait_ends_at_its_limit(backend: Arc<Backend>) {
     let (locks, name) = (backend.shared().locks(), own("limit"));
     let _held = hold(&locks, &name).await;
-    assert_eq!(wait_in_vain(|| locks.lock(&*name)).await, "WAIT_DEADLINE");
+    let refused = locks.lock(&*name).wait(SHORT).acquire().await;
+    assert_eq!(not_acquired(refused).0, "WAIT_DEADLINE");
 }
 
 pub(crate) async fn a_try_that_may_not_wait_names_the_holder(backend: Arc<Backend>) {
@@ -201,7 +192,9 @@ pub(crate) async fn an_unlock_is_idempotent(backend: Arc<Backend>) {
     one.and(two).unwrap();
     let early = locks.lock(&*name).run(async |lock| {
         lock.unlock().await?;
+        // It goes on after this too.
         assert!(!is_held(&locks, &name).await);
+        assert_eq!(lock.check().unwrap_err().cause(), &Cause::Ended);
         Ok::<_, Error>(())
     });
     early.await.unwrap();
@@ -243,53 +236,6 @@ pub(crate) async fn a_cancelled_wait_leaves_nothing(backend: Arc<Backend>) {
     first.unlock().await.unwrap();
     next.await.unwrap().unwrap().unlock().await.unwrap();
     eventually_waiting(&locks, &name, 0).await;
-}
-
-pub(crate) async fn a_reentrant_lock_counts(backend: Arc<Backend>) {
-    let (locks, name) = (backend.shared().locks(), own("reentrant"));
-    let again = || locks.lock(&*name).reentrant(true).wait(Duration::ZERO);
-    let outer = locks.lock(&*name).reentrant(true).run(async |outer| {
-        let inner = again().run(async |inner| {
-            assert_eq!(inner.token(), outer.token());
-            let innermost = again().acquire().await?;
-            assert_eq!(innermost.lock_id(), outer.lock_id());
-            innermost.unlock().await?;
-            drop(innermost);
-            inner.check()?;
-            Ok::<_, Error>(())
-        });
-        inner.await.map_err(|error| error.into_work(|error| error))?;
-        assert!(is_held(&locks, &name).await);
-        outer.check()?;
-
-        let other_mode = again().mode(Mode::Shared).acquire().await.unwrap_err();
-        assert!(other_mode.to_string().contains("mode"), "{other_mode}");
-        let unasked = locks.lock(&*name).wait(Duration::ZERO).acquire().await;
-        assert_eq!(not_acquired(unasked).0, "RESOURCE_LOCKED");
-        let namespaced = again().namespace(["else"]).acquire().await?;
-        assert_ne!(namespaced.lock_id(), outer.lock_id());
-        let (child, child_name) = (locks.clone(), name.clone());
-        let child = async move { is_held(&child, &child_name).await };
-        assert!(tokio::spawn(child).await.unwrap());
-        outer.unlock().await?;
-        // Not held any more, so this is a lock of its own.
-        assert!(again().acquire().await?.token() > outer.token());
-        Ok::<_, Error>(())
-    });
-    outer.await.unwrap();
-    eventually_free(&locks, &name).await;
-}
-
-pub(crate) async fn a_lock_is_not_reentrant_by_default(backend: Arc<Backend>) {
-    let (locks, name) = (backend.shared().locks(), own("not-reentrant"));
-    let outer = locks.lock(&*name).run(async |_| {
-        let inner = wait_in_vain(|| locks.lock(&*name)).await;
-        assert_eq!(inner, "WAIT_DEADLINE");
-        let reentrant = wait_in_vain(|| locks.lock(&*name).reentrant(true)).await;
-        assert_eq!(reentrant, "WAIT_DEADLINE");
-        Ok::<_, Infallible>(())
-    });
-    outer.await.unwrap_or_else(|error: RunError<_>| panic!("{error}"));
 }
 
 pub(crate) async fn a_channel_of_the_caller_is_used_and_left_open(backend: Arc<Backend>) {

@@ -1,21 +1,32 @@
 //! Every way to lose a lock.
 
 use std::{
+    convert::Infallible,
     sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
 
-use leasehold_client::{Cause, Error, Lock, Locks};
-use tokio::time::{Instant, timeout};
+use leasehold_client::{Cause, Error, Lock, Locks, RunError};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 
 use crate::{
     stage::Backend,
     support::{
-        PATIENCE, TTL, cause_of, eventually_free, eventually_waiting, force_unlock, is_held,
+        PATIENCE, TTL, cause_of, eventually, eventually_free, eventually_waiting, force_unlock,
+        is_held, on_one_thread,
     },
-    work::Endless,
+    work::{Endless, Task},
 };
+
+/// The error of endless work, which comes only if the work is cancelled.
+async fn cancelled(task: Task) -> RunError<Infallible> {
+    let ended = timeout(PATIENCE, task).await.expect("the work is not cancelled");
+    ended.unwrap().unwrap_err()
+}
 
 /// Loses the lock under endless work by `lose`, and tells the cause and when it was told.
 async fn lose(locks: &Locks, name: &str, lose: impl AsyncFnOnce()) -> (Cause, Duration) {
@@ -24,7 +35,7 @@ async fn lose(locks: &Locks, name: &str, lose: impl AsyncFnOnce()) -> (Cause, Du
     work.started().await;
     let begin = Instant::now();
     lose().await;
-    let error = task.await.unwrap().unwrap_err();
+    let error = cancelled(task).await;
     assert!(work.has_ended(), "the loss is reported after the end of the work");
     (cause_of(&error), begin.elapsed())
 }
@@ -32,18 +43,38 @@ async fn lose(locks: &Locks, name: &str, lose: impl AsyncFnOnce()) -> (Cause, Du
 pub(crate) async fn max_hold_ends_the_lock(backend: Arc<Backend>) {
     let (locks, work) = (backend.shared().locks(), Endless::default());
     let limited = locks.lock("max-hold").max_hold(Duration::from_secs(1));
-    let error = work.spawn(limited).await.unwrap().unwrap_err();
+    let error = cancelled(work.spawn(limited)).await;
     assert_eq!(cause_of(&error), Cause::MaxHold);
     assert!(work.has_ended());
     eventually_free(&locks, "max-hold").await;
 }
 
-/// The answers of CheckLocks count `max_hold`, so that the local deadline comes first.
+/// The local deadline comes first: that of the grant, or that of an answer of CheckLocks.
 pub(crate) async fn max_hold_ends_a_lock_of_a_short_ttl(backend: Arc<Backend>) {
-    let (locks, work) = (backend.shared().locks(), Endless::default());
-    let limited = locks.lock("max-hold-2").ttl(TTL).max_hold(TTL * 3 / 2);
-    let error = work.spawn(limited).await.unwrap().unwrap_err();
-    assert_eq!(cause_of(&error), Cause::MaxHold);
+    let locks = backend.shared().locks();
+    for max_hold in [TTL / 3, TTL - TTL / 60, TTL * 3 / 2] {
+        let (work, begin) = (Endless::default(), Instant::now());
+        let limited = locks.lock("max-hold-2").wait(PATIENCE).ttl(TTL).max_hold(max_hold);
+        let task = work.spawn(limited);
+        work.started().await;
+        let granted = Instant::now();
+        assert_eq!(cause_of(&cancelled(task).await), Cause::MaxHold, "{max_hold:?}");
+        // `stop_before` is a tenth of the shorter one. The end of an earlier lock may have been
+        // waited for, and the machine may be busy.
+        assert!(begin.elapsed() > max_hold / 2, "{max_hold:?}");
+        assert!(granted.elapsed() < max_hold + PATIENCE / 10, "{max_hold:?}");
+    }
+}
+
+/// Even if the sidecar cannot tell, and would have the lock for long.
+pub(crate) async fn max_hold_ends_a_lock_without_the_sidecar(backend: Arc<Backend>) {
+    let (stage, work) = (backend.start(), Endless::default());
+    let limited = stage.locks().lock("max-hold-3").ttl(3 * PATIENCE).max_hold(TTL);
+    let task = work.spawn(limited);
+    work.started().await;
+    stage.command("suspend");
+    assert_eq!(cause_of(&cancelled(task).await), Cause::MaxHold);
+    stage.command("resume");
 }
 
 pub(crate) async fn a_forced_unlock_cancels_the_work(backend: Arc<Backend>) {
@@ -128,30 +159,58 @@ fn until_lost(lock: &Lock) -> Result<(), Error> {
     Ok(())
 }
 
-/// Nothing runs while the process is suspended, and nothing has run when it goes on. Here the
-/// only thread of a runtime is blocked for as long, which is the same for the handle.
-pub(crate) async fn a_suspended_process_sees_the_loss_by_check(backend: Arc<Backend>) {
+/// The only thread of a runtime is blocked beyond the deadline, so no timer has fired.
+pub(crate) async fn a_blocked_runtime_sees_the_loss_by_check(backend: Arc<Backend>) {
     let address = backend.shared().address();
-    let suspended = move || {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async move {
-            let locks = Locks::builder("lockstore").address(address).build().unwrap();
-            let lock = locks.lock("asleep").ttl(TTL).acquire().await.unwrap();
-            thread::sleep(TTL);
-            let (checked, valid_for) = (lock.check(), lock.valid_for());
-            assert_eq!(checked.unwrap_err().cause(), &Cause::Unconfirmed);
-            assert_eq!(valid_for, Duration::ZERO);
-            // No answer that comes later revives it, although the sidecar has renewed it.
-            tokio::time::sleep(TTL / 3).await;
-            assert!(lock.check().is_err());
-            // Nobody else has it until its work has ended, which the handle stands for.
-            assert!(is_held(&locks, "asleep").await);
-            lock.unlock().await.unwrap_err();
-            eventually_free(&locks, "asleep").await;
+    on_one_thread(move || async move {
+        let locks = Locks::builder("lockstore").address(address).build().unwrap();
+        let lock = locks.lock("asleep").ttl(TTL).acquire().await.unwrap();
+        thread::sleep(TTL);
+        let (checked, valid_for) = (lock.check(), lock.valid_for());
+        assert_eq!(checked.unwrap_err().cause(), &Cause::Unconfirmed);
+        assert_eq!(valid_for, Duration::ZERO);
+        // No answer that comes later revives it, although the sidecar has renewed it.
+        tokio::time::sleep(TTL / 3).await;
+        assert!(lock.check().is_err());
+        // Nobody else has it until its work has ended, which the handle stands for.
+        assert!(is_held(&locks, "asleep").await);
+        lock.unlock().await.unwrap_err();
+        eventually_free(&locks, "asleep").await;
+    })
+    .await
+    .unwrap();
+}
+
+/// Neither by the work nor by others of its task, which use up the budget that Tokio gives a task.
+pub(crate) async fn a_loss_is_not_starved(backend: Arc<Backend>) {
+    async fn busy() {
+        loop {
+            tokio::task::consume_budget().await;
+        }
+    }
+    let address = backend.shared().address();
+    let losing = on_one_thread(move || async move {
+        let locks = Locks::builder("lockstore").address(address).build().unwrap();
+        let started = Notify::new();
+        let run = locks.lock("starved").run(async |_| {
+            started.notify_one();
+            busy().await;
+            Ok::<_, Infallible>(())
         });
-    };
-    tokio::task::spawn_blocking(suspended).await.unwrap();
+        let neighbour = async {
+            started.notified().await;
+            busy().await;
+        };
+        tokio::select! {
+            biased;
+            () = neighbour => panic!("it has no end"),
+            result = run => result.unwrap_err(),
+        }
+    });
+    let locks = backend.shared().locks();
+    eventually("it is held", async || is_held(&locks, "starved").await).await;
+    force_unlock(&locks, "starved").await;
+    assert_eq!(cause_of(&losing.await.unwrap()), Cause::Forced);
 }
 
 /// A question that fails is asked again, so that a pause of the network costs no lock.
@@ -172,19 +231,14 @@ pub(crate) async fn a_grant_that_comes_too_late_is_not_believed(backend: Arc<Bac
     let first = locks.lock("late").acquire().await.unwrap();
     let (address, (ready, waits)) =
         (backend.shared().address(), tokio::sync::oneshot::channel());
-    let suspended = move || {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async move {
-            let locks = Locks::builder("lockstore").address(address).build().unwrap();
-            let waiter = tokio::spawn(locks.lock("late").ttl(TTL).acquire());
-            eventually_waiting(&locks, "late", 1).await;
-            ready.send(()).unwrap();
-            thread::sleep(2 * TTL);
-            waiter.await.unwrap().unwrap_err()
-        })
-    };
-    let suspended = tokio::task::spawn_blocking(suspended);
+    let suspended = on_one_thread(move || async move {
+        let locks = Locks::builder("lockstore").address(address).build().unwrap();
+        let waiter = tokio::spawn(locks.lock("late").ttl(TTL).acquire());
+        eventually_waiting(&locks, "late", 1).await;
+        ready.send(()).unwrap();
+        thread::sleep(2 * TTL);
+        waiter.await.unwrap().unwrap_err()
+    });
     waits.await.unwrap();
     first.unlock().await.unwrap();
     let error = suspended.await.unwrap();

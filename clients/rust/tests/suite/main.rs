@@ -15,6 +15,7 @@ mod failures;
 mod fences;
 mod holding;
 mod losses;
+mod reentry;
 mod rust;
 mod stage;
 mod support;
@@ -44,22 +45,27 @@ const CASES: &[(&str, Case)] = cases! {
         a_try_that_may_not_wait_names_the_holder, the_label_is_seen_by_inspection,
         namespaces_are_apart, readers_share_a_lock, a_repeated_request_id_finds_its_grant,
         a_bad_option_is_named, an_unlock_is_idempotent, an_unlock_is_not_cancelled_with_its_caller,
-        a_cancelled_wait_leaves_nothing, a_reentrant_lock_counts,
-        a_lock_is_not_reentrant_by_default, a_channel_of_the_caller_is_used_and_left_open;
+        a_cancelled_wait_leaves_nothing, a_channel_of_the_caller_is_used_and_left_open;
+    reentry: a_reentrant_lock_counts, a_reentrant_lock_lasts_until_its_last_end,
+        a_lock_is_not_reentrant_by_default;
     losses: max_hold_ends_the_lock, max_hold_ends_a_lock_of_a_short_ttl,
-        a_forced_unlock_cancels_the_work, a_killed_sidecar_cancels_the_work,
+        max_hold_ends_a_lock_without_the_sidecar, a_forced_unlock_cancels_the_work,
+        a_killed_sidecar_cancels_the_work,
         a_stopped_sidecar_cancels_the_work,
         a_suspended_sidecar_cancels_the_work_before_the_deadline,
         a_cut_off_sidecar_cancels_the_work_before_the_deadline,
         a_cut_connection_cancels_the_work, work_that_blocks_sees_the_loss_by_check,
-        a_suspended_process_sees_the_loss_by_check,
+        a_blocked_runtime_sees_the_loss_by_check, a_loss_is_not_starved,
         a_short_silence_of_the_sidecar_is_survived, a_grant_that_comes_too_late_is_not_believed;
     failures: the_error_of_the_work_wins, a_loss_that_the_work_returns_is_no_error_of_its_own,
         a_failed_unlock_does_not_hide_the_error_of_the_work,
-        an_unlock_that_finds_nothing_tells_the_loss;
-    child: a_killed_process_frees_the_lock, the_address_and_token_come_from_the_environment;
+        an_unlock_that_finds_nothing_tells_the_loss, the_sources_of_an_error_are_not_shown_by_it,
+        a_wait_whose_connection_breaks_is_unavailable;
+    child: a_killed_process_frees_the_lock, a_suspended_process_sees_the_loss_by_check,
+        the_address_and_token_come_from_the_environment;
     fences: a_stale_token_is_refused_by_the_sql_of_the_readme;
-    rust: a_dropped_handle_frees_the_lock, a_dropped_run_drops_the_work_before_the_lock,
+    rust: every_future_can_be_sent, secrets_are_not_shown, a_dropped_handle_frees_the_lock,
+        a_dropped_run_drops_the_work_before_the_lock,
         a_dropped_wait_for_the_loss_changes_nothing, a_panic_of_the_work_frees_the_lock,
         a_lock_outlives_many_ttls, a_handle_tells_its_loss;
 };

@@ -2,7 +2,9 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use leasehold_client::{Cause, Locks};
+use leasehold_client::{
+    Cause, Error, Lock, LockBuilder, Locks, LocksBuilder, RunError, Tries, Waits,
+};
 use tokio::time::timeout;
 
 use crate::{
@@ -20,6 +22,42 @@ async fn frees(locks: &Locks, name: &str, end: impl AsyncFnOnce()) {
     eventually_waiting(locks, name, 1).await;
     end().await;
     next.await.unwrap().unwrap();
+}
+
+/// It compiles.
+pub(crate) async fn every_future_can_be_sent(backend: Arc<Backend>) {
+    fn sent<T: Send>(future: T) -> T {
+        future
+    }
+    fn shared<T: Send + Sync + Unpin + 'static>() {}
+    shared::<Locks>();
+    shared::<LocksBuilder>();
+    shared::<LockBuilder<Waits>>();
+    shared::<LockBuilder<Tries>>();
+    shared::<Lock>();
+    shared::<Error>();
+    shared::<RunError<Error>>();
+
+    let locks = backend.shared().locks();
+    let work = async |lock: &Lock| Ok::<_, Infallible>(lock.token());
+    sent(locks.lock("sent").run(work)).await.unwrap();
+    sent(locks.try_lock("sent").run(work)).await.unwrap();
+    sent(locks.try_lock("sent-too").acquire()).await.unwrap();
+    let lock = sent(locks.lock("sent").wait(PATIENCE).acquire()).await.unwrap();
+    timeout(Duration::from_millis(1), sent(lock.lost())).await.unwrap_err();
+    sent(lock.unlock()).await.unwrap();
+}
+
+pub(crate) async fn secrets_are_not_shown(backend: Arc<Backend>) {
+    const SECRET: &str = "a secret of this case";
+    let builder = backend.shared().builder().api_token(SECRET);
+    let locks = builder.clone().build().unwrap();
+    let request = locks.lock("secret").request_id(SECRET);
+    let shown = format!("{builder:?} {locks:?} {request:?}");
+    assert!(shown.contains("\"secret\"") && !shown.contains(SECRET), "{shown}");
+    let lock = request.acquire().await.unwrap();
+    let shown = format!("{lock:?}");
+    assert!(!shown.contains(SECRET) && !shown.contains(lock.lock_id()), "{shown}");
 }
 
 pub(crate) async fn a_dropped_handle_frees_the_lock(backend: Arc<Backend>) {

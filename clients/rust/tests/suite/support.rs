@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use leasehold_client::{Cause, Error, Locks, RunError, raw};
 use raw::{inspection_client::InspectionClient, locks_client::LocksClient};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    runtime::Builder,
+    task::{JoinHandle, spawn_blocking},
+    time::{Instant, sleep, timeout},
+};
 
 /// Longer than anything takes that is awaited, also on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -14,12 +18,20 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Runs a case, with an end if it hangs.
 pub(crate) fn run(case: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(async { timeout(3 * PATIENCE, case).await.expect("the case hangs") });
+    let mut runtime = Builder::new_multi_thread();
+    within(runtime.worker_threads(2), 3 * PATIENCE, case);
+}
+
+/// Runs `part` in a runtime of one thread, with an end if it hangs.
+pub(crate) fn on_one_thread<F: Future<Output: Send + 'static>>(
+    part: impl FnOnce() -> F + Send + 'static,
+) -> JoinHandle<F::Output> {
+    spawn_blocking(|| within(&mut Builder::new_current_thread(), 2 * PATIENCE, part()))
+}
+
+fn within<T>(runtime: &mut Builder, limit: Duration, work: impl Future<Output = T>) -> T {
+    let runtime = runtime.enable_all().build().unwrap();
+    runtime.block_on(async { timeout(limit, work).await.expect("the case hangs") })
 }
 
 /// Polls until `condition` is true.
