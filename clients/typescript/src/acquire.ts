@@ -2,35 +2,31 @@
 
 import type { Connection } from "./connection.js";
 import { now } from "./clock.js";
-import { MILLISECOND, SECOND } from "./duration.js";
+import { SECOND, toMilliseconds } from "./duration.js";
 import { LeaseholdError } from "./errors.js";
 import { Grant } from "./grant.js";
 import type { Plan } from "./options.js";
+import { onAbort } from "./signals.js";
 import { asError } from "./status.js";
 
 /** The sidecar sends a ping every 10 s; after this long without any it is given up. */
 const SILENCE = 30n * SECOND;
 /** How long after the end of the wait the answer may come. */
 const GRACE = 10n * SECOND;
-const LONGEST_TIMER = 0x7fff_ffffn * MILLISECOND;
 
 const SILENT = Symbol("silent");
 
 /** Takes a lock. Throws the reason of the caller's signal if that ends the wait. */
 export async function acquire(connection: Connection, plan: Plan): Promise<Grant> {
   const { signal } = plan;
-  signal?.throwIfAborted();
   const { rpc } = connection;
-  const stream = new AbortController();
-  const close = () => {
-    stream.abort();
-  };
+  const closer = new AbortController();
   const giveUp = () => {
     connection.replace(rpc);
   };
   const sentAt = now();
   const end = plan.wait === undefined ? undefined : sentAt + plan.wait + GRACE;
-  const messages = rpc.calls.lockStream(plan.message, { ...rpc.options, signal: stream.signal });
+  const messages = rpc.calls.lockStream(plan.message, { ...rpc.options, signal: closer.signal });
   const rest = messages[Symbol.asyncIterator]();
   try {
     for (;;) {
@@ -44,7 +40,7 @@ export async function acquire(connection: Connection, plan: Plan): Promise<Grant
       }
       const { case: kind, value } = next.value.lockServerStream;
       if (kind === "lockAcquired") {
-        const grant = new Grant({ rpc, plan, acquired: value, sentAt, rest, close, onSilence: giveUp });
+        const grant = new Grant({ rpc, plan, acquired: value, sentAt, rest, closer, onSilence: giveUp });
         if (grant.isTooLate) {
           throw new LeaseholdError("UNAVAILABLE", "the lock was granted, but its time has passed");
         }
@@ -54,12 +50,13 @@ export async function acquire(connection: Connection, plan: Plan): Promise<Grant
       }
     }
   } catch (error) {
-    close();
+    closer.abort();
     signal?.throwIfAborted();
     throw asError(error);
   }
 }
 
+/** For how long the next message may be awaited. */
 function patience(end: bigint | undefined): bigint {
   const left = end === undefined ? SILENCE : end - now();
   return left < SILENCE ? left : SILENCE;
@@ -82,12 +79,11 @@ async function answerWithin<T>(
         reject(new LeaseholdError("CANCELLED", "the caller has cancelled the wait"));
       };
       // Not unref'ed: a process that waits for a lock stays alive.
-      const delay = Number(limit < LONGEST_TIMER ? limit : LONGEST_TIMER) / Number(MILLISECOND);
-      const timer = setTimeout(resolve, Math.max(delay, 0), SILENT);
-      signal?.addEventListener("abort", cancel);
+      const timer = setTimeout(resolve, Math.max(toMilliseconds(limit), 0), SILENT);
+      const forget = signal === undefined ? undefined : onAbort(signal, cancel);
       cleanUp = () => {
         clearTimeout(timer);
-        signal?.removeEventListener("abort", cancel);
+        forget?.();
       };
     });
   } finally {

@@ -14,6 +14,8 @@ export const MILLISECOND = 1_000_000n;
 export const SECOND = 1_000n * MILLISECOND;
 
 const UNITS = { h: 3600n * SECOND, m: 60n * SECOND, s: SECOND, ms: MILLISECOND };
+/** What protobuf's Duration can hold: some 10,000 years. */
+const LONGEST = 315_576_000_000n * SECOND;
 const WHOLE = /^(?:\d+(?:\.\d+)?(?:h|ms|m|s))+$/;
 const PARTS = /(\d+(?:\.\d+)?)(h|ms|m|s)/g;
 
@@ -23,11 +25,15 @@ export function nanoseconds(name: string, value: Duration, allowed: "positive" |
   if (read === undefined) {
     throw new LeaseholdError(
       "INVALID_REQUEST",
-      `${name}: ${JSON.stringify(value)} is neither milliseconds nor a duration such as "10s"`,
+      `${name}: ${String(value)} is neither milliseconds nor a duration such as "10s"`,
     );
   }
   if (read < 0n || (read === 0n && allowed === "positive")) {
-    throw new LeaseholdError("INVALID_REQUEST", `${name}: must be ${read < 0n ? "positive" : "more than 0"}`);
+    const demand = allowed === "positive" ? "must be more than 0" : "must not be negative";
+    throw new LeaseholdError("INVALID_REQUEST", `${name}: ${demand}`);
+  }
+  if (read > LONGEST) {
+    throw new LeaseholdError("INVALID_REQUEST", `${name}: must be at most 10000 years`);
   }
   return read;
 }

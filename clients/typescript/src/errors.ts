@@ -73,7 +73,6 @@ export class LockLost extends LeaseholdError {
 
 const LOSS = Symbol.for("leasehold.loss");
 const CANCELLED_NAMES = new Set<unknown>(["AbortError", "CanceledError"]);
-const DEPTH = 16;
 
 /**
  * The loss of a lock that an error tells of: the error itself, or what it was caused by, or what
@@ -81,15 +80,19 @@ const DEPTH = 16;
  * a `SuppressedError` (of `await using`). `undefined` if there is none.
  */
 export function lossOf(error: unknown): LockLost | undefined {
-  return search(error, DEPTH);
+  return search(error, new Set());
 }
 
-function search(error: unknown, depth: number): LockLost | undefined {
-  if (error instanceof LockLost || !isObject(error) || depth === 0) {
-    return error instanceof LockLost ? error : undefined;
+function search(error: unknown, seen: Set<unknown>): LockLost | undefined {
+  if (error instanceof LockLost) {
+    return error;
   }
+  if (!isObject(error) || seen.has(error)) {
+    return undefined;
+  }
+  seen.add(error);
   for (const inner of [error[LOSS], error.cause, error.error, error.suppressed]) {
-    const found = search(inner, depth - 1);
+    const found = search(inner, seen);
     if (found !== undefined) {
       return found;
     }
@@ -104,17 +107,25 @@ export function attachLoss(error: unknown, loss: LockLost): void {
   }
 }
 
-/** Whether the work reports by this error that it was cancelled, and no failure of its own. */
+/**
+ * Whether the work reports by this error that it was cancelled, and no failure of its own: the
+ * signal's reason, an error that was caused by it, or an error of a cancelled call that does not
+ * say what has cancelled it.
+ */
 export function isCancellation(error: unknown, loss: LockLost): boolean {
-  if (error === loss) {
-    return true;
+  const seen = new Set<unknown>();
+  for (let inner = error; inner !== loss; inner = inner.cause) {
+    if (!isObject(inner) || seen.has(inner)) {
+      return isObject(error) && error.cause === undefined && isCancelledCall(error);
+    }
+    seen.add(inner);
   }
-  if (!isObject(error)) {
-    return false;
-  }
-  // A Connect client wraps the signal's reason, or has gRPC's code 1, CANCELLED.
-  const isConnect = error.name === "ConnectError" && (error.code === 1 || error.cause === loss);
-  return isConnect || CANCELLED_NAMES.has(error.name);
+  return true;
+}
+
+/** `AbortError` of Node and browsers, `CanceledError` of axios, or gRPC's code 1, CANCELLED. */
+function isCancelledCall(error: Record<PropertyKey, unknown>): boolean {
+  return CANCELLED_NAMES.has(error.name) || (error.name === "ConnectError" && error.code === 1);
 }
 
 function isObject(value: unknown): value is Record<PropertyKey, unknown> {

@@ -21,15 +21,14 @@ export interface HeldStream {
   sentAt: bigint;
   /** The messages that follow. */
   rest: AsyncIterator<LockServerStream>;
-  close: () => void;
+  /** Closes the stream. */
+  closer: AbortController;
   /** Called when the connection did not answer in time. */
   onSilence: () => void;
 }
 
-/** How long the holder may believe in the lock, counted from the request: step 1. */
-function initialDeadline({ sentAt, acquired }: HeldStream): bigint {
-  const ttl = fromMessage(acquired.ttl);
-  return sentAt + fromMessage(acquired.waited) + ttl - ttl / 20n - 20n * MILLISECOND;
+function least(...values: [bigint, ...bigint[]]): bigint {
+  return values.reduce((a, b) => (b < a ? b : a));
 }
 
 /** A lock, from when it is acquired until it is unlocked or lost. Several handles may share it. */
@@ -38,7 +37,11 @@ export class Grant {
   readonly plan: Plan;
   readonly #stream: HeldStream;
   readonly #ttl: bigint;
+  /** What a TTL may differ by between the clocks of this machine and the store's. */
+  readonly #drift: bigint;
   readonly #stopBefore: bigint;
+  /** When `maxHold` has passed, counted from the earliest time of the grant. */
+  readonly #holdEnd: bigint | undefined;
   readonly #deadline = new Alarm();
   readonly #question = new Alarm();
   readonly #listeners = new Set<(loss: LockLost) => void>();
@@ -50,10 +53,14 @@ export class Grant {
     this.#stream = stream;
     this.acquired = stream.acquired;
     this.plan = stream.plan;
-    this.#ttl = fromMessage(stream.acquired.ttl);
-    const tenth = this.#ttl / 10n;
-    this.#stopBefore = stream.plan.stopBefore ?? (tenth < LONGEST_STOP ? tenth : LONGEST_STOP);
-    this.#safeDeadline = initialDeadline(stream);
+    const { sentAt, acquired, plan } = stream;
+    this.#ttl = fromMessage(acquired.ttl);
+    this.#drift = this.#ttl / 20n + 20n * MILLISECOND;
+    this.#stopBefore =
+      plan.stopBefore ?? least(least(this.#ttl, plan.maxHold ?? this.#ttl) / 10n, LONGEST_STOP);
+    const grantedAt = sentAt + fromMessage(acquired.waited);
+    this.#holdEnd = plan.maxHold === undefined ? undefined : grantedAt + plan.maxHold;
+    this.#safeDeadline = this.#capped(grantedAt + this.#ttl - this.#drift);
   }
 
   /** Whether the safe deadline has passed, so that the lock counts as not acquired: step 4. */
@@ -74,7 +81,7 @@ export class Grant {
 
   /** The loss, if the lock is lost, be it by the clock just now. */
   get loss(): LockLost | undefined {
-    this.loseIfLate();
+    this.#loseIfLate();
     return this.#loss;
   }
 
@@ -104,7 +111,7 @@ export class Grant {
     if (this.#loss === undefined) {
       await this.#unlock();
     }
-    this.#stream.close();
+    this.#stream.closer.abort();
     return this.#loss;
   }
 
@@ -145,10 +152,15 @@ export class Grant {
   }
 
   #setDeadline(safeDeadline: bigint): void {
-    this.#safeDeadline = safeDeadline;
+    this.#safeDeadline = this.#capped(safeDeadline);
     this.#deadline.set(this.#lostAt, () => {
-      this.loseIfLate();
+      this.#loseIfLate();
     });
+  }
+
+  /** No deadline is later than the end of `maxHold`: step 5. */
+  #capped(safeDeadline: bigint): bigint {
+    return this.#holdEnd === undefined ? safeDeadline : least(safeDeadline, this.#holdEnd);
   }
 
   #askAt(time: bigint): void {
@@ -160,12 +172,13 @@ export class Grant {
     const askedAt = now();
     const { calls, options } = this.#stream.rpc;
     const sixth = this.#ttl / 6n;
-    const limit = sixth < LONGEST_QUESTION ? sixth : LONGEST_QUESTION;
-    const timeoutMs = Math.max(Math.floor(toMilliseconds(limit)), 1);
+    const timeoutMs = Math.max(Math.floor(toMilliseconds(least(sixth, LONGEST_QUESTION))), 1);
+    const { signal } = this.#stream.closer; // a question does not outlive its lock
     let nextAt = askedAt + sixth;
     try {
-      const answer = await calls.checkLocks({ locks: [this.#name] }, { ...options, timeoutMs });
+      const answer = await calls.checkLocks({ locks: [this.#name] }, { ...options, timeoutMs, signal });
       const [check] = answer.locks;
+      // An answer that was read too late, because the process was suspended, revives nothing.
       if (this.loss === undefined && check !== undefined) {
         if (check.validFor === undefined) {
           this.#lose(check.cause || "ended");
@@ -182,9 +195,11 @@ export class Grant {
   }
 
   /** Compares with the clock: step 3. A loss is told at once. */
-  loseIfLate(): void {
+  #loseIfLate(): void {
     if (this.#lostAt <= now()) {
-      this.#lose("unconfirmed");
+      // The sidecar's own figure counts maxHold too, and may be earlier than the end by the drift.
+      const isHoldEnd = this.#holdEnd !== undefined && this.#safeDeadline >= this.#holdEnd - this.#drift;
+      this.#lose(isHoldEnd ? "max_hold" : "unconfirmed");
     }
   }
 

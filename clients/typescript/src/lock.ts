@@ -4,6 +4,7 @@ import { toMilliseconds } from "./duration.js";
 import { LockLost } from "./errors.js";
 import type { Grant } from "./grant.js";
 import type { Plan } from "./options.js";
+import { onAbort } from "./signals.js";
 
 /** A lock that is held. Not bound to a task: whoever has it may use it and unlock it. */
 export class Lock implements AsyncDisposable {
@@ -26,6 +27,8 @@ export class Lock implements AsyncDisposable {
   readonly #grant: Grant;
   readonly #detach: () => void;
   #unlocked: Promise<LockLost | undefined> | undefined;
+  /** The loss that this handle had seen when it ended. */
+  #lossAtEnd: LockLost | undefined;
 
   /** @internal */
   constructor(grant: Grant, signal: AbortSignal | undefined) {
@@ -43,7 +46,7 @@ export class Lock implements AsyncDisposable {
     const forget = grant.onLoss((loss) => {
       controller.abort(loss);
     });
-    signal?.addEventListener("abort", cancel);
+    const unwatch = signal === undefined ? undefined : onAbort(signal, cancel);
     if (signal?.aborted === true) {
       cancel();
     } else if (grant.loss !== undefined) {
@@ -51,7 +54,7 @@ export class Lock implements AsyncDisposable {
     }
     this.#detach = () => {
       forget();
-      signal?.removeEventListener("abort", cancel);
+      unwatch?.();
     };
   }
 
@@ -68,12 +71,13 @@ export class Lock implements AsyncDisposable {
    * call; for work that blocks, or that cannot be given a signal.
    */
   check(): void {
+    if (this.#unlocked !== undefined) {
+      // What becomes of a shared grant after this handle has ended is not its concern.
+      throw this.#lossAtEnd ?? new LockLost(this.resource, "ended");
+    }
     const { loss } = this.#grant;
     if (loss !== undefined) {
       throw loss;
-    }
-    if (this.#unlocked !== undefined) {
-      throw new LockLost(this.resource, "ended");
     }
   }
 
@@ -99,8 +103,9 @@ export class Lock implements AsyncDisposable {
   /** Ends the lock, and tells whether it was lost. @internal */
   end(): Promise<LockLost | undefined> {
     // A loss that only the clock knows of yet is told first, and its listeners may call this.
-    this.#grant.loseIfLate();
+    const { loss } = this.#grant;
     if (this.#unlocked === undefined) {
+      this.#lossAtEnd = loss;
       this.#unlocked = this.#grant.release();
       this.#detach();
     }

@@ -124,6 +124,7 @@ export class Locks implements Disposable {
 
   /** What the task holds already, if it may take it again, else a new grant. */
   async #take(planned: Plan): Promise<Grant> {
+    planned.signal?.throwIfAborted();
     const held = planned.reentrant ? this.#held.getStore()?.get(key(planned)) : undefined;
     if (held === undefined || held.released) {
       return await acquire(this.#connection, planned);
@@ -179,7 +180,11 @@ function reported(error: unknown, loss: LockLost | undefined): unknown {
 }
 
 function split<O extends object, T>(rest: [Work<T>] | [O | undefined, Work<T>]): [Partial<O>, Work<T>] {
-  return rest.length === 1 ? [{}, rest[0]] : [rest[0] ?? {}, rest[1]];
+  const [options, work] = rest.length === 1 ? [{}, rest[0]] : [rest[0] ?? {}, rest[1]];
+  if (typeof work !== "function") {
+    throw new LeaseholdError("INVALID_REQUEST", "work: must be a function");
+  }
+  return [options, work];
 }
 
 function key({ namespace, name }: Plan): string {

@@ -20,7 +20,7 @@ export interface TryLockOptions {
   requestId?: string | undefined;
   /**
    * How long before the safe deadline the work is cancelled; may be 0. Default: a tenth of the
-   * granted TTL, at most 5 s.
+   * granted TTL or of `maxHold`, whichever is shorter, at most 5 s.
    */
   stopBefore?: Duration | undefined;
   /**
@@ -47,12 +47,16 @@ export interface Plan {
   /** Nanoseconds; undefined is without end. */
   wait: bigint | undefined;
   stopBefore: bigint | undefined;
+  maxHold: bigint | undefined;
   reentrant: boolean;
   signal: AbortSignal | undefined;
   message: MessageInitShape<typeof LockRequestSchema>;
 }
 
-/** Checks what can be checked without the sidecar. An error names the option. */
+/**
+ * Checks what can be checked without the sidecar, types included, for callers without TypeScript.
+ * An error names the option.
+ */
 export function plan(store: string, name: string, options: LockOptions, immediate: boolean): Plan {
   checkText("name", name);
   if (name === "") {
@@ -64,9 +68,12 @@ export function plan(store: string, name: string, options: LockOptions, immediat
   if (!Array.isArray(namespace) || !namespace.every((segment) => typeof segment === "string")) {
     throw new LeaseholdError("INVALID_REQUEST", "namespace: must be an array of strings");
   }
-  // Callers without types may give anything.
   if (!["exclusive", "shared"].includes(mode)) {
     throw new LeaseholdError("INVALID_REQUEST", "mode: must be exclusive or shared");
+  }
+  // Not `instanceof`, which fails for a signal of another realm, as test runners make them.
+  if (signal !== undefined && typeof (signal as Partial<AbortSignal>).addEventListener !== "function") {
+    throw new LeaseholdError("INVALID_REQUEST", "signal: must be an AbortSignal");
   }
   if (immediate && options.wait !== undefined) {
     throw new LeaseholdError("INVALID_REQUEST", "wait: a try does not wait");
@@ -85,6 +92,7 @@ export function plan(store: string, name: string, options: LockOptions, immediat
     mode,
     wait: immediate ? 0n : wait,
     stopBefore: duration("stopBefore", "zero"),
+    maxHold,
     reentrant: options.reentrant ?? false,
     signal,
     message: {

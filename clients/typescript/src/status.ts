@@ -21,7 +21,11 @@ export function statusOf(error: unknown): Status {
   };
   for (const detail of failure.details) {
     if ("type" in detail && detail.type === "google.rpc.ErrorInfo" && detail.value instanceof Uint8Array) {
-      readErrorInfo(new BinaryReader(detail.value), status);
+      try {
+        readErrorInfo(new BinaryReader(detail.value), status);
+      } catch {
+        // Not the sidecar's; what could be read of it counts.
+      }
     }
   }
   return status;
@@ -35,6 +39,10 @@ export function asError(error: unknown): LeaseholdError {
   const { reason, message, metadata } = statusOf(error);
   if (reason === "RESOURCE_LOCKED" || reason === "WAIT_DEADLINE") {
     return new NotAcquired(reason, message, { cause: error, holder: metadata.get("holder") });
+  }
+  if (reason === "CANCELLED") {
+    // The caller's own cancellation is reported before. Node says this of a connection that broke.
+    return new LeaseholdError("UNAVAILABLE", `the stream broke: ${message}`, { cause: error });
   }
   return new LeaseholdError(reason, message, { cause: error });
 }

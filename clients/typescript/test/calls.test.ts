@@ -137,6 +137,26 @@ onEachBackend((_, sidecar) => {
     assert(hasEnded);
   });
 
+  test("max_hold_ends_a_lock_of_a_short_ttl", async () => {
+    const locks = sidecar().locks();
+    const elapsed = async (options: LockOptions) => {
+      const start = performance.now();
+      const lost = await loss(locks.with(fresh(), { ...options, maxHold: "2s" }, cancelled));
+      assert.equal(lost.cause, "max_hold", JSON.stringify(options));
+      return performance.now() - start;
+    };
+    // The client's own deadline is the first one where it stops before the end, the sidecar's word
+    // where it does not.
+    const all = [{ ttl: "13s" }, { ttl: "30s" }, { ttl: "30s", stopBefore: 0 }];
+    for (const ms of await Promise.all(all.map(elapsed))) {
+      assert(ms >= 1_600, String(ms));
+    }
+    const lock = await locks.lock(fresh(), { ttl: "20s", maxHold: "10s" });
+    // A tenth of maxHold, which is shorter than the TTL.
+    assert(lock.validFor > 7_000 && lock.validFor <= 9_000, String(lock.validFor));
+    await lock.unlock();
+  });
+
   test("a_repeated_request_id_finds_its_grant", async () => {
     const locks = sidecar().locks();
     const [name, requestId] = [fresh(), fresh()];
@@ -157,6 +177,9 @@ onEachBackend((_, sidecar) => {
       ["ttl", { ttl: "10" }],
       ["ttl", { ttl: "ten seconds" }],
       ["ttl", { ttl: Number.NaN }],
+      ["ttl", { ttl: 10n as unknown as number }],
+      ["ttl", { ttl: 1e300 }],
+      ["maxHold", { maxHold: 0 }],
       ["maxHold", { maxHold: -1 }],
       ["wait", { wait: -1 }],
       ["wait", { wait: Infinity }],
@@ -166,6 +189,7 @@ onEachBackend((_, sidecar) => {
       ["namespace", { namespace: "shop" as unknown as string[] }],
       ["label", { label: 7 as unknown as string }],
       ["requestId", { requestId: 7 as unknown as string }],
+      ["signal", { signal: "stop" as unknown as AbortSignal }],
     ];
     for (const [option, options] of bad) {
       const { message } = await refusal(locks.lock(fresh(), options), "INVALID_REQUEST");
@@ -176,6 +200,7 @@ onEachBackend((_, sidecar) => {
       (await refusal(locks.tryLock("a", { wait: 1 } as object), "INVALID_REQUEST")).message,
       /^wait: /,
     );
+    assert.match((await refusal(locks.with("a", {} as () => void), "INVALID_REQUEST")).message, /^work: /);
     assert.throws(() => new Locks({ store: "" }), /^LeaseholdError: store: /);
     assert.throws(() => new Locks({ store: STORE, address: "nonsense" }), /^LeaseholdError: address: /);
 
@@ -189,6 +214,14 @@ onEachBackend((_, sidecar) => {
     const name = fresh();
     const first = await locks.lock(name);
     await Promise.all([first.unlock(), first.unlock()]);
+    assert.equal(first.validFor, 0);
+    assert.throws(
+      () => {
+        first.check();
+      },
+      { name: "LockLost", cause: "ended" },
+    );
+    assert(!first.signal.aborted);
     const second = got(await locks.tryLock(name));
     await first.unlock();
     assert.equal(await locks.tryLock(name), null);

@@ -52,14 +52,15 @@ onEachBackend((backend, sidecar) => {
         { address: own.address, apiToken: token },
       ),
     ];
-    for (const locks of clients) {
-      // Renewed often enough that every kind of call is made.
-      await locks.with(fresh(), { ttl: "2s" }, async (lock) => {
-        await new Promise((resolve) => setTimeout(resolve, 500));
+    const use = async (locks: Locks) => {
+      // Long enough that every kind of call is made.
+      await locks.with(fresh(), { ttl: "6s" }, async (lock) => {
+        await new Promise((resolve) => setTimeout(resolve, 1_200));
         lock.check();
       });
       locks.close();
-    }
+    };
+    await Promise.all(clients.map(use));
     for (const without of [
       inEnvironment({ DAPR_GRPC_PORT: port }),
       inEnvironment(authority, { apiToken: "wrong" }),

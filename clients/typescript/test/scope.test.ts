@@ -32,6 +32,44 @@ onEachBackend((_, sidecar) => {
     await got(await locks.tryLock(name)).unlock();
   });
 
+  test("an_inner_handle_is_of_the_same_grant_and_ends_alone", async () => {
+    const locks = sidecar().locks();
+    const lost = await loss(
+      locks.with(fresh(), again, async (outer) => {
+        const inner = await locks.lock(outer.resource, again);
+        assert.equal(inner.grantId, outer.grantId);
+        await inner.unlock();
+        await sidecar().force(outer.resource);
+        await failure(cancelled(outer));
+        assert.throws(
+          () => {
+            inner.check();
+          },
+          { name: "LockLost", cause: "ended" }, // as it was unlocked before the loss
+        );
+        assert(!inner.signal.aborted);
+      }),
+    );
+    assert.equal(lost.cause, "forced");
+  });
+
+  test("two_clients_are_two_owners", async () => {
+    const [locks, others] = [sidecar().locks(), sidecar().locks()];
+    await locks.with(fresh(), again, async ({ resource }) => {
+      assert.equal(await others.tryLock(resource, again), null);
+      await got(await locks.tryLock(resource, again)).unlock();
+    });
+  });
+
+  test("a_cancelled_caller_does_not_enter_an_inner_scope", async () => {
+    const locks = sidecar().locks();
+    const signal = AbortSignal.abort(new Error("no more"));
+    await locks.with(fresh(), again, async ({ resource }) => {
+      const inner = locks.with(resource, { ...again, signal }, () => assert.fail("the work was run"));
+      assert.equal(await failure(inner), signal.reason);
+    });
+  });
+
   test("an_inner_lock_that_outlives_its_scope_keeps_the_lock", async () => {
     const locks = sidecar().locks();
     const name = fresh();
@@ -109,6 +147,25 @@ onEachBackend((_, sidecar) => {
     assert.match(String((both as { suppressed: unknown }).suppressed), /mine/);
   });
 
+  test("one_signal_may_be_given_to_many_locks", async () => {
+    const locks = sidecar().locks();
+    const [caller, warnings] = [new AbortController(), new Array<Error>()];
+    const note = (warning: Error) => warnings.push(warning);
+    process.on("warning", note);
+    const { signal } = caller;
+    const held = await Promise.all(Array.from({ length: 20 }, () => locks.lock(fresh(), { signal })));
+    const [first, ...others] = held;
+    await first?.unlock();
+    caller.abort();
+    assert(first?.signal.aborted === false);
+    for (const lock of others) {
+      assert.equal(lock.signal.reason, signal.reason);
+      await lock.unlock();
+    }
+    process.off("warning", note);
+    assert.deepEqual(warnings, []);
+  });
+
   test("a_handle_tells_its_callers_cancellation", async () => {
     const locks = sidecar().locks();
     const name = fresh();
@@ -146,6 +203,13 @@ onEachBackend((_, sidecar) => {
       (signal) => fetch("http://127.0.0.1:9/", { signal }),
       () => Promise.reject(new DOMException("stopped", "AbortError")),
       (signal) => sidecar().service.checkLocks({}, { signal }),
+      async (signal) => {
+        try {
+          await fetch("http://127.0.0.1:9/", { signal });
+        } catch (error) {
+          throw new Error("the charge failed", { cause: error });
+        }
+      },
     ];
     for (const end of endings) {
       const lost = await loss(

@@ -74,7 +74,7 @@ describe("a service in trouble", { concurrency: true, timeout: 60_000 }, () => {
         service(Service, {
           async *lockStream(_, context) {
             yield {
-              lockServerStream: { case: "lockAcquired", value: { lockId: "a", ttl: { seconds: 1n } } },
+              lockServerStream: { case: "lockAcquired", value: { lockId: "a", ttl: { seconds: 4n } } },
             };
             await new Promise((resolve) => {
               context.signal.addEventListener("abort", resolve);
@@ -86,6 +86,44 @@ describe("a service in trouble", { concurrency: true, timeout: 60_000 }, () => {
       const lost = await loss(new Locks({ store: "lockstore", transport }).with("order-1", cancelled));
       assert.equal(lost.cause, want);
     }
+  });
+
+  test("a deadline near the end of maxHold is told as max_hold, an earlier one is not", async () => {
+    // Asked after 667 ms; the allowance of 220 ms before the end begins after 2,780 ms.
+    const cases: [validMs: number, cause: string][] = [
+      [9_000, "max_hold"],
+      [2_200, "max_hold"],
+      [1_000, "unconfirmed"],
+    ];
+    const outcome = async ([validMs]: (typeof cases)[number]) => {
+      let questions = 0;
+      const transport = createRouterTransport(({ service }) => {
+        service(Service, {
+          async *lockStream(_, context) {
+            yield {
+              lockServerStream: { case: "lockAcquired", value: { lockId: "a", ttl: { seconds: 4n } } },
+            };
+            await new Promise((resolve) => {
+              context.signal.addEventListener("abort", resolve);
+            });
+          },
+          checkLocks() {
+            questions += 1;
+            if (questions > 1) {
+              throw new ConnectError("not now", Code.Unavailable);
+            }
+            const seconds = BigInt(Math.floor(validMs / 1000));
+            return { locks: [{ validFor: { seconds, nanos: (validMs % 1000) * 1_000_000 } }] };
+          },
+        });
+      });
+      return loss(new Locks({ store: "lockstore", transport }).with("order-1", { maxHold: "3s" }, cancelled));
+    };
+    const lost = await Promise.all(cases.map(outcome));
+    assert.deepEqual(
+      lost.map(({ cause }) => cause),
+      cases.map(([, cause]) => cause),
+    );
   });
 
   test("an answer counts from when the question was sent", async () => {

@@ -83,6 +83,9 @@ test("a loss is found wherever it is", () => {
   assert.equal(lossOf(new Error("wrapped", { cause: new Error("twice", { cause: lost }) })), lost);
   assert.equal(lossOf(new Error("mine")), undefined);
   assert.equal(lossOf("text"), undefined);
+  const endless = Object.assign(new Error("endless"), { error: {} });
+  endless.error = endless.cause = endless;
+  assert.equal(lossOf(endless), undefined);
   const cause = new Error("the first cause");
   const mine = new Error("mine", { cause });
   attachLoss(mine, lost);
@@ -101,5 +104,19 @@ test("only a cancellation counts as one", () => {
   assert(isCancellation(ConnectError.from(lost, Code.Internal), lost));
   assert(!isCancellation(new ConnectError("broken", Code.Unavailable), lost));
   assert(!isCancellation(new LockLost("order-2", "forced"), lost));
-  assert(!isCancellation(new Error("the charge failed", { cause: lost }), lost));
+  assert(isCancellation(new Error("the charge failed", { cause: lost }), lost));
+  assert(isCancellation(new Error("twice", { cause: new Error("once", { cause: lost }) }), lost));
+  assert(isCancellation(new DOMException("stopped", "AbortError"), lost));
+  // Something else has cancelled it, or it has nothing to do with a cancellation.
+  assert(!isCancellation(new DOMException("too slow", "TimeoutError"), lost));
+  const timeout = Object.assign(new Error("stopped", { cause: new Error("too slow") }), {
+    name: "AbortError",
+  });
+  assert(!isCancellation(timeout, lost));
+  const endless = new Error("endless");
+  endless.cause = endless;
+  assert(!isCancellation(endless, lost));
+  for (const odd of [undefined, null, "text"]) {
+    assert(!isCancellation(odd, lost));
+  }
 });
