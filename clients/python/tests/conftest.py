@@ -15,9 +15,7 @@ for variable in ("DAPR_GRPC_ENDPOINT", "DAPR_GRPC_PORT", "DAPR_API_TOKEN", "DAPR
     os.environ.pop(variable, None)
 
 
-@pytest.fixture(
-    scope="session", params=[pytest.param(backend, marks=pytest.mark.xdist_group(backend)) for backend in BACKENDS]
-)
+@pytest.fixture(scope="session", params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -23,8 +23,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def term(*, ttl: float = 30, waited: float = 0, stop_before: float | None = 0) -> Term:
-    return Term(resource="r", sent=1000, waited=waited, ttl=ttl, stop_before=stop_before)
+def term(*, ttl: float = 30, waited: float = 0, max_hold: float | None = None, stop_before: float | None = 0) -> Term:
+    return Term(resource="r", sent=1000, waited=waited, ttl=ttl, max_hold=max_hold, stop_before=stop_before)
 
 
 @pytest.mark.usefixtures("clock")
@@ -35,6 +35,34 @@ def test_the_first_deadline_counts_from_the_request() -> None:
     assert term(ttl=30, stop_before=None).valid_for == pytest.approx(30 - 1.52 - 3)
     assert term(ttl=600, stop_before=None).valid_for == pytest.approx(600 - 30.02 - 5)
     assert term(ttl=30, stop_before=11).valid_for == pytest.approx(30 - 1.52 - 11)
+
+
+@pytest.mark.usefixtures("clock")
+def test_max_hold_caps_the_deadline() -> None:
+    assert term(max_hold=20, waited=7).valid_for == pytest.approx(27)
+    assert term(max_hold=29, waited=7).valid_for == pytest.approx(7 + 30 - 1.52)
+    assert term(max_hold=20, stop_before=None).valid_for == pytest.approx(18)
+    assert term(max_hold=100, stop_before=None).valid_for == pytest.approx(30 - 1.52 - 3)
+    assert term(max_hold=20, stop_before=19.9).leaves_time
+    assert not term(max_hold=20, stop_before=20).leaves_time
+    assert not term(stop_before=28.48).leaves_time
+    held = term(max_hold=40)
+    held.confirm(1000, 50)
+    assert held.valid_for == pytest.approx(40)
+
+
+@pytest.mark.parametrize(
+    ("max_hold", "confirmed", "cause"),
+    [(None, 28, "unconfirmed"), (20, 20, "max_hold"), (40, 38.5, "max_hold"), (40, 38, "unconfirmed")],
+)
+def test_the_deadline_of_max_hold_is_told_apart(
+    clock: Clock, max_hold: float | None, confirmed: float, cause: str
+) -> None:
+    held = term(max_hold=max_hold)
+    held.confirm(1000, confirmed)
+    clock.time = 1000 + confirmed
+    assert held.loss is not None
+    assert held.loss.cause == cause
 
 
 @pytest.mark.usefixtures("clock")

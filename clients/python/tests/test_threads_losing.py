@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import grpc
 import pytest
@@ -14,7 +15,7 @@ from test_aio_losing import TTL
 from leasehold_client import LockLost, Locks
 
 
-def lose(locks: Locks, how: Callable[[], object], **options: float) -> tuple[LockLost, float]:
+def lose(locks: Locks, how: Callable[[], object], **options: float | None) -> tuple[LockLost, float]:
     """Loses a lock; tells the loss, and how long after `how` the work had ended."""
     with pytest.raises(LockLost) as lost, locks.lock(fresh(), **options) as lock:  # type: ignore[arg-type]
         started = time.monotonic()
@@ -30,6 +31,13 @@ def lose(locks: Locks, how: Callable[[], object], **options: float) -> tuple[Loc
 def test_max_hold_ends_the_lock(locks: Locks) -> None:
     loss, _ = lose(locks, lambda: None, max_hold=0.5)
     assert loss.cause == "max_hold"
+
+
+@pytest.mark.parametrize("stop_before", [None, 0])
+def test_max_hold_ends_a_lock_of_a_short_ttl(locks: Locks, stop_before: float | None) -> None:
+    loss, passed = lose(locks, lambda: None, ttl=2, max_hold=1.0, stop_before=stop_before)
+    assert loss.cause == "max_hold"
+    assert 0.5 < passed < 1.5
 
 
 def test_a_forced_unlock_cancels_the_work(locks: Locks, stage: Stage) -> None:
@@ -73,6 +81,14 @@ def test_a_lock_is_confirmed_again_and_again(locks: Locks) -> None:
         first_end = time.monotonic() + lock.valid_for
         while time.monotonic() + lock.valid_for < first_end + 0.5:
             assert not lock.wait_lost(0.02)
+
+
+def test_locks_of_different_ttls_are_confirmed_beside_each_other(locks: Locks) -> None:
+    with locks.lock(fresh(), ttl=30), ExitStack() as held:
+        short = [held.enter_context(locks.lock(fresh(), ttl=2)) for _ in range(5)]
+        assert not short[0].wait_lost(2.5)
+        for lock in short:
+            lock.check()
 
 
 def test_work_that_blocks_sees_the_loss_by_check(locks: Locks, stage: Stage) -> None:

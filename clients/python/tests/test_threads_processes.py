@@ -15,15 +15,21 @@ from stage import PATIENCE, STORE, Stage, fresh, until
 from leasehold_client import Locks
 
 
-def child(stage: Stage, name: str, body: str) -> subprocess.Popen[str]:
+def child(stage: Stage, name: str, body: str, kind: str = "Locks") -> subprocess.Popen[str]:
     """A process with `locks` and `name`; its errors are in its output."""
     code = (
-        "import os, signal, sys, threading, time\n"
-        "from leasehold_client import LeaseholdError, Locks\n"
-        f"locks, name = Locks({STORE!r}, address={stage.address!r}), {name!r}\n{body}"
+        "import asyncio, contextlib, os, signal, sys, threading, time\n"
+        "from leasehold_client import AsyncLocks, LeaseholdError, Locks\n"
+        # A shell ignores it in what it runs in the background.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"locks, name = {kind}({STORE!r}, address={stage.address!r}), {name!r}\n{body}"
     )
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-W", "ignore", "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
@@ -140,24 +146,39 @@ print(status, flush=True)
     assert output.split() == ["held", "0"]
 
 
-def test_a_suspended_process_sees_the_loss_at_once(stage: Stage) -> None:
+def suspend_beyond_the_deadline(process: subprocess.Popen[str], asked: str) -> None:
+    """The sidecar goes on renewing, so that only the local deadline can tell the loss."""
+    assert process.stdin is not None
+    assert line(process) == "held"
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2)
+    if asked == "at once":
+        process.stdin.write("check\n")
+        process.stdin.flush()
+    process.send_signal(signal.SIGCONT)
+    if asked == "after an answer":
+        time.sleep(1)
+
+
+@pytest.mark.parametrize("asked", ["at once", "after an answer"])
+def test_a_suspended_process_sees_the_loss_by_check(stage: Stage, asked: str) -> None:
     body = """
 with locks.lock(name, ttl=2) as lock:
     print("held", flush=True)
-    os.kill(os.getpid(), signal.SIGSTOP)
-    try:
-        lock.check()
-    except LeaseholdError as lost:
-        print(lost.cause, flush=True)
-    lock.wait_lost()
+    sys.stdin.readline()
+    for _ in range(2):
+        try:
+            lock.check()
+            print("it believes in its lock", flush=True)
+        except LeaseholdError as lost:
+            print(lost.cause, flush=True)
+        time.sleep(1)
 """
     process = child(stage, fresh(), body)
-    assert line(process) == "held"
-    time.sleep(2)
-    process.send_signal(signal.SIGCONT)
-    assert line(process) == "unconfirmed"
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == 1
+    suspend_beyond_the_deadline(process, asked)
+    output, _ = process.communicate("check\n", timeout=PATIENCE)
+    assert output.splitlines()[:2] == ["unconfirmed"] * 2
+    assert output.splitlines()[-1].endswith("is lost: unconfirmed")
 
 
 def test_a_lock_that_is_received_too_late_is_not_acquired(locks: Locks, stage: Stage) -> None:

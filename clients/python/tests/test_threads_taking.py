@@ -97,7 +97,7 @@ def test_readers_share_a_lock(locks: Locks) -> None:
 
 def test_a_bad_option_is_named(locks: Locks) -> None:
     for option, name, options in BAD:
-        with pytest.raises(InvalidOption, match=option) as refused:
+        with pytest.raises(InvalidOption, match=f"^{option} ") as refused:
             locks.lock(name, **options)  # type: ignore[arg-type]
         assert refused.value.option == option
     with pytest.raises(InvalidOption, match="store"):
@@ -128,6 +128,8 @@ def test_an_unlock_is_idempotent(locks: Locks, stage: Stage) -> None:
     with locks.lock(name) as lock:
         lock.unlock()
         assert lock.valid_for == 0
+        with pytest.raises(LockLost, match="ended"):
+            lock.check()
         assert stage.take(name)
         lock.unlock()
     lock.unlock()
@@ -152,6 +154,13 @@ def test_a_lock_is_not_reentrant_by_default(locks: Locks) -> None:
         assert inner is None
     with locks.lock(name), locks.try_lock(name, reentrant=True) as inner:
         assert inner is None
+
+
+def test_two_clients_are_never_the_same_owner(locks: Locks, stage: Stage) -> None:
+    name = fresh()
+    with Locks(STORE, address=stage.address) as other, locks.lock(name, reentrant=True):
+        with other.try_lock(name, reentrant=True) as lock:
+            assert lock is None
 
 
 def test_a_reentrant_lock_counts(locks: Locks, stage: Stage) -> None:

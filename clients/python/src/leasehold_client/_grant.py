@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ._clock import now
 from ._options import Options, in_seconds
-from ._term import Term, drift_allowance
+from ._term import Term
 from .errors import InvalidOption, LeaseholdError
 from .fence import fence_key
 from .generated import locks_pb2 as pb
@@ -30,18 +30,20 @@ class Grant:
         self.grant_id = acquired.grant_id
         """The public ID of the grant. Empty if the store has none."""
         self._mode = options.mode
-        ttl = in_seconds(acquired.ttl)
         self._term = Term(
             resource=options.name,
             sent=sent,
             waited=in_seconds(acquired.waited),
-            ttl=ttl,
+            ttl=in_seconds(acquired.ttl),
+            max_hold=options.max_hold,
             stop_before=options.stop_before,
         )
-        if self._term.stop_before >= ttl - drift_allowance(ttl):
-            raise InvalidOption("stop_before", f"is not shorter than the granted TTL of {ttl:g} s")
+        if not self._term.leaves_time:
+            raise InvalidOption(
+                "stop_before", f"is not shorter than max_hold or the granted TTL of {self._term.ttl:g} s"
+            )
         if self._term.valid_for == 0:
-            raise LeaseholdError("the lock was received when its TTL had passed", reason="UNAVAILABLE")
+            raise LeaseholdError("the lock was received when its time had passed", reason="UNAVAILABLE")
 
     @property
     def valid_for(self) -> float:

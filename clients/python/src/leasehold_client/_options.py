@@ -37,7 +37,7 @@ class LockOptions(TypedDict, total=False):
     """A secret; a repeated request with it finds its own grant again. Default: none."""
     stop_before: Seconds
     """How long before the safe deadline the work is cancelled. Default: a tenth of the granted
-    TTL, at most 5 s."""
+    TTL or of `max_hold`, whichever is shorter, at most 5 s."""
     reentrant: bool
     """The same task (or its children), or the same thread, may take the lock again. Both calls
     must say so; the inner one's other options have no effect. Default: `False`."""

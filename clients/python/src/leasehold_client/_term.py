@@ -6,6 +6,7 @@ the library use it.
 
 from __future__ import annotations
 
+import math
 import threading
 
 from ._clock import now
@@ -26,14 +27,35 @@ class Term:
     Safe to use from several threads. Once a lock is lost it stays lost, for the first cause.
     """
 
-    def __init__(self, *, resource: str, sent: float, waited: float, ttl: float, stop_before: float | None) -> None:
+    def __init__(
+        self,
+        *,
+        resource: str,
+        sent: float,
+        waited: float,
+        ttl: float,
+        max_hold: float | None,
+        stop_before: float | None,
+    ) -> None:
         self.ttl = ttl
-        self.stop_before = min(ttl / 10, LONGEST_STOP_BEFORE) if stop_before is None else stop_before
+        self._longest = ttl - drift_allowance(ttl)
+        self._limit = math.inf
+        if max_hold is not None:
+            self._longest = min(self._longest, max_hold)
+            self._limit = sent + waited + max_hold
+        if stop_before is None:
+            stop_before = min(ttl / 10, (math.inf if max_hold is None else max_hold) / 10, LONGEST_STOP_BEFORE)
+        self._stop_before = stop_before
         self._resource = resource
-        self._safe_deadline = sent + waited + ttl - drift_allowance(ttl)
+        self._safe_deadline = sent + waited + self._longest
         self._cause: str | None = None
         self._closed = False
         self._mutex = threading.Lock()
+
+    @property
+    def leaves_time(self) -> bool:
+        """Whether `stop_before` leaves any time for the work."""
+        return self._stop_before < self._longest
 
     @property
     def interval(self) -> float:
@@ -74,7 +96,7 @@ class Term:
         """Takes an answer to the question that was sent at `sent`."""
         with self._mutex:
             if self._look() > 0:
-                self._safe_deadline = sent + valid_for
+                self._safe_deadline = min(sent + valid_for, self._limit)
 
     def lose(self, cause: str) -> None:
         """Tells that the lock is lost. Without effect if it is lost or released already."""
@@ -99,8 +121,11 @@ class Term:
     def _look(self) -> float:
         if self._cause is not None:
             return 0.0
-        left = self._safe_deadline - self.stop_before - now()
+        deadline = self._safe_deadline
+        left = deadline - self._stop_before - now()
         if left > 0:
             return left
-        self._cause = "unconfirmed"
+        # The sidecar counts `max_hold` in its answers, by a clock that may differ from this one.
+        by_max_hold = deadline >= self._limit - drift_allowance(self.ttl)
+        self._cause = "max_hold" if by_max_hold else "unconfirmed"
         return 0.0

@@ -18,7 +18,10 @@ from ._rpc import Stubs
 from ._work import Work
 from .errors import InvalidOption, LeaseholdError, LockLost, NotAcquired
 
-_Key = tuple[tuple[str, ...], str]
+_Key = tuple["AsyncLocks", tuple[str, ...], str]
+
+# The re-entrant locks of a task and its children. One for all clients: a context never lets go of a variable.
+_owned: ContextVar[Mapping[_Key, AsyncLock]] = ContextVar("leasehold_owned")
 
 
 class AsyncLocks:
@@ -48,7 +51,6 @@ class AsyncLocks:
         self._channel = channel
         self._stubs: Stubs | None = None
         self._closed = False
-        self._owned: ContextVar[Mapping[_Key, AsyncLock]] = ContextVar("leasehold_owned")
 
     def lock(
         self, name: str, *, wait: Seconds | None = None, **options: Unpack[LockOptions]
@@ -101,6 +103,11 @@ class AsyncLocks:
         return grpc.aio.insecure_channel(address.target, options=address.channel_options)
 
 
+def _held() -> Mapping[_Key, AsyncLock]:
+    """What this task owns, without the locks that have ended: a child may have ended the last block of one."""
+    return {key: lock for key, lock in _owned.get({}).items() if lock._ending is None}
+
+
 class _Block:
     """One `async with` block under a lock."""
 
@@ -115,13 +122,12 @@ class _Block:
         if self._lock is not None:
             raise RuntimeError("this block is running already; call lock() for each")
         options = self._options
-        key = (options.namespace, options.name)
-        owned = self._locks._owned.get({})
-        lock = owned.get(key) if options.reentrant else None
+        key = (self._locks, options.namespace, options.name)
+        lock = _owned.get({}).get(key) if options.reentrant else None
         if lock is None or lock._ending is not None:
             lock = await self._locks._acquire(options)
             if options.reentrant:
-                self._locks._owned.set({**owned, key: lock})
+                _owned.set({**_held(), key: lock})
         elif lock._mode != options.mode:
             raise InvalidOption("mode", f"is {options.mode!r}, but the lock is held in another mode")
         else:
@@ -147,18 +153,15 @@ class _Block:
             alone = work.end(error)
             del lock._works[work.task]
         told = lock._ending is not None  # unlock() was called, and has told a loss.
-        loss = lock._term.loss if lock._holders else await self._finish(lock)
+        loss = lock._term.loss if lock._holders else await lock._end()
+        if self._options.reentrant:
+            _owned.set(_held())
         if loss is None or work is None:
             return
         if alone or (error is None and not told):
             raise loss from error
         if error is not None and not (isinstance(error, LockLost) and error.resource == lock.resource):
             loss._attach_to(error)
-
-    async def _finish(self, lock: AsyncLock) -> LockLost | None:
-        owned = self._locks._owned.get({})
-        self._locks._owned.set({key: other for key, other in owned.items() if other is not lock})
-        return await lock._end()
 
 
 class _Scope(_Block, AbstractAsyncContextManager[AsyncLock]):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ..errors import LeaseholdError, StaleToken
+from ..errors import InvalidOption, LeaseholdError, StaleToken
 
 Dialect = Literal["postgresql", "mysql", "sqlite"]
 
@@ -80,7 +80,7 @@ async def guard_async(cursor: Any, key: str, token: int, *, dialect: Dialect, pl
 
 def _placeholder(dialect: Dialect) -> str:
     if dialect not in CREATE_TABLE:
-        raise ValueError(f"dialect is {dialect!r}, not one of {', '.join(CREATE_TABLE)}")
+        raise InvalidOption("dialect", f"is {dialect!r}, not one of {', '.join(CREATE_TABLE)}")
     return "?" if dialect == "sqlite" else "%s"
 
 
