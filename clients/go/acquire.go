@@ -91,7 +91,7 @@ func (w *waiting) wait(ctx context.Context, name string, o *options) (grantedAt,
 	defer silence.Stop()
 	var limit <-chan time.Time
 	if o.wait != nil {
-		timer := time.NewTimer(*o.wait + answerGrace)
+		timer := time.NewTimer(saturatingAdd(*o.wait, answerGrace))
 		defer timer.Stop()
 		limit = timer.C
 	}

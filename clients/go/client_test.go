@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func shortWork(t *testing.T, locks *leasehold.Locks) error {
 			}
 			before = valid
 		}
-	}, leasehold.TTL(2*time.Second))
+	}, leasehold.TTL(4*time.Second))
 }
 
 // This one is not parallel: it changes the environment.
@@ -103,7 +104,7 @@ func TestABadAddressIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, endpoint := range []string{"", "127.0.0.1", "ftp://host:1", "http://", "http://host:1/path", "host:"} {
 		_, err := leasehold.New(stage.Store, leasehold.WithEndpoint(endpoint))
-		if told := refusal(t, err); told.Reason != "INVALID_REQUEST" {
+		if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, "endpoint") {
 			t.Errorf("%q is refused with %v", endpoint, err)
 		}
 	}

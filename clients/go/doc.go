@@ -12,7 +12,7 @@
 //
 // A lock is the life of a gRPC stream: the sidecar renews it while the stream is open, and
 // releases it at once when the process dies. The client never believes in a lock for longer
-// than the sidecar does, even if the sidecar is frozen or cut off: it asks every sixth of
+// than the sidecar does, even if the sidecar is suspended or cut off: it asks every sixth of
 // the TTL, and gives the lock up before the time that the last answer allowed has passed.
 //
 // A client that is slow can still write after its lock has gone to somebody else. Pass

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +37,36 @@ func TestAnUnlockIsIdempotent(t *testing.T) {
 		})
 		if err != nil {
 			t.Errorf("work that unlocks: %v", err)
+		}
+	})
+}
+
+func TestWhatAnUnlockLeavesIsNotLostAgain(t *testing.T) {
+	onEach(t, func(t *testing.T, s theStage) {
+		locks, name := s.client(t), fresh(t)
+		err := locks.Do(t.Context(), name, func(ctx context.Context, outer *leasehold.Lock) error {
+			inner, err := locks.Lock(ctx, name, leasehold.Reentrant())
+			if err != nil {
+				return err
+			}
+			unlock(t, outer)
+			s.force(t, name)
+			<-inner.Context().Done()
+			if told := refusal(t, inner.Unlock()); told.Cause != leasehold.CauseForced {
+				t.Errorf("the inner lock was lost with %v", told)
+			}
+			if told := refusal(t, outer.Check()); told.Cause != leasehold.CauseEnded || outer.ValidFor() != 0 {
+				t.Errorf("the outer handle says %v", told)
+			}
+			// The context of the ended work knows of no lock that another mode could disagree with.
+			shared, err := locks.Lock(ctx, name, leasehold.Reentrant(), leasehold.InMode(leasehold.Shared))
+			if err != nil {
+				return err
+			}
+			return errors.Join(shared.Unlock(), ctx.Err())
+		}, leasehold.Reentrant())
+		if err != nil {
+			t.Errorf("Do returned %v", err)
 		}
 	})
 }
@@ -86,6 +118,10 @@ func TestTheErrorOfTheWorkWins(t *testing.T) {
 				return fmt.Errorf("row 5: %w", errors.Join(ctx.Err(), context.Cause(ctx)))
 			},
 			func(context.Context) error { return status.Error(codes.Canceled, "the call was cancelled") },
+			func(ctx context.Context) error {
+				_, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Address())
+				return err
+			},
 			func(context.Context) error { return nil },
 		} {
 			err := fail(reported)
@@ -179,7 +215,7 @@ func TestAReentrantLockCounts(t *testing.T) {
 					t.Errorf("the inner lock is %d, the outer %d", inner.Token(), outer.Token())
 				}
 				_, err := locks.Lock(ctx, name, leasehold.Reentrant(), leasehold.InMode(leasehold.Shared))
-				if told := refusal(t, err); told.Reason != "INVALID_REQUEST" {
+				if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, "InMode") {
 					t.Errorf("another mode is refused with %v", err)
 				}
 				return nil
@@ -231,7 +267,7 @@ func TestALockIsNotReentrantByDefault(t *testing.T) {
 		none := func(context.Context, *leasehold.Lock) error { return nil }
 		for _, options := range [][]leasehold.Option{nil, {leasehold.Reentrant()}} {
 			err := locks.Do(t.Context(), name, func(ctx context.Context, _ *leasehold.Lock) error {
-				return settled(t, func() error { return locks.Do(ctx, name, none, leasehold.Wait(200*time.Millisecond)) })
+				return locks.Do(ctx, name, none, leasehold.Wait(200*time.Millisecond))
 			}, options...)
 			if !errors.Is(err, leasehold.ErrNotAcquired) {
 				t.Errorf("the inner lock: %v", err)

@@ -165,6 +165,7 @@ func reportsCancellation(err error, lost *Error) bool {
 		}
 		return len(err.Unwrap()) > 0
 	default:
-		return false
+		// Package net has an error of its own for this, which only errors.Is knows.
+		return errors.Is(err, context.Canceled)
 	}
 }

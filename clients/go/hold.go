@@ -21,7 +21,7 @@ type hold struct {
 	grant      *pb.LockAcquired
 	ttl        time.Duration
 	margin     time.Duration // StopBefore
-	limit      time.Duration // when MaxHold has passed, on this client's clock; 0 without one
+	limit      time.Duration // when MaxHold has passed, on this client's clock; farFuture without one
 	stopKeeper context.CancelFunc
 	kept       chan struct{} // closed when the keeper has ended
 
@@ -45,14 +45,14 @@ func (h *hold) granted(grant *pb.LockAcquired, sent time.Duration, o *options) b
 	h.margin = o.margin(h.ttl)
 	since := sent + grant.GetWaited().AsDuration()
 	deadline := since + h.ttl - drift(h.ttl)
+	h.limit = farFuture
 	if o.maxHold != nil {
-		h.limit = since + *o.maxHold
-		deadline = min(deadline, h.limit)
+		h.limit = saturatingAdd(since, *o.maxHold)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.deadline = deadline
-	return now() < deadline
+	h.deadline = min(deadline, h.limit)
+	return now() < h.deadline
 }
 
 // confirm moves the safe deadline. A lock whose deadline has passed unnoticed, because the process
@@ -61,7 +61,7 @@ func (h *hold) confirm(deadline time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.validForLocked() > 0 {
-		h.deadline = deadline
+		h.deadline = min(deadline, h.limit)
 	}
 }
 
@@ -117,10 +117,11 @@ func (h *hold) validForLocked() time.Duration {
 	return left
 }
 
-// lossByClock blames MaxHold if that is what the deadline comes from.
+// lossByClock blames MaxHold if that is what the deadline comes from. The sidecar counts MaxHold too, and
+// began to count it later: the difference is within the drift allowance.
 func (h *hold) lossByClock() *Error {
 	name := h.request.GetResourceId()
-	if h.limit != 0 && (h.deadline-h.limit).Abs() <= drift(h.ttl) {
+	if h.deadline >= h.limit-drift(h.ttl) {
 		return lockLost(name, CauseMaxHold, "it was held for as long as MaxHold allows", nil)
 	}
 	return lockLost(name, CauseUnconfirmed, "nobody has confirmed it in time", nil)
@@ -133,15 +134,19 @@ func (h *hold) loss() *Error {
 	return h.lost
 }
 
-// join adds a handle. It answers false if the grant has been released, and the loss of a lost one.
-func (h *hold) join() (bool, *Error) {
+// join adds a handle. It answers false if the grant has been released, and an error if it is lost or has
+// another mode.
+func (h *hold) join(mode Mode) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.handles == 0 {
 		return false, nil
 	}
+	if held := h.request.GetMode(); held != pb.LockMode(mode) {
+		return false, invalid("InMode", "the same owner holds the lock in another mode")
+	}
 	if h.validForLocked() == 0 {
-		return true, h.lost
+		return false, h.lost
 	}
 	h.handles++
 	return true, nil

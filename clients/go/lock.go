@@ -17,6 +17,7 @@ type Lock struct {
 	scoped bool        // a Do or TryDo ends the context
 	ended  atomic.Bool
 	once   sync.Once
+	lost   *Error // what ended the lock before the Unlock; known when once is done
 }
 
 func newLock(ctx context.Context, h *hold) *Lock {
@@ -64,13 +65,19 @@ func (l *Lock) ValidFor() time.Duration {
 // It reads the clock and makes no call: use it before each step of work that does not
 // watch the context.
 func (l *Lock) Check() error {
-	if l.ValidFor() > 0 {
+	if l.ended.Load() {
+		if l.lost != nil {
+			return l.lost
+		}
+		return l.unlocked()
+	}
+	if l.hold.validFor() > 0 {
 		return nil
 	}
 	if lost := l.hold.loss(); lost != nil {
 		return lost
 	}
-	return l.unlocked()
+	return l.unlocked() // an Unlock is under way
 }
 
 func (l *Lock) unlocked() *Error {
@@ -80,29 +87,30 @@ func (l *Lock) unlocked() *Error {
 // Unlock ends the lock. It takes 5 s at most, and no context cancels it. Its error, if any,
 // matches [ErrLockLost]: the lock had been lost before. A second Unlock does nothing and returns nil.
 func (l *Lock) Unlock() error {
-	if lost := l.unlock(); lost != nil {
-		return lost
+	if l.unlock() && l.lost != nil {
+		return l.lost
 	}
 	return nil
 }
 
-func (l *Lock) unlock() *Error {
-	var lost *Error
+// unlock answers false if this was done before. A Do keeps the context of its work: work that unlocks
+// early is not cancelled by that, nor by what becomes of the grant's other handles.
+func (l *Lock) unlock() (first bool) {
 	l.once.Do(func() {
-		lost = l.hold.leave(l.ctx)
+		first = true
+		l.lost = l.hold.leave(l.ctx)
 		l.ended.Store(true)
-		if !l.scoped {
+		if l.detach(); l.lost != nil || !l.scoped {
 			l.end()
 		}
 	})
-	return lost
+	return first
 }
 
 // end ends the context.
 func (l *Lock) end() {
-	l.detach()
-	if lost := l.hold.loss(); lost != nil {
-		l.cancel(lost)
+	if l.lost != nil {
+		l.cancel(l.lost)
 	} else {
 		l.cancel(l.unlocked())
 	}
@@ -112,13 +120,10 @@ func (l *Lock) end() {
 func (l *Lock) run(work func(context.Context, *Lock) error) (err error) {
 	l.scoped = true
 	defer func() {
-		lost := l.unlock()
-		if lost == nil {
-			// Lost before an Unlock in the work, which need not have looked at the answer.
-			lost = l.hold.loss()
-		}
+		l.unlock()
 		l.end()
-		err = outcome(err, lost)
+		// Also if the work has unlocked, and has not looked at the answer.
+		err = outcome(err, l.lost)
 	}()
 	return work(l.ctx, l)
 }

@@ -86,7 +86,7 @@ func (c *Locks) lock(ctx context.Context, name string, o *options) (*Lock, error
 	if h, err = c.acquire(ctx, name, o); err != nil {
 		return nil, err
 	}
-	return newLock(withOwned(ctx, key, o.mode, h), h), nil
+	return newLock(withOwned(ctx, key, h), h), nil
 }
 
 // notGranted is the error of a stream that ended before the lock was granted.

@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -49,7 +50,10 @@ func InMode(mode Mode) Option { return func(o *options) { o.mode = mode } }
 
 // Namespace puts the name into a namespace: up to 16 segments of 1 to 128 bytes, the outermost
 // first. The same name in another namespace is another lock. The default is none.
-func Namespace(segments ...string) Option { return func(o *options) { o.namespace = segments } }
+func Namespace(segments ...string) Option {
+	segments = slices.Clone(segments) // CheckLocks and Unlock send them later
+	return func(o *options) { o.namespace = segments }
+}
 
 // Label is the last part of the holder that others are shown: up to 128 bytes without control
 // characters. The default is none.
@@ -83,17 +87,17 @@ func newOptions(name string, immediate bool, chosen []Option) (*options, error) 
 	case name == "":
 		return nil, invalid("name", "it is empty")
 	case immediate && o.wait != nil:
-		return nil, invalid("wait", "a try does not wait")
+		return nil, invalid("Wait", "a try does not wait")
 	case o.wait != nil && *o.wait < 0:
-		return nil, invalid("wait", "it is negative")
+		return nil, invalid("Wait", "it is negative")
 	case o.ttl != nil && *o.ttl <= 0:
-		return nil, invalid("ttl", "it is not positive")
+		return nil, invalid("TTL", "it is not positive")
 	case o.maxHold != nil && *o.maxHold <= 0:
-		return nil, invalid("max_hold", "it is not positive")
+		return nil, invalid("MaxHold", "it is not positive")
 	case o.stopBefore != nil && *o.stopBefore < 0:
-		return nil, invalid("stop_before", "it is negative")
+		return nil, invalid("StopBefore", "it is negative")
 	case o.mode != Exclusive && o.mode != Shared:
-		return nil, invalid("mode", "it is neither Exclusive nor Shared")
+		return nil, invalid("InMode", "it is neither Exclusive nor Shared")
 	}
 	if immediate {
 		o.wait = new(time.Duration)

@@ -2,13 +2,12 @@ package leasehold
 
 import (
 	"context"
-	"strings"
+	"fmt"
 )
 
 // owned is a reentrant lock that the owner of a context holds. Contexts carry a list of them.
 type owned struct {
 	key   resourceKey
-	mode  Mode
 	hold  *hold
 	outer *owned
 }
@@ -22,13 +21,13 @@ type resourceKey struct {
 type ownedContextKey struct{}
 
 func ownedKey(c *Locks, name string, namespace []string) resourceKey {
-	// The sidecar refuses segments with control characters.
-	return resourceKey{c, strings.Join(namespace, "\x00"), name}
+	// Quoted, so that no two namespaces have the same text.
+	return resourceKey{c, fmt.Sprintf("%q", namespace), name}
 }
 
-func withOwned(ctx context.Context, key resourceKey, mode Mode, h *hold) context.Context {
+func withOwned(ctx context.Context, key resourceKey, h *hold) context.Context {
 	outer, _ := ctx.Value(ownedContextKey{}).(*owned)
-	return context.WithValue(ctx, ownedContextKey{}, &owned{key, mode, h, outer})
+	return context.WithValue(ctx, ownedContextKey{}, &owned{key, h, outer})
 }
 
 // joinOwned is the grant that the owner of ctx has under this key, or nil.
@@ -38,12 +37,9 @@ func joinOwned(ctx context.Context, key resourceKey, mode Mode) (*hold, error) {
 		if entry.key != key {
 			continue
 		}
-		if entry.mode != mode {
-			return nil, invalid("mode", "the lock "+key.name+" is held by the same owner in another mode")
-		}
-		joined, lost := entry.hold.join()
-		if lost != nil {
-			return nil, lost
+		joined, err := entry.hold.join(mode)
+		if err != nil {
+			return nil, err
 		}
 		if joined {
 			return entry.hold, nil

@@ -22,9 +22,7 @@ type database struct {
 func open(t *testing.T, start func() (*sql.DB, error), dialect fence.Dialect) database {
 	t.Helper()
 	db, err := start()
-	if errors.Is(err, errMissing) {
-		t.Skipf("ignored: %v", err)
-	}
+	skipMissing(t, err)
 	if err != nil {
 		t.Fatal(err)
 	}
