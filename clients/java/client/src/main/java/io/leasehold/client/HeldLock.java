@@ -204,7 +204,8 @@ public final class HeldLock implements AutoCloseable {
 
   /**
    * Sets a new {@code maxHold}: the lock is released this long from now, whatever the app does. It
-   * replaces the limit there was. Takes at most 5 s, and is not interruptible.
+   * replaces the limit there was, and the default of {@code stopBefore} follows it. Takes at most 5
+   * s, and is not interruptible.
    *
    * @param maxHold positive
    * @throws LockLostException if the lock is lost or unlocked
@@ -236,7 +237,9 @@ public final class HeldLock implements AutoCloseable {
     if (!ended.compareAndSet(false, true)) {
       throw lost();
     }
-    leave();
+    if (entry != null) {
+      entry.forget();
+    }
     session
         .detach(ttl)
         .ifPresent(

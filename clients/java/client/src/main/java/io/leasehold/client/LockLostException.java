@@ -1,8 +1,8 @@
 package io.leasehold.client;
 
 /**
- * The lock is not held any more, and it was not the caller who ended it. The reason is {@code
- * LOCK_LOST}.
+ * The lock is not held any more. The reason is {@code LOCK_LOST}. {@link HeldLock#check} also
+ * throws it, with the cause {@link LossCause#ENDED}, after the caller's own unlock.
  */
 public final class LockLostException extends LeaseholdException {
   private static final long serialVersionUID = 1L;

@@ -213,7 +213,8 @@ public final class LockOptions {
 
     /**
      * Sets how long before the safe deadline the work is cancelled: the time it has to stop. The
-     * default is a tenth of the granted TTL, at most 5 s.
+     * default is a tenth of the granted TTL or of {@code maxHold}, whichever is shorter, and at
+     * most 5 s.
      *
      * @param stopBefore 0 or more
      * @return this

@@ -6,15 +6,9 @@ import io.leasehold.v1.LockAcquired;
 import io.leasehold.v1.LockRequest;
 import io.leasehold.v1.LockServerStream;
 import java.time.Duration;
-import java.util.List;
 import java.util.Optional;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 
@@ -23,12 +17,6 @@ import java.util.function.Consumer;
  * comes on the client's loop; the callers' threads only read, or end the lock.
  */
 final class LockSession implements ClientResponseObserver<LockRequest, LockServerStream> {
-  /** Without a message for so long (pings come every 10 s) a waiting stream is given up. */
-  private static final long SILENCE_NANOS = TimeUnit.SECONDS.toNanos(30);
-
-  /** How much longer than the wait an answer may take. */
-  private static final long GRACE_NANOS = TimeUnit.SECONDS.toNanos(10);
-
   private enum Phase {
     WAITING,
     HELD,
@@ -52,22 +40,20 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
   private final LockOptions options;
   private final AtomicReference<State> state = new AtomicReference<>(WAITING);
   private final CompletableFuture<LockAcquired> granted = new CompletableFuture<>();
-  private final Set<InterruptOnLoss> watching = ConcurrentHashMap.newKeySet();
-  private final List<Consumer<LockLostException>> listeners = new CopyOnWriteArrayList<>();
+  private final LossListeners listeners = new LossListeners();
+  private final WaitLimit waitLimit;
   private final long sentAt;
   private volatile ClientCallStreamObserver<LockRequest> stream;
   private volatile LockAcquired grant;
   private volatile SafeDeadline deadline;
-  private long heardAt;
-  private Future<?> timer;
-  private Confirmation confirmation;
+  private volatile Keeper keeper;
 
   LockSession(Sidecar sidecar, LockRequest request, LockOptions options) {
     this.sidecar = sidecar;
     this.request = request;
     this.options = options;
     this.sentAt = sidecar.now();
-    this.heardAt = sentAt;
+    this.waitLimit = new WaitLimit(sidecar, request, sentAt, this::giveUp);
   }
 
   // ---- acquiring
@@ -75,7 +61,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
   /** Takes the lock, and waits for it. An interrupt withdraws the request. */
   void acquire() throws InterruptedException {
     sidecar.openStream(request, this);
-    sidecar.loop().execute(this::watchTheWait);
+    sidecar.loop().execute(waitLimit::watch);
     try {
       granted.get();
     } catch (InterruptedException interrupted) {
@@ -93,28 +79,12 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
     }
   }
 
-  private void watchTheWait() {
-    if (state.get() != WAITING) {
-      return;
-    }
-    long now = sidecar.now();
-    long limit = request.getImmediate() ? 0 : waitNanos();
-    long rest = Math.min(heardAt + SILENCE_NANOS - now, sentAt + limit + GRACE_NANOS - now);
-    if (rest > 0) {
-      timer = sidecar.after(rest, this::watchTheWait);
-    } else {
-      fail(
-          new LeaseholdException(
-              LeaseholdException.UNAVAILABLE,
-              "the sidecar did not answer the request for " + resource(),
-              null));
-    }
-  }
-
-  private long waitNanos() {
-    return request.hasWait()
-        ? SafeDeadline.nanos(Requests.duration(request.getWait()))
-        : SafeDeadline.nanos(Duration.ofSeconds(Long.MAX_VALUE));
+  private void giveUp() {
+    fail(
+        new LeaseholdException(
+            LeaseholdException.UNAVAILABLE,
+            "the sidecar did not answer the request for " + resource(),
+            null));
   }
 
   private void fail(LeaseholdException error) {
@@ -133,7 +103,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
 
   @Override
   public void onNext(LockServerStream message) {
-    heardAt = sidecar.now();
+    waitLimit.heard();
     if (!message.hasLockAcquired() || state.get() != WAITING) {
       return;
     }
@@ -143,15 +113,14 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
     deadline =
         new SafeDeadline(
             sidecar::now,
-            sentAt,
-            Requests.duration(acquired.getWaited()),
+            sentAt + SafeDeadline.nanos(Requests.duration(acquired.getWaited())),
             ttl,
+            options.maxHold().orElse(null),
             options.stopBefore().orElse(null));
+    keeper = new Keeper(sidecar, this, deadline, ttl);
     if (state.compareAndSet(WAITING, HELD)) {
-      cancelTimer();
-      confirmation = new Confirmation(sidecar, this, ttl);
-      confirmation.start();
-      watchTheDeadline();
+      waitLimit.stop();
+      keeper.start();
       granted.complete(acquired);
     }
   }
@@ -177,37 +146,6 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
     lose(new Loss(LossCause.ENDED, "it was ended or taken over by another call", null));
   }
 
-  // ---- the local deadline
-
-  /** Runs on the loop: at each confirmation, and when the deadline was to pass. */
-  private void watchTheDeadline() {
-    if (state.get() != HELD) {
-      return;
-    }
-    long rest = deadline.untilStop();
-    if (rest <= 0) {
-      lose(Loss.unconfirmed());
-    } else {
-      cancelTimer();
-      timer = sidecar.after(rest, this::watchTheDeadline);
-    }
-  }
-
-  /** The sidecar vouched for the lock for this long from when it was asked. */
-  void confirmed(long askedAt, Duration validFor) {
-    if (!isHeld()) {
-      return; // also if the clock says so: what was seen as lost stays lost
-    }
-    deadline.confirmed(askedAt, validFor);
-    watchTheDeadline();
-  }
-
-  private void cancelTimer() {
-    if (timer != null) {
-      timer.cancel(false);
-    }
-  }
-
   // ---- loss
 
   /** Ends the belief in the lock, once. */
@@ -216,47 +154,34 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
       return;
     }
     sidecar.loop().execute(this::stopTimers);
-    watching.forEach(InterruptOnLoss::interrupt);
-    for (Consumer<LockLostException> listener : listeners) {
-      if (listeners.remove(listener)) {
-        tell(listener, loss);
-      }
-    }
+    listeners.tell(() -> exception(loss));
   }
 
   private void stopTimers() {
-    cancelTimer();
-    if (confirmation != null) {
-      confirmation.stop();
+    waitLimit.stop();
+    if (keeper != null) {
+      keeper.stop();
     }
   }
 
-  private void tell(Consumer<LockLostException> listener, Loss loss) {
-    Thread thread = new Thread(() -> listener.accept(exception(loss)), "leasehold-lost");
-    thread.setDaemon(true);
-    thread.start();
-  }
-
+  /** Calls the listener at the loss, or now if that was before. */
   void onLost(Consumer<LockLostException> listener) {
     listeners.add(listener);
-    Loss loss = state.get().loss();
-    // A loss at this moment tells those that it finds: only one of the two removes it.
-    if (loss != null && listeners.remove(listener)) {
-      tell(listener, loss);
-    }
+    tellIfLost();
   }
 
-  /** Interrupts the scope's thread at a loss, also at one that was before. */
+  /** Interrupts the scope's thread at the loss, or now if that was before. */
   void watch(InterruptOnLoss scope) {
-    watching.add(scope);
-    if (loss().isPresent()) {
-      scope.interrupt();
-    }
+    listeners.add(scope);
+    tellIfLost();
+  }
+
+  private void tellIfLost() {
+    loss().ifPresent(loss -> listeners.tell(() -> exception(loss)));
   }
 
   void unwatch(InterruptOnLoss scope) {
-    watching.remove(scope);
-    if (watching.isEmpty() && state.get().phase() == Phase.LOST) {
+    if (listeners.remove(scope) && state.get().phase() == Phase.LOST) {
       cancelStream("the work on the lost lock has ended");
     }
   }
@@ -264,7 +189,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
   /** Whether the lock is held, by the clock too. */
   boolean isHeld() {
     if (state.get() == HELD && deadline.untilStop() <= 0) {
-      lose(Loss.unconfirmed());
+      lose(deadline.loss());
     }
     return state.get() == HELD;
   }
@@ -320,23 +245,35 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
     if (!isHeld()) {
       return loss();
     }
+    long askedAt = sidecar.now();
     Optional<Failure> failure =
         sidecar.renew(
             Requests.renewal(request, grant.getLockId())
                 .setTtl(grant.getTtl())
                 .setMaxHold(limit)
                 .build());
-    failure.filter(Failure::tellsLoss).map(Failure::asLoss).ifPresent(this::lose);
-    if (failure.isPresent() && loss().isEmpty()) {
+    if (failure.isEmpty()) {
+      if (isHeld()) { // what was lost meanwhile stays lost
+        deadline.limited(askedAt, maxHold);
+      }
+    } else if (failure.get().tellsLoss()) {
+      lose(failure.get().asLoss());
+    } else if (!failure.get().described()) {
+      deadline.perhapsLimited(askedAt, maxHold);
+    }
+    sidecar.loop().execute(keeper::watchTheDeadline);
+    Optional<Loss> loss = loss();
+    if (failure.isPresent() && loss.isEmpty()) {
       throw failure.get().asException();
     }
-    return loss();
+    return loss;
   }
 
   private void finish(String why, Loss loss) {
     state.set(loss == null ? ENDED : new State(Phase.ENDED, loss));
     sidecar.loop().execute(this::stopTimers);
     cancelStream(why);
+    tellIfLost();
   }
 
   /** The client is closed: nothing more is confirmed, and the stream's end releases the lock. */

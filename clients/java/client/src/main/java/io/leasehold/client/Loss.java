@@ -11,4 +11,8 @@ record Loss(LossCause cause, String detail, Throwable origin) {
   static Loss unconfirmed() {
     return new Loss(LossCause.UNCONFIRMED, "the sidecar did not confirm it in time", null);
   }
+
+  static Loss heldForMaxHold() {
+    return new Loss(LossCause.MAX_HOLD, "it was held for as long as maxHold allows", null);
+  }
 }

@@ -48,6 +48,13 @@ final class Reentrancy {
       this.mode = mode;
     }
 
+    /** Ends all holds: the thread's next lock is a new one. */
+    void forget() {
+      synchronized (Reentrancy.this) {
+        entries.remove(owner, this);
+      }
+    }
+
     /** Ends one hold, and tells whether it was the last. */
     boolean leave() {
       synchronized (Reentrancy.this) {

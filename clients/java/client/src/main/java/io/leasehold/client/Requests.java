@@ -20,7 +20,7 @@ final class Requests {
         LockRequest.newBuilder()
             .setStoreName(store)
             .setResourceId(name)
-            .setModeValue(options.mode().ordinal())
+            .setMode(mode(options.mode()))
             .addAllNamespace(options.namespace())
             .setLabel(options.label())
             .setRequestId(options.requestId());
@@ -76,6 +76,13 @@ final class Requests {
       throw invalid(option + " must be positive, not " + value);
     }
     return proto(value);
+  }
+
+  private static io.leasehold.v1.LockMode mode(LockMode mode) {
+    return switch (mode) {
+      case EXCLUSIVE -> io.leasehold.v1.LockMode.LOCK_MODE_EXCLUSIVE;
+      case SHARED -> io.leasehold.v1.LockMode.LOCK_MODE_SHARED;
+    };
   }
 
   private static void notNegative(String option, Duration value) {

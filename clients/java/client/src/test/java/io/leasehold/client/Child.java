@@ -1,14 +1,20 @@
 package io.leasehold.client;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import java.io.BufferedReader;
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
+import java.io.InputStreamReader;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 
-/** A process that takes a lock, prints its token, and holds it until it is killed. */
+/**
+ * A process that takes a lock and prints its token. It answers each line of its input with what
+ * {@code check()} says, and holds the lock until its input ends.
+ */
 final class Child {
   private Child() {}
 
@@ -34,11 +40,39 @@ final class Child {
 
   /** The token that a child prints. */
   static long token(Process child) throws IOException {
-    String line = child.inputReader(StandardCharsets.UTF_8).readLine();
+    String line = answer(child);
     if (line == null || !line.startsWith("token ")) {
       throw new IOException("the child said " + line);
     }
     return Long.parseLong(line.substring("token ".length()));
+  }
+
+  /** The next line that a child prints. */
+  static String answer(Process child) throws IOException {
+    return child.inputReader(UTF_8).readLine();
+  }
+
+  static void askForCheck(Process child) throws IOException {
+    child.outputWriter(UTF_8).append("check\n").flush();
+  }
+
+  /** What a child's {@code check()} says: "held", or the cause of the loss. */
+  static String check(Process child) throws IOException {
+    askForCheck(child);
+    return answer(child);
+  }
+
+  static void signal(Process child, String signal) throws IOException, InterruptedException {
+    new ProcessBuilder("kill", "-" + signal, Long.toString(child.pid())).start().waitFor();
+  }
+
+  private static String check(HeldLock lock) {
+    try {
+      lock.check();
+      return "held";
+    } catch (LockLostException lost) {
+      return lost.lossCause().toString();
+    }
   }
 
   public static void main(String[] arguments) throws Exception {
@@ -47,12 +81,21 @@ final class Child {
       builder.address(arguments[2]);
     }
     Duration ttl = Duration.ofSeconds(Long.parseLong(arguments[1]));
-    try (Locks locks = builder.build();
-        HeldLock lock = locks.lock(arguments[0], LockOptions.builder().ttl(ttl).build())) {
-      System.out.println("token " + lock.token());
-      lock.run(() -> Thread.sleep(Long.MAX_VALUE));
+    try (Locks locks = builder.build()) {
+      locks.lock(arguments[0] + "-first").close(); // connecting may take longer than the TTL
+      hold(locks, arguments[0], ttl);
     } catch (LeaseholdException error) {
       System.out.println("reason " + error.reason());
+    }
+  }
+
+  private static void hold(Locks locks, String name, Duration ttl) throws Exception {
+    try (HeldLock lock = locks.lock(name, LockOptions.builder().ttl(ttl).build())) {
+      System.out.println("token " + lock.token());
+      BufferedReader questions = new BufferedReader(new InputStreamReader(System.in, UTF_8));
+      while (questions.readLine() != null) {
+        System.out.println(check(lock));
+      }
     }
   }
 }

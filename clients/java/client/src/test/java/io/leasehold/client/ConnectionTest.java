@@ -26,7 +26,7 @@ class ConnectionTest extends OnEachBackend {
         assertTrue(Child.token(child) > 0);
         try (Locks locks = client(own, "open sesame")) {
           // Longer than the TTL: the token is sent with CheckLocks, too.
-          refusal(locks, name, LockOptions.builder().wait(Duration.ofSeconds(6)).build());
+          assertThrows(NotAcquiredException.class, () -> locks.lock(name, Duration.ofSeconds(6)));
         }
       } finally {
         child.destroyForcibly();

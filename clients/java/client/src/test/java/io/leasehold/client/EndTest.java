@@ -44,7 +44,12 @@ class EndTest extends OnEachBackend {
           LockOptions.defaults(),
           lock -> {
             lock.unlock();
+            assertEquals(Duration.ZERO, lock.validFor());
+            LockLostException ended = assertThrows(LockLostException.class, lock::check);
+            assertEquals(LossCause.ENDED, ended.lossCause());
             locks.tryLock(name).orElseThrow().close();
+            assertFalse(lock.isLost());
+            assertFalse(Thread.currentThread().isInterrupted());
           });
     }
   }

@@ -81,13 +81,13 @@ class FakeSidecarTest {
 
   @Test
   void questionsThatAreNotAnsweredAreAskedAgain() throws Exception {
-    ttlMillis = 3000;
+    ttlMillis = 9000;
     try (Locks locks = Locks.builder("fake").channel(channel).build();
         HeldLock lock = locks.lock("x")) {
       LockLostException lost =
           assertThrows(LockLostException.class, () -> lock.run(Actor::workUntilInterrupted));
       assertEquals(LossCause.UNCONFIRMED, lost.lossCause());
-      // 2.5 s long: asked at 0.5 s, given up at 1 s, asked at once, ...
+      // 7.6 s long: asked at 1.5 s, given up at 3 s, asked at once, ...
       assertTrue(checks.get() >= 2, "asked " + checks.get() + " times");
       Actor.await(released);
     }

@@ -56,7 +56,7 @@ class FenceTest extends OnEachBackend {
         PreparedStatement update = database.prepareStatement("UPDATE orders SET state = ?")) {
       update.setString(1, state);
       update.executeUpdate();
-      guard.setString(1, "lockstore/" + lock.resource());
+      guard.setString(1, "lockstore||" + lock.resource());
       guard.setLong(2, lock.token());
       if (guard.executeUpdate() == 0) {
         database.rollback();

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -80,12 +81,55 @@ class LossTest extends OnEachBackend {
   @Test
   void maxHoldEndsTheLock() throws Exception {
     String name = newName();
-    LockOptions options = LockOptions.builder().maxHold(Duration.ofMillis(500)).build();
+    LockOptions options = LockOptions.builder().maxHold(Duration.ofSeconds(2)).build();
     try (Locks locks = sidecar().locks()) {
       Worker worker = new Worker(locks, name, options);
       Actor.await(worker.started);
       assertEquals(LossCause.MAX_HOLD, worker.loss());
       locks.lock(name).close();
+    }
+  }
+
+  @Test
+  void maxHoldEndsALockOfAShortTtl() throws Exception {
+    Duration hold = Duration.ofSeconds(2);
+    LockOptions options =
+        SHORT.toBuilder().maxHold(hold).stopBefore(Duration.ofMillis(900)).build();
+    try (Locks locks = sidecar().locks()) {
+      long since = System.nanoTime();
+      Worker worker = new Worker(locks, newName(), options);
+      Actor.await(worker.started);
+      assertEquals(LossCause.MAX_HOLD, worker.loss());
+      long took = TimeUnit.NANOSECONDS.toMillis(worker.interruptedAt - since);
+      assertTrue(took < hold.toMillis(), "cancelled after " + took + " ms");
+    }
+    // Of the defaults, the tenth of maxHold counts, and not that of the TTL, which is longer.
+    try (Locks locks = sidecar().locks();
+        HeldLock lock = locks.lock(newName(), SHORT.toBuilder().maxHold(hold).build())) {
+      Eventually.check("the lock is lost", lock::isLost);
+      assertEquals(
+          LossCause.MAX_HOLD, assertThrows(LockLostException.class, lock::close).lossCause());
+    }
+  }
+
+  @Test
+  void aSuspendedProcessSeesTheLossByCheck() throws Exception {
+    String name = newName();
+    Process child = Child.start(name, "2", Map.of(), sidecar().address());
+    try {
+      assertTrue(Child.token(child) > 0);
+      assertEquals("held", Child.check(child));
+      Child.signal(child, "STOP");
+      Thread.sleep(3000);
+      // The sidecar lives and renews: only the child's own clock can tell.
+      assertEquals(1, sidecar().inspect(name).getLock().getGrantsCount());
+      Child.askForCheck(child); // answered as soon as it goes on
+      Child.signal(child, "CONT");
+      assertEquals("unconfirmed", Child.answer(child));
+      Thread.sleep(700); // longer than between two questions to the sidecar
+      assertEquals("unconfirmed", Child.check(child));
+    } finally {
+      child.destroyForcibly();
     }
   }
 

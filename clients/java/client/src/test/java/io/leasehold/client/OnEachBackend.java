@@ -37,26 +37,6 @@ public abstract class OnEachBackend {
     return TestSidecar.shared(backend);
   }
 
-  /**
-   * The error of a lock that waits in vain. A sidecar whose store is slow may answer
-   * OUTCOME_UNKNOWN instead, when the store does not confirm in time that nobody waits any more;
-   * then this asks again.
-   */
-  static NotAcquiredException refusal(Locks locks, String name, LockOptions options)
-      throws InterruptedException {
-    for (int attempt = 0; ; attempt++) {
-      try (HeldLock lock = locks.lock(name, options)) {
-        throw new AssertionError("got " + lock);
-      } catch (NotAcquiredException refused) {
-        return refused;
-      } catch (LeaseholdException error) {
-        if (!error.reason().equals("OUTCOME_UNKNOWN") || attempt == 5) {
-          throw error;
-        }
-      }
-    }
-  }
-
   /** A name that no other test has. */
   protected static String newName() {
     return "test-" + ProcessHandle.current().pid() + "-" + NAMES.incrementAndGet();

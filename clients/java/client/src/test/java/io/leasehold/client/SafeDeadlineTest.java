@@ -10,7 +10,12 @@ class SafeDeadlineTest {
   private long now = Long.MAX_VALUE - TimeUnit.SECONDS.toNanos(1); // it wraps around soon
 
   private SafeDeadline deadline(Duration ttl, Duration stopBefore) {
-    return new SafeDeadline(() -> now, now, Duration.ofSeconds(7), ttl, stopBefore);
+    return deadline(ttl, null, stopBefore);
+  }
+
+  private SafeDeadline deadline(Duration ttl, Duration maxHold, Duration stopBefore) {
+    long since = now + TimeUnit.SECONDS.toNanos(7); // of waiting
+    return new SafeDeadline(() -> now, since, ttl, maxHold, stopBefore);
   }
 
   private static long ms(long nanos) {
@@ -34,6 +39,48 @@ class SafeDeadlineTest {
     now = askedAt + TimeUnit.SECONDS.toNanos(2);
     deadline.confirmed(askedAt, Duration.ofSeconds(18));
     assertEquals(16_000, ms(deadline.remaining()));
+  }
+
+  @Test
+  void itIsNeverLaterThanMaxHold() {
+    SafeDeadline deadline = deadline(Duration.ofSeconds(20), Duration.ofSeconds(10), null);
+    assertEquals(17_000, ms(deadline.remaining()));
+    assertEquals(16_000, ms(deadline.untilStop())); // a tenth of maxHold, which is the shorter
+    assertEquals(LossCause.MAX_HOLD, deadline.loss().cause());
+    deadline.confirmed(now, Duration.ofSeconds(30));
+    assertEquals(17_000, ms(deadline.remaining()));
+    deadline.confirmed(now, Duration.ofMillis(15_981)); // within the drift allowance of 1.02 s
+    assertEquals(LossCause.MAX_HOLD, deadline.loss().cause());
+    deadline.confirmed(now, Duration.ofMillis(15_979));
+    assertEquals(LossCause.UNCONFIRMED, deadline.loss().cause());
+    assertEquals(
+        LossCause.UNCONFIRMED, deadline(Duration.ofSeconds(20), null, null).loss().cause());
+  }
+
+  @Test
+  void aNewLimitReplacesTheOneBefore() {
+    SafeDeadline deadline = deadline(Duration.ofSeconds(20), Duration.ofSeconds(10), null);
+    long askedAt = now;
+    now += TimeUnit.SECONDS.toNanos(1);
+    deadline.limited(askedAt, Duration.ofSeconds(90));
+    assertEquals(17_980, ms(deadline.remaining()));
+    assertEquals(15_980, ms(deadline.untilStop()));
+    // The answer to a question that was sent before may not know the new limit.
+    deadline.confirmed(askedAt, Duration.ofSeconds(2));
+    assertEquals(17_980, ms(deadline.remaining()));
+    deadline.limited(now, Duration.ofSeconds(1));
+    assertEquals(1_000, ms(deadline.remaining()));
+    assertEquals(900, ms(deadline.untilStop()));
+  }
+
+  @Test
+  void ofALimitThatWasPerhapsSetTheShorterCounts() {
+    SafeDeadline deadline = deadline(Duration.ofSeconds(20), Duration.ofSeconds(10), null);
+    deadline.perhapsLimited(now, Duration.ofSeconds(90));
+    assertEquals(17_000, ms(deadline.remaining()));
+    deadline.perhapsLimited(now, Duration.ofSeconds(3));
+    assertEquals(3_000, ms(deadline.remaining()));
+    assertEquals(LossCause.MAX_HOLD, deadline.loss().cause());
   }
 
   @Test

@@ -26,13 +26,16 @@ import net.javacrumbs.shedlock.support.LockException;
  * <ul>
  *   <li>The lock's name is the resource. The sidecar renews it, and the death of the process
  *       releases it at once, unless {@code lockAtLeastFor} still keeps it.
- *   <li>{@code lockAtMostFor} is how long it is held at most. It may be generous: it is no longer
- *       the time that others wait after a crash.
- *   <li>{@code lockAtLeastFor}: a task that ends earlier leaves the lock behind for the rest, by a
- *       renewal that outlives the process. The store may round that up (to a whole number of
- *       seconds and at least 2 s on etcd, to 100 ms elsewhere). A rest of up to 100 ms is waited
- *       for instead.
- *   <li>{@code extend} sets a new {@code lockAtMostFor} from then on.
+ *   <li>{@code lockAtMostFor} is how long the lock is held at most. It may be generous, because it
+ *       is not the time that others wait after a crash. Less than 1 s counts as 1 s.
+ *   <li>{@code lockAtLeastFor}: when a task ends earlier, its lock stays for the rest of this time,
+ *       even if the process ends. The time is measured by the monotonic clock from the call of
+ *       {@link #lock} (or from the extension), so a change of the time of day has no effect. The
+ *       store may round the rest up (etcd to whole seconds and to at least 2 s). For a rest of less
+ *       than 100 ms, unlocking waits.
+ *   <li>{@code extend} sets a new {@code lockAtMostFor} and {@code lockAtLeastFor}, both from then
+ *       on. It returns nothing if the lock is lost; the lock may be unlocked after that, which does
+ *       nothing more.
  *   <li>A lost lock (its {@code lockAtMostFor} is over, somebody forced it, the sidecar died or did
  *       not confirm it in time) interrupts the thread that took it, until that thread unlocks.
  *       Unlocking then clears that interrupt, and logs a warning: it throws nothing, because that
@@ -45,7 +48,7 @@ import net.javacrumbs.shedlock.support.LockException;
  * else has the lock, is a {@link LockException}.
  */
 public final class LeaseholdLockProvider implements ExtensibleLockProvider {
-  private static final Duration SHORTEST = Duration.ofMillis(1);
+  private static final Duration SHORTEST = Duration.ofSeconds(1);
 
   private final Locks locks;
   private final LockOptions options;
@@ -64,7 +67,7 @@ public final class LeaseholdLockProvider implements ExtensibleLockProvider {
    * Takes locks with some options, such as a TTL, a namespace or a label.
    *
    * @param locks not closed by this
-   * @param options their {@code wait} and {@code maxHold} are not used
+   * @param options their {@code wait}, {@code maxHold} and {@code reentrant} are not used
    */
   public LeaseholdLockProvider(Locks locks, LockOptions options) {
     this(locks, options, true);
@@ -96,14 +99,26 @@ public final class LeaseholdLockProvider implements ExtensibleLockProvider {
     return LeaseholdSimpleLock.current();
   }
 
+  /** A lock that could be over before it is received would be no lock. */
+  static Duration atMost(Duration lockAtMostFor) {
+    return lockAtMostFor.compareTo(SHORTEST) < 0 ? SHORTEST : lockAtMostFor;
+  }
+
   @Override
   public Optional<SimpleLock> lock(LockConfiguration configuration) {
-    Duration most = configuration.getLockAtMostFor();
-    LockOptions limited = options.toBuilder().maxHold(most.isZero() ? SHORTEST : most).build();
+    long since = System.nanoTime();
+    LockOptions limited =
+        options.toBuilder()
+            .maxHold(atMost(configuration.getLockAtMostFor()))
+            .reentrant(false) // a second task of the same thread is another task
+            .build();
     try {
       return locks
           .tryLock(configuration.getName(), limited)
-          .map(held -> LeaseholdSimpleLock.taken(configuration, held, interrupts));
+          .map(
+              held ->
+                  LeaseholdSimpleLock.taken(
+                      held, since, configuration.getLockAtLeastFor(), interrupts));
     } catch (InterruptedException interrupted) {
       Thread.currentThread().interrupt();
       throw new LockException("interrupted while taking " + configuration.getName(), interrupted);

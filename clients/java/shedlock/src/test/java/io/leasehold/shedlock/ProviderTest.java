@@ -36,6 +36,7 @@ class ProviderTest extends OnEachBackend {
   void open() {
     locks = sidecar().locks();
     provider = new LeaseholdLockProvider(locks).withoutInterrupts();
+    assertFree(); // connects, which takes a while on a busy machine
   }
 
   @AfterEach
@@ -169,6 +170,8 @@ class ProviderTest extends OnEachBackend {
     SimpleLock lock = taken(Duration.ofMillis(2), NONE);
     awaitFree();
     assertTrue(lock.extend(TEN, NONE).isEmpty());
+    lock.unlock(); // as the executor does; it was not extended
+    assertThrows(IllegalStateException.class, lock::unlock);
     assertFree();
   }
 
@@ -177,6 +180,25 @@ class ProviderTest extends OnEachBackend {
     SimpleLock lock = taken(TEN, NONE);
     lock.extend(TEN, Duration.ofSeconds(9)).orElseThrow().unlock();
     assertHeld();
+  }
+
+  @Test
+  void aLostLockIsNotKeptForLockAtLeastFor() throws InterruptedException {
+    SimpleLock lock = taken(TEN, TEN);
+    sidecar().force(name);
+    awaitFree();
+    lock.unlock();
+    assertFree();
+  }
+
+  @Test
+  void aChangeOfTheTimeOfDayDoesNotChangeLockAtLeastFor() throws InterruptedException {
+    LockConfiguration ahead =
+        new LockConfiguration(
+            ClockProvider.now().plus(Duration.ofHours(1)), name, LONG, Duration.ofSeconds(3));
+    provider.lock(ahead).orElseThrow().unlock();
+    assertHeld();
+    awaitFree();
   }
 
   @Test

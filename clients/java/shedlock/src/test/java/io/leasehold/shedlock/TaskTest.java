@@ -23,7 +23,9 @@ import net.javacrumbs.shedlock.core.DefaultLockingTaskExecutor;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.core.LockExtender;
 import net.javacrumbs.shedlock.core.LockExtender.LockCanNotBeExtendedException;
+import net.javacrumbs.shedlock.core.LockProvider;
 import net.javacrumbs.shedlock.core.LockingTaskExecutor;
+import net.javacrumbs.shedlock.core.SimpleLock;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -100,7 +102,7 @@ class TaskTest extends OnEachBackend {
         () ->
             executor.executeWithLock(
                 (LockingTaskExecutor.Task) TaskTest::work,
-                configuration(name, Duration.ofMillis(300))));
+                configuration(name, Duration.ofSeconds(3))));
     assertFalse(Thread.interrupted(), "the interrupt of the loss is left");
   }
 
@@ -141,20 +143,39 @@ class TaskTest extends OnEachBackend {
 
   @Test
   void aTaskWhoseLockIsLostCannotExtendIt() {
-    // The executor's own unlock of a lock that was not extended is an IllegalStateException.
-    assertThrows(
-        IllegalStateException.class,
-        () ->
-            executor.executeWithLock(
-                (LockingTaskExecutor.Task)
-                    () -> {
-                      sidecar().force(name);
-                      assertThrows(InterruptedException.class, TaskTest::work);
-                      assertThrows(
-                          LockCanNotBeExtendedException.class,
-                          () -> LockExtender.extendActiveLock(LONG, Duration.ZERO));
-                    },
-                configuration(name, LONG)));
+    IllegalArgumentException own = new IllegalArgumentException("the task's own");
+    IllegalArgumentException thrown =
+        assertThrows(
+            IllegalArgumentException.class,
+            () ->
+                executor.executeWithLock(
+                    (LockingTaskExecutor.Task)
+                        () -> {
+                          sidecar().force(name);
+                          assertThrows(InterruptedException.class, TaskTest::work);
+                          assertThrows(
+                              LockCanNotBeExtendedException.class,
+                              () -> LockExtender.extendActiveLock(LONG, Duration.ZERO));
+                          throw own;
+                        },
+                    configuration(name, LONG)));
+    assertSame(own, thrown, "the executor's unlock has thrown");
+    assertFalse(Thread.interrupted(), "the interrupt of the loss is left");
+    assertTrue(LeaseholdLockProvider.currentLock().isEmpty());
+  }
+
+  /** KeepAliveLockProvider extends on a thread of its own. */
+  @Test
+  void aLostLockThatAnotherThreadCouldNotExtendLeavesNoInterrupt() throws Exception {
+    LockProvider provider = new LeaseholdLockProvider(locks);
+    SimpleLock lock = provider.lock(configuration(name, LONG)).orElseThrow();
+    sidecar().force(name);
+    assertThrows(InterruptedException.class, TaskTest::work);
+    Thread other = new Thread(() -> assertTrue(lock.extend(LONG, Duration.ZERO).isEmpty()));
+    other.start();
+    other.join();
+    assertTrue(LeaseholdLockProvider.currentLock().isPresent(), "the task has not ended");
+    lock.unlock();
     assertFalse(Thread.interrupted(), "the interrupt of the loss is left");
     assertTrue(LeaseholdLockProvider.currentLock().isEmpty());
   }

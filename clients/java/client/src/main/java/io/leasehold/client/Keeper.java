@@ -7,23 +7,29 @@ import java.time.Duration;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 
-/** Asks the sidecar every sixth of the TTL whether the lock is still held. Runs on the loop. */
-final class Confirmation {
+/**
+ * Keeps the belief in a lock: asks the sidecar every sixth of the TTL whether it is still held, and
+ * ends the belief when the safe deadline passes. Runs on the loop.
+ */
+final class Keeper {
   private static final long LONGEST_ANSWER = TimeUnit.SECONDS.toNanos(5);
 
   private final Sidecar sidecar;
   private final LockSession session;
+  private final SafeDeadline deadline;
   private final LockRef reference;
   private final long interval;
   private final long answerLimit;
   private final long retryInterval;
   private Future<?> next;
+  private Future<?> alarm;
   private boolean stopped;
 
-  Confirmation(Sidecar sidecar, LockSession session, Duration ttl) {
+  Keeper(Sidecar sidecar, LockSession session, SafeDeadline deadline, Duration ttl) {
     long life = SafeDeadline.nanos(ttl);
     this.sidecar = sidecar;
     this.session = session;
+    this.deadline = deadline;
     this.reference = Requests.reference(session.request(), session.grant().getLockId());
     this.interval = life / 6;
     this.answerLimit = Math.min(interval, LONGEST_ANSWER);
@@ -32,11 +38,28 @@ final class Confirmation {
 
   void start() {
     next = sidecar.after(interval, this::ask);
+    watchTheDeadline();
   }
 
   void stop() {
     stopped = true;
-    next.cancel(false);
+    if (next != null) {
+      next.cancel(false);
+    }
+    if (alarm != null) {
+      alarm.cancel(false);
+    }
+  }
+
+  /** Sets the alarm to the deadline: when it has moved, and when the alarm goes off. */
+  void watchTheDeadline() {
+    if (stopped || !session.isHeld()) {
+      return;
+    }
+    if (alarm != null) {
+      alarm.cancel(false);
+    }
+    alarm = sidecar.after(Math.max(0, deadline.untilStop()), this::watchTheDeadline);
   }
 
   private void ask() {
@@ -63,7 +86,11 @@ final class Confirmation {
     }
     LockCheck check = response.getLocks(0);
     if (check.hasValidFor()) {
-      session.confirmed(askedAt, Requests.duration(check.getValidFor()));
+      if (!session.isHeld()) {
+        return; // the deadline has passed: an answer revives nothing
+      }
+      deadline.confirmed(askedAt, Requests.duration(check.getValidFor()));
+      watchTheDeadline();
       askAgain(askedAt, interval);
     } else {
       String detail = "the sidecar answered " + check.getReason();
