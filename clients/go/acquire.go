@@ -44,8 +44,8 @@ func (c *Locks) acquire(ctx context.Context, name string, o *options) (*hold, er
 	go h.receive(streamCtx, w)
 
 	granted, err := w.wait(ctx, name, o)
-	if err == nil && !h.granted(granted.grant, granted.sent, o) {
-		err = unavailable(name, "the lock was received after its deadline", nil)
+	if err == nil {
+		err = h.granted(granted.grant, granted.sent, o)
 	}
 	if err != nil {
 		closeStream()
@@ -100,7 +100,7 @@ func (w *waiting) wait(ctx context.Context, name string, o *options) (grantedAt,
 		case granted := <-w.granted:
 			return granted, nil
 		case err := <-w.failed:
-			return grantedAt{}, notGranted(name, err)
+			return grantedAt{}, notGranted(name, err, o)
 		case <-w.pings:
 			silence.Reset(silenceMax)
 		case <-silence.C:

@@ -12,6 +12,7 @@ type Locks struct {
 	store    string
 	conn     grpc.ClientConnInterface
 	owned    *grpc.ClientConn // nil if conn is the caller's
+	remedy   string           // what to do about a wrong address, if the connection is not the caller's
 	apiToken string
 }
 
@@ -45,14 +46,14 @@ func WithAPIToken(token string) ClientOption {
 
 // New makes a client for the store of this name, as the sidecar's component YAML has it. It does
 // not connect: the first call does. Its error is of type [*Error], for a store without
-// a name or an address that is none.
+// a name or an address that is none, which may be that of a variable.
 func New(store string, chosen ...ClientOption) (*Locks, error) {
 	o := &clientOptions{}
 	for _, choose := range chosen {
 		choose(o)
 	}
 	if store == "" {
-		return nil, invalid("store", "it is empty")
+		return nil, invalid("store", "is empty")
 	}
 	c := &Locks{store: store, conn: o.conn, apiToken: os.Getenv("DAPR_API_TOKEN")}
 	if o.apiToken != nil {
@@ -61,11 +62,18 @@ func New(store string, chosen ...ClientOption) (*Locks, error) {
 	if c.conn != nil {
 		return c, nil
 	}
-	endpoint := endpointFromEnvironment()
+	source, endpoint := "endpoint", ""
 	if o.endpoint != nil {
 		endpoint = *o.endpoint
+		c.remedy = "give WithEndpoint another address"
+	} else {
+		var err error
+		if source, endpoint, err = endpointFromEnvironment(); err != nil {
+			return nil, err
+		}
+		c.remedy = "set DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT"
 	}
-	conn, err := dial(endpoint)
+	conn, err := dial(source, endpoint)
 	if err != nil {
 		return nil, err
 	}

@@ -94,15 +94,49 @@ func TestAClosedClientLosesItsLocks(t *testing.T) {
 
 func TestASidecarThatIsGoneIsUnavailable(t *testing.T) {
 	t.Parallel()
-	err := shortWork(t, clientOf(t, leasehold.WithEndpoint("127.0.0.1:1")))
-	if refusal(t, err).Reason != "UNAVAILABLE" || errors.Is(err, leasehold.ErrNotAcquired) {
+	conn, err := grpc.NewClient("127.0.0.1:1", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	for message, option := range map[string]leasehold.ClientOption{
+		`no sidecar at 127.0.0.1:1: connection refused; start "leasehold sidecar", or give WithEndpoint another address`:      leasehold.WithEndpoint("127.0.0.1:1"),
+		`no sidecar: connection refused; start "leasehold sidecar", or check the address of the connection given by WithConn`: leasehold.WithConn(conn),
+	} {
+		err := shortWork(t, clientOf(t, option))
+		if told := refusal(t, err); told.Reason != "UNAVAILABLE" || told.Message != message || errors.Is(err, leasehold.ErrNotAcquired) {
+			t.Errorf("it is refused with %v", err)
+		}
+	}
+}
+
+// This one is not parallel: it changes the environment.
+func TestTheAddressOfTheEnvironmentIsCheckedAndNamed(t *testing.T) {
+	for _, bad := range [][2]string{
+		{"DAPR_GRPC_PORT", "abc"}, {"DAPR_GRPC_PORT", "0"}, {"DAPR_GRPC_PORT", "65536"},
+		{"DAPR_GRPC_ENDPOINT", "127.0.0.1"}, {"DAPR_GRPC_ENDPOINT", "127.0.0.1:abc"},
+	} {
+		t.Setenv("DAPR_GRPC_ENDPOINT", "")
+		t.Setenv(bad[0], bad[1])
+		_, err := leasehold.New(stage.Store)
+		if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, bad[0]+" ") {
+			t.Errorf("%v is refused with %v", bad, err)
+		}
+		if err := shortWork(t, clientOf(t, leasehold.WithEndpoint("127.0.0.1:1"))); refusal(t, err).Reason != "UNAVAILABLE" {
+			t.Errorf("%v is used in spite of WithEndpoint: %v", bad, err)
+		}
+	}
+	t.Setenv("DAPR_GRPC_ENDPOINT", "")
+	t.Setenv("DAPR_GRPC_PORT", "1")
+	const message = `no sidecar at 127.0.0.1:1: connection refused; start "leasehold sidecar", or set DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT`
+	if err := shortWork(t, clientOf(t)); refusal(t, err).Message != message {
 		t.Errorf("it is refused with %v", err)
 	}
 }
 
 func TestABadAddressIsNamed(t *testing.T) {
 	t.Parallel()
-	for _, endpoint := range []string{"", "127.0.0.1", "ftp://host:1", "http://", "http://host:1/path", "host:"} {
+	for _, endpoint := range []string{"", "127.0.0.1", "ftp://host:1", "http://", "http://host:1/path", "host:", "host:abc", "http://host:0"} {
 		_, err := leasehold.New(stage.Store, leasehold.WithEndpoint(endpoint))
 		if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, "endpoint") {
 			t.Errorf("%q is refused with %v", endpoint, err)

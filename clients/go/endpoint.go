@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,20 +23,31 @@ var reconnects = grpc.ConnectParams{
 }
 
 // endpointFromEnvironment is DAPR_GRPC_ENDPOINT, else DAPR_GRPC_PORT of this host, else port 50001.
-func endpointFromEnvironment() string {
-	if endpoint := os.Getenv("DAPR_GRPC_ENDPOINT"); endpoint != "" {
-		return endpoint
+// It names the variable too.
+func endpointFromEnvironment() (variable, endpoint string, err error) {
+	variable = "DAPR_GRPC_ENDPOINT"
+	if endpoint = os.Getenv(variable); endpoint != "" {
+		return variable, endpoint, nil
 	}
-	port := os.Getenv("DAPR_GRPC_PORT")
+	variable = "DAPR_GRPC_PORT"
+	port := os.Getenv(variable)
 	if port == "" {
 		port = defaultPort
 	}
-	return net.JoinHostPort("127.0.0.1", port)
+	if !isPort(port) {
+		return "", "", invalid(variable, "is not a number from 1 to 65535: "+strconv.Quote(port))
+	}
+	return variable, net.JoinHostPort("127.0.0.1", port), nil
 }
 
-// dial makes a connection, which is established by the first call.
-func dial(endpoint string) (*grpc.ClientConn, error) {
-	target, secure, err := parseEndpoint(endpoint)
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && port > 0
+}
+
+// dial makes a connection, which is established by the first call. source is where the endpoint comes from.
+func dial(source, endpoint string) (*grpc.ClientConn, error) {
+	target, secure, err := parseEndpoint(source, endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -45,13 +57,13 @@ func dial(endpoint string) (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(transport), grpc.WithConnectParams(reconnects))
 	if err != nil {
-		return nil, invalid("endpoint", err.Error())
+		return nil, invalid(source, "is no address: "+err.Error())
 	}
 	return conn, nil
 }
 
 // parseEndpoint is what gRPC calls the target, and whether to use TLS.
-func parseEndpoint(endpoint string) (target string, secure bool, err error) {
+func parseEndpoint(source, endpoint string) (target string, secure bool, err error) {
 	if strings.HasPrefix(endpoint, "unix:") {
 		return endpoint, false, nil
 	}
@@ -62,10 +74,13 @@ func parseEndpoint(endpoint string) (target string, secure bool, err error) {
 		address, port, secure = strings.TrimSuffix(rest, "/"), "443", true
 	}
 	if host, explicit, err := net.SplitHostPort(address); err == nil && explicit != "" && !strings.ContainsAny(host+explicit, "/?@") {
+		if !isPort(explicit) {
+			return "", false, invalid(source, "has a port that is not a number from 1 to 65535: "+strconv.Quote(endpoint))
+		}
 		return address, secure, nil
 	}
 	if port == "" || address == "" || strings.ContainsAny(address, "/?@") {
-		return "", false, invalid("endpoint", "it is not host:port, http://…, https://… or unix:…: "+endpoint)
+		return "", false, invalid(source, "is not host:port, http://…, https://… or unix:…: "+strconv.Quote(endpoint))
 	}
 	return net.JoinHostPort(strings.Trim(address, "[]"), port), secure, nil
 }

@@ -3,6 +3,8 @@ package leasehold
 import (
 	"context"
 	"errors"
+	"strconv"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -73,10 +75,10 @@ type Error struct {
 	err error
 }
 
-// Error is the resource, the reason and the message.
+// Error is the name of the lock, the reason and the message.
 func (e *Error) Error() string {
 	text := "leasehold: "
-	if e.Resource != "" {
+	if e.Resource != "" && !e.Is(ErrNotAcquired) { // whose message names the lock
 		text += "lock " + e.Resource + ": "
 	}
 	text += e.Reason
@@ -102,7 +104,7 @@ func (e *Error) Is(target error) bool {
 func (e *Error) Unwrap() error { return e.err }
 
 func invalid(option, message string) *Error {
-	return &Error{Reason: reasonInvalid, Message: option + ": " + message}
+	return &Error{Reason: reasonInvalid, Message: option + " " + message}
 }
 
 func lockLost(resource string, cause Cause, message string, err error) *Error {
@@ -111,6 +113,11 @@ func lockLost(resource string, cause Cause, message string, err error) *Error {
 
 func unavailable(resource, message string, err error) *Error {
 	return &Error{Reason: reasonUnavailable, Message: message, Resource: resource, err: err}
+}
+
+// inSeconds is a duration as messages tell it.
+func inSeconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
 }
 
 // refused is the error of a gRPC call that failed.

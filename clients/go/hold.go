@@ -38,11 +38,15 @@ type hold struct {
 // drift is what a TTL may differ by between the clocks of this host and the store's.
 func drift(ttl time.Duration) time.Duration { return ttl/20 + 20*time.Millisecond }
 
-// granted notes the grant of a request that was sent at that time. It answers false if the safe
-// deadline has passed already.
-func (h *hold) granted(grant *pb.LockAcquired, sent time.Duration, o *options) bool {
+// granted notes the grant of a request that was sent at that time. Its error is that of a
+// StopBefore that leaves no time, or of a safe deadline that has passed already.
+func (h *hold) granted(grant *pb.LockAcquired, sent time.Duration, o *options) error {
 	h.grant, h.ttl = grant, grant.GetTtl().AsDuration()
 	h.margin = o.margin(h.ttl)
+	if o.stopBefore != nil && h.margin >= h.ttl-drift(h.ttl) {
+		return invalid("StopBefore", "is not shorter than the granted TTL of "+inSeconds(h.ttl)+
+			", less "+inSeconds(drift(h.ttl))+" for drift")
+	}
 	since := sent + grant.GetWaited().AsDuration()
 	deadline := since + h.ttl - drift(h.ttl)
 	h.limit = farFuture
@@ -52,7 +56,10 @@ func (h *hold) granted(grant *pb.LockAcquired, sent time.Duration, o *options) b
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.deadline = min(deadline, h.limit)
-	return now() < h.deadline
+	if now() >= h.deadline {
+		return unavailable(h.request.GetResourceId(), "the lock was received after its deadline", nil)
+	}
+	return nil
 }
 
 // confirm moves the safe deadline. A lock whose deadline has passed unnoticed, because the process
@@ -143,7 +150,7 @@ func (h *hold) join(mode Mode) (bool, error) {
 		return false, nil
 	}
 	if held := h.request.GetMode(); held != pb.LockMode(mode) {
-		return false, invalid("InMode", "the same owner holds the lock in another mode")
+		return false, invalid("InMode", "is not the mode in which the same owner holds the lock")
 	}
 	if h.validForLocked() == 0 {
 		return false, h.lost

@@ -3,6 +3,7 @@ package leasehold
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 )
 
@@ -22,8 +23,11 @@ import (
 //
 // If the lock could not be taken, work is not called. The error then matches [ErrNotAcquired]
 // if somebody else held the lock until [Wait] had passed, wraps ctx.Err() if ctx ended, and is
-// another [*Error] otherwise.
+// another [*Error] otherwise. A work that is nil is refused before the lock is taken.
 func (c *Locks) Do(ctx context.Context, name string, work func(context.Context, *Lock) error, chosen ...Option) error {
+	if work == nil {
+		return errNoWork()
+	}
 	lock, err := c.Lock(ctx, name, chosen...)
 	if err != nil {
 		return err
@@ -34,6 +38,9 @@ func (c *Locks) Do(ctx context.Context, name string, work func(context.Context, 
 // TryDo is Do without waiting. It returns false, and does not call work, if somebody
 // else holds the lock or the lock could not be taken.
 func (c *Locks) TryDo(ctx context.Context, name string, work func(context.Context, *Lock) error, chosen ...Option) (bool, error) {
+	if work == nil {
+		return false, errNoWork()
+	}
 	lock, err := c.TryLock(ctx, name, chosen...)
 	if lock == nil {
 		return false, err
@@ -90,9 +97,25 @@ func (c *Locks) lock(ctx context.Context, name string, o *options) (*Lock, error
 }
 
 // notGranted is the error of a stream that ended before the lock was granted.
-func notGranted(name string, err error) error {
+func notGranted(name string, err error, o *options) error {
 	if err == io.EOF {
 		return unavailable(name, "the stream ended before the lock was granted", nil)
 	}
-	return refused(name, err)
+	if missing, ok := err.(*unreachable); ok {
+		return unavailable(name, missing.message, missing.err)
+	}
+	told := refused(name, err)
+	switch {
+	case told.Reason == reasonLocked && told.Holder != "":
+		told.Message = fmt.Sprintf("the lock %q is held by %s", name, told.Holder)
+	case told.Reason == reasonLocked:
+		told.Message = fmt.Sprintf("the lock %q is held by somebody else", name)
+	case told.Reason == reasonWaitEnded && o.wait != nil:
+		told.Message = fmt.Sprintf("the lock %q was not acquired within %s", name, inSeconds(*o.wait))
+	case told.Reason == reasonWaitEnded:
+		told.Message = fmt.Sprintf("the lock %q was not acquired: %s", name, told.Message)
+	}
+	return told
 }
+
+func errNoWork() error { return invalid("work", "is nil") }

@@ -68,7 +68,8 @@ func MaxHold(limit time.Duration) Option { return func(o *options) { o.maxHold =
 func RequestID(secret string) Option { return func(o *options) { o.requestID = secret } }
 
 // StopBefore is how long before the safe deadline the work is cancelled. It must not be
-// negative. The default is a tenth of the granted TTL, or of MaxHold if that is
+// negative, and be shorter than MaxHold and than the granted TTL less the drift allowance (a
+// twentieth of it and 20 ms). The default is a tenth of the granted TTL, or of MaxHold if that is
 // shorter, and at most 5 s.
 func StopBefore(margin time.Duration) Option { return func(o *options) { o.stopBefore = &margin } }
 
@@ -85,19 +86,21 @@ func newOptions(name string, immediate bool, chosen []Option) (*options, error) 
 	}
 	switch {
 	case name == "":
-		return nil, invalid("name", "it is empty")
+		return nil, invalid("name", "is empty")
 	case immediate && o.wait != nil:
-		return nil, invalid("Wait", "a try does not wait")
+		return nil, invalid("Wait", "is given, but a try does not wait")
 	case o.wait != nil && *o.wait < 0:
-		return nil, invalid("Wait", "it is negative")
+		return nil, invalid("Wait", "is negative")
 	case o.ttl != nil && *o.ttl <= 0:
-		return nil, invalid("TTL", "it is not positive")
+		return nil, invalid("TTL", "is not positive")
 	case o.maxHold != nil && *o.maxHold <= 0:
-		return nil, invalid("MaxHold", "it is not positive")
+		return nil, invalid("MaxHold", "is not positive")
 	case o.stopBefore != nil && *o.stopBefore < 0:
-		return nil, invalid("StopBefore", "it is negative")
+		return nil, invalid("StopBefore", "is negative")
+	case o.stopBefore != nil && o.maxHold != nil && *o.stopBefore >= *o.maxHold:
+		return nil, invalid("StopBefore", "is not shorter than MaxHold")
 	case o.mode != Exclusive && o.mode != Shared:
-		return nil, invalid("InMode", "it is neither Exclusive nor Shared")
+		return nil, invalid("InMode", "is neither Exclusive nor Shared")
 	}
 	if immediate {
 		o.wait = new(time.Duration)

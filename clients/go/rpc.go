@@ -2,10 +2,14 @@ package leasehold
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasehold/leasehold/clients/go/internal/pb"
 )
@@ -41,7 +45,7 @@ func (c *Locks) authorized(ctx context.Context) context.Context {
 func (c *Locks) openStream(ctx context.Context, request *pb.LockRequest) (grpc.ClientStream, time.Duration, error) {
 	stream, err := c.conn.NewStream(c.authorized(ctx), lockStream, methodLockStream)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, c.notReached(err)
 	}
 	sent := now()
 	if err := stream.SendMsg(request); err != nil {
@@ -49,6 +53,44 @@ func (c *Locks) openStream(ctx context.Context, request *pb.LockRequest) (grpc.C
 		return stream, sent, stream.RecvMsg(&pb.LockServerStream{})
 	}
 	return stream, sent, stream.CloseSend()
+}
+
+// unreachable is the error of a stream for which there was no connection.
+type unreachable struct {
+	message string
+	err     error
+}
+
+func (u *unreachable) Error() string { return u.message }
+
+// notReached is err, or what to do about it if it says that there is no connection.
+func (c *Locks) notReached(err error) error {
+	if status.Code(err) != codes.Unavailable {
+		return err
+	}
+	message := "no sidecar"
+	remedy := "check the address of the connection given by WithConn"
+	if c.owned != nil {
+		message += " at " + c.owned.Target()
+		remedy = c.remedy
+	}
+	message += ": " + connectFailure(status.Convert(err).Message())
+	return &unreachable{message + `; start "leasehold sidecar", or ` + remedy, err}
+}
+
+// connectFailure is what gRPC says of a failed connection, without the layers that it says it in.
+func connectFailure(text string) string {
+	if _, quoted, found := strings.Cut(text, "connection error: desc = "); found {
+		if inner, err := strconv.Unquote(quoted); err == nil {
+			text = inner
+		}
+	}
+	text = strings.TrimPrefix(text, "transport: ")
+	text = strings.TrimPrefix(text, "Error while dialing: ")
+	if _, failure, found := strings.Cut(text, ": connect: "); found {
+		text = failure
+	}
+	return text
 }
 
 func (h *hold) checkLocks(ctx context.Context) (*pb.LockCheck, error) {

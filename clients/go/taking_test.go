@@ -133,6 +133,9 @@ func TestAWaitEndsAtItsLimit(t *testing.T) {
 		if !errors.Is(err, leasehold.ErrNotAcquired) || refusal(t, err).Reason != "WAIT_DEADLINE" {
 			t.Errorf("it ended with %v", err)
 		}
+		if want := fmt.Sprintf("leasehold: WAIT_DEADLINE: the lock %q was not acquired within 0.3 s", name); err.Error() != want {
+			t.Errorf("it ended with %v", err)
+		}
 		if errors.Is(err, leasehold.ErrLockLost) {
 			t.Error("it matches ErrLockLost too")
 		}
@@ -150,6 +153,9 @@ func TestATryThatMayNotWaitNamesTheHolder(t *testing.T) {
 		told := refusal(t, err)
 		if told.Reason != "RESOURCE_LOCKED" || !strings.HasPrefix(told.Holder, "app/") || !strings.HasSuffix(told.Holder, "/first") {
 			t.Errorf("it was refused with %+v", told)
+		}
+		if told.Message != fmt.Sprintf("the lock %q is held by %s", name, told.Holder) {
+			t.Errorf("it was refused with %v", err)
 		}
 	})
 }
@@ -246,6 +252,22 @@ func TestABadOptionIsNamed(t *testing.T) {
 			if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, option) {
 				t.Errorf("a bad %s is refused with %v", option, err)
 			}
+		}
+		for beginning, chosen := range map[string][]leasehold.Option{
+			"StopBefore is not shorter than MaxHold":                  {leasehold.StopBefore(time.Second), leasehold.MaxHold(time.Second)},
+			"StopBefore is not shorter than the granted TTL of 2 s, ": {leasehold.StopBefore(1880 * time.Millisecond), leasehold.TTL(2 * time.Second)},
+		} {
+			_, err := locks.Lock(t.Context(), name, chosen...)
+			if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, beginning) {
+				t.Errorf("a StopBefore that leaves no time is refused with %v", err)
+			}
+		}
+		take(t, locks, name, leasehold.Wait(time.Second)) // it was released at once
+		if err := locks.Do(t.Context(), name, nil); refusal(t, err).Message != "work is nil" || refusal(t, err).Reason != "INVALID_REQUEST" {
+			t.Errorf("Do without work: %v", err)
+		}
+		if _, err := locks.TryDo(t.Context(), name, nil); refusal(t, err).Message != "work is nil" {
+			t.Errorf("TryDo without work: %v", err)
 		}
 		_, err := locks.Lock(t.Context(), "")
 		if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, "name") {

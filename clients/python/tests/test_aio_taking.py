@@ -63,6 +63,7 @@ async def test_a_wait_ends_at_its_limit(aio: AsyncLocks) -> None:
             async with aio.lock(name, wait=2):
                 pytest.fail("it has the lock")
     assert refused.value.reason == "WAIT_DEADLINE"
+    assert str(refused.value) == f"the lock {name!r} was not acquired within 2 s"
 
 
 async def test_a_try_that_may_not_wait_names_the_holder(aio: AsyncLocks) -> None:
@@ -75,6 +76,7 @@ async def test_a_try_that_may_not_wait_names_the_holder(aio: AsyncLocks) -> None
     assert refused.value.holder is not None
     assert refused.value.holder.startswith("app/")
     assert refused.value.holder.endswith("/nightly")
+    assert str(refused.value) == f"the lock {name!r} is held by {refused.value.holder}"
 
 
 async def test_the_label_is_seen_by_inspection(aio: AsyncLocks, stage: Stage) -> None:
@@ -112,6 +114,8 @@ BAD = [
     ("stop_before", "x", {"stop_before": -0.1}),
     ("mode", "x", {"mode": "sharedd"}),
     ("namespace", "x", {"namespace": "shop"}),
+    ("label", "x", {"label": 5}),
+    ("request_id", "x", {"request_id": 5}),
 ]
 
 
@@ -121,12 +125,14 @@ async def test_a_bad_option_is_named(aio: AsyncLocks) -> None:
             aio.lock(name, **options)  # type: ignore[arg-type]
         assert refused.value.option == option
         assert refused.value.reason == "INVALID_REQUEST"
+    with pytest.raises(InvalidOption, match=r"^wait .*try_lock"):
+        aio.try_lock("x", wait=2)  # type: ignore[call-arg]
     with pytest.raises(InvalidOption, match="store"):
         AsyncLocks("")
     # Known only once the lock is granted, which is then released.
     name = fresh()
-    with pytest.raises(InvalidOption, match="stop_before"):
-        async with aio.lock(name, ttl=3, stop_before=10):
+    with pytest.raises(InvalidOption, match=r"^stop_before is not shorter than the granted TTL of 3 s"):
+        async with aio.lock(name, ttl=3, stop_before=2.9):
             pytest.fail("it has the lock")
     with pytest.raises(InvalidOption, match=r"^stop_before .*max_hold"):
         async with aio.lock(name, wait=PATIENCE, max_hold=1, stop_before=1):
@@ -140,6 +146,16 @@ async def test_a_bad_option_is_named(aio: AsyncLocks) -> None:
     assert told.value.reason == "INVALID_REQUEST"
 
 
+async def test_a_misspelt_call_is_told(aio: AsyncLocks) -> None:
+    for option in ("waits", "immediate", "call", "cls"):
+        with pytest.raises(TypeError, match=rf"^lock\(\) .*'{option}'"):
+            aio.lock("x", **{option: 2})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=rf"^try_lock\(\) .*'{option}'"):
+            aio.try_lock("x", **{option: 2})  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="async with"):
+        aio.lock("x").token  # type: ignore[attr-defined]  # noqa: B018
+
+
 async def test_an_unknown_store_is_told_with_its_reason(stage: Stage) -> None:
     async with AsyncLocks("nowhere", address=stage.address) as locks:
         with pytest.raises(LeaseholdError) as refused:
@@ -150,7 +166,14 @@ async def test_an_unknown_store_is_told_with_its_reason(stage: Stage) -> None:
 
 async def test_nobody_at_the_address_is_unavailable() -> None:
     async with AsyncLocks(STORE, address="127.0.0.1:1") as locks:
-        with pytest.raises(LeaseholdError) as refused:
+        with pytest.raises(
+            LeaseholdError, match=r"^no sidecar at 127\.0\.0\.1:1: connection refused; start"
+        ) as refused:
+            async with locks.lock("x"):
+                pytest.fail("it has the lock")
+    assert refused.value.reason == "UNAVAILABLE"
+    async with grpc.aio.insecure_channel("127.0.0.1:1") as channel, AsyncLocks(STORE, channel=channel) as locks:
+        with pytest.raises(LeaseholdError, match=r"^no sidecar: connection refused; start") as refused:
             async with locks.lock("x"):
                 pytest.fail("it has the lock")
     assert refused.value.reason == "UNAVAILABLE"

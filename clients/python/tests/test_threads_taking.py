@@ -62,6 +62,7 @@ def test_a_wait_ends_at_its_limit(locks: Locks) -> None:
     with locks.lock(name), pytest.raises(NotAcquired) as refused, locks.lock(name, wait=2):
         pytest.fail("it has the lock")
     assert refused.value.reason == "WAIT_DEADLINE"
+    assert str(refused.value) == f"the lock {name!r} was not acquired within 2 s"
 
 
 def test_a_try_that_may_not_wait_names_the_holder(locks: Locks) -> None:
@@ -100,6 +101,8 @@ def test_a_bad_option_is_named(locks: Locks) -> None:
         with pytest.raises(InvalidOption, match=f"^{option} ") as refused:
             locks.lock(name, **options)  # type: ignore[arg-type]
         assert refused.value.option == option
+    with pytest.raises(InvalidOption, match=r"^wait .*try_lock"):
+        locks.try_lock("x", wait=2)  # type: ignore[call-arg]
     with pytest.raises(InvalidOption, match="store"):
         Locks("")
     for address in ("sidecar", "ftp://sidecar:1", "http://", "http://sidecar/path"):
@@ -108,6 +111,25 @@ def test_a_bad_option_is_named(locks: Locks) -> None:
     with pytest.raises(LeaseholdError, match="label") as told, locks.lock(fresh(), label="x" * 200):
         pytest.fail("it has the lock")
     assert told.value.reason == "INVALID_REQUEST"
+
+
+def test_a_misspelt_call_is_told(locks: Locks) -> None:
+    with pytest.raises(TypeError, match=r"^lock\(\) .*'waits'"):
+        locks.lock("x", waits=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^try_lock\(\) .*'immediate'"):
+        locks.try_lock("x", immediate=True)  # type: ignore[call-arg]
+    with pytest.raises(AttributeError, match="with"):
+        locks.lock("x").token  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_nobody_at_the_address_is_unavailable() -> None:
+    with Locks(STORE, address="127.0.0.1:1") as locks:
+        with pytest.raises(
+            LeaseholdError, match=r"^no sidecar at 127\.0\.0\.1:1: connection refused; start"
+        ) as refused:
+            with locks.lock("x"):
+                pytest.fail("it has the lock")
+    assert refused.value.reason == "UNAVAILABLE"
 
 
 def test_a_silent_sidecar_is_given_up(own_locks: Locks, own_stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ func TestTheSamplesOfTheReadmeWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	samples := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllSubmatch(page, -1)
-	if len(samples) != 4 {
+	if len(samples) != 5 {
 		t.Fatalf("the page has %d samples", len(samples))
 	}
 	programs := map[string]string{}

@@ -62,14 +62,14 @@ class AsyncLock(Grant):
                 async with asyncio.timeout(patience.left):
                     message = await stream.read()
                 if message is grpc.aio.EOF:
-                    raise Failure("UNKNOWN", "the stream ended without a lock").refusal()
+                    raise LeaseholdError("the stream ended without a lock", reason="UNKNOWN")
                 if message.HasField("lock_acquired"):
                     return cls(stubs, metadata, store, options, stream, message.lock_acquired, patience.sent)
         except grpc.aio.AioRpcError as error:
-            raise _failure(error).refusal() from error
+            raise _failure(error).refusal(options.name, options.wait, stubs.target) from error
         except TimeoutError:
             stream.cancel()
-            raise patience.exhausted from None
+            raise patience.exhausted(stubs.target) from None
         except asyncio.CancelledError:
             stream.cancel()
             if _cancelling() > cancelled_before:

@@ -39,9 +39,7 @@ class Grant:
             stop_before=options.stop_before,
         )
         if not self._term.leaves_time:
-            raise InvalidOption(
-                "stop_before", f"is not shorter than max_hold or the granted TTL of {self._term.ttl:g} s"
-            )
+            raise InvalidOption("stop_before", f"is not shorter than {self._term.bound}")
         if self._term.valid_for == 0:
             raise LeaseholdError("the lock was received when its time had passed", reason="UNAVAILABLE")
 
@@ -102,8 +100,10 @@ class Patience:
             return LONGEST_SILENCE
         return max(0.0, min(LONGEST_SILENCE, self.sent + self._limit - now()))
 
-    @property
-    def exhausted(self) -> LeaseholdError:
+    def exhausted(self, target: str | None) -> LeaseholdError:
         """The error for it."""
+        sidecar = "the sidecar" if target is None else f"the sidecar at {target}"
         passed = now() - self.sent
-        return LeaseholdError(f"no answer to a request for a lock after {passed:.0f} s", reason="UNAVAILABLE")
+        return LeaseholdError(
+            f"no answer from {sidecar} to a request for a lock after {passed:.0f} s", reason="UNAVAILABLE"
+        )

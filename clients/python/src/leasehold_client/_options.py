@@ -30,7 +30,7 @@ class LockOptions(TypedDict, total=False):
     namespace: Sequence[str]
     """The segments of the namespace, the outermost first. Default: none."""
     label: str
-    """The last part of the holder that others are shown. Default: none."""
+    """The last part of the holder name, which others can see. Default: none."""
     max_hold: Seconds
     """The lock is released after this long, whatever the app does. Default: no limit."""
     request_id: str
@@ -62,7 +62,9 @@ class Options:
     @classmethod
     def checked(
         cls,
+        call: Literal["lock", "try_lock"],
         name: str,
+        /,
         *,
         wait: Seconds | None = None,
         ttl: Seconds | None = None,
@@ -73,15 +75,23 @@ class Options:
         request_id: str | None = None,
         stop_before: Seconds | None = None,
         reentrant: bool = False,
-        immediate: bool = False,
+        **unknown: object,
     ) -> Options:
         """The options in seconds, or `InvalidOption`."""
+        for keyword in unknown:
+            raise TypeError(f"{call}() got an unexpected keyword argument {keyword!r}")
+        immediate = call == "try_lock"
+        if immediate and wait is not None:
+            raise InvalidOption("wait", "is not an option of try_lock, which does not wait; use lock")
         if not isinstance(name, str) or not name:
             raise InvalidOption("name", "is empty" if name == "" else "is not a string")
         if mode not in _MODES:
             raise InvalidOption("mode", f"is {mode!r}, not 'exclusive' or 'shared'")
         if isinstance(namespace, str):
             raise InvalidOption("namespace", "is a string, not a sequence of segments")
+        for option, text in (("label", label), ("request_id", request_id)):
+            if text is not None and not isinstance(text, str):
+                raise InvalidOption(option, "is not a string")
         return cls(
             name=name,
             wait=_seconds("wait", wait, zero=True),

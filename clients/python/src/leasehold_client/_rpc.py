@@ -22,7 +22,9 @@ _INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo"
 class Stubs:
     """The calls over one channel of `grpc` or `grpc.aio`."""
 
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, channel: Any, target: str | None = None) -> None:
+        self.target = target
+        """The sidecar's address; None for a channel of the caller's."""
         self._streams: set[Any] = set()
         self._lock_stream = channel.unary_stream(
             _SERVICE + "LockStream",
@@ -76,12 +78,28 @@ class Failure:
             pass  # It came from something else than the sidecar.
         return cls(name, message or "")
 
-    def refusal(self) -> LeaseholdError:
+    def refusal(self, name: str, wait: float | None, target: str | None) -> LeaseholdError:
         """The error for a lock that was not acquired."""
         reason = self.reason or self.code
-        if reason in ("RESOURCE_LOCKED", "WAIT_DEADLINE"):
-            return NotAcquired(self.message, reason=reason, holder=self.metadata.get("holder"))
+        holder = self.metadata.get("holder")
+        if reason == "RESOURCE_LOCKED":
+            problem = f"is held by {holder}" if holder else "is held, or others wait for it"
+            return NotAcquired(f"the lock {name!r} {problem}", reason=reason, holder=holder)
+        if reason == "WAIT_DEADLINE":
+            limit = "in time" if wait is None else f"within {wait:g} s"
+            return NotAcquired(f"the lock {name!r} was not acquired {limit}", reason=reason, holder=holder)
+        if self.code == "UNAVAILABLE" and not self.reason:
+            return LeaseholdError(self._nobody(target), reason=reason)
         return LeaseholdError(self.message or reason, reason=reason)
+
+    def _nobody(self, target: str | None) -> str:
+        problem = "connection refused" if self.message.endswith("Connection refused") else self.message
+        if target is None:
+            return f'no sidecar: {problem}; start "leasehold sidecar", or check the address of the channel'
+        return (
+            f'no sidecar at {target}: {problem}; start "leasehold sidecar", '
+            "or set address, DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT"
+        )
 
     def loss_cause(self) -> str:
         """The cause of the loss, for a lock that was held."""

@@ -58,6 +58,13 @@ class Term:
         return self._stop_before < self._longest
 
     @property
+    def bound(self) -> str:
+        """What `stop_before` must be shorter than."""
+        if self._longest < self.ttl - drift_allowance(self.ttl):
+            return f"the max_hold of {self._longest:g} s"
+        return f"the granted TTL of {self.ttl:g} s less the drift allowance of {drift_allowance(self.ttl):g} s"
+
+    @property
     def interval(self) -> float:
         """How long after a question the next one is asked."""
         return self.ttl / 6

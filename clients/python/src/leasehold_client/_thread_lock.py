@@ -61,12 +61,12 @@ class Lock(Grant):
                 # In this thread, so that Ctrl-C ends the wait.
                 message = inbox.get(timeout=patience.left)
                 if message is None:
-                    raise _failure(stream).refusal()
+                    raise _failure(stream).refusal(options.name, options.wait, stubs.target)
                 if message.HasField("lock_acquired"):
                     return cls(stubs, metadata, store, options, stream, message.lock_acquired, patience.sent)
         except queue.Empty:
             stream.cancel()
-            raise patience.exhausted from None
+            raise patience.exhausted(stubs.target) from None
         except BaseException:
             stream.cancel()
             raise

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Self, Unpack
+from typing import NoReturn, Self, Unpack
 
 import grpc
 
@@ -65,11 +65,11 @@ class AsyncLocks:
         and `LeaseholdError` if the sidecar refuses or does not answer. The options are those
         of `LockOptions`.
         """
-        return _Scope(self, Options.checked(name, wait=wait, **options))
+        return _Scope(self, Options.checked("lock", name, wait=wait, **options))
 
     def try_lock(self, name: str, **options: Unpack[LockOptions]) -> AbstractAsyncContextManager[AsyncLock | None]:
         """Like `lock`, without waiting: the block gets `None` if somebody else has the lock."""
-        return _TryScope(self, Options.checked(name, immediate=True, **options))
+        return _TryScope(self, Options.checked("try_lock", name, **options))
 
     async def close(self) -> None:
         """Ends all waits and locks of this client, and closes the connection if it is its own."""
@@ -92,7 +92,7 @@ class AsyncLocks:
             if self._channel is None:
                 assert self._address is not None
                 self._channel = self._connect(self._address)
-            self._stubs = Stubs(self._channel)
+            self._stubs = Stubs(self._channel, None if self._address is None else self._address.target)
         return await AsyncLock.acquire(self._stubs, self._metadata, self.store, options)
 
     @staticmethod
@@ -117,6 +117,9 @@ class _Block:
         self._lock: AsyncLock | None = None
         # None in a block inside another one of the same lock and task, which does the rest.
         self._work: Work | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"no {name!r} here; write `async with locks.lock(…) as lock:` and use `lock`")
 
     async def _enter(self) -> AsyncLock:
         if self._lock is not None:

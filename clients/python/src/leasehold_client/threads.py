@@ -6,7 +6,7 @@ import os
 import threading
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Self, Unpack
+from typing import NoReturn, Self, Unpack
 
 import grpc
 
@@ -72,11 +72,11 @@ class Locks:
         and `LeaseholdError` if the sidecar refuses or does not answer. The options are those
         of `LockOptions`.
         """
-        return _Scope(self, Options.checked(name, wait=wait, **options))
+        return _Scope(self, Options.checked("lock", name, wait=wait, **options))
 
     def try_lock(self, name: str, **options: Unpack[LockOptions]) -> AbstractContextManager[Lock | None]:
         """Like `lock`, without waiting: the block gets `None` if somebody else has the lock."""
-        return _TryScope(self, Options.checked(name, immediate=True, **options))
+        return _TryScope(self, Options.checked("try_lock", name, **options))
 
     def close(self) -> None:
         """Ends all waits and locks of this client, and closes the connection if it is its own."""
@@ -105,7 +105,7 @@ class Locks:
                 if self._channel is None:
                     assert self._address is not None
                     self._channel = self._connect(self._address)
-                self._stubs = Stubs(self._channel)
+                self._stubs = Stubs(self._channel, None if self._address is None else self._address.target)
                 self._process = os.getpid()
             elif self._process != os.getpid():
                 # gRPC's threads and connections do not survive a fork.
@@ -127,6 +127,9 @@ class _Block:
         self._locks = locks
         self._options = options
         self._lock: Lock | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"no {name!r} here; write `with locks.lock(…) as lock:` and use `lock`")
 
     def _enter(self) -> Lock:
         if self._lock is not None:
