@@ -1,36 +1,85 @@
 //! Where the sidecar is.
 
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::error::{Error, Failure};
 
+const ENDPOINT: &str = "DAPR_GRPC_ENDPOINT";
+const PORT: &str = "DAPR_GRPC_PORT";
 const DEFAULT_PORT: &str = "50001";
 
-/// The address that the environment names, or else the default one, as Dapr's SDKs have it.
-pub(crate) fn from_environment(variable: impl Fn(&str) -> Option<String>) -> String {
-    let variable = |name| variable(name).filter(|value| !value.is_empty());
-    variable("DAPR_GRPC_ENDPOINT").unwrap_or_else(|| {
-        let port = variable("DAPR_GRPC_PORT").unwrap_or_else(|| DEFAULT_PORT.to_owned());
-        format!("127.0.0.1:{port}")
-    })
+/// Where the sidecar is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// As it was given, except that a default port is added.
+    pub(crate) text: String,
+    /// What an error calls it: the option or the variable.
+    source: &'static str,
 }
 
-/// A channel that connects when it is first used.
-pub(crate) fn connect(address: &str) -> Result<Channel, Error> {
-    let bad = |problem: &str| Failure::option("address", &format!("{address:?} {problem}"));
-    let url = if address.contains("://") || address.starts_with("unix:") {
-        address.to_owned()
-    } else {
-        format!("http://{address}")
-    };
-    let endpoint = Endpoint::from_shared(url.clone())
-        .map_err(|_| bad("is not an address of a sidecar"))?;
-    let endpoint = match url.split_once(':').map(|(scheme, _)| scheme) {
-        Some("http" | "unix") => endpoint,
-        Some("https") => encrypted(endpoint).map_err(|problem| bad(&problem))?,
-        _ => return Err(bad("is neither http, https, unix nor host:port")),
-    };
-    Ok(endpoint.connect_lazy())
+impl Address {
+    /// The one that the caller gave.
+    pub(crate) fn given(text: &str) -> Self {
+        Self::new("address", text)
+    }
+
+    /// The one that the environment names, or else the default one, as Dapr's SDKs have it.
+    pub(crate) fn from_environment(
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, Error> {
+        let variable = |name| variable(name).filter(|value| !value.is_empty());
+        if let Some(endpoint) = variable(ENDPOINT) {
+            return Ok(Self::new(ENDPOINT, &endpoint));
+        }
+        let port = variable(PORT).unwrap_or_else(|| DEFAULT_PORT.to_owned());
+        if !is_port(&port) {
+            return Err(Failure::option(PORT, &format!("{port:?} is not a port")));
+        }
+        Ok(Self::new(PORT, &format!("127.0.0.1:{port}")))
+    }
+
+    fn new(source: &'static str, text: &str) -> Self {
+        let host_alone = !text.is_empty()
+            && !text.starts_with("unix:")
+            && (!text.contains(':') || text.starts_with('[') && text.ends_with(']'));
+        let port = if host_alone { format!(":{DEFAULT_PORT}") } else { String::new() };
+        Self { text: format!("{text}{port}"), source }
+    }
+
+    /// A channel that connects when it is first used.
+    pub(crate) fn connect(&self) -> Result<Channel, Error> {
+        let Self { text, source } = self;
+        let bad = |problem: &str| Failure::option(source, &format!("{text:?} {problem}"));
+        let has_scheme = text.contains("://") || text.starts_with("unix:");
+        let url = if has_scheme { text.clone() } else { format!("http://{text}") };
+        let endpoint = Endpoint::from_shared(url.clone())
+            .map_err(|_| bad("is not an address of a sidecar"))?;
+        let scheme = url.split_once(':').map(|(scheme, _)| scheme);
+        // What is no port is left out by the connector, silently.
+        let has_port = has_scheme || endpoint.uri().port().is_some();
+        if scheme != Some("unix") && !(has_port && names_a_host(endpoint.uri())) {
+            return Err(bad("is not an address of a sidecar"));
+        }
+        let endpoint = match scheme {
+            Some("http" | "unix") => endpoint,
+            Some("https") => encrypted(endpoint).map_err(|problem| bad(&problem))?,
+            _ => return Err(bad("is neither http, https, unix nor host:port")),
+        };
+        Ok(endpoint.connect_lazy())
+    }
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+/// Whether there is a host, and nothing beside it but a port.
+fn names_a_host(url: &Uri) -> bool {
+    url.authority().is_some_and(|authority| {
+        let port = authority.as_str().strip_prefix(authority.host());
+        let port = port.map(|port| port.strip_prefix(':').map_or(port.is_empty(), is_port));
+        !authority.host().is_empty() && port == Some(true)
+    })
 }
 
 #[cfg(feature = "tls")]
@@ -48,11 +97,15 @@ fn encrypted(_: Endpoint) -> Result<Endpoint, String> {
 mod tests {
     use super::*;
 
-    fn resolved(variables: &[(&str, &str)]) -> String {
-        from_environment(|name| {
+    fn found(variables: &[(&str, &str)]) -> Result<Address, Error> {
+        Address::from_environment(|name| {
             let found = variables.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_owned())
         })
+    }
+
+    fn resolved(variables: &[(&str, &str)]) -> String {
+        found(variables).unwrap().text
     }
 
     #[test]
@@ -63,18 +116,55 @@ mod tests {
         assert_eq!(resolved(&[]), "127.0.0.1:50001");
     }
 
+    #[test]
+    fn a_host_alone_gets_the_default_port() {
+        for (given, text) in [
+            ("localhost", "localhost:50001"),
+            ("[::1]", "[::1]:50001"),
+            ("[::1]:4", "[::1]:4"),
+            ("http://h", "http://h"),
+            ("unix:/tmp/s", "unix:/tmp/s"),
+            ("unix:s]", "unix:s]"),
+        ] {
+            assert_eq!(resolved(&[(ENDPOINT, given)]), text);
+            assert_eq!(Address::given(given).text, text);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bad_variable_is_named() {
+        for port in ["abc", "0", "65536", "-1", " 4"] {
+            let error = found(&[(PORT, port)]).unwrap_err().to_string();
+            assert_eq!(error, format!("INVALID_REQUEST: {PORT} {port:?} is not a port"));
+        }
+        let error = found(&[(ENDPOINT, "h:abc")]).unwrap().connect().unwrap_err().to_string();
+        assert!(error.starts_with("INVALID_REQUEST: DAPR_GRPC_ENDPOINT \"h:abc\" "), "{error}");
+    }
+
     #[tokio::test]
     async fn every_form_of_an_address_is_taken() {
         let forms =
-            ["localhost:50001", "[::1]:50001", "http://h:1", "unix:/tmp/s", "unix:///s"];
+            ["localhost", "[::1]:50001", "http://h", "http://h:1", "unix:/tmp/s", "unix:///s"];
         for form in forms {
-            connect(form).unwrap();
+            Address::given(form).connect().unwrap();
         }
         #[cfg(feature = "tls")]
-        connect("https://h").unwrap();
-        for form in ["", "ftp://h:1", "a b:1"] {
-            let error = connect(form).unwrap_err().to_string();
-            assert!(error.starts_with("INVALID_REQUEST: address: "), "{error}");
+        Address::given("https://h").connect().unwrap();
+        let bad = [
+            "",
+            "ftp://h:1",
+            "a b:1",
+            "h:",
+            ":1",
+            "h:abc",
+            "h:0",
+            "::1",
+            "http://h:99999",
+            "h/p",
+        ];
+        for form in bad {
+            let error = Address::given(form).connect().unwrap_err().to_string();
+            assert!(error.starts_with("INVALID_REQUEST: address "), "{form}: {error}");
         }
     }
 }

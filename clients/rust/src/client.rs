@@ -21,6 +21,8 @@ const TOKEN: &str = "dapr-api-token";
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) channel: Channel,
+    /// Unless the channel is the caller's.
+    pub(crate) address: Option<Arc<str>>,
     pub(crate) store: Arc<str>,
     pub(crate) api_token: Option<MetadataValue<Ascii>>,
 }

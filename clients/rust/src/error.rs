@@ -1,13 +1,15 @@
 //! What can go wrong.
 
-use std::{error, fmt};
+use std::{error, fmt, time::Duration};
 
 use tonic::Status;
 
 use crate::{Cause, status};
 
 /// Why a lock was not acquired, or ended too early.
-#[derive(Clone, Debug)]
+///
+/// The `Debug` form, which `main` shows, is the message.
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Error {
     /// Somebody else had the lock until the wait ended.
@@ -43,14 +45,19 @@ impl fmt::Display for Error {
     }
 }
 
-impl error::Error for Error {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Self::NotAcquired(_) | Self::LockLost(_) => None,
-            Self::Failed(error) => error.source(),
-        }
-    }
+impl error::Error for Error {}
+
+macro_rules! debug_is_display {
+    ($($error:ty),+) => {
+        $(impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        })+
+    };
 }
+
+debug_is_display!(Error, NotAcquired, LockLost, Failure);
 
 impl From<LockLost> for Error {
     fn from(lost: LockLost) -> Self {
@@ -59,10 +66,11 @@ impl From<LockLost> for Error {
 }
 
 /// Somebody else had the lock until the wait ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NotAcquired {
     pub(crate) resource: String,
     pub(crate) reason: &'static str,
+    pub(crate) wait: Option<Duration>,
     pub(crate) holder: Option<String>,
 }
 
@@ -81,15 +89,22 @@ impl NotAcquired {
 
 impl fmt::Display for NotAcquired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock {:?} not acquired: {}", self.resource, self.reason)?;
-        self.holder.iter().try_for_each(|holder| write!(f, ", held by {holder:?}"))
+        write!(f, "the lock {:?} ", self.resource)?;
+        match (self.wait, &self.holder) {
+            (Some(wait), holder) if self.reason == status::WAIT_DEADLINE => {
+                write!(f, "was not acquired within {} s", wait.as_secs_f64())?;
+                holder.iter().try_for_each(|holder| write!(f, "; it is held by {holder}"))
+            }
+            (_, Some(holder)) => write!(f, "is held by {holder}"),
+            (_, None) => f.write_str("is held by somebody else"),
+        }
     }
 }
 
 impl error::Error for NotAcquired {}
 
 /// The lock was held and is lost: do not act in its name any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct LockLost {
     pub(crate) resource: String,
     pub(crate) cause: Cause,
@@ -112,9 +127,9 @@ impl error::Error for LockLost {}
 
 /// Neither a held lock nor a lost one: a bad option, no sidecar, a store that failed.
 ///
-/// Its [source](error::Error::source) is what made the call fail in this process, such as a refused
-/// connection.
-#[derive(Clone, Debug)]
+/// The message tells what made the call fail in this process, such as a refused connection; the
+/// source of its [`status`](Self::status) is that error.
+#[derive(Clone)]
 pub struct Failure {
     pub(crate) reason: String,
     pub(crate) message: String,
@@ -142,9 +157,9 @@ impl Failure {
         Error::Failed(Self { reason, message, status: None })
     }
 
-    /// What the caller set `option` to is `problem`.
+    /// `problem` goes on from the name of the option.
     pub(crate) fn option(option: &str, problem: &str) -> Error {
-        let (reason, message) = ("INVALID_REQUEST".to_owned(), format!("{option}: {problem}"));
+        let (reason, message) = ("INVALID_REQUEST".to_owned(), format!("{option} {problem}"));
         Error::Failed(Self { reason, message, status: None })
     }
 }
@@ -155,21 +170,16 @@ impl fmt::Display for Failure {
     }
 }
 
-impl error::Error for Failure {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        // Not the status itself, whose message this error shows already.
-        self.status()?.source()
-    }
-}
+impl error::Error for Failure {}
 
 /// Why [`run`](crate::LockBuilder::run) has no result.
 ///
 /// `E` is the error of the work. `RunError<E>` is an error for every `E` that can be displayed, so
 /// that `?` works in a function that returns `anyhow::Result` or `Box<dyn Error>`, whether the
 /// work's error is a type of its own or an `anyhow::Error`. It shows the error of the work as that
-/// shows itself, and the loss in parentheses; its [source](error::Error::source) is that of the
-/// lock's error. For the sources of the work's error, ask [`work`](Self::work).
-#[derive(Clone, Debug)]
+/// shows itself, and the loss in parentheses. It has no [source](error::Error::source): for the
+/// sources of the work's error, ask [`work`](Self::work).
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum RunError<E> {
     /// The work failed.
@@ -228,9 +238,18 @@ impl<E: fmt::Display> fmt::Display for RunError<E> {
     }
 }
 
-impl<E: fmt::Debug + fmt::Display> error::Error for RunError<E> {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        // Not the source of the work's error: an `E` that is no `Error` has none.
-        if let Self::Lock(error) = self { error.source() } else { None }
+/// Like the `Display` form, with the `Debug` form of the work's error.
+impl<E: fmt::Debug> fmt::Debug for RunError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Work { error, lost } => {
+                error.fmt(f)?;
+                lost.iter().try_for_each(|lost| write!(f, " ({lost})"))
+            }
+            Self::Lock(error) => error.fmt(f),
+        }
     }
 }
+
+// Without a source: an `E` that is no `Error` has none, and the lock's errors show theirs.
+impl<E: fmt::Debug + fmt::Display> error::Error for RunError<E> {}

@@ -5,7 +5,8 @@ use std::{env, fmt, sync::Arc};
 use tonic::{metadata::MetadataValue, transport::Channel};
 
 use crate::{
-    LockBuilder, Tries, Waits, address,
+    LockBuilder, Tries, Waits,
+    address::Address,
     client::Client,
     error::{Error, Failure},
 };
@@ -20,13 +21,13 @@ impl Locks {
     /// A client of the sidecar that the environment names; `store` is the name of its component.
     ///
     /// The address is `DAPR_GRPC_ENDPOINT` (`host:port`, `http://…`, `https://…`, `unix:…`), or else
-    /// `127.0.0.1` and `DAPR_GRPC_PORT`, or else port 50001. `DAPR_API_TOKEN`, if it is set, is sent
-    /// with every call. The connection is made when it is first needed, and again when it is lost.
+    /// `127.0.0.1` and `DAPR_GRPC_PORT`, or else port 50001. A host alone has port 50001 too, `http://`
+    /// 80 and `https://` 443. `DAPR_API_TOKEN`, if it is set, is sent with every call. The connection is made when it is first needed, and again when it is lost.
     /// It lives in the runtime in which this is called.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if a variable cannot be right.
+    /// [`Error::Failed`] if a variable cannot be right, or `store` is empty.
     ///
     /// # Panics
     ///
@@ -109,18 +110,25 @@ impl LocksBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if the address or the token cannot be right.
+    /// [`Error::Failed`] if the address or the token cannot be right, or the store is empty.
     ///
     /// # Panics
     ///
     /// Outside a Tokio runtime, unless it was given a channel.
     pub fn build(self) -> Result<Locks, Error> {
         let Self { store, address, channel, api_token } = self;
+        if store.is_empty() {
+            return Err(Failure::option("store", "is empty"));
+        }
         let variable = |name: &str| env::var(name).ok();
-        let channel = match (channel, address) {
-            (Some(channel), _) => channel,
-            (None, Some(address)) => address::connect(&address)?,
-            (None, None) => address::connect(&address::from_environment(variable))?,
+        let (channel, address) = if let Some(channel) = channel {
+            (channel, None)
+        } else {
+            let address = match address {
+                Some(address) => Address::given(&address),
+                None => Address::from_environment(variable)?,
+            };
+            (address.connect()?, Some(address.text.into()))
         };
         let api_token = api_token.or_else(|| variable("DAPR_API_TOKEN")).unwrap_or_default();
         let api_token = if api_token.is_empty() {
@@ -131,7 +139,7 @@ impl LocksBuilder {
             value.set_sensitive(true);
             Some(value)
         };
-        let client = Client { channel, store: store.into(), api_token };
+        let client = Client { channel, address, store: store.into(), api_token };
         Ok(Locks { client: Arc::new(client) })
     }
 }

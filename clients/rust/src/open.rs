@@ -44,7 +44,7 @@ pub(crate) async fn open(client: &Client, options: &Options) -> Result<Opened, E
         let silent = after(heard, SILENCE_MAX);
         limit.map_or(silent, |limit| limit.min(silent))
     };
-    let refused = |status| status::not_acquired(&options.resource, status);
+    let refused = |status| status::not_acquired(options, client.address.as_deref(), status);
 
     let opening = client.open(options.request(&client.store));
     let mut stream = answered(give_up(sent), opening).await?.map_err(refused)?;
@@ -60,6 +60,8 @@ pub(crate) async fn open(client: &Client, options: &Options) -> Result<Opened, E
     let ttl = from_wire(acquired.ttl);
     let granted = after(sent, from_wire(acquired.waited));
     let drift = ttl / 20 + DRIFT_MIN;
+    // To return drops the stream, which releases the lock.
+    check_stop_before(options, ttl, drift)?;
     let safe_deadline = after(granted, ttl.saturating_sub(drift));
     let max_hold = options.max_hold.map(|max_hold| MaxHold {
         end: after(granted, max_hold),
@@ -71,6 +73,20 @@ pub(crate) async fn open(client: &Client, options: &Options) -> Result<Opened, E
         return Err(Failure::unavailable(late));
     }
     Ok(Opened { acquired, stream, ttl, granted, safe_deadline, max_hold })
+}
+
+/// Whether `stop_before` leaves any time for the work.
+fn check_stop_before(options: &Options, ttl: Duration, drift: Duration) -> Result<(), Error> {
+    let Some(stop_before) = options.stop_before else { return Ok(()) };
+    let too_long = if stop_before >= ttl.saturating_sub(drift) {
+        format!("the granted TTL of {} s", ttl.as_secs_f64())
+    } else if let Some(max_hold) = options.max_hold.filter(|max_hold| stop_before >= *max_hold)
+    {
+        format!("max_hold of {} s", max_hold.as_secs_f64())
+    } else {
+        return Ok(());
+    };
+    Err(Failure::option("stop_before", &format!("is not shorter than {too_long}")))
 }
 
 async fn answered<T>(

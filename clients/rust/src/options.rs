@@ -37,7 +37,7 @@ impl Options {
     /// Names the first option that cannot be right.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.resource.is_empty() {
-            return Err(Failure::option("name", "must not be empty"));
+            return Err(Failure::option("name", "is empty"));
         }
         for (option, value) in [("ttl", self.ttl), ("max_hold", self.max_hold)] {
             if value.is_some_and(|value| value.is_zero()) {

@@ -43,7 +43,10 @@ pub(crate) fn find(locks: &Locks, options: &Options) -> Result<Option<Lock>, Err
             && held.grant.namespace == options.namespace;
         if same {
             if held.end().is_none() && held.grant.mode != options.mode {
-                return Err(Failure::option("mode", "the lock is held in another mode"));
+                return Err(Failure::option(
+                    "mode",
+                    "is not the one in which the lock is held",
+                ));
             }
             if let Some(lock) = node.owned.owner.join() {
                 return Ok(Some(lock));

@@ -1,13 +1,14 @@
 //! Reads the errors of the sidecar.
 
-use std::{collections::HashMap, error::Error as _};
+use std::{collections::HashMap, error, iter};
 
 use prost::Message;
-use tonic::{Code, Status};
+use tonic::{Code, ConnectError, Status};
 
 use crate::{
     Cause, LockLost,
     error::{Error, Failure, NotAcquired},
+    options::Options,
 };
 
 pub(crate) const LOCK_LOST: &str = "LOCK_LOST";
@@ -15,7 +16,7 @@ const LOCK_NOT_FOUND: &str = "LOCK_NOT_FOUND";
 const RESOURCE_LOCKED: &str = "RESOURCE_LOCKED";
 const SHUTTING_DOWN: &str = "SHUTTING_DOWN";
 pub(crate) const UNAVAILABLE: &str = "UNAVAILABLE";
-const WAIT_DEADLINE: &str = "WAIT_DEADLINE";
+pub(crate) const WAIT_DEADLINE: &str = "WAIT_DEADLINE";
 
 /// `google.rpc.Status`, as far as it is read.
 #[derive(Clone, PartialEq, Message)]
@@ -44,19 +45,37 @@ impl ErrorInfo {
     }
 }
 
-/// Why a lock was not acquired.
-pub(crate) fn not_acquired(resource: &str, status: Status) -> Error {
+/// Why a lock was not acquired; `address` is that of the sidecar.
+pub(crate) fn not_acquired(options: &Options, address: Option<&str>, status: Status) -> Error {
     let mut info = ErrorInfo::of(&status);
     let reason = match &*info.reason {
         RESOURCE_LOCKED => RESOURCE_LOCKED,
         WAIT_DEADLINE => WAIT_DEADLINE,
         // It comes from this process, where tonic has several codes for a broken connection.
-        "" if status.source().is_some() => return failed(UNAVAILABLE.to_owned(), status),
+        "" if error::Error::source(&status).is_some() => {
+            let (reason, message) = (UNAVAILABLE.to_owned(), unreachable(address, &status));
+            return Error::Failed(Failure { reason, message, status: Some(Box::new(status)) });
+        }
         "" => return failed(code_name(status.code()).to_owned(), status),
         _ => return failed(info.reason, status),
     };
     let holder = info.metadata.remove("holder").filter(|holder| !holder.is_empty());
-    Error::NotAcquired(NotAcquired { resource: resource.to_owned(), reason, holder })
+    let (resource, wait) = (options.resource.clone(), options.wait);
+    Error::NotAcquired(NotAcquired { resource, reason, wait, holder })
+}
+
+/// What to tell if the connection failed, for people.
+fn unreachable(address: Option<&str>, status: &Status) -> String {
+    let sources = || iter::successors(error::Error::source(status), |error| error.source());
+    // The others only say that there is one.
+    let cause = sources().last().map_or_else(String::new, ToString::to_string);
+    let at = address.map_or_else(String::new, |address| format!(" at {address}"));
+    if !sources().any(<dyn error::Error>::is::<ConnectError>) {
+        return format!("the connection to the sidecar{at} broke: {cause}");
+    }
+    let advice =
+        if address.is_some() { ", or set DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT" } else { "" };
+    format!("no sidecar{at}: {cause}; start \"leasehold sidecar\"{advice}")
 }
 
 /// Why the stream of a lock broke.

@@ -99,6 +99,9 @@ pub(crate) async fn a_wait_ends_at_its_limit(backend: Arc<Backend>) {
     let (locks, name) = (backend.shared().locks(), own("limit"));
     let _held = hold(&locks, &name).await;
     let refused = locks.lock(&*name).wait(SHORT).acquire().await;
+    let message = refused.as_ref().unwrap_err().to_string();
+    let begin = format!("the lock {name:?} was not acquired within 1 s");
+    assert!(message.starts_with(&begin), "{message}");
     assert_eq!(not_acquired(refused).0, "WAIT_DEADLINE");
 }
 
@@ -106,9 +109,11 @@ pub(crate) async fn a_try_that_may_not_wait_names_the_holder(backend: Arc<Backen
     let (locks, name) = (backend.shared().locks(), own("named"));
     let _held = locks.lock(&*name).label("invoices").acquire().await.unwrap();
     let refused = locks.lock(&*name).wait(Duration::ZERO).acquire().await;
+    let message = refused.as_ref().unwrap_err().to_string();
     let (reason, holder) = not_acquired(refused);
     assert_eq!(reason, "RESOURCE_LOCKED");
     let holder = holder.unwrap();
+    assert_eq!(message, format!("the lock {name:?} is held by {holder}"));
     assert!(holder.starts_with("app/") && holder.ends_with("/invoices"), "{holder}");
 }
 
@@ -167,13 +172,27 @@ pub(crate) async fn a_bad_option_is_named(backend: Arc<Backend>) {
     ] {
         let failure = bad(lock.acquire().await);
         assert_eq!(failure.reason(), "INVALID_REQUEST");
-        assert!(failure.message().starts_with(&format!("{option}: ")), "{failure}");
+        assert!(failure.message().starts_with(&format!("{option} ")), "{failure}");
     }
     assert_eq!(bad(nowhere.lock(NAME).acquire().await).reason(), "UNAVAILABLE");
+    let no_store = bad(Locks::new(""));
+    assert_eq!((no_store.reason(), no_store.message()), ("INVALID_REQUEST", "store is empty"));
     let bad_token = backend.shared().builder().api_token("line\nbreak").build();
-    assert!(bad(bad_token).message().starts_with("api_token: "));
+    assert!(bad(bad_token).message().starts_with("api_token "));
 
+    // This one is checked against what was granted, and the lock is released.
     let (locks, name) = (backend.shared().locks(), own("bad"));
+    let lock = || locks.lock(&*name).ttl(2 * PATIENCE);
+    for (lock, problem) in [
+        (lock().stop_before(2 * PATIENCE), "is not shorter than the granted TTL of 60 s"),
+        (lock().stop_before(Duration::MAX), "is not shorter than the granted TTL of 60 s"),
+        (lock().max_hold(SHORT).stop_before(SHORT), "is not shorter than max_hold of 1 s"),
+    ] {
+        let failure = bad(lock.acquire().await);
+        assert_eq!(failure.reason(), "INVALID_REQUEST");
+        assert_eq!(failure.message(), format!("stop_before {problem}"));
+        eventually_free(&locks, &name).await;
+    }
     let failure = bad(locks.lock(&*name).label("x".repeat(129)).acquire().await);
     assert_eq!(failure.reason(), "INVALID_REQUEST");
     assert!(failure.message().contains("label"), "{failure}");

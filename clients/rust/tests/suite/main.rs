@@ -59,8 +59,8 @@ const CASES: &[(&str, Case)] = cases! {
         a_short_silence_of_the_sidecar_is_survived, a_grant_that_comes_too_late_is_not_believed;
     failures: the_error_of_the_work_wins, a_loss_that_the_work_returns_is_no_error_of_its_own,
         a_failed_unlock_does_not_hide_the_error_of_the_work,
-        an_unlock_that_finds_nothing_tells_the_loss, the_sources_of_an_error_are_not_shown_by_it,
-        a_wait_whose_connection_breaks_is_unavailable;
+        an_unlock_that_finds_nothing_tells_the_loss,
+        the_message_is_complete_and_nothing_comes_twice, a_wait_whose_connection_breaks_is_unavailable;
     child: a_killed_process_frees_the_lock, a_suspended_process_sees_the_loss_by_check,
         the_address_and_token_come_from_the_environment;
     fences: a_stale_token_is_refused_by_the_sql_of_the_readme;
