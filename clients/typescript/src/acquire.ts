@@ -2,7 +2,7 @@
 
 import type { Connection } from "./connection.js";
 import { now } from "./clock.js";
-import { SECOND, toMilliseconds } from "./duration.js";
+import { describe, fromMessage, SECOND, toMilliseconds } from "./duration.js";
 import { LeaseholdError } from "./errors.js";
 import { Grant } from "./grant.js";
 import type { Plan } from "./options.js";
@@ -44,6 +44,14 @@ export async function acquire(connection: Connection, plan: Plan): Promise<Grant
         if (grant.isTooLate) {
           throw new LeaseholdError("UNAVAILABLE", "the lock was granted, but its time has passed");
         }
+        if (!grant.leavesTime) {
+          await grant.release();
+          const ttl = describe(fromMessage(value.ttl));
+          throw new LeaseholdError(
+            "INVALID_REQUEST",
+            `stopBefore is not shorter than the granted TTL of ${ttl}`,
+          );
+        }
         signal?.throwIfAborted();
         grant.start();
         return grant;
@@ -52,7 +60,7 @@ export async function acquire(connection: Connection, plan: Plan): Promise<Grant
   } catch (error) {
     closer.abort();
     signal?.throwIfAborted();
-    throw asError(error);
+    throw asError(error, plan, (problem) => connection.unreachable(problem));
   }
 }
 

@@ -33,7 +33,10 @@ export class Connection {
   readonly #transport: Transport | undefined;
   readonly #endpoint: Endpoint | undefined;
   readonly #replaced = new Set<Http2SessionManager>();
+  /** What to do if nothing is there. */
+  readonly #advice: string;
   #channel: Channel | undefined;
+  #isClosed = false;
 
   constructor(settings: {
     address?: string | undefined;
@@ -46,9 +49,20 @@ export class Connection {
     this.#options = { timeoutMs: 0, headers: token === "" ? {} : { "dapr-api-token": token } };
     this.#transport = settings.transport;
     this.#endpoint = settings.transport === undefined ? endpoint(settings.address) : undefined;
+    if (settings.transport !== undefined) {
+      this.#advice = "check the address of the transport";
+    } else if (settings.address !== undefined) {
+      this.#advice = "give another address";
+    } else {
+      this.#advice = "set DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT";
+    }
   }
 
+  /** What new calls use. */
   get rpc(): Rpc {
+    if (this.#isClosed) {
+      throw new LeaseholdError("CANCELLED", "the client is closed");
+    }
     this.#channel ??= this.#open();
     return this.#channel.rpc;
   }
@@ -72,8 +86,19 @@ export class Connection {
     }
   }
 
-  /** Closes the client's own connections, and with them the streams on them. */
+  /** The message for a connection that could not be made. */
+  unreachable(problem: string): string {
+    let where = "";
+    if (this.#endpoint !== undefined) {
+      const { url, socket } = this.#endpoint;
+      where = ` at ${socket === undefined ? url.replace(/^http:\/\//, "") : `unix:${socket}`}`;
+    }
+    return `no sidecar${where}: ${problem}; start "leasehold sidecar", or ${this.#advice}`;
+  }
+
+  /** Closes the client's own connections, and with them the streams on them. There are no new calls. */
   close(): void {
+    this.#isClosed = true;
     for (const sessions of this.#replaced) {
       sessions.abort();
     }

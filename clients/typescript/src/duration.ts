@@ -66,6 +66,12 @@ export function fromMessage(message: Message | undefined): bigint {
   return message === undefined ? 0n : message.seconds * SECOND + BigInt(message.nanos);
 }
 
+/** For messages: `10 s`, `250 ms`. */
+export function describe(value: bigint): string {
+  const milliseconds = toMilliseconds(value);
+  return milliseconds < 1_000 ? `${milliseconds} ms` : `${milliseconds / 1_000} s`;
+}
+
 export function toMilliseconds(value: bigint): number {
   return Number(value) / Number(MILLISECOND);
 }

@@ -68,6 +68,11 @@ export class Grant {
     return this.#safeDeadline <= now();
   }
 
+  /** Whether the caller's `stopBefore` leaves the work any time of the TTL. */
+  get leavesTime(): boolean {
+    return this.plan.stopBefore === undefined || this.#stopBefore < this.#ttl - this.#drift;
+  }
+
   /** Begins to watch over the lock. */
   start(): void {
     void this.#read();

@@ -9,7 +9,7 @@ import { Connection } from "./connection.js";
 import { attachLoss, isCancellation, LeaseholdError, type LockLost } from "./errors.js";
 import type { Grant } from "./grant.js";
 import { Lock } from "./lock.js";
-import { type LockOptions, type Plan, plan, type TryLockOptions } from "./options.js";
+import { checkKeys, type LockOptions, type Plan, plan, type TryLockOptions } from "./options.js";
 
 /** Where the locks are. */
 export interface LocksOptions {
@@ -41,6 +41,7 @@ export class Locks implements Disposable {
     if (typeof options.store !== "string" || options.store === "") {
       throw new LeaseholdError("INVALID_REQUEST", "store: must not be empty");
     }
+    checkKeys(options, ["store", "address", "apiToken", "transport"] satisfies (keyof LocksOptions)[]);
     this.#store = options.store;
     this.#connection = new Connection(options);
   }
@@ -100,7 +101,7 @@ export class Locks implements Disposable {
 
   /**
    * Closes the connection, but not a transport of the caller's. Locks that are still held through
-   * it are lost, and released by the sidecar. The next call connects again.
+   * it are lost, and released by the sidecar. The client takes no locks any more.
    */
   close(): void {
     this.#connection.close();
@@ -182,7 +183,7 @@ function reported(error: unknown, loss: LockLost | undefined): unknown {
 function split<O extends object, T>(rest: [Work<T>] | [O | undefined, Work<T>]): [Partial<O>, Work<T>] {
   const [options, work] = rest.length === 1 ? [{}, rest[0]] : [rest[0] ?? {}, rest[1]];
   if (typeof work !== "function") {
-    throw new LeaseholdError("INVALID_REQUEST", "work: must be a function");
+    throw new LeaseholdError("INVALID_REQUEST", "work must be a function");
   }
   return [options, work];
 }

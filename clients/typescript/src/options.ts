@@ -53,6 +53,27 @@ export interface Plan {
   message: MessageInitShape<typeof LockRequestSchema>;
 }
 
+const OPTIONS = [
+  "ttl",
+  "mode",
+  "namespace",
+  "label",
+  "maxHold",
+  "requestId",
+  "stopBefore",
+  "reentrant",
+  "signal",
+  "wait",
+] as const satisfies (keyof LockOptions)[];
+
+/** Refuses a key that is no option, which TypeScript does not let pass. */
+export function checkKeys(options: object, known: readonly string[]): void {
+  const unknown = Object.keys(options).find((key) => !known.includes(key));
+  if (unknown !== undefined) {
+    throw new LeaseholdError("INVALID_REQUEST", `${unknown}: there is no such option`);
+  }
+}
+
 /**
  * Checks what can be checked without the sidecar, types included, for callers without TypeScript.
  * An error names the option.
@@ -62,6 +83,7 @@ export function plan(store: string, name: string, options: LockOptions, immediat
   if (name === "") {
     throw new LeaseholdError("INVALID_REQUEST", "name: must not be empty");
   }
+  checkKeys(options, OPTIONS);
   const { mode = "exclusive", namespace = [], label = "", requestId = "", signal } = options;
   checkText("label", label);
   checkText("requestId", requestId);
@@ -85,13 +107,17 @@ export function plan(store: string, name: string, options: LockOptions, immediat
   const wait = duration("wait", "zero");
   const ttl = duration("ttl", "positive");
   const maxHold = duration("maxHold", "positive");
+  const stopBefore = duration("stopBefore", "zero");
+  if (stopBefore !== undefined && maxHold !== undefined && stopBefore >= maxHold) {
+    throw new LeaseholdError("INVALID_REQUEST", "stopBefore is not shorter than maxHold");
+  }
   return {
     store,
     name,
     namespace,
     mode,
     wait: immediate ? 0n : wait,
-    stopBefore: duration("stopBefore", "zero"),
+    stopBefore,
     maxHold,
     reentrant: options.reentrant ?? false,
     signal,

@@ -1,9 +1,13 @@
 // What a failed call says.
 
+import { getSystemErrorMap } from "node:util";
+
 import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { Code, ConnectError } from "@connectrpc/connect";
 
+import { describe } from "./duration.js";
 import { LeaseholdError, NotAcquired } from "./errors.js";
+import type { Plan } from "./options.js";
 
 export interface Status {
   /** The reason of google.rpc.ErrorInfo, else the name of the gRPC code. */
@@ -31,20 +35,53 @@ export function statusOf(error: unknown): Status {
   return status;
 }
 
-/** The error that a caller gets for a call that failed before there was a lock. */
-export function asError(error: unknown): LeaseholdError {
+/**
+ * The error that a caller gets for a call that failed before there was a lock.
+ *
+ * @param unreachable - makes the message for a connection that could not be made.
+ */
+export function asError(
+  error: unknown,
+  { name, wait }: Plan,
+  unreachable: (problem: string) => string,
+): LeaseholdError {
   if (error instanceof LeaseholdError) {
     return error;
   }
   const { reason, message, metadata } = statusOf(error);
   if (reason === "RESOURCE_LOCKED" || reason === "WAIT_DEADLINE") {
-    return new NotAcquired(reason, message, { cause: error, holder: metadata.get("holder") });
+    const holder = metadata.get("holder");
+    const limit = wait === undefined ? "in time" : `within ${describe(wait)}`;
+    const problem =
+      reason === "WAIT_DEADLINE" ? `was not acquired ${limit}` : `is held by ${holder ?? "somebody else"}`;
+    return new NotAcquired(reason, `the lock ${JSON.stringify(name)} ${problem}`, { cause: error, holder });
+  }
+  const problem = connectProblem(error);
+  if (problem !== undefined) {
+    return new LeaseholdError("UNAVAILABLE", unreachable(problem), { cause: error });
   }
   if (reason === "CANCELLED") {
     // The caller's own cancellation is reported before. Node says this of a connection that broke.
     return new LeaseholdError("UNAVAILABLE", `the stream broke: ${message}`, { cause: error });
   }
   return new LeaseholdError(reason, message, { cause: error });
+}
+
+/** Why no connection could be made; undefined if something else has failed. */
+function connectProblem(error: unknown): string | undefined {
+  const seen = new Set<unknown>();
+  for (let inner = error; inner instanceof Error && !seen.has(inner); inner = inner.cause) {
+    seen.add(inner);
+    // Node tries all addresses of a host, and then has an error for each.
+    const first: unknown = inner instanceof AggregateError ? inner.errors[0] : inner;
+    if (first instanceof Error) {
+      const { syscall, errno } = first as NodeJS.ErrnoException;
+      if (syscall === "connect" || syscall === "getaddrinfo") {
+        return getSystemErrorMap().get(errno ?? 0)?.[1] ?? first.message;
+      }
+    }
+  }
+  return undefined;
 }
 
 function codeName(code: Code): string {

@@ -67,7 +67,8 @@ onEachBackend((_, sidecar) => {
     const locks = sidecar().locks();
     const name = fresh();
     const lock = await locks.lock(name);
-    await notAcquired(locks.lock(name, { wait: "1s" }), "WAIT_DEADLINE");
+    const { message } = await notAcquired(locks.lock(name, { wait: "1s" }), "WAIT_DEADLINE");
+    assert.equal(message, `the lock "${name}" was not acquired within 1 s`);
     await notAcquired(
       locks.with(name, { wait: 1000 }, () => assert.fail("the work was run")),
       "WAIT_DEADLINE",
@@ -81,6 +82,7 @@ onEachBackend((_, sidecar) => {
     const lock = await locks.lock(name, { label: "nightly-import" });
     const refused = await notAcquired(locks.lock(name, { wait: 0 }), "RESOURCE_LOCKED");
     assert.match(refused.holder ?? "", /^app\/.+\/nightly-import$/);
+    assert.equal(refused.message, `the lock "${name}" is held by ${refused.holder}`);
     await lock.unlock();
   });
 
@@ -200,13 +202,43 @@ onEachBackend((_, sidecar) => {
       (await refusal(locks.tryLock("a", { wait: 1 } as object), "INVALID_REQUEST")).message,
       /^wait: /,
     );
-    assert.match((await refusal(locks.with("a", {} as () => void), "INVALID_REQUEST")).message, /^work: /);
+    assert.match(
+      (await refusal(locks.with("a", {} as () => void), "INVALID_REQUEST")).message,
+      /^work must be a function$/,
+    );
+    assert.throws(
+      () => new Locks({ store: STORE, adress: "127.0.0.1:1" } as { store: string }),
+      /^LeaseholdError: adress: there is no such option$/,
+    );
     assert.throws(() => new Locks({ store: "" }), /^LeaseholdError: store: /);
     assert.throws(() => new Locks({ store: STORE, address: "nonsense" }), /^LeaseholdError: address: /);
+
+    for (const key of ["max_hold", "waitt"]) {
+      const unknown = refusal(locks.lock("a", { [key]: "10s" }), "INVALID_REQUEST");
+      assert.equal((await unknown).message, `${key}: there is no such option`);
+    }
+    const tooLong = refusal(locks.lock("a", { maxHold: "2s", stopBefore: "2s" }), "INVALID_REQUEST");
+    assert.equal((await tooLong).message, "stopBefore is not shorter than maxHold");
 
     const { message } = await refusal(sidecar().locks().lock(fresh(), { label: "a\nb" }), "INVALID_REQUEST");
     assert.match(message, /label/);
     await refusal(sidecar().locks({ store: "nowhere" }).lock(fresh()), "STORE_NOT_FOUND");
+  });
+
+  test("a_stop_before_that_leaves_no_time_is_refused", async () => {
+    const locks = sidecar().locks();
+    const name = fresh();
+    for (const stopBefore of ["1880ms", "3s"]) {
+      const refused = refusal(
+        locks.with(name, { ttl: "2s", stopBefore }, () => assert.fail("the work was run")),
+        "INVALID_REQUEST",
+      );
+      assert.equal((await refused).message, "stopBefore is not shorter than the granted TTL of 2 s");
+      await got(await locks.tryLock(name)).unlock(); // released at once
+    }
+    await locks.with(name, { ttl: "2s", stopBefore: "1s" }, (lock) => {
+      lock.check();
+    });
   });
 
   test("an_unlock_is_idempotent", async () => {

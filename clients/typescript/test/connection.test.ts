@@ -68,7 +68,32 @@ onEachBackend((backend, sidecar) => {
       await refusal(without.lock(fresh()), "UNAUTHENTICATED");
       without.close();
     }
-    await refusal(inEnvironment({ DAPR_GRPC_ENDPOINT: "127.0.0.1:1" }).lock(fresh()), "UNAVAILABLE");
+  });
+
+  test("a_sidecar_that_is_not_there_is_named", async () => {
+    const message = async (locks: Locks) => (await refusal(locks.lock(fresh()), "UNAVAILABLE")).message;
+    const start = 'start "leasehold sidecar", or';
+    assert.equal(
+      await message(inEnvironment({ DAPR_GRPC_ENDPOINT: "127.0.0.1:1" })),
+      `no sidecar at 127.0.0.1:1: connection refused; ${start} set DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT`,
+    );
+    assert.equal(
+      await message(new Locks({ store: STORE, address: "localhost:1" })),
+      `no sidecar at localhost:1: connection refused; ${start} give another address`,
+    );
+    assert.equal(
+      await message(new Locks({ store: STORE, address: "unix:/nowhere/socket" })),
+      `no sidecar at unix:/nowhere/socket: no such file or directory; ${start} give another address`,
+    );
+    assert.match(
+      await message(new Locks({ store: STORE, address: "nowhere.invalid:1" })),
+      /^no sidecar at nowhere\.invalid:1: /,
+    );
+    const transport = createGrpcTransport({ baseUrl: "http://127.0.0.1:1" });
+    assert.equal(
+      await message(new Locks({ store: STORE, transport })),
+      `no sidecar: connection refused; ${start} check the address of the transport`,
+    );
   });
 
   test("a_unix_socket_is_an_address", async () => {
@@ -115,6 +140,7 @@ onEachBackend((backend, sidecar) => {
     assert(requests >= 2, String(requests));
     const held = got(await locks.tryLock(fresh()));
     locks.close();
+    await refusal(locks.tryLock(fresh()), "CANCELLED");
     held.check();
     assert.equal(sessionManager.state(), "open");
     await held.unlock();
@@ -122,14 +148,16 @@ onEachBackend((backend, sidecar) => {
     sessionManager.abort();
   });
 
-  test("a_closed_client_loses_its_locks_and_connects_again", async () => {
+  test("a_closed_client_loses_its_locks_and_takes_no_more", async () => {
     const locks = sidecar().locks();
     const name = fresh();
     const lock = await locks.lock(name);
     locks.close();
     assert.equal((await loss(cancelled(lock))).cause, "disconnected");
     await loss(lock.unlock());
-    await locks.with(name, { wait: "20s" }, () => undefined);
+    for (const refused of [locks.lock(name), locks.tryLock(name), locks.with(name, () => undefined)]) {
+      assert.equal((await refusal(refused, "CANCELLED")).message, "the client is closed");
+    }
   });
 
   test("a_process_ends_by_itself_after_its_locks", async () => {
