@@ -17,13 +17,17 @@ record Endpoint(String target, boolean tls, boolean unix) {
   static Endpoint of(Map<String, String> environment) {
     String address = environment.getOrDefault("DAPR_GRPC_ENDPOINT", "").strip();
     if (!address.isEmpty()) {
-      return parse(address);
+      return parse("DAPR_GRPC_ENDPOINT", address);
     }
     String port = environment.getOrDefault("DAPR_GRPC_PORT", "").strip();
-    return parse(LOCAL + (port.isEmpty() ? DEFAULT_PORT : port));
+    if (!port.isEmpty() && !isPort(port)) {
+      throw Requests.invalid("DAPR_GRPC_PORT must be a port, not " + port);
+    }
+    return new Endpoint(LOCAL + (port.isEmpty() ? DEFAULT_PORT : port), false, false);
   }
 
-  static Endpoint parse(String address) {
+  /** Reads an address that was set by the option or the variable of that name. */
+  static Endpoint parse(String option, String address) {
     if (address.startsWith("unix:")) {
       return new Endpoint(address, false, true);
     }
@@ -33,28 +37,42 @@ record Endpoint(String target, boolean tls, boolean unix) {
     while (host.endsWith("/")) {
       host = host.substring(0, host.length() - 1);
     }
-    if (host.isEmpty() || host.contains("/")) {
-      throw wrong(address);
+    int port = portAt(host);
+    if (host.isEmpty() || host.contains("/") || (port >= 0 && !isPort(host.substring(port + 1)))) {
+      throw wrong(option, address);
     }
     return switch (name) {
       case "" -> new Endpoint(withPort(host, DEFAULT_PORT), false, false);
       case "http" -> new Endpoint(withPort(host, "80"), false, false);
       case "https" -> new Endpoint(withPort(host, "443"), true, false);
-      default -> throw wrong(address);
+      default -> throw wrong(option, address);
     };
   }
 
   private static String withPort(String host, String port) {
-    boolean given = host.indexOf(':', host.lastIndexOf(']') + 1) >= 0;
-    return given ? host : host + ":" + port;
+    return portAt(host) >= 0 ? host : host + ":" + port;
   }
 
-  private static LeaseholdException wrong(String address) {
+  /** Where the colon before the port is; negative if there is none. */
+  private static int portAt(String host) {
+    return host.indexOf(':', host.lastIndexOf(']') + 1);
+  }
+
+  private static boolean isPort(String text) {
+    if (!text.matches("[0-9]{1,5}")) {
+      return false;
+    }
+    int port = Integer.parseInt(text);
+    return port > 0 && port <= 65_535;
+  }
+
+  private static LeaseholdException wrong(String option, String address) {
     return Requests.invalid(
-        "address must be host:port, http://…, https://… or unix:…, not " + address);
+        option + " must be host:port, http://…, https://… or unix:…, not " + address);
   }
 
-  ManagedChannel open() {
+  /** Makes a channel; the option or the variable of that name is the one to blame. */
+  ManagedChannel open(String option) {
     ChannelCredentials credentials =
         tls ? TlsChannelCredentials.create() : InsecureChannelCredentials.create();
     ManagedChannelBuilder<?> channel =
@@ -62,6 +80,10 @@ record Endpoint(String target, boolean tls, boolean unix) {
     if (unix) {
       channel.overrideAuthority("localhost");
     }
-    return channel.build();
+    try {
+      return channel.build();
+    } catch (IllegalArgumentException error) {
+      throw wrong(option, target);
+    }
   }
 }

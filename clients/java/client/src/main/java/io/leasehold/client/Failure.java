@@ -5,6 +5,7 @@ import com.google.protobuf.InvalidProtocolBufferException;
 import com.google.rpc.ErrorInfo;
 import io.grpc.Status;
 import io.grpc.protobuf.StatusProto;
+import io.leasehold.v1.LockRequest;
 import java.util.Map;
 import java.util.Set;
 
@@ -44,12 +45,34 @@ record Failure(
     return new Failure(status.getCode().name(), Map.of(), false, message, error);
   }
 
-  /** As the error of a lock that was not acquired. */
+  /** As the error of a call. */
   LeaseholdException asException() {
-    if (REFUSALS.contains(reason)) {
-      return new NotAcquiredException(reason, message, metadata.get("holder"), origin);
-    }
     return new LeaseholdException(reason, message, origin);
+  }
+
+  /** As the error of a lock that was not acquired. */
+  LeaseholdException asException(LockRequest request, SidecarAddress address) {
+    if (REFUSALS.contains(reason)) {
+      String holder = metadata.get("holder");
+      return new NotAcquiredException(reason, refusal(request, holder), holder, origin);
+    }
+    if (described || !reason.equals(LeaseholdException.UNAVAILABLE)) {
+      return asException();
+    }
+    return new LeaseholdException(reason, address.unreachable(message, origin), origin);
+  }
+
+  private String refusal(LockRequest request, String holder) {
+    String lock = "the lock \"" + request.getResourceId() + "\"";
+    boolean known = holder != null && !holder.isEmpty();
+    if (reason.equals("RESOURCE_LOCKED")) {
+      return lock + " is held by " + (known ? holder : "somebody else");
+    }
+    String limit =
+        request.hasWait()
+            ? " within " + Requests.seconds(Requests.duration(request.getWait()))
+            : ": " + message;
+    return lock + " was not acquired" + limit + (known ? "; it is held by " + holder : "");
   }
 
   /** As the end of the stream of a lock that is held. */

@@ -216,7 +216,8 @@ public final class LockOptions {
      * default is a tenth of the granted TTL or of {@code maxHold}, whichever is shorter, and at
      * most 5 s.
      *
-     * @param stopBefore 0 or more
+     * @param stopBefore 0 or more, and shorter than {@code maxHold} and the granted TTL less the
+     *     drift allowance of a twentieth and 20 ms
      * @return this
      */
     public Builder stopBefore(Duration stopBefore) {

@@ -70,6 +70,12 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
     } catch (ExecutionException failed) {
       throw (LeaseholdException) failed.getCause();
     }
+    if (!deadline.leavesTime()) {
+      finish("stopBefore leaves no time", null);
+      throw Requests.invalid(
+          "stopBefore is not shorter than the granted TTL of "
+              + Requests.seconds(Requests.duration(grant.getTtl())));
+    }
     if (deadline.remaining() <= 0) {
       finish("the lock came too late", null);
       throw new LeaseholdException(
@@ -129,7 +135,10 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
   public void onError(Throwable error) {
     Failure failure = Failure.of(error);
     if (state.get() == WAITING) {
-      fail(failure.asException());
+      fail(
+          sidecar.isClosed()
+              ? Sidecar.closedError()
+              : failure.asException(request, sidecar.address()));
     }
     lose(failure.asLoss());
   }
@@ -278,7 +287,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
 
   /** The client is closed: nothing more is confirmed, and the stream's end releases the lock. */
   void clientClosed() {
-    fail(new LeaseholdException("CANCELLED", "the client was closed", null));
+    fail(Sidecar.closedError());
     lose(new Loss(LossCause.ENDED, "the client was closed", null));
     cancelStream("the client was closed");
   }

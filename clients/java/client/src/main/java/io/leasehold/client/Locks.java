@@ -40,10 +40,13 @@ public final class Locks implements AutoCloseable {
       token = from.environment.getOrDefault("DAPR_API_TOKEN", "");
     }
     Channel channel = from.channel;
+    SidecarAddress address = SidecarAddress.ofChannel();
     if (channel == null) {
+      boolean named = from.address != null;
       Endpoint endpoint =
-          from.address == null ? Endpoint.of(from.environment) : Endpoint.parse(from.address);
-      ownChannel = endpoint.open();
+          named ? Endpoint.parse("address", from.address) : Endpoint.of(from.environment);
+      address = named ? SidecarAddress.ofCode(endpoint) : SidecarAddress.ofEnvironment(endpoint);
+      ownChannel = endpoint.open(named ? "address" : "DAPR_GRPC_ENDPOINT");
       channel = ownChannel;
     } else {
       ownChannel = null;
@@ -54,7 +57,7 @@ public final class Locks implements AutoCloseable {
       channel =
           ClientInterceptors.intercept(channel, MetadataUtils.newAttachHeadersInterceptor(headers));
     }
-    sidecar = new Sidecar(channel);
+    sidecar = new Sidecar(channel, address);
   }
 
   /**
@@ -62,7 +65,7 @@ public final class Locks implements AutoCloseable {
    *
    * @param store the name of the lock component
    * @return the locks of that store
-   * @throws LeaseholdException if the environment's address is wrong
+   * @throws LeaseholdException if {@code store} is empty or the environment's address is wrong
    */
   public static Locks of(String store) {
     return builder(store).build();
@@ -73,6 +76,7 @@ public final class Locks implements AutoCloseable {
    *
    * @param store the name of the lock component
    * @return a builder
+   * @throws LeaseholdException if {@code store} is empty
    */
   public static Builder builder(String store) {
     return new Builder(store);
@@ -249,7 +253,7 @@ public final class Locks implements AutoCloseable {
     private String apiToken;
 
     private Builder(String store) {
-      this.store = requireNonNull(store, "store");
+      this.store = Requests.named("store", store);
     }
 
     /**

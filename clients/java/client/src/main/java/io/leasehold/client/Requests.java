@@ -4,7 +4,9 @@ import io.leasehold.v1.LockRef;
 import io.leasehold.v1.LockRequest;
 import io.leasehold.v1.RenewLockRequest;
 import io.leasehold.v1.UnlockRequest;
+import java.math.BigDecimal;
 import java.time.Duration;
+import java.util.Optional;
 
 /** Builds requests, and checks what the client can check. */
 final class Requests {
@@ -13,9 +15,7 @@ final class Requests {
   private Requests() {}
 
   static LockRequest lock(String store, String name, LockOptions options) {
-    if (name.isEmpty()) {
-      throw invalid("name must not be empty");
-    }
+    named("name", name);
     LockRequest.Builder request =
         LockRequest.newBuilder()
             .setStoreName(store)
@@ -26,7 +26,7 @@ final class Requests {
             .setRequestId(options.requestId());
     options.ttl().map(ttl -> positive("ttl", ttl)).ifPresent(request::setTtl);
     options.maxHold().map(hold -> positive("maxHold", hold)).ifPresent(request::setMaxHold);
-    options.stopBefore().ifPresent(time -> notNegative("stopBefore", time));
+    options.stopBefore().ifPresent(time -> stopBefore(time, options.maxHold()));
     options
         .waitLimit()
         .ifPresent(
@@ -78,6 +78,14 @@ final class Requests {
     return proto(value);
   }
 
+  /** Makes sure that there is a name. */
+  static String named(String option, String value) {
+    if (value == null || value.isEmpty()) {
+      throw invalid(option + " must not be " + (value == null ? "null" : "empty"));
+    }
+    return value;
+  }
+
   private static io.leasehold.v1.LockMode mode(LockMode mode) {
     return switch (mode) {
       case EXCLUSIVE -> io.leasehold.v1.LockMode.LOCK_MODE_EXCLUSIVE;
@@ -91,6 +99,13 @@ final class Requests {
     }
   }
 
+  private static void stopBefore(Duration value, Optional<Duration> maxHold) {
+    notNegative("stopBefore", value);
+    if (maxHold.isPresent() && value.compareTo(maxHold.get()) >= 0) {
+      throw invalid("stopBefore is not shorter than maxHold, which is " + seconds(maxHold.get()));
+    }
+  }
+
   static LeaseholdException invalid(String message) {
     return new LeaseholdException(LeaseholdException.INVALID_REQUEST, message, null);
   }
@@ -100,6 +115,13 @@ final class Requests {
         .setSeconds(duration.getSeconds())
         .setNanos(duration.getNano())
         .build();
+  }
+
+  /** A duration for people: {@code 0.5 s}. */
+  static String seconds(Duration duration) {
+    BigDecimal seconds =
+        BigDecimal.valueOf(duration.getSeconds()).add(BigDecimal.valueOf(duration.getNano(), 9));
+    return seconds.stripTrailingZeros().toPlainString() + " s";
   }
 
   static Duration duration(com.google.protobuf.Duration duration) {

@@ -29,6 +29,7 @@ final class SafeDeadline {
   private final Duration stopBefore;
   private final long life;
   private final long drift;
+  private final boolean leavesTime;
   private volatile Value value;
 
   /**
@@ -44,7 +45,13 @@ final class SafeDeadline {
     this.stopBefore = stopBefore;
     this.life = nanos(ttl);
     this.drift = life / 20 + DRIFT_CONSTANT;
+    this.leavesTime = stopBefore == null || nanos(stopBefore) < life - drift;
     this.value = granted(since, maxHold == null ? FOREVER : nanos(maxHold));
+  }
+
+  /** Whether a {@code stopBefore} that was chosen leaves any time of the TTL for the work. */
+  boolean leavesTime() {
+    return leavesTime;
   }
 
   private Value granted(long since, long hold) {

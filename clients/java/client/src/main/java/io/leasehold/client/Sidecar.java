@@ -28,12 +28,14 @@ final class Sidecar {
   /** How long the calls that end or change a lock may take. */
   private static final long CALL_SECONDS = 5;
 
+  private final SidecarAddress address;
   private final LocksStub calls;
   private final ScheduledThreadPoolExecutor loop;
   private final Set<LockSession> sessions = ConcurrentHashMap.newKeySet();
   private volatile boolean closed;
 
-  Sidecar(Channel channel) {
+  Sidecar(Channel channel, SidecarAddress address) {
+    this.address = address;
     loop =
         new ScheduledThreadPoolExecutor(
             1,
@@ -50,6 +52,10 @@ final class Sidecar {
     calls = LocksGrpc.newStub(channel).withExecutor(loop);
   }
 
+  SidecarAddress address() {
+    return address;
+  }
+
   Executor loop() {
     return loop;
   }
@@ -64,6 +70,9 @@ final class Sidecar {
 
   /** Opens the stream of a lock, outside of the caller's context. */
   void openStream(LockRequest request, LockSession session) {
+    if (closed) {
+      throw closedError();
+    }
     sessions.add(session);
     Context.ROOT.run(() -> calls.lockStream(request, session));
     if (closed) {
@@ -94,6 +103,14 @@ final class Sidecar {
 
   private LocksStub bounded() {
     return calls.withDeadlineAfter(CALL_SECONDS, TimeUnit.SECONDS);
+  }
+
+  boolean isClosed() {
+    return closed;
+  }
+
+  static LeaseholdException closedError() {
+    return new LeaseholdException("CANCELLED", "the client is closed", null);
   }
 
   void close() {

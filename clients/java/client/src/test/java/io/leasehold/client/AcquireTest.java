@@ -81,6 +81,8 @@ class AcquireTest extends OnEachBackend {
       NotAcquiredException error =
           assertThrows(NotAcquiredException.class, () -> locks.lock(name, Duration.ofSeconds(1)));
       assertEquals("WAIT_DEADLINE", error.reason());
+      String message = "the lock \"" + name + "\" was not acquired within 1 s";
+      assertTrue(error.getMessage().startsWith(message), error.getMessage());
       lock.check();
     }
   }
@@ -95,6 +97,7 @@ class AcquireTest extends OnEachBackend {
       assertEquals("RESOURCE_LOCKED", error.reason());
       String holder = error.holder().orElseThrow();
       assertTrue(holder.startsWith("app/") && holder.endsWith("/invoice run"), holder);
+      assertEquals("the lock \"" + name + "\" is held by " + holder, error.getMessage());
       lock.check();
     }
   }
@@ -180,9 +183,32 @@ class AcquireTest extends OnEachBackend {
                     : error.getMessage().startsWith(option + " "),
                 error.getMessage());
           });
-      LeaseholdException error = assertThrows(LeaseholdException.class, () -> locks.lock(""));
+      for (String name : new String[] {"", null}) {
+        LeaseholdException error = assertThrows(LeaseholdException.class, () -> locks.lock(name));
+        assertEquals("INVALID_REQUEST", error.reason());
+        assertTrue(error.getMessage().startsWith("name "), error.getMessage());
+        error = assertThrows(LeaseholdException.class, () -> Locks.of(name));
+        assertEquals("INVALID_REQUEST", error.reason());
+        assertTrue(error.getMessage().startsWith("store "), error.getMessage());
+      }
+    }
+  }
+
+  @Test
+  void aStopBeforeThatLeavesNoTimeIsNamed() throws Exception {
+    String name = newName();
+    Duration two = Duration.ofSeconds(2);
+    LockOptions late = LockOptions.builder().ttl(two).stopBefore(Duration.ofMillis(1880)).build();
+    LockOptions held = LockOptions.builder().maxHold(two).stopBefore(two).build();
+    try (Locks locks = sidecar().locks()) {
+      LeaseholdException error =
+          assertThrows(LeaseholdException.class, () -> locks.lock(name, late));
       assertEquals("INVALID_REQUEST", error.reason());
-      assertTrue(error.getMessage().startsWith("name "), error.getMessage());
+      assertEquals("stopBefore is not shorter than the granted TTL of 2 s", error.getMessage());
+      locks.lock(name, Duration.ofSeconds(1)).close(); // it was released
+      error = assertThrows(LeaseholdException.class, () -> locks.lock(name, held));
+      assertEquals("INVALID_REQUEST", error.reason());
+      assertEquals("stopBefore is not shorter than maxHold, which is 2 s", error.getMessage());
     }
   }
 

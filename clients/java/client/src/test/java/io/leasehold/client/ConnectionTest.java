@@ -78,11 +78,42 @@ class ConnectionTest extends OnEachBackend {
 
   @Test
   void aSidecarThatIsNotThereIsUnavailable() throws Exception {
-    try (Locks locks = Locks.builder(TestSidecar.STORE).address("127.0.0.1:1").build()) {
+    String refused = "connection refused; start \"leasehold sidecar\", or ";
+    Locks.Builder builder = Locks.builder(TestSidecar.STORE);
+    assertEquals(
+        "no sidecar at 127.0.0.1:1: " + refused + "set DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT",
+        unavailable(builder.environment(Map.of("DAPR_GRPC_PORT", "1"))));
+    assertEquals(
+        "no sidecar at 127.0.0.1:1: " + refused + "set another address",
+        unavailable(builder.address("127.0.0.1:1")));
+    String socket = unavailable(builder.address("unix:/nowhere/app.socket"));
+    assertTrue(socket.startsWith("no sidecar at unix:/nowhere/app.socket: "), socket);
+    ManagedChannel channel = ManagedChannelBuilder.forTarget("127.0.0.1:1").usePlaintext().build();
+    try {
+      assertEquals(
+          "no sidecar: " + refused + "use another channel", unavailable(builder.channel(channel)));
+    } finally {
+      channel.shutdownNow();
+    }
+  }
+
+  private String unavailable(Locks.Builder builder) {
+    try (Locks locks = builder.build()) {
       LeaseholdException error =
           assertThrows(LeaseholdException.class, () -> locks.lock(newName()));
       assertEquals("UNAVAILABLE", error.reason());
+      return error.getMessage();
     }
+  }
+
+  @Test
+  void aClosedClientSaysSo() throws Exception {
+    Locks locks = sidecar().locks();
+    locks.lock(newName()).close();
+    locks.close();
+    LeaseholdException error = assertThrows(LeaseholdException.class, () -> locks.lock(newName()));
+    assertEquals("CANCELLED", error.reason());
+    assertEquals("the client is closed", error.getMessage());
   }
 
   @Test
