@@ -22,7 +22,7 @@ const GONE_WITHIN: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The `leasehold` binary: the one that the variable `LEASEHOLD` names, else the one of
-/// the same build as this test.
+/// the same build as this test or program.
 pub fn program() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(find).clone()
@@ -32,8 +32,11 @@ fn find() -> PathBuf {
     if let Some(named) = std::env::var_os("LEASEHOLD") {
         return named.into();
     }
-    let test = std::env::current_exe().unwrap();
-    let beside = test.parent().and_then(Path::parent).unwrap().join("leasehold");
+    let this = std::env::current_exe().unwrap();
+    let folder = this.parent().unwrap();
+    // Tests are in a folder of their own below that of the programs.
+    let folder = if folder.ends_with("deps") { folder.parent().unwrap() } else { folder };
+    let beside = folder.join("leasehold");
     if !beside.exists() {
         // Only the tests of another package were asked for.
         let mut build = Command::new(env!("CARGO"));

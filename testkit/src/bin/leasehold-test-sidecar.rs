@@ -22,22 +22,19 @@
 //! | `cut` | the proxy ends its connections |
 #![allow(clippy::print_stdout, reason = "its standard output is its interface")]
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{env, fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
 use leasehold_testkit::{
     etcd::{EtcdServer, Version},
-    leasehold::Leasehold,
+    leasehold::{Leasehold, program},
     ports::free_port,
     process::Process,
     proxy::{Conduct, Proxy},
     redis::RedisServer,
     wait::eventually,
 };
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines, Stdin},
@@ -58,12 +55,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 async fn main() -> anyhow::Result<()> {
     let mut arguments = env::args().skip(1);
     let backend = arguments.next().context(USAGE)?;
-    let mut stage = Stage::start(&backend, arguments.collect()).await?;
-    println!("{}", stage.ports());
+    let mut setup = Setup::start(&backend, arguments.collect()).await?;
+    println!("{}", setup.ports()?);
     let mut commands = BufReader::new(tokio::io::stdin()).lines();
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
-        ended = stage.obey(&mut commands) => ended,
+        ended = setup.serve(&mut commands) => ended,
         // What it has started must not outlive it.
         _ = terminated.recv() => Ok(()),
         interrupted = ctrl_c() => Ok(interrupted?),
@@ -108,8 +105,8 @@ impl Server {
     }
 }
 
-/// What runs.
-struct Stage {
+/// The sidecar, and what is around it.
+struct Setup {
     sidecar: Leasehold,
     proxy: Proxy,
     server: Server,
@@ -118,7 +115,7 @@ struct Stage {
     _components: TempDir,
 }
 
-impl Stage {
+impl Setup {
     async fn start(backend: &str, arguments: Vec<String>) -> anyhow::Result<Self> {
         let server = Server::start(backend).await?;
         let components = tempfile::tempdir()?;
@@ -126,10 +123,10 @@ impl Stage {
         let (grpc_port, http_port) = (free_port(), free_port());
         let sidecar = sidecar(components.path(), grpc_port, http_port, &arguments)?;
         let proxy = Proxy::start(format!("127.0.0.1:{grpc_port}")).await;
-        let stage =
+        let setup =
             Self { sidecar, proxy, server, grpc_port, http_port, _components: components };
-        stage.answers().await?;
-        Ok(stage)
+        setup.answers().await?;
+        Ok(setup)
     }
 
     /// Waits until the sidecar listens.
@@ -144,19 +141,18 @@ impl Stage {
         .with_context(|| self.sidecar.log())
     }
 
-    fn ports(&self) -> String {
-        let (_, proxy_port) = self.proxy.address().rsplit_once(':').unwrap_or_default();
-        let redis_port = self.server.redis_port().map(|port| port.to_string());
-        format!(
-            "{{\"grpcPort\":{},\"httpPort\":{},\"proxyPort\":{proxy_port},\"redisPort\":{}}}",
-            self.grpc_port,
-            self.http_port,
-            redis_port.as_deref().unwrap_or("null"),
-        )
+    fn ports(&self) -> anyhow::Result<Value> {
+        let (_, proxy_port) = self.proxy.address().rsplit_once(':').context("no port")?;
+        Ok(json!({
+            "grpcPort": self.grpc_port,
+            "httpPort": self.http_port,
+            "proxyPort": proxy_port.parse::<u16>()?,
+            "redisPort": self.server.redis_port(),
+        }))
     }
 
     /// Carries out commands until there are no more.
-    async fn obey(&mut self, commands: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<()> {
+    async fn serve(&mut self, commands: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<()> {
         while let Some(command) = commands.next_line().await? {
             match self.carry_out(command.trim()).await {
                 Ok(()) => println!("ok"),
@@ -192,19 +188,11 @@ fn sidecar(
     http_port: u16,
     arguments: &[String],
 ) -> anyhow::Result<Leasehold> {
-    let process = Process::new(program()?)
+    let process = Process::new(program())
         .arguments(["sidecar", "--app-id", "app", "--dapr-listen-addresses", "127.0.0.1"])
         .arguments(["--dapr-grpc-port", &grpc_port.to_string()])
         .arguments(["--dapr-http-port", &http_port.to_string()])
         .arguments([Path::new("--resources-path"), components])
         .arguments(arguments);
     Leasehold::launch(process)
-}
-
-/// The `leasehold` that the variable `LEASEHOLD` names, else the one beside this program.
-fn program() -> anyhow::Result<PathBuf> {
-    if let Some(named) = env::var_os("LEASEHOLD") {
-        return Ok(named.into());
-    }
-    Ok(env::current_exe()?.with_file_name("leasehold"))
 }

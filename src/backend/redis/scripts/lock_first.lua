@@ -1,1 +1,0 @@
-if first then return { 'made', first, ARGV[1] } end

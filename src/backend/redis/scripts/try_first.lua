@@ -1,1 +1,0 @@
-if first then return first end
