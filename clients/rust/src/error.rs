@@ -4,7 +4,7 @@ use std::{error, fmt, time::Duration};
 
 use tonic::Status;
 
-use crate::{Cause, status};
+use crate::{Cause, reason};
 
 /// Why a lock was not acquired, or ended too early.
 ///
@@ -29,7 +29,7 @@ impl Error {
     pub fn reason(&self) -> &str {
         match self {
             Self::NotAcquired(error) => error.reason(),
-            Self::LockLost(_) => status::LOCK_LOST,
+            Self::LockLost(_) => reason::LOCK_LOST,
             Self::Failed(error) => error.reason(),
         }
     }
@@ -91,7 +91,7 @@ impl fmt::Display for NotAcquired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the lock {:?} ", self.resource)?;
         match (self.wait, &self.holder) {
-            (Some(wait), holder) if self.reason == status::WAIT_DEADLINE => {
+            (Some(wait), holder) if self.reason == reason::WAIT_DEADLINE => {
                 write!(f, "was not acquired within {} s", wait.as_secs_f64())?;
                 holder.iter().try_for_each(|holder| write!(f, "; it is held by {holder}"))
             }
@@ -153,13 +153,14 @@ impl Failure {
     }
 
     pub(crate) fn unavailable(message: &str) -> Error {
-        let (reason, message) = (status::UNAVAILABLE.to_owned(), message.to_owned());
+        let (reason, message) = (reason::UNAVAILABLE.to_owned(), message.to_owned());
         Error::Failed(Self { reason, message, status: None })
     }
 
     /// `problem` goes on from the name of the option.
     pub(crate) fn option(option: &str, problem: &str) -> Error {
-        let (reason, message) = ("INVALID_REQUEST".to_owned(), format!("{option} {problem}"));
+        let (reason, message) =
+            (reason::INVALID_REQUEST.to_owned(), format!("{option} {problem}"));
         Error::Failed(Self { reason, message, status: None })
     }
 }

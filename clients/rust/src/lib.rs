@@ -66,6 +66,7 @@ mod lock;
 mod locks;
 mod open;
 mod options;
+mod reason;
 mod reentrant;
 mod run;
 mod status;

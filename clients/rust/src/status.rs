@@ -2,52 +2,26 @@
 
 use std::{collections::HashMap, error, iter};
 
-use prost::Message;
 use tonic::{Code, ConnectError, Status};
+use tonic_types::{ErrorInfo, StatusExt as _};
 
 use crate::{
     Cause, LockLost,
     error::{Error, Failure, NotAcquired},
     options::Options,
+    reason::{
+        LOCK_LOST, LOCK_NOT_FOUND, RESOURCE_LOCKED, SHUTTING_DOWN, UNAVAILABLE, WAIT_DEADLINE,
+    },
 };
 
-pub(crate) const LOCK_LOST: &str = "LOCK_LOST";
-const LOCK_NOT_FOUND: &str = "LOCK_NOT_FOUND";
-const RESOURCE_LOCKED: &str = "RESOURCE_LOCKED";
-const SHUTTING_DOWN: &str = "SHUTTING_DOWN";
-pub(crate) const UNAVAILABLE: &str = "UNAVAILABLE";
-pub(crate) const WAIT_DEADLINE: &str = "WAIT_DEADLINE";
-
-/// `google.rpc.Status`, as far as it is read.
-#[derive(Clone, PartialEq, Message)]
-struct RpcStatus {
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<prost_types::Any>,
-}
-
-/// `google.rpc.ErrorInfo`.
-#[derive(Clone, PartialEq, Message)]
-struct ErrorInfo {
-    #[prost(string, tag = "1")]
-    reason: String,
-    #[prost(map = "string, string", tag = "3")]
-    metadata: HashMap<String, String>,
-}
-
-impl ErrorInfo {
-    fn of(status: &Status) -> Self {
-        let details = RpcStatus::decode(status.details()).unwrap_or_default().details;
-        details
-            .iter()
-            .find(|detail| detail.type_url.ends_with("/google.rpc.ErrorInfo"))
-            .and_then(|detail| Self::decode(&*detail.value).ok())
-            .unwrap_or_default()
-    }
+/// The details of a status; empty if it has none, as of a status that this process made.
+fn info(status: &Status) -> ErrorInfo {
+    status.get_details_error_info().unwrap_or_else(|| ErrorInfo::new("", "", HashMap::new()))
 }
 
 /// Why a lock was not acquired; `address` is that of the sidecar.
 pub(crate) fn not_acquired(options: &Options, address: Option<&str>, status: Status) -> Error {
-    let mut info = ErrorInfo::of(&status);
+    let mut info = info(&status);
     let reason = match &*info.reason {
         RESOURCE_LOCKED => RESOURCE_LOCKED,
         WAIT_DEADLINE => WAIT_DEADLINE,
@@ -80,7 +54,7 @@ fn unreachable(address: Option<&str>, status: &Status) -> String {
 
 /// Why the stream of a lock broke.
 pub(crate) fn cause_of_end(status: &Status) -> Cause {
-    let info = ErrorInfo::of(status);
+    let info = info(status);
     match &*info.reason {
         LOCK_LOST => Cause::of_sidecar(named_cause(&info)),
         SHUTTING_DOWN => Cause::ShuttingDown,
@@ -90,7 +64,7 @@ pub(crate) fn cause_of_end(status: &Status) -> Cause {
 
 /// The loss that a failed Unlock tells of, if it does.
 pub(crate) fn lost_before_unlock(resource: &str, status: &Status) -> Option<LockLost> {
-    let info = ErrorInfo::of(status);
+    let info = info(status);
     let cause = match &*info.reason {
         LOCK_LOST => Cause::of_sidecar(named_cause(&info)),
         LOCK_NOT_FOUND => Cause::Ended,
