@@ -43,7 +43,11 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
   private final LossListeners listeners = new LossListeners();
   private final WaitLimit waitLimit;
   private final long sentAt;
+
+  /** Null until the request is sent: gRPC throws if it sends on a cancelled call. */
   private volatile ClientCallStreamObserver<LockRequest> stream;
+
+  private ClientCallStreamObserver<LockRequest> opening;
   private volatile LockAcquired grant;
   private volatile SafeDeadline deadline;
   private volatile Keeper keeper;
@@ -104,7 +108,15 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
 
   @Override
   public void beforeStart(ClientCallStreamObserver<LockRequest> requests) {
-    stream = requests;
+    opening = requests;
+  }
+
+  /** The request is sent. An end before this could not cancel the stream, so it is done here. */
+  void opened() {
+    stream = opening;
+    if (state.get().phase() == Phase.ENDED) {
+      cancelStream("the request ended while it was sent");
+    }
   }
 
   @Override

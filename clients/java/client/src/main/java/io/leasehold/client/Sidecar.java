@@ -75,6 +75,7 @@ final class Sidecar {
     }
     sessions.add(session);
     Context.ROOT.run(() -> calls.lockStream(request, session));
+    session.opened();
     if (closed) {
       session.clientClosed();
     }

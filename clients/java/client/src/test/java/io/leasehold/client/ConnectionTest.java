@@ -5,12 +5,24 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.grpc.CallOptions;
+import io.grpc.Channel;
+import io.grpc.ClientCall;
+import io.grpc.ClientInterceptor;
+import io.grpc.ClientInterceptors;
+import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
+import io.grpc.ForwardingClientCallListener.SimpleForwardingClientCallListener;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
+import io.grpc.Status;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -94,6 +106,51 @@ class ConnectionTest extends OnEachBackend {
           "no sidecar: " + refused + "use another channel", unavailable(builder.channel(channel)));
     } finally {
       channel.shutdownNow();
+    }
+  }
+
+  /** The end of the stream once cancelled the call before its request was sent. */
+  @Test
+  void aRefusalBeforeTheRequestIsSentIsUnavailable() throws Exception {
+    ManagedChannel channel = ManagedChannelBuilder.forTarget("127.0.0.1:1").usePlaintext().build();
+    try {
+      Channel slow = ClientInterceptors.intercept(channel, new SendsAfterTheEnd());
+      unavailable(Locks.builder(TestSidecar.STORE).channel(slow));
+    } finally {
+      channel.shutdownNow();
+    }
+  }
+
+  /** Sends the request only when the call's end has been told. */
+  private static final class SendsAfterTheEnd implements ClientInterceptor {
+    @Override
+    public <Q, R> ClientCall<Q, R> interceptCall(
+        MethodDescriptor<Q, R> method, CallOptions options, Channel next) {
+      CountDownLatch ended = new CountDownLatch(1);
+      return new SimpleForwardingClientCall<>(next.newCall(method, options)) {
+        @Override
+        public void start(Listener<R> listener, Metadata headers) {
+          super.start(
+              new SimpleForwardingClientCallListener<>(listener) {
+                @Override
+                public void onClose(Status status, Metadata trailers) {
+                  super.onClose(status, trailers);
+                  ended.countDown();
+                }
+              },
+              headers);
+        }
+
+        @Override
+        public void sendMessage(Q message) {
+          try {
+            assertTrue(ended.await(10, TimeUnit.SECONDS));
+          } catch (InterruptedException interrupted) {
+            throw new AssertionError(interrupted);
+          }
+          super.sendMessage(message);
+        }
+      };
     }
   }
 
