@@ -137,6 +137,24 @@ impl RequestId {
     }
 }
 
+impl RequestId {
+    /// How the IDs begin of requests that publish their lock ID.
+    pub(crate) const PUBLISHING: &str = "redis-front:";
+
+    /// A random ID of a request that publishes its lock ID: whoever may read the resource
+    /// through a Redis front gets it as the value of the key, as from Redis.
+    #[must_use]
+    pub fn publishing() -> Self {
+        Self(format!("{}{}", Self::PUBLISHING, Uuid::new_v4().as_simple()).into())
+    }
+
+    /// Whether a request with this ID publishes its lock ID.
+    #[must_use]
+    pub fn publishes(id: &str) -> bool {
+        id.starts_with(Self::PUBLISHING)
+    }
+}
+
 impl fmt::Debug for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")

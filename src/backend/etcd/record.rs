@@ -152,6 +152,12 @@ impl Record {
         LockId::new(&self.lock_id).ok()
     }
 
+    /// The grant's lock ID, if its request published that and it is exclusive.
+    pub(super) fn published(&self) -> Option<LockId> {
+        let request = self.request_id.as_deref().filter(|_| !self.shared)?;
+        RequestId::publishes(request).then(|| self.lock_id()).flatten()
+    }
+
     /// The name of the grant, if its lock ID is a valid one.
     pub(super) fn name(&self) -> Option<GrantName> {
         let lock_id = self.lock_id()?;

@@ -165,6 +165,12 @@ impl Held {
         }
     }
 
+    /// Its lock ID, if its request published that.
+    pub(super) fn published(&self) -> Option<LockId> {
+        let request = self.request_id.as_ref()?;
+        RequestId::publishes(request.as_str()).then(|| self.lock_id.clone())
+    }
+
     pub(super) fn as_grant(&self, ttl: Ttl, since: Instant, created: bool) -> Grant {
         Grant {
             id: Some(self.attempt.into()),

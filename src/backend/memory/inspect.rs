@@ -42,16 +42,17 @@ impl Inspect for Memory {
                 remaining: Some(held.expires.saturating_duration_since(now)),
                 ..held.view(slot.holders.mode())
             });
-            Some((views.collect::<Vec<_>>(), slot.waiting()))
+            let published = slot.holders.iter().find_map(super::holders::Held::published);
+            Some((views.collect::<Vec<_>>(), published, slot.waiting()))
         });
-        let Some((views, waiters)) = found else {
+        let Some((views, published, waiters)) = found else {
             let lock = LockView::free(resource.clone());
-            return Ok(Inspected { lock, waiters: 0, next: None });
+            return Ok(Inspected { lock, published: None, waiters: 0, next: None });
         };
         let grants_total = views.len();
         let Page { items, next } = page.take(views, |grant| grant.id);
         let lock = LockView { resource: resource.clone(), grants: items, grants_total };
-        Ok(Inspected { lock, waiters, next })
+        Ok(Inspected { lock, published, waiters, next })
     }
 
     async fn list(

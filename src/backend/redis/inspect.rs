@@ -49,9 +49,10 @@ impl Inspect for Core {
                 after = seen.next;
                 continue;
             }
-            let Seen { grants_total, waiters, grants, next } = seen;
+            let Seen { grants_total, waiters, grants, next, published } = seen;
             let lock = LockView { resource: resource.clone(), grants, grants_total };
-            return Ok(Inspected { lock, waiters, next: next.map(After::cursor) });
+            let next = next.map(After::cursor);
+            return Ok(Inspected { lock, published, waiters, next });
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::GRANTS_SHOWN_MAX;
-use crate::lock::{GrantId, Holder, Mode, ResourceId};
+use crate::lock::{GrantId, Holder, LockId, Mode, ResourceId};
 
 /// A live grant, as everybody may see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +81,10 @@ impl LockView {
 pub struct Inspected {
     /// A page of its grants.
     pub lock: LockView,
+    /// The lock ID of its exclusive grant, if the request for that published it
+    /// ([`RequestId::publishing`](crate::lock::RequestId::publishing)). It is told to clients
+    /// of a Redis front only.
+    pub published: Option<LockId>,
     /// How many wait for it.
     pub waiters: usize,
     /// Where its further grants are, if there are any.

@@ -17,7 +17,7 @@ use crate::{
         waiter_record::WaiterRecord,
     },
     lock::{
-        BackendError, Mode, ResourceId,
+        BackendError, LockId, Mode, ResourceId,
         inspect::{
             GrantPage, GrantView, Inspect, Inspected, LockView, Mirror, Page, PageRequest,
             Selection, WaiterView,
@@ -44,7 +44,7 @@ impl Inspect for Core {
         until: Instant,
     ) -> Result<Inspected, BackendError> {
         let page = GrantPage::read(grants)?;
-        let (views, waiters) = self.read_resource(resource, until).await?;
+        let (views, published, waiters) = self.read_resource(resource, until).await?;
         let grants_total = views.len();
         let Page { items: mut views, next } = page.take(views, |(grant, _)| grant.id);
         if views.len() <= REMAINING_MAX {
@@ -53,6 +53,7 @@ impl Inspect for Core {
         let grants = views.into_iter().map(|(grant, _)| grant).collect();
         Ok(Inspected {
             lock: LockView { resource: resource.clone(), grants, grants_total },
+            published,
             waiters,
             next,
         })
@@ -102,13 +103,13 @@ impl Inspect for Core {
 }
 
 impl Core {
-    /// All grants of a resource, each with its lease, and the number of its waiters, at one
-    /// revision.
+    /// All grants of a resource, each with its lease, a published lock ID, and the number of its
+    /// waiters, at one revision.
     async fn read_resource(
         &self,
         resource: &ResourceId,
         until: Instant,
-    ) -> Result<(Vec<(GrantView, i64)>, usize), Failure> {
+    ) -> Result<(Vec<(GrantView, i64)>, Option<LockId>, usize), Failure> {
         let (first, queue) = (self.keys.holder(resource), self.keys.queue(resource));
         let end = range_end(&first);
         let limit = i64::try_from(PAGE_KEYS).unwrap_or(i64::MAX);
@@ -126,6 +127,7 @@ impl Core {
         else {
             return Err(Failure::Unknown("etcd answered something else".into()));
         };
+        let published = page.kvs().first().and_then(|pair| self.published(resource, pair));
         let mut views = Vec::new();
         loop {
             views.extend(
@@ -136,7 +138,10 @@ impl Core {
                     let from = key_after(last.key());
                     page = self.read_range(from, end.clone(), revision, until).await?.get;
                 }
-                _ => return Ok((views, usize::try_from(queue.count()).unwrap_or(0))),
+                _ => {
+                    let waiters = usize::try_from(queue.count()).unwrap_or(0);
+                    return Ok((views, published, waiters));
+                }
             }
         }
     }
@@ -148,6 +153,11 @@ impl Core {
             let mode = if is_exclusive { Mode::Exclusive } else { Mode::Shared };
             GrantView { foreign: true, ..GrantView::unknown(mode) }
         })
+    }
+
+    /// The lock ID of a grant, if its request published that.
+    fn published(&self, resource: &ResourceId, pair: &KeyValue) -> Option<LockId> {
+        Held::of(&self.keys, resource, pair)?.record.published()
     }
 
     /// What is shown of a grant, if leasehold made it.

@@ -15,7 +15,7 @@ use super::{
     cursors::After,
 };
 use crate::lock::{
-    BackendError, ResourceId, Violation,
+    BackendError, LockId, RequestId, ResourceId, Violation,
     inspect::{GrantView, LockView, Selection},
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct Seen {
     pub(super) grants: Vec<GrantView>,
     /// How far its grants were read, if there may be more.
     pub(super) next: Option<After>,
+    /// The lock ID of its exclusive grant, if the request for that published it.
+    pub(super) published: Option<LockId>,
 }
 
 impl Link {
@@ -83,7 +85,7 @@ impl Link {
                     request.arg(since_ms).arg(id.to_string())
                 }
             };
-            request.arg(limit.min(READ_MAX));
+            request.arg(limit.min(READ_MAX)).arg(RequestId::PUBLISHING);
         };
         let answer = self.run(&SCRIPTS.inspect, &keys, arguments, until).await;
         let Value::Array(told) = answer?.value else { return Err(strange()) };
@@ -163,14 +165,17 @@ pub(crate) fn read_seen(told: Value) -> Option<Seen> {
     let waiters = from_redis_value(parts.next()?).ok()?;
     let Value::Array(views) = parts.next()? else { return None };
     let next = match parts.next() {
-        None => None,
+        None | Some(Value::Nil) => None,
         Some(next) => {
             let (token, id): (String, String) = from_redis_value(next).ok()?;
             Some(After { since_ms: read_since(&token)?, id: id.parse().ok() })
         }
     };
+    let published: Option<String> =
+        parts.next().map(from_redis_value).transpose().ok()?.flatten();
+    let published = published.and_then(|lock_id| LockId::new(&lock_id).ok());
     let grants = views.into_iter().filter_map(read_view).collect();
-    Some(Seen { grants_total, waiters, grants, next })
+    Some(Seen { grants_total, waiters, grants, next, published })
 }
 
 fn read_view(view: Value) -> Option<GrantView> {

@@ -1,7 +1,9 @@
 -- Tells of each resource how many grants it has, how many wait for it, and a page of its grants;
 -- or false, if one of its keys has a type that leasehold does not give it. Somebody else wrote that
--- key, and one such key must not keep all other resources from being listed.
+-- key, and one such key must not keep all other resources from being listed. The lock ID of an
+-- exclusive grant is told if its request ID begins with `publishing`.
 local after_ms, after_id, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local publishing = ARGV[4]
 
 local names, queues = {}, {}
 for i, resource in ipairs(KEYS) do
@@ -18,7 +20,8 @@ local function tell(i, resource)
   if grant and grant.process then return { 0, waiters, {} } end
   if grant then
     local view = { grant.id, grant.mode, grant.holder, grant.token, grant.left_ms }
-    return { 1, waiters, { view } }
+    local is_published = string.sub(grant.request, 1, #publishing) == publishing
+    return { 1, waiters, { view }, false, is_published and grant.lock_id }
   end
   local shared = shared_by(resource, value)
   if shared then
