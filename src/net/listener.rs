@@ -20,7 +20,7 @@ pub(crate) enum Listener {
 
 /// An accepted connection.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }

@@ -1,6 +1,7 @@
 //! Everything between a socket and a service, for the component and the sidecar alike.
 //!
-//! - [`server`]: accepts connections and serves a router on them; [`config`]: its limits.
+//! - [`acceptor`]: accepts connections; [`server`]: serves a router on them; [`config`]: its
+//!   limits.
 //! - [`listener`]: TCP ports and Unix sockets; [`socket`]: Unix sockets that never take the
 //!   place of a live one.
 //! - [`connection`]: an accepted connection. It closes peers that do not send in time
@@ -16,7 +17,8 @@
 //! - [`status`]: errors, described once for gRPC and HTTP; [`wire`]: durations, times and
 //!   deadlines.
 
-mod accepted;
+pub(crate) mod accepted;
+pub(crate) mod acceptor;
 pub(crate) mod completed;
 pub(crate) mod config;
 pub(crate) mod connection;

@@ -8,7 +8,6 @@ use std::{
     pin::pin,
     sync::Arc,
     task::Poll,
-    time::Duration,
 };
 
 use axum::{Router, body::Body, response::Response};
@@ -21,25 +20,21 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::Semaphore,
-    time::{Instant, sleep, timeout_at},
+    time::Instant,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use tracing::{debug, error, warn};
+use tracing::{debug, error};
 
 use super::{
     accepted::Accepted,
-    config::{AtLimit, Config, Protocols},
+    acceptor::Acceptor,
+    config::{Config, Protocols},
     connection::Connection,
     exchange::{Exchange, Phase},
     listener::{Listener, Stream},
     peer::Peer,
 };
-
-/// How long to pause after a connection could not be accepted, for example because the process
-/// has no file descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Responds to requests. Clones share what they respond with.
 pub(crate) trait Respond: Clone + Send + Sync + 'static {
@@ -54,121 +49,77 @@ impl Respond for Router {
 }
 
 /// Serves on any number of listeners. It stops when this is dropped.
-pub(crate) struct Server<R>(Arc<Shared<R>>);
+pub(crate) struct Server<R> {
+    acceptor: Acceptor,
+    shared: Arc<Shared<R>>,
+}
 
 struct Shared<R> {
     responder: R,
     config: Config,
     builder: auto::Builder<TokioExecutor>,
-    places: Arc<Semaphore>,
-    /// Stops accepting, and ends connections once their calls are answered.
-    closing: CancellationToken,
-    listeners: TaskTracker,
-    connections: TaskTracker,
 }
 
 impl<R> std::fmt::Debug for Server<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("config", &self.0.config).finish_non_exhaustive()
+        f.debug_struct("Server").field("config", &self.shared.config).finish_non_exhaustive()
     }
 }
 
 impl<R: Respond> Server<R> {
     pub(crate) fn new(responder: R, config: Config) -> Self {
-        Self(Arc::new(Shared {
-            responder,
-            builder: config.builder(),
-            places: Arc::new(Semaphore::new(config.connections_max)),
-            closing: CancellationToken::new(),
-            listeners: TaskTracker::new(),
-            connections: TaskTracker::new(),
-            config,
-        }))
+        Self {
+            acceptor: Acceptor::new(config.connections_max, config.at_limit),
+            shared: Arc::new(Shared { responder, builder: config.builder(), config }),
+        }
     }
 
     /// Starts to serve a listener.
     pub(crate) fn serve(&self, listener: Listener) {
-        let accepting = Arc::clone(&self.0).accept(listener);
-        let closing = self.0.closing.clone();
-        self.0.listeners.spawn(closing.run_until_cancelled_owned(accepting));
+        let shared = Arc::clone(&self.shared);
+        self.acceptor.accept(listener, move |stream, closing| {
+            let shared = Arc::clone(&shared);
+            async move {
+                match stream {
+                    Stream::Tcp(stream) => shared.serve(stream, None, closing).await,
+                    Stream::Unix(stream) => {
+                        let peer = Peer::of(&stream);
+                        shared.serve(stream, peer, closing).await;
+                    }
+                }
+            }
+        });
     }
 
     /// Whether nobody is connected.
     pub(crate) fn is_idle(&self) -> bool {
-        self.0.connections.is_empty()
+        self.acceptor.is_idle()
     }
 
     /// Stops listening, and ends every connection once its calls are answered. Returns
     /// whether all have ended by `deadline`.
     pub(crate) async fn close(&self, deadline: Instant) -> bool {
-        let shared = &self.0;
-        shared.closing.cancel();
-        shared.listeners.close();
-        shared.connections.close();
-        let ended = async {
-            shared.listeners.wait().await;
-            shared.connections.wait().await;
-        };
-        timeout_at(deadline, ended).await.is_ok()
-    }
-}
-
-impl<R> Drop for Server<R> {
-    fn drop(&mut self) {
-        self.0.closing.cancel();
+        self.acceptor.close(deadline).await
     }
 }
 
 impl<R: Respond> Shared<R> {
-    async fn accept(self: Arc<Self>, listener: Listener) {
-        loop {
-            let reserved = match self.config.at_limit {
-                AtLimit::Wait => Arc::clone(&self.places).acquire_owned().await.ok(),
-                AtLimit::Close => None,
-            };
-            let stream = match listener.accept().await {
-                Ok(stream) => stream,
-                Err(error) => {
-                    warn!(%error, "a connection could not be accepted");
-                    sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let place = reserved.or_else(|| Arc::clone(&self.places).try_acquire_owned().ok());
-            let Some(place) = place else {
-                warn!(limit = self.config.connections_max, "one connection too many, closed");
-                continue;
-            };
-            let shared = Arc::clone(&self);
-            self.connections.spawn(async move {
-                match stream {
-                    Stream::Tcp(stream) => shared.serve(stream, None).await,
-                    Stream::Unix(stream) => {
-                        let peer = Peer::of(&stream);
-                        shared.serve(stream, peer).await;
-                    }
-                }
-                drop(place);
-            });
-        }
-    }
-
     /// Serves one connection until it ends.
-    async fn serve<S>(&self, stream: S, peer: Option<Peer>)
+    async fn serve<S>(&self, stream: S, peer: Option<Peer>, closing: CancellationToken)
     where
         S: AsyncRead + AsyncWrite + Into<Accepted> + Send + Unpin + 'static,
     {
         match self.config.protocols {
             Protocols::Http2 => {
                 let connection = Connection::accepted(stream, self.config.held_bytes_max);
-                self.converse(connection, peer, pending()).await;
+                self.converse(connection, peer, pending(), closing).await;
             }
             Protocols::Http1AndHttp2 => {
                 let stream: Accepted = stream.into();
                 let watched = stream.clone();
                 let connection = Connection::accepted(stream, self.config.held_bytes_max);
                 let abandoned = abandoned(watched, connection.exchange());
-                self.converse(connection, peer, abandoned).await;
+                self.converse(connection, peer, abandoned, closing).await;
             }
         }
     }
@@ -180,6 +131,7 @@ impl<R: Respond> Shared<R> {
         connection: Connection<S>,
         peer: Option<Peer>,
         abandoned: impl Future<Output = ()>,
+        closing: CancellationToken,
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -203,7 +155,7 @@ impl<R: Respond> Shared<R> {
             biased;
             ended = &mut connection => ended,
             () = &mut abandoned => return,
-            () = self.closing.cancelled() => {
+            () = closing.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     biased;

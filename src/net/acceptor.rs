@@ -1,0 +1,109 @@
+//! Accepts connections, as many as a server takes.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout_at},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::warn;
+
+use super::{
+    config::AtLimit,
+    listener::{Listener, Stream},
+};
+
+/// How long to pause after a connection could not be accepted, for example because the process
+/// has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Accepts on any number of listeners, until it is closed or dropped.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    connections_max: usize,
+    at_limit: AtLimit,
+    places: Arc<Semaphore>,
+    closing: CancellationToken,
+    listeners: TaskTracker,
+    connections: TaskTracker,
+}
+
+impl Acceptor {
+    /// Accepts at most so many connections at a time.
+    pub(crate) fn new(connections_max: usize, at_limit: AtLimit) -> Self {
+        Self {
+            connections_max,
+            at_limit,
+            places: Arc::new(Semaphore::new(connections_max)),
+            closing: CancellationToken::new(),
+            listeners: TaskTracker::new(),
+            connections: TaskTracker::new(),
+        }
+    }
+
+    /// Starts to accept on a listener. `converse` serves one connection until it ends, and
+    /// ends it early once the token is cancelled.
+    pub(crate) fn accept<F>(
+        &self,
+        listener: Listener,
+        converse: impl Fn(Stream, CancellationToken) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Self { connections_max, at_limit, .. } = *self;
+        let (places, closing) = (Arc::clone(&self.places), self.closing.clone());
+        let connections = self.connections.clone();
+        let accepting = async move {
+            loop {
+                let reserved = match at_limit {
+                    AtLimit::Wait => Arc::clone(&places).acquire_owned().await.ok(),
+                    AtLimit::Close => None,
+                };
+                let stream = match listener.accept().await {
+                    Ok(stream) => stream,
+                    Err(error) => {
+                        warn!(%error, "a connection could not be accepted");
+                        sleep(ACCEPT_PAUSE).await;
+                        continue;
+                    }
+                };
+                let place = reserved.or_else(|| Arc::clone(&places).try_acquire_owned().ok());
+                let Some(place) = place else {
+                    warn!(limit = connections_max, "one connection too many, closed");
+                    continue;
+                };
+                let conversation = converse(stream, closing.clone());
+                connections.spawn(async move {
+                    conversation.await;
+                    drop(place);
+                });
+            }
+        };
+        self.listeners.spawn(self.closing.clone().run_until_cancelled_owned(accepting));
+    }
+
+    /// Whether nobody is connected.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Stops listening, and ends every connection once its calls are answered. Returns
+    /// whether all have ended by `deadline`.
+    pub(crate) async fn close(&self, deadline: Instant) -> bool {
+        self.closing.cancel();
+        self.listeners.close();
+        self.connections.close();
+        let ended = async {
+            self.listeners.wait().await;
+            self.connections.wait().await;
+        };
+        timeout_at(deadline, ended).await.is_ok()
+    }
+}
+
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
+}
