@@ -7,6 +7,7 @@
 //! - [`command`]: the command line, and the start of each command.
 //! - [`component`]: the pluggable component, on Unix sockets.
 //! - [`config`]: component YAML and the properties of stores.
+//! - [`front`]: the Redis front, for clients that speak the protocol of Redis.
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //! - `net`: the server under both: sockets, connections, delivery, errors on the wire.
 //! - `retry` and `error_chain`: delays between tries, and the causes of errors.
@@ -19,6 +20,7 @@ pub mod command;
 pub mod component;
 pub mod config;
 mod error_chain;
+pub mod front;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;

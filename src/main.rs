@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use leasehold::{
-    command::{Cli, Command, StartError, serve, sidecar},
+    command::{Cli, Command, StartError, redis_front, serve, sidecar},
     runtime,
     signals::StopSignals,
     telemetry,
@@ -71,6 +71,10 @@ async fn run(command: Command) -> ExitCode {
                 Err(error) => cannot_start(&error),
             }
         }
+        Command::RedisFront(args) => match redis_front::start(&args).await {
+            Ok(serving) => until_drained(stop, |stopping| serving.run(stopping)).await,
+            Err(error) => cannot_start(&error),
+        },
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     component::{ServeError, SocketError},
     config::manifest::{LoadError, PropertyError, WatchError},
+    front,
     sidecar::{
         ListenError,
         app::{client::AppChannelError, probe::AppProbeError},
@@ -42,6 +43,7 @@ from! {
     SocketError => Unavailable,
     ServeError => Unavailable,
     ListenError => Unavailable,
+    front::ListenError => Unavailable,
 }
 
 impl From<LoadStoreError> for StartError {

@@ -7,6 +7,7 @@ use clap::{ArgAction, Parser, Subcommand, builder::BoolishValueParser};
 use crate::{
     backend::{KINDS, Kind},
     component::SocketMode,
+    front::{EmbeddedFrontArgs, FrontArgs},
     sidecar::SidecarArgs,
     telemetry::LogLevel,
 };
@@ -66,7 +67,21 @@ pub enum Command {
     /// Serve lock stores to daprd, or to any client of the component protocol, on Unix sockets
     Serve(ServeOptions),
     /// Speak the Dapr API to an app: its lock calls are served here, all others passed on
-    Sidecar(Box<SidecarArgs>),
+    Sidecar(Box<SidecarCommand>),
+    /// Serve a lock store to clients of Redis: stock daprd's lock.redis, and lock libraries
+    RedisFront(FrontArgs),
+}
+
+/// The options of `sidecar`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SidecarCommand {
+    /// Those of the sidecar itself.
+    #[command(flatten)]
+    pub sidecar: SidecarArgs,
+
+    /// A front for clients of Redis, in the same process.
+    #[command(flatten)]
+    pub front: EmbeddedFrontArgs,
 }
 
 /// The options of `serve`.
@@ -105,6 +120,10 @@ pub struct ServeOptions {
     /// The permissions of the sockets; daprd needs write permission, so another user needs 0666
     #[arg(long, value_name = "MODE", default_value_t)]
     pub socket_mode: SocketMode,
+
+    /// A front for clients of Redis, in the same process.
+    #[command(flatten)]
+    pub front: EmbeddedFrontArgs,
 }
 
 impl ServeOptions {

@@ -2,8 +2,9 @@
 
 mod error;
 mod line;
+pub mod redis_front;
 pub mod serve;
 pub mod sidecar;
 
 pub use error::StartError;
-pub use line::{Cli, Command, ServeOptions, StoreOption};
+pub use line::{Cli, Command, ServeOptions, SidecarCommand, StoreOption};

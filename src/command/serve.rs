@@ -3,14 +3,16 @@
 use std::{collections::BTreeSet, env, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
-use super::{ServeOptions, StartError, StoreOption};
+use super::{ServeOptions, StartError, StoreOption, redis_front};
 use crate::{
     backend::Kind,
     component::{Answers, Component, Instances, OpenInstance, Socket, socket_folder},
     config::manifest::{self, Environment, NoSecrets, Resources},
+    front::{FindStore, Front},
     lock::{Clock, LockError},
     retry::Backoff,
 };
@@ -24,12 +26,14 @@ const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Serving {
     components: Vec<Component>,
+    front: Option<Front>,
     _initialising: Vec<AbortOnDropHandle<()>>,
 }
 
 /// Opens every socket and starts to serve.
 pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
     let stores = options.stores();
+    let front = options.front.options().map_err(StartError::Configuration)?;
     must_differ(&stores)?;
     let resources = Resources {
         folders: options.resources_path.clone(),
@@ -43,6 +47,10 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
     for manifest in &manifests {
         warn_unless_served(manifest, &stores);
     }
+    if let Some(front) = &front {
+        redis_front::named(&manifests, &front.store, "--redis-front")?;
+    }
+    let mut behind_front = None;
     let folder = socket_folder(options.socket_folder.clone(), |name| env::var_os(name));
     let (mut components, mut initialising) = (Vec::new(), Vec::new());
     for StoreOption { kind, socket } in stores {
@@ -57,6 +65,9 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         });
         let instances = Arc::new(Instances::new(open, kind.features));
         for own in to_initialise {
+            if front.as_ref().is_some_and(|front| front.store == own.name) {
+                behind_front = Some(find(Arc::clone(&instances), own.name.clone()));
+            }
             // Before anything is served, so that no call is told NOT_INITIALIZED.
             instances.opening(
                 &own.name,
@@ -69,7 +80,18 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         let answers = if kind.commits_groups { Answers::Together } else { Answers::AsTheyCome };
         components.push(Component::start(socket, instances, answers).await?);
     }
-    Ok(Serving { components, _initialising: initialising })
+    let front = match (front, behind_front) {
+        (None, _) => None,
+        (Some(front), Some(find)) => Some(Front::start(front, find).await?),
+        (Some(front), None) => {
+            return Err(StartError::Configuration(format!(
+                "--redis-front: the store {:?} is not initialised by this process; name its type \
+                 with --store, and give its properties without a secret store",
+                front.store
+            )));
+        }
+    };
+    Ok(Serving { components, front, _initialising: initialising })
 }
 
 impl Serving {
@@ -81,8 +103,19 @@ impl Serving {
 
     /// Drains every component, all at the same time.
     pub async fn drain(self) {
+        if let Some(front) = self.front {
+            front.drain().await;
+        }
         join_all(self.components.into_iter().map(Component::drain)).await;
     }
+}
+
+/// Finds an instance.
+fn find(instances: Arc<Instances>, name: String) -> FindStore {
+    Arc::new(move || {
+        let (instances, name) = (Arc::clone(&instances), name.clone());
+        Box::pin(async move { instances.store(&name, Instant::now(), None).await })
+    })
 }
 
 type Items = Vec<(String, String)>;

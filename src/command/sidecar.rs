@@ -7,10 +7,11 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::warn;
 
-use super::StartError;
+use super::{SidecarCommand, StartError, redis_front};
 use crate::{
     component::socket_folder,
     config::manifest::{self, Environment, Loaded, Resources},
+    front::Front,
     sidecar::{
         Hooks, Options, Sidecar, SidecarArgs,
         app::{
@@ -28,18 +29,25 @@ use crate::{
 #[derive(Debug)]
 pub struct Serving {
     sidecar: Sidecar,
+    front: Option<Front>,
     _following: AbortOnDropHandle<()>,
 }
 
 impl Serving {
     /// Serves until `stop`, then drains.
     pub async fn run(self, stop: CancellationToken) {
+        stop.cancelled().await;
+        if let Some(front) = self.front {
+            front.drain().await;
+        }
         self.sidecar.run(stop).await;
     }
 }
 
 /// Opens the stores that the component YAML names, and begins to serve them.
-pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
+pub async fn start(command: &SidecarCommand) -> Result<Serving, StartError> {
+    let args = &command.sidecar;
+    let front = command.front.options().map_err(StartError::Configuration)?;
     for warning in args.daprd_flags.warnings() {
         warn!("{warning}");
     }
@@ -68,6 +76,9 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     if let Some(problem) = loaded.problem() {
         return Err(StartError::Configuration(problem));
     }
+    if let Some(front) = &front {
+        redis_front::named(&loaded.components, &front.store, "--redis-front")?;
+    }
     let stores = Stores::default();
     let loader = Loader {
         stores: stores.clone(),
@@ -83,9 +94,16 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     }
     let changes = manifest::watch(resources, &loaded)?;
     let following = AbortOnDropHandle::new(tokio::spawn(loader.follow(changes, late)));
+    let front = match front {
+        Some(front) => {
+            let find = redis_front::find(stores.clone(), front.store.clone());
+            Some(Front::start(front, find).await?)
+        }
+        None => None,
+    };
     let hooks = Hooks { failed_unlocks, ..daprd.hooks(healthy)? };
     let sidecar = Sidecar::start(options, stores, hooks).await?;
-    Ok(Serving { sidecar, _following: following })
+    Ok(Serving { sidecar, front, _following: following })
 }
 
 /// Says why there is no store: what was found, and why it is none.

@@ -166,8 +166,8 @@ mod tests {
     fn parse(arguments: &[&str]) -> Result<SidecarArgs, clap::Error> {
         let arguments = ["leasehold", "sidecar"].iter().chain(arguments);
         match Cli::try_parse_from(arguments)?.command {
-            Command::Sidecar(args) => Ok(*args),
-            Command::Serve(options) => panic!("{options:?}"),
+            Command::Sidecar(args) => Ok(args.sidecar),
+            other => panic!("{other:?}"),
         }
     }
 

@@ -1,0 +1,255 @@
+//! The commands that are served.
+
+use bytes::Bytes;
+
+use super::{
+    arguments::{Refusal, integer, key},
+    reply::{Protocol, Reply},
+    request::Request,
+    set,
+    verb::{Call, Replies, Verb},
+};
+use crate::lock::ResourceId;
+
+/// A command that is served, with its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Hello {
+        protocol: Option<Bytes>,
+        credentials: Option<Credentials>,
+        name: Option<Bytes>,
+    },
+    Auth(Credentials),
+    Select(i64),
+    Client(ClientCommand),
+    Ping(Option<Bytes>),
+    Echo(Bytes),
+    Info {
+        sections: Vec<String>,
+    },
+    /// `COMMAND` and its subcommands, which clients use for completion only.
+    DescribeCommands(Reply),
+    Quit,
+    Reset,
+    ScriptLoad(Bytes),
+    ScriptExists(Vec<Bytes>),
+    Script(ScriptCall),
+    Locks(Call),
+}
+
+/// Who a client says that it is.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Credentials {
+    pub(super) user: Option<Bytes>,
+    pub(super) password: Bytes,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credentials")
+    }
+}
+
+/// The subcommands of `CLIENT` that are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ClientCommand {
+    Id,
+    GetName,
+    SetName(Bytes),
+    SetInfo,
+    /// Redis 7.2 does not know it either, so clients go on without it.
+    MaintNotifications,
+}
+
+/// A call of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ScriptCall {
+    pub(super) script: ScriptName,
+    pub(super) keys: Vec<Bytes>,
+    pub(super) arguments: Vec<Bytes>,
+}
+
+/// Which script is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ScriptName {
+    /// By its text.
+    Text(Bytes),
+    /// By the SHA-1 of its text, in hexadecimal digits.
+    Digest(Bytes),
+}
+
+/// Reads a request that has at least its command.
+pub(super) fn read(request: &Request, may_delete: bool) -> Result<Command, Refusal> {
+    let Some((command, arguments)) = request.arguments.split_first() else {
+        return Err(Refusal::not_served("an empty command"));
+    };
+    let command = String::from_utf8_lossy(command).to_ascii_uppercase();
+    Ok(match (command.as_str(), arguments) {
+        ("SET", arguments) => Command::Locks(set::read(arguments)?),
+        ("EVAL", arguments) => Command::Script(script("eval", arguments, ScriptName::Text)?),
+        ("EVALSHA", arguments) => {
+            Command::Script(script("evalsha", arguments, ScriptName::Digest)?)
+        }
+        ("GET", [name]) => locks(Verb::Get(key(name)?), Replies::or_null(Reply::Null)),
+        ("PTTL", [name]) => locks(Verb::Remaining(key(name)?), Replies::integers(0, -2, -2)),
+        ("EXISTS", [_, ..]) => locks(Verb::Count(keys(arguments)?), Replies::integers(0, 0, 0)),
+        ("DEL" | "UNLINK", [_, ..]) if !may_delete => {
+            return Err(Refusal::not_served(format!(
+                "{command} would end the lock of any holder; unlock with a script that compares \
+                 the value, or start the front with --allow-delete"
+            )));
+        }
+        ("DEL" | "UNLINK", [_, ..]) => {
+            locks(Verb::Delete(keys(arguments)?), Replies::integers(0, 0, 0))
+        }
+        ("HELLO", arguments) => hello(arguments)?,
+        ("AUTH", [password]) => {
+            Command::Auth(Credentials { user: None, password: password.clone() })
+        }
+        ("AUTH", [user, password]) => {
+            Command::Auth(Credentials { user: Some(user.clone()), password: password.clone() })
+        }
+        ("SELECT", [database]) => Command::Select(integer(database)?),
+        ("CLIENT", [subcommand, arguments @ ..]) => {
+            Command::Client(client(subcommand, arguments)?)
+        }
+        ("PING", []) => Command::Ping(None),
+        ("PING", [message]) => Command::Ping(Some(message.clone())),
+        ("ECHO", [message]) => Command::Echo(message.clone()),
+        ("INFO", sections) => Command::Info { sections: sections.iter().map(lower).collect() },
+        ("COMMAND", arguments) => Command::DescribeCommands(describe(arguments)?),
+        ("QUIT", _) => Command::Quit,
+        ("RESET", []) => Command::Reset,
+        ("SCRIPT", [subcommand, arguments @ ..]) => match (&*lower(subcommand), arguments) {
+            ("load", [text]) => Command::ScriptLoad(text.clone()),
+            ("exists", [_, ..]) => Command::ScriptExists(arguments.to_vec()),
+            (other, _) => return Err(no_subcommand("SCRIPT", other)),
+        },
+        (known, _) => return Err(unknown(known)),
+    })
+}
+
+const COMMANDS: [(&str, &str); 13] = [
+    ("GET", "get"),
+    ("PTTL", "pttl"),
+    ("EXISTS", "exists"),
+    ("DEL", "del"),
+    ("UNLINK", "unlink"),
+    ("AUTH", "auth"),
+    ("SELECT", "select"),
+    ("CLIENT", "client"),
+    ("PING", "ping"),
+    ("ECHO", "echo"),
+    ("RESET", "reset"),
+    ("SCRIPT", "script"),
+    ("HELLO", "hello"),
+];
+
+/// A command that is not served, or one with a number of arguments that it does not take.
+fn unknown(command: &str) -> Refusal {
+    match COMMANDS.iter().find(|(known, _)| *known == command) {
+        Some((_, known)) => Refusal::WrongCount(known),
+        None => {
+            let hint = match command {
+                "SETNX" | "GETSET" | "SETEX" | "PSETEX" | "MSETNX" => {
+                    "; use SET with NX and PX"
+                }
+                "EXPIRE" | "PEXPIRE" => "; renew with SET key value XX PX, or with a script",
+                "TTL" => "; use PTTL",
+                _ => "",
+            };
+            let shown: String = command.escape_debug().take(64).collect();
+            Refusal::not_served(format!("{shown} is not served{hint}"))
+        }
+    }
+}
+
+fn no_subcommand(command: &str, subcommand: &str) -> Refusal {
+    let shown: String = subcommand.to_ascii_uppercase().escape_debug().take(64).collect();
+    Refusal::not_served(format!("{command} {shown} is not served"))
+}
+
+fn locks(verb: Verb, replies: Replies) -> Command {
+    Command::Locks(Call { verb, replies })
+}
+
+fn keys(arguments: &[Bytes]) -> Result<Vec<ResourceId>, Refusal> {
+    arguments.iter().map(key).collect()
+}
+
+fn lower(argument: &Bytes) -> String {
+    String::from_utf8_lossy(argument).to_ascii_lowercase()
+}
+
+fn hello(arguments: &[Bytes]) -> Result<Command, Refusal> {
+    let (protocol, mut rest) = match arguments {
+        [] => (None, arguments),
+        [protocol, rest @ ..] => (Some(protocol.clone()), rest),
+    };
+    let (mut credentials, mut name) = (None, None);
+    loop {
+        rest = match rest {
+            [] => return Ok(Command::Hello { protocol, credentials, name }),
+            [option, user, password, rest @ ..] if lower(option) == "auth" => {
+                let (user, password) = (Some(user.clone()), password.clone());
+                credentials = Some(Credentials { user, password });
+                rest
+            }
+            [option, given, rest @ ..] if lower(option) == "setname" => {
+                name = Some(given.clone());
+                rest
+            }
+            _ => return Err(Refusal::WrongCount("hello")),
+        };
+    }
+}
+
+fn client(subcommand: &Bytes, arguments: &[Bytes]) -> Result<ClientCommand, Refusal> {
+    Ok(match (&*lower(subcommand), arguments) {
+        ("id", []) => ClientCommand::Id,
+        ("getname", []) => ClientCommand::GetName,
+        ("setname", [name]) => ClientCommand::SetName(name.clone()),
+        ("setinfo", [_, _]) => ClientCommand::SetInfo,
+        ("maint_notifications", _) => ClientCommand::MaintNotifications,
+        (other, _) => return Err(no_subcommand("CLIENT", other)),
+    })
+}
+
+/// Tells that no command can be described, so that clients go on without.
+fn describe(arguments: &[Bytes]) -> Result<Reply, Refusal> {
+    match arguments.first().map(lower).as_deref() {
+        None | Some("info" | "list") => Ok(Reply::Array(Vec::new())),
+        Some("docs") => Ok(Reply::Map(Vec::new())),
+        Some("count") => Ok(Reply::Integer(0)),
+        Some(other) => Err(no_subcommand("COMMAND", other)),
+    }
+}
+
+/// Reads `script numkeys key … argument …`.
+fn script(
+    command: &'static str,
+    arguments: &[Bytes],
+    named: fn(Bytes) -> ScriptName,
+) -> Result<ScriptCall, Refusal> {
+    let [script, count, rest @ ..] = arguments else {
+        return Err(Refusal::WrongCount(command));
+    };
+    let count = usize::try_from(integer(count)?).map_err(|_| Refusal::NoInteger)?;
+    let Some((keys, arguments)) = rest.split_at_checked(count) else {
+        return Err(Refusal::WrongCount(command));
+    };
+    Ok(ScriptCall {
+        script: named(script.clone()),
+        keys: keys.to_vec(),
+        arguments: arguments.to_vec(),
+    })
+}
+
+/// The version of the protocol that `HELLO` asks for, if it is one.
+pub(super) fn protocol(argument: &Bytes) -> Option<Protocol> {
+    match argument.as_ref() {
+        b"2" => Some(Protocol::Resp2),
+        b"3" => Some(Protocol::Resp3),
+        _ => None,
+    }
+}

@@ -1,0 +1,244 @@
+//! Carries out what clients do with locks, on a store.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    lost_replies::{Effect, LostReplies},
+    verb::{Outcome, Pair, Verb},
+};
+use crate::lock::{
+    AcquireRequest, Feature, Holder, LockError, Receipt, RenewRequest, RequestId, ResourceId,
+    Store, UnlockRequest,
+    inspect::{Inspected, PageRequest},
+};
+
+/// Finds the store, which may be replaced at any time.
+pub type FindStore =
+    Arc<dyn Fn() -> BoxFuture<'static, Result<Store, LockError>> + Send + Sync>;
+
+/// How often a lock that ends and is taken again between two steps is tried.
+const STEPS_MAX: usize = 3;
+/// How many grants of a shared lock are read. etcd tells of no more at once how long they last.
+const GRANTS_READ_MAX: usize = 8;
+
+/// The locks of one store.
+#[derive(Clone)]
+pub(super) struct Locks {
+    pub(super) find: FindStore,
+    pub(super) lost: Arc<LostReplies>,
+    /// What `GET` tells of a lock that leasehold did not make and so has no ID: no client's
+    /// value, because nobody knows it before.
+    pub(super) foreign_value: Arc<str>,
+    /// From now on no lock is taken.
+    pub(super) draining: CancellationToken,
+}
+
+/// What was done, and what it leaves until the client has read of it.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) outcome: Outcome,
+    /// Of a grant.
+    pub(super) receipt: Option<Receipt>,
+    /// What is to be found by a retry if the reply is lost.
+    pub(super) effect: Option<(Pair, Effect)>,
+}
+
+impl From<Outcome> for Done {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, receipt: None, effect: None }
+    }
+}
+
+impl Locks {
+    /// Carries out a verb. If this is dropped, what it acquired is released, and a release
+    /// that it began is completed.
+    pub(super) async fn carry_out(
+        &self,
+        verb: Verb,
+        holder: Option<&Holder>,
+    ) -> Result<Done, LockError> {
+        let store = (self.find)().await?;
+        Ok(match verb {
+            Verb::Acquire(pair, ttl) => self.acquire(&store, pair, ttl, holder).await?,
+            Verb::Renew(pair, ttl) => renew(&store, pair, ttl).await?.into(),
+            Verb::Prolong(pair, more) => {
+                let left = remaining(&look(&store, &pair.key).await?)?.unwrap_or_default();
+                renew(&store, pair, left + more).await?.into()
+            }
+            Verb::RenewOrAcquire(pair, ttl) => {
+                self.renew_or_acquire(&store, pair, ttl, holder).await?
+            }
+            Verb::Release(pair) => self.release(store, pair).await?,
+            Verb::RemainingOf(pair) => {
+                let found = look(&store, &pair.key).await?;
+                if found.published.as_ref() == Some(&pair.value) {
+                    Outcome::Remaining(remaining(&found)?).into()
+                } else if found.lock.grants_total == 0 {
+                    Outcome::NotHeld.into()
+                } else {
+                    Outcome::HeldByAnother.into()
+                }
+            }
+            Verb::Delete(keys) => {
+                let mut ended = 0;
+                for key in keys {
+                    match store.unlock(UnlockRequest::force(key)).await {
+                        Ok(()) => ended += 1,
+                        Err(LockError::NotFound { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Outcome::Count(ended).into()
+            }
+            Verb::Get(key) => self.value(look(&store, &key).await?).into(),
+            Verb::Remaining(key) => {
+                let found = look(&store, &key).await?;
+                if found.lock.grants_total == 0 {
+                    Outcome::NotHeld.into()
+                } else {
+                    Outcome::Remaining(remaining(&found)?).into()
+                }
+            }
+            Verb::Count(keys) => {
+                let mut held = 0;
+                for key in keys {
+                    held += usize::from(look(&store, &key).await?.lock.grants_total > 0);
+                }
+                Outcome::Count(held).into()
+            }
+        })
+    }
+
+    async fn acquire(
+        &self,
+        store: &Store,
+        pair: Pair,
+        ttl: Duration,
+        holder: Option<&Holder>,
+    ) -> Result<Done, LockError> {
+        if self.draining.is_cancelled() {
+            return Err(LockError::ShuttingDown);
+        }
+        let retried = self.lost.take_acquired(&pair);
+        let can_replay = store.features().contains(&Feature::Replay);
+        let request_id =
+            can_replay.then(|| retried.clone().unwrap_or_else(RequestId::publishing));
+        let request = AcquireRequest {
+            ttl: Some(ttl),
+            lock_id: Some(pair.value.clone()),
+            request_id: request_id.clone(),
+            holder: holder.cloned(),
+            ..AcquireRequest::new(pair.key.clone())
+        };
+        match store.try_lock(request).await {
+            Ok(granted) => Ok(Done {
+                outcome: Outcome::Done,
+                receipt: Some(granted.receipt),
+                effect: request_id.map(|id| (pair, Effect::Acquired(id))),
+            }),
+            Err(LockError::Locked { .. }) => Ok(Outcome::HeldByAnother.into()),
+            Err(error) => {
+                if let Some(request_id) = retried {
+                    self.lost.note(pair, Effect::Acquired(request_id));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn renew_or_acquire(
+        &self,
+        store: &Store,
+        pair: Pair,
+        ttl: Duration,
+        holder: Option<&Holder>,
+    ) -> Result<Done, LockError> {
+        for _ in 0..STEPS_MAX {
+            let renewed = renew(store, pair.clone(), ttl).await?;
+            if renewed != Outcome::NotHeld {
+                return Ok(renewed.into());
+            }
+            let done = self.acquire(store, pair.clone(), ttl, holder).await?;
+            if done.outcome == Outcome::Done {
+                return Ok(done);
+            }
+        }
+        Ok(Outcome::HeldByAnother.into())
+    }
+
+    /// Ends the lock in a task of its own, so that its outcome is noted although its client has
+    /// gone.
+    async fn release(&self, store: Store, pair: Pair) -> Result<Done, LockError> {
+        let (tell, told) = oneshot::channel();
+        let lost = Arc::clone(&self.lost);
+        let released = pair.clone();
+        tokio::spawn(async move {
+            let Pair { key, value } = released.clone();
+            let ended = store.unlock(UnlockRequest::owner(key, value)).await;
+            let is_released = ended.is_ok();
+            if tell.send(ended).is_err() && is_released {
+                lost.note(released, Effect::Released);
+            }
+        });
+        match told.await.unwrap_or(Err(LockError::Internal)) {
+            Ok(()) => {
+                let effect = Some((pair, Effect::Released));
+                Ok(Done { outcome: Outcome::Done, receipt: None, effect })
+            }
+            Err(LockError::NotFound { .. }) if self.lost.take_released(&pair) => {
+                Ok(Outcome::Done.into())
+            }
+            Err(LockError::NotFound { held }) => Ok(not_found(held).into()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The value of a lock that was taken through a front, as Redis would tell it; of any other
+    /// lock its public ID, which is no client's value.
+    fn value(&self, found: Inspected) -> Outcome {
+        if let Some(value) = found.published {
+            return Outcome::Value(value.as_str().to_owned());
+        }
+        match found.lock.grants.first() {
+            None => Outcome::NotHeld,
+            Some(grant) => Outcome::Value(
+                grant.id.map_or_else(|| self.foreign_value.to_string(), |id| id.to_string()),
+            ),
+        }
+    }
+}
+
+async fn renew(store: &Store, pair: Pair, ttl: Duration) -> Result<Outcome, LockError> {
+    let Pair { key: resource, value: lock_id } = pair;
+    match store.renew(RenewRequest { resource, lock_id, ttl: Some(ttl) }).await {
+        Ok(_) => Ok(Outcome::Done),
+        Err(LockError::NotFound { held }) => Ok(not_found(held)),
+        Err(error) => Err(error),
+    }
+}
+
+fn not_found(held: bool) -> Outcome {
+    if held { Outcome::HeldByAnother } else { Outcome::NotHeld }
+}
+
+async fn look(store: &Store, key: &ResourceId) -> Result<Inspected, LockError> {
+    store.get(key, &PageRequest::first(GRANTS_READ_MAX)).await
+}
+
+/// How long the resource is still locked if nobody renews it. `None`: a lock that leasehold did
+/// not make has no end.
+fn remaining(found: &Inspected) -> Result<Option<Duration>, LockError> {
+    let mut longest = Some(Duration::ZERO);
+    for grant in &found.lock.grants {
+        if grant.remaining.is_none() && !grant.foreign {
+            let why = "how long the lock lasts could not be read";
+            return Err(LockError::StoreUnavailable(why.into()));
+        }
+        longest = longest.zip(grant.remaining).map(|(longest, left)| longest.max(left));
+    }
+    Ok(longest)
+}

@@ -1,0 +1,36 @@
+//! The Redis front: locks for clients that speak the protocol of Redis.
+//!
+//! ```text
+//! server (connections) ─▶ connection (requests, replies) ─▶ session (commands)
+//!        ─▶ command, set, scripts (what is asked) ─▶ locks (on a Store)
+//! ```
+//!
+//! - [`request`], [`reply`]: the protocol, RESP2 and RESP3.
+//! - [`verb`]: what can be asked of locks; [`arguments`]: how it is read.
+//! - [`scripts`]: the scripts of lock libraries, by what they do.
+//! - [`lost_replies`]: lets a retry find its own outcome.
+//! - [`options`], [`password`], [`tls`], [`listen`]: how a front is started.
+
+mod arguments;
+mod command;
+mod connection;
+mod info;
+mod listen;
+mod locks;
+mod lost_replies;
+pub mod options;
+mod password;
+mod reply;
+mod request;
+mod scripts;
+mod server;
+mod session;
+mod set;
+mod tls;
+mod verb;
+
+pub use listen::ListenError;
+pub use locks::FindStore;
+pub use options::{EmbeddedFrontArgs, FrontArgs, FrontOptions};
+pub use password::Password;
+pub use server::Front;

@@ -1,0 +1,232 @@
+//! The options of a front, on the command line of its own and of other commands.
+
+use std::{
+    env,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use tokio_rustls::TlsAcceptor;
+
+use super::{password::Password, tls};
+
+/// Where a front listens unless the command line says otherwise.
+pub const DEFAULT_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6390);
+/// The variable of the environment that has the password.
+pub const PASSWORD_VARIABLE: &str = "LEASEHOLD_REDIS_FRONT_PASSWORD";
+
+/// The options of `redis-front`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  leasehold redis-front --store lockstore --resources-path ./my-components
+      the store \"lockstore\", for clients of Redis at 127.0.0.1:6390
+  LEASEHOLD_REDIS_FRONT_PASSWORD=… leasehold redis-front --store lockstore \\
+      --resources-path ./my-components --listen 0.0.0.0:6390 \\
+      --tls-cert tls.crt --tls-key tls.key
+      the same for other machines
+
+daprd needs this component, and nothing else:
+  type: lock.redis
+  metadata: [{name: redisHost, value: \"127.0.0.1:6390\"}]
+
+Environment:
+  LEASEHOLD_REDIS_FRONT_PASSWORD   what clients must send with AUTH or HELLO
+
+Exit status: 0 after a drained stop, 64 for a wrong command line or
+configuration, 1 for anything else (a port in use, for one).")]
+pub struct FrontArgs {
+    /// The lock store: the name of its component
+    #[arg(long, value_name = "NAME")]
+    pub store: String,
+
+    /// A folder of component YAML; may be repeated
+    #[arg(long, value_name = "DIR", required = true)]
+    pub resources_path: Vec<PathBuf>,
+
+    /// The address to listen on; 127.0.0.1:6390 unless there is a --unix-socket
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+
+    /// A Unix socket to listen on
+    #[arg(long, value_name = "PATH")]
+    pub unix_socket: Option<PathBuf>,
+
+    /// A file whose first line is the password
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+
+    /// Speak TLS, with this certificate chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// The key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Only clients with a certificate of this authority (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// Let DEL and UNLINK end the lock of any holder
+    #[arg(long)]
+    pub allow_delete: bool,
+}
+
+/// The options of a front in the process of another command.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct EmbeddedFrontArgs {
+    /// Also serve this store to clients of Redis: see redis-front --help
+    #[arg(long, value_name = "NAME")]
+    pub redis_front: Option<String>,
+
+    /// The front's address; 127.0.0.1:6390 unless it has a socket
+    #[arg(long, value_name = "ADDRESS", requires = "redis_front")]
+    pub redis_front_listen: Option<SocketAddr>,
+
+    /// The front's Unix socket
+    #[arg(long, value_name = "PATH", requires = "redis_front")]
+    pub redis_front_unix_socket: Option<PathBuf>,
+
+    /// A file whose first line is the front's password
+    #[arg(long, value_name = "FILE", requires = "redis_front")]
+    pub redis_front_password_file: Option<PathBuf>,
+
+    /// The front speaks TLS, with this certificate chain (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["redis_front", "redis_front_tls_key"])]
+    pub redis_front_tls_cert: Option<PathBuf>,
+
+    /// The key of the front's certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "redis_front_tls_cert")]
+    pub redis_front_tls_key: Option<PathBuf>,
+
+    /// The front takes only clients with a certificate of this authority (PEM)
+    #[arg(long, value_name = "FILE", requires = "redis_front_tls_cert")]
+    pub redis_front_tls_client_ca: Option<PathBuf>,
+
+    /// Let DEL and UNLINK end the lock of any holder
+    #[arg(long, requires = "redis_front")]
+    pub redis_front_allow_delete: bool,
+}
+
+/// What a front is started with.
+#[derive(Clone)]
+pub struct FrontOptions {
+    /// The name of the store.
+    pub store: String,
+    /// The port, if there is one.
+    pub listen: Option<SocketAddr>,
+    /// The Unix socket, if there is one.
+    pub unix_socket: Option<PathBuf>,
+    /// What clients must send first.
+    pub password: Option<Password>,
+    /// TLS on the port.
+    pub tls: Option<TlsAcceptor>,
+    /// Whether `DEL` and `UNLINK` end the lock of any holder.
+    pub allow_delete: bool,
+    /// How the options are named, for errors.
+    pub names: OptionNames,
+}
+
+/// The names of options, which depend on the command.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionNames {
+    pub(super) listen: &'static str,
+    pub(super) unix_socket: &'static str,
+    pub(super) password_file: &'static str,
+    pub(super) tls: &'static str,
+}
+
+const OWN_NAMES: OptionNames = OptionNames {
+    listen: "--listen",
+    unix_socket: "--unix-socket",
+    password_file: "--password-file",
+    tls: "--tls",
+};
+const EMBEDDED_NAMES: OptionNames = OptionNames {
+    listen: "--redis-front-listen",
+    unix_socket: "--redis-front-unix-socket",
+    password_file: "--redis-front-password-file",
+    tls: "--redis-front-tls",
+};
+
+impl FrontArgs {
+    /// Reads the files that the options name.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, with the option to change.
+    pub fn options(&self) -> Result<FrontOptions, String> {
+        let args = self.clone();
+        let tls = tls::Files::of(args.tls_cert, args.tls_key, args.tls_client_ca);
+        let listen = args.listen.or(args.unix_socket.is_none().then_some(DEFAULT_ADDRESS));
+        let names = OWN_NAMES;
+        let options = FrontOptions {
+            store: args.store,
+            listen,
+            unix_socket: args.unix_socket,
+            password: password(args.password_file, names)?,
+            tls: tls.map(|files| files.acceptor(names.tls)).transpose()?,
+            allow_delete: args.allow_delete,
+            names,
+        };
+        options.checked()
+    }
+}
+
+impl EmbeddedFrontArgs {
+    /// Reads the files that the options name; `None` if there is to be no front.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, with the option to change.
+    pub fn options(&self) -> Result<Option<FrontOptions>, String> {
+        let args = self.clone();
+        let Some(store) = args.redis_front else { return Ok(None) };
+        let unix_socket = args.redis_front_unix_socket;
+        let tls = tls::Files::of(
+            args.redis_front_tls_cert,
+            args.redis_front_tls_key,
+            args.redis_front_tls_client_ca,
+        );
+        let listen =
+            args.redis_front_listen.or(unix_socket.is_none().then_some(DEFAULT_ADDRESS));
+        let names = EMBEDDED_NAMES;
+        let options = FrontOptions {
+            store,
+            listen,
+            unix_socket,
+            password: password(args.redis_front_password_file, names)?,
+            tls: tls.map(|files| files.acceptor(names.tls)).transpose()?,
+            allow_delete: args.redis_front_allow_delete,
+            names,
+        };
+        options.checked().map(Some)
+    }
+}
+
+impl FrontOptions {
+    fn checked(self) -> Result<Self, String> {
+        match self.listen {
+            Some(address) if !address.ip().is_loopback() && self.password.is_none() => {
+                let OptionNames { listen, password_file, .. } = self.names;
+                Err(format!(
+                    "{listen}: other machines can reach {address}, so a front there needs a \
+                     password; set {PASSWORD_VARIABLE} or {password_file}"
+                ))
+            }
+            _ => Ok(self),
+        }
+    }
+}
+
+fn password(file: Option<PathBuf>, names: OptionNames) -> Result<Option<Password>, String> {
+    match file {
+        Some(file) => {
+            let read = Password::read(&file).map(Some);
+            read.map_err(|why| format!("{} {}: {why}", names.password_file, file.display()))
+        }
+        None => Ok(Password::new(&env::var(PASSWORD_VARIABLE).unwrap_or_default())),
+    }
+}

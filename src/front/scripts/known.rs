@@ -1,0 +1,90 @@
+//! The scripts that lock libraries send, by what they do.
+//!
+//! To add one: send it to a front, whose error tells its digest; read what it does and what its
+//! library does with each answer; and add a line, with the versions that send it. The programs of
+//! `conformance/redis-front` run the libraries against the table.
+
+use crate::front::{arguments::Unit, reply::Reply, verb::Replies};
+
+/// A script that is recognised. All of them have one key, and the value in `ARGV[1]`.
+#[derive(Debug)]
+pub(super) struct Known {
+    /// The SHA-1 of its normal form.
+    pub(super) digest: &'static str,
+    /// What it does.
+    pub(super) action: Action,
+    /// What it returns.
+    pub(super) replies: Replies,
+}
+
+/// What a script does. The number is the place of the TTL among its arguments, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Sets the value if the key is free.
+    Acquire(usize, Unit),
+    /// Compares the value and sets the TTL.
+    Renew(usize, Unit),
+    /// The same, or adds to the TTL if the argument of the second place is `0`.
+    RenewOrProlong(usize, usize),
+    /// Compares the value and sets the TTL, or sets the value if the key is free.
+    RenewOrAcquire(usize, Unit),
+    /// Compares the value and tells the TTL.
+    Remaining,
+    /// Compares the value and deletes the key.
+    Release,
+}
+
+use Action::{Acquire, Release, Remaining, Renew, RenewOrAcquire, RenewOrProlong};
+use Unit::Milliseconds;
+
+const fn known(digest: &'static str, action: Action, replies: Replies) -> Known {
+    Known { digest, action, replies }
+}
+
+/// 1 if it was done, else 0.
+const ONE_OR_ZERO: Replies = Replies::integers(1, 0, 0);
+/// `true`, which is 1, or `false`, which is no value.
+const TRUE_OR_FALSE: Replies = Replies::or_null(Reply::Integer(1));
+
+/// The table.
+pub(super) static KNOWN: [Known; 17] = [
+    // The script of Redis' own documentation; redislock 0.9 Release, ShedLock 7 unlock.
+    known("c0c707c4bec016dafd187acc09028350cd8b3f6d", Release, ONE_OR_ZERO),
+    // redislock 0.9 Refresh, redsync 4 Extend, ShedLock 7 extend.
+    known("d4477b9f7579af482457f0c2f363525cff4ea1d4", Renew(2, Milliseconds), ONE_OR_ZERO),
+    // Dapr 1.18, the built-in lock.redis: Unlock.
+    known("a5bb89f2a5787c85955d6817e50a806e31512276", Release, Replies::integers(1, -2, -1)),
+    // redis-py 4 to 8: release, extend, reacquire.
+    known("7207705fe594df3ae9284ac1bb02cb839e6bb6d6", Release, ONE_OR_ZERO),
+    known("f450802dd75d333e0f6e746befbe093331bc1869", RenewOrProlong(2, 3), ONE_OR_ZERO),
+    known("7e5b8b1c8492617cc2e01b1f67de23df28f74ccb", Renew(2, Milliseconds), ONE_OR_ZERO),
+    // redsync 4: Unlock; Extend with WithSetNXOnExtend.
+    known("5f851f2ef1cdcac21aa82b064c9ac022a9a7adb0", Release, Replies::integers(1, 0, -1)),
+    known(
+        "1f9a1f028f75d4d6ce17714651295ce404fad2d5",
+        RenewOrAcquire(2, Milliseconds),
+        ONE_OR_ZERO,
+    ),
+    // redislock 0.9: Obtain, TTL. Obtain with the token of a live lock also changes its metadata
+    // in Redis. Here that is refused, because the value is the lock ID.
+    known(
+        "e16f7c44afa75fbb95a41921267d0e13df09bad5",
+        RenewOrAcquire(3, Milliseconds),
+        Replies::or_null(Reply::OK),
+    ),
+    known("0346cd486b0a21da6d24adcd2e2905865b5df13d", Remaining, Replies::integers(0, -3, -3)),
+    // node-redlock 4 and 5: acquire, extend, release.
+    known("d4e6fca49c680bb234bf373ae1a42e30a8ff8a08", Acquire(2, Milliseconds), ONE_OR_ZERO),
+    known("04401a2dcbdc523ea08ed84c75cca97e9929a74a", Renew(2, Milliseconds), ONE_OR_ZERO),
+    known("12c93ff475b2fa8badc1bcee7255b6a36daa3582", Release, ONE_OR_ZERO),
+    // Spring Integration 7 RedisLockRegistry: obtain, renew, unlock (spin lock).
+    known(
+        "c9d38f9a98551c2143023d2533f0f1d031ed006f",
+        RenewOrAcquire(2, Milliseconds),
+        TRUE_OR_FALSE,
+    ),
+    known("5f194d0f0fe0cffeffeffe4f82addee2324a1e7d", Renew(2, Milliseconds), TRUE_OR_FALSE),
+    known("8e34c43c50cba00f3e1a21a0fe90d2c219de9666", Release, TRUE_OR_FALSE),
+    // Written by hand as often as the first: with EXPIRE, in seconds.
+    known("9d071e3e2e37313935eefcd4507f6faa9172728e", Renew(2, Unit::Seconds), ONE_OR_ZERO),
+];

@@ -1,0 +1,147 @@
+//! A front as a whole: listen, serve, drain.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::{
+    connection::Connection,
+    listen::ListenError,
+    locks::{FindStore, Locks},
+    lost_replies::LostReplies,
+    options::FrontOptions,
+    scripts::Scripts,
+    session::{Session, Shared},
+};
+use crate::net::{
+    accepted::Accepted,
+    acceptor::Acceptor,
+    config::AtLimit,
+    listener::{Listener, Stream},
+    peer::Peer,
+};
+
+/// How many connections a front serves at a time.
+const CONNECTIONS_MAX: usize = 4096;
+/// How long the handshake of TLS may take.
+const TLS_WITHIN: Duration = Duration::from_secs(10);
+/// How long a drain waits for commands that still come: renewals and unlocks.
+const QUIET_WITHIN: Duration = Duration::from_secs(1);
+const QUIET_POLL: Duration = Duration::from_millis(20);
+/// How long a drain waits for the answers to commands.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(6);
+
+/// A front that is being served. It stops when this is dropped.
+pub struct Front {
+    acceptor: Acceptor,
+    draining: CancellationToken,
+    addresses: Vec<SocketAddr>,
+}
+
+impl std::fmt::Debug for Front {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Front").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+impl Front {
+    /// Opens what the options name, and begins to serve the store that `find` finds.
+    pub async fn start(options: FrontOptions, find: FindStore) -> Result<Self, ListenError> {
+        let listeners = super::listen::open(&options).await?;
+        let draining = CancellationToken::new();
+        let shared = Arc::new(Shared {
+            locks: Locks {
+                find,
+                draining: draining.clone(),
+                lost: Arc::new(LostReplies::default()),
+                foreign_value: Uuid::new_v4().as_simple().to_string().into(),
+            },
+            scripts: Scripts::default(),
+            password: options.password,
+            may_delete: options.allow_delete,
+            sessions: AtomicU64::new(0),
+        });
+        let acceptor = Acceptor::new(CONNECTIONS_MAX, AtLimit::Close);
+        let mut addresses = Vec::new();
+        for listener in listeners {
+            addresses.extend(listener.address().map_err(ListenError::Address)?);
+            serve(&acceptor, listener, &shared, options.tls.as_ref());
+        }
+        Ok(Self { acceptor, draining, addresses })
+    }
+
+    /// The addresses of its ports.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Refuses new locks, stops listening, and ends each connection when its commands are
+    /// answered.
+    pub async fn drain(self) {
+        self.draining.cancel();
+        // Clients that are still connected can renew and unlock.
+        let quiet = async {
+            while !self.acceptor.is_idle() {
+                sleep(QUIET_POLL).await;
+            }
+        };
+        let _ = timeout(QUIET_WITHIN, quiet).await;
+        if !self.acceptor.close(Instant::now() + ANSWERED_WITHIN).await {
+            warn!("commands of Redis clients are left unanswered at the end of the drain");
+        }
+    }
+}
+
+fn serve(
+    acceptor: &Acceptor,
+    listener: Listener,
+    shared: &Arc<Shared>,
+    tls: Option<&TlsAcceptor>,
+) {
+    // Who can reach a socket has the machine's own protection.
+    let tls = tls.filter(|_| matches!(listener, Listener::Tcp(_))).cloned();
+    let shared = Arc::clone(shared);
+    acceptor.accept(listener, move |stream, closing| {
+        converse(stream, Arc::clone(&shared), tls.clone(), closing)
+    });
+}
+
+async fn converse(
+    stream: Stream,
+    shared: Arc<Shared>,
+    tls: Option<TlsAcceptor>,
+    closing: CancellationToken,
+) {
+    let (accepted, peer) = match stream {
+        Stream::Tcp(stream) => {
+            let peer =
+                stream.peer_addr().map_or_else(|_| "tcp".to_owned(), |at| at.to_string());
+            (Accepted::from(stream), peer)
+        }
+        Stream::Unix(stream) => {
+            let pid = Peer::of(&stream).and_then(|peer| peer.pid);
+            let peer = pid.map_or_else(|| "unix".to_owned(), |pid| format!("pid-{pid}"));
+            (Accepted::from(stream), peer)
+        }
+    };
+    let session = Session::new(shared, peer);
+    let transport = accepted.clone();
+    let Some(tls) = tls else {
+        Connection::new(accepted, transport, session).serve(&closing).await;
+        return;
+    };
+    match timeout(TLS_WITHIN, tls.accept(accepted)).await {
+        Ok(Ok(stream)) => Connection::new(stream, transport, session).serve(&closing).await,
+        Ok(Err(error)) => debug!(%error, "a client of the Redis front did not speak TLS"),
+        Err(_) => debug!("a client of the Redis front did not finish its TLS handshake"),
+    }
+}

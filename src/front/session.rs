@@ -1,0 +1,275 @@
+//! What a connection has told of itself, and its commands.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use bytes::Bytes;
+use tracing::debug;
+
+use super::{
+    arguments::Refusal,
+    command::{self, ClientCommand, Command, Credentials},
+    info,
+    locks::Locks,
+    lost_replies::Effect,
+    password::Password,
+    reply::{Protocol, Reply},
+    request::Request,
+    scripts::Scripts,
+    verb::{Call, Pair},
+};
+use crate::{
+    lock::{Holder, LockError, Receipt},
+    net::status::ErrorDescription,
+};
+
+/// The only user.
+const USER: &[u8] = b"default";
+/// The longest name that a connection may have.
+const NAME_BYTES_MAX: usize = 128;
+
+/// What all connections of a front share.
+pub(super) struct Shared {
+    pub(super) locks: Locks,
+    pub(super) scripts: Scripts,
+    pub(super) password: Option<Password>,
+    pub(super) may_delete: bool,
+    pub(super) sessions: AtomicU64,
+}
+
+/// One connection, as far as its commands are concerned.
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    id: u64,
+    /// The client's address.
+    peer: String,
+    protocol: Protocol,
+    is_authenticated: bool,
+    name: Bytes,
+    holder: Option<Holder>,
+}
+
+/// The answer to a request.
+pub(super) struct Answer {
+    pub(super) reply: Reply,
+    /// Of a grant that the reply tells of.
+    pub(super) receipt: Option<Receipt>,
+    /// What is to be found by a retry if the reply is lost.
+    pub(super) effect: Option<(Pair, Effect)>,
+    /// Whether the connection ends with it.
+    pub(super) is_last: bool,
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Self { reply, receipt: None, effect: None, is_last: false }
+    }
+}
+
+impl Session {
+    /// A connection of a client at `peer`.
+    pub(super) fn new(shared: Arc<Shared>, peer: String) -> Self {
+        let mut session = Self {
+            id: shared.sessions.fetch_add(1, Ordering::Relaxed) + 1,
+            is_authenticated: shared.password.is_none(),
+            shared,
+            peer,
+            protocol: Protocol::default(),
+            name: Bytes::new(),
+            holder: None,
+        };
+        session.set_name(Bytes::new());
+        session
+    }
+
+    /// What it speaks.
+    pub(super) fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Whether it may use locks.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.is_authenticated
+    }
+
+    /// What is shared with other connections.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Carries out a request. If this is dropped, what it acquired is released.
+    pub(super) async fn serve(&mut self, request: &Request) -> Answer {
+        let command = match command::read(request, self.shared.may_delete) {
+            Ok(command) => command,
+            // A page in a browser can send lines, in the headers and the body of a request.
+            Err(refusal) if request.is_line => {
+                return Answer { is_last: true, ..Reply::failure(refusal).into() };
+            }
+            Err(_) if !self.is_authenticated => return no_auth().into(),
+            Err(refusal) => return Reply::failure(refusal).into(),
+        };
+        let needs_no_password =
+            matches!(command, Command::Auth(_) | Command::Hello { .. } | Command::Quit);
+        if !self.is_authenticated && !needs_no_password {
+            return no_auth().into();
+        }
+        match command {
+            Command::Locks(call) => self.use_locks(call).await,
+            Command::Script(call) => match self.shared.scripts.read(&call) {
+                Ok(call) => self.use_locks(call).await,
+                Err(reply) => reply.into(),
+            },
+            Command::Quit => Answer { is_last: true, ..Reply::OK.into() },
+            other => self.shake_hands(other).into(),
+        }
+    }
+
+    async fn use_locks(&self, Call { verb, replies }: Call) -> Answer {
+        match self.shared.locks.carry_out(verb, self.holder.as_ref()).await {
+            Ok(done) => Answer {
+                reply: replies.to(done.outcome),
+                receipt: done.receipt,
+                effect: done.effect,
+                is_last: false,
+            },
+            Err(error) => failed(error).into(),
+        }
+    }
+
+    /// Commands that concern the connection, not a lock.
+    fn shake_hands(&mut self, command: Command) -> Reply {
+        match command {
+            Command::Hello { protocol, credentials, name } => {
+                self.hello(protocol.as_ref(), credentials, name)
+            }
+            Command::Auth(credentials) => match self.authenticate(&credentials) {
+                Ok(()) => Reply::OK,
+                Err(reply) => reply,
+            },
+            Command::Select(0) | Command::Client(ClientCommand::SetInfo) => Reply::OK,
+            Command::Select(_) => {
+                Reply::failure("DB index is out of range: a front has only 0")
+            }
+            Command::Client(ClientCommand::Id) => Reply::Integer(self.id.cast_signed()),
+            Command::Client(ClientCommand::GetName) if self.name.is_empty() => Reply::Null,
+            Command::Client(ClientCommand::GetName) => Reply::Bulk(self.name.clone()),
+            Command::Client(ClientCommand::SetName(name)) => match check_name(&name) {
+                Ok(()) => {
+                    self.set_name(name);
+                    Reply::OK
+                }
+                Err(refusal) => Reply::failure(refusal),
+            },
+            Command::Client(ClientCommand::MaintNotifications) => {
+                Reply::failure("unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.")
+            }
+            Command::Ping(None) => Reply::Simple("PONG"),
+            Command::Ping(Some(message)) | Command::Echo(message) => Reply::Bulk(message),
+            Command::Info { sections } => Reply::text(info::text(&sections)),
+            Command::DescribeCommands(reply) => reply,
+            Command::Reset => {
+                self.protocol = Protocol::default();
+                self.is_authenticated = self.shared.password.is_none();
+                self.set_name(Bytes::new());
+                Reply::Simple("RESET")
+            }
+            Command::ScriptLoad(text) => self.shared.scripts.load(&text),
+            Command::ScriptExists(digests) => self.shared.scripts.exist(&digests),
+            Command::Quit | Command::Script(_) | Command::Locks(_) => {
+                failed(LockError::Internal)
+            }
+        }
+    }
+
+    fn hello(
+        &mut self,
+        protocol: Option<&Bytes>,
+        credentials: Option<Credentials>,
+        name: Option<Bytes>,
+    ) -> Reply {
+        let protocol = match protocol.map(command::protocol) {
+            None => self.protocol,
+            Some(Some(protocol)) => protocol,
+            Some(None) => return Reply::Error("NOPROTO unsupported protocol version".into()),
+        };
+        if let Some(name) = &name
+            && let Err(refusal) = check_name(name)
+        {
+            return Reply::failure(refusal);
+        }
+        if let Some(credentials) = credentials
+            && let Err(reply) = self.authenticate(&credentials)
+        {
+            return reply;
+        }
+        if !self.is_authenticated {
+            return Reply::Error(
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise \
+                 the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the \
+                 client and select the RESP protocol version at the same time"
+                    .into(),
+            );
+        }
+        if let Some(name) = name {
+            self.set_name(name);
+        }
+        self.protocol = protocol;
+        info::hello(protocol, self.id)
+    }
+
+    fn authenticate(&mut self, credentials: &Credentials) -> Result<(), Reply> {
+        let is_default = credentials.user.as_ref().is_none_or(|user| user.as_ref() == USER);
+        let admitted = match &self.shared.password {
+            Some(password) => is_default && password.is(&credentials.password),
+            None if credentials.user.is_none() => {
+                return Err(Reply::failure(
+                    "AUTH <password> called without any password configured for the default \
+                     user. Are you sure your configuration is correct?",
+                ));
+            }
+            None => is_default,
+        };
+        if admitted {
+            self.is_authenticated = true;
+            return Ok(());
+        }
+        debug!(peer = self.peer, "a client of the Redis front gave a wrong password");
+        Err(Reply::Error(
+            "WRONGPASS invalid username-password pair or user is disabled.".into(),
+        ))
+    }
+
+    /// Sets its name, with which it is shown as the holder of its locks; without a name its
+    /// address is shown.
+    fn set_name(&mut self, name: Bytes) {
+        let shown = if name.is_empty() {
+            format!("redis/{}", self.peer)
+        } else {
+            format!("redis/{}", String::from_utf8_lossy(&name))
+        };
+        self.holder = Holder::new(&shown).ok().flatten();
+        self.name = name;
+    }
+}
+
+fn check_name(name: &Bytes) -> Result<(), Refusal> {
+    let is_plain = name.iter().all(u8::is_ascii_graphic);
+    if is_plain && name.len() <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Refusal::not_served(format!(
+        "a client's name has at most {NAME_BYTES_MAX} bytes, without spaces, newlines or special \
+         characters"
+    )))
+}
+
+fn no_auth() -> Reply {
+    Reply::Error("NOAUTH Authentication required.".into())
+}
+
+fn failed(error: LockError) -> Reply {
+    let ErrorDescription { reason, message, .. } = error.into();
+    Reply::failure(format_args!("leasehold: {reason}: {message}"))
+}

@@ -1,0 +1,78 @@
+//! TLS of a front.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::WebPkiClientVerifier,
+};
+use tokio_rustls::TlsAcceptor;
+
+/// The files of a front's TLS.
+pub(super) struct Files {
+    certificates: PathBuf,
+    key: PathBuf,
+    client_authority: Option<PathBuf>,
+}
+
+impl Files {
+    /// `None` without a certificate.
+    pub(super) fn of(
+        certificates: Option<PathBuf>,
+        key: Option<PathBuf>,
+        client_authority: Option<PathBuf>,
+    ) -> Option<Self> {
+        Some(Self { certificates: certificates?, key: key?, client_authority })
+    }
+
+    /// Reads the files. The error names the option, which begins with `option`.
+    pub(super) fn acceptor(&self, option: &str) -> Result<TlsAcceptor, String> {
+        let wrong = |what: &str, file: &Path, why: &dyn std::fmt::Display| {
+            format!("{option}-{what} {}: {why}", file.display())
+        };
+        let chain = certificates(&self.certificates)
+            .map_err(|why| wrong("cert", &self.certificates, &why))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| wrong("key", &self.key, &error))?;
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        let builder = match &self.client_authority {
+            None => builder.with_no_client_auth(),
+            Some(file) => {
+                let verifier = client_verifier(file, provider);
+                let verifier = verifier.map_err(|why| wrong("client-ca", file, &why))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let config = builder.with_single_cert(chain, key);
+        let config = config.map_err(|error| wrong("cert", &self.certificates, &error))?;
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+fn client_verifier(
+    file: &Path,
+    provider: Arc<rustls::crypto::CryptoProvider>,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file)? {
+        roots.add(certificate).map_err(|error| error.to_string())?;
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| error.to_string())
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(file).map_err(|error| error.to_string())?;
+    let read: Result<Vec<_>, _> = read.collect();
+    let read = read.map_err(|error| error.to_string())?;
+    if read.is_empty() { Err("has no certificate".to_owned()) } else { Ok(read) }
+}
