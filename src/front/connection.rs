@@ -29,6 +29,9 @@ const REPLIES_WITHIN: Duration = Duration::from_secs(10);
 /// Replies to requests that came together are written together, up to so many bytes.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
 
+/// How much is received at a time, at least: all of most requests.
+const INPUT_STEP_BYTES: usize = 1024;
+
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -170,6 +173,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let is_waiting = self.input.is_empty() && self.session.is_authenticated();
         let limit = if is_waiting { IDLE_MAX } else { REQUEST_WITHIN };
         debug_assert!(self.input.len() < INPUT_BYTES_MAX, "this is a request, or an error");
+        self.input.reserve(INPUT_STEP_BYTES);
         let stop =
             async { if is_waiting { closing.cancelled().await } else { pending().await } };
         let received = tokio::select! {
