@@ -3,19 +3,21 @@
 use std::{future::pending, io, time::Duration};
 
 use bytes::BytesMut;
+use futures_util::FutureExt as _;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    time::timeout,
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::{
+    flights::Flights,
     lost_replies::Effect,
-    reply::Reply,
-    request::{self, INPUT_BYTES_MAX, Request},
-    session::{Answer, Session},
-    verb::Pair,
+    reply::{Protocol, Reply},
+    request::{self, INPUT_BYTES_MAX},
+    session::{Answer, Session, Step},
+    verb::{Call, Pair},
 };
 use crate::{lock::Receipt, net::accepted::Accepted};
 
@@ -26,9 +28,8 @@ const IDLE_MAX: Duration = Duration::from_secs(3600);
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 /// How long the client may take to receive replies.
 const REPLIES_WITHIN: Duration = Duration::from_secs(10);
-/// Replies to requests that came together are written together, up to so many bytes.
+/// Replies that are ready together are sent together, up to so many bytes.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
-
 /// How much is received at a time, at least: all of most requests.
 const INPUT_STEP_BYTES: usize = 1024;
 
@@ -48,6 +49,14 @@ pub(super) struct Connection<S> {
     transport: Accepted,
     session: Session,
     input: BytesMut,
+    /// Since when `input` has had the beginning of a request, or the password is missing.
+    incomplete_since: Option<Instant>,
+    /// A call that waits for an earlier one with the same key.
+    held_back: Option<Call>,
+    /// The calls under way.
+    flights: Flights,
+    /// Whether no more requests are read.
+    is_ending: bool,
     output: BytesMut,
     /// What the replies in `output` tell of.
     unsent: Vec<Unsent>,
@@ -69,8 +78,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Self {
             stream,
             transport,
+            incomplete_since: (!session.is_authenticated()).then(Instant::now),
             session,
             input: BytesMut::new(),
+            held_back: None,
+            flights: Flights::default(),
+            is_ending: false,
             output: BytesMut::new(),
             unsent: Vec::new(),
             unread: Vec::new(),
@@ -93,53 +106,101 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn converse(&mut self, closing: &CancellationToken) -> io::Result<End> {
         loop {
-            match request::take(&mut self.input) {
-                Ok(Some(request)) => {
-                    if request.arguments.is_empty() {
-                        continue;
-                    }
-                    let Some(is_last) = self.answer(&request).await else {
+            self.begin();
+            while self.output.len() < OUTPUT_BYTES_MAX
+                && let Some(Some((protocol, answer))) = self.flights.next().now_or_never()
+            {
+                self.add(protocol, answer);
+            }
+            if !self.output.is_empty() {
+                self.send().await?;
+                continue;
+            }
+            if self.flights.is_empty() && self.is_ending {
+                return Ok(End::Closed);
+            }
+            let may_receive =
+                !self.is_ending && self.held_back.is_none() && !self.flights.is_full();
+            let is_idle = self.flights.is_empty();
+            let limit = self.incomplete_since.map(|since| since + REQUEST_WITHIN);
+            let limit = limit.or(is_idle.then(|| Instant::now() + IDLE_MAX));
+            self.input.reserve(INPUT_STEP_BYTES);
+            tokio::select! {
+                biased;
+                Some((protocol, answer)) = self.flights.next() => self.add(protocol, answer),
+                received = self.stream.read_buf(&mut self.input), if may_receive => {
+                    if received? == 0 {
                         return Ok(End::Closed);
-                    };
-                    if is_last {
-                        self.send().await?;
-                        return Ok(End::Closed);
                     }
-                    if self.output.len() < OUTPUT_BYTES_MAX {
-                        continue;
-                    }
-                    self.send().await?;
+                    // Whoever goes on talking has read the replies.
+                    self.unread.clear();
                 }
-                Ok(None) => {
-                    self.send().await?;
-                    if !self.receive(closing).await? {
-                        return Ok(End::Closed);
-                    }
-                }
-                Err(error) => {
-                    self.add(Reply::failure(error).into());
-                    self.send().await?;
+                // Nothing is read that would tell it.
+                () = self.transport.closed_by_peer(), if !may_receive => {
                     return Ok(End::Closed);
                 }
+                () = closing.cancelled(), if is_idle && self.input.is_empty() => {
+                    return Ok(End::Closed);
+                }
+                // A connection that is silent for too long is closed, not broken.
+                () = until(limit), if is_idle => return Ok(End::Closed),
             }
         }
     }
 
-    /// Carries out a request, and adds its reply to the output. Tells whether the connection
-    /// ends with it; `None` if the client has gone meanwhile.
-    async fn answer(&mut self, request: &Request) -> Option<bool> {
-        let answer = tokio::select! {
-            biased;
-            answer = self.session.serve(request) => answer,
-            () = self.transport.closed_by_peer() => return None,
-        };
-        let is_last = answer.is_last;
-        self.add(answer);
-        Some(is_last)
+    /// Begins what was received, as far as it may be under way at the same time.
+    fn begin(&mut self) {
+        if let Some(call) = self.held_back.take() {
+            self.begin_call(call);
+        }
+        while !self.is_ending && self.held_back.is_none() && !self.flights.is_full() {
+            match request::take(&mut self.input) {
+                Ok(None) => {
+                    debug_assert!(self.input.len() < INPUT_BYTES_MAX, "the rest would follow");
+                    break;
+                }
+                Ok(Some(request)) if request.arguments.is_empty() => {}
+                Ok(Some(request)) => {
+                    let step = self.session.read(&request);
+                    if self.session.is_authenticated() {
+                        self.incomplete_since = None;
+                    }
+                    match step {
+                        Step::Locks(call) => self.begin_call(call),
+                        Step::Answer(answer) => {
+                            self.is_ending = answer.is_last;
+                            // The reply to HELLO is in the protocol that it asks for.
+                            self.flights.add_answer(self.session.protocol(), answer);
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.is_ending = true;
+                    let answer = Reply::failure(error).into();
+                    self.flights.add_answer(self.session.protocol(), answer);
+                }
+            }
+        }
+        let is_incomplete = !self.input.is_empty() || !self.session.is_authenticated();
+        if !is_incomplete {
+            self.incomplete_since = None;
+        } else if self.incomplete_since.is_none() {
+            self.incomplete_since = Some(Instant::now());
+        }
     }
 
-    fn add(&mut self, Answer { reply, receipt, effect, .. }: Answer) {
-        reply.write(self.session.protocol(), &mut self.output);
+    fn begin_call(&mut self, call: Call) {
+        if self.flights.meets(&call.verb) {
+            self.held_back = Some(call);
+            return;
+        }
+        let verb = call.verb.clone();
+        self.flights.add(self.session.protocol(), verb, self.session.carry_out(call));
+    }
+
+    fn add(&mut self, protocol: Protocol, answer: Answer) {
+        let Answer { reply, receipt, effect, .. } = answer;
+        reply.write(protocol, &mut self.output);
         if receipt.is_some() || effect.is_some() {
             self.unsent.push(Unsent { end: self.output.len(), receipt, effect });
         }
@@ -168,29 +229,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         timeout(REPLIES_WITHIN, self.stream.flush()).await?
     }
 
-    /// Receives more input. Returns whether there is any.
-    async fn receive(&mut self, closing: &CancellationToken) -> io::Result<bool> {
-        let is_waiting = self.input.is_empty() && self.session.is_authenticated();
-        let limit = if is_waiting { IDLE_MAX } else { REQUEST_WITHIN };
-        debug_assert!(self.input.len() < INPUT_BYTES_MAX, "this is a request, or an error");
-        self.input.reserve(INPUT_STEP_BYTES);
-        let stop =
-            async { if is_waiting { closing.cancelled().await } else { pending().await } };
-        let received = tokio::select! {
-            biased;
-            received = timeout(limit, self.stream.read_buf(&mut self.input)) => received,
-            () = stop => return Ok(false),
-        };
-        // A connection that is idle for too long is closed, not broken.
-        let Ok(received) = received else { return Ok(false) };
-        let is_some = received? > 0;
-        if is_some {
-            // Whoever goes on talking has read the replies.
-            self.unread.clear();
-        }
-        Ok(is_some)
-    }
-
     /// Notes what the client may not know that it has done. A lock whose reply was lost can be
     /// taken again by its value only if the connection broke: clients that use the same value
     /// in several processes, and close the connection after the reply, must still exclude each
@@ -207,5 +245,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         for (pair, effect) in unread.chain(unsent) {
             lost.note(pair, effect);
         }
+    }
+}
+
+async fn until(limit: Option<Instant>) {
+    match limit {
+        Some(limit) => sleep_until(limit).await,
+        None => pending().await,
     }
 }

@@ -1,7 +1,7 @@
 //! The Redis front: locks for clients that speak the protocol of Redis.
 //!
 //! ```text
-//! server (connections) ─▶ connection (requests, replies) ─▶ session (commands)
+//! server (connections) ─▶ connection (requests, replies), flights ─▶ session (commands)
 //!        ─▶ command, set, scripts (what is asked) ─▶ locks (on a Store)
 //! ```
 //!
@@ -14,6 +14,7 @@
 mod arguments;
 mod command;
 mod connection;
+mod flights;
 mod info;
 mod listen;
 mod locks;

@@ -62,6 +62,20 @@ pub(super) struct Answer {
     pub(super) is_last: bool,
 }
 
+/// What follows from a request.
+pub(super) enum Step {
+    /// It is answered.
+    Answer(Answer),
+    /// This is to be done with locks.
+    Locks(Call),
+}
+
+impl Step {
+    fn reply(reply: Reply) -> Self {
+        Self::Answer(reply.into())
+    }
+}
+
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
         Self { reply, receipt: None, effect: None, is_last: false }
@@ -99,42 +113,51 @@ impl Session {
         &self.shared
     }
 
-    /// Carries out a request. If this is dropped, what it acquired is released.
-    pub(super) async fn serve(&mut self, request: &Request) -> Answer {
+    /// Reads a request, and carries it out if it concerns the connection only.
+    pub(super) fn read(&mut self, request: &Request) -> Step {
         let command = match command::read(request, self.shared.may_delete) {
             Ok(command) => command,
             // A page in a browser can send lines, in the headers and the body of a request.
             Err(refusal) if request.is_line => {
-                return Answer { is_last: true, ..Reply::failure(refusal).into() };
+                let answer = Reply::failure(refusal).into();
+                return Step::Answer(Answer { is_last: true, ..answer });
             }
-            Err(_) if !self.is_authenticated => return no_auth().into(),
-            Err(refusal) => return Reply::failure(refusal).into(),
+            Err(_) if !self.is_authenticated => return Step::reply(no_auth()),
+            Err(refusal) => return Step::reply(Reply::failure(refusal)),
         };
         let needs_no_password =
             matches!(command, Command::Auth(_) | Command::Hello { .. } | Command::Quit);
         if !self.is_authenticated && !needs_no_password {
-            return no_auth().into();
+            return Step::reply(no_auth());
         }
         match command {
-            Command::Locks(call) => self.use_locks(call).await,
-            Command::Script(call) => match self.shared.scripts.read(&call) {
-                Ok(call) => self.use_locks(call).await,
-                Err(reply) => reply.into(),
-            },
-            Command::Quit => Answer { is_last: true, ..Reply::OK.into() },
-            other => self.shake_hands(other).into(),
+            Command::Locks(call) => Step::Locks(call),
+            Command::Script(call) => {
+                self.shared.scripts.read(&call).map_or_else(Step::reply, Step::Locks)
+            }
+            Command::Quit => Step::Answer(Answer { is_last: true, ..Reply::OK.into() }),
+            other => Step::reply(self.shake_hands(other)),
         }
     }
 
-    async fn use_locks(&self, Call { verb, replies }: Call) -> Answer {
-        match self.shared.locks.carry_out(verb, self.holder.as_ref()).await {
-            Ok(done) => Answer {
-                reply: replies.to(done.outcome),
-                receipt: done.receipt,
-                effect: done.effect,
-                is_last: false,
-            },
-            Err(error) => failed(error).into(),
+    /// Carries out what was asked of locks. If the future is dropped, what it acquired is
+    /// released.
+    pub(super) fn carry_out(
+        &self,
+        call: Call,
+    ) -> impl Future<Output = Answer> + Send + 'static {
+        let (shared, holder) = (Arc::clone(&self.shared), self.holder.clone());
+        async move {
+            let Call { verb, replies } = call;
+            match shared.locks.carry_out(verb, holder.as_ref()).await {
+                Ok(done) => Answer {
+                    reply: replies.to(done.outcome),
+                    receipt: done.receipt,
+                    effect: done.effect,
+                    is_last: false,
+                },
+                Err(error) => failed(error).into(),
+            }
         }
     }
 

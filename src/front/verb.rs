@@ -37,6 +37,27 @@ pub(super) enum Verb {
     Count(Vec<ResourceId>),
 }
 
+impl Verb {
+    /// Whether both concern the same key, so that the later one must wait for the earlier.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        self.keys().iter().any(|key| other.keys().contains(key))
+    }
+
+    fn keys(&self) -> &[ResourceId] {
+        match self {
+            Self::Acquire(Pair { key, .. }, _)
+            | Self::Renew(Pair { key, .. }, _)
+            | Self::Prolong(Pair { key, .. }, _)
+            | Self::RenewOrAcquire(Pair { key, .. }, _)
+            | Self::Release(Pair { key, .. })
+            | Self::RemainingOf(Pair { key, .. })
+            | Self::Get(key)
+            | Self::Remaining(key) => std::slice::from_ref(key),
+            Self::Delete(keys) | Self::Count(keys) => keys,
+        }
+    }
+}
+
 /// How a [`Verb`] ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
