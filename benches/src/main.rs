@@ -10,6 +10,7 @@ mod builds;
 mod client;
 mod cycles;
 mod etcd;
+mod front;
 mod handover;
 mod inspection;
 mod losses;
@@ -48,6 +49,14 @@ enum Command {
     Etcd(Options),
     /// Lock and unlock through the sidecar on Redis, beside the component alone.
     Sidecar(Options),
+    /// Lock and unlock through the Redis front, under daprd and by a client of Redis.
+    Front {
+        /// A daprd.
+        #[arg(long, default_value = "target/daprd/daprd")]
+        daprd: PathBuf,
+        #[command(flatten)]
+        options: Options,
+    },
     /// 100,000 locks held through the sidecar, and 1,000 of them lost at once.
     Losses(Options),
     /// Start-up, a million held locks, and what is left of them.
@@ -131,6 +140,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Handover(options) => handover::redis(&options).await,
         Command::Etcd(options) => etcd::compare(&options).await,
         Command::Sidecar(options) => sidecar::redis(&options).await,
+        Command::Front { daprd, options } => front::compare(&options, &daprd).await,
         Command::Losses(options) => losses::redis(&options).await,
         Command::Weight(options) => weight::memory(&options).await,
         Command::Shared { store, options } => shared::compare(&options, &store).await,

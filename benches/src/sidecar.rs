@@ -18,7 +18,7 @@ use crate::{
 
 /// How a cycle is called.
 #[derive(Clone)]
-enum Dapr {
+pub(crate) enum Dapr {
     Alpha1(DaprClient<Channel>),
     Alpha2(LocksClient<Channel>),
 }
