@@ -45,6 +45,20 @@ pub(super) fn pair(key_argument: &Bytes, value: &Bytes) -> Result<Pair, Refusal>
     Ok(Pair { key, value: value.map_err(|violation| renamed("value", violation))? })
 }
 
+/// The same for a value that is only compared; `Err` has the key alone if the value cannot be a
+/// holder's. redsync compares with an empty value when a lock was never taken.
+pub(super) fn compared(
+    key_argument: &Bytes,
+    value: &Bytes,
+) -> Result<Result<Pair, ResourceId>, Refusal> {
+    let key = key(key_argument)?;
+    let value = str::from_utf8(value).ok().and_then(|value| LockId::new(value).ok());
+    Ok(match value {
+        Some(value) => Ok(Pair { key, value }),
+        None => Err(key),
+    })
+}
+
 /// A positive number of milliseconds, or of seconds.
 pub(super) fn expiry(
     command: &'static str,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    arguments::{Refusal, integer, key},
+    arguments::{Refusal, compared, integer, key},
     reply::{Protocol, Reply},
     request::Request,
     set,
@@ -93,6 +93,10 @@ pub(super) fn read(request: &Request, may_delete: bool) -> Result<Command, Refus
         ("GET", [name]) => locks(Verb::Get(key(name)?), Replies::or_null(Reply::Null)),
         ("PTTL", [name]) => locks(Verb::Remaining(key(name)?), Replies::integers(0, -2, -2)),
         ("EXISTS", [_, ..]) => locks(Verb::Count(keys(arguments)?), Replies::integers(0, 0, 0)),
+        ("DELEX", [name, condition, value]) if lower(condition) == "ifeq" => {
+            let verb = compared(name, value)?.map_or_else(Verb::Mismatch, Verb::Release);
+            locks(verb, Replies::integers(1, 0, 0))
+        }
         ("DEL" | "UNLINK", [_, ..]) if !may_delete => {
             return Err(Refusal::not_served(format!(
                 "{command} would end the lock of any holder; unlock with a script that compares \

@@ -77,11 +77,12 @@ impl Locks {
                 let found = look(&store, &pair.key).await?;
                 if found.published.as_ref() == Some(&pair.value) {
                     Outcome::Remaining(remaining(&found)?).into()
-                } else if found.lock.grants_total == 0 {
-                    Outcome::NotHeld.into()
                 } else {
-                    Outcome::HeldByAnother.into()
+                    not_found(found.lock.grants_total > 0).into()
                 }
+            }
+            Verb::Mismatch(key) => {
+                not_found(look(&store, &key).await?.lock.grants_total > 0).into()
             }
             Verb::Delete(keys) => {
                 let mut ended = 0;

@@ -11,11 +11,14 @@ use super::{
 /// When `SET` sets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
+    /// The key has no value.
     Free,
+    /// The key has a value, which must be the same here.
     Held,
 }
 
-/// Reads `SET key value NX|XX EX seconds|PX milliseconds`, in any order of its options.
+/// Reads `SET key value NX|XX|IFEQ value EX seconds|PX milliseconds`, in any order of its
+/// options. `IFEQ` is of Redis 8.4; Spring Integration renews with it.
 pub(super) fn read(arguments: &[Bytes]) -> Result<Call, Refusal> {
     let [key, value, options @ ..] = arguments else { return Err(Refusal::WrongCount("set")) };
     let (mut when, mut ttl) = (None, None);
@@ -24,6 +27,14 @@ pub(super) fn read(arguments: &[Bytes]) -> Result<Call, Refusal> {
         match option.to_ascii_uppercase().as_slice() {
             b"NX" if when.is_none() => when = Some(When::Free),
             b"XX" if when.is_none() => when = Some(When::Held),
+            b"IFEQ" if when.is_none() => {
+                if options.next().ok_or(Refusal::WrongCount("set"))? != value {
+                    return Err(Refusal::not_served(
+                        "SET with IFEQ of another value would change the value of a lock",
+                    ));
+                }
+                when = Some(When::Held);
+            }
             unit @ (b"EX" | b"PX") if ttl.is_none() => {
                 let unit = if unit == b"EX" { Unit::Seconds } else { Unit::Milliseconds };
                 let number = options.next().ok_or(Refusal::WrongCount("set"))?;
@@ -70,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn nx_takes_a_lock_and_xx_renews_it() {
+    fn nx_takes_a_lock_and_xx_or_its_own_value_renews_it() {
         let second = Duration::from_secs(1);
         for words in ["k v NX EX 1", "k v ex 1 nx", "k v PX 1000 NX"] {
             assert!(
@@ -78,7 +89,9 @@ mod tests {
                 "{words}"
             );
         }
-        assert!(matches!(set("k v XX PX 1000"), Ok(Verb::Renew(_, ttl)) if ttl == second));
+        for words in ["k v XX PX 1000", "k v EX 1 IFEQ v"] {
+            assert!(matches!(set(words), Ok(Verb::Renew(_, ttl)) if ttl == second), "{words}");
+        }
     }
 
     #[test]
@@ -107,6 +120,7 @@ mod tests {
             "k v NX EX 1 PX 1",
             "k v NX GET EX 1",
             "k v NX KEEPTTL",
+            "k v IFEQ w PX 1",
             "k v NX PXAT 1",
         ] {
             let told = set(words).unwrap_err().to_string();

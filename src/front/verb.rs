@@ -27,6 +27,8 @@ pub(super) enum Verb {
     Release(Pair),
     /// How long the holder's lock still lasts.
     RemainingOf(Pair),
+    /// Compares the key with a value that cannot be a holder's.
+    Mismatch(ResourceId),
     /// Ends the locks of these keys, whoever holds them.
     Delete(Vec<ResourceId>),
     /// The value under the key.
@@ -51,6 +53,7 @@ impl Verb {
             | Self::RenewOrAcquire(Pair { key, .. }, _)
             | Self::Release(Pair { key, .. })
             | Self::RemainingOf(Pair { key, .. })
+            | Self::Mismatch(key)
             | Self::Get(key)
             | Self::Remaining(key) => std::slice::from_ref(key),
             Self::Delete(keys) | Self::Count(keys) => keys,

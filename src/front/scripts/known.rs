@@ -46,38 +46,55 @@ const ONE_OR_ZERO: Replies = Replies::integers(1, 0, 0);
 /// `true`, which is 1, or `false`, which is no value.
 const TRUE_OR_FALSE: Replies = Replies::or_null(Reply::Integer(1));
 
+/// `OK`, or no value.
+const OK_OR_NULL: Replies = Replies::or_null(Reply::OK);
+
 /// The table.
-pub(super) static KNOWN: [Known; 17] = [
-    // The script of Redis' own documentation; redislock 0.9 Release, ShedLock 7 unlock.
+pub(super) static KNOWN: [Known; 23] = [
+    // The script of Redis' own documentation; redislock to 0.9 Release, redsync to 4.11 Unlock,
+    // ShedLock from 6.10 unlock with safeUpdate, node-redlock to 3 unlock.
     known("c0c707c4bec016dafd187acc09028350cd8b3f6d", Release, ONE_OR_ZERO),
-    // redislock 0.9 Refresh, redsync 4 Extend, ShedLock 7 extend.
+    // redislock to 0.9 Refresh, redsync 4 Extend, ShedLock from 6.10 extend with safeUpdate.
     known("d4477b9f7579af482457f0c2f363525cff4ea1d4", Renew(2, Milliseconds), ONE_OR_ZERO),
+    // Written by hand as often: the same with EXPIRE, in seconds.
+    known("9d071e3e2e37313935eefcd4507f6faa9172728e", Renew(2, Unit::Seconds), ONE_OR_ZERO),
     // Dapr 1.18, the built-in lock.redis: Unlock.
     known("a5bb89f2a5787c85955d6817e50a806e31512276", Release, Replies::integers(1, -2, -1)),
-    // redis-py 4 to 8: release, extend, reacquire.
+    // redis-py 3.5 to 8.1: release, extend, reacquire.
     known("7207705fe594df3ae9284ac1bb02cb839e6bb6d6", Release, ONE_OR_ZERO),
     known("f450802dd75d333e0f6e746befbe093331bc1869", RenewOrProlong(2, 3), ONE_OR_ZERO),
     known("7e5b8b1c8492617cc2e01b1f67de23df28f74ccb", Renew(2, Milliseconds), ONE_OR_ZERO),
-    // redsync 4: Unlock; Extend with WithSetNXOnExtend.
+    // redsync from 4.12: Unlock; Extend with WithSetNXOnExtend.
     known("5f851f2ef1cdcac21aa82b064c9ac022a9a7adb0", Release, Replies::integers(1, 0, -1)),
     known(
         "1f9a1f028f75d4d6ce17714651295ce404fad2d5",
         RenewOrAcquire(2, Milliseconds),
         ONE_OR_ZERO,
     ),
-    // redislock 0.9: Obtain, TTL. Obtain with the token of a live lock also changes its metadata
-    // in Redis. Here that is refused, because the value is the lock ID.
+    // redislock 0.9.4: Obtain, TTL. In Redis, Obtain with the token of a live lock also changes the
+    // metadata behind it. Here that is refused, because the whole value is the lock ID.
     known(
         "e16f7c44afa75fbb95a41921267d0e13df09bad5",
         RenewOrAcquire(3, Milliseconds),
-        Replies::or_null(Reply::OK),
+        OK_OR_NULL,
     ),
     known("0346cd486b0a21da6d24adcd2e2905865b5df13d", Remaining, Replies::integers(0, -3, -3)),
-    // node-redlock 4 and 5: acquire, extend, release.
+    // redislock 0.10: Obtain, Refresh, TTL, Release.
+    known(
+        "47eee42d938455f4ba712875fa59b383f094d84a",
+        RenewOrAcquire(3, Milliseconds),
+        OK_OR_NULL,
+    ),
+    known("f4cb418cbf1659d296fd536e27fad8df115c49f9", Renew(2, Milliseconds), OK_OR_NULL),
+    known("8a95f6890b25a53bfe1f836ce3352991a9d21134", Remaining, OK_OR_NULL),
+    known("0a19f20235f7dd022c036e0b53f8b6bac7ae07d8", Release, OK_OR_NULL),
+    // node-redlock 2 and 3 lock; 4 and 5 acquire, extend, release.
+    known("af941bd341c75f42f71417c790ff831ddf365132", Acquire(2, Milliseconds), OK_OR_NULL),
     known("d4e6fca49c680bb234bf373ae1a42e30a8ff8a08", Acquire(2, Milliseconds), ONE_OR_ZERO),
     known("04401a2dcbdc523ea08ed84c75cca97e9929a74a", Renew(2, Milliseconds), ONE_OR_ZERO),
     known("12c93ff475b2fa8badc1bcee7255b6a36daa3582", Release, ONE_OR_ZERO),
-    // Spring Integration 7 RedisLockRegistry: obtain, renew, unlock (spin lock).
+    // Spring Integration 5.5 to 7.1, RedisLockRegistry with spin locks: obtain, renew, unlock with
+    // UNLINK and with DEL.
     known(
         "c9d38f9a98551c2143023d2533f0f1d031ed006f",
         RenewOrAcquire(2, Milliseconds),
@@ -85,6 +102,5 @@ pub(super) static KNOWN: [Known; 17] = [
     ),
     known("5f194d0f0fe0cffeffeffe4f82addee2324a1e7d", Renew(2, Milliseconds), TRUE_OR_FALSE),
     known("8e34c43c50cba00f3e1a21a0fe90d2c219de9666", Release, TRUE_OR_FALSE),
-    // Written by hand as often as the first: with EXPIRE, in seconds.
-    known("9d071e3e2e37313935eefcd4507f6faa9172728e", Renew(2, Unit::Seconds), ONE_OR_ZERO),
+    known("93bdeaac8bc94975431ca0a422440dd68e4c4423", Release, TRUE_OR_FALSE),
 ];

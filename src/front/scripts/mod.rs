@@ -9,10 +9,10 @@ use tracing::warn;
 
 use self::known::{Action, KNOWN, Known};
 use super::{
-    arguments::{Refusal, Unit, expiry, pair},
+    arguments::{Refusal, Unit, compared, expiry, pair},
     command::{ScriptCall, ScriptName},
     reply::Reply,
-    verb::{Call, Verb},
+    verb::{Call, Pair, Verb},
 };
 
 mod known;
@@ -94,24 +94,31 @@ impl Known {
             let missing = || Refusal::not_served(format!("this script without ARGV[{place}]"));
             arguments.get(place - 1).ok_or_else(missing)
         };
-        let pair = pair(key, argument(1)?)?;
+        let value = argument(1)?;
         let ttl = |place, unit| expiry("eval", argument(place)?, unit);
+        // What may take the lock needs a value that can be a holder's. The others compare it.
+        let compare = |verb: &dyn Fn(Pair) -> Verb| {
+            Ok(compared(key, value)?.map_or_else(Verb::Mismatch, verb))
+        };
         let verb = match self.action {
-            Action::Acquire(place, unit) => Verb::Acquire(pair, ttl(place, unit)?),
-            Action::Renew(place, unit) => Verb::Renew(pair, ttl(place, unit)?),
+            Action::Acquire(place, unit) => Verb::Acquire(pair(key, value)?, ttl(place, unit)?),
+            Action::RenewOrAcquire(place, unit) => {
+                Verb::RenewOrAcquire(pair(key, value)?, ttl(place, unit)?)
+            }
+            Action::Renew(place, unit) => {
+                let ttl = ttl(place, unit)?;
+                compare(&|pair| Verb::Renew(pair, ttl))?
+            }
             Action::RenewOrProlong(place, how) => {
                 let ttl = ttl(place, Unit::Milliseconds)?;
                 if argument(how)?.as_ref() == b"0" {
-                    Verb::Prolong(pair, ttl)
+                    compare(&|pair| Verb::Prolong(pair, ttl))?
                 } else {
-                    Verb::Renew(pair, ttl)
+                    compare(&|pair| Verb::Renew(pair, ttl))?
                 }
             }
-            Action::RenewOrAcquire(place, unit) => {
-                Verb::RenewOrAcquire(pair, ttl(place, unit)?)
-            }
-            Action::Remaining => Verb::RemainingOf(pair),
-            Action::Release => Verb::Release(pair),
+            Action::Remaining => compare(&Verb::RemainingOf)?,
+            Action::Release => compare(&Verb::Release)?,
         };
         Ok(Call { verb, replies: self.replies.clone() })
     }
@@ -184,6 +191,14 @@ mod tests {
         }
         let bare = ScriptCall { arguments: Vec::new(), ..call(text(RELEASE), &["k"]) };
         assert!(refusal(scripts.read(&bare)).contains("ARGV[1]"));
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_a_holder_s_is_compared_and_found_different() {
+        let arguments = vec![Bytes::new()];
+        let empty = ScriptCall { arguments, ..call(text(RELEASE), &["k"]) };
+        let read = Scripts::default().read(&empty).unwrap();
+        assert!(matches!(read.verb, Verb::Mismatch(_)));
     }
 
     #[test]
