@@ -28,6 +28,9 @@ const IDLE_MAX: Duration = Duration::from_secs(3600);
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 /// How long the client may take to receive replies.
 const REPLIES_WITHIN: Duration = Duration::from_secs(10);
+/// How long after its sending a reply counts as read although nothing more came. Clients wait
+/// for less, and then repeat the command on another connection.
+const READ_WITHIN: Duration = Duration::from_secs(5);
 /// Replies that are ready together are sent together, up to so many bytes.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
 /// How much is received at a time, at least: all of most requests.
@@ -60,8 +63,8 @@ pub(super) struct Connection<S> {
     output: BytesMut,
     /// What the replies in `output` tell of.
     unsent: Vec<Unsent>,
-    /// What was told of by replies since the client last sent anything.
-    unread: Vec<(Pair, Effect)>,
+    /// What was told of by replies since the client last sent anything, and when.
+    unread: Vec<(Instant, Pair, Effect)>,
 }
 
 /// What a reply tells of that is not sent yet.
@@ -222,7 +225,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 if let Some(receipt) = receipt {
                     receipt.accept();
                 }
-                self.unread.extend(effect);
+                if let Some((pair, effect)) = effect {
+                    self.unread.push((Instant::now(), pair, effect));
+                }
             }
         }
         self.output.clear();
@@ -230,20 +235,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Notes what the client may not know that it has done. A lock whose reply was lost can be
-    /// taken again by its value only if the connection broke: clients that use the same value
-    /// in several processes, and close the connection after the reply, must still exclude each
-    /// other.
+    /// taken again by its value only if the connection broke soon after the reply: clients that
+    /// use the same value in several processes, and close the connection after the reply, must
+    /// still exclude each other.
     fn note_lost(&mut self, end: End) {
         let lost = &self.session.shared().locks.lost;
-        let unread = self.unread.drain(..).filter(|(_, effect)| match effect {
-            Effect::Released => true,
-            Effect::Acquired(_) => end == End::Broken,
-        });
-        // A grant whose reply was not sent is released.
-        let unsent = self.unsent.drain(..).filter_map(|unsent| unsent.effect);
-        let unsent = unsent.filter(|(_, effect)| *effect == Effect::Released);
-        for (pair, effect) in unread.chain(unsent) {
-            lost.note(pair, effect);
+        for (sent, pair, effect) in self.unread.drain(..) {
+            let may_be_lost = effect == Effect::Released || end == End::Broken;
+            if may_be_lost && sent.elapsed() < READ_WITHIN {
+                lost.note(pair, effect);
+            }
+        }
+        for (pair, effect) in self.unsent.drain(..).filter_map(|unsent| unsent.effect) {
+            // A grant whose reply was not sent is released.
+            if effect == Effect::Released {
+                lost.note(pair, effect);
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -35,6 +35,8 @@ pub(super) struct Locks {
     pub(super) foreign_value: Arc<str>,
     /// From now on no lock is taken.
     pub(super) draining: CancellationToken,
+    /// Limits the calls of all connections that are under way.
+    pub(super) calls: Arc<Semaphore>,
 }
 
 /// What was done, and what it leaves until the client has read of it.
@@ -61,6 +63,8 @@ impl Locks {
         verb: Verb,
         holder: Option<&Holder>,
     ) -> Result<Done, LockError> {
+        let place = Arc::clone(&self.calls).try_acquire_owned();
+        let place = place.map_err(|_| LockError::Overloaded)?;
         let store = (self.find)().await?;
         Ok(match verb {
             Verb::Acquire(pair, ttl) => self.acquire(&store, pair, ttl, holder).await?,
@@ -72,7 +76,7 @@ impl Locks {
             Verb::RenewOrAcquire(pair, ttl) => {
                 self.renew_or_acquire(&store, pair, ttl, holder).await?
             }
-            Verb::Release(pair) => self.release(store, pair).await?,
+            Verb::Release(pair) => self.release(store, pair, place).await?,
             Verb::RemainingOf(pair) => {
                 let found = look(&store, &pair.key).await?;
                 if found.published.as_ref() == Some(&pair.value) {
@@ -173,7 +177,12 @@ impl Locks {
 
     /// Ends the lock in a task of its own, so that its outcome is noted although its client has
     /// gone.
-    async fn release(&self, store: Store, pair: Pair) -> Result<Done, LockError> {
+    async fn release(
+        &self,
+        store: Store,
+        pair: Pair,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Done, LockError> {
         let (tell, told) = oneshot::channel();
         let lost = Arc::clone(&self.lost);
         let released = pair.clone();
@@ -184,6 +193,7 @@ impl Locks {
             if tell.send(ended).is_err() && is_released {
                 lost.note(released, Effect::Released);
             }
+            drop(place);
         });
         match told.await.unwrap_or(Err(LockError::Internal)) {
             Ok(()) => {

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, timeout},
+};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -31,6 +34,8 @@ use crate::net::{
 
 /// How many connections a front serves at a time.
 const CONNECTIONS_MAX: usize = 4096;
+/// How many calls of all its connections are under way at a time; more are refused.
+const CALLS_MAX: usize = 16_384;
 /// How long the handshake of TLS may take.
 const TLS_WITHIN: Duration = Duration::from_secs(10);
 /// How long a drain waits for commands that still come: renewals and unlocks.
@@ -61,6 +66,7 @@ impl Front {
             locks: Locks {
                 find,
                 draining: draining.clone(),
+                calls: Arc::new(Semaphore::new(CALLS_MAX)),
                 lost: Arc::new(LostReplies::default()),
                 foreign_value: Uuid::new_v4().as_simple().to_string().into(),
             },
