@@ -1,0 +1,18 @@
+package checks
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// NewRedis connects with the protocol that it is given.
+func NewRedis(address string, protocol int) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: address, Protocol: protocol})
+}
+
+// PTTL asks the server how long the key lasts.
+func PTTL(client *redis.Client, key string) (time.Duration, error) {
+	return client.PTTL(context.Background(), key).Result()
+}

@@ -1,0 +1,114 @@
+package checks
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"leasehold/conformance/redis-front/internal/report"
+	"leasehold/conformance/redis-front/internal/stage"
+)
+
+const (
+	clients = 8
+	keys    = 3
+	// lossesApart: one reply of so many is lost.
+	lossesApart = 40
+)
+
+// section is what a lock protects. It knows until when its holder is sure of the lock.
+type section struct {
+	key string
+
+	mutex              sync.Mutex
+	sureUntil          time.Time
+	overlaps, releases int
+}
+
+func (s *section) enter(sureUntil time.Time) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if time.Now().Before(s.sureUntil) {
+		s.overlaps++
+	}
+	s.sureUntil = sureUntil
+}
+
+func (s *section) leave(sureUntil time.Time) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.sureUntil.Equal(sureUntil) {
+		s.sureUntil = time.Time{}
+	}
+}
+
+func (s *section) released() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.releases++
+}
+
+func (c checks) stress() error {
+	var sections []*section
+	for range keys {
+		key := stage.FreshKey("stress")
+		if err := c.stage.Lose(key, lossesApart, 1_000_000); err != nil {
+			return err
+		}
+		sections = append(sections, &section{key: key})
+	}
+	ends := time.Now().Add(c.stage.StressTime)
+	var group sync.WaitGroup
+	for number := range clients {
+		client := c.direct()
+		if number%2 == 1 {
+			client = c.lossy()
+		}
+		group.Go(func() { stressClient(client, sections, ends) })
+	}
+	group.Wait()
+	lost := 0
+	for _, section := range sections {
+		ofKey, err := c.stage.Lost(section.key)
+		if err != nil {
+			return err
+		}
+		lost += ofKey
+		if err := report.Expect("the number of overlaps", section.overlaps, 0); err != nil {
+			return err
+		}
+		if section.releases < 10 {
+			return fmt.Errorf("only %d releases of %s", section.releases, section.key)
+		}
+		if _, err := takenWhenFree(c.direct(), section.key); err != nil {
+			return err
+		}
+	}
+	if lost == 0 {
+		return errors.New("no reply was lost")
+	}
+	return nil
+}
+
+func stressClient(client Client, sections []*section, ends time.Time) {
+	for time.Now().Before(ends) {
+		section := sections[rand.IntN(len(sections))]
+		sureUntil := time.Now().Add(Short)
+		held, err := client.Take(section.key, Short)
+		if err != nil {
+			time.Sleep(rand.N(10 * time.Millisecond))
+			continue
+		}
+		section.enter(sureUntil)
+		if rand.IntN(10) == 0 {
+			_ = held.Extend(Short)
+		}
+		time.Sleep(rand.N(2 * time.Millisecond))
+		section.leave(sureUntil)
+		if held.Release() == nil {
+			section.released()
+		}
+	}
+}

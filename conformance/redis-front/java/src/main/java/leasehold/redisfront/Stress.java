@@ -1,0 +1,123 @@
+package leasehold.redisfront;
+
+import static leasehold.redisfront.Checks.SHORT;
+import static leasehold.redisfront.Checks.takenWhenFree;
+import static leasehold.redisfront.Checks.tolerant;
+import static leasehold.redisfront.Report.expect;
+import static leasehold.redisfront.Stage.freshKey;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ThreadLocalRandom;
+import leasehold.redisfront.Library.Client;
+import leasehold.redisfront.Library.Held;
+
+/** Several clients contend for a few locks, half of them over the lossy proxy. */
+final class Stress {
+  private static final int CLIENTS = 8;
+  private static final int KEYS = 3;
+
+  /** One reply of so many is lost. */
+  private static final int LOSSES_APART = 40;
+
+  private final Stage stage;
+  private final Library library;
+
+  Stress(Stage stage, Library library) {
+    this.stage = stage;
+    this.library = library;
+  }
+
+  void run() throws Exception {
+    List<Section> sections = new ArrayList<>();
+    for (int n = 0; n < KEYS; n++) {
+      var section = new Section(freshKey("stress"));
+      stage.lose(section.key, LOSSES_APART, 1_000_000);
+      sections.add(section);
+    }
+    long ends = System.nanoTime() + stage.stressTime.toNanos();
+    List<Thread> threads = new ArrayList<>();
+    for (int n = 0; n < CLIENTS; n++) {
+      Client client = library.connect().apply(n % 2 == 0 ? stage.direct : stage.lossy);
+      threads.add(new Thread(() -> contend(client, sections, ends)));
+    }
+    threads.forEach(Thread::start);
+    for (Thread thread : threads) {
+      thread.join();
+    }
+    int lost = 0;
+    Client after = library.connect().apply(stage.direct);
+    for (Section section : sections) {
+      expect("the number of overlaps", section.overlaps, 0);
+      if (section.releases < 10) {
+        throw new AssertionError("only " + section.releases + " releases of " + section.key);
+      }
+      lost += stage.lost(section.key);
+      takenWhenFree(after, section.key);
+    }
+    if (lost == 0) {
+      throw new AssertionError("no reply was lost");
+    }
+  }
+
+  private static void contend(Client client, List<Section> sections, long ends) {
+    var random = ThreadLocalRandom.current();
+    while (System.nanoTime() < ends) {
+      Section section = sections.get(random.nextInt(sections.size()));
+      long sureUntil = System.nanoTime() + SHORT.toNanos();
+      Held held = tolerant(() -> client.take(section.key, SHORT));
+      if (held == null) {
+        pause(random.nextInt(10));
+        continue;
+      }
+      section.enter(sureUntil);
+      if (random.nextInt(10) == 0) {
+        tolerant(() -> held.extend(SHORT));
+      }
+      pause(random.nextInt(2));
+      section.leave(sureUntil);
+      if (Boolean.TRUE.equals(tolerant(held::release))) {
+        section.released();
+      }
+    }
+  }
+
+  private static void pause(long milliseconds) {
+    try {
+      Thread.sleep(milliseconds);
+    } catch (InterruptedException interrupted) {
+      throw new IllegalStateException(interrupted);
+    }
+  }
+
+  /** What a lock protects. It knows until when its holder is sure of the lock. */
+  private static final class Section {
+    final String key;
+    int overlaps;
+    int releases;
+    private boolean isHeld;
+    private long sureUntil;
+
+    Section(String key) {
+      this.key = key;
+    }
+
+    synchronized void enter(long sureUntil) {
+      if (isHeld && System.nanoTime() < this.sureUntil) {
+        overlaps++;
+      }
+      isHeld = true;
+      this.sureUntil = sureUntil;
+    }
+
+    synchronized void leave(long sureUntil) {
+      if (this.sureUntil == sureUntil) {
+        isHeld = false;
+      }
+    }
+
+    synchronized void released() {
+      releases++;
+    }
+  }
+}

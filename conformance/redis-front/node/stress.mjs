@@ -1,0 +1,68 @@
+// Several clients contend for a few locks, half of them over the lossy proxy.
+
+import { setTimeout as sleep } from "node:timers/promises";
+import { SHORT, takenWhenFree } from "./checks.mjs";
+import { expect } from "./report.mjs";
+import { freshKey, stage } from "./stage.mjs";
+
+const CLIENTS = 8;
+const KEYS = 3;
+// One reply of so many is lost.
+const LOSSES_APART = 40;
+
+// What a lock protects. It knows until when its holder is sure of the lock.
+class Section {
+  overlaps = 0;
+  releases = 0;
+  #sureUntil = 0;
+
+  constructor(key) {
+    this.key = key;
+  }
+
+  enter(sureUntil) {
+    if (performance.now() < this.#sureUntil) this.overlaps += 1;
+    this.#sureUntil = sureUntil;
+  }
+
+  leave(sureUntil) {
+    if (this.#sureUntil === sureUntil) this.#sureUntil = 0;
+  }
+}
+
+export async function stress({ connect, givesUp }) {
+  const sections = Array.from({ length: KEYS }, () => new Section(freshKey("stress")));
+  for (const { key } of sections) await stage.lose(key, LOSSES_APART, 1_000_000);
+  const ends = performance.now() + stage.stressMs;
+  const clients = Array.from({ length: CLIENTS }, (_, number) =>
+    connect(number % 2 ? stage.lossy : stage.direct),
+  );
+  await Promise.all(clients.map((client) => contend(client, sections, ends, !givesUp)));
+  let lost = 0;
+  for (const section of sections) {
+    expect("the number of overlaps", section.overlaps, 0);
+    if (section.releases < 10) {
+      throw new Error(`only ${section.releases} releases of ${section.key}`);
+    }
+    lost += await stage.lost(section.key);
+    await takenWhenFree(clients[0], section.key);
+  }
+  if (lost === 0) throw new Error("no reply was lost");
+}
+
+async function contend(client, sections, ends, extending) {
+  while (performance.now() < ends) {
+    const section = sections[Math.floor(Math.random() * sections.length)];
+    const sureUntil = performance.now() + SHORT;
+    const held = await client.take(section.key, SHORT).catch(() => null);
+    if (!held) {
+      await sleep(10 * Math.random());
+      continue;
+    }
+    section.enter(sureUntil);
+    if (extending && Math.random() < 0.1) await held.extend(SHORT).catch(() => false);
+    await sleep(2 * Math.random());
+    section.leave(sureUntil);
+    if (await held.release().catch(() => false)) section.releases += 1;
+  }
+}

@@ -1,0 +1,209 @@
+"""What every lock library must find true, whatever it locks in."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from drivers import Client, Held
+from report import Report, eventually, expect
+from stage import Stage, fresh_key
+
+Connect = Callable[[str], Client]
+
+CLIENTS = 8
+KEYS = 3
+# Under stress, one reply of so many is lost.
+LOSSES_APART = 40
+# Far longer than a check takes, so that a lock does not end by its TTL.
+LONG = 60.0
+# Short enough to wait for; etcd grants no less than 2 s.
+SHORT = 1.0
+
+
+class Checks:
+    def __init__(self, report: Report, stage: Stage, subject: str, connect: Connect) -> None:
+        self.report, self.stage, self.connect = report, stage, connect
+        self.subject = f"{subject} on {stage.backend}"
+
+    def run(self) -> None:
+        facts = {
+            "a held lock is refused to another, and granted after its release": self.exclusion,
+            "a lock ends at its TTL, and not before": self.expiry,
+            "an owner whose lock was lost changes nothing of the next owner's": self.late_owner,
+            "an extension sets the TTL": self.extension,
+            "a lock whose grant was not answered has one holder, and becomes free": self.lost_grant,
+            "a lock whose extension was not answered is held until its release": self.lost_extension,
+            "a lock whose release was not answered is free": self.lost_release,
+            "no two clients hold a lock at once, with replies lost in between": self.stress,
+        }
+        for sentence, body in facts.items():
+            self.report.check(self.subject, sentence, body)
+        sentence = "the library's own retry finds the grant that was not answered"
+        if self.stage.is_front:
+            self.report.check(self.subject, sentence, self.found_grant)
+        else:
+            self.report.ignore(self.subject, sentence, "Redis itself refuses it")
+
+    def exclusion(self) -> None:
+        key, first, second = fresh_key("exclusion"), self.client(), self.client()
+        held = granted(first, key)
+        expect("the other's try", second.take(key, LONG), None)
+        expect("the release", held.release(), True)
+        expect("the next release", granted(second, key).release(), True)
+
+    def expiry(self) -> None:
+        key, first, second = fresh_key("expiry"), self.client(), self.client()
+        earliest = time.monotonic() + SHORT
+        granted(first, key, SHORT)
+        taken_when_free(second, key)
+        if time.monotonic() < earliest:
+            raise AssertionError("the lock was granted to another before its TTL was over")
+
+    def late_owner(self) -> None:
+        key, first, second = fresh_key("late"), self.client(), self.client()
+        late = granted(first, key, SHORT)
+        current = taken_when_free(second, key)
+        expect("the late owner's extension", late.extend(LONG), False)
+        expect("the late owner's release", late.release(), False)
+        expect("another try", first.take(key, LONG), None)
+        expect("the owner's release", current.release(), True)
+
+    def extension(self) -> None:
+        key, client = fresh_key("extension"), self.client()
+        held = granted(client, key, 20)
+        expect("the extension", held.extend(LONG), True)
+        left = client.pttl(key)
+        if not 30_000 < left <= 62_000:
+            raise AssertionError(f"PTTL tells {left} ms after an extension to {LONG} s")
+        expect("the release", held.release(), True)
+
+    def lost_grant(self) -> None:
+        key = fresh_key("lost-grant")
+        lossy, direct = self.client(self.stage.lossy), self.client()
+        self.stage.lose(key)
+        held = tolerant(lambda: lossy.take(key, 3))
+        expect("the number of lost replies", self.stage.lost(key), 1)
+        if held:
+            expect("another's try", direct.take(key, LONG), None)
+            held.release()
+        taken_when_free(direct, key)
+
+    def found_grant(self) -> None:
+        key, lossy, direct = fresh_key("found"), self.client(self.stage.lossy), self.client()
+        self.stage.lose(key)
+        held = granted(lossy, key)
+        expect("the number of lost replies", self.stage.lost(key), 1)
+        expect("another's try", direct.take(key, LONG), None)
+        expect("the release", held.release(), True)
+
+    def lost_extension(self) -> None:
+        key = fresh_key("lost-extension")
+        lossy, direct = self.client(self.stage.lossy), self.client()
+        held = granted(lossy, key)
+        self.stage.lose(key)
+        tolerant(lambda: held.extend(LONG))
+        expect("the number of lost replies", self.stage.lost(key), 1)
+        expect("another's try", direct.take(key, LONG), None)
+        expect("the release", held.release(), True)
+        expect("the next release", granted(direct, key).release(), True)
+
+    def lost_release(self) -> None:
+        key = fresh_key("lost-release")
+        lossy, direct = self.client(self.stage.lossy), self.client()
+        held = granted(lossy, key)
+        self.stage.lose(key)
+        tolerant(held.release)
+        expect("the number of lost replies", self.stage.lost(key), 1)
+        taken_when_free(direct, key)
+
+    def stress(self) -> None:
+        sections = [Section(fresh_key("stress")) for _ in range(KEYS)]
+        for section in sections:
+            self.stage.lose(section.key, every=LOSSES_APART, limit=1_000_000)
+        ends = time.monotonic() + self.stage.stress_seconds
+        clients = [
+            self.client(self.stage.lossy if number % 2 else self.stage.direct)
+            for number in range(CLIENTS)
+        ]
+        threads = [
+            threading.Thread(target=stress_client, args=(client, sections, ends))
+            for client in clients
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if not any(self.stage.lost(section.key) for section in sections):
+            raise AssertionError("no reply was lost")
+        for section in sections:
+            expect("the number of overlaps", section.overlaps, 0)
+            if section.releases < 10:
+                raise AssertionError(f"only {section.releases} releases of {section.key}")
+            taken_when_free(self.client(), section.key).release()
+
+    def client(self, where: str | None = None) -> Client:
+        return self.connect(where or self.stage.direct)
+
+
+class Section:
+    """What a lock protects. It knows until when its holder is sure of the lock."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.overlaps = 0
+        self.releases = 0
+        self._lock = threading.Lock()
+        self._sure_until = 0.0
+
+    def enter(self, sure_until: float) -> None:
+        with self._lock:
+            if time.monotonic() < self._sure_until:
+                self.overlaps += 1
+            self._sure_until = sure_until
+
+    def leave(self, sure_until: float) -> None:
+        with self._lock:
+            if self._sure_until == sure_until:
+                self._sure_until = 0.0
+
+    def released(self) -> None:
+        with self._lock:
+            self.releases += 1
+
+
+def stress_client(client: Client, sections: list[Section], ends: float) -> None:
+    while time.monotonic() < ends:
+        section = random.choice(sections)
+        sure_until = time.monotonic() + SHORT
+        held = tolerant(lambda: client.take(section.key, SHORT))
+        if not held:
+            time.sleep(random.uniform(0, 0.01))
+            continue
+        section.enter(sure_until)
+        if random.random() < 0.1:
+            tolerant(lambda: held.extend(SHORT))
+        time.sleep(random.uniform(0, 0.002))
+        section.leave(sure_until)
+        if tolerant(held.release):
+            section.released()
+
+
+def granted(client: Client, key: str, seconds: float = LONG) -> Held:
+    held = client.take(key, seconds)
+    if not held:
+        raise AssertionError(f"{key} was not granted")
+    return held
+
+
+def taken_when_free(client: Client, key: str) -> Held:
+    return eventually(f"{key} becomes free", lambda: client.take(key, LONG))
+
+
+def tolerant(call: Callable[[], Any]) -> Any:
+    """None where the library gave up on a reply that was lost."""
+    try:
+        return call()
+    except Exception:  # each library has its own errors for this
+        return None
