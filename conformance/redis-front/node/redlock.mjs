@@ -89,8 +89,8 @@ function held5(lock) {
 async function using() {
   const key = freshKey("using");
   const [owner, other] = [client5(ioredis(stage.direct)), client5(ioredis(stage.direct))];
-  await owner.locks.using([key], 1500, { automaticExtensionThreshold: 1000 }, async (signal) => {
-    await refusedUntil(other, key, performance.now() + 4000);
+  await owner.locks.using([key], 4000, { automaticExtensionThreshold: 3500 }, async (signal) => {
+    await refusedUntil(other, key, performance.now() + 5500);
     expect("the signal's aborted", signal.aborted, false);
   });
   await (await granted(other, key)).release();

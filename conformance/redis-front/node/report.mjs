@@ -36,11 +36,11 @@ export function expect(what, got, want) {
 
 // Repeats the attempt until it returns something.
 export async function eventually(what, attempt) {
-  const deadline = Date.now() + 20_000;
+  const deadline = Date.now() + 60_000;
   for (;;) {
     const result = await attempt();
     if (result) return result;
-    if (Date.now() > deadline) throw new Error(`not within 20 s: ${what}`);
+    if (Date.now() > deadline) throw new Error(`not within a minute: ${what}`);
     await sleep(20);
   }
 }

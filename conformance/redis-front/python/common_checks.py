@@ -15,7 +15,9 @@ Connect = Callable[[str], Client]
 CLIENTS = 8
 KEYS = 3
 # Under stress, one reply of so many is lost.
-LOSSES_APART = 40
+LOSSES_APART = 20
+# How often each lock is released at least.
+RELEASES = 10
 # Far longer than a check takes, so that a lock does not end by its TTL.
 LONG = 60.0
 # Short enough to wait for; etcd grants no less than 2 s.
@@ -55,15 +57,14 @@ class Checks:
 
     def expiry(self) -> None:
         key, first, second = fresh_key("expiry"), self.client(), self.client()
-        earliest = time.monotonic() + SHORT
-        granted(first, key, SHORT)
+        _, earliest = granted_for_short(first, key)
         taken_when_free(second, key)
         if time.monotonic() < earliest:
             raise AssertionError("the lock was granted to another before its TTL was over")
 
     def late_owner(self) -> None:
         key, first, second = fresh_key("late"), self.client(), self.client()
-        late = granted(first, key, SHORT)
+        late, _ = granted_for_short(first, key)
         current = taken_when_free(second, key)
         expect("the late owner's extension", late.extend(LONG), False)
         expect("the late owner's release", late.release(), False)
@@ -122,25 +123,21 @@ class Checks:
         sections = [Section(fresh_key("stress")) for _ in range(KEYS)]
         for section in sections:
             self.stage.lose(section.key, every=LOSSES_APART, limit=1_000_000)
-        ends = time.monotonic() + self.stage.stress_seconds
         clients = [
             self.client(self.stage.lossy if number % 2 else self.stage.direct)
             for number in range(CLIENTS)
         ]
-        threads = [
-            threading.Thread(target=stress_client, args=(client, sections, ends))
-            for client in clients
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if not any(self.stage.lost(section.key) for section in sections):
-            raise AssertionError("no reply was lost")
+
+        def round_of_stress() -> bool:
+            contend(clients, sections, time.monotonic() + self.stage.stress_seconds)
+            for section in sections:
+                expect(f"the number of overlaps on {section.key}", section.overlaps, 0)
+            lost = sum(self.stage.lost(section.key) for section in sections)
+            return lost > 0 and all(section.releases >= RELEASES for section in sections)
+
+        # A slow store gets as many rounds as it needs.
+        eventually("enough releases, and a lost reply", round_of_stress)
         for section in sections:
-            expect("the number of overlaps", section.overlaps, 0)
-            if section.releases < 10:
-                raise AssertionError(f"only {section.releases} releases of {section.key}")
             taken_when_free(self.client(), section.key).release()
 
     def client(self, where: str | None = None) -> Client:
@@ -173,6 +170,17 @@ class Section:
             self.releases += 1
 
 
+def contend(clients: list[Client], sections: list[Section], ends: float) -> None:
+    threads = [
+        threading.Thread(target=stress_client, args=(client, sections, ends))
+        for client in clients
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def stress_client(client: Client, sections: list[Section], ends: float) -> None:
     while time.monotonic() < ends:
         section = random.choice(sections)
@@ -195,6 +203,20 @@ def granted(client: Client, key: str, seconds: float = LONG) -> Held:
     if not held:
         raise AssertionError(f"{key} was not granted")
     return held
+
+
+def granted_for_short(client: Client, key: str) -> tuple[Held, float]:
+    """The lock, and until when it lasts at least.
+
+    A library refuses a grant that arrives after its TTL, which a busy machine makes happen.
+    """
+
+    def attempt() -> tuple[Held, float] | None:
+        until = time.monotonic() + SHORT
+        held = client.take(key, SHORT)
+        return (held, until) if held else None
+
+    return eventually(f"{key} is granted", attempt)
 
 
 def taken_when_free(client: Client, key: str) -> Held:

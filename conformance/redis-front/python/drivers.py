@@ -26,7 +26,8 @@ class Client(Protocol):
 
 def address(text: str) -> dict[str, Any]:
     host, _, port = text.rpartition(":")
-    return {"host": host, "port": int(port)}
+    # Longer than a busy machine needs for an answer.
+    return {"host": host, "port": int(port), "socket_timeout": 15}
 
 
 class SyncHeld:

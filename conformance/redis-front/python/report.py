@@ -42,7 +42,7 @@ def expect(what: str, got: object, want: object) -> None:
         raise AssertionError(f"{what} is {got!r}, not {want!r}")
 
 
-def eventually(what: str, attempt: Callable[[], Any], seconds: float = 20) -> Any:
+def eventually(what: str, attempt: Callable[[], Any], seconds: float = 60) -> Any:
     """Repeats the attempt until it returns something."""
     deadline = time.monotonic() + seconds
     while True:

@@ -28,7 +28,8 @@ func connect(address string, protocol int) client {
 }
 
 func (c client) Take(key string, ttl time.Duration) (checks.Held, error) {
-	mutex := c.locks.NewMutex(key, redsync.WithExpiry(ttl))
+	// By default redsync waits for an answer no longer than a twentieth of the TTL.
+	mutex := c.locks.NewMutex(key, redsync.WithExpiry(ttl), redsync.WithTimeoutFactor(0.5))
 	if err := mutex.TryLock(); err != nil {
 		return nil, refusal(err)
 	}
@@ -44,8 +45,12 @@ type held struct {
 
 // A mutex extends by its own TTL; another mutex with the same value has another one.
 func (h held) Extend(ttl time.Duration) error {
-	value := redsync.WithValue(h.mutex.Value())
-	mutex := h.client.locks.NewMutex(h.mutex.Name(), redsync.WithExpiry(ttl), value)
+	mutex := h.client.locks.NewMutex(
+		h.mutex.Name(),
+		redsync.WithExpiry(ttl),
+		redsync.WithTimeoutFactor(0.5),
+		redsync.WithValue(h.mutex.Value()),
+	)
 	return outcome(mutex.Extend())
 }
 

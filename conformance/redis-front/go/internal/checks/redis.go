@@ -7,9 +7,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewRedis connects with the protocol that it is given.
+// NewRedis connects with the protocol that it is given. It waits longer than a busy machine needs
+// for an answer.
 func NewRedis(address string, protocol int) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: address, Protocol: protocol})
+	return redis.NewClient(&redis.Options{
+		Addr:        address,
+		Protocol:    protocol,
+		ReadTimeout: 15 * time.Second,
+	})
 }
 
 // PTTL asks the server how long the key lasts.

@@ -63,16 +63,16 @@ func InOrder(steps ...func() error) error {
 	return nil
 }
 
-// Eventually repeats the attempt until it succeeds, and returns its last error after 20 s.
+// Eventually repeats the attempt until it succeeds, and returns its last error after a minute.
 func Eventually(what string, attempt func() error) error {
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		err := attempt()
 		if err == nil {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("not within 20 s: %s", what), err)
+			return errors.Join(fmt.Errorf("not within a minute: %s", what), err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

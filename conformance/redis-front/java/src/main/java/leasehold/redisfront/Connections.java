@@ -6,6 +6,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import org.springframework.data.redis.connection.RedisConnectionFactory;
 import org.springframework.data.redis.connection.RedisStandaloneConfiguration;
+import org.springframework.data.redis.connection.jedis.JedisClientConfiguration;
 import org.springframework.data.redis.connection.jedis.JedisConnectionFactory;
 import org.springframework.data.redis.connection.lettuce.LettuceClientConfiguration;
 import org.springframework.data.redis.connection.lettuce.LettuceConnectionFactory;
@@ -13,6 +14,8 @@ import org.springframework.data.redis.core.StringRedisTemplate;
 
 /** The Redis clients below Spring Data. Neither repeats a command whose connection was reset. */
 record Connections(String name, Function<InetSocketAddress, RedisConnectionFactory> open) {
+  /** Longer than a busy machine needs for an answer. */
+  private static final Duration PATIENCE = Duration.ofSeconds(15);
 
   static Connections lettuce() {
     String version = version(io.lettuce.core.RedisClient.class);
@@ -25,8 +28,7 @@ record Connections(String name, Function<InetSocketAddress, RedisConnectionFacto
   }
 
   private static RedisConnectionFactory openLettuce(InetSocketAddress address) {
-    var timeout = Duration.ofSeconds(10);
-    var client = LettuceClientConfiguration.builder().commandTimeout(timeout).build();
+    var client = LettuceClientConfiguration.builder().commandTimeout(PATIENCE).build();
     var factory = new LettuceConnectionFactory(configuration(address), client);
     factory.afterPropertiesSet();
     factory.start();
@@ -34,7 +36,8 @@ record Connections(String name, Function<InetSocketAddress, RedisConnectionFacto
   }
 
   private static RedisConnectionFactory openJedis(InetSocketAddress address) {
-    var factory = new JedisConnectionFactory(configuration(address));
+    var client = JedisClientConfiguration.builder().readTimeout(PATIENCE).build();
+    var factory = new JedisConnectionFactory(configuration(address), client);
     factory.afterPropertiesSet();
     factory.start();
     return factory;

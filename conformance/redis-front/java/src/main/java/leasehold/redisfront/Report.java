@@ -11,7 +11,7 @@ final class Report {
   }
 
   /** Until when a condition must hold. */
-  private static final Duration PATIENCE = Duration.ofSeconds(20);
+  private static final Duration PATIENCE = Duration.ofMinutes(1);
 
   private int passed;
   private int failed;
