@@ -15,7 +15,7 @@ SOCKETS ?= $(CURDIR)/target/run/sockets
 
 .PHONY: help
 help: ## Show the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9_-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9_-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Install what the build and the tests need (protoc, redis-server, etcd, Chromium)
@@ -113,6 +113,10 @@ thirdparty-test: setup ## Hold a small lock store in Python to the conformance s
 clients-test: setup daprd ## Check the client libraries (needs Go, Node, Python, Java)
 	$(CARGO) build --bin leasehold --bin leasehold-test-sidecar --package leasehold --package leasehold-testkit
 	clients/run
+
+.PHONY: redis-front-test
+redis-front-test: build ## Check lock libraries for Redis, newest releases (needs Go, Node, Python, Java)
+	conformance/redis-front/run --newest
 
 .PHONY: bench
 bench: setup ## Measure leasehold against its peers, both sides in one run

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034,SC2154
 # Starts what the checks run on. Sourced by `run`, which sets `root` and `scratch`.
 #
 # Each function returns its address or ports in `started`, and adds what it started to `children`,
@@ -22,7 +23,9 @@ answers() {
   local reply
   # A subshell, so that a refused connection does not end the script.
   reply=$(exec 2>/dev/null && exec 3<>"/dev/tcp/127.0.0.1/$1" && printf '%b' "$2" >&3 &&
-    timeout 2 head -n 1 <&3) && [[ $reply == $3 ]]
+    timeout 2 head -n 1 <&3) || return
+  # shellcheck disable=SC2053
+  [[ $reply == $3 ]]
 }
 
 # ready WHAT CHILD LOG COMMAND...: waits until the command succeeds. 1 if the child has ended.
@@ -84,6 +87,7 @@ start_front() {
     memory) key=ttl value=30s ;;
     redis) start_redis_server && key=redisHost value=$started ;;
     etcd) start_etcd_server && key=endpoints value=$started ;;
+    *) echo "redis-front/run: there is no backend $backend" >&2 && exit 64 ;;
   esac
   mkdir -p "$folder"
   cat >"$folder/locks.yaml" <<EOF

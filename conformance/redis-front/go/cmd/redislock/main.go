@@ -58,15 +58,9 @@ type own struct{ stage stage.Stage }
 func (o own) run(to *report.Report, subject string) {
 	to.Check(subject, "TTL tells what is left of an owner's lock, and 0 of a lost one", o.ttl)
 	to.Check(subject, "the same token obtains its own lock again", o.sameToken)
-	to.Check(subject, "ObtainMulti with one key is a lock as any other", o.multi)
 	to.Check(subject, "a retry strategy waits until the holder releases", o.waits)
 	to.Check(subject, "a lock with metadata is extended and released", o.metadata)
-	sentence := "ObtainMulti with two keys is refused, and takes neither"
-	if o.stage.IsFront {
-		to.Check(subject, sentence, o.twoKeys)
-	} else {
-		to.Ignore(subject, sentence, "Redis itself serves it")
-	}
+	o.runMulti(to, subject)
 }
 
 func (o own) client() *redislock.Client { return connect(o.stage.Direct, 3).locks }
@@ -105,19 +99,6 @@ func (o own) sameToken() error {
 		return err
 	}
 	return again.Release(ctx)
-}
-
-func (o own) multi() error {
-	ctx, key := context.Background(), stage.FreshKey("multi")
-	lock, err := o.client().ObtainMulti(ctx, []string{key}, checks.Long, nil)
-	if err != nil {
-		return err
-	}
-	_, err = o.client().Obtain(ctx, key, checks.Long, nil)
-	return report.InOrder(
-		func() error { return checks.Refused("another's try", refusal(err)) },
-		func() error { return lock.Release(ctx) },
-	)
 }
 
 func (o own) waits() error {
@@ -167,20 +148,6 @@ func (o own) metadata() error {
 		func() error { return lock.Refresh(ctx, checks.Long, nil) },
 		func() error { return lock.Release(ctx) },
 	)
-}
-
-func (o own) twoKeys() error {
-	ctx := context.Background()
-	keys := []string{stage.FreshKey("two"), stage.FreshKey("two")}
-	if _, err := o.client().ObtainMulti(ctx, keys, checks.Long, nil); err == nil {
-		return errors.New("it was granted")
-	}
-	for _, key := range keys {
-		if _, err := o.client().Obtain(ctx, key, checks.Long, nil); err != nil {
-			return fmt.Errorf("%s is not free: %w", key, err)
-		}
-	}
-	return nil
 }
 
 func main() {
