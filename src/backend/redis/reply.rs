@@ -75,6 +75,7 @@ impl Reply {
                     handed: 0,
                 });
             }
+            Value::Int(handed) => return Some(Self::Done { handed }),
             Value::Array(parts) => parts,
             _ => return None,
         };
@@ -182,10 +183,14 @@ mod tests {
     }
 
     #[test]
+    fn a_number_is_the_end_of_a_grant() {
+        assert_eq!(Reply::read(Value::Int(1)), Ok(Reply::Done { handed: 1 }));
+    }
+
+    #[test]
     fn an_unexpected_reply_is_an_unknown_outcome() {
         for odd in [
             Value::Nil,
-            Value::Int(1),
             text("x"),
             text("9007199254740992"),
             Value::Array(vec![]),

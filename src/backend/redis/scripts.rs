@@ -38,6 +38,7 @@ pub(super) const LOOK_SOON: u8 = 2;
 
 const END_OF: &str = include_str!("scripts/end_of.lua");
 const MINT: &str = include_str!("scripts/mint.lua");
+const MAKE_GRANT: &str = include_str!("scripts/make_grant.lua");
 const GRANT: &str = include_str!("scripts/grant.lua");
 const LIVE: &str = include_str!("scripts/live.lua");
 const CONFIRMED: &str = include_str!("scripts/confirmed.lua");
@@ -46,9 +47,7 @@ const OWN: &str = include_str!("scripts/own.lua");
 const CALL: &str = include_str!("scripts/call.lua");
 const HANDOVER: &str = include_str!("scripts/handover.lua");
 
-const KEEP: &str = include_str!("scripts/keep.lua");
 const SHARED: &str = include_str!("scripts/shared.lua");
-const SHARED_FIRST: &str = include_str!("scripts/shared_first.lua");
 const SHARED_JOIN: &str = include_str!("scripts/shared_join.lua");
 const SHARED_FORGET: &str = include_str!("scripts/shared_forget.lua");
 const SHARED_MAKE: &str = include_str!("scripts/shared_make.lua");
@@ -110,13 +109,12 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     let inspect = class(&[SHARED, SHARED_PAGE]);
     Scripts {
         try_lock: script(&[
-            END_OF,
             MINT,
-            include_str!("scripts/try_free.lua"),
-            KEEP,
-            SHARED_FIRST,
             SHARED_JOIN,
             "if first then return first end\n",
+            END_OF,
+            MAKE_GRANT,
+            include_str!("scripts/try_free.lua"),
             GRANT,
             LIVE,
             include_str!("scripts/try_held.lua"),
@@ -131,10 +129,9 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         lock: script(&[
             END_OF,
             MINT,
+            MAKE_GRANT,
             GRANT,
             "if ARGV[5] ~= '' or ARGV[7] == 's' or ARGV[11] == '1' then\n",
-            KEEP,
-            SHARED_FIRST,
             SHARED_JOIN,
             "if first then return { 'made', first, ARGV[1] } end\n",
             LIVE,
@@ -151,14 +148,13 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         confirm: script(&[
             END_OF,
             MINT,
+            MAKE_GRANT,
             CONFIRMED,
             include_str!("scripts/confirm_own.lua"),
             GRANT,
             LIVE,
             KEEP_OWN,
             OWN,
-            KEEP,
-            SHARED_FIRST,
             CALL,
             &acquire,
             HANDOVER,
@@ -174,12 +170,10 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
             include_str!("scripts/mark.lua"),
         ]),
         unlock: script(&[
-            END_OF,
             include_str!("scripts/unlock_only.lua"),
-            GRANT,
-            "if leaves then\n",
             include_str!("scripts/shared_leave.lua"),
-            "end\n",
+            END_OF,
+            GRANT,
             LIVE,
             include_str!("scripts/mark_of.lua"),
             CALL,
@@ -229,7 +223,7 @@ fn script(parts: &[&str]) -> Script {
 /// The functions for shared grants, which are made when the first of them is needed: making a
 /// function costs as much as a command does, and most locks are exclusive.
 fn class(parts: &[&str]) -> String {
-    let code = KEEP.to_owned() + &parts.concat();
+    let code = parts.concat();
     format!(
         "local Shared\nlocal function sharing()\nif Shared then return Shared end\n{}Shared = {{}}\n\
         Shared.__index = Shared\n{code}return Shared\nend\n{SHARED_BY}",

@@ -1,11 +1,11 @@
--- Returns the token of the next grant, and the server's time, which a caller that has read it
--- already hands in. The token is greater than every
+-- Returns the token of the next grant, and the server's time. The token is greater than every
 -- earlier one of this counter, and at least the server's time in microseconds, so tokens rise
--- even if the counter is lost. If Redis is out of memory, it refuses the first write, before
+-- even if the counter is lost. A caller that has read the time hands it in, and as `text` the
+-- same in microseconds. If Redis is out of memory, it refuses the first write, before
 -- anything was changed.
-local function mint(counter, time)
+local function mint(counter, time, text)
   time = time or redis.call('TIME')
-  local text = time[1] .. string.rep('0', 6 - #time[2]) .. time[2]
+  text = text or time[1] .. string.rep('0', 6 - #time[2]) .. time[2]
   local last = redis.call('GETSET', counter, text)
   -- Two whole numbers of the same length are in the order of their texts.
   if last and not (#last == #text and last < text) then
@@ -17,14 +17,4 @@ local function mint(counter, time)
     end
   end
   return text, time
-end
-
--- Makes a grant. Its key and its record expire in the same millisecond. By that `live_grant`
--- distinguishes this key from one that another client has set since.
-local function make_grant(resource, counter, value, rest, ttl_ms)
-  local token, time = mint(counter)
-  local ends_ms = end_of(time, ttl_ms)
-  redis.call('SET', resource, value, 'PXAT', ends_ms)
-  redis.call('SET', '\1h' .. resource, token .. ':' .. rest, 'PXAT', ends_ms)
-  return token
 end

@@ -37,10 +37,12 @@ function Shared.marked(resource, mark)
 end
 
 -- Makes a resource shared, without a grant yet. What is left of earlier shared grants may be
--- there, if somebody deleted the resource's key.
-function Shared.begin(resource, attempt)
+-- there, if somebody deleted the resource's key. No other mark is a hash of the attempt together
+-- with its token or, if it has none yet, the time.
+function Shared.begin(resource, attempt, token)
   local shared = Shared.new(resource)
-  shared.mark = '\1s' .. string.sub(redis.sha1hex(attempt .. shared.now_text), 1, 32)
+  local hash = redis.sha1hex(attempt .. (token or shared.now_text))
+  shared.mark = '\1s' .. string.sub(hash, 1, 32)
   shared:forget_all()
   redis.call('HSET', shared.records, 'm', shared.mark)
   redis.call('SET', resource, shared.mark, 'PX', CALLED_MS)
@@ -104,8 +106,9 @@ function Shared:extend(lock_id, ttl_ms)
   redis.call('ZADD', self.ends, self:after(ttl_ms), lock_id)
 end
 
--- Makes the resource's key expire with the last of the grants and hand-overs. The others are kept
--- a while longer. Returns whether there is one.
+-- Makes the resource's key expire with the last of the grants and hand-overs. The others expire
+-- KEPT_MS later, so that few changes among the grants have to move that. Returns whether there is
+-- one.
 function Shared:move_end()
   local last = -1
   for _, key in ipairs({ self.ends, self.called }) do
@@ -120,7 +123,10 @@ function Shared:move_end()
   local ends_in_ms = ends_ms - self.now
   -- The clock may have advanced a little since `now`.
   if left_ms < ends_in_ms + 1000 or left_ms > ends_in_ms + 2 * KEPT_MS then
-    keep(self.resource, ends_ms)
+    local kept_ms = string.format('%.0f', ends_ms + KEPT_MS)
+    for _, key in ipairs({ self.records, self.ends, self.tokens }) do
+      redis.call('PEXPIREAT', key, kept_ms)
+    end
   end
   return true
 end

@@ -9,8 +9,11 @@ end
 function Shared:add(token, grant, ttl_ms)
   -- An expired grant may have had the same lock ID and another request ID.
   if grant.given then self:forget({ grant.lock_id }) end
-  local fields = shared_fields(token, grant.lock_id, grant.rest, grant.id, grant.request)
-  redis.call('HSET', self.records, unpack(fields))
+  local record, id = token .. ':' .. grant.rest, 'g' .. grant.id
+  redis.call('HSET', self.records, 't', token, 'l' .. grant.lock_id, record, id, grant.lock_id)
+  if grant.request ~= '' then
+    redis.call('HSET', self.records, 'q' .. grant.request, grant.lock_id)
+  end
   redis.call('ZADD', self.ends, self:after(ttl_ms), grant.lock_id)
   redis.call('ZADD', self.tokens, token, grant.lock_id)
   self.added = true
@@ -19,12 +22,12 @@ end
 -- Makes the grant that is asked for: the first of the resource, or beside those in `shared`.
 -- Drawing the token needs memory, so it comes before any other write.
 function Shared.make(resource, counter, asked, shared)
-  local token, time = mint(counter)
-  if not shared then
-    Shared.new(resource):forget_all()
-    return make_first(resource, token, time)
+  local token = mint(counter)
+  if shared then
+    shared:drop_expired()
+  else
+    shared = Shared.begin(resource, asked.attempt, token)
   end
-  shared:drop_expired()
   shared:add(token, read_rest(asked.rest), asked.ttl_ms)
   shared:move_end()
   return token
