@@ -101,6 +101,7 @@ daprd: ## Build a daprd that loads pluggable lock stores (needs Go; minutes the 
 
 .PHONY: daprd-test
 daprd-test: build daprd ## Test the real daprd and Dapr's SDKs with leasehold (needs Go, Node, Python, Java)
+	conformance/daprd/build --stock
 	conformance/sdk/run --setup-only
 	cd deploy && go test -count=1 ./...
 	cd conformance/daprd && go test -trimpath -count=1 -timeout 20m ./...

@@ -14,8 +14,6 @@ import (
 	"github.com/dapr/dapr/pkg/components/state"
 	"github.com/dapr/dapr/pkg/runtime/registry"
 	"github.com/dapr/kit/logger"
-
-	"leasehold/conformance/daprd/pluggablelock"
 )
 
 // contribLog is what components log through, under the name that daprd uses.
@@ -28,7 +26,7 @@ var contribLog = logger.NewLogger("dapr.contrib")
 // called redis.sock takes its place, since discovery runs later and the last
 // registration of a type wins.
 func registerComponents() *registry.Options {
-	pluggablelock.Register(lock.DefaultRegistry)
+	registerConnector()
 	lock.DefaultRegistry.RegisterComponent(lockredis.NewStandaloneRedisLock, "redis")
 	state.DefaultRegistry.RegisterComponent(stateinmemory.NewInMemoryStateStore, "in-memory")
 	state.DefaultRegistry.RegisterComponent(stateredis.NewRedisStateStore, "redis")

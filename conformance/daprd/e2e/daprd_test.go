@@ -9,6 +9,8 @@ import (
 )
 
 type daprdOptions struct {
+	// stock is whether the connector is left out: the lock stores are Dapr's own.
+	stock bool
 	// appID is "app" if empty.
 	appID string
 	// resources is the folder of the component YAML.
@@ -41,7 +43,7 @@ func launchDaprd(t *testing.T, options daprdOptions) *sidecar {
 	httpPort, grpcPort := options.httpPort, options.grpcPort
 	process := start(t, "daprd-"+options.appID,
 		append(options.env, "DAPR_COMPONENTS_SOCKETS_FOLDER="+options.sockets),
-		binary(t, "DAPRD_BIN", "../../../target/daprd/daprd"),
+		daprdBinary(t, options.stock),
 		append([]string{
 			"--app-id", options.appID,
 			"--resources-path", options.resources,
@@ -52,6 +54,14 @@ func launchDaprd(t *testing.T, options daprdOptions) *sidecar {
 			"--enable-metrics=false",
 		}, options.args...)...)
 	return newSidecar(t, process, httpPort, grpcPort)
+}
+
+func daprdBinary(t *testing.T, stock bool) string {
+	t.Helper()
+	if stock {
+		return binary(t, "DAPRD_STOCK_BIN", "../../../target/daprd/daprd-stock")
+	}
+	return binary(t, "DAPRD_BIN", "../../../target/daprd/daprd")
 }
 
 // reload sends SIGHUP, at which daprd starts anew inside its process: it
@@ -75,7 +85,7 @@ func (d *sidecar) lives() int {
 
 // The build said "edge", and each log line ver=unknown.
 func TestDaprdTellsItsVersion(t *testing.T) {
-	daprd := binary(t, "DAPRD_BIN", "../../../target/daprd/daprd")
+	daprd := daprdBinary(t, false)
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "github.com/dapr/dapr").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -190,7 +190,7 @@ func binary(t *testing.T, variable string, built ...string) string {
 			return absolute
 		}
 	}
-	t.Fatalf("no program at %s: build it (make daprd, make build), or name it in %s", strings.Join(built, " or "), variable)
+	t.Fatalf("no program at %s: build it (conformance/daprd/build [--stock], make build), or name it in %s", strings.Join(built, " or "), variable)
 	return ""
 }
 

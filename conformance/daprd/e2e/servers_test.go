@@ -15,13 +15,14 @@ func startRedis(t *testing.T) (address string, redis *process) {
 	t.Helper()
 	port := freePort(t)
 	address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	return address, startRedisAt(t, port)
+	return address, startRedisIn(t, t.TempDir(), port)
 }
 
-func startRedisAt(t *testing.T, port int) *process {
+// startRedisIn starts it with the data that SAVE left in folder.
+func startRedisIn(t *testing.T, folder string, port int) *process {
 	t.Helper()
 	redis := start(t, "redis", nil, "redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no", "--dir", t.TempDir())
+		"--save", "", "--appendonly", "no", "--dir", folder)
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	eventually(t, readyTimeout, "Redis answers", func() error {
 		if reply, err := redisCommand(address, "PING"); err != nil || reply != "+PONG" {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,6 +66,22 @@ func (d *sidecar) healthy() error {
 		return fmt.Errorf("healthz answered %d", response.StatusCode)
 	}
 	return nil
+}
+
+// exitsWith waits until the sidecar ends by itself, with a failure that its log tells.
+func (d *sidecar) exitsWith(message string) {
+	d.t.Helper()
+	select {
+	case <-d.exited:
+	case <-time.After(readyTimeout):
+		d.t.Fatalf("%s runs on", d.name)
+	}
+	if code := d.cmd.ProcessState.ExitCode(); code <= 0 {
+		d.t.Errorf("%s exited with %d", d.name, code)
+	}
+	if !strings.Contains(d.logText(), message) {
+		d.t.Errorf("%s did not say %q", d.name, message)
+	}
 }
 
 // apis are both ways into the same server.
