@@ -20,9 +20,10 @@ type component struct {
 		Name string `json:"name"`
 	} `json:"metadata"`
 	Spec struct {
-		Type     string         `json:"type"`
-		Version  string         `json:"version"`
-		Metadata []metadataItem `json:"metadata,omitempty"`
+		Type         string         `json:"type"`
+		Version      string         `json:"version"`
+		IgnoreErrors bool           `json:"ignoreErrors,omitempty"`
+		Metadata     []metadataItem `json:"metadata,omitempty"`
 	} `json:"spec"`
 	Auth   *auth    `json:"auth,omitempty"`
 	Scopes []string `json:"scopes,omitempty"`
