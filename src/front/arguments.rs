@@ -16,7 +16,7 @@ pub(super) enum Refusal {
     NoInteger,
     #[error("invalid expire time in '{0}' command")]
     BadExpiry(&'static str),
-    #[error("leasehold: {0}")]
+    #[error("leasehold: INVALID_REQUEST: {0}")]
     Invalid(Violation),
     #[error("leasehold serves locks only: {0}")]
     NotServed(String),

@@ -13,11 +13,11 @@ use tracing::debug;
 
 use super::{
     flights::Flights,
-    lost_replies::Effect,
+    lost_replies::Told,
     reply::{Protocol, Reply},
     request::{self, INPUT_BYTES_MAX},
     session::{Answer, Session, Step},
-    verb::{Call, Pair},
+    verb::Call,
 };
 use crate::{lock::Receipt, net::accepted::Accepted};
 
@@ -64,7 +64,7 @@ pub(super) struct Connection<S> {
     /// What the replies in `output` tell of.
     unsent: Vec<Unsent>,
     /// What was told of by replies since the client last sent anything, and when.
-    unread: Vec<(Instant, Pair, Effect)>,
+    unread: Vec<(Instant, Told)>,
 }
 
 /// What a reply tells of that is not sent yet.
@@ -72,7 +72,7 @@ struct Unsent {
     /// Where in the output the reply ends.
     end: usize,
     receipt: Option<Receipt>,
-    effect: Option<(Pair, Effect)>,
+    effect: Option<Told>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -136,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         return Ok(End::Closed);
                     }
                     // Whoever goes on talking has read the replies.
-                    self.unread.clear();
+                    self.unread.drain(..).for_each(|(_, told)| told.was_read());
                 }
                 // Nothing is read that would tell it.
                 () = self.transport.closed_by_peer(), if !may_receive => {
@@ -225,9 +225,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 if let Some(receipt) = receipt {
                     receipt.accept();
                 }
-                if let Some((pair, effect)) = effect {
-                    self.unread.push((Instant::now(), pair, effect));
-                }
+                self.unread.extend(effect.map(|told| (Instant::now(), told)));
             }
         }
         self.output.clear();
@@ -239,17 +237,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// use the same value in several processes, and close the connection after the reply, must
     /// still exclude each other.
     fn note_lost(&mut self, end: End) {
-        let lost = &self.session.shared().locks.lost;
-        for (sent, pair, effect) in self.unread.drain(..) {
-            let may_be_lost = effect == Effect::Released || end == End::Broken;
-            if may_be_lost && sent.elapsed() < READ_WITHIN {
-                lost.note(pair, effect);
-            }
-        }
-        for (pair, effect) in self.unsent.drain(..).filter_map(|unsent| unsent.effect) {
-            // A grant whose reply was not sent is released.
-            if effect == Effect::Released {
-                lost.note(pair, effect);
+        for (sent, told) in self.unread.drain(..) {
+            if sent.elapsed() >= READ_WITHIN {
+                told.was_read();
+            } else if end == End::Broken {
+                told.was_lost();
             }
         }
     }

@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    lost_replies::{Effect, LostReplies},
+    lost_replies::{Effect, LostReplies, Told},
     verb::{Outcome, Pair, Verb},
 };
 use crate::lock::{
@@ -46,7 +46,7 @@ pub(super) struct Done {
     /// Of a grant.
     pub(super) receipt: Option<Receipt>,
     /// What is to be found by a retry if the reply is lost.
-    pub(super) effect: Option<(Pair, Effect)>,
+    pub(super) effect: Option<Told>,
 }
 
 impl From<Outcome> for Done {
@@ -140,11 +140,15 @@ impl Locks {
             ..AcquireRequest::new(pair.key.clone())
         };
         match store.try_lock(request).await {
-            Ok(granted) => Ok(Done {
-                outcome: Outcome::Done,
-                receipt: Some(granted.receipt),
-                effect: request_id.map(|id| (pair, Effect::Acquired(id))),
-            }),
+            Ok(granted) => {
+                // The end of an earlier lock of this value says nothing of this one.
+                self.lost.take_released(&pair);
+                Ok(Done {
+                    outcome: Outcome::Done,
+                    receipt: Some(granted.receipt),
+                    effect: request_id.map(|id| self.told(pair, Effect::Acquired(id))),
+                })
+            }
             Err(LockError::Locked { .. }) => Ok(Outcome::HeldByAnother.into()),
             Err(error) => {
                 if let Some(request_id) = retried {
@@ -189,16 +193,13 @@ impl Locks {
         tokio::spawn(async move {
             let Pair { key, value } = released.clone();
             let ended = store.unlock(UnlockRequest::owner(key, value)).await;
-            let is_released = ended.is_ok();
-            if tell.send(ended).is_err() && is_released {
-                lost.note(released, Effect::Released);
-            }
+            // If nobody listens any more, what it tells is noted as lost.
+            let _ = tell.send(ended.map(|()| Told::new(lost, released, Effect::Released)));
             drop(place);
         });
         match told.await.unwrap_or(Err(LockError::Internal)) {
-            Ok(()) => {
-                let effect = Some((pair, Effect::Released));
-                Ok(Done { outcome: Outcome::Done, receipt: None, effect })
+            Ok(effect) => {
+                Ok(Done { outcome: Outcome::Done, receipt: None, effect: Some(effect) })
             }
             Err(LockError::NotFound { .. }) if self.lost.take_released(&pair) => {
                 Ok(Outcome::Done.into())
@@ -206,6 +207,10 @@ impl Locks {
             Err(LockError::NotFound { held }) => Ok(not_found(held).into()),
             Err(error) => Err(error),
         }
+    }
+
+    fn told(&self, pair: Pair, effect: Effect) -> Told {
+        Told::new(Arc::clone(&self.lost), pair, effect)
     }
 
     /// The value of a lock that was taken through a front, as Redis would tell it; of any other

@@ -1,6 +1,6 @@
 //! Replies that their clients may not have read, so that a retry finds its own outcome.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -21,6 +21,42 @@ pub(super) enum Effect {
     Acquired(RequestId),
     /// It ended its lock.
     Released,
+}
+
+/// An effect that a reply tells of. If this is dropped, the reply was not sent or may not have
+/// been read: then the end of a lock is noted. A lock whose reply was not sent is released, so
+/// that one is not.
+#[derive(Debug)]
+pub(super) struct Told {
+    lost: Arc<LostReplies>,
+    effect: Option<(Pair, Effect)>,
+}
+
+impl Told {
+    /// An effect that no reply has told of yet.
+    pub(super) fn new(lost: Arc<LostReplies>, pair: Pair, effect: Effect) -> Self {
+        Self { lost, effect: Some((pair, effect)) }
+    }
+
+    /// The client has read the reply.
+    pub(super) fn was_read(mut self) {
+        self.effect = None;
+    }
+
+    /// The reply was sent, and did not arrive.
+    pub(super) fn was_lost(mut self) {
+        if let Some((pair, effect)) = self.effect.take() {
+            self.lost.note(pair, effect);
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some((pair, Effect::Released)) = self.effect.take() {
+            self.lost.note(pair, Effect::Released);
+        }
+    }
 }
 
 /// The effects whose replies were lost.

@@ -13,12 +13,12 @@ use super::{
     command::{self, ClientCommand, Command, Credentials},
     info,
     locks::Locks,
-    lost_replies::Effect,
+    lost_replies::Told,
     password::Password,
     reply::{Protocol, Reply},
     request::Request,
     scripts::Scripts,
-    verb::{Call, Pair},
+    verb::Call,
 };
 use crate::{
     lock::{Holder, LockError, Receipt},
@@ -57,7 +57,7 @@ pub(super) struct Answer {
     /// Of a grant that the reply tells of.
     pub(super) receipt: Option<Receipt>,
     /// What is to be found by a retry if the reply is lost.
-    pub(super) effect: Option<(Pair, Effect)>,
+    pub(super) effect: Option<Told>,
     /// Whether the connection ends with it.
     pub(super) is_last: bool,
 }
@@ -106,11 +106,6 @@ impl Session {
     /// Whether it may use locks.
     pub(super) fn is_authenticated(&self) -> bool {
         self.is_authenticated
-    }
-
-    /// What is shared with other connections.
-    pub(super) fn shared(&self) -> &Shared {
-        &self.shared
     }
 
     /// Reads a request, and carries it out if it concerns the connection only.
