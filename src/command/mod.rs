@@ -1,6 +1,7 @@
 //! The commands of the program: its command line, and the start of each command.
 
 mod error;
+mod instances;
 mod line;
 pub mod redis_front;
 pub mod serve;

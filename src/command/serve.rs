@@ -1,25 +1,17 @@
 //! `leasehold serve`: the component, from its options to the end of its drain.
 
-use std::{collections::BTreeSet, env, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, env, sync::Arc};
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
-use super::{ServeOptions, StartError, StoreOption, redis_front};
+use super::{ServeOptions, StartError, StoreOption, instances, redis_front};
 use crate::{
-    backend::Kind,
-    component::{Answers, Component, Instances, OpenInstance, Socket, socket_folder},
-    config::manifest::{self, Environment, NoSecrets, Resources},
-    front::{FindStore, Front},
-    lock::{Clock, LockError},
-    retry::Backoff,
+    component::{Answers, Component, Socket, socket_folder},
+    config::manifest::{self, Environment, Resources},
+    front::Front,
 };
-
-/// How long to wait between attempts to initialise an instance.
-const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 
 /// Components that are being served, with the tasks that initialise instances
 /// on their own.
@@ -56,26 +48,17 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
     for StoreOption { kind, socket } in stores {
         let mine: Vec<_> =
             manifests.iter().filter(|manifest| is_served_at(manifest, &socket)).collect();
-        let to_initialise = resolve(kind, &mine, &resources.environment).await?;
+        let to_initialise = instances::resolve(kind, &mine, &resources.environment).await?;
         let path = folder.join(format!("{socket}.sock"));
         let socket = Socket::open(&path, Some(options.socket_mode), "--socket-folder").await?;
         info!(store = kind.name, socket = %socket.path().display(), "listening");
-        let open: OpenInstance = Arc::new(move |metadata, before| {
-            Box::pin(async move { kind.open(metadata, Clock::system(), before.as_ref()).await })
-        });
-        let instances = Arc::new(Instances::new(open, kind.features));
+        let instances = instances::of_kind(kind);
         for own in to_initialise {
             if front.as_ref().is_some_and(|front| front.store == own.name) {
-                behind_front = Some(find(Arc::clone(&instances), own.name.clone()));
+                let (instances, name) = (Arc::clone(&instances), own.name.clone());
+                behind_front = Some(instances::find(instances, name));
             }
-            // Before anything is served, so that no call is told NOT_INITIALIZED.
-            instances.opening(
-                &own.name,
-                own.operation_timeout,
-                "its backend is being connected",
-            );
-            let task = initialise(Arc::clone(&instances), own);
-            initialising.push(AbortOnDropHandle::new(tokio::spawn(task)));
+            initialising.push(instances::begin(&instances, own));
         }
         let answers = if kind.commits_groups { Answers::Together } else { Answers::AsTheyCome };
         components.push(Component::start(socket, instances, answers).await?);
@@ -101,30 +84,17 @@ impl Serving {
         self.drain().await;
     }
 
-    /// Drains every component, all at the same time.
+    /// Drains the front and every component, all at the same time.
     pub async fn drain(self) {
-        if let Some(front) = self.front {
-            front.drain().await;
-        }
-        join_all(self.components.into_iter().map(Component::drain)).await;
+        let front = async {
+            if let Some(front) = self.front {
+                front.drain().await;
+            }
+        };
+        let components = join_all(self.components.iter().map(Component::stop_serving));
+        tokio::join!(front, components);
+        join_all(self.components.iter().map(Component::settle)).await;
     }
-}
-
-/// Finds an instance.
-fn find(instances: Arc<Instances>, name: String) -> FindStore {
-    Arc::new(move || {
-        let (instances, name) = (Arc::clone(&instances), name.clone());
-        Box::pin(async move { instances.store(&name, Instant::now(), None).await })
-    })
-}
-
-type Items = Vec<(String, String)>;
-
-/// An instance that the process initialises without Init.
-struct OwnInstance {
-    name: String,
-    items: Items,
-    operation_timeout: Duration,
 }
 
 fn is_served_at(manifest: &manifest::Component, socket: &str) -> bool {
@@ -142,58 +112,6 @@ fn warn_unless_served(manifest: &manifest::Component, stores: &[StoreOption]) {
             "its type lock.{name} is not served here, but {}",
             served.join(", ")
         );
-    }
-}
-
-/// The instances to initialise without Init. An instance that needs a secret store or the
-/// app's ID waits for daprd's Init, which has both.
-async fn resolve(
-    kind: Kind,
-    manifests: &[&manifest::Component],
-    around: &Environment,
-) -> Result<Vec<OwnInstance>, StartError> {
-    let mut resolved = Vec::new();
-    for manifest in manifests {
-        let name = manifest.name.clone();
-        if manifest.waits_for_daprd(around) {
-            info!(store = name, "waits for Init: its YAML needs daprd to resolve it");
-            continue;
-        }
-        let items: Items = manifest.properties(around, &NoSecrets).await?.into_iter().collect();
-        let wrong = |why: String| {
-            let origin = &manifest.origin;
-            StartError::Configuration(format!("{origin}, component {name:?}: {why}"))
-        };
-        let settings = kind.check(items.clone()).map_err(|error| match error {
-            LockError::InvalidMetadata(violations) => {
-                let problems: Vec<_> = violations.iter().map(ToString::to_string).collect();
-                wrong(problems.join("; "))
-            }
-            other => wrong(other.to_string()),
-        })?;
-        let operation_timeout = settings.operation_timeout;
-        resolved.push(OwnInstance { name, items, operation_timeout });
-    }
-    Ok(resolved)
-}
-
-/// Initialises one instance, trying until it succeeds: its backend may come up after this
-/// process, and daprd does not repeat Init.
-async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
-    let OwnInstance { name, items, operation_timeout } = own;
-    let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
-    loop {
-        if instances.is_live(&name) {
-            return;
-        }
-        match instances.init(&name, items.iter().cloned().collect()).await {
-            Ok(()) => return,
-            Err(error) => {
-                warn!(store = name, %error, "not initialised yet; trying again");
-                instances.opening(&name, operation_timeout, &error.to_string());
-            }
-        }
-        backoff.pause().await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! `leasehold sidecar`: from its command line to a sidecar that serves.
 
-use std::{env, sync::Arc, time::Duration};
+use std::{env, future::ready, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
@@ -11,7 +11,8 @@ use super::{SidecarCommand, StartError, redis_front};
 use crate::{
     component::socket_folder,
     config::manifest::{self, Environment, Loaded, Resources},
-    front::Front,
+    front::{FindStore, Front},
+    lock::LockError,
     sidecar::{
         Hooks, Options, Sidecar, SidecarArgs,
         app::{
@@ -36,11 +37,13 @@ pub struct Serving {
 impl Serving {
     /// Serves until `stop`, then drains.
     pub async fn run(self, stop: CancellationToken) {
-        stop.cancelled().await;
-        if let Some(front) = self.front {
-            front.drain().await;
-        }
-        self.sidecar.run(stop).await;
+        let front = self.front;
+        let beside = async move {
+            if let Some(front) = front {
+                front.drain().await;
+            }
+        };
+        self.sidecar.run_beside(stop, beside).await;
     }
 }
 
@@ -96,7 +99,7 @@ pub async fn start(command: &SidecarCommand) -> Result<Serving, StartError> {
     let following = AbortOnDropHandle::new(tokio::spawn(loader.follow(changes, late)));
     let front = match front {
         Some(front) => {
-            let find = redis_front::find(stores.clone(), front.store.clone());
+            let find = find(stores.clone(), front.store.clone());
             Some(Front::start(front, find).await?)
         }
         None => None,
@@ -104,6 +107,18 @@ pub async fn start(command: &SidecarCommand) -> Result<Serving, StartError> {
     let hooks = Hooks { failed_unlocks, ..daprd.hooks(healthy)? };
     let sidecar = Sidecar::start(options, stores, hooks).await?;
     Ok(Serving { sidecar, front, _following: following })
+}
+
+/// Finds a store among those of the sidecar.
+fn find(stores: Stores, name: String) -> FindStore {
+    Arc::new(move || {
+        let store = stores.newest(&name).map(|store| store.store().clone());
+        let found = store.ok_or_else(|| {
+            let why = format!("the store {name:?} is not connected; leasehold's log says why");
+            LockError::StoreUnavailable(why.into())
+        });
+        Box::pin(ready(found))
+    })
 }
 
 /// Says why there is no store: what was found, and why it is none.

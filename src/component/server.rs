@@ -86,10 +86,16 @@ impl Component {
         &self.instances
     }
 
-    /// Drains within 10 s: new locks and tries are refused and waits end with SHUTTING_DOWN.
-    /// Renewals and unlocks are served for as long as they keep coming, and then the socket
-    /// is removed. Grants stay with their holders.
+    /// Drains within 10 s: stops serving, and settles what is left. Grants stay with their
+    /// holders.
     pub async fn drain(self) {
+        self.stop_serving().await;
+        self.settle().await;
+    }
+
+    /// Refuses new locks and tries, and ends waits with SHUTTING_DOWN. Renewals and unlocks are
+    /// served for as long as they keep coming, and then the socket is removed.
+    pub async fn stop_serving(&self) {
         self.health.set_not_serving::<LockStoreServer<Service>>().await;
         self.health.set_service_status("", ServingStatus::NotServing).await;
         self.instances.drain();
@@ -99,6 +105,10 @@ impl Component {
         if !self.server.close(Instant::now() + ANSWERED_WITHIN).await {
             warn!("clients kept their connections past the drain; they are cut off");
         }
+    }
+
+    /// Settles what is left, and closes the stores.
+    pub async fn settle(&self) {
         if timeout(SETTLED_WITHIN, self.instances.retire()).await.is_err() {
             warn!("some operations are still unsettled; what they left ends with its TTL");
         }

@@ -11,6 +11,9 @@ use super::{
 };
 use crate::lock::ResourceId;
 
+/// How many keys a command may have. Each is looked up by itself.
+const KEYS_MAX: usize = 16;
+
 /// A command that is served, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
@@ -80,8 +83,9 @@ pub(super) enum ScriptName {
 
 /// Reads a request that has at least its command.
 pub(super) fn read(request: &Request, may_delete: bool) -> Result<Command, Refusal> {
-    let Some((command, arguments)) = request.arguments.split_first() else {
-        return Err(Refusal::not_served("an empty command"));
+    let (command, arguments) = match request.arguments.split_first() {
+        Some((command, arguments)) if !command.is_empty() => (command, arguments),
+        _ => return Err(Refusal::not_served("an empty command is not served")),
     };
     let command = String::from_utf8_lossy(command).to_ascii_uppercase();
     Ok(match (command.as_str(), arguments) {
@@ -178,6 +182,9 @@ fn locks(verb: Verb, replies: Replies) -> Command {
 }
 
 fn keys(arguments: &[Bytes]) -> Result<Vec<ResourceId>, Refusal> {
+    if arguments.len() > KEYS_MAX {
+        return Err(Refusal::not_served(format!("more than {KEYS_MAX} keys in one command")));
+    }
     arguments.iter().map(key).collect()
 }
 

@@ -19,7 +19,7 @@ use super::{
     session::{Answer, Session, Step},
     verb::Call,
 };
-use crate::{lock::Receipt, net::accepted::Accepted};
+use crate::net::accepted::Accepted;
 
 /// How long a connection may be silent. Clients close the connections of their pools earlier,
 /// or make new ones.
@@ -31,10 +31,14 @@ const REPLIES_WITHIN: Duration = Duration::from_secs(10);
 /// How long after its sending a reply counts as read although nothing more came. Clients wait
 /// for less, and then repeat the command on another connection.
 const READ_WITHIN: Duration = Duration::from_secs(5);
+/// How long after the end of a connection its reset is waited for.
+const RESET_WITHIN: Duration = Duration::from_millis(100);
 /// Replies that are ready together are sent together, up to so many bytes.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
 /// How much is received at a time, at least: all of most requests.
 const INPUT_STEP_BYTES: usize = 1024;
+/// A larger buffer is given back once it is empty.
+const INPUT_BYTES_KEPT: usize = 16 * 1024;
 
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +75,7 @@ pub(super) struct Connection<S> {
 struct Unsent {
     /// Where in the output the reply ends.
     end: usize,
-    receipt: Option<Receipt>,
-    effect: Option<Told>,
+    told: Told,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -127,24 +130,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let is_idle = self.flights.is_empty();
             let limit = self.incomplete_since.map(|since| since + REQUEST_WITHIN);
             let limit = limit.or(is_idle.then(|| Instant::now() + IDLE_MAX));
+            if self.input.is_empty() && self.input.capacity() > INPUT_BYTES_KEPT {
+                self.input = BytesMut::new();
+            }
             self.input.reserve(INPUT_STEP_BYTES);
             tokio::select! {
                 biased;
                 Some((protocol, answer)) = self.flights.next() => self.add(protocol, answer),
                 received = self.stream.read_buf(&mut self.input), if may_receive => {
                     if received? == 0 {
-                        return Ok(End::Closed);
+                        return Ok(self.how_it_was_closed().await);
                     }
-                    // Whoever goes on talking has read the replies.
+                    // A client that goes on has read the replies.
                     self.unread.drain(..).for_each(|(_, told)| told.was_read());
                 }
                 // Nothing is read that would tell it.
                 () = self.transport.closed_by_peer(), if !may_receive => {
                     return Ok(End::Closed);
                 }
-                () = closing.cancelled(), if is_idle && self.input.is_empty() => {
-                    return Ok(End::Closed);
-                }
+                // What was received is not a whole request.
+                () = closing.cancelled(), if is_idle => return Ok(End::Closed),
                 // A connection that is silent for too long is closed, not broken.
                 () = until(limit), if is_idle => return Ok(End::Closed),
             }
@@ -193,7 +198,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn begin_call(&mut self, call: Call) {
-        if self.flights.meets(&call.verb) {
+        if self.flights.has_a_key_of(&call.verb) {
             self.held_back = Some(call);
             return;
         }
@@ -201,17 +206,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.flights.add(self.session.protocol(), verb, self.session.carry_out(call));
     }
 
-    fn add(&mut self, protocol: Protocol, answer: Answer) {
-        let Answer { reply, receipt, effect, .. } = answer;
+    fn add(&mut self, protocol: Protocol, Answer { reply, told, .. }: Answer) {
         reply.write(protocol, &mut self.output);
-        if receipt.is_some() || effect.is_some() {
-            self.unsent.push(Unsent { end: self.output.len(), receipt, effect });
-        }
+        self.unsent.extend(told.map(|told| Unsent { end: self.output.len(), told }));
     }
 
     /// Sends the output. A grant is received once its whole reply was taken by the transport;
     /// the others are released when this fails.
     async fn send(&mut self) -> io::Result<()> {
+        // After a pause of this process, a request and the end of its connection are found
+        // together. Nobody reads the reply then, although the transport would take it.
+        let has_grants = self.unsent.iter().any(|unsent| unsent.told.is_of_a_grant());
+        if has_grants && self.transport.is_at_end()? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         let mut sent = 0;
         while sent < self.output.len() {
             let writing = self.stream.write(&self.output[sent..]);
@@ -221,29 +229,37 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             sent += written;
             let arrived = self.unsent.iter().take_while(|unsent| unsent.end <= sent).count();
-            for Unsent { receipt, effect, .. } in self.unsent.drain(..arrived) {
-                if let Some(receipt) = receipt {
-                    receipt.accept();
-                }
-                self.unread.extend(effect.map(|told| (Instant::now(), told)));
+            for Unsent { mut told, .. } in self.unsent.drain(..arrived) {
+                told.was_sent();
+                self.unread.push((Instant::now(), told));
             }
         }
         self.output.clear();
         timeout(REPLIES_WITHIN, self.stream.flush()).await?
     }
 
-    /// Notes what the client may not know that it has done. A lock whose reply was lost can be
-    /// taken again by its value only if the connection broke soon after the reply: clients that
-    /// use the same value in several processes, and close the connection after the reply, must
-    /// still exclude each other.
+    /// Whether the client closed the connection before it read a grant. Then its system answers
+    /// the reply with a reset, at once on the same machine.
+    async fn how_it_was_closed(&mut self) -> End {
+        let has_grants = self.unread.iter().any(|(_, told)| told.is_of_a_grant());
+        if has_grants && timeout(RESET_WITHIN, self.transport.broken()).await.is_ok() {
+            return End::Broken;
+        }
+        End::Closed
+    }
+
+    /// Keeps what the client may not know that it has done for a retry, and forgets what it
+    /// knows. A lock can be taken again by its value only if the connection broke soon after the
+    /// reply: clients that use the same value in several processes, and close the connection
+    /// when they have read the reply, must still exclude each other.
     fn note_lost(&mut self, end: End) {
         for (sent, told) in self.unread.drain(..) {
-            if sent.elapsed() >= READ_WITHIN {
+            let is_known = end == End::Closed && told.is_of_a_grant();
+            if is_known || sent.elapsed() >= READ_WITHIN {
                 told.was_read();
-            } else if end == End::Broken {
-                told.was_lost();
             }
         }
+        self.unsent.clear();
     }
 }
 

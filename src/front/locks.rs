@@ -7,12 +7,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    lost_replies::{Effect, LostReplies, Told},
+    lost_replies::{LostReplies, Told},
     verb::{Outcome, Pair, Verb},
 };
 use crate::lock::{
-    AcquireRequest, Feature, Holder, LockError, Receipt, RenewRequest, RequestId, ResourceId,
-    Store, UnlockRequest,
+    AcquireRequest, Feature, Holder, LockError, RenewRequest, RequestId, ResourceId, Store,
+    UnlockRequest,
     inspect::{Inspected, PageRequest},
 };
 
@@ -37,21 +37,26 @@ pub(super) struct Locks {
     pub(super) draining: CancellationToken,
     /// Limits the calls of all connections that are under way.
     pub(super) calls: Arc<Semaphore>,
+    /// The same for what keeps or ends a lock, so that nothing else can keep it out.
+    pub(super) calls_of_holders: Arc<Semaphore>,
 }
 
-/// What was done, and what it leaves until the client has read of it.
+/// What was done, and what its reply tells of.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) outcome: Outcome,
-    /// Of a grant.
-    pub(super) receipt: Option<Receipt>,
-    /// What is to be found by a retry if the reply is lost.
-    pub(super) effect: Option<Told>,
+    pub(super) told: Option<Told>,
 }
 
 impl From<Outcome> for Done {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, receipt: None, effect: None }
+        Self { outcome, told: None }
+    }
+}
+
+impl From<Told> for Done {
+    fn from(told: Told) -> Self {
+        Self { outcome: Outcome::Done, told: Some(told) }
     }
 }
 
@@ -63,7 +68,11 @@ impl Locks {
         verb: Verb,
         holder: Option<&Holder>,
     ) -> Result<Done, LockError> {
-        let place = Arc::clone(&self.calls).try_acquire_owned();
+        let places = match verb {
+            Verb::Renew(..) | Verb::Prolong(..) | Verb::Release(..) => &self.calls_of_holders,
+            _ => &self.calls,
+        };
+        let place = Arc::clone(places).try_acquire_owned();
         let place = place.map_err(|_| LockError::Overloaded)?;
         let store = (self.find)().await?;
         Ok(match verb {
@@ -128,10 +137,10 @@ impl Locks {
         if self.draining.is_cancelled() {
             return Err(LockError::ShuttingDown);
         }
-        let retried = self.lost.take_acquired(&pair);
+        let retried = self.lost.retried(&pair);
         let can_replay = store.features().contains(&Feature::Replay);
         let request_id =
-            can_replay.then(|| retried.clone().unwrap_or_else(RequestId::publishing));
+            can_replay.then(|| retried.request_id().unwrap_or_else(RequestId::publishing));
         let request = AcquireRequest {
             ttl: Some(ttl),
             lock_id: Some(pair.value.clone()),
@@ -141,21 +150,17 @@ impl Locks {
         };
         match store.try_lock(request).await {
             Ok(granted) => {
+                retried.forget();
                 // The end of an earlier lock of this value says nothing of this one.
                 self.lost.take_released(&pair);
-                Ok(Done {
-                    outcome: Outcome::Done,
-                    receipt: Some(granted.receipt),
-                    effect: request_id.map(|id| self.told(pair, Effect::Acquired(id))),
-                })
+                let effect = request_id.map(|request_id| (pair, request_id));
+                Ok(Told::acquired(Arc::clone(&self.lost), effect, granted.receipt).into())
             }
-            Err(LockError::Locked { .. }) => Ok(Outcome::HeldByAnother.into()),
-            Err(error) => {
-                if let Some(request_id) = retried {
-                    self.lost.note(pair, Effect::Acquired(request_id));
-                }
-                Err(error)
+            Err(LockError::Locked { .. }) => {
+                retried.forget();
+                Ok(Outcome::HeldByAnother.into())
             }
+            Err(error) => Err(error),
         }
     }
 
@@ -188,29 +193,23 @@ impl Locks {
         place: OwnedSemaphorePermit,
     ) -> Result<Done, LockError> {
         let (tell, told) = oneshot::channel();
-        let lost = Arc::clone(&self.lost);
-        let released = pair.clone();
+        let (lost, released) = (Arc::clone(&self.lost), pair.clone());
         tokio::spawn(async move {
             let Pair { key, value } = released.clone();
             let ended = store.unlock(UnlockRequest::owner(key, value)).await;
-            // If nobody listens any more, what it tells is noted as lost.
-            let _ = tell.send(ended.map(|()| Told::new(lost, released, Effect::Released)));
+            // If nobody listens any more, what it tells of is noted for a retry.
+            let _ = tell.send(ended.map(|()| Told::released(lost, released)));
             drop(place);
         });
         match told.await.unwrap_or(Err(LockError::Internal)) {
-            Ok(effect) => {
-                Ok(Done { outcome: Outcome::Done, receipt: None, effect: Some(effect) })
-            }
+            Ok(told) => Ok(told.into()),
+            // Noted again with this reply, which may be lost, too.
             Err(LockError::NotFound { .. }) if self.lost.take_released(&pair) => {
-                Ok(Outcome::Done.into())
+                Ok(Told::released(Arc::clone(&self.lost), pair).into())
             }
             Err(LockError::NotFound { held }) => Ok(not_found(held).into()),
             Err(error) => Err(error),
         }
-    }
-
-    fn told(&self, pair: Pair, effect: Effect) -> Told {
-        Told::new(Arc::clone(&self.lost), pair, effect)
     }
 
     /// The value of a lock that was taken through a front, as Redis would tell it; of any other

@@ -1,12 +1,16 @@
 //! Replies that their clients may not have read, so that a retry finds its own outcome.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::verb::Pair;
-use crate::lock::RequestId;
+use crate::lock::{Receipt, RequestId};
 
 /// For how long a retry finds the outcome. Clients retry within a few seconds.
 const KEPT_FOR: Duration = Duration::from_secs(10);
@@ -23,70 +27,123 @@ pub(super) enum Effect {
     Released,
 }
 
-/// An effect that a reply tells of. If this is dropped, the reply was not sent or may not have
-/// been read: then the end of a lock is noted. A lock whose reply was not sent is released, so
-/// that one is not.
+/// What a reply tells of, until it is known what became of the reply.
+///
+/// If this is dropped before the reply was sent, a new lock is released, because nobody can know
+/// of it. Everything else is noted for a retry.
 #[derive(Debug)]
 pub(super) struct Told {
     lost: Arc<LostReplies>,
     effect: Option<(Pair, Effect)>,
+    /// Releases a new lock unless it is accepted.
+    receipt: Option<Receipt>,
 }
 
 impl Told {
-    /// An effect that no reply has told of yet.
-    pub(super) fn new(lost: Arc<LostReplies>, pair: Pair, effect: Effect) -> Self {
-        Self { lost, effect: Some((pair, effect)) }
+    /// The client took a lock.
+    pub(super) fn acquired(
+        lost: Arc<LostReplies>,
+        effect: Option<(Pair, RequestId)>,
+        receipt: Receipt,
+    ) -> Self {
+        let effect = effect.map(|(pair, request_id)| (pair, Effect::Acquired(request_id)));
+        Self { lost, effect, receipt: Some(receipt) }
+    }
+
+    /// The client ended its lock.
+    pub(super) fn released(lost: Arc<LostReplies>, pair: Pair) -> Self {
+        Self { lost, effect: Some((pair, Effect::Released)), receipt: None }
+    }
+
+    /// The transport has taken the whole reply, so a new lock is left to its TTL.
+    pub(super) fn was_sent(&mut self) {
+        if let Some(receipt) = self.receipt.take() {
+            receipt.accept();
+        }
+    }
+
+    /// Whether it tells of a lock that was taken.
+    pub(super) fn is_of_a_grant(&self) -> bool {
+        matches!(self.effect, Some((_, Effect::Acquired(_))))
     }
 
     /// The client has read the reply.
     pub(super) fn was_read(mut self) {
         self.effect = None;
     }
+}
 
-    /// The reply was sent, and did not arrive.
-    pub(super) fn was_lost(mut self) {
-        if let Some((pair, effect)) = self.effect.take() {
+impl Drop for Told {
+    fn drop(&mut self) {
+        let is_undone = self.receipt.as_ref().is_some_and(Receipt::undoes);
+        if let Some((pair, effect)) = self.effect.take().filter(|_| !is_undone) {
             self.lost.note(pair, effect);
         }
     }
 }
 
-impl Drop for Told {
+/// A lock that a value took without learning of it, while the request is repeated. It is noted
+/// again if this is dropped.
+#[derive(Debug)]
+pub(super) struct Retried {
+    lost: Arc<LostReplies>,
+    noted: Option<(Pair, RequestId)>,
+}
+
+impl Retried {
+    /// The request ID with which the caller repeats the request, so that the store decides
+    /// whether the lock still lives.
+    pub(super) fn request_id(&self) -> Option<RequestId> {
+        self.noted.as_ref().map(|(_, request_id)| request_id.clone())
+    }
+
+    /// The outcome is known.
+    pub(super) fn forget(mut self) {
+        self.noted = None;
+    }
+}
+
+impl Drop for Retried {
     fn drop(&mut self) {
-        if let Some((pair, Effect::Released)) = self.effect.take() {
-            self.lost.note(pair, Effect::Released);
+        if let Some((pair, request_id)) = self.noted.take() {
+            self.lost.note(pair, Effect::Acquired(request_id));
         }
     }
 }
 
 /// The effects whose replies were lost.
 #[derive(Debug, Default)]
-pub(super) struct LostReplies(Mutex<HashMap<Pair, (Effect, Instant)>>);
+pub(super) struct LostReplies(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Each with its number in `order`.
+    by_pair: HashMap<Pair, (Effect, u64)>,
+    /// When each was noted, oldest first. An entry whose number is not that of its pair any more
+    /// is a former one.
+    order: VecDeque<(Instant, u64, Pair)>,
+    numbers: u64,
+}
 
 impl LostReplies {
     /// Notes an effect whose reply was lost.
-    pub(super) fn note(&self, pair: Pair, effect: Effect) {
-        let now = Instant::now();
+    fn note(&self, pair: Pair, effect: Effect) {
         let mut kept = self.0.lock();
-        if kept.len() >= KEPT_MAX {
-            kept.retain(|_, (_, noted)| now.duration_since(*noted) < KEPT_FOR);
-        }
-        if kept.len() >= KEPT_MAX
-            && let Some(oldest) = kept.iter().min_by_key(|(_, (_, noted))| *noted)
-        {
-            let oldest = oldest.0.clone();
-            kept.remove(&oldest);
-        }
-        kept.insert(pair, (effect, now));
+        kept.forget_old();
+        kept.numbers += 1;
+        let number = kept.numbers;
+        kept.order.push_back((Instant::now(), number, pair.clone()));
+        kept.by_pair.insert(pair, (effect, number));
     }
 
-    /// Takes the request ID of a lock that the value took without learning of it. The caller
-    /// repeats the request with it, so the store decides whether that lock still lives.
-    pub(super) fn take_acquired(&self, pair: &Pair) -> Option<RequestId> {
-        match self.take(pair, |effect| matches!(effect, Effect::Acquired(_)))? {
-            Effect::Acquired(request_id) => Some(request_id),
-            Effect::Released => None,
-        }
+    /// Takes the request ID of a lock that the value took without learning of it.
+    pub(super) fn retried(self: &Arc<Self>, pair: &Pair) -> Retried {
+        let taken = self.take(pair, |effect| matches!(effect, Effect::Acquired(_)));
+        let noted = match taken {
+            Some(Effect::Acquired(request_id)) => Some((pair.clone(), request_id)),
+            _ => None,
+        };
+        Retried { lost: Arc::clone(self), noted }
     }
 
     /// Whether the value ended its lock without learning of it.
@@ -96,11 +153,24 @@ impl LostReplies {
 
     fn take(&self, pair: &Pair, is_wanted: impl Fn(&Effect) -> bool) -> Option<Effect> {
         let mut kept = self.0.lock();
-        if !is_wanted(&kept.get(pair)?.0) {
+        kept.forget_old();
+        if !is_wanted(&kept.by_pair.get(pair)?.0) {
             return None;
         }
-        let (effect, noted) = kept.remove(pair)?;
-        (noted.elapsed() < KEPT_FOR).then_some(effect)
+        kept.by_pair.remove(pair).map(|(effect, _)| effect)
+    }
+}
+
+impl Kept {
+    fn forget_old(&mut self) {
+        while let Some((noted, _, _)) = self.order.front()
+            && (noted.elapsed() >= KEPT_FOR || self.order.len() >= KEPT_MAX)
+        {
+            let Some((_, number, pair)) = self.order.pop_front() else { return };
+            if self.by_pair.get(&pair).is_some_and(|(_, newest)| *newest == number) {
+                self.by_pair.remove(&pair);
+            }
+        }
     }
 }
 
@@ -115,38 +185,73 @@ mod tests {
         Pair { key: ResourceId::new("k").unwrap(), value: LockId::new(value).unwrap() }
     }
 
+    fn lost() -> Arc<LostReplies> {
+        Arc::new(LostReplies::default())
+    }
+
+    fn acquired(lost: &LostReplies, value: &str) -> RequestId {
+        let request_id = RequestId::publishing();
+        lost.note(pair(value), Effect::Acquired(request_id.clone()));
+        request_id
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_effect_is_found_once_and_by_its_own_pair() {
-        let lost = LostReplies::default();
+        let lost = lost();
         lost.note(pair("a"), Effect::Released);
         assert!(!lost.take_released(&pair("b")));
-        assert_eq!(lost.take_acquired(&pair("a")), None);
+        assert_eq!(lost.retried(&pair("a")).request_id(), None);
         assert!(lost.take_released(&pair("a")));
         assert!(!lost.take_released(&pair("a")));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_effect_is_forgotten_after_ten_seconds() {
-        let lost = LostReplies::default();
-        let request_id = RequestId::publishing();
-        lost.note(pair("a"), Effect::Acquired(request_id.clone()));
-        lost.note(pair("b"), Effect::Acquired(request_id.clone()));
+        let lost = lost();
+        let [first, _] = ["a", "b"].map(|value| acquired(&lost, value));
         advance(KEPT_FOR - Duration::from_millis(1)).await;
-        assert_eq!(lost.take_acquired(&pair("a")), Some(request_id));
+        let found = lost.retried(&pair("a"));
+        assert_eq!(found.request_id(), Some(first));
+        found.forget();
         advance(Duration::from_millis(1)).await;
-        assert_eq!(lost.take_acquired(&pair("b")), None);
+        assert_eq!(lost.retried(&pair("b")).request_id(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_oldest_effect_is_forgotten_for_one_too_many() {
-        let lost = LostReplies::default();
+        let lost = lost();
         for i in 0..=KEPT_MAX {
             lost.note(pair(&i.to_string()), Effect::Released);
-            if i == 0 {
-                advance(Duration::from_millis(1)).await;
-            }
         }
         assert!(!lost.take_released(&pair("0")));
-        assert!(lost.take_released(&pair("1")));
+        assert!(lost.take_released(&pair(&KEPT_MAX.to_string())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_newer_effect_of_a_pair_outlives_the_age_of_the_former_one() {
+        let lost = lost();
+        lost.note(pair("a"), Effect::Released);
+        advance(KEPT_FOR / 2).await;
+        lost.note(pair("a"), Effect::Released);
+        advance(KEPT_FOR / 2).await;
+        assert!(lost.take_released(&pair("a")));
+    }
+
+    /// The retry of a retry once found nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_retry_that_is_cut_off_leaves_the_lock_to_the_next() {
+        let lost = lost();
+        let request_id = acquired(&lost, "a");
+        drop(lost.retried(&pair("a")));
+        assert_eq!(lost.retried(&pair("a")).request_id(), Some(request_id));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unlock_is_noted_unless_its_reply_was_read() {
+        let lost = lost();
+        Told::released(Arc::clone(&lost), pair("a")).was_read();
+        assert!(!lost.take_released(&pair("a")));
+        drop(Told::released(Arc::clone(&lost), pair("a")));
+        assert!(lost.take_released(&pair("a")));
     }
 }

@@ -1,7 +1,7 @@
 //! The options of a front, on the command line of its own and of other commands.
 
 use std::{
-    env,
+    env::{self, VarError},
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
 };
@@ -158,20 +158,38 @@ impl FrontArgs {
     ///
     /// What is wrong, with the option to change.
     pub fn options(&self) -> Result<FrontOptions, String> {
-        let args = self.clone();
-        let tls = tls::Files::of(args.tls_cert, args.tls_key, args.tls_client_ca);
-        let listen = args.listen.or(args.unix_socket.is_none().then_some(DEFAULT_ADDRESS));
-        let names = OWN_NAMES;
-        let options = FrontOptions {
-            store: args.store,
+        self.clone().read(OWN_NAMES)
+    }
+
+    fn read(self, names: OptionNames) -> Result<FrontOptions, String> {
+        let listen = self.listen.or(self.unix_socket.is_none().then_some(DEFAULT_ADDRESS));
+        let files = tls::Files::of(self.tls_cert, self.tls_key, self.tls_client_ca);
+        if files.is_some() && listen.is_none() {
+            let OptionNames { tls, listen, .. } = names;
+            return Err(format!(
+                "{tls}-cert is for a port, and there is only a socket: give {listen}"
+            ));
+        }
+        let password = password(self.password_file, names)?;
+        let is_local = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+        if let Some(address) = listen.filter(|address| !is_local(*address))
+            && password.is_none()
+        {
+            let OptionNames { listen, password_file, .. } = names;
+            return Err(format!(
+                "{listen}: other machines can reach {address}, so a front there needs a \
+                 password; set {PASSWORD_VARIABLE} or {password_file}"
+            ));
+        }
+        Ok(FrontOptions {
+            store: self.store,
             listen,
-            unix_socket: args.unix_socket,
-            password: password(args.password_file, names)?,
-            tls: tls.map(|files| files.acceptor(names.tls)).transpose()?,
-            allow_delete: args.allow_delete,
+            unix_socket: self.unix_socket,
+            password,
+            tls: files.map(|files| files.acceptor(names.tls)).transpose()?,
+            allow_delete: self.allow_delete,
             names,
-        };
-        options.checked()
+        })
     }
 }
 
@@ -184,49 +202,29 @@ impl EmbeddedFrontArgs {
     pub fn options(&self) -> Result<Option<FrontOptions>, String> {
         let args = self.clone();
         let Some(store) = args.redis_front else { return Ok(None) };
-        let unix_socket = args.redis_front_unix_socket;
-        let tls = tls::Files::of(
-            args.redis_front_tls_cert,
-            args.redis_front_tls_key,
-            args.redis_front_tls_client_ca,
-        );
-        let listen =
-            args.redis_front_listen.or(unix_socket.is_none().then_some(DEFAULT_ADDRESS));
-        let names = EMBEDDED_NAMES;
-        let options = FrontOptions {
+        let own = FrontArgs {
             store,
-            listen,
-            unix_socket,
-            password: password(args.redis_front_password_file, names)?,
-            tls: tls.map(|files| files.acceptor(names.tls)).transpose()?,
+            resources_path: Vec::new(),
+            listen: args.redis_front_listen,
+            unix_socket: args.redis_front_unix_socket,
+            password_file: args.redis_front_password_file,
+            tls_cert: args.redis_front_tls_cert,
+            tls_key: args.redis_front_tls_key,
+            tls_client_ca: args.redis_front_tls_client_ca,
             allow_delete: args.redis_front_allow_delete,
-            names,
         };
-        options.checked().map(Some)
-    }
-}
-
-impl FrontOptions {
-    fn checked(self) -> Result<Self, String> {
-        match self.listen {
-            Some(address) if !address.ip().is_loopback() && self.password.is_none() => {
-                let OptionNames { listen, password_file, .. } = self.names;
-                Err(format!(
-                    "{listen}: other machines can reach {address}, so a front there needs a \
-                     password; set {PASSWORD_VARIABLE} or {password_file}"
-                ))
-            }
-            _ => Ok(self),
-        }
+        own.read(EMBEDDED_NAMES).map(Some)
     }
 }
 
 fn password(file: Option<PathBuf>, names: OptionNames) -> Result<Option<Password>, String> {
-    match file {
-        Some(file) => {
-            let read = Password::read(&file).map(Some);
-            read.map_err(|why| format!("{} {}: {why}", names.password_file, file.display()))
-        }
-        None => Ok(Password::new(&env::var(PASSWORD_VARIABLE).unwrap_or_default())),
-    }
+    let Some(file) = file else {
+        return match env::var(PASSWORD_VARIABLE) {
+            Ok(password) => Ok(Password::new(&password)),
+            Err(VarError::NotPresent) => Ok(None),
+            Err(VarError::NotUnicode(_)) => Err(format!("{PASSWORD_VARIABLE} is not UTF-8")),
+        };
+    };
+    let read = Password::read(&file).map(Some);
+    read.map_err(|why| format!("{} {}: {why}", names.password_file, file.display()))
 }

@@ -51,6 +51,17 @@ impl Reply {
         Self::Error(format!("ERR {message}").into())
     }
 
+    /// Roughly how many bytes it has.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Error(text) => text.len(),
+            Self::Bulk(bytes) => bytes.len(),
+            Self::Array(items) => items.iter().map(Self::size).sum(),
+            Self::Map(pairs) => pairs.iter().map(|(key, value)| key.len() + value.size()).sum(),
+            Self::Simple(_) | Self::Integer(_) | Self::Null => 16,
+        }
+    }
+
     /// Writes it as the protocol has it.
     pub(crate) fn write(&self, protocol: Protocol, out: &mut BytesMut) {
         match self {

@@ -44,6 +44,8 @@ pub(crate) enum ProtocolError {
     NoBulkString,
     #[error("Protocol error: an argument does not end with CRLF")]
     NoEnd,
+    #[error("Protocol error: quotes in a line are not read; send an array")]
+    Quotes,
     #[error("Protocol error: a line has more than {LINE_BYTES_MAX} bytes")]
     LongLine,
 }
@@ -112,6 +114,9 @@ fn take_line(input: &mut BytesMut) -> Result<Option<Request>, ProtocolError> {
         return if is_full { Err(ProtocolError::LongLine) } else { Ok(None) };
     };
     let line = input.split_to(end).freeze();
+    if line.iter().any(|byte| matches!(byte, b'"' | b'\'')) {
+        return Err(ProtocolError::Quotes);
+    }
     input.advance(1);
     let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let arguments: Vec<_> = words.map(|word| line.slice_ref(word)).collect();
@@ -185,6 +190,7 @@ mod tests {
             ("*2\r\n$4\r\nECHO\r\n$65520\r\n", ProtocolError::TooLong),
             ("*1\r\n$4\r\nPINGxx", ProtocolError::NoEnd),
             (&"x".repeat(1024), ProtocolError::LongLine),
+            ("SET \"k\" v NX PX 1\r\n", ProtocolError::Quotes),
             (&format!("{}\n", "x ".repeat(65)), ProtocolError::TooManyArguments),
         ] {
             assert_eq!(taken(wrong), Err(error), "{wrong:?}");

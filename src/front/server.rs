@@ -34,6 +34,7 @@ use crate::net::{
 
 /// How many connections a front serves at a time.
 const CONNECTIONS_MAX: usize = 4096;
+const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 /// How many calls of all its connections are under way at a time; more are refused.
 const CALLS_MAX: usize = 16_384;
 /// How long the handshake of TLS may take.
@@ -42,7 +43,7 @@ const TLS_WITHIN: Duration = Duration::from_secs(10);
 const QUIET_WITHIN: Duration = Duration::from_secs(1);
 const QUIET_POLL: Duration = Duration::from_millis(20);
 /// How long a drain waits for the answers to commands.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(6);
+const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A front that is being served. It stops when this is dropped.
 pub struct Front {
@@ -67,6 +68,7 @@ impl Front {
                 find,
                 draining: draining.clone(),
                 calls: Arc::new(Semaphore::new(CALLS_MAX)),
+                calls_of_holders: Arc::new(Semaphore::new(CALLS_MAX)),
                 lost: Arc::new(LostReplies::default()),
                 foreign_value: Uuid::new_v4().as_simple().to_string().into(),
             },
@@ -75,7 +77,7 @@ impl Front {
             may_delete: options.allow_delete,
             sessions: AtomicU64::new(0),
         });
-        let acceptor = Acceptor::new(CONNECTIONS_MAX, AtLimit::Close);
+        let acceptor = Acceptor::new(CONNECTIONS_MAX, AtLimit::Tell(TOO_MANY));
         let mut addresses = Vec::new();
         for listener in listeners {
             addresses.extend(listener.address().map_err(ListenError::Address)?);
@@ -145,7 +147,9 @@ async fn converse(
         Connection::new(accepted, transport, session).serve(&closing).await;
         return;
     };
-    match timeout(TLS_WITHIN, tls.accept(accepted)).await {
+    let handshake = timeout(TLS_WITHIN, tls.accept(accepted));
+    let Some(handshake) = closing.run_until_cancelled(handshake).await else { return };
+    match handshake {
         Ok(Ok(stream)) => Connection::new(stream, transport, session).serve(&closing).await,
         Ok(Err(error)) => debug!(%error, "a client of the Redis front did not speak TLS"),
         Err(_) => debug!("a client of the Redis front did not finish its TLS handshake"),

@@ -21,7 +21,7 @@ use super::{
     verb::Call,
 };
 use crate::{
-    lock::{Holder, LockError, Receipt},
+    lock::{Holder, LockError},
     net::status::ErrorDescription,
 };
 
@@ -54,10 +54,8 @@ pub(super) struct Session {
 /// The answer to a request.
 pub(super) struct Answer {
     pub(super) reply: Reply,
-    /// Of a grant that the reply tells of.
-    pub(super) receipt: Option<Receipt>,
-    /// What is to be found by a retry if the reply is lost.
-    pub(super) effect: Option<Told>,
+    /// What the reply tells of.
+    pub(super) told: Option<Told>,
     /// Whether the connection ends with it.
     pub(super) is_last: bool,
 }
@@ -78,7 +76,7 @@ impl Step {
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
-        Self { reply, receipt: None, effect: None, is_last: false }
+        Self { reply, told: None, is_last: false }
     }
 }
 
@@ -94,7 +92,7 @@ impl Session {
             name: Bytes::new(),
             holder: None,
         };
-        session.set_name(Bytes::new());
+        session.set_name(b"");
         session
     }
 
@@ -112,16 +110,17 @@ impl Session {
     pub(super) fn read(&mut self, request: &Request) -> Step {
         let command = match command::read(request, self.shared.may_delete) {
             Ok(command) => command,
-            // A page in a browser can send lines, in the headers and the body of a request.
-            Err(refusal) if request.is_line => {
-                let answer = Reply::failure(refusal).into();
-                return Step::Answer(Answer { is_last: true, ..answer });
+            Err(refusal) => {
+                let reply =
+                    if self.is_authenticated { Reply::failure(refusal) } else { no_auth() };
+                // A page in a browser can send lines, in the headers and the body of a request.
+                return Step::Answer(Answer { is_last: request.is_line, ..reply.into() });
             }
-            Err(_) if !self.is_authenticated => return Step::reply(no_auth()),
-            Err(refusal) => return Step::reply(Reply::failure(refusal)),
         };
-        let needs_no_password =
-            matches!(command, Command::Auth(_) | Command::Hello { .. } | Command::Quit);
+        let needs_no_password = matches!(
+            command,
+            Command::Auth(_) | Command::Hello { .. } | Command::Quit | Command::Reset
+        );
         if !self.is_authenticated && !needs_no_password {
             return Step::reply(no_auth());
         }
@@ -131,7 +130,7 @@ impl Session {
                 self.shared.scripts.read(&call).map_or_else(Step::reply, Step::Locks)
             }
             Command::Quit => Step::Answer(Answer { is_last: true, ..Reply::OK.into() }),
-            other => Step::reply(self.shake_hands(other)),
+            other => Step::reply(self.answer(other)),
         }
     }
 
@@ -145,19 +144,16 @@ impl Session {
         async move {
             let Call { verb, replies } = call;
             match shared.locks.carry_out(verb, holder.as_ref()).await {
-                Ok(done) => Answer {
-                    reply: replies.to(done.outcome),
-                    receipt: done.receipt,
-                    effect: done.effect,
-                    is_last: false,
-                },
+                Ok(done) => {
+                    Answer { reply: replies.to(done.outcome), told: done.told, is_last: false }
+                }
                 Err(error) => failed(error).into(),
             }
         }
     }
 
     /// Commands that concern the connection, not a lock.
-    fn shake_hands(&mut self, command: Command) -> Reply {
+    fn answer(&mut self, command: Command) -> Reply {
         match command {
             Command::Hello { protocol, credentials, name } => {
                 self.hello(protocol.as_ref(), credentials, name)
@@ -175,7 +171,7 @@ impl Session {
             Command::Client(ClientCommand::GetName) => Reply::Bulk(self.name.clone()),
             Command::Client(ClientCommand::SetName(name)) => match check_name(&name) {
                 Ok(()) => {
-                    self.set_name(name);
+                    self.set_name(&name);
                     Reply::OK
                 }
                 Err(refusal) => Reply::failure(refusal),
@@ -190,7 +186,7 @@ impl Session {
             Command::Reset => {
                 self.protocol = Protocol::default();
                 self.is_authenticated = self.shared.password.is_none();
-                self.set_name(Bytes::new());
+                self.set_name(b"");
                 Reply::Simple("RESET")
             }
             Command::ScriptLoad(text) => self.shared.scripts.load(&text),
@@ -231,7 +227,7 @@ impl Session {
             );
         }
         if let Some(name) = name {
-            self.set_name(name);
+            self.set_name(&name);
         }
         self.protocol = protocol;
         info::hello(protocol, self.id)
@@ -261,14 +257,15 @@ impl Session {
 
     /// Sets its name, with which it is shown as the holder of its locks; without a name its
     /// address is shown.
-    fn set_name(&mut self, name: Bytes) {
+    fn set_name(&mut self, name: &[u8]) {
         let shown = if name.is_empty() {
             format!("redis/{}", self.peer)
         } else {
-            format!("redis/{}", String::from_utf8_lossy(&name))
+            format!("redis/{}", String::from_utf8_lossy(name))
         };
         self.holder = Holder::new(&shown).ok().flatten();
-        self.name = name;
+        // Without the rest of the request.
+        self.name = Bytes::copy_from_slice(name);
     }
 }
 

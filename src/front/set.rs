@@ -41,7 +41,8 @@ pub(super) fn read(arguments: &[Bytes]) -> Result<Call, Refusal> {
                 ttl = Some(expiry("set", number, unit)?);
             }
             other => {
-                let other = String::from_utf8_lossy(other).escape_debug().to_string();
+                let other = String::from_utf8_lossy(other);
+                let other: String = other.escape_debug().take(64).collect();
                 return Err(Refusal::not_served(format!(
                     "SET with {other} is not one of SET key value NX EX|PX n and SET key value \
                      XX EX|PX n"

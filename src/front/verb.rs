@@ -41,7 +41,7 @@ pub(super) enum Verb {
 
 impl Verb {
     /// Whether both concern the same key, so that the later one must wait for the earlier.
-    pub(super) fn meets(&self, other: &Self) -> bool {
+    pub(super) fn shares_a_key_with(&self, other: &Self) -> bool {
         self.keys().iter().any(|key| other.keys().contains(key))
     }
 

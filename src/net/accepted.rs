@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    mem::MaybeUninit,
     net::Shutdown,
     pin::Pin,
     sync::Arc,
@@ -51,6 +52,27 @@ impl Accepted {
         // urgent data, which is never registered for a stream.
         // This fails only while the runtime shuts down.
         let _ = on_either!(self, stream => stream.ready(Interest::PRIORITY).await);
+    }
+
+    /// Whether the peer has closed the connection, or its sending side, and all that it sent
+    /// before that was read. Asks the system, because the runtime may not know of it yet.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke.
+    pub(crate) fn is_at_end(&self) -> io::Result<bool> {
+        let mut byte = [MaybeUninit::uninit()];
+        match on_either!(self, stream => SockRef::from(&**stream).peek(&mut byte)) {
+            Ok(received) => Ok(received == 0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends when the peer has reset the connection.
+    pub(crate) async fn broken(&self) {
+        // This fails only while the runtime shuts down.
+        let _ = on_either!(self, stream => stream.ready(Interest::ERROR).await);
     }
 }
 

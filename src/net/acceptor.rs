@@ -58,7 +58,7 @@ impl Acceptor {
             loop {
                 let reserved = match at_limit {
                     AtLimit::Wait => Arc::clone(&places).acquire_owned().await.ok(),
-                    AtLimit::Close => None,
+                    AtLimit::Close | AtLimit::Tell(_) => None,
                 };
                 let stream = match listener.accept().await {
                     Ok(stream) => stream,
@@ -70,6 +70,9 @@ impl Acceptor {
                 };
                 let place = reserved.or_else(|| Arc::clone(&places).try_acquire_owned().ok());
                 let Some(place) = place else {
+                    if let AtLimit::Tell(why) = at_limit {
+                        stream.tell(why);
+                    }
                     warn!(limit = connections_max, "one connection too many, closed");
                     continue;
                 };

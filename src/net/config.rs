@@ -55,6 +55,8 @@ pub(crate) enum Protocols {
 pub(crate) enum AtLimit {
     /// It is closed at once. If it were left waiting, its caller would never know why.
     Close,
+    /// It is told this, and closed.
+    Tell(&'static [u8]),
     /// It waits to be accepted.
     Wait,
 }

@@ -25,6 +25,16 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
+impl Stream {
+    /// Sends a few bytes to a peer that was just accepted, if they fit into its buffer.
+    pub(super) fn tell(&self, bytes: &[u8]) {
+        let _ = match self {
+            Self::Tcp(stream) => SockRef::from(stream).send(bytes),
+            Self::Unix(stream) => SockRef::from(stream).send(bytes),
+        };
+    }
+}
+
 impl Listener {
     /// The address, if it is a port's.
     pub(crate) fn address(&self) -> io::Result<Option<SocketAddr>> {

@@ -153,7 +153,8 @@ impl Socket {
         if bytes > PATH_BYTES_MAX {
             return Err(SocketError::TooLong { path: path.to_owned(), bytes, flag });
         }
-        let folder = path.parent().unwrap_or(Path::new("."));
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
         fs::create_dir_all(folder).map_err(|error| {
             let folder = folder.to_owned();
             SocketError::Folder { folder, error, flag }

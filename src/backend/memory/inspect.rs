@@ -15,7 +15,7 @@ use super::{
     slot::{Slot, Ticket},
 };
 use crate::lock::{
-    BackendError, ResourceId,
+    BackendError, Mode, ResourceId,
     inspect::{
         Cursor, EndedGrant, GrantPage, GrantView, Inspect, Inspected, LockView, Mirror, Page,
         PageRequest, Selection, WaiterView,
@@ -42,7 +42,9 @@ impl Inspect for Memory {
                 remaining: Some(held.expires.saturating_duration_since(now)),
                 ..held.view(slot.holders.mode())
             });
-            let published = slot.holders.iter().find_map(super::holders::Held::published);
+            let is_exclusive = slot.holders.mode() == Mode::Exclusive;
+            let mut holders = slot.holders.iter().filter(|_| is_exclusive);
+            let published = holders.find_map(super::holders::Held::published);
             Some((views.collect::<Vec<_>>(), published, slot.waiting()))
         });
         let Some((views, published, waiters)) = found else {

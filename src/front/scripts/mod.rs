@@ -1,6 +1,6 @@
 //! Scripts, recognised by their text. Nothing is interpreted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -21,11 +21,16 @@ mod normal;
 /// How many texts are remembered. Each library has a few.
 const LOADED_MAX: usize = 1000;
 
+/// How many unknown scripts are logged.
+const LOGGED_MAX: usize = 100;
+
 /// The scripts that clients have sent.
 #[derive(Default)]
 pub(super) struct Scripts {
     /// By the SHA-1 of their texts, in lower-case hexadecimal digits.
     loaded: Mutex<HashMap<String, &'static Known>>,
+    /// The normal forms that are not known and were logged, each once.
+    logged: Mutex<HashSet<String>>,
 }
 
 impl Scripts {
@@ -63,10 +68,14 @@ impl Scripts {
         }
         let normal = normal::digest(&String::from_utf8_lossy(text));
         let Some(known) = KNOWN.iter().find(|known| known.digest == normal) else {
-            warn!(
-                script = normal,
-                "a client of the Redis front sent a script that is not known"
-            );
+            let mut logged = self.logged.lock();
+            if logged.len() < LOGGED_MAX && logged.insert(normal.clone()) {
+                warn!(
+                    script = normal,
+                    "a client of the Redis front sent a script that is not known"
+                );
+            }
+            drop(logged);
             return Err(Reply::failure(Refusal::not_served(format!(
                 "the script {normal} is not known. If it is from a lock library, report this \
                  number with the library's name and version in an issue of leasehold"

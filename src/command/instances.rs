@@ -1,0 +1,105 @@
+//! Instances that a process initialises by itself, from component YAML.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{info, warn};
+
+use super::StartError;
+use crate::{
+    backend::Kind,
+    component::{Instances, OpenInstance},
+    config::manifest::{self, Environment, NoSecrets},
+    front::FindStore,
+    lock::{Clock, LockError},
+    retry::Backoff,
+};
+
+/// How long to wait between attempts to initialise an instance.
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
+
+type Items = Vec<(String, String)>;
+
+/// An instance that the process initialises without Init.
+pub(super) struct OwnInstance {
+    pub(super) name: String,
+    items: Items,
+    operation_timeout: Duration,
+}
+
+/// The instances of a kind of backend, none of which is initialised yet.
+pub(super) fn of_kind(kind: Kind) -> Arc<Instances> {
+    let open: OpenInstance = Arc::new(move |metadata, before| {
+        Box::pin(async move { kind.open(metadata, Clock::system(), before.as_ref()).await })
+    });
+    Arc::new(Instances::new(open, kind.features))
+}
+
+/// The instances to initialise without Init. An instance that needs a secret store or the
+/// app's ID waits for daprd's Init, which has both.
+pub(super) async fn resolve(
+    kind: Kind,
+    manifests: &[&manifest::Component],
+    around: &Environment,
+) -> Result<Vec<OwnInstance>, StartError> {
+    let mut resolved = Vec::new();
+    for manifest in manifests {
+        let name = manifest.name.clone();
+        if manifest.waits_for_daprd(around) {
+            info!(store = name, "waits for Init: its YAML needs daprd to resolve it");
+            continue;
+        }
+        let items: Items = manifest.properties(around, &NoSecrets).await?.into_iter().collect();
+        let wrong = |why: String| {
+            let origin = &manifest.origin;
+            StartError::Configuration(format!("{origin}, component {name:?}: {why}"))
+        };
+        let settings = kind.check(items.clone()).map_err(|error| match error {
+            LockError::InvalidMetadata(violations) => {
+                let problems: Vec<_> = violations.iter().map(ToString::to_string).collect();
+                wrong(problems.join("; "))
+            }
+            other => wrong(other.to_string()),
+        })?;
+        let operation_timeout = settings.operation_timeout;
+        resolved.push(OwnInstance { name, items, operation_timeout });
+    }
+    Ok(resolved)
+}
+
+/// Begins to initialise an instance. Calls wait for it from now on, so that none of them is told
+/// that it is not initialised.
+pub(super) fn begin(instances: &Arc<Instances>, own: OwnInstance) -> AbortOnDropHandle<()> {
+    instances.opening(&own.name, own.operation_timeout, "its backend is being connected");
+    AbortOnDropHandle::new(tokio::spawn(initialise(Arc::clone(instances), own)))
+}
+
+/// Initialises one instance, trying until it succeeds: its backend may come up after this
+/// process, and daprd does not repeat Init.
+async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
+    let OwnInstance { name, items, operation_timeout } = own;
+    let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
+    loop {
+        if instances.is_live(&name) {
+            return;
+        }
+        match instances.init(&name, items.iter().cloned().collect()).await {
+            Ok(()) => return,
+            Err(error) => {
+                warn!(store = name, %error, "not initialised yet; trying again");
+                instances.opening(&name, operation_timeout, &error.to_string());
+            }
+        }
+        backoff.pause().await;
+    }
+}
+
+/// Finds an instance.
+pub(super) fn find(instances: Arc<Instances>, name: String) -> FindStore {
+    Arc::new(move || {
+        let (instances, name) = (Arc::clone(&instances), name.clone());
+        Box::pin(async move { instances.store(&name, Instant::now(), None).await })
+    })
+}
