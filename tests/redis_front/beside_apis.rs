@@ -1,0 +1,95 @@
+//! A front beside a sidecar, on the same store: both lock the same resources.
+
+use leasehold_testkit::leasehold::Leasehold;
+use serde_json::{Value as Json, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::{
+    binary::{Binary, components},
+    client::{NULL, int, ok},
+    scripts::DAPRD_UNLOCK,
+};
+
+/// What the resource `k` of the sidecar is called in the store.
+const KEY: &str = "lock||k";
+
+struct Both {
+    front: Binary,
+    http: std::net::SocketAddr,
+}
+
+impl Both {
+    async fn start() -> Self {
+        let yaml = components("memory", &[]);
+        let options = ["--redis-front", "lockstore", "--redis-front-listen", "127.0.0.1:0"];
+        let process = Leasehold::sidecar(yaml.path(), &options, &[]);
+        let mut front = Binary::of(process, yaml).await;
+        let (_, http) = front.process.listening().await.unwrap();
+        Self { front, http }
+    }
+
+    /// One call over HTTP; the body of the answer.
+    async fn call(&self, head: &str, body: &Json) -> String {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(self.http).await.unwrap();
+        let request = format!(
+            "{head} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n\
+             {body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    async fn try_lock(&self, owner: &str) -> Json {
+        let body = json!({"resourceId": "k", "lockOwner": owner, "expiryInSeconds": 60});
+        let told = self.call("POST /v1.0-alpha1/lock/lockstore", &body).await;
+        serde_json::from_str(&told).unwrap()
+    }
+
+    async fn unlock(&self, owner: &str) -> Json {
+        let body = json!({"resourceId": "k", "lockOwner": owner});
+        let told = self.call("POST /v1.0-alpha1/unlock/lockstore", &body).await;
+        serde_json::from_str(&told).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_lock_of_alpha1_excludes_and_is_unlocked_by_the_script_of_daprd() {
+    let both = Both::start().await;
+    let mut client = both.front.client().await;
+    assert_eq!(both.try_lock("me").await, json!({"success": true}));
+    assert_eq!(client.take(KEY, "me").await, NULL);
+    assert_eq!(client.eval(DAPRD_UNLOCK, KEY, &["other"]).await, int(-2));
+    assert_eq!(client.eval(DAPRD_UNLOCK, KEY, &["me"]).await, int(1));
+    assert_eq!(both.try_lock("you").await, json!({"success": true}));
+}
+
+#[tokio::test]
+async fn a_lock_of_a_client_excludes_and_is_unlocked_by_alpha1() {
+    let both = Both::start().await;
+    let mut client = both.front.client().await;
+    assert_eq!(client.take(KEY, "me").await, ok());
+    assert_eq!(both.try_lock("me").await, json!({"success": false}));
+    assert_eq!(both.unlock("other").await, json!({"status": 2}));
+    assert_eq!(both.unlock("me").await, json!({"status": 0}));
+    assert_eq!(client.take(KEY, "you").await, ok());
+}
+
+#[tokio::test]
+async fn an_inspection_tells_the_holder_of_a_clients_lock_and_not_its_value() {
+    let both = Both::start().await;
+    let mut client = both.front.client().await;
+    client.ask(&["CLIENT", "SETNAME", "invoices"]).await;
+    client.take(KEY, "the-secret-value").await;
+    for path in ["/v1.0-alpha2/locks/lockstore", "/v1.0-alpha2/lock/lockstore/k"] {
+        let told = both.call(&format!("GET {path}"), &json!({})).await;
+        assert!(told.contains("redis/invoices"), "{path}: {told}");
+        assert!(!told.contains("the-secret-value"), "{path}: {told}");
+    }
+}

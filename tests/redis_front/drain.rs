@@ -1,0 +1,73 @@
+//! The end of a front.
+
+use std::time::Duration;
+
+use leasehold_testkit::process::Signal;
+use tokio::{join, net::TcpStream, time::sleep};
+
+use crate::{
+    binary::Binary,
+    client::{int, ok, request},
+    scripts::DAPRD_UNLOCK,
+    stage::Stage,
+};
+
+/// A moment of paused time, in which a drain begins.
+const MOMENT: Duration = Duration::from_millis(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_refuses_new_locks_and_serves_renewals_and_unlocks() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    client.take("k", "v").await;
+    join!(stage.front.drain(), async {
+        sleep(MOMENT).await;
+        let told = client.take("other", "v").await.error();
+        assert!(told.starts_with("ERR leasehold: SHUTTING_DOWN: "), "{told}");
+        assert_eq!(client.ask(&["SET", "k", "v", "XX", "PX", "60000"]).await, ok());
+        assert_eq!(client.eval(DAPRD_UNLOCK, "k", &["v"]).await, int(1));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_script_takes_no_lock_in_a_drain() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    client.ask(&["PING"]).await;
+    join!(stage.front.drain(), async {
+        sleep(MOMENT).await;
+        let told = client.eval(crate::scripts::SPRING_OBTAIN, "k", &["v", "60000"]).await;
+        assert!(told.error().contains("SHUTTING_DOWN"));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_of_a_drain_idle_connections_are_closed_and_nobody_listens() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    client.ask(&["PING"]).await;
+    let address = stage.address;
+    stage.front.drain().await;
+    assert_eq!(client.ended().await, "");
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_cut_off_does_not_keep_a_drain_up() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    client.send(&request(&["PING"])[..5]).await;
+    stage.settled().await;
+    let drained = tokio::time::timeout(Duration::from_secs(60), stage.front.drain()).await;
+    assert!(drained.is_ok());
+}
+
+#[tokio::test]
+async fn sigterm_ends_the_command_with_0() {
+    let mut front = Binary::memory(&[]).await;
+    let mut client = front.client().await;
+    client.take("k", "v").await;
+    front.process.signal(Signal::TERM);
+    assert_eq!(front.process.exited().code(), Some(0));
+    assert_eq!(client.ended().await, "");
+}

@@ -1,0 +1,91 @@
+//! Clients that go away while the store has not answered yet.
+
+use leasehold_testkit::{
+    proxy::{Conduct, Flow},
+    wait::eventually,
+};
+
+use crate::{
+    client::{PATIENCE, int, ok, request},
+    scripts::DAPRD_UNLOCK,
+    stage::{Backend, Server, Stage, becomes},
+};
+
+/// Whether the server has the lock of `k`, whatever the front knows.
+async fn server_has_it(stage: &Stage) -> bool {
+    match &stage.server {
+        Server::None => unreachable!("memory always answers"),
+        Server::Redis(server) => {
+            let mut exists = redis::cmd("EXISTS");
+            exists.arg("k").query(&mut server.connect()).unwrap()
+        }
+        Server::Etcd(server) => {
+            let found = server.client().await.get("/t/r/k/h", None).await.unwrap();
+            found.count() == 1
+        }
+    }
+}
+
+async fn a_lock_of_a_client_that_has_gone_is_released(backend: Backend) {
+    let stage = Stage::on(backend).await;
+    let mut client = stage.client().await;
+    // Now etcd has a lease that is free, and needs one call for the lock.
+    client.ask(&["SET", "other", "v", "NX", "PX", "600000"]).await;
+    client.eval(DAPRD_UNLOCK, "other", &["v"]).await;
+    // The lock is taken, and nobody knows.
+    stage.proxy().set(Conduct { replies: Flow::Stall, ..Conduct::default() });
+    client.send(&request(&["SET", "k", "v", "NX", "PX", "600000"])).await;
+    eventually(PATIENCE, "the server has the lock", async || {
+        anyhow::ensure!(server_has_it(&stage).await);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    drop(client);
+    stage.settled().await;
+    stage.proxy().heal();
+    eventually(PATIENCE, "nothing is held", async || {
+        anyhow::ensure!(!server_has_it(&stage).await);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(stage.client().await.take("k", "w").await, ok());
+}
+
+async fn an_unlock_of_a_client_that_has_gone_is_carried_out(backend: Backend) {
+    let stage = Stage::on(backend).await;
+    let mut client = stage.client().await;
+    assert_eq!(client.take("k", "v").await, ok());
+    stage.proxy().set(Conduct::stalled());
+    client.send(&request(&["EVAL", DAPRD_UNLOCK, "1", "k", "v"])).await;
+    stage.settled().await;
+    drop(client);
+    stage.settled().await;
+    assert!(server_has_it(&stage).await);
+    stage.proxy().heal();
+    let mut other = stage.client().await;
+    becomes(&mut other, &["EXISTS", "k"], int(0)).await;
+    // Its retry is answered as it would have been.
+    becomes(&mut other, &["EVAL", DAPRD_UNLOCK, "1", "k", "v"], int(1)).await;
+}
+
+#[tokio::test]
+async fn a_lock_in_redis_of_a_client_that_has_gone_is_released() {
+    a_lock_of_a_client_that_has_gone_is_released(Backend::Redis).await;
+}
+
+#[tokio::test]
+async fn a_lock_in_etcd_of_a_client_that_has_gone_is_released() {
+    a_lock_of_a_client_that_has_gone_is_released(Backend::Etcd).await;
+}
+
+#[tokio::test]
+async fn an_unlock_in_redis_of_a_client_that_has_gone_is_carried_out() {
+    an_unlock_of_a_client_that_has_gone_is_carried_out(Backend::Redis).await;
+}
+
+#[tokio::test]
+async fn an_unlock_in_etcd_of_a_client_that_has_gone_is_carried_out() {
+    an_unlock_of_a_client_that_has_gone_is_carried_out(Backend::Etcd).await;
+}

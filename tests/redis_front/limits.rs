@@ -1,0 +1,68 @@
+//! How much a front takes.
+
+use std::process::Command;
+
+use leasehold_testkit::wait::eventually;
+
+use crate::{
+    client::{PATIENCE, Value, bulk, request},
+    stage::Stage,
+};
+
+#[tokio::test]
+async fn a_request_has_at_most_64_arguments() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    let words = |count: usize| [vec!["EXISTS"], vec!["k"; count - 1]].concat();
+    assert_eq!(client.ask(&words(64)).await, Value::Integer(0));
+    client.send(&request(&words(65))).await;
+    assert!(client.ended().await.contains("more than 64 arguments"));
+}
+
+#[tokio::test]
+async fn a_request_has_at_most_64_kib() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    let message = "x".repeat(65_000);
+    assert_eq!(client.ask(&["ECHO", &message]).await, bulk(&message));
+    client.send(&request(&["ECHO", &"x".repeat(65_536)])[..100]).await;
+    let told = client.ended().await;
+    assert!(told.contains("more than 65536 bytes"), "{told}");
+}
+
+#[tokio::test]
+async fn a_line_has_at_most_1024_bytes() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    client.send("ECHO ".repeat(300).as_bytes()).await;
+    assert!(client.ended().await.contains("a line has more than 1024 bytes"));
+}
+
+/// Raises what this process may open.
+fn allow_descriptors(count: usize) {
+    let arguments = [format!("--pid={}", std::process::id()), format!("--nofile={count}:")];
+    let raised = Command::new("prlimit").args(arguments).status();
+    assert!(raised.is_ok_and(|status| status.success()), "ulimit -Hn is below {count}");
+}
+
+#[tokio::test]
+async fn a_connection_too_many_is_closed_until_another_one_ends() {
+    const LIMIT: usize = 4096;
+    // Both ends are in this process.
+    allow_descriptors(2 * LIMIT + 1000);
+    let stage = Stage::memory().await;
+    let mut all = Vec::new();
+    for _ in 0..LIMIT {
+        let mut client = stage.client().await;
+        client.ask(&["PING"]).await;
+        all.push(client);
+    }
+    assert_eq!(stage.client().await.ended().await, "");
+    all[0].ask(&["PING"]).await;
+    drop(all);
+    eventually(PATIENCE, "there is a place again", async || {
+        Ok(stage.client().await.try_ask(&["PING"]).await?)
+    })
+    .await
+    .unwrap();
+}

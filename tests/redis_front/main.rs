@@ -1,0 +1,37 @@
+//! The Redis front, spoken to as clients of Redis speak to it: in process over memory, Redis and
+//! etcd, and as a command.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    missing_docs,
+    unreachable_pub,
+    reason = "a test"
+)]
+
+mod client;
+#[macro_use]
+mod stage;
+mod binary;
+mod scripts;
+
+mod beside_apis;
+mod browsers;
+mod daprd;
+mod drain;
+mod fields;
+mod gone_clients;
+mod handshakes;
+mod limits;
+mod locks;
+mod looks;
+mod lost_replies;
+mod lost_unlocks;
+mod outages;
+mod passwords;
+mod protocol;
+mod replies;
+mod script_actions;
+mod script_calls;
+mod starting;
+mod timeouts;
+mod tls;

@@ -1,0 +1,98 @@
+//! What scripts do, on each backend, and how they are called.
+//!
+//! What a script does is carried out in the same way whatever its text, so each thing that scripts
+//! do is tried on each backend once.
+
+use leasehold::lock::Mode;
+
+use crate::{
+    client::{NULL, int},
+    script_calls::{Case, Effect, TEN_MINUTES},
+    scripts::{
+        DAPRD_UNLOCK, NODE_REDLOCK_ACQUIRE, REDIS_PY_EXTEND, REDISLOCK_TTL, RELEASE, RENEW,
+        SPRING_OBTAIN,
+    },
+    stage::{Backend, Stage},
+};
+
+on_each_backend!(
+    a_script_releases,
+    a_script_renews,
+    a_script_adds_to_the_ttl,
+    a_script_acquires,
+    a_script_renews_or_acquires,
+    a_script_tells_the_ttl,
+);
+
+async fn a_script_releases(backend: Backend) {
+    let case = Case { anothers: int(-2), none: int(-1), ..Case::ends(DAPRD_UNLOCK) };
+    case.holds(backend).await;
+}
+
+async fn a_script_renews(backend: Backend) {
+    Case::renews(RENEW).holds(backend).await;
+}
+
+async fn a_script_adds_to_the_ttl(backend: Backend) {
+    let stage = Stage::on(backend).await;
+    let mut client = stage.client().await;
+    client.take("k", "v").await;
+    client.eval(RENEW, "k", &["v", TEN_MINUTES]).await;
+    assert_eq!(client.eval(REDIS_PY_EXTEND, "k", &["v", TEN_MINUTES, "0"]).await, int(1));
+    let left = client.ask(&["PTTL", "k"]).await.number();
+    assert!((1_100_000..=1_260_000).contains(&left), "{left}");
+}
+
+async fn a_script_acquires(backend: Backend) {
+    let case = Case {
+        own: int(0),
+        none: int(1),
+        takes: true,
+        ..Case::new(NODE_REDLOCK_ACQUIRE, &[TEN_MINUTES], Effect::Nothing)
+    };
+    case.holds(backend).await;
+}
+
+async fn a_script_renews_or_acquires(backend: Backend) {
+    let case =
+        Case { anothers: NULL, none: int(1), takes: true, ..Case::renews(SPRING_OBTAIN) };
+    case.holds(backend).await;
+}
+
+async fn a_script_tells_the_ttl(backend: Backend) {
+    let stage = Stage::on(backend).await;
+    let mut client = stage.client().await;
+    client.take("k", "v").await;
+    let left = client.eval(REDISLOCK_TTL, "k", &["v"]).await.number();
+    assert!((1..=62_000).contains(&left), "{left}");
+}
+
+#[tokio::test]
+async fn the_ttl_of_a_lock_that_was_taken_otherwise_is_not_told_to_a_value() {
+    let stage = Stage::memory().await;
+    stage.take_otherwise("k", "secret", Mode::Exclusive).await;
+    let mut client = stage.client().await;
+    assert_eq!(client.eval(REDISLOCK_TTL, "k", &["secret"]).await, int(-3));
+}
+
+#[tokio::test]
+async fn a_script_takes_one_key() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    let told = client.ask(&["EVAL", NODE_REDLOCK_ACQUIRE, "2", "a", "b", "v", "1000"]).await;
+    assert!(told.error().contains("a script with 2 keys; take locks one by one"));
+    assert_eq!(client.ask(&["EXISTS", "a", "b"]).await, int(0));
+}
+
+#[tokio::test]
+async fn a_script_without_its_arguments_is_refused() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    client.take("k", "v").await;
+    let told = client.eval(RELEASE, "k", &[]).await.error();
+    assert!(told.contains("ARGV[1]"), "{told}");
+    let told = client.eval(RENEW, "k", &["v"]).await.error();
+    assert!(told.contains("ARGV[2]"), "{told}");
+    let told = client.eval(RENEW, "k", &["v", "0"]).await.error();
+    assert!(told.contains("invalid expire time"), "{told}");
+}
