@@ -1,14 +1,20 @@
 //! An unlock whose reply may be lost: a retry over another connection is answered as the first
 //! one was.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::time::advance;
+use tokio::{sync::Notify, time::advance};
 
 use crate::{
     client::{Client, NULL, int, ok, request},
     scripts::{DAPRD_UNLOCK, RELEASE},
-    stage::{Backend, Stage},
+    stage::{Backend, Stage, becomes},
 };
 
 on_each_backend!(
@@ -107,4 +113,49 @@ async fn an_unlock_that_found_nothing_is_not_kept() {
     assert_eq!(client.eval(DAPRD_UNLOCK, "k", &["v"]).await, int(-1));
     drop(client);
     assert_eq!(unlock_again(&stage, "v").await, int(-1));
+}
+
+/// Clients that use one value all the time.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_earlier_lock_of_the_value_is_not_told_of_a_later_one() {
+    let stage = Stage::memory().await;
+    drop(unlocked(&stage).await);
+    stage.settled().await;
+    let mut client = stage.client().await;
+    assert_eq!(client.ask(&["SET", "k", "v", "NX", "PX", "1000"]).await, ok());
+    advance(Duration::from_millis(1_100)).await;
+    assert_eq!(client.eval(DAPRD_UNLOCK, "k", &["v"]).await, int(-1), "it has expired");
+}
+
+/// Its answer waits for that of an earlier command, and is lost with it.
+#[tokio::test]
+async fn an_unlock_behind_a_command_that_is_not_answered_is_answered_again() {
+    let held_up = Arc::new(Notify::new());
+    let stage = Stage::memory().await;
+    let (store, release) = (stage.store.clone(), Arc::clone(&held_up));
+    let calls = Arc::new(AtomicUsize::new(0));
+    // The second call is kept waiting for its store.
+    let find = Arc::new(move || {
+        let (store, release) = (store.clone(), Arc::clone(&release));
+        let is_second = calls.fetch_add(1, Ordering::Relaxed) == 1;
+        Box::pin(async move {
+            if is_second {
+                release.notified().await;
+            }
+            Ok(store)
+        }) as _
+    });
+    let front = stage.another_front(find).await;
+    let mut client = Client::connect(front.addresses()[0]).await;
+    assert_eq!(client.take("k", "v").await, ok());
+    let pipeline = [request(&["GET", "slow"]), request(&["EVAL", DAPRD_UNLOCK, "1", "k", "v"])];
+    client.send(&pipeline.concat()).await;
+    let mut again = Client::connect(front.addresses()[0]).await;
+    becomes(&mut again, &["EXISTS", "k"], int(0)).await;
+    drop(client);
+    for _ in 0..5 {
+        again.ask(&["PING"]).await;
+    }
+    assert_eq!(again.eval(DAPRD_UNLOCK, "k", &["v"]).await, int(1));
+    held_up.notify_waiters();
 }
