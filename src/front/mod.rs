@@ -15,6 +15,9 @@ mod arguments;
 mod command;
 mod connection;
 mod flights;
+#[cfg(any(fuzzing, test))]
+#[path = "../fuzzing/front.rs"]
+pub(crate) mod fuzzing;
 mod info;
 mod listen;
 mod locks;

@@ -16,7 +16,7 @@ mod redis;
 mod sidecar;
 #[cfg(test)]
 mod tests;
-mod world;
+pub(crate) mod world;
 
 pub use component::component_protocol;
 pub use manifest::component_yaml;
@@ -26,6 +26,7 @@ pub use redis::redis_values;
 pub use sidecar::{health_answers, sidecar_grpc, sidecar_http};
 
 pub use crate::backend::etcd::fuzzing::etcd_values;
+pub use crate::front::fuzzing::redis_front;
 
 /// Takes an input; panics if a property is broken.
 pub type Target = fn(&[u8]);
@@ -41,4 +42,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("redis_values", redis_values),
     ("etcd_values", etcd_values),
     ("pluggable_answers", pluggable_answers),
+    ("redis_front", redis_front),
 ];
