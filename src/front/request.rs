@@ -204,6 +204,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn what_was_written_is_read_however_it_is_cut(
             arguments in vec(vec(any::<u8>(), 0..40), 0..8),

@@ -13,10 +13,20 @@ use crate::{
 async fn a_request_has_at_most_64_arguments() {
     let stage = Stage::memory().await;
     let mut client = stage.client().await;
-    let words = |count: usize| [vec!["EXISTS"], vec!["k"; count - 1]].concat();
-    assert_eq!(client.ask(&words(64)).await, Value::Integer(0));
+    let words = |count: usize| [vec!["INFO"], vec!["none"; count - 1]].concat();
+    assert_eq!(client.ask(&words(64)).await, bulk(""));
     client.send(&request(&words(65))).await;
     assert!(client.ended().await.contains("more than 64 arguments"));
+}
+
+#[tokio::test]
+async fn a_command_has_at_most_16_keys() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    let words = |count: usize| [vec!["EXISTS"], vec!["k"; count]].concat();
+    assert_eq!(client.ask(&words(16)).await, Value::Integer(0));
+    let refused = format!("{:?}", client.ask(&words(17)).await);
+    assert!(refused.contains("more than 16 keys"), "{refused}");
 }
 
 #[tokio::test]
@@ -46,7 +56,7 @@ fn allow_descriptors(count: usize) {
 }
 
 #[tokio::test]
-async fn a_connection_too_many_is_closed_until_another_one_ends() {
+async fn a_connection_too_many_is_told_and_closed_until_another_one_ends() {
     const LIMIT: usize = 4096;
     // Both ends are in this process.
     allow_descriptors(2 * LIMIT + 1000);
@@ -57,7 +67,8 @@ async fn a_connection_too_many_is_closed_until_another_one_ends() {
         client.ask(&["PING"]).await;
         all.push(client);
     }
-    assert_eq!(stage.client().await.ended().await, "");
+    let told = stage.client().await.ended().await;
+    assert_eq!(told, "-ERR max number of clients reached\r\n");
     all[0].ask(&["PING"]).await;
     drop(all);
     eventually(PATIENCE, "there is a place again", async || {

@@ -50,7 +50,7 @@ const TRUE_OR_FALSE: Replies = Replies::or_null(Reply::Integer(1));
 const OK_OR_NULL: Replies = Replies::or_null(Reply::OK);
 
 /// The table.
-pub(super) static KNOWN: [Known; 25] = [
+pub(super) static KNOWN: [Known; 24] = [
     // The script of Redis' own documentation; redislock to 0.9 Release, redsync to 4.11 Unlock,
     // ShedLock from 6.10 unlock with safeUpdate, node-redlock to 3 unlock.
     known("c0c707c4bec016dafd187acc09028350cd8b3f6d", Release, ONE_OR_ZERO),
@@ -103,8 +103,7 @@ pub(super) static KNOWN: [Known; 25] = [
     known("5f194d0f0fe0cffeffeffe4f82addee2324a1e7d", Renew(2, Milliseconds), TRUE_OR_FALSE),
     known("8e34c43c50cba00f3e1a21a0fe90d2c219de9666", Release, TRUE_OR_FALSE),
     known("93bdeaac8bc94975431ca0a422440dd68e4c4423", Release, TRUE_OR_FALSE),
-    // The same registry with messages: unlock with UNLINK and with DEL. Nobody listens for the
-    // message, because SUBSCRIBE is refused. Without the scripts a lock would stay until its TTL.
+    // The same registry of version 7 with messages: unlock. Nobody listens for the message,
+    // because SUBSCRIBE is refused. Without the script a lock would stay until its TTL.
     known("cd8504f90884506924f28d26b1b35398720944a0", Release, TRUE_OR_FALSE),
-    known("52ff790ff33fa185af0d96fbdf3e931e68e25d95", Release, TRUE_OR_FALSE),
 ];
