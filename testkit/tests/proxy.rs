@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::time::Duration;
+use std::{io::ErrorKind, time::Duration};
 
 use leasehold_testkit::{
     proxy::{Admission, Conduct, Flow, Proxy},
@@ -180,6 +180,41 @@ async fn a_cut_ends_the_connections_that_there_are_and_no_later_one() {
     echo.proxy.cut();
     assert!(has_ended(&mut before).await);
     echo.connected().await;
+}
+
+async fn was_reset(stream: &mut TcpStream) -> bool {
+    let read = timeout(SOON, stream.read(&mut [0; 16])).await.expect("it ends");
+    read.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+}
+
+/// Both ends of a connection through a proxy that passes resets on.
+async fn through_a_proxy_that_passes_resets() -> (Proxy, TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = Proxy::start_passing_resets(listener.local_addr().unwrap()).await;
+    let client = TcpStream::connect(proxy.address()).await.unwrap();
+    let (server, _) = timeout(SOON, listener.accept()).await.expect("it connects").unwrap();
+    eventually(SOON, "it is counted", async || Ok(anyhow::ensure!(proxy.connections() == 1)))
+        .await
+        .unwrap();
+    (proxy, client, server)
+}
+
+#[tokio::test]
+async fn a_reset_reaches_both_sides() {
+    let (proxy, mut client, mut server) = through_a_proxy_that_passes_resets().await;
+    proxy.reset();
+    assert!(was_reset(&mut client).await && was_reset(&mut server).await);
+}
+
+#[tokio::test]
+async fn a_reset_of_the_client_is_passed_on_and_a_close_stays_a_close() {
+    let (_proxy, client, mut server) = through_a_proxy_that_passes_resets().await;
+    client.set_zero_linger().unwrap();
+    drop(client);
+    assert!(was_reset(&mut server).await);
+    let (_proxy, client, mut server) = through_a_proxy_that_passes_resets().await;
+    drop(client);
+    assert!(!was_reset(&mut server).await);
 }
 
 #[tokio::test]

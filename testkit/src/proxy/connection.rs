@@ -65,6 +65,7 @@ impl Drop for Counted<'_> {
 pub(super) async fn serve(mut client: TcpStream, control: &Control) {
     let mut conduct = control.conduct.subscribe();
     let mut cuts = control.cuts.subscribe();
+    let mut resets = control.resets.subscribe();
     let admission = conduct.borrow_and_update().admission;
     match admission {
         Admission::Pass => {}
@@ -103,10 +104,21 @@ pub(super) async fn serve(mut client: TcpStream, control: &Control) {
         end = requests.run(first, &mut from_client, &mut to_server, conduct.clone()) => end,
         end = replies.run(Vec::new(), &mut from_server, &mut to_client, conduct) => end,
         _ = cuts.changed() => End::Cut,
+        _ = resets.changed() => End::Reset,
         () = counted.vanishes() => End::Vanished,
     };
     match end {
         End::Cut => {}
+        End::Reset => {
+            let sides: [&TcpStream; 2] = [from_client.as_ref(), from_server.as_ref()];
+            for side in sides {
+                // This fails for a side that is closed already.
+                let _ = side.set_zero_linger();
+            }
+            // Dropped, these would close their sides in an orderly way first.
+            to_client.forget();
+            to_server.forget();
+        }
         End::Vanished => {
             // Both ends stay open until the client gives up by itself.
             let mut scrap = vec![0; CHUNK];
@@ -125,6 +137,8 @@ pub(super) async fn serve(mut client: TcpStream, control: &Control) {
 /// How the passing of bytes ends.
 enum End {
     Cut,
+    /// Both sides are reset.
+    Reset,
     Vanished,
     /// The client is cut off, and the server gets this request later.
     Held(Vec<u8>),
@@ -212,6 +226,7 @@ impl Pump<'_> {
                         let _ = conduct.wait_for(|now| !silent(now)).await;
                         return End::Cut;
                     }
+                    Err(_) if self.control.passes_resets => return End::Reset,
                     _ => return End::Cut,
                 },
             }

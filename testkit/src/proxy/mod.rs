@@ -1,7 +1,7 @@
 //! A TCP proxy that does to a connection what networks do.
 //!
 //! Lasting behaviour is a [`Conduct`]. What happens once is a call: [`Proxy::cut`],
-//! [`Proxy::vanish`], [`Proxy::lose_reply_to`], [`Proxy::hold_request`].
+//! [`Proxy::reset`], [`Proxy::vanish`], [`Proxy::lose_reply_to`], [`Proxy::hold_request`].
 
 mod conduct;
 mod connection;
@@ -45,8 +45,12 @@ pub struct Proxy {
 struct Control {
     server: Mutex<String>,
     origin: Option<Origin>,
+    /// Whether a connection that one side resets is reset on the other side too, instead of
+    /// closed.
+    passes_resets: bool,
     conduct: watch::Sender<Conduct>,
     cuts: watch::Sender<u64>,
+    resets: watch::Sender<u64>,
     connections: watch::Sender<Connections>,
     ended: watch::Sender<bool>,
     replied_bytes: AtomicU64,
@@ -72,7 +76,14 @@ impl Proxy {
     /// A proxy before `server` (`host:port`, or a URL), on a free port.
     pub async fn start(server: impl Display) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        Self::over(listener, &server, None).unwrap()
+        Self::over(listener, &server, None, false).unwrap()
+    }
+
+    /// A proxy before `server` that passes resets on, on a free port: for a server that
+    /// tells a connection that was reset from one that was closed.
+    pub async fn start_passing_resets(server: impl Display) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::over(listener, &server, None, true).unwrap()
     }
 
     /// A proxy before `server` at a given address, which tells connections apart by
@@ -82,20 +93,23 @@ impl Proxy {
         at: SocketAddr,
         origin: Origin,
     ) -> std::io::Result<Self> {
-        Self::over(TcpListener::bind(at).await?, &server, Some(origin))
+        Self::over(TcpListener::bind(at).await?, &server, Some(origin), false)
     }
 
     fn over(
         listener: TcpListener,
         server: &impl Display,
         origin: Option<Origin>,
+        passes_resets: bool,
     ) -> std::io::Result<Self> {
         let address = listener.local_addr()?.to_string();
         let control = Arc::new(Control {
             server: Mutex::new(host(server)),
             origin,
+            passes_resets,
             conduct: watch::Sender::default(),
             cuts: watch::Sender::default(),
+            resets: watch::Sender::default(),
             connections: watch::Sender::default(),
             ended: watch::Sender::default(),
             replied_bytes: AtomicU64::new(0),
@@ -146,6 +160,11 @@ impl Proxy {
     /// Ends the connections that there are.
     pub fn cut(&self) {
         self.control.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Resets the connections that there are, on both sides.
+    pub fn reset(&self) {
+        self.control.resets.send_modify(|resets| *resets += 1);
     }
 
     /// The connections that there are fall silent for ever, as if the peer had lost its
