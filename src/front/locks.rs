@@ -134,13 +134,27 @@ impl Locks {
         ttl: Duration,
         holder: Option<&Holder>,
     ) -> Result<Done, LockError> {
+        let retried = self.lost.retried(&pair);
+        let request_id = retried.request_id().unwrap_or_else(RequestId::publishing);
+        let done = self.try_lock(store, pair, ttl, holder, request_id).await;
+        if done.is_ok() {
+            retried.forget();
+        }
+        done
+    }
+
+    async fn try_lock(
+        &self,
+        store: &Store,
+        pair: Pair,
+        ttl: Duration,
+        holder: Option<&Holder>,
+        request_id: RequestId,
+    ) -> Result<Done, LockError> {
         if self.draining.is_cancelled() {
             return Err(LockError::ShuttingDown);
         }
-        let retried = self.lost.retried(&pair);
-        let can_replay = store.features().contains(&Feature::Replay);
-        let request_id =
-            can_replay.then(|| retried.request_id().unwrap_or_else(RequestId::publishing));
+        let request_id = can_replay(store).then_some(request_id);
         let request = AcquireRequest {
             ttl: Some(ttl),
             lock_id: Some(pair.value.clone()),
@@ -150,20 +164,19 @@ impl Locks {
         };
         match store.try_lock(request).await {
             Ok(granted) => {
-                retried.forget();
                 // The end of an earlier lock of this value says nothing of this one.
                 self.lost.take_released(&pair);
                 let effect = request_id.map(|request_id| (pair, request_id));
                 Ok(Told::acquired(Arc::clone(&self.lost), effect, granted.receipt).into())
             }
-            Err(LockError::Locked { .. }) => {
-                retried.forget();
-                Ok(Outcome::HeldByAnother.into())
-            }
+            Err(LockError::Locked { .. }) => Ok(Outcome::HeldByAnother.into()),
             Err(error) => Err(error),
         }
     }
 
+    /// A retry may meet the lock of an earlier try that is being released, because its client
+    /// has gone. A renewal would find that lock and not keep it. So the lock is asked for
+    /// first, with a request ID that all tries of the value have: that claims it.
     async fn renew_or_acquire(
         &self,
         store: &Store,
@@ -171,15 +184,21 @@ impl Locks {
         ttl: Duration,
         holder: Option<&Holder>,
     ) -> Result<Done, LockError> {
+        let request_id = RequestId::publishing_of(&pair.value);
+        let mut may_be_held = self.draining.is_cancelled() || !can_replay(store);
         for _ in 0..STEPS_MAX {
-            let renewed = renew(store, pair.clone(), ttl).await?;
-            if renewed != Outcome::NotHeld {
-                return Ok(renewed.into());
+            if may_be_held {
+                let renewed = renew(store, pair.clone(), ttl).await?;
+                if renewed != Outcome::NotHeld {
+                    return Ok(renewed.into());
+                }
             }
-            let done = self.acquire(store, pair.clone(), ttl, holder).await?;
+            let request_id = request_id.clone();
+            let done = self.try_lock(store, pair.clone(), ttl, holder, request_id).await?;
             if done.outcome == Outcome::Done {
                 return Ok(done);
             }
+            may_be_held = true;
         }
         Ok(Outcome::HeldByAnother.into())
     }
@@ -225,6 +244,10 @@ impl Locks {
             ),
         }
     }
+}
+
+fn can_replay(store: &Store) -> bool {
+    store.features().contains(&Feature::Replay)
 }
 
 async fn renew(store: &Store, pair: Pair, ttl: Duration) -> Result<Outcome, LockError> {

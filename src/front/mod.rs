@@ -30,6 +30,8 @@ mod scripts;
 mod server;
 mod session;
 mod set;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod verb;
 

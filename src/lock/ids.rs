@@ -2,6 +2,7 @@
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
+use sha1_smol::Sha1;
 use uuid::Uuid;
 
 use super::Violation;
@@ -146,6 +147,14 @@ impl RequestId {
     #[must_use]
     pub fn publishing() -> Self {
         Self(format!("{}{}", Self::PUBLISHING, Uuid::new_v4().as_simple()).into())
+    }
+
+    /// The ID of every request of this lock ID that publishes it and may be repeated at any
+    /// time: a repetition finds the grant that the lock ID has.
+    #[must_use]
+    pub fn publishing_of(lock_id: &LockId) -> Self {
+        let digest = Sha1::from(lock_id.as_str()).digest();
+        Self(format!("{}{digest}", Self::PUBLISHING).into())
     }
 
     /// Whether a request with this ID publishes its lock ID.

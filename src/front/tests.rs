@@ -1,0 +1,200 @@
+//! A front over the memory store: what must hold whatever becomes of a client.
+
+use std::{future::ready, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::{Semaphore, watch},
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Front, FrontArgs,
+    locks::Locks,
+    verb::{Outcome, Pair, Verb},
+};
+use crate::{
+    backend::Kind,
+    lock::{Clock, Store},
+};
+
+const SOON: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+const TAKE: [&str; 5] = ["SET", "k", "mine", "PX", "60000"];
+const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then
+    return redis.call('DEL', KEYS[1]) else return 0 end";
+
+/// A front, and what holds its commands back while it is shut.
+struct Rig {
+    _front: Front,
+    address: SocketAddr,
+    is_shut: watch::Sender<bool>,
+    /// How many commands have asked for the store.
+    asked: watch::Receiver<u64>,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let kind = Kind::named("memory").unwrap();
+        let store = kind.open([], Clock::system(), None).await.unwrap();
+        let args = FrontArgs {
+            store: "locks".into(),
+            resources_path: Vec::new(),
+            listen: Some("127.0.0.1:0".parse().unwrap()),
+            unix_socket: None,
+            password_file: None,
+            tls_cert: None,
+            tls_key: None,
+            tls_client_ca: None,
+            allow_delete: false,
+        };
+        let (is_shut, opened) = watch::channel(false);
+        let (ask, asked) = watch::channel(0);
+        let find = Arc::new(move || {
+            ask.send_modify(|asked| *asked += 1);
+            let (store, mut opened) = (store.clone(), opened.clone());
+            Box::pin(async move {
+                let _ = opened.wait_for(|is_shut| !is_shut).await;
+                Ok(store)
+            }) as _
+        });
+        let front = Front::start(args.options().unwrap(), find).await.unwrap();
+        let address = front.addresses()[0];
+        Self { _front: front, address, is_shut, asked }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Sends a command over a connection of its own; its reply.
+    async fn ask(&self, words: &[&str]) -> String {
+        ask(&mut self.connect().await, words).await
+    }
+
+    async fn take(&self, value: &str) -> String {
+        self.ask(&["SET", "k", value, "NX", "PX", "60000"]).await
+    }
+
+    /// Tries again until the value has the lock.
+    async fn takes_soon(&self, value: &str) -> bool {
+        let give_up = Instant::now() + SOON;
+        while self.take(value).await != "+OK" {
+            if Instant::now() > give_up {
+                return false;
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        true
+    }
+}
+
+async fn send(stream: &mut TcpStream, words: &[&str]) {
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words {
+        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    stream.write_all(request.as_bytes()).await.unwrap();
+}
+
+/// Sends a command; the first line of its reply.
+async fn ask(stream: &mut TcpStream, words: &[&str]) -> String {
+    send(stream, words).await;
+    let mut reply = Vec::new();
+    let reading = async {
+        while !reply.ends_with(b"\r\n") {
+            assert!(stream.read_buf(&mut reply).await.unwrap() > 0, "{reply:?}");
+        }
+    };
+    timeout(SOON, reading).await.expect("no reply");
+    String::from_utf8(reply).unwrap().trim_end().to_owned()
+}
+
+#[tokio::test]
+async fn a_script_releases_only_the_lock_of_its_value() {
+    let rig = Rig::start().await;
+    assert_eq!(rig.take("mine").await, "+OK");
+    assert_eq!(rig.ask(&["EVAL", RELEASE, "1", "k", "another"]).await, ":0");
+    assert_eq!(rig.ask(&["EXISTS", "k"]).await, ":1");
+    assert_eq!(rig.ask(&["EVAL", RELEASE, "1", "k", "mine"]).await, ":1");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_before_its_reply_leaves_nothing_held() {
+    let mut rig = Rig::start().await;
+    let mut client = rig.connect().await;
+    rig.is_shut.send_replace(true);
+    send(&mut client, &[&TAKE[..], &["NX"]].concat()).await;
+    timeout(SOON, rig.asked.wait_for(|asked| *asked == 1)).await.unwrap().unwrap();
+    drop(client);
+    // Commands that are carried out now were asked for before the store is found.
+    assert_eq!(rig.ask(&["PING"]).await, "+PONG");
+    rig.is_shut.send_replace(false);
+    for _ in 0..10 {
+        assert_eq!(rig.ask(&["EXISTS", "other"]).await, ":0");
+    }
+    assert!(rig.takes_soon("another").await);
+}
+
+#[tokio::test]
+async fn a_retry_finds_its_lock_after_a_reset_and_not_after_a_close() {
+    let rig = Rig::start().await;
+    let mut client = rig.connect().await;
+    assert_eq!(ask(&mut client, &[&TAKE[..], &["NX"]].concat()).await, "+OK");
+    drop(client);
+    for _ in 0..10 {
+        assert_eq!(rig.take("mine").await, "$-1");
+    }
+    assert_eq!(rig.ask(&["EVAL", RELEASE, "1", "k", "mine"]).await, ":1");
+    let mut client = rig.connect().await;
+    assert_eq!(ask(&mut client, &[&TAKE[..], &["NX"]].concat()).await, "+OK");
+    client.set_zero_linger().unwrap();
+    drop(client);
+    // The front may hear of the reset after it hears of the retry.
+    assert!(rig.takes_soon("mine").await);
+}
+
+/// Without its connections, so that it is certain what comes first.
+fn locks(store: &Store) -> Locks {
+    let store = store.clone();
+    Locks {
+        find: Arc::new(move || Box::pin(ready(Ok(store.clone()))) as _),
+        lost: Arc::default(),
+        foreign_value: "".into(),
+        draining: CancellationToken::new(),
+        calls: Arc::new(Semaphore::new(1_000)),
+        calls_of_holders: Arc::new(Semaphore::new(1_000)),
+    }
+}
+
+#[tokio::test]
+async fn a_retry_keeps_its_lock_though_an_earlier_try_is_released() {
+    let kind = Kind::named("memory").unwrap();
+    let store = kind.open([], Clock::system(), None).await.unwrap();
+    let locks = locks(&store);
+    let obtain = async |key: &str| {
+        let pair = Pair { key: key.parse().unwrap(), value: "mine".parse().unwrap() };
+        let verb = Verb::RenewOrAcquire(pair, Duration::from_secs(60));
+        locks.carry_out(verb, None).await.unwrap()
+    };
+    let is_held = async |key: &str| {
+        let verb = Verb::Count(vec![key.parse().unwrap()]);
+        locks.carry_out(verb, None).await.unwrap().outcome == Outcome::Count(1)
+    };
+    let (earlier, again) = (obtain("k").await, obtain("k").await);
+    assert_eq!((earlier.outcome, again.outcome), (Outcome::Done, Outcome::Done));
+    if let Some(mut told) = again.told {
+        told.was_sent();
+    }
+    // Their clients went away before their replies were sent. The first is released first.
+    drop(earlier.told);
+    drop(obtain("other").await);
+    let give_up = Instant::now() + SOON;
+    while is_held("other").await {
+        assert!(Instant::now() < give_up, "nothing is released");
+        sleep(POLL_INTERVAL).await;
+    }
+    assert!(is_held("k").await);
+}
