@@ -165,11 +165,15 @@ impl Workload {
         );
         let faults: Vec<_> = faults::catalogue(backend)
             .into_iter()
+            .chain(faults::of_fronts(backend))
             .chain(CLIENT_FAULTS.iter().chain(CROWD_FAULTS).copied())
             .collect();
         for name in &self.without {
             // Of another backend in a soak of several.
-            let known = Backend::ALL.iter().any(|of| faults::catalogue(*of).contains(&&**name));
+            let known = Backend::ALL.iter().any(|of| {
+                faults::catalogue(*of).contains(&&**name)
+                    || faults::of_fronts(*of).any(|fault| fault == name)
+            });
             anyhow::ensure!(
                 known || faults.contains(&&**name),
                 "--without {name}: there is no such fault; on {} there are {}",

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -35,7 +35,8 @@ struct Clients {
 
 impl Clients {
     async fn start(role: Role, clients: u32, arguments: &[&str]) -> Self {
-        let (world, logs) = World::for_test(Backend::Redis, 1).await.unwrap();
+        let fronts = if role == Role::Front { 2 } else { 0 };
+        let (world, logs) = World::with_fronts(Backend::Redis, 1, fronts).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let history = folder.path().join("history-1.jsonl");
         let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold-reliability"));
@@ -49,6 +50,7 @@ impl Clients {
             .arg(format!("--began-ns={}", clock::now_ns()))
             .arg(format!("--redis={}", world.redis_address().unwrap()))
             .arg(format!("--history={}", history.display()))
+            .args(world.fronts().iter().map(|front| format!("--front={front}")))
             .args(arguments)
             .stdin(Stdio::piped())
             .kill_on_drop(true);
@@ -276,6 +278,26 @@ async fn foreign_clients_lock_in_redis_and_unlock_what_leasehold_granted() {
                 })
             });
             takes && ends
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn clients_of_fronts_lock_as_each_library_does() {
+    // A client each; the clients are dealt out over the libraries.
+    let libraries = 7;
+    let clients = Clients::start(Role::Front, libraries, &[]).await;
+    clients
+        .until("each takes a lock, and most renew and release one", |operations| {
+            let done = |is_so: fn(&Operation) -> bool| {
+                let by = operations.iter().filter(|it| it.is_through_front() && is_so(it));
+                by.map(|it| it.invocation.client).collect::<BTreeSet<_>>().len()
+            };
+            let takes = done(|it| it.granted().is_some());
+            let renews = done(|it| matches!(it.known(), Some(Outcome::Renewed { .. })));
+            let releases = done(|it| it.known() == Some(&Outcome::Unlocked));
+            // Dapr's lock.redis never renews.
+            (takes, renews, releases) == (7, 6, 7)
         })
         .await;
 }

@@ -215,7 +215,9 @@ fn not_in_the_contract(
             Call::EndAll => true,
             _ => false,
         },
-        Outcome::Locked => matches!(call, Call::Try(_) | Call::ForeignTry(_)),
+        Outcome::Locked => {
+            matches!(call, Call::Try(_) | Call::ForeignTry(_) | Call::FrontTry(_))
+        }
         Outcome::WaitDeadline => matches!(call, Call::Lock { .. }),
         Outcome::Unavailable => true,
         Outcome::Refused(reason) if reason == "INVALID_REQUEST" => {
@@ -254,6 +256,10 @@ fn gave_up_early(history: &ResourceHistory<'_>, operation: &Operation) -> Option
 }
 
 fn late(operation: &Operation, environment: Environment<'_>) -> Option<String> {
+    if operation.is_through_front() {
+        // Its client gives each try up by itself, and tries again.
+        return None;
+    }
     let (at_ns, outcome) = operation.completion.as_ref()?;
     let waits_ns = match &operation.invocation.call {
         Call::Lock { wait_ms, .. } => wait_ms * 1_000_000,

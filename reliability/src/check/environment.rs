@@ -25,8 +25,7 @@ impl Environment<'_> {
     /// its first reply was lost (docs/guarantees.md). On Redis its outcome is then unknown,
     /// and the memory backend loses no reply.
     pub(crate) fn may_succeed_by_another(&self, unlock: &Operation) -> bool {
-        self.backend == Backend::Etcd
-            && self.loses_replies(unlock.invoked_ns(), unlock.completed_ns())
+        self.backend == Backend::Etcd && self.loses_replies(unlock)
     }
 
     /// Whether a waiter that was queued by `queued_by_ns` certainly keeps its place. A
@@ -105,10 +104,14 @@ impl Environment<'_> {
         killed.map(|fault| fault.over_ns).max().unwrap_or(u64::MAX)
     }
 
-    /// Whether a reply to a call in this time may have been lost.
-    pub(crate) fn loses_replies(&self, from_ns: u64, until_ns: u64) -> bool {
+    /// Whether a reply that concerns a call may have been lost. A client of a front sends its
+    /// call again if it gets none, whatever the reason.
+    pub(crate) fn loses_replies(&self, call: &Operation) -> bool {
+        let (from_ns, until_ns) = (call.invoked_ns(), call.completed_ns());
         self.faults.iter().any(|fault| {
-            fault.loses_replies() && fault.from_ns <= until_ns && fault.until_ns >= from_ns
+            (fault.loses_replies() || call.is_through_front())
+                && fault.from_ns <= until_ns
+                && fault.until_ns >= from_ns
         })
     }
 }

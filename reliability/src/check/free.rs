@@ -160,6 +160,7 @@ fn tries_granted(
         .filter(|it| match &it.invocation.call {
             // The lock ID of a live shared grant is refused.
             Call::Try(asked) => mode == Mode::Exclusive || asked.lock_id.is_none(),
+            Call::FrontTry(_) => true,
             _ => false,
         })
         .filter(|it| it.mode() == mode && it.known() == Some(&Outcome::Locked))

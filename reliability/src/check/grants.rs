@@ -54,6 +54,15 @@ impl<'a> Grant<'a> {
                 .any(|it| matches!(it.invocation.call, Call::ForeignTry(_)))
     }
 
+    /// Whether nobody was told its token, because a client of Redis took it.
+    pub(crate) fn has_no_token(&self) -> bool {
+        self.token == 0
+            && self
+                .acquisitions
+                .iter()
+                .any(|it| matches!(it.invocation.call, Call::ForeignTry(_) | Call::FrontTry(_)))
+    }
+
     /// What it allows besides itself.
     pub(crate) fn mode(&self) -> Mode {
         self.acquisitions.first().map_or_else(Mode::default, |op| op.mode())
@@ -66,14 +75,15 @@ impl<'a> Grant<'a> {
 
     /// Whether a call may have ended it, whoever holds it.
     pub(crate) fn may_be_ended_by(&self, call: &Operation) -> bool {
-        let grant_id = || self.acquisitions.first()?.granted().map(|granted| &granted.grant_id);
-        let is_it = |ended: &String| grant_id() == Some(ended);
+        let granted = self.acquisitions.first().and_then(|op| op.granted());
+        // A client of Redis is not told the public ID.
+        let told = granted.map(|granted| &granted.grant_id).filter(|id| !id.is_empty());
         match &call.invocation.call {
             Call::Force => true,
-            Call::End { grant_id } => is_it(grant_id),
+            Call::End { grant_id } => told == Some(grant_id),
             Call::EndAll => match call.known() {
                 Some(Outcome::Ended { grant_ids, more }) => {
-                    *more || grant_ids.iter().any(is_it)
+                    *more || grant_ids.iter().any(|id| told.is_none_or(|told| told == id))
                 }
                 _ => true,
             },
@@ -194,7 +204,8 @@ fn term(operation: &Operation) -> Term<'_> {
     let asked_ms = match &operation.invocation.call {
         Call::Try(acquisition)
         | Call::Lock { acquisition, .. }
-        | Call::ForeignTry(acquisition) => acquisition.ttl_ms,
+        | Call::ForeignTry(acquisition)
+        | Call::FrontTry(acquisition) => acquisition.ttl_ms,
         Call::Renew { ttl_ms, .. } => *ttl_ms,
         _ => 0,
     };

@@ -28,7 +28,7 @@ pub(crate) fn shortened_by(operation: &Operation, environment: Environment<'_>) 
     let ended_ns = from_ns + safe_ns(ttl_ms.max(&100) * 1_000_000);
     let not_found = matches!(operation.known(), Some(Outcome::NotHeld { .. }));
     let may_be_repeated =
-        environment.backend != Backend::Memory && environment.loses_replies(from_ns, until_ns);
+        environment.backend != Backend::Memory && environment.loses_replies(operation);
     (not_found && ended_ns <= until_ns && may_be_repeated).then_some(ended_ns)
 }
 

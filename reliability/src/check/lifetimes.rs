@@ -44,7 +44,8 @@ fn lengths(history: &ResourceHistory<'_>, operation: &Operation, found: &mut Vec
     let asked_ms = match &operation.invocation.call {
         Call::Try(acquisition)
         | Call::Lock { acquisition, .. }
-        | Call::ForeignTry(acquisition) => acquisition.ttl_ms,
+        | Call::ForeignTry(acquisition)
+        | Call::FrontTry(acquisition) => acquisition.ttl_ms,
         Call::Renew { ttl_ms, .. } => *ttl_ms,
         _ => return,
     };
@@ -128,8 +129,7 @@ fn ended_before(
         .grants
         .iter()
         .filter(|other| other.excludes(grant))
-        // A grant that was made earlier is no successor, whatever its token.
-        .filter(|other| other.token > grant.token && other.completed_ns() >= grant.invoked_ns())
+        .filter(|other| is_successor(other, grant))
         // If the order of tokens was lost, the greater token may be the older one.
         .filter(|other| !tokens::excused(other, grant, environment))
         .map(|other| (other.completed_ns(), format!("token {} was granted", other.token)));
@@ -145,6 +145,15 @@ fn ended_before(
                     && fault.from_ns <= operation.completed_ns()
             })
     })
+}
+
+/// Whether a grant that excludes another one was certainly made after it.
+fn is_successor(later: &Grant<'_>, earlier: &Grant<'_>) -> bool {
+    if later.has_no_token() || earlier.has_no_token() {
+        return later.asked_ns() > earlier.completed_ns();
+    }
+    // A grant that was made earlier is no successor, whatever its token.
+    later.token > earlier.token && later.completed_ns() >= earlier.invoked_ns()
 }
 
 /// By when it had expired; `None` if that is not certain. etcd may keep a lease for longer.
@@ -163,6 +172,13 @@ fn expired_by(
         }),
         Backend::Etcd => false,
     };
+    // A renewal that was sent again may be carried out once more, after its answer.
+    let is_exact = is_exact
+        && !grant.renewals.iter().any(|renewal| {
+            renewal.invocation.id != operation.invocation.id
+                && renewal.is_through_front()
+                && environment.loses_replies(renewal)
+        });
     let mut before = grant.terms.iter().filter(|term| {
         term.operation.invocation.id != operation.invocation.id
             && term.operation.invoked_ns() < operation.completed_ns()

@@ -144,6 +144,8 @@ fn arrived_ns(wait: &Operation) -> u64 {
 
 fn overtaken(first: &Operation, second: &Operation) -> bool {
     match (first.granted(), second.granted()) {
+        // Of two grants without both tokens nobody knows which was made first.
+        (Some(_), Some(second)) if second.token == 0 => false,
         (Some(first), Some(second)) => second.token < first.token,
         // A wait of unknown outcome may never have been queued.
         (None, Some(_)) if first.known().is_none() => false,

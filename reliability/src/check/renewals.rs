@@ -59,6 +59,11 @@ fn lost_without_excuse(
         return None;
     }
     let until_ns = loss.completed_ns();
+    // Through a front it is up to three messages, each of which may be sent again.
+    let asked_for_ns = until_ns.saturating_sub(loss.invoked_ns());
+    if loss.is_through_front() && asked_for_ns > ttl_ns / u64::from(RENEWED_WITHIN) {
+        return None;
+    }
     let is_reported_elsewhere = until_ns <= from_ns + safe_ns(ttl_ns);
     let ended = grant.unlocks.iter().any(|it| !it.did_nothing() && it.invoked_ns() <= until_ns)
         || history.ends(grant).any(|it| it.invoked_ns() <= until_ns)

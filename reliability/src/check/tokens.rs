@@ -1,4 +1,5 @@
-//! Tokens rise in real-time order: strictly, unless both grants are shared.
+//! Tokens rise in real-time order: strictly, unless both grants are shared. Grants of clients
+//! of Redis are left out, because those are told no token.
 
 use super::{
     environment::Environment,
@@ -22,7 +23,7 @@ pub(crate) fn check(
         let resource = history.name.into();
         found.push(Violation { rule: Rule::TokensRise, resource, what, calls });
     };
-    let grants: Vec<_> = history.grants.iter().filter(|grant| !grant.is_foreign()).collect();
+    let grants: Vec<_> = history.grants.iter().filter(|grant| !grant.has_no_token()).collect();
     for grant in &grants {
         if !(1..TOKEN_END).contains(&grant.token) {
             violated(
@@ -97,7 +98,7 @@ fn as_fenced(
     let mut held: Vec<_> = history
         .grants
         .iter()
-        .filter(|grant| !grant.is_foreign())
+        .filter(|grant| !grant.has_no_token())
         .filter_map(|grant| Some((grant.held(history, environment).first()?.from_ns, grant)))
         .collect();
     held.sort_by_key(|(from_ns, _)| *from_ns);

@@ -173,8 +173,10 @@ impl Caller {
                 let request = EndLocksRequest { resource_id, ..EndLocksRequest::default() };
                 inspection.end_locks(to_instance(request)).await.map(ended)
             }
-            // Not leasehold's to answer.
-            Call::ForeignTry(_) => return Outcome::Refused(NOT_SENT.into()),
+            // Not the component's to answer.
+            Call::ForeignTry(_) | Call::FrontTry(_) => {
+                return Outcome::Refused(NOT_SENT.into());
+            }
         };
         answer.unwrap_or_else(|status| refused(&status))
     }

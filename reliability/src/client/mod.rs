@@ -6,6 +6,7 @@ mod connection;
 mod crowd;
 mod few;
 mod foreign;
+mod front;
 mod keepers;
 mod meeting;
 mod modes;
@@ -66,6 +67,8 @@ pub enum Role {
     Few,
     /// They lock in Redis itself, with and against leasehold.
     Foreign,
+    /// They lock through fronts, as clients of Redis.
+    Front,
     /// Groups of readers that unlock only once all of a group hold, each with a writer
     /// that gives up waiting for them.
     Meeting,
@@ -85,6 +88,7 @@ impl Role {
             Self::Visitors => "visitors",
             Self::Few => "few",
             Self::Foreign => "foreign",
+            Self::Front => "front",
             Self::Meeting => "meeting",
         }
     }
@@ -136,6 +140,9 @@ pub struct Settings {
     /// Where Redis is reached by foreign clients.
     #[arg(long)]
     pub redis: Option<SocketAddr>,
+    /// Where a front is reached; may be repeated.
+    #[arg(long = "front")]
+    pub fronts: Vec<String>,
 }
 
 /// What every client of a process is given.
@@ -238,6 +245,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             Role::Foreign => {
                 let redis = settings.redis.context("foreign clients need --redis")?;
                 clients.spawn(foreign::run(client, redis, settings.clone()));
+            }
+            Role::Front => {
+                anyhow::ensure!(!settings.fronts.is_empty(), "clients of fronts need --front");
+                clients.spawn(front::run(client, settings.clone()));
             }
             Role::Meeting => {
                 clients.spawn(meeting::run(client, groups.clone(), settings.clone()));

@@ -3,6 +3,7 @@
 mod etcd_keys;
 mod etcd_members;
 mod etcd_space;
+mod fronts;
 mod network;
 mod pick;
 mod processes;
@@ -12,6 +13,8 @@ mod redis_server;
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
+
+pub(crate) use fronts::names as of_fronts;
 
 use crate::{
     clock,
@@ -123,6 +126,9 @@ async fn carry_out(
 ) -> anyhow::Result<Done> {
     if processes::NAMES.contains(&name) {
         return processes::inject(world, name, rng).await;
+    }
+    if fronts::knows(name) {
+        return fronts::inject(world, name, rng).await;
     }
     if network::NAMES.contains(&name) && world.backend() != Backend::Memory {
         return network::inject(world, name, rng).await;

@@ -103,10 +103,11 @@ pub(super) async fn inject(
 /// All ways of one process, or one way of it, or all ways of all.
 fn choose<'a>(world: &'a World, rng: &mut fastrand::Rng) -> (Vec<&'a Proxy>, String) {
     if rng.u8(0..4) == 0 {
-        let all = world.leaseholds.iter().flat_map(|leasehold| &leasehold.proxies).collect();
+        let all = world.processes().flat_map(|leasehold| &leasehold.proxies).collect();
         return (all, "every process".to_owned());
     }
-    let leasehold = &world.leaseholds[rng.usize(0..world.leaseholds.len())];
+    let processes: Vec<_> = world.processes().collect();
+    let leasehold = processes[rng.usize(0..processes.len())];
     let ways = leasehold.proxies.len();
     if ways > 1 && rng.bool() {
         let way = rng.usize(0..ways);

@@ -28,9 +28,9 @@ pub(super) async fn inject(
             let down = duration_ms(rng, 0..=1_500);
             world.kill_leasehold(number).await?;
             last(down).await;
-            let leasehold = &mut world.leaseholds[number];
-            leasehold.start()?;
-            let detail = format!("{} killed, started again after {down:?}", leasehold.name);
+            world.start_again().await?;
+            let name = &world.leaseholds[number].name;
+            let detail = format!("{name} killed, started again after {down:?}");
             Ok(Done { detail, voids: restart_voids })
         }
         "leasehold-suspended" => {
@@ -42,8 +42,8 @@ pub(super) async fn inject(
         }
         "leasehold-restarted" => {
             leasehold.drain().await?;
-            leasehold.start()?;
             let detail = format!("{} drained and started again", leasehold.name);
+            world.start_again().await?;
             Ok(Done { detail, voids: restart_voids })
         }
         _ => bail!("unknown"),

@@ -18,6 +18,9 @@ pub use files::{Log, read_folder};
 /// nobody listened.
 pub const NOT_SENT: &str = "NOT_SENT";
 
+/// What [`Invocation::via`] is for a front: this, and its number.
+pub const FRONT_VIA: u32 = 1_000;
+
 /// The number of the process that waits for every resource once more when all
 /// faults are over.
 pub const LAST_WAITS: u32 = 0;
@@ -50,8 +53,8 @@ pub struct Invocation {
     pub process: u32,
     /// The client in it: it has one call in flight at a time.
     pub client: u32,
-    /// The leasehold process that is called; none if a client of Redis calls it
-    /// by itself.
+    /// The leasehold process that is called, or from [`FRONT_VIA`] on the front; none if
+    /// a client of Redis calls it by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<u32>,
     /// What is locked.
@@ -104,6 +107,10 @@ pub enum Call {
     /// built-in `lock.redis` locks. Its lock ID is the owner's name; its grant
     /// has no token. Unlocking it is recorded as [`Call::Unlock`].
     ForeignTry(Acquisition),
+    /// A try through a front, by a client of Redis that sends it again if no reply comes. Its
+    /// lock ID is the value; its grant has a token that nobody is told. Renewals and unlocks
+    /// through a front are recorded as [`Call::Renew`] and [`Call::Unlock`].
+    FrontTry(Acquisition),
 }
 
 /// What a grant allows besides itself.
@@ -199,13 +206,13 @@ pub enum Outcome {
 pub struct Granted {
     /// Its name.
     pub lock_id: String,
-    /// Its fencing token; 0 if a foreign client of Redis took the lock.
+    /// Its fencing token; 0 if a client of Redis took the lock, which is told none.
     pub token: i64,
     /// The TTL granted.
     pub ttl_ns: u64,
     /// From the request's arrival to the sending of what granted it.
     pub waited_ns: u64,
-    /// Its public ID; empty if a foreign client of Redis took the lock.
+    /// Its public ID; empty if a client of Redis took the lock.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub grant_id: String,
 }
@@ -226,7 +233,8 @@ impl Call {
         match self {
             Self::Try(acquisition)
             | Self::Lock { acquisition, .. }
-            | Self::ForeignTry(acquisition) => Some(acquisition),
+            | Self::ForeignTry(acquisition)
+            | Self::FrontTry(acquisition) => Some(acquisition),
             _ => None,
         }
     }
@@ -244,6 +252,7 @@ impl Call {
             Self::End { .. } => "end of one grant",
             Self::EndAll => "end of all grants",
             Self::ForeignTry(_) => "foreign try",
+            Self::FrontTry(_) => "try through a front",
         }
     }
 }
@@ -293,6 +302,12 @@ impl Operation {
     #[must_use]
     pub fn did_nothing(&self) -> bool {
         self.known().is_some_and(Outcome::did_nothing)
+    }
+
+    /// Whether it was sent to a front, perhaps several times.
+    #[must_use]
+    pub fn is_through_front(&self) -> bool {
+        self.invocation.via.is_some_and(|via| via >= FRONT_VIA)
     }
 
     /// Whether it left its process.

@@ -66,6 +66,7 @@ impl Clients {
         if let Some(redis) = world.redis_address() {
             arguments.push(format!("--redis={redis}"));
         }
+        arguments.extend(world.fronts().iter().map(|front| format!("--front={front}")));
         let mut clients = Self {
             program: settings.program.clone(),
             arguments,
@@ -162,10 +163,10 @@ impl Clients {
             "crowd-killed-with-leasehold" => {
                 world.kill_leasehold(0).await?;
                 self.children[place].child.kill().await?;
-                let leasehold = &mut world.leaseholds[0];
-                leasehold.start()?;
+                world.start_again().await?;
                 self.children.remove(place);
-                format!("and {} with it, which was started again", leasehold.name)
+                let name = &world.leaseholds[0].name;
+                format!("and {name} with it, which was started again")
             }
             _ => bail!("unknown"),
         };

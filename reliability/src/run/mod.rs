@@ -79,29 +79,35 @@ impl Settings {
         self.folder.join(format!("{}-{seed}", self.backend.name()))
     }
 
-    fn world(&self, seed: u64) -> WorldSettings {
+    fn world(&self, seed: u64, fronts: usize) -> WorldSettings {
         WorldSettings {
             backend: self.backend,
             leasehold: self.leasehold.clone(),
             etcd: self.etcd.clone(),
             processes: self.processes,
+            fronts,
             folder: self.folder_of(seed).join("world"),
         }
     }
 
     /// Starts a world in the folder of this seed, which is made anew.
     pub async fn start(&self, seed: u64) -> anyhow::Result<World> {
+        self.start_with(seed, 0).await
+    }
+
+    /// The same with fronts for clients of Redis.
+    async fn start_with(&self, seed: u64, fronts: usize) -> anyhow::Result<World> {
         let folder = self.folder_of(seed);
         clear(&folder).with_context(|| folder.display().to_string())?;
         std::fs::create_dir_all(&folder)?;
-        World::start(&self.world(seed), seed).await
+        World::start(&self.world(seed, fronts), seed).await
     }
 
     /// Carries out one run: a world of its own, one round in it. Its folder
     /// stays if anything was violated or went wrong, or if `keep` says so.
     pub async fn run(&self, seed: u64, keep: bool) -> anyhow::Result<Report> {
-        let mut world = self.start(seed).await?;
         let (folder, plan) = (self.folder_of(seed), Plan::of(self, seed));
+        let mut world = self.start_with(seed, plan.fronts()).await?;
         let carried_out = round::carry_out(self, &mut world, &plan, &folder, true).await;
         world.stop().await;
         let report = carried_out.with_context(|| {

@@ -12,6 +12,8 @@ const CALM_FOR_MIN: Duration = Duration::from_secs(8);
 /// Until long queues have formed.
 const WAITERS_QUIET_FOR: Duration = Duration::from_secs(2);
 const WAITERS_CALM_FOR_MIN: Duration = Duration::from_secs(11);
+/// How many fronts there are for clients of Redis; on memory one.
+pub(super) const FRONTS: usize = 2;
 /// How many clients at random there are in each process beside others.
 const RANDOM_BESIDE: u32 = 6;
 /// In so many of 100 choices the fault is one that the situation asks for.
@@ -84,6 +86,9 @@ impl Plan {
         if extras.iter().any(|extra| extra.role == Role::Crowd) {
             faults.extend(client_faults::CROWD_FAULTS);
         }
+        if extras.iter().any(|extra| extra.role == Role::Front) {
+            faults.extend(faults::of_fronts(settings.backend));
+        }
         faults.retain(|name| !settings.without.iter().any(|without| without == name));
         let preferred =
             situation.prefers().iter().copied().filter(|name| faults.contains(name)).collect();
@@ -122,6 +127,11 @@ impl Plan {
             }
         }
         plan
+    }
+
+    /// How many fronts its world needs.
+    pub(super) fn fronts(&self) -> usize {
+        if self.situation == Situation::Front { FRONTS } else { 0 }
     }
 
     /// The next fault.
@@ -188,6 +198,15 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
             vec![extra(Role::Foreign, rng.u32(8..20), rng.u32(3..9))]
         }
         Situation::Foreign => Vec::new(),
+        Situation::Front => {
+            let (clients, resources) = (rng.u32(10..30), rng.u32(3..9));
+            let mut all = vec![extra(Role::Front, clients, resources)];
+            // They lock some of the same resources.
+            if settings.backend == Backend::Redis && rng.bool() {
+                all.push(extra(Role::Foreign, rng.u32(4..10), resources));
+            }
+            all
+        }
         Situation::Readers => {
             let groups = rng.u32(2..5);
             vec![

@@ -62,7 +62,7 @@ pub(super) async fn carry_out(
         None => None,
     };
     wait_for_everything(&sockets, folder).await?;
-    world.leaseholds.iter_mut().try_for_each(Leasehold::is_sound)?;
+    world.processes_mut().try_for_each(Leasehold::is_sound)?;
     let mut left = world.leftovers().await?;
     let weights = world.weights();
     if last {

@@ -27,6 +27,8 @@ pub enum Situation {
     /// Readers that wait for each other while they hold, and writers that give up waiting
     /// for them.
     Readers,
+    /// Clients of Redis that lock through fronts.
+    Front,
 }
 
 impl Situation {
@@ -43,6 +45,7 @@ impl Situation {
             Self::Few => "few",
             Self::Foreign => "foreign",
             Self::Readers => "readers",
+            Self::Front => "front",
         }
     }
 
@@ -61,7 +64,7 @@ impl Situation {
             (Self::Keepers | Self::Crowd, Backend::Memory) => 7,
             (Self::Keepers | Self::Crowd, _) => 14,
             (Self::Waiters, Backend::Memory) => 8,
-            (Self::Waiters | Self::Readers, _) => 12,
+            (Self::Waiters | Self::Readers | Self::Front, _) => 12,
         }
     }
 
@@ -127,6 +130,21 @@ impl Situation {
                 "network-cut",
                 "redis-suspended",
             ],
+            Self::Front => &[
+                "front-killed",
+                "front-suspended",
+                "front-restarted",
+                "front-connections-reset",
+                "front-connections-reset",
+                "front-connections-closed",
+                "front-refused",
+                "front-cut-in-request",
+                "front-cut-in-reply",
+                "front-requests-lost",
+                "front-replies-lost",
+                "front-replies-lost",
+                "front-replies-late",
+            ],
         }
     }
 }
@@ -140,6 +158,7 @@ mod tests {
     fn every_preferred_fault_is_in_a_catalogue() {
         let mut known: Vec<_> =
             Backend::ALL.iter().flat_map(|backend| faults::catalogue(*backend)).collect();
+        known.extend(Backend::ALL.into_iter().flat_map(faults::of_fronts));
         known.extend(client_faults::CROWD_FAULTS.iter().chain(client_faults::FAULTS));
         for situation in Situation::value_variants() {
             for name in situation.prefers() {

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use anyhow::Context as _;
 use tokio::time::Instant;
 
-use super::{Plan, Report, Settings, round};
+use super::{Plan, Report, Settings, plan::FRONTS, round};
 use crate::world::{Weight, World};
 
 /// What a process may take more at the end, besides twice what it took.
@@ -13,8 +13,13 @@ const RSS_SLACK_BYTES: u64 = 8 * 1024 * 1024;
 const DESCRIPTORS_SLACK: u64 = 8;
 
 /// Faults that end a leasehold process.
-const ENDING: [&str; 3] =
-    ["leasehold-killed", "leasehold-restarted", "crowd-killed-with-leasehold"];
+const ENDING: [&str; 5] = [
+    "leasehold-killed",
+    "leasehold-restarted",
+    "crowd-killed-with-leasehold",
+    "front-killed",
+    "front-restarted",
+];
 
 /// A world that many rounds are carried out on.
 #[derive(Debug)]
@@ -54,7 +59,7 @@ impl Soaked {
     /// as long as it does, so faults that end one are left out.
     pub async fn start(mut settings: Settings, seed: u64) -> anyhow::Result<Self> {
         settings.without.extend(ENDING.map(String::from));
-        let world = settings.start(seed).await?;
+        let world = settings.start_with(seed, FRONTS).await?;
         let started = world.weights();
         Ok(Self { settings, world, seed, rounds: 0, started, used: Vec::new() })
     }

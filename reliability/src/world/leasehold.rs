@@ -1,4 +1,4 @@
-//! One leasehold process, with a socket and component YAML of its own.
+//! One leasehold process, with component YAML and a log of its own.
 
 use std::{
     fs,
@@ -10,13 +10,24 @@ use anyhow::Context as _;
 use leasehold_testkit::{process::Process, proxy::Proxy, wait::eventually};
 use tempfile::TempDir;
 
-use super::{Backend, INSTANCE, Weight, probe::Probe};
+use super::{Backend, INSTANCE, Weight, front, probe::Probe};
 
 /// A drain ends within 10 s; the rest is for a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
 /// Within what time it must serve once its backend answers: it tries again to
 /// initialise itself each 5 s.
 const SERVE_WITHIN: Duration = Duration::from_secs(30);
+
+/// What a process serves its store as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Serves {
+    /// A component.
+    Component,
+    /// A component, and to clients of Redis.
+    Both,
+    /// To clients of Redis.
+    Front,
+}
 
 /// A process that serves one store.
 #[derive(Debug)]
@@ -25,8 +36,12 @@ pub struct Leasehold {
     pub name: String,
     /// Its ways to the backend, one to each server.
     pub proxies: Vec<Proxy>,
+    /// Its log.
+    pub(super) log: PathBuf,
+    /// Where in the log its last start begins.
+    pub(super) started_at: u64,
+    serves: Serves,
     process: Process,
-    log: PathBuf,
     socket: PathBuf,
     /// Sockets have short names, whatever the run's folder is called.
     _sockets: TempDir,
@@ -35,15 +50,15 @@ pub struct Leasehold {
 impl Leasehold {
     /// Prepares one that reaches the backend by `items` of component metadata,
     /// over `proxies`.
-    pub fn new(
-        number: usize,
+    pub(super) fn new(
+        name: String,
+        serves: Serves,
         program: &Path,
         backend: Backend,
         items: &[(&str, String)],
         proxies: Vec<Proxy>,
         folder: &Path,
     ) -> anyhow::Result<Self> {
-        let name = format!("leasehold-{number}");
         let folder = folder.join(&name);
         let components = folder.join("components");
         fs::create_dir_all(&components)?;
@@ -51,13 +66,25 @@ impl Leasehold {
         let sockets = tempfile::Builder::new().prefix("leasehold-").tempdir()?;
         let store = backend.name();
         let log = folder.join("log");
-        let process = Process::new(program)
-            .log_to(&log)
-            .arguments(["serve", "--store", store, "--socket-folder"])
-            .arguments([sockets.path()])
-            .arguments([Path::new("--resources-path"), &components]);
+        let mut process = Process::new(program).log_to(&log);
+        // The system chooses the port, another one at each start.
+        process = match serves {
+            Serves::Component | Serves::Both => process
+                .arguments(["serve", "--store", store, "--socket-folder"])
+                .arguments([sockets.path()]),
+            Serves::Front => process.arguments(["redis-front", "--store", INSTANCE]),
+        };
+        process = match serves {
+            Serves::Component => process,
+            Serves::Both => process
+                .arguments(["--redis-front", INSTANCE])
+                .arguments(["--redis-front-listen", front::ANY_PORT]),
+            Serves::Front => process.arguments(["--listen", front::ANY_PORT]),
+        };
+        process = process.arguments([Path::new("--resources-path"), &components]);
         let socket = sockets.path().join(format!("{store}.sock"));
-        Ok(Self { name, proxies, process, log, socket, _sockets: sockets })
+        let started_at = 0;
+        Ok(Self { name, proxies, log, started_at, serves, process, socket, _sockets: sockets })
     }
 
     /// Its component socket.
@@ -73,6 +100,9 @@ impl Leasehold {
     /// Starts it, if it does not run. That it ended by itself is an error.
     pub fn start(&mut self) -> anyhow::Result<()> {
         self.has_not_crashed()?;
+        if !self.runs() {
+            self.started_at = fs::metadata(&self.log).map_or(0, |log| log.len());
+        }
         self.process.start()
     }
 
@@ -108,8 +138,11 @@ impl Leasehold {
         self.process.runs()
     }
 
-    /// Returns once it locks and unlocks.
+    /// Returns once it locks and unlocks over its component socket, if it has one.
     pub async fn ready(&self) -> anyhow::Result<()> {
+        if self.serves == Serves::Front {
+            return Ok(());
+        }
         eventually(SERVE_WITHIN, &format!("{} serves", self.name), async || {
             Probe::connect(&self.socket).await?.cycle().await.map(drop)
         })

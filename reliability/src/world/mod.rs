@@ -2,9 +2,11 @@
 
 pub mod clock_shim;
 pub mod etcd;
+pub mod front;
 pub mod leasehold;
 mod leftovers;
 pub mod member;
+mod prepare;
 pub mod probe;
 pub mod redis;
 
@@ -17,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use etcd::EtcdCluster;
+use front::Front;
 use leasehold::Leasehold;
 use redis::RedisServer;
 
@@ -64,6 +67,8 @@ pub struct Settings {
     pub etcd: PathBuf,
     /// leasehold processes (one for memory, whose locks are its own).
     pub processes: usize,
+    /// How many fronts for clients of Redis; at most one for memory, in its process.
+    pub fronts: usize,
     /// Where logs and data go; kept after a failing run.
     pub folder: PathBuf,
 }
@@ -95,6 +100,8 @@ pub enum Store {
 pub struct World {
     /// The processes, started in this order.
     pub leaseholds: Vec<Leasehold>,
+    /// The fronts for clients of Redis.
+    pub(crate) fronts: Vec<Front>,
     /// What they use.
     pub store: Store,
     /// The way to Redis of clients that do not use leasehold.
@@ -118,19 +125,12 @@ impl World {
                 Store::Etcd(Box::new(cluster))
             }
         };
-        let processes = match store {
-            Store::Memory => 1,
-            _ => settings.processes.max(1),
-        };
-        let mut leaseholds = Vec::new();
-        for number in 0..processes {
-            leaseholds.push(prepare(number, settings, &store).await?);
-        }
+        let (leaseholds, fronts) = prepare::all(settings, &store).await?;
         let foreign = match &store {
             Store::Redis(redis) => Some(Proxy::start(redis.address()).await),
             Store::Memory | Store::Etcd(_) => None,
         };
-        let mut world = Self { leaseholds, store, foreign };
+        let mut world = Self { leaseholds, fronts, store, foreign };
         world.serve().await?;
         Ok(world)
     }
@@ -138,12 +138,22 @@ impl World {
     /// Starts a world with two processes of this build (one on memory), in a temporary
     /// folder.
     pub async fn for_test(backend: Backend, seed: u64) -> anyhow::Result<(Self, TempDir)> {
+        Self::with_fronts(backend, seed, 0).await
+    }
+
+    /// The same with fronts for clients of Redis.
+    pub async fn with_fronts(
+        backend: Backend,
+        seed: u64,
+        fronts: usize,
+    ) -> anyhow::Result<(Self, TempDir)> {
         let folder = tempfile::tempdir()?;
         let settings = Settings {
             backend,
             leasehold: program(),
             etcd: "etcd".into(),
             processes: 2,
+            fronts,
             folder: folder.path().to_owned(),
         };
         Ok((Self::start(&settings, seed).await?, folder))
@@ -160,9 +170,26 @@ impl World {
         self.foreign.as_ref().map(Proxy::address)
     }
 
+    /// Where clients reach each front: the same address after its restart.
+    pub fn fronts(&self) -> Vec<String> {
+        self.fronts.iter().map(|front| front.way.address().to_owned()).collect()
+    }
+
+    /// Every leasehold process, those of fronts included.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &Leasehold> {
+        let fronts = self.fronts.iter().filter_map(|front| front.process.as_ref());
+        self.leaseholds.iter().chain(fronts)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn processes_mut(&mut self) -> impl Iterator<Item = &mut Leasehold> {
+        let fronts = self.fronts.iter_mut().filter_map(|front| front.process.as_mut());
+        self.leaseholds.iter_mut().chain(fronts)
+    }
+
     /// From now on new connections to Redis reach this server.
     pub(crate) fn lead_to(&self, redis: SocketAddr) {
-        let ways = self.leaseholds.iter().flat_map(|leasehold| &leasehold.proxies);
+        let ways = self.processes().flat_map(|leasehold| &leasehold.proxies);
         for proxy in ways.chain(&self.foreign) {
             proxy.lead_to(redis);
         }
@@ -183,20 +210,50 @@ impl World {
         // What crashed is not to pass for what this ends.
         leasehold.has_not_crashed()?;
         leasehold.kill();
+        self.after_kill().await
+    }
+
+    /// Kills the process of a front.
+    pub(crate) async fn kill_front(&mut self, number: usize) -> anyhow::Result<()> {
+        if let Some(process) = &mut self.fronts[number].process {
+            process.has_not_crashed()?;
+            process.kill();
+        }
+        self.after_kill().await
+    }
+
+    async fn after_kill(&mut self) -> anyhow::Result<()> {
         match &mut self.store {
             Store::Memory | Store::Redis(_) => Ok(()),
             Store::Etcd(etcd) => etcd.excuse_leases().await,
         }
     }
 
+    /// Starts the processes that do not run, and leads the clients of Redis to the ports of
+    /// those.
+    pub(crate) async fn start_again(&mut self) -> anyhow::Result<()> {
+        let Self { leaseholds, fronts, .. } = self;
+        for leasehold in &mut *leaseholds {
+            leasehold.start()?;
+        }
+        for front in fronts {
+            if let Some(process) = &mut front.process {
+                process.start()?;
+            }
+            front.lead(&mut leaseholds[0]).await?;
+        }
+        Ok(())
+    }
+
     /// Ends all faults; returns once everything answers.
     pub async fn heal(&mut self) -> anyhow::Result<()> {
-        for leasehold in &mut self.leaseholds {
+        for leasehold in self.processes_mut() {
             leasehold.proxies.iter().for_each(Proxy::heal);
             if leasehold.runs() {
                 leasehold.resume()?;
             }
         }
+        self.fronts.iter().for_each(|front| front.way.heal());
         match &mut self.store {
             Store::Memory => {}
             Store::Redis(redis) => redis.heal().await?,
@@ -216,23 +273,22 @@ impl World {
 
     /// Starts the processes that do not run; returns once all serve.
     async fn serve(&mut self) -> anyhow::Result<()> {
-        for leasehold in &mut self.leaseholds {
-            leasehold.start()?;
-        }
+        self.start_again().await?;
         self.ready().await
     }
 
     /// Returns once every process locks and unlocks.
     pub async fn ready(&self) -> anyhow::Result<()> {
         let all = join_all(self.leaseholds.iter().map(Leasehold::ready)).await;
-        all.into_iter().collect()
+        let fronts = join_all(self.fronts.iter().map(Front::ready)).await;
+        all.into_iter().chain(fronts).collect()
     }
 
     /// What the backend still has once everything was unlocked or has expired,
     /// and ought not to have. Waits as long as something may still expire. The
     /// memory of a process cannot be looked into: nothing is told of it.
     pub async fn leftovers(&mut self) -> anyhow::Result<Vec<String>> {
-        let processes = self.leaseholds.len();
+        let processes = self.processes().count();
         match &self.store {
             Store::Memory => Ok(Vec::new()),
             Store::Redis(redis) => leftovers::settle(async || redis.leftovers().await).await,
@@ -245,7 +301,7 @@ impl World {
     /// Stops leasehold in peace; what is left on the backend that will not go
     /// away by itself within a minute.
     pub async fn left_after_stop(&mut self) -> anyhow::Result<Vec<String>> {
-        let drained = self.leaseholds.iter_mut().map(async |leasehold| leasehold.drain().await);
+        let drained = self.processes_mut().map(async |leasehold| leasehold.drain().await);
         join_all(drained).await.into_iter().collect::<anyhow::Result<()>>()?;
         let Store::Etcd(etcd) = &self.store else { return Ok(Vec::new()) };
         let mut left = etcd.lasting_leases().await?;
@@ -259,12 +315,12 @@ impl World {
 
     /// What each leasehold process takes of the machine.
     pub fn weights(&self) -> Vec<Weight> {
-        self.leaseholds.iter().filter_map(Leasehold::weight).collect()
+        self.processes().filter_map(Leasehold::weight).collect()
     }
 
     /// Ends everything, leasehold first and in peace.
     pub async fn stop(mut self) {
-        join_all(self.leaseholds.iter_mut().map(async |leasehold| {
+        join_all(self.processes_mut().map(async |leasehold| {
             let _ = leasehold.resume();
             let _ = leasehold.drain().await;
             leasehold.kill();
@@ -280,31 +336,4 @@ impl World {
             }
         }
     }
-}
-
-/// A process with ways of its own to the servers, not started.
-async fn prepare(
-    number: usize,
-    settings: &Settings,
-    store: &Store,
-) -> anyhow::Result<Leasehold> {
-    let servers = match store {
-        Store::Memory => Vec::new(),
-        Store::Redis(redis) => vec![redis.address()],
-        Store::Etcd(etcd) => etcd.addresses(),
-    };
-    let mut proxies = Vec::new();
-    for server in servers {
-        proxies.push(Proxy::start(server).await);
-    }
-    let hosts: Vec<&str> = proxies.iter().map(Proxy::address).collect();
-    let items = match settings.backend {
-        Backend::Memory => Vec::new(),
-        Backend::Redis => vec![("redisHost", hosts.join(","))],
-        Backend::Etcd => {
-            vec![("endpoints", hosts.join(",")), ("keyPrefixPath", member::PREFIX.to_owned())]
-        }
-    };
-    let (program, folder) = (&settings.leasehold, &settings.folder);
-    Leasehold::new(number, program, settings.backend, &items, proxies, folder)
 }

@@ -97,6 +97,29 @@ fn perhaps_ended(
     }
 }
 
+/// A grant of a client of Redis may be one of those that an end of all ended: the answer tells
+/// public IDs, which its client is not told.
+fn perhaps_ended_by_all(
+    grant: usize,
+    made: &Operation,
+    history: &ResourceHistory<'_>,
+    steps: &mut Vec<Step<Kind>>,
+) {
+    let ends = history.forces().filter(|end| {
+        matches!(end.known(), Some(Outcome::Ended { .. }))
+            && end.completed_ns() >= made.invoked_ns()
+    });
+    for end in ends {
+        steps.push(Step {
+            kind: Kind::Undo { grant },
+            from_ns: end.invoked_ns(),
+            until_ns: end.completed_ns(),
+            is_optional: true,
+            call: None,
+        });
+    }
+}
+
 /// Replaces names by numbers, which are cheaper to compare and to store.
 #[derive(Default)]
 struct Numbers<'a> {
@@ -128,21 +151,29 @@ fn of_call<'a>(
         let call = Some(operation.invocation.id);
         steps.push(Step { kind, from_ns, until_ns, is_optional, call });
     };
-    let mut is_retried = given_back(environment, operation);
+    // A client of a front sends a try again. Each time it may be granted, and the grant may be
+    // undone or expire before the next time.
+    let mut is_retried = given_back(environment, operation)
+        || (matches!(operation.invocation.call, Call::FrontTry(_))
+            && environment.loses_replies(operation));
     let is_repeated = environment.may_succeed_by_another(operation);
-    let mut also = None;
+    let (mut also, mut ended_by_all) = (None, None);
     let started_ttl_ns = match (&operation.invocation.call, operation.known()) {
         // Any holder refuses it.
         (Call::ForeignTry(_), Some(Outcome::Locked)) => None,
-        (Call::ForeignTry(_), Some(Outcome::Granted(granted))) => {
+        (Call::ForeignTry(_) | Call::FrontTry(_), Some(Outcome::Granted(granted))) => {
             let lock_id = Some(numbers.of(&granted.lock_id));
-            let grant = usize::MAX - 1 - place;
+            let grant = numbers.grants[&operation.invocation.id];
             let named = Named { grant, mode, lock_id, request_id: None };
             push(Kind::AcquireUnseen { named, term: place });
+            ended_by_all = Some(grant);
             Some(safe_ns(granted.ttl_ns))
         }
         (
-            Call::Try(asked) | Call::Lock { acquisition: asked, .. } | Call::ForeignTry(asked),
+            Call::Try(asked)
+            | Call::Lock { acquisition: asked, .. }
+            | Call::ForeignTry(asked)
+            | Call::FrontTry(asked),
             outcome,
         ) => {
             let request_id = asked.request_id.as_deref().map(|id| numbers.of(id));
@@ -158,7 +189,7 @@ fn of_call<'a>(
                         is_optional,
                         call: Some(operation.invocation.id),
                     });
-                    is_retried |= environment.loses_replies(from_ns, until_ns);
+                    is_retried |= environment.loses_replies(operation);
                     Some(granted.waited_ns + safe_ns(granted.ttl_ns))
                 }
                 Some(Outcome::Locked) => {
@@ -167,7 +198,7 @@ fn of_call<'a>(
                         push(Kind::Locked { mode, lock_id });
                     }
                     is_retried |= environment.backend != Backend::Memory
-                        && environment.loses_replies(from_ns, until_ns);
+                        && environment.loses_replies(operation);
                     None
                 }
                 Some(_) => None,
@@ -241,7 +272,7 @@ fn of_call<'a>(
             if let Some(&grant) = numbers.public.get(grant_id.as_str()) {
                 push(Kind::Gone { grant });
                 // Its first try may have ended the grant, and only the second was answered.
-                let is_sent_again = environment.loses_replies(from_ns, until_ns);
+                let is_sent_again = environment.loses_replies(operation);
                 also = is_sent_again.then_some(Kind::Undo { grant });
             }
             None
@@ -258,6 +289,9 @@ fn of_call<'a>(
         }
         (Call::End { .. } | Call::EndAll, Some(_)) => None,
     };
+    if let Some(grant) = ended_by_all {
+        perhaps_ended_by_all(grant, operation, history, steps);
+    }
     if let Some(kind) = also {
         let call = Some(operation.invocation.id);
         steps.push(Step { kind, from_ns, until_ns, is_optional: true, call });
@@ -309,7 +343,7 @@ fn granted_from_ns(
     granted: &Granted,
 ) -> u64 {
     let from_ns = operation.invoked_ns();
-    if environment.loses_replies(from_ns, operation.completed_ns()) {
+    if environment.loses_replies(operation) {
         return from_ns;
     }
     let early_ns = match environment.backend {

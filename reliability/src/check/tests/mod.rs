@@ -3,6 +3,7 @@
 //! "Is found" in a test's name means that the check reports a violation.
 
 mod effects;
+mod front;
 mod holding;
 mod linear;
 mod order;

@@ -1,0 +1,139 @@
+//! A client's way to the fronts: it tries again as clients of Redis do.
+
+use std::{io::ErrorKind, time::Duration};
+
+use tokio::time::{sleep, timeout};
+
+use super::resp::{Connection, Reply};
+
+/// How often a command is sent at most.
+const TRIES_MAX: u32 = 4;
+/// How long a client waits for a reply.
+const REPLY_WITHIN_MS: std::ops::Range<u64> = 1_000..3_000;
+/// How long it waits before it tries again.
+const AGAIN_AFTER_MS: std::ops::Range<u64> = 4..512;
+
+/// What came of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// It was sent to nobody.
+    Never,
+    /// It was sent, and no reply was received.
+    Lost,
+    Answered {
+        reply: Reply,
+        tried: Tried,
+    },
+}
+
+/// What happened before a command was answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tried {
+    /// Whether it was sent before, and no reply was received.
+    pub(super) is_again: bool,
+    /// Whether each connection on which a reply was lost was reset.
+    pub(super) were_reset: bool,
+}
+
+impl Sent {
+    /// The same if the command was also sent before.
+    pub(super) fn after_others(self) -> Self {
+        match self {
+            Self::Never | Self::Lost => Self::Lost,
+            Self::Answered { reply, .. } => {
+                let tried = Tried { is_again: true, were_reset: false };
+                Self::Answered { reply, tried }
+            }
+        }
+    }
+}
+
+/// A client's connections, one at a time.
+#[derive(Debug)]
+pub(super) struct Link {
+    addresses: Vec<String>,
+    /// The front that it is connected to, by its number.
+    pub(super) home: usize,
+    is_resp3: bool,
+    connection: Option<Connection>,
+    rng: fastrand::Rng,
+}
+
+impl Link {
+    /// Not connected yet.
+    pub(super) fn new(addresses: Vec<String>, home: usize, rng: fastrand::Rng) -> Self {
+        Self { addresses, home, is_resp3: false, connection: None, rng }
+    }
+
+    /// From now on it speaks this version to this front.
+    pub(super) fn change(&mut self, home: usize, is_resp3: bool) {
+        let home = home % self.addresses.len().max(1);
+        if (home, is_resp3) != (self.home, self.is_resp3) {
+            self.connection = None;
+        }
+        (self.home, self.is_resp3) = (home, is_resp3);
+    }
+
+    /// How many fronts there are.
+    pub(super) fn fronts(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Sends a command until it is answered, each time over a new connection.
+    pub(super) async fn ask(&mut self, words: &[&str]) -> Sent {
+        let (mut was_sent, mut were_reset) = (false, true);
+        for number in 0..TRIES_MAX {
+            if number > 0 {
+                sleep(Duration::from_millis(self.rng.u64(AGAIN_AFTER_MS))).await;
+            }
+            let within = Duration::from_millis(self.rng.u64(REPLY_WITHIN_MS));
+            let Some(mut connection) = self.connect(within).await else { continue };
+            match timeout(within, connection.ask(words)).await {
+                Ok(Ok(reply)) => {
+                    self.connection = Some(connection);
+                    let were_reset = was_sent && were_reset;
+                    let tried = Tried { is_again: was_sent, were_reset };
+                    return Sent::Answered { reply, tried };
+                }
+                Ok(Err(error)) => were_reset &= error.kind() == ErrorKind::ConnectionReset,
+                Err(_) if self.rng.bool() => connection.reset(),
+                Err(_) => were_reset = false,
+            }
+            was_sent = true;
+        }
+        if was_sent { Sent::Lost } else { Sent::Never }
+    }
+
+    /// Sends a command, and goes away before it can have read a reply.
+    pub(super) async fn ask_and_leave(&mut self, words: &[&str]) -> Sent {
+        let within = Duration::from_millis(REPLY_WITHIN_MS.start);
+        let Some(mut connection) = self.connect(within).await else { return Sent::Never };
+        // Whether all of it was sent is not known either.
+        let _ = connection.send(words).await;
+        sleep(Duration::from_micros(self.rng.u64(0..3_000))).await;
+        self.leave(connection);
+        Sent::Lost
+    }
+
+    /// Ends its connection by a reset or by a close.
+    pub(super) fn disconnect(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.leave(connection);
+        }
+    }
+
+    fn leave(&mut self, connection: Connection) {
+        if self.rng.bool() {
+            connection.reset();
+        }
+    }
+
+    async fn connect(&mut self, within: Duration) -> Option<Connection> {
+        if let Some(connection) = self.connection.take() {
+            return Some(connection);
+        }
+        let address = self.addresses.get(self.home)?;
+        let opened = timeout(within, Connection::open(address, self.is_resp3)).await;
+        opened.ok().and_then(Result::ok)
+    }
+}
