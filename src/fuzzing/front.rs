@@ -71,6 +71,7 @@ fn converse(requests: &[Request], password: Option<&str>, may_delete: bool) {
             foreign_value: "foreign".into(),
             draining: CancellationToken::new(),
             calls: Arc::new(Semaphore::new(1)),
+            calls_of_holders: Arc::new(Semaphore::new(1)),
         },
         scripts: Scripts::default(),
         password: password.and_then(Password::new),
@@ -104,7 +105,7 @@ fn converse(requests: &[Request], password: Option<&str>, may_delete: bool) {
 }
 
 /// Every reply can be read in both versions of the protocol, and none tells an internal error.
-fn answered(request: &Request, Answer { reply, receipt, .. }: Answer) {
+fn answered(request: &Request, Answer { reply, told, .. }: Answer) {
     if let Reply::Error(error) = &reply {
         assert!(!error.contains(" INTERNAL: "), "{request:?}: {error}");
     }
@@ -113,7 +114,8 @@ fn answered(request: &Request, Answer { reply, receipt, .. }: Answer) {
         reply.write(protocol, &mut out);
         assert!(parse_redis_value(&out).is_ok(), "{request:?}: {out:?} is no reply");
     }
-    if let Some(receipt) = receipt {
-        receipt.accept();
+    if let Some(mut told) = told {
+        told.was_sent();
+        told.was_read();
     }
 }

@@ -193,9 +193,12 @@ async fn through_a_proxy_that_passes_resets() -> (Proxy, TcpStream, TcpStream) {
     let proxy = Proxy::start_passing_resets(listener.local_addr().unwrap()).await;
     let client = TcpStream::connect(proxy.address()).await.unwrap();
     let (server, _) = timeout(SOON, listener.accept()).await.expect("it connects").unwrap();
-    eventually(SOON, "it is counted", async || Ok(anyhow::ensure!(proxy.connections() == 1)))
-        .await
-        .unwrap();
+    eventually(SOON, "it is counted", async || {
+        anyhow::ensure!(proxy.connections() == 1);
+        Ok(())
+    })
+    .await
+    .unwrap();
     (proxy, client, server)
 }
 

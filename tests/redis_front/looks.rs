@@ -1,7 +1,7 @@
 //! What `GET`, `PTTL` and `EXISTS` tell, on each backend.
 
 use leasehold::lock::{
-    Mode,
+    Holder, Mode,
     inspect::{Listing, PageRequest, Scope},
 };
 
@@ -89,7 +89,7 @@ async fn a_list_never_shows_a_value(backend: Backend) {
     let listing = Listing { scope, holder_prefix: String::new(), page };
     let listed = stage.store.list(&listing).await.unwrap();
     assert_eq!(listed.items.len(), 1);
-    let holder = listed.items[0].grants[0].holder.as_ref().map(|holder| holder.as_str());
+    let holder = listed.items[0].grants[0].holder.as_ref().map(Holder::as_str);
     assert_eq!(holder, Some("redis/invoices"));
     let id = listed.items[0].grants[0].id.unwrap().to_string();
     assert!(!id.contains("secret"), "{id}");

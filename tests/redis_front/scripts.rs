@@ -95,3 +95,55 @@ pub const SPRING_UNLOCK_DEL: &str = r#"local lockClientId = redis.call("get", KE
 
 pub const NODE_REDLOCK_3_LOCK: &str =
     r#"return redis.call("set", KEYS[1], ARGV[1], "nx", "px", ARGV[2])"#;
+
+pub const REDISLOCK_10_OBTAIN: &str = r#"local function pexpire(ttl)
+    for _, key in ipairs(KEYS) do redis.call("pexpire", key, ttl) end
+  end
+  local function canOverrideKeys()
+    local offset = tonumber(ARGV[2])
+    for _, key in ipairs(KEYS) do
+      if redis.call("getrange", key, 0, offset-1) ~= string.sub(ARGV[1], 1, offset) then
+        return false
+      end
+    end
+    return true
+  end
+  local setArgs = {}
+  for _, key in ipairs(KEYS) do
+    table.insert(setArgs, key)
+    table.insert(setArgs, ARGV[1])
+  end
+  if redis.call("msetnx", unpack(setArgs)) ~= 1 then
+    if canOverrideKeys() == false then return false end
+    redis.call("mset", unpack(setArgs))
+  end
+  pexpire(ARGV[3])
+  return redis.status_reply("ok")"#;
+pub const REDISLOCK_10_TTL: &str = r#"local values = redis.call("mget", unpack(KEYS))
+  for i, _ in ipairs(KEYS) do
+    if values[i] ~= ARGV[1] then return false end
+  end
+  local minTTL = 0
+  for _, key in ipairs(KEYS) do
+    local ttl = redis.call("pttl", key)
+    if ttl > 0 and (minTTL == 0 or ttl < minTTL) then minTTL = ttl end
+  end
+  return minTTL"#;
+pub const REDISLOCK_10_REFRESH: &str = r#"local values = redis.call("mget", unpack(KEYS))
+  for i, _ in ipairs(KEYS) do
+    if values[i] ~= ARGV[1] then return false end
+  end
+  for _, key in ipairs(KEYS) do redis.call("pexpire", key, ARGV[2]) end
+  return redis.status_reply("ok")"#;
+pub const REDISLOCK_10_RELEASE: &str = r#"local values = redis.call("mget", unpack(KEYS))
+  for i, _ in ipairs(KEYS) do
+    if values[i] ~= ARGV[1] then return false end
+  end
+  redis.call("del", unpack(KEYS))
+  return redis.status_reply("ok")"#;
+pub const SPRING_UNLOCK_UNLINK_AND_TELL: &str = r#"local lockClientId = redis.call("get", KEYS[1])
+  if (lockClientId == ARGV[1] and redis.call("unlink", KEYS[1]) == 1) then
+    redis.call("publish", ARGV[2], KEYS[1])
+    return true
+  end
+  return false"#;

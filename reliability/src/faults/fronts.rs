@@ -100,9 +100,9 @@ async fn to_connections(
             let times = rng.u32(1..40);
             for _ in 0..times {
                 if name == "front-connections-reset" {
-                    way.reset()
+                    way.reset();
                 } else {
-                    way.cut()
+                    way.cut();
                 }
                 last(duration_ms(rng, 1..=40)).await;
             }
