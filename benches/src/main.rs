@@ -52,7 +52,7 @@ enum Command {
     /// Lock and unlock through the Redis front, under daprd and by a client of Redis.
     Front {
         /// A daprd.
-        #[arg(long, default_value = "target/daprd/daprd")]
+        #[arg(long, default_value = "target/daprd/daprd-stock")]
         daprd: PathBuf,
         #[command(flatten)]
         options: Options,
