@@ -144,7 +144,9 @@ async fn a_retry_finds_its_lock_after_a_reset_and_not_after_a_close() {
     let mut client = rig.connect().await;
     assert_eq!(ask(&mut client, &[&TAKE[..], &["NX"]].concat()).await, "+OK");
     drop(client);
+    // For longer than the front waits for a reset.
     for _ in 0..10 {
+        sleep(Duration::from_millis(30)).await;
         assert_eq!(rig.take("mine").await, "$-1");
     }
     assert_eq!(rig.ask(&["EVAL", RELEASE, "1", "k", "mine"]).await, ":1");
