@@ -101,6 +101,7 @@ Examples:
 Environment:
   DAPR_COMPONENTS_SOCKETS_FOLDER, DAPR_COMPONENT_SOCKETS_FOLDER,
   DAPR_COMPONENT_SOCKET_FOLDER   the folder of the sockets
+  LEASEHOLD_REDIS_FRONT_PASSWORD what clients of --redis-front must send
 
 Exit status: 0 after a drained stop, 64 for a wrong command line or
 configuration, 1 for anything else (a live socket in the way, for one).")]

@@ -164,6 +164,7 @@ fn unknown(command: &str) -> Refusal {
                 }
                 "EXPIRE" | "PEXPIRE" => "; renew with SET key value XX PX, or with a script",
                 "TTL" => "; use PTTL",
+                "DELEX" => "; use DELEX key IFEQ value",
                 _ => "",
             };
             let shown: String = command.escape_debug().take(64).collect();

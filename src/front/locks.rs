@@ -79,7 +79,8 @@ impl Locks {
             Verb::Acquire(pair, ttl) => self.acquire(&store, pair, ttl, holder).await?,
             Verb::Renew(pair, ttl) => renew(&store, pair, ttl).await?.into(),
             Verb::Prolong(pair, more) => {
-                let left = remaining(&look(&store, &pair.key).await?)?.unwrap_or_default();
+                let found = look(&store, &pair.key).await?;
+                let left = remaining(&found)?.unwrap_or_default() + found.remaining_short_max;
                 renew(&store, pair, left + more).await?.into()
             }
             Verb::RenewOrAcquire(pair, ttl) => {

@@ -220,6 +220,9 @@ impl EmbeddedFrontArgs {
 fn password(file: Option<PathBuf>, names: OptionNames) -> Result<Option<Password>, String> {
     let Some(file) = file else {
         return match env::var(PASSWORD_VARIABLE) {
+            Ok(password) if password.is_empty() => Err(format!(
+                "{PASSWORD_VARIABLE} is empty; set it to the password, or unset it"
+            )),
             Ok(password) => Ok(Password::new(&password)),
             Err(VarError::NotPresent) => Ok(None),
             Err(VarError::NotUnicode(_)) => Err(format!("{PASSWORD_VARIABLE} is not UTF-8")),

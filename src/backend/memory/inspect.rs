@@ -49,12 +49,18 @@ impl Inspect for Memory {
         });
         let Some((views, published, waiters)) = found else {
             let lock = LockView::free(resource.clone());
-            return Ok(Inspected { lock, published: None, waiters: 0, next: None });
+            return Ok(Inspected {
+                lock,
+                remaining_short_max: Duration::ZERO,
+                published: None,
+                waiters: 0,
+                next: None,
+            });
         };
         let grants_total = views.len();
         let Page { items, next } = page.take(views, |grant| grant.id);
         let lock = LockView { resource: resource.clone(), grants: items, grants_total };
-        Ok(Inspected { lock, published, waiters, next })
+        Ok(Inspected { lock, remaining_short_max: Duration::ZERO, published, waiters, next })
     }
 
     async fn list(

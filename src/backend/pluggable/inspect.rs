@@ -39,6 +39,7 @@ impl Inspect for Pluggable {
         let (_, found) = getting.await?;
         Ok(Inspected {
             lock: views::asked_for(resource, found.lock.as_ref(), grants.limit),
+            remaining_short_max: Duration::ZERO,
             published: None,
             waiters: views::count(found.waiters),
             next: cursor(found.next_page_token)?,

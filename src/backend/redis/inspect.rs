@@ -8,7 +8,7 @@
 
 use ::redis::{Cmd, from_redis_value};
 use async_trait::async_trait;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use self::{
     cursors::{After, Step, Ticket},
@@ -52,7 +52,13 @@ impl Inspect for Core {
             let Seen { grants_total, waiters, grants, next, published } = seen;
             let lock = LockView { resource: resource.clone(), grants, grants_total };
             let next = next.map(After::cursor);
-            return Ok(Inspected { lock, published, waiters, next });
+            return Ok(Inspected {
+                lock,
+                remaining_short_max: Duration::ZERO,
+                published,
+                waiters,
+                next,
+            });
         }
     }
 

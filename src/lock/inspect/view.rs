@@ -81,6 +81,8 @@ impl LockView {
 pub struct Inspected {
     /// A page of its grants.
     pub lock: LockView,
+    /// By how much less than the truth [`GrantView::remaining`] may tell here.
+    pub remaining_short_max: Duration,
     /// The lock ID of its exclusive grant, if the request for that published it
     /// ([`RequestId::publishing`](crate::lock::RequestId::publishing)). It is told to clients
     /// of a Redis front only.

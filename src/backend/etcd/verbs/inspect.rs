@@ -30,6 +30,8 @@ use crate::{
 const PAGE_KEYS: usize = 400;
 /// The remaining time is told of so many grants on a page. Each takes a call.
 const REMAINING_MAX: usize = 8;
+/// etcd tells whole seconds, and what is told is a second less to be on the safe side.
+const REMAINING_SHORT_MAX: Duration = Duration::from_secs(2);
 /// How long those calls may take.
 const REMAINING_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -53,6 +55,7 @@ impl Inspect for Core {
         let grants = views.into_iter().map(|(grant, _)| grant).collect();
         Ok(Inspected {
             lock: LockView { resource: resource.clone(), grants, grants_total },
+            remaining_short_max: REMAINING_SHORT_MAX,
             published,
             waiters,
             next,
