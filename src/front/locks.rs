@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    time::sleep,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -20,6 +23,8 @@ use crate::lock::{
 pub type FindStore =
     Arc<dyn Fn() -> BoxFuture<'static, Result<Store, LockError>> + Send + Sync>;
 
+/// How often it is looked whether another unlock by the same value has ended.
+const RELEASING_POLL: Duration = Duration::from_millis(5);
 /// How often a lock that ends and is taken again between two steps is tried.
 const STEPS_MAX: usize = 3;
 /// How many grants of a shared lock are read. etcd tells of no more at once how long they last.
@@ -163,10 +168,12 @@ impl Locks {
             holder: holder.cloned(),
             ..AcquireRequest::new(pair.key.clone())
         };
-        match store.try_lock(request).await {
+        let taken = store.try_lock(request).await;
+        if matches!(taken, Ok(_) | Err(LockError::Locked { .. })) {
+            self.lost.forget_released(&pair);
+        }
+        match taken {
             Ok(granted) => {
-                // The end of an earlier lock of this value says nothing of this one.
-                self.lost.take_released(&pair);
                 let effect = request_id.map(|request_id| (pair, request_id));
                 Ok(Told::acquired(Arc::clone(&self.lost), effect, granted.receipt).into())
             }
@@ -214,20 +221,27 @@ impl Locks {
     ) -> Result<Done, LockError> {
         let (tell, told) = oneshot::channel();
         let (lost, released) = (Arc::clone(&self.lost), pair.clone());
+        let releasing = self.lost.releasing(pair.clone());
         tokio::spawn(async move {
             let Pair { key, value } = released.clone();
             let ended = store.unlock(UnlockRequest::owner(key, value)).await;
             // If nobody listens any more, what it tells of is noted for a retry.
             let _ = tell.send(ended.map(|()| Told::released(lost, released)));
-            drop(place);
+            drop((releasing, place));
         });
         match told.await.unwrap_or(Err(LockError::Internal)) {
             Ok(told) => Ok(told.into()),
-            // Noted again with this reply, which may be lost, too.
-            Err(LockError::NotFound { .. }) if self.lost.take_released(&pair) => {
-                Ok(Told::released(Arc::clone(&self.lost), pair).into())
+            Err(LockError::NotFound { held }) => {
+                // The first try of this unlock may be under way without its client.
+                while self.lost.is_releasing(&pair) {
+                    sleep(RELEASING_POLL).await;
+                }
+                if self.lost.take_released(&pair) {
+                    // Noted again with this reply, which may be lost, too.
+                    return Ok(Told::released(Arc::clone(&self.lost), pair).into());
+                }
+                Ok(not_found(held).into())
             }
-            Err(LockError::NotFound { held }) => Ok(not_found(held).into()),
             Err(error) => Err(error),
         }
     }

@@ -128,6 +128,32 @@ async fn the_end_of_an_earlier_lock_of_the_value_is_not_told_of_a_later_one() {
 }
 
 /// Its answer waits for that of an earlier command, and is lost with it.
+/// A value that was refused was once told that it had unlocked the lock of another.
+#[tokio::test]
+async fn the_end_of_a_lock_is_not_told_after_a_refused_try() {
+    let stage = Stage::memory().await;
+    drop(unlocked(&stage).await);
+    stage.settled().await;
+    let mut client = stage.client().await;
+    assert_eq!(client.take("k", "another").await, ok());
+    assert_eq!(client.take("k", "v").await, NULL);
+    assert_eq!(client.eval(DAPRD_UNLOCK, "k", &["v"]).await, int(-2));
+}
+
+/// The connection of the earlier unlock may be closed only after the later lock was taken.
+#[tokio::test]
+async fn an_earlier_unlock_whose_connection_closes_late_is_not_told_of_a_later_lock() {
+    let stage = Stage::memory().await;
+    let earlier = unlocked(&stage).await;
+    let mut client = stage.client().await;
+    assert_eq!(client.take("k", "v").await, ok());
+    assert_eq!(client.eval(RELEASE, "k", &["v"]).await, int(1));
+    assert_eq!(client.ask(&["PING"]).await, crate::client::Value::Simple("PONG".into()));
+    drop(earlier);
+    stage.settled().await;
+    assert_eq!(client.eval(DAPRD_UNLOCK, "k", &["v"]).await, int(-1));
+}
+
 #[tokio::test]
 async fn an_unlock_behind_a_command_that_is_not_answered_is_answered_again() {
     let held_up = Arc::new(Notify::new());
