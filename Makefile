@@ -79,7 +79,7 @@ fuzz: setup ## Fuzz every parser at an edge, FUZZ_SECONDS each (default 600)
 	@scripts/fuzz $(FUZZ_SECONDS)
 
 .PHONY: fuzz-smoke
-fuzz-smoke: setup ## The same for 15 s each, as CI does
+fuzz-smoke: setup ## The same for 15 s each
 	@scripts/fuzz 15
 
 .PHONY: reliability
