@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::StartError;
 use crate::{
@@ -37,36 +37,26 @@ pub(super) fn of_kind(kind: Kind) -> Arc<Instances> {
     Arc::new(Instances::new(open, kind.features))
 }
 
-/// The instances to initialise without Init. An instance that needs a secret store or the
-/// app's ID waits for daprd's Init, which has both.
+/// Reads the properties of an instance, and checks them.
 pub(super) async fn resolve(
     kind: Kind,
-    manifests: &[&manifest::Component],
+    manifest: &manifest::Component,
     around: &Environment,
-) -> Result<Vec<OwnInstance>, StartError> {
-    let mut resolved = Vec::new();
-    for manifest in manifests {
-        let name = manifest.name.clone();
-        if manifest.waits_for_daprd(around) {
-            info!(store = name, "waits for Init: its YAML needs daprd to resolve it");
-            continue;
+) -> Result<OwnInstance, StartError> {
+    let name = manifest.name.clone();
+    let items: Items = manifest.properties(around, &NoSecrets).await?.into_iter().collect();
+    let wrong = |why: String| {
+        let origin = &manifest.origin;
+        StartError::Configuration(format!("{origin}, component {name:?}: {why}"))
+    };
+    let settings = kind.check(items.clone()).map_err(|error| match error {
+        LockError::InvalidMetadata(violations) => {
+            let problems: Vec<_> = violations.iter().map(ToString::to_string).collect();
+            wrong(problems.join("; "))
         }
-        let items: Items = manifest.properties(around, &NoSecrets).await?.into_iter().collect();
-        let wrong = |why: String| {
-            let origin = &manifest.origin;
-            StartError::Configuration(format!("{origin}, component {name:?}: {why}"))
-        };
-        let settings = kind.check(items.clone()).map_err(|error| match error {
-            LockError::InvalidMetadata(violations) => {
-                let problems: Vec<_> = violations.iter().map(ToString::to_string).collect();
-                wrong(problems.join("; "))
-            }
-            other => wrong(other.to_string()),
-        })?;
-        let operation_timeout = settings.operation_timeout;
-        resolved.push(OwnInstance { name, items, operation_timeout });
-    }
-    Ok(resolved)
+        other => wrong(other.to_string()),
+    })?;
+    Ok(OwnInstance { name, items, operation_timeout: settings.operation_timeout })
 }
 
 /// Begins to initialise an instance. Calls wait for it from now on, so that none of them is told

@@ -37,17 +37,17 @@ pub async fn start(args: &FrontArgs) -> Result<Serving, StartError> {
         return Err(StartError::Configuration(problem));
     }
     let component = named(&loaded.components, &args.store, "--store")?;
-    let kind = component.lock_type().unwrap_or_default();
-    let kind = Kind::named(&kind)
-        .ok_or_else(|| StartError::Configuration(backend::unknown_type(&kind)))?;
-    let resolved = instances::resolve(kind, &[component], &resources.environment).await?;
-    let Some(own) = resolved.into_iter().next() else {
+    let origin = &component.origin;
+    if component.waits_for_daprd(&resources.environment) {
         return Err(StartError::Configuration(format!(
-            "{}: redis-front has neither secret stores nor an app's ID; give its secrets with \
-             envRef",
-            component.origin
+            "{origin}: redis-front has neither secret stores nor an app's ID; give each property \
+             a value, or an envRef to a variable that is set"
         )));
-    };
+    }
+    let kind = component.lock_type().unwrap_or_default();
+    let unknown = || format!("{origin}: {}", backend::unknown_type(&kind));
+    let kind = Kind::named(&kind).ok_or_else(|| StartError::Configuration(unknown()))?;
+    let own = instances::resolve(kind, component, &resources.environment).await?;
     let instances = instances::of_kind(kind);
     let initialising = instances::begin(&instances, own);
     let front =

@@ -46,9 +46,17 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
     let folder = socket_folder(options.socket_folder.clone(), |name| env::var_os(name));
     let (mut components, mut initialising) = (Vec::new(), Vec::new());
     for StoreOption { kind, socket } in stores {
-        let mine: Vec<_> =
-            manifests.iter().filter(|manifest| is_served_at(manifest, &socket)).collect();
-        let to_initialise = instances::resolve(kind, &mine, &resources.environment).await?;
+        let mut to_initialise = Vec::new();
+        for manifest in manifests.iter().filter(|manifest| is_served_at(manifest, &socket)) {
+            // daprd has secret stores and the app's ID.
+            if manifest.waits_for_daprd(&resources.environment) {
+                let store = &manifest.name;
+                info!(store, "waits for Init: its YAML needs daprd to resolve it");
+                continue;
+            }
+            let own = instances::resolve(kind, manifest, &resources.environment).await?;
+            to_initialise.push(own);
+        }
         let path = folder.join(format!("{socket}.sock"));
         let socket = Socket::open(&path, Some(options.socket_mode), "--socket-folder").await?;
         info!(store = kind.name, socket = %socket.path().display(), "listening");

@@ -17,6 +17,19 @@ const KEYS_MAX: usize = 16;
 /// A command that is served, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
+    /// Concerns locks.
+    Locks(Call),
+    /// Concerns locks, too, if the script is known.
+    Script(ScriptCall),
+    /// Concerns the connection only.
+    Connection(ConnectionCommand),
+    /// Ends the connection.
+    Quit,
+}
+
+/// A command that concerns the connection, or the front as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ConnectionCommand {
     Hello {
         protocol: Option<Bytes>,
         credentials: Option<Credentials>,
@@ -32,12 +45,9 @@ pub(super) enum Command {
     },
     /// `COMMAND` and its subcommands, which clients use for completion only.
     DescribeCommands(Reply),
-    Quit,
     Reset,
     ScriptLoad(Bytes),
     ScriptExists(Vec<Bytes>),
-    Script(ScriptCall),
-    Locks(Call),
 }
 
 /// Who a client says that it is.
@@ -88,11 +98,12 @@ pub(super) fn read(request: &Request, may_delete: bool) -> Result<Command, Refus
         _ => return Err(Refusal::not_served("an empty command is not served")),
     };
     let command = String::from_utf8_lossy(command).to_ascii_uppercase();
-    Ok(match (command.as_str(), arguments) {
-        ("SET", arguments) => Command::Locks(set::read(arguments)?),
-        ("EVAL", arguments) => Command::Script(script("eval", arguments, ScriptName::Text)?),
+    let locks = |verb, replies| Ok(Command::Locks(Call { verb, replies }));
+    match (command.as_str(), arguments) {
+        ("SET", arguments) => set::read(arguments).map(Command::Locks),
+        ("EVAL", arguments) => script("eval", arguments, ScriptName::Text).map(Command::Script),
         ("EVALSHA", arguments) => {
-            Command::Script(script("evalsha", arguments, ScriptName::Digest)?)
+            script("evalsha", arguments, ScriptName::Digest).map(Command::Script)
         }
         ("GET", [name]) => locks(Verb::Get(key(name)?), Replies::or_null(Reply::Null)),
         ("PTTL", [name]) => locks(Verb::Remaining(key(name)?), Replies::integers(0, -2, -2)),
@@ -101,62 +112,60 @@ pub(super) fn read(request: &Request, may_delete: bool) -> Result<Command, Refus
             let verb = compared(name, value)?.map_or_else(Verb::Mismatch, Verb::Release);
             locks(verb, Replies::integers(1, 0, 0))
         }
-        ("DEL" | "UNLINK", [_, ..]) if !may_delete => {
-            return Err(Refusal::not_served(format!(
-                "{command} would end the lock of any holder; unlock with a script that compares \
-                 the value, or start the front with --allow-delete"
-            )));
-        }
+        ("DEL" | "UNLINK", [_, ..]) if !may_delete => Err(Refusal::not_served(format!(
+            "{command} would end the lock of any holder; unlock with a script that compares the \
+             value, or start the front with --allow-delete"
+        ))),
         ("DEL" | "UNLINK", [_, ..]) => {
             locks(Verb::Delete(keys(arguments)?), Replies::integers(0, 0, 0))
         }
+        ("QUIT", _) => Ok(Command::Quit),
+        (command, arguments) => of_connection(command, arguments).map(Command::Connection),
+    }
+}
+
+/// Reads a command that concerns the connection.
+fn of_connection(command: &str, arguments: &[Bytes]) -> Result<ConnectionCommand, Refusal> {
+    Ok(match (command, arguments) {
         ("HELLO", arguments) => hello(arguments)?,
         ("AUTH", [password]) => {
-            Command::Auth(Credentials { user: None, password: password.clone() })
+            ConnectionCommand::Auth(Credentials { user: None, password: password.clone() })
         }
-        ("AUTH", [user, password]) => {
-            Command::Auth(Credentials { user: Some(user.clone()), password: password.clone() })
-        }
-        ("SELECT", [database]) => Command::Select(integer(database)?),
+        ("AUTH", [user, password]) => ConnectionCommand::Auth(Credentials {
+            user: Some(user.clone()),
+            password: password.clone(),
+        }),
+        ("SELECT", [database]) => ConnectionCommand::Select(integer(database)?),
         ("CLIENT", [subcommand, arguments @ ..]) => {
-            Command::Client(client(subcommand, arguments)?)
+            ConnectionCommand::Client(client(subcommand, arguments)?)
         }
-        ("PING", []) => Command::Ping(None),
-        ("PING", [message]) => Command::Ping(Some(message.clone())),
-        ("ECHO", [message]) => Command::Echo(message.clone()),
-        ("INFO", sections) => Command::Info { sections: sections.iter().map(lower).collect() },
-        ("COMMAND", arguments) => Command::DescribeCommands(describe(arguments)?),
-        ("QUIT", _) => Command::Quit,
-        ("RESET", []) => Command::Reset,
+        ("PING", []) => ConnectionCommand::Ping(None),
+        ("PING", [message]) => ConnectionCommand::Ping(Some(message.clone())),
+        ("ECHO", [message]) => ConnectionCommand::Echo(message.clone()),
+        ("INFO", sections) => {
+            ConnectionCommand::Info { sections: sections.iter().map(lower).collect() }
+        }
+        ("COMMAND", arguments) => ConnectionCommand::DescribeCommands(describe(arguments)?),
+        ("RESET", []) => ConnectionCommand::Reset,
         ("SCRIPT", [subcommand, arguments @ ..]) => match (&*lower(subcommand), arguments) {
-            ("load", [text]) => Command::ScriptLoad(text.clone()),
-            ("exists", [_, ..]) => Command::ScriptExists(arguments.to_vec()),
+            ("load", [text]) => ConnectionCommand::ScriptLoad(text.clone()),
+            ("exists", [_, ..]) => ConnectionCommand::ScriptExists(arguments.to_vec()),
             (other, _) => return Err(no_subcommand("SCRIPT", other)),
         },
-        (known, _) => return Err(unknown(known)),
+        (other, _) => return Err(unknown(other)),
     })
 }
 
-const COMMANDS: [(&str, &str); 13] = [
-    ("GET", "get"),
-    ("PTTL", "pttl"),
-    ("EXISTS", "exists"),
-    ("DEL", "del"),
-    ("UNLINK", "unlink"),
-    ("AUTH", "auth"),
-    ("SELECT", "select"),
-    ("CLIENT", "client"),
-    ("PING", "ping"),
-    ("ECHO", "echo"),
-    ("RESET", "reset"),
-    ("SCRIPT", "script"),
-    ("HELLO", "hello"),
+/// The commands that are served with certain numbers of arguments only.
+const COUNTED: [&str; 12] = [
+    "get", "pttl", "exists", "del", "unlink", "auth", "select", "client", "ping", "echo",
+    "reset", "script",
 ];
 
 /// A command that is not served, or one with a number of arguments that it does not take.
 fn unknown(command: &str) -> Refusal {
-    match COMMANDS.iter().find(|(known, _)| *known == command) {
-        Some((_, known)) => Refusal::WrongCount(known),
+    match COUNTED.iter().find(|known| known.eq_ignore_ascii_case(command)) {
+        Some(known) => Refusal::WrongCount(known),
         None => {
             let hint = match command {
                 "SETNX" | "GETSET" | "SETEX" | "PSETEX" | "MSETNX" => {
@@ -178,10 +187,6 @@ fn no_subcommand(command: &str, subcommand: &str) -> Refusal {
     Refusal::not_served(format!("{command} {shown} is not served"))
 }
 
-fn locks(verb: Verb, replies: Replies) -> Command {
-    Command::Locks(Call { verb, replies })
-}
-
 fn keys(arguments: &[Bytes]) -> Result<Vec<ResourceId>, Refusal> {
     if arguments.len() > KEYS_MAX {
         return Err(Refusal::not_served(format!("more than {KEYS_MAX} keys in one command")));
@@ -193,7 +198,7 @@ fn lower(argument: &Bytes) -> String {
     String::from_utf8_lossy(argument).to_ascii_lowercase()
 }
 
-fn hello(arguments: &[Bytes]) -> Result<Command, Refusal> {
+fn hello(arguments: &[Bytes]) -> Result<ConnectionCommand, Refusal> {
     let (protocol, mut rest) = match arguments {
         [] => (None, arguments),
         [protocol, rest @ ..] => (Some(protocol.clone()), rest),
@@ -201,7 +206,7 @@ fn hello(arguments: &[Bytes]) -> Result<Command, Refusal> {
     let (mut credentials, mut name) = (None, None);
     loop {
         rest = match rest {
-            [] => return Ok(Command::Hello { protocol, credentials, name }),
+            [] => return Ok(ConnectionCommand::Hello { protocol, credentials, name }),
             [option, user, password, rest @ ..] if lower(option) == "auth" => {
                 let (user, password) = (Some(user.clone()), password.clone());
                 credentials = Some(Credentials { user, password });

@@ -13,10 +13,10 @@ use tracing::debug;
 
 use super::{
     flights::Flights,
-    lost_replies::Told,
     reply::{Protocol, Reply},
     request::{self, INPUT_BYTES_MAX},
     session::{Answer, Session, Step},
+    told::Told,
     verb::Call,
 };
 use crate::net::accepted::Accepted;
@@ -67,7 +67,7 @@ pub(super) struct Connection<S> {
     output: BytesMut,
     /// What the replies in `output` tell of.
     unsent: Vec<Unsent>,
-    /// What was told of by replies since the client last sent anything, and when.
+    /// What the replies tell of that were sent since the client last sent anything, and when.
     unread: Vec<(Instant, Told)>,
 }
 
@@ -139,12 +139,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Some((protocol, answer)) = self.flights.next() => self.add(protocol, answer),
                 received = self.stream.read_buf(&mut self.input), if may_receive => {
                     if received? == 0 {
-                        return Ok(self.how_it_was_closed().await);
+                        return Ok(self.end_of_closed().await);
                     }
                     // A client that goes on has read the replies.
                     self.unread.drain(..).for_each(|(_, told)| told.was_read());
                 }
-                // Nothing is read that would tell it.
+                // Nothing is read meanwhile, so only the system knows of its end.
                 () = self.transport.closed_by_peer(), if !may_receive => {
                     return Ok(End::Closed);
                 }
@@ -229,7 +229,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             sent += written;
             let arrived = self.unsent.iter().take_while(|unsent| unsent.end <= sent).count();
-            for Unsent { mut told, .. } in self.unsent.drain(..arrived) {
+            for Unsent { told, .. } in self.unsent.drain(..arrived) {
                 told.was_sent();
                 self.unread.push((Instant::now(), told));
             }
@@ -238,9 +238,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         timeout(REPLIES_WITHIN, self.stream.flush()).await?
     }
 
-    /// Whether the client closed the connection before it read a grant. Then its system answers
-    /// the reply with a reset, at once on the same machine.
-    async fn how_it_was_closed(&mut self) -> End {
+    /// Waits a little for a reset, if a grant may be unread: the client's system answers a reply
+    /// with a reset if the client closed the connection before it read the reply.
+    async fn end_of_closed(&mut self) -> End {
         let has_grants = self.unread.iter().any(|(_, told)| told.is_of_a_grant());
         if has_grants && timeout(RESET_WITHIN, self.transport.broken()).await.is_ok() {
             return End::Broken;
@@ -248,8 +248,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         End::Closed
     }
 
-    /// Keeps what the client may not know that it has done for a retry, and forgets what it
-    /// knows. A lock can be taken again by its value only if the connection broke soon after the
+    /// Lets retries find what the client may not know that it has done, and nothing else. A lock can be taken again by its value only if the connection broke soon after the
     /// reply: clients that use the same value in several processes, and close the connection
     /// when they have read the reply, must still exclude each other.
     fn note_lost(&mut self, end: End) {

@@ -3,14 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
-    time::sleep,
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::{
-    lost_replies::{LostReplies, Told},
+    lost_replies::LostReplies,
+    told::{Retried, Told},
     verb::{Outcome, Pair, Verb},
 };
 use crate::lock::{
@@ -23,8 +22,8 @@ use crate::lock::{
 pub type FindStore =
     Arc<dyn Fn() -> BoxFuture<'static, Result<Store, LockError>> + Send + Sync>;
 
-/// How often it is looked whether another unlock by the same value has ended.
-const RELEASING_POLL: Duration = Duration::from_millis(5);
+/// How many calls of all connections are under way at a time; more are refused.
+const CALLS_MAX: usize = 16_384;
 /// How often a lock that ends and is taken again between two steps is tried.
 const STEPS_MAX: usize = 3;
 /// How many grants of a shared lock are read. etcd tells of no more at once how long they last.
@@ -33,17 +32,17 @@ const GRANTS_READ_MAX: usize = 8;
 /// The locks of one store.
 #[derive(Clone)]
 pub(super) struct Locks {
-    pub(super) find: FindStore,
-    pub(super) lost: Arc<LostReplies>,
+    find: FindStore,
+    lost: Arc<LostReplies>,
     /// What `GET` tells of a lock that leasehold did not make and so has no ID: no client's
     /// value, because nobody knows it before.
-    pub(super) foreign_value: Arc<str>,
-    /// From now on no lock is taken.
-    pub(super) draining: CancellationToken,
+    foreign_value: Arc<str>,
+    /// Cancelled: no more locks are taken.
+    draining: CancellationToken,
     /// Limits the calls of all connections that are under way.
-    pub(super) calls: Arc<Semaphore>,
-    /// The same for what keeps or ends a lock, so that nothing else can keep it out.
-    pub(super) calls_of_holders: Arc<Semaphore>,
+    calls: Arc<Semaphore>,
+    /// Limits those that keep or end a lock by itself, so that other calls cannot keep them out.
+    calls_of_holders: Arc<Semaphore>,
 }
 
 /// What was done, and what its reply tells of.
@@ -66,6 +65,23 @@ impl From<Told> for Done {
 }
 
 impl Locks {
+    /// The locks of the store that `find` finds.
+    pub(super) fn new(find: FindStore) -> Self {
+        Self {
+            find,
+            lost: Arc::default(),
+            foreign_value: Uuid::new_v4().as_simple().to_string().into(),
+            draining: CancellationToken::new(),
+            calls: Arc::new(Semaphore::new(CALLS_MAX)),
+            calls_of_holders: Arc::new(Semaphore::new(CALLS_MAX)),
+        }
+    }
+
+    /// From now on refuses to take locks.
+    pub(super) fn drain(&self) {
+        self.draining.cancel();
+    }
+
     /// Carries out a verb. If this is dropped, what it acquired is released, and a release
     /// that it began is completed.
     pub(super) async fn carry_out(
@@ -140,7 +156,7 @@ impl Locks {
         ttl: Duration,
         holder: Option<&Holder>,
     ) -> Result<Done, LockError> {
-        let retried = self.lost.retried(&pair);
+        let retried = Retried::find(&self.lost, &pair);
         let request_id = retried.request_id().unwrap_or_else(RequestId::publishing);
         let done = self.try_lock(store, pair, ttl, holder, request_id).await;
         if done.is_ok() {
@@ -174,8 +190,8 @@ impl Locks {
         }
         match taken {
             Ok(granted) => {
-                let effect = request_id.map(|request_id| (pair, request_id));
-                Ok(Told::acquired(Arc::clone(&self.lost), effect, granted.receipt).into())
+                let lost = Arc::clone(&self.lost);
+                Ok(Told::acquired(lost, pair, request_id, granted.receipt).into())
             }
             Err(LockError::Locked { .. }) => Ok(Outcome::HeldByAnother.into()),
             Err(error) => Err(error),
@@ -219,25 +235,24 @@ impl Locks {
         pair: Pair,
         place: OwnedSemaphorePermit,
     ) -> Result<Done, LockError> {
+        let (unlocking, earlier) = self.lost.begin_unlock(pair.clone());
         let (tell, told) = oneshot::channel();
         let (lost, released) = (Arc::clone(&self.lost), pair.clone());
-        let releasing = self.lost.releasing(pair.clone());
         tokio::spawn(async move {
             let Pair { key, value } = released.clone();
             let ended = store.unlock(UnlockRequest::owner(key, value)).await;
-            // If nobody listens any more, what it tells of is noted for a retry.
+            // If nobody listens any more, a retry finds what it tells of.
             let _ = tell.send(ended.map(|()| Told::released(lost, released)));
-            drop((releasing, place));
+            drop((unlocking, place));
         });
         match told.await.unwrap_or(Err(LockError::Internal)) {
             Ok(told) => Ok(told.into()),
             Err(LockError::NotFound { held }) => {
                 // The first try of this unlock may be under way without its client.
-                while self.lost.is_releasing(&pair) {
-                    sleep(RELEASING_POLL).await;
+                for unlock in earlier {
+                    unlock.cancelled().await;
                 }
                 if self.lost.take_released(&pair) {
-                    // Noted again with this reply, which may be lost, too.
                     return Ok(Told::released(Arc::clone(&self.lost), pair).into());
                 }
                 Ok(not_found(held).into())

@@ -8,7 +8,7 @@
 //! - [`request`], [`reply`]: the protocol, RESP2 and RESP3.
 //! - [`verb`]: what can be asked of locks; [`arguments`]: how it is read.
 //! - [`scripts`]: the scripts of lock libraries, by what they do.
-//! - [`lost_replies`]: lets a retry find its own outcome.
+//! - [`told`], [`lost_replies`]: let a retry find its own outcome.
 //! - [`options`], [`password`], [`tls`], [`listen`]: how a front is started.
 
 mod arguments;
@@ -22,7 +22,7 @@ mod info;
 mod listen;
 mod locks;
 mod lost_replies;
-pub mod options;
+mod options;
 mod password;
 mod reply;
 mod request;
@@ -33,6 +33,7 @@ mod set;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod told;
 mod verb;
 
 pub use listen::ListenError;

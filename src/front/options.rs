@@ -2,7 +2,7 @@
 
 use std::{
     env::{self, VarError},
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
 };
 
@@ -11,10 +11,9 @@ use tokio_rustls::TlsAcceptor;
 use super::{password::Password, tls};
 
 /// Where a front listens unless the command line says otherwise.
-pub const DEFAULT_ADDRESS: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6390);
+const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6390);
 /// The variable of the environment that has the password.
-pub const PASSWORD_VARIABLE: &str = "LEASEHOLD_REDIS_FRONT_PASSWORD";
+const PASSWORD_VARIABLE: &str = "LEASEHOLD_REDIS_FRONT_PASSWORD";
 
 /// The options of `redis-front`.
 #[derive(Clone, Debug, clap::Args)]
@@ -126,12 +125,12 @@ pub struct FrontOptions {
     /// Whether `DEL` and `UNLINK` end the lock of any holder.
     pub allow_delete: bool,
     /// How the options are named, for errors.
-    pub names: OptionNames,
+    pub(super) names: OptionNames,
 }
 
 /// The names of options, which depend on the command.
 #[derive(Clone, Copy, Debug)]
-pub struct OptionNames {
+pub(super) struct OptionNames {
     pub(super) listen: &'static str,
     pub(super) unix_socket: &'static str,
     pub(super) password_file: &'static str,

@@ -6,20 +6,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
-use uuid::Uuid;
 
 use super::{
     connection::Connection,
     listen::ListenError,
     locks::{FindStore, Locks},
-    lost_replies::LostReplies,
     options::FrontOptions,
     scripts::Scripts,
     session::{Session, Shared},
@@ -34,12 +29,11 @@ use crate::net::{
 
 /// How many connections a front serves at a time.
 const CONNECTIONS_MAX: usize = 4096;
+/// What a client that is one too many is told.
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
-/// How many calls of all its connections are under way at a time; more are refused.
-const CALLS_MAX: usize = 16_384;
 /// How long the handshake of TLS may take.
 const TLS_WITHIN: Duration = Duration::from_secs(10);
-/// How long a drain waits for commands that still come: renewals and unlocks.
+/// How long a drain leaves connections open, on which clients can renew and unlock.
 const QUIET_WITHIN: Duration = Duration::from_secs(1);
 const QUIET_POLL: Duration = Duration::from_millis(20);
 /// How long a drain waits for the answers to commands.
@@ -48,7 +42,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 /// A front that is being served. It stops when this is dropped.
 pub struct Front {
     acceptor: Acceptor,
-    draining: CancellationToken,
+    shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
 }
 
@@ -62,16 +56,8 @@ impl Front {
     /// Opens what the options name, and begins to serve the store that `find` finds.
     pub async fn start(options: FrontOptions, find: FindStore) -> Result<Self, ListenError> {
         let listeners = super::listen::open(&options).await?;
-        let draining = CancellationToken::new();
         let shared = Arc::new(Shared {
-            locks: Locks {
-                find,
-                draining: draining.clone(),
-                calls: Arc::new(Semaphore::new(CALLS_MAX)),
-                calls_of_holders: Arc::new(Semaphore::new(CALLS_MAX)),
-                lost: Arc::new(LostReplies::default()),
-                foreign_value: Uuid::new_v4().as_simple().to_string().into(),
-            },
+            locks: Locks::new(find),
             scripts: Scripts::default(),
             password: options.password,
             may_delete: options.allow_delete,
@@ -83,7 +69,7 @@ impl Front {
             addresses.extend(listener.address().map_err(ListenError::Address)?);
             serve(&acceptor, listener, &shared, options.tls.as_ref());
         }
-        Ok(Self { acceptor, draining, addresses })
+        Ok(Self { acceptor, shared, addresses })
     }
 
     /// The addresses of its ports.
@@ -95,8 +81,7 @@ impl Front {
     /// Refuses new locks, stops listening, and ends each connection when its commands are
     /// answered.
     pub async fn drain(self) {
-        self.draining.cancel();
-        // Clients that are still connected can renew and unlock.
+        self.shared.locks.drain();
         let quiet = async {
             while !self.acceptor.is_idle() {
                 sleep(QUIET_POLL).await;
@@ -115,7 +100,7 @@ fn serve(
     shared: &Arc<Shared>,
     tls: Option<&TlsAcceptor>,
 ) {
-    // Who can reach a socket has the machine's own protection.
+    // The permissions of a Unix socket protect it.
     let tls = tls.filter(|_| matches!(listener, Listener::Tcp(_))).cloned();
     let shared = Arc::clone(shared);
     acceptor.accept(listener, move |stream, closing| {

@@ -10,14 +10,14 @@ use tracing::debug;
 
 use super::{
     arguments::Refusal,
-    command::{self, ClientCommand, Command, Credentials},
+    command::{self, ClientCommand, Command, ConnectionCommand, Credentials},
     info,
     locks::Locks,
-    lost_replies::Told,
     password::Password,
     reply::{Protocol, Reply},
     request::Request,
     scripts::Scripts,
+    told::Told,
     verb::Call,
 };
 use crate::{
@@ -96,7 +96,7 @@ impl Session {
         session
     }
 
-    /// What it speaks.
+    /// The version of the protocol that it speaks.
     pub(super) fn protocol(&self) -> Protocol {
         self.protocol
     }
@@ -119,7 +119,12 @@ impl Session {
         };
         let needs_no_password = matches!(
             command,
-            Command::Auth(_) | Command::Hello { .. } | Command::Quit | Command::Reset
+            Command::Quit
+                | Command::Connection(
+                    ConnectionCommand::Auth(_)
+                        | ConnectionCommand::Hello { .. }
+                        | ConnectionCommand::Reset
+                )
         );
         if !self.is_authenticated && !needs_no_password {
             return Step::reply(no_auth());
@@ -130,7 +135,7 @@ impl Session {
                 self.shared.scripts.read(&call).map_or_else(Step::reply, Step::Locks)
             }
             Command::Quit => Step::Answer(Answer { is_last: true, ..Reply::OK.into() }),
-            other => Step::reply(self.answer(other)),
+            Command::Connection(command) => Step::reply(self.answer(command)),
         }
     }
 
@@ -152,48 +157,54 @@ impl Session {
         }
     }
 
-    /// Commands that concern the connection, not a lock.
-    fn answer(&mut self, command: Command) -> Reply {
+    /// The reply to a command that concerns the connection, not a lock.
+    fn answer(&mut self, command: ConnectionCommand) -> Reply {
         match command {
-            Command::Hello { protocol, credentials, name } => {
+            ConnectionCommand::Hello { protocol, credentials, name } => {
                 self.hello(protocol.as_ref(), credentials, name)
             }
-            Command::Auth(credentials) => match self.authenticate(&credentials) {
+            ConnectionCommand::Auth(credentials) => match self.authenticate(&credentials) {
                 Ok(()) => Reply::OK,
                 Err(reply) => reply,
             },
-            Command::Select(0) | Command::Client(ClientCommand::SetInfo) => Reply::OK,
-            Command::Select(_) => {
+            ConnectionCommand::Select(0)
+            | ConnectionCommand::Client(ClientCommand::SetInfo) => Reply::OK,
+            ConnectionCommand::Select(_) => {
                 Reply::failure("DB index is out of range: a front has only 0")
             }
-            Command::Client(ClientCommand::Id) => Reply::Integer(self.id.cast_signed()),
-            Command::Client(ClientCommand::GetName) if self.name.is_empty() => Reply::Null,
-            Command::Client(ClientCommand::GetName) => Reply::Bulk(self.name.clone()),
-            Command::Client(ClientCommand::SetName(name)) => match check_name(&name) {
-                Ok(()) => {
-                    self.set_name(&name);
-                    Reply::OK
+            ConnectionCommand::Client(ClientCommand::Id) => {
+                Reply::Integer(self.id.cast_signed())
+            }
+            ConnectionCommand::Client(ClientCommand::GetName) if self.name.is_empty() => {
+                Reply::Null
+            }
+            ConnectionCommand::Client(ClientCommand::GetName) => Reply::Bulk(self.name.clone()),
+            ConnectionCommand::Client(ClientCommand::SetName(name)) => {
+                match check_name(&name) {
+                    Ok(()) => {
+                        self.set_name(&name);
+                        Reply::OK
+                    }
+                    Err(refusal) => Reply::failure(refusal),
                 }
-                Err(refusal) => Reply::failure(refusal),
-            },
-            Command::Client(ClientCommand::MaintNotifications) => {
+            }
+            ConnectionCommand::Client(ClientCommand::MaintNotifications) => {
                 Reply::failure("unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.")
             }
-            Command::Ping(None) => Reply::Simple("PONG"),
-            Command::Ping(Some(message)) | Command::Echo(message) => Reply::Bulk(message),
-            Command::Info { sections } => Reply::text(info::text(&sections)),
-            Command::DescribeCommands(reply) => reply,
-            Command::Reset => {
+            ConnectionCommand::Ping(None) => Reply::Simple("PONG"),
+            ConnectionCommand::Ping(Some(message)) | ConnectionCommand::Echo(message) => {
+                Reply::Bulk(message)
+            }
+            ConnectionCommand::Info { sections } => Reply::text(info::text(&sections)),
+            ConnectionCommand::DescribeCommands(reply) => reply,
+            ConnectionCommand::Reset => {
                 self.protocol = Protocol::default();
                 self.is_authenticated = self.shared.password.is_none();
                 self.set_name(b"");
                 Reply::Simple("RESET")
             }
-            Command::ScriptLoad(text) => self.shared.scripts.load(&text),
-            Command::ScriptExists(digests) => self.shared.scripts.exist(&digests),
-            Command::Quit | Command::Script(_) | Command::Locks(_) => {
-                failed(LockError::Internal)
-            }
+            ConnectionCommand::ScriptLoad(text) => self.shared.scripts.load(&text),
+            ConnectionCommand::ScriptExists(digests) => self.shared.scripts.exist(&digests),
         }
     }
 

@@ -5,10 +5,9 @@ use std::{future::ready, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    sync::{Semaphore, watch},
+    sync::watch,
     time::{Instant, sleep, timeout},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     Front, FrontArgs,
@@ -161,14 +160,7 @@ async fn a_retry_finds_its_lock_after_a_reset_and_not_after_a_close() {
 /// Without its connections, so that it is certain what comes first.
 fn locks(store: &Store) -> Locks {
     let store = store.clone();
-    Locks {
-        find: Arc::new(move || Box::pin(ready(Ok(store.clone()))) as _),
-        lost: Arc::default(),
-        foreign_value: "".into(),
-        draining: CancellationToken::new(),
-        calls: Arc::new(Semaphore::new(1_000)),
-        calls_of_holders: Arc::new(Semaphore::new(1_000)),
-    }
+    Locks::new(Arc::new(move || Box::pin(ready(Ok(store.clone())))))
 }
 
 #[tokio::test]
@@ -187,7 +179,7 @@ async fn a_retry_keeps_its_lock_though_an_earlier_try_is_released() {
     };
     let (earlier, again) = (obtain("k").await, obtain("k").await);
     assert_eq!((earlier.outcome, again.outcome), (Outcome::Done, Outcome::Done));
-    if let Some(mut told) = again.told {
+    if let Some(told) = again.told {
         told.was_sent();
     }
     // Their clients went away before their replies were sent. The first is released first.

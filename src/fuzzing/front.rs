@@ -10,12 +10,9 @@ use std::{
 
 use ::redis::parse_redis_value;
 use bytes::BytesMut;
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     locks::Locks,
-    lost_replies::LostReplies,
     password::Password,
     reply::{Protocol, Reply},
     request::{self, ProtocolError, Request},
@@ -65,14 +62,7 @@ fn converse(requests: &[Request], password: Option<&str>, may_delete: bool) {
     let world = World::new(KEY);
     let store = world.store.clone();
     let shared = Shared {
-        locks: Locks {
-            find: Arc::new(move || Box::pin(ready(Ok(store.clone())))),
-            lost: Arc::new(LostReplies::default()),
-            foreign_value: "foreign".into(),
-            draining: CancellationToken::new(),
-            calls: Arc::new(Semaphore::new(1)),
-            calls_of_holders: Arc::new(Semaphore::new(1)),
-        },
+        locks: Locks::new(Arc::new(move || Box::pin(ready(Ok(store.clone()))))),
         scripts: Scripts::default(),
         password: password.and_then(Password::new),
         may_delete,
@@ -114,7 +104,7 @@ fn answered(request: &Request, Answer { reply, told, .. }: Answer) {
         reply.write(protocol, &mut out);
         assert!(parse_redis_value(&out).is_ok(), "{request:?}: {out:?} is no reply");
     }
-    if let Some(mut told) = told {
+    if let Some(told) = told {
         told.was_sent();
         told.was_read();
     }
