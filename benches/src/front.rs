@@ -1,11 +1,7 @@
 //! Lock and unlock through the Redis front: under daprd's built-in component beside the same
 //! component on Redis itself, and by a client of Redis beside the component's socket.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use leasehold_proto::dapr::dapr_client::DaprClient;
@@ -21,7 +17,7 @@ use crate::{
     client::{Client, over_tcp},
     cycles,
     report::{Figures, median, median_of, row, table},
-    servers::{Component, STORE},
+    servers::{Component, STORE, write_component},
     sidecar::Dapr,
     stores::version,
 };
@@ -50,7 +46,11 @@ impl Server {
 
     /// daprd with its built-in component on this server.
     async fn daprd(binary: &Path, redis: &str) -> Result<Self> {
-        ensure!(binary.exists(), "{} is missing; build it: make daprd", binary.display());
+        ensure!(
+            binary.exists(),
+            "{} is missing; build it: conformance/daprd/build --stock",
+            binary.display()
+        );
         let port = free_port();
         Self::start("redis", &[("redisHost", redis)], port, |folder| {
             Process::new(binary)
@@ -72,15 +72,7 @@ impl Server {
         process: impl FnOnce(&Path) -> Process,
     ) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let items = properties
-            .iter()
-            .map(|(name, value)| format!("  - {{name: {name}, value: \"{value}\"}}\n"))
-            .collect::<String>();
-        let yaml = format!(
-            "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {{name: {STORE}}}\n\
-             spec:\n  type: lock.{kind}\n  version: v1\n  metadata:\n{items}"
-        );
-        std::fs::write(dir.path().join("locks.yaml"), yaml)?;
+        write_component(dir.path(), kind, properties)?;
         let mut process = process(dir.path());
         process.start()?;
         let give_up = Instant::now() + READY_WITHIN;
@@ -212,8 +204,7 @@ async fn socket_and_front(
     );
     let component = Component::leasehold(&options.leasehold, kind).await?;
     let front = Server::front(&options.leasehold, kind, properties).await?;
-    let socket: PathBuf = component.socket.clone();
-    let client = Client::connect(&socket, properties).await?;
+    let client = Client::connect(&component.socket, properties).await?;
     let resp = Resp::new(&front.address())?;
     for &callers in &options.callers {
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());

@@ -135,16 +135,26 @@ fn start_sidecar(
     dir: &TempDir,
     flags: &[&str],
 ) -> Result<Leasehold> {
-    let yaml = format!(
-        "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {{name: {STORE}}}\n\
-         spec:\n  type: lock.redis\n  version: v1\n  metadata:\n  \
-         - {{name: redisHost, value: \"{}\"}}\n",
-        redis.address()
-    );
-    std::fs::write(dir.path().join("locks.yaml"), yaml)?;
+    write_component(dir.path(), "redis", &[("redisHost", &redis.address())])?;
     let process = Process::new(binary)
         .arguments(["sidecar", "--app-id", APP_ID, "--resources-path"])
         .arguments([dir.path()])
         .arguments(flags);
     Leasehold::launch(process)
+}
+
+/// Writes the YAML of a store of this type into a folder.
+pub(crate) fn write_component(
+    folder: &Path,
+    kind: &str,
+    properties: &[(&str, &str)],
+) -> Result<()> {
+    let item =
+        |(name, value): &(&str, &str)| format!("  - {{name: {name}, value: \"{value}\"}}\n");
+    let items: String = properties.iter().map(item).collect();
+    let yaml = format!(
+        "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {{name: {STORE}}}\n\
+         spec:\n  type: lock.{kind}\n  version: v1\n  metadata:\n{items}"
+    );
+    Ok(std::fs::write(folder.join("locks.yaml"), yaml)?)
 }
