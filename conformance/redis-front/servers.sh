@@ -103,7 +103,7 @@ EOF
   "$LEASEHOLD" redis-front --store locks --resources-path "$folder" \
     --listen 127.0.0.1:0 >"$log" 2>&1 &
   children+=($!)
-  if ! ready "the front on $backend" $! "$log" grep -q 'listening.*address=' "$log"; then
+  if ! ready "the front on $backend" $! "$log" grep -qs 'listening.*address=' "$log"; then
     echo "the front on $backend ended:" >&2
     tail -n 20 "$log" >&2
     exit 1
@@ -115,12 +115,14 @@ EOF
 # start_lossy_proxy ADDRESS: `started` becomes its port and its control port.
 start_lossy_proxy() {
   local log=$scratch/lossy-proxy.log
+  # `ready` must not find the ports of an earlier proxy.
+  rm -f "$log"
   # It ends with its standard input, and so with this script.
   mkfifo "$scratch/lossy-proxy.stdin"
   python3 "$here/lossy_proxy.py" "$1" <"$scratch/lossy-proxy.stdin" >"$log" 2>&1 &
   children+=($!)
   exec {proxy_input}>"$scratch/lossy-proxy.stdin"
   rm "$scratch/lossy-proxy.stdin"
-  ready "the lossy proxy" $! "$log" grep -q '^[0-9]* [0-9]*$' "$log"
+  ready "the lossy proxy" $! "$log" grep -qs '^[0-9]* [0-9]*$' "$log"
   started=$(<"$log")
 }

@@ -4,7 +4,8 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { promisify } from "node:util";
 import { exit } from "node:process";
-import { granted, LONG, refusedUntil, runChecks } from "./checks.mjs";
+import { runChecks } from "./checks.mjs";
+import { granted, LONG, refusedUntil } from "./locks.mjs";
 import { expect, Report } from "./report.mjs";
 import { freshKey, stage } from "./stage.mjs";
 
@@ -13,14 +14,14 @@ const require = createRequire(import.meta.url);
 const Redis = require("ioredis");
 const redis3 = require("redis3");
 const Redlock4 = require("redlock4");
-const { default: Redlock5, ExecutionError } = require("redlock5");
+const { default: Redlock5, ExecutionError, ResourceLockedError } = require("redlock5");
 
 const version = (name) => {
   const path = new URL(`./node_modules/${name}/package.json`, import.meta.url);
   return JSON.parse(readFileSync(path, "utf8")).version.replace(/^v/, "");
 };
 
-// What is left of the connections' errors is told by the commands that they break.
+// A connection's errors also fail the commands that were under way, which is where they count.
 function quiet(connection) {
   connection.on("error", () => {});
   return connection;
@@ -29,35 +30,59 @@ function quiet(connection) {
 const ioredis = (address) => quiet(new Redis({ ...address, retryStrategy: () => 20 }));
 const nodeRedis = (address) => quiet(redis3.createClient({ ...address, retry_strategy: () => 20 }));
 
-// Both libraries tell a refusal and a failure by one error, whose causes say which it was.
-const isRefusal4 = (error) => error.name === "LockError";
-const isRefusal5 = (error) => error instanceof ExecutionError;
+// Both libraries throw one error for a refusal and for a failure. These functions return null for
+// a refusal, and throw the cause of a failure.
 
-async function unless(isRefusal, call) {
+// redlock 4 emits the causes. The caller makes one call at a time.
+function unlessRefused4(locks) {
+  let cause = null;
+  locks.on("clientError", (error) => {
+    cause = error;
+  });
+  return async (call) => {
+    cause = null;
+    try {
+      return await call();
+    } catch (error) {
+      if (cause) throw cause;
+      if (error.name === "LockError") return null;
+      throw error;
+    }
+  };
+}
+
+// redlock 5 keeps the causes in its error.
+async function unlessRefused5(call) {
   try {
     return await call();
   } catch (error) {
-    if (isRefusal(error)) return null;
-    throw error;
+    if (!(error instanceof ExecutionError)) throw error;
+    for (const { votesAgainst } of await Promise.all(error.attempts)) {
+      for (const cause of votesAgainst.values()) {
+        if (!(cause instanceof ResourceLockedError)) throw cause;
+      }
+    }
+    return null;
   }
 }
 
 function client4(connection) {
   const locks = new Redlock4([connection], { retryCount: 0 });
+  const unlessRefused = unlessRefused4(locks);
   const pttl = promisify(connection.pttl).bind(connection);
   return {
     async take(key, ms) {
-      const lock = await unless(isRefusal4, () => locks.lock(key, ms));
-      return lock && held4(lock);
+      const lock = await unlessRefused(() => locks.lock(key, ms));
+      return lock && held4(lock, unlessRefused);
     },
     pttl: (key) => pttl(key),
   };
 }
 
-function held4(lock) {
+function held4(lock, unlessRefused) {
   return {
-    extend: async (ms) => (await unless(isRefusal4, () => lock.extend(ms))) !== null,
-    release: async () => (await unless(isRefusal4, () => lock.unlock())) !== null,
+    extend: async (ms) => (await unlessRefused(() => lock.extend(ms))) !== null,
+    release: async () => (await unlessRefused(() => lock.unlock())) !== null,
   };
 }
 
@@ -66,7 +91,7 @@ function client5(connection) {
   return {
     locks,
     async take(key, ms) {
-      const lock = await unless(isRefusal5, () => locks.acquire([key], ms));
+      const lock = await unlessRefused5(() => locks.acquire([key], ms));
       return lock && held5(lock);
     },
     pttl: (key) => connection.pttl(key),
@@ -78,11 +103,11 @@ function held5(lock) {
   let current = lock;
   return {
     async extend(ms) {
-      const extended = await unless(isRefusal5, () => current.extend(ms));
+      const extended = await unlessRefused5(() => current.extend(ms));
       if (extended) current = extended;
       return extended !== null;
     },
-    release: async () => (await unless(isRefusal5, () => current.release())) !== null,
+    release: async () => (await unlessRefused5(() => current.release())) !== null,
   };
 }
 
@@ -90,6 +115,7 @@ async function using() {
   const key = freshKey("using");
   const [owner, other] = [client5(ioredis(stage.direct)), client5(ioredis(stage.direct))];
   await owner.locks.using([key], 4000, { automaticExtensionThreshold: 3500 }, async (signal) => {
+    // Longer than the TTL, so that only an extension keeps the lock.
     await refusedUntil(other, key, performance.now() + 5500);
     expect("the signal's aborted", signal.aborted, false);
   });

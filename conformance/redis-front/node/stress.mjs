@@ -1,7 +1,7 @@
 // Several clients contend for a few locks, half of them over the lossy proxy.
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { SHORT, takenWhenFree } from "./checks.mjs";
+import { SHORT, takenWhenFree } from "./locks.mjs";
 import { eventually, expect } from "./report.mjs";
 import { freshKey, stage } from "./stage.mjs";
 
@@ -41,6 +41,7 @@ export async function stress({ connect, givesUp }) {
   // A slow store gets as many rounds as it needs.
   await eventually("enough releases, and a lost reply", async () => {
     const ends = performance.now() + stage.stressMs;
+    // A library that releases a lock whose extension failed no longer holds it here.
     await Promise.all(clients.map((client) => contend(client, sections, ends, !givesUp)));
     let lost = 0;
     for (const { key, overlaps } of sections) {
@@ -58,11 +59,13 @@ async function contend(client, sections, ends, extending) {
     const sureUntil = performance.now() + SHORT;
     const held = await client.take(section.key, SHORT).catch(() => null);
     if (!held) {
+      // Clients that poll pause between their tries.
       await sleep(10 * Math.random());
       continue;
     }
     section.enter(sureUntil);
     if (extending && Math.random() < 0.1) await held.extend(SHORT).catch(() => false);
+    // The lock is held for a while, so that an overlap shows.
     await sleep(2 * Math.random());
     section.leave(sureUntil);
     if (await held.release().catch(() => false)) section.releases += 1;

@@ -187,11 +187,13 @@ def stress_client(client: Client, sections: list[Section], ends: float) -> None:
         sure_until = time.monotonic() + SHORT
         held = tolerant(lambda: client.take(section.key, SHORT))
         if not held:
+            # Clients that poll pause between their tries.
             time.sleep(random.uniform(0, 0.01))
             continue
         section.enter(sure_until)
         if random.random() < 0.1:
             tolerant(lambda: held.extend(SHORT))
+        # The lock is held for a while, so that an overlap shows.
         time.sleep(random.uniform(0, 0.002))
         section.leave(sure_until)
         if tolerant(held.release):

@@ -27,8 +27,8 @@ class OwnChecks:
             self.report.check(self.subject, sentence, body)
         self.lock_without_a_ttl()
 
-    def client(self, where: str | None = None) -> SyncClient:
-        return SyncClient(where or self.stage.direct, protocol=3)
+    def client(self) -> SyncClient:
+        return SyncClient(self.stage.direct, protocol=3)
 
     def extend_adds(self) -> None:
         client, key = self.client(), fresh_key("adds")

@@ -42,13 +42,13 @@ def expect(what: str, got: object, want: object) -> None:
         raise AssertionError(f"{what} is {got!r}, not {want!r}")
 
 
-def eventually(what: str, attempt: Callable[[], Any], seconds: float = 60) -> Any:
+def eventually(what: str, attempt: Callable[[], Any]) -> Any:
     """Repeats the attempt until it returns something."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 60
     while True:
         result = attempt()
         if result:
             return result
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s: {what}")
+            raise AssertionError(f"not within a minute: {what}")
         time.sleep(0.02)

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -107,35 +105,21 @@ func (o own) waits() error {
 	if err != nil {
 		return err
 	}
-	refused := make(chan struct{})
-	granted := make(chan error, 1)
-	go func() {
-		_, err := o.client().Obtain(ctx, key, checks.Long, &redislock.Options{
-			RetryStrategy: &announced{strategy: redislock.LinearBackoff(10 * time.Millisecond), first: refused},
-		})
-		granted <- err
-	}()
-	select {
-	case <-refused:
-	case err := <-granted:
-		return fmt.Errorf("the waiter was answered at once: %w", err)
-	}
-	if err := lock.Release(ctx); err != nil {
-		return err
-	}
-	return <-granted
+	return checks.Waits(
+		func() error { return lock.Release(ctx) },
+		func(refused func()) error {
+			_, err := o.client().Obtain(ctx, key, checks.Long, &redislock.Options{RetryStrategy: backoff(refused)})
+			return err
+		},
+	)
 }
 
-// announced closes first when it is asked for the first delay, after a first refusal.
-type announced struct {
-	strategy redislock.RetryStrategy
-	first    chan struct{}
-	once     sync.Once
-}
+// backoff is called after each refusal.
+type backoff func()
 
-func (a *announced) NextBackoff() time.Duration {
-	a.once.Do(func() { close(a.first) })
-	return a.strategy.NextBackoff()
+func (b backoff) NextBackoff() time.Duration {
+	b()
+	return 10 * time.Millisecond
 }
 
 func (o own) metadata() error {
@@ -151,25 +135,11 @@ func (o own) metadata() error {
 }
 
 func main() {
-	on, err := stage.FromEnvironment()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(64)
-	}
-	to := &report.Report{}
-	name := "bsm/redislock " + stage.Version("github.com/bsm/redislock")
-	var group sync.WaitGroup
-	for _, protocol := range []int{2, 3} {
-		group.Go(func() {
-			checks.Run(to, on, checks.Library{
-				Name:    fmt.Sprintf("%s RESP%d", name, protocol),
-				Connect: func(address string) checks.Client { return connect(address, protocol) },
-
-				TakesItsOwn: true,
-			})
-		})
-	}
-	group.Go(func() { own{on}.run(to, name+" on "+on.Backend) })
-	group.Wait()
-	os.Exit(to.Close())
+	checks.Main(checks.Library{
+		Name:        "bsm/redislock",
+		Module:      "github.com/bsm/redislock",
+		Connect:     func(address string, protocol int) checks.Client { return connect(address, protocol) },
+		TakesItsOwn: true,
+		Own:         func(on stage.Stage, to *report.Report, subject string) { own{on}.run(to, subject) },
+	})
 }

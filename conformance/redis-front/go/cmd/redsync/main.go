@@ -4,8 +4,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
@@ -153,44 +151,24 @@ func (o own) waits() error {
 	if err := owner.Lock(); err != nil {
 		return err
 	}
-	// redsync asks for each delay, which shows that the first try was refused.
-	refused := make(chan struct{})
-	var once sync.Once
-	waiter := o.mutex(key, redsync.WithTries(1000), redsync.WithRetryDelayFunc(func(int) time.Duration {
-		once.Do(func() { close(refused) })
-		return 10 * time.Millisecond
-	}))
-	granted := make(chan error, 1)
-	go func() { granted <- waiter.Lock() }()
-	select {
-	case <-refused:
-	case err := <-granted:
-		return fmt.Errorf("the waiter was answered at once: %w", err)
-	}
-	if err := outcome(owner.Unlock()); err != nil {
-		return err
-	}
-	return <-granted
+	return checks.Waits(
+		func() error { return outcome(owner.Unlock()) },
+		func(refused func()) error {
+			// redsync asks for a delay after each refusal.
+			delay := redsync.WithRetryDelayFunc(func(int) time.Duration {
+				refused()
+				return 10 * time.Millisecond
+			})
+			return o.mutex(key, redsync.WithTries(1000), delay).Lock()
+		},
+	)
 }
 
 func main() {
-	on, err := stage.FromEnvironment()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(64)
-	}
-	to := &report.Report{}
-	name := "redsync " + stage.Version("github.com/go-redsync/redsync/v4")
-	var group sync.WaitGroup
-	for _, protocol := range []int{2, 3} {
-		group.Go(func() {
-			checks.Run(to, on, checks.Library{
-				Name:    fmt.Sprintf("%s RESP%d", name, protocol),
-				Connect: func(address string) checks.Client { return connect(address, protocol) },
-			})
-		})
-	}
-	group.Go(func() { own{on}.run(to, name+" on "+on.Backend) })
-	group.Wait()
-	os.Exit(to.Close())
+	checks.Main(checks.Library{
+		Name:    "redsync",
+		Module:  "github.com/go-redsync/redsync/v4",
+		Connect: func(address string, protocol int) checks.Client { return connect(address, protocol) },
+		Own:     func(on stage.Stage, to *report.Report, subject string) { own{on}.run(to, subject) },
+	})
 }

@@ -4,6 +4,8 @@ package checks
 import (
 	"errors"
 	"fmt"
+	"os"
+	"sync"
 	"time"
 
 	"leasehold/conformance/redis-front/internal/report"
@@ -36,17 +38,44 @@ type Held interface {
 
 // Library is what the checks need to know of a lock library.
 type Library struct {
-	Name    string
-	Connect func(address string) Client
+	Name string
+	// Module is its Go module, whose version is part of what is printed.
+	Module  string
+	Connect func(address string, protocol int) Client
 	// TakesItsOwn says that it is granted a lock of its own value, so that a repeated command is
 	// answered as the first one was on Redis itself too.
 	TakesItsOwn bool
+	// Own runs the checks of what only this library has.
+	Own func(on stage.Stage, to *report.Report, subject string)
 }
 
-// Run runs all checks of one library.
-func Run(to *report.Report, on stage.Stage, library Library) {
-	c := checks{on, library}
-	subject := library.Name + " on " + on.Backend
+// Main runs all checks of one library, over RESP2 and RESP3, and exits.
+func Main(library Library) {
+	on, err := stage.FromEnvironment()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(64)
+	}
+	to := &report.Report{}
+	name := library.Name + " " + stage.Version(library.Module)
+	var group sync.WaitGroup
+	for _, protocol := range []int{2, 3} {
+		group.Go(func() {
+			checks{on, library, protocol}.run(to, fmt.Sprintf("%s RESP%d on %s", name, protocol, on.Backend))
+		})
+	}
+	group.Go(func() { library.Own(on, to, name+" on "+on.Backend) })
+	group.Wait()
+	os.Exit(to.Close())
+}
+
+type checks struct {
+	stage    stage.Stage
+	library  Library
+	protocol int
+}
+
+func (c checks) run(to *report.Report, subject string) {
 	for _, fact := range []struct {
 		sentence string
 		body     func() error
@@ -63,20 +92,15 @@ func Run(to *report.Report, on stage.Stage, library Library) {
 		to.Check(subject, fact.sentence, fact.body)
 	}
 	sentence := "the library's own retry finds the grant that was not answered"
-	if on.IsFront || library.TakesItsOwn {
+	if c.stage.IsFront || c.library.TakesItsOwn {
 		to.Check(subject, sentence, c.foundGrant)
 	} else {
 		to.Ignore(subject, sentence, "Redis itself refuses it")
 	}
 }
 
-type checks struct {
-	stage   stage.Stage
-	library Library
-}
-
-func (c checks) direct() Client { return c.library.Connect(c.stage.Direct) }
-func (c checks) lossy() Client  { return c.library.Connect(c.stage.Lossy) }
+func (c checks) direct() Client { return c.library.Connect(c.stage.Direct, c.protocol) }
+func (c checks) lossy() Client  { return c.library.Connect(c.stage.Lossy, c.protocol) }
 
 func (c checks) exclusion() error {
 	key, first, second := stage.FreshKey("exclusion"), c.direct(), c.direct()
@@ -149,6 +173,23 @@ func Refused(what string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s was not refused but answered with: %v", what, err)
+}
+
+// Waits checks a call that waits for a lock: it is granted after the holder's release. Before the
+// release the call has to report its first refusal.
+func Waits(release func() error, wait func(refused func()) error) error {
+	refused := make(chan struct{})
+	granted := make(chan error, 1)
+	go func() { granted <- wait(sync.OnceFunc(func() { close(refused) })) }()
+	select {
+	case <-refused:
+	case err := <-granted:
+		return fmt.Errorf("the waiting call returned before the release, with error %v", err)
+	}
+	if err := release(); err != nil {
+		return err
+	}
+	return <-granted
 }
 
 func try(client Client, key string) error {

@@ -121,6 +121,7 @@ func stressClient(client Client, sections []*section, ends time.Time) {
 		sureUntil := time.Now().Add(Short)
 		held, err := client.Take(section.key, Short)
 		if err != nil {
+			// Clients that poll pause between their tries.
 			time.Sleep(rand.N(10 * time.Millisecond))
 			continue
 		}
@@ -128,6 +129,7 @@ func stressClient(client Client, sections []*section, ends time.Time) {
 		if rand.IntN(10) == 0 {
 			_ = held.Extend(Short)
 		}
+		// The lock is held for a while, so that an overlap shows.
 		time.Sleep(rand.N(2 * time.Millisecond))
 		section.leave(sureUntil)
 		if held.Release() == nil {

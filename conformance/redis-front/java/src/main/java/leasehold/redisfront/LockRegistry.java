@@ -3,13 +3,14 @@ package leasehold.redisfront;
 import static leasehold.redisfront.Checks.LONG;
 import static leasehold.redisfront.Checks.granted;
 import static leasehold.redisfront.Checks.tolerant;
+import static leasehold.redisfront.Report.eventually;
 import static leasehold.redisfront.Report.expect;
 import static leasehold.redisfront.Stage.freshKey;
 
 import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.ConcurrentModificationException;
-import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.FutureTask;
 import leasehold.redisfront.Library.Client;
 import leasehold.redisfront.Library.Held;
 import org.springframework.data.redis.connection.RedisConnectionFactory;
@@ -62,15 +63,13 @@ final class LockRegistry {
     Held held = granted(client(stage.direct), key, LONG);
     DistributedLock lock = client(stage.direct).registry.obtain(key);
     expect("the first try", lock.tryLock(), false);
-    var waiting =
-        CompletableFuture.supplyAsync(
-            () -> {
-              try {
-                return lock.tryLock(Duration.ofSeconds(20), LONG);
-              } catch (InterruptedException interrupted) {
-                throw new IllegalStateException(interrupted);
-              }
-            });
+    var waiting = new FutureTask<>(() -> lock.tryLock(Duration.ofSeconds(20), LONG));
+    var waiter = new Thread(waiting);
+    waiter.start();
+    // A spin lock sleeps between its tries.
+    eventually(
+        "the waiting try has begun",
+        () -> waiter.getState() == Thread.State.TIMED_WAITING ? true : null);
     expect("the release", held.release(), true);
     expect("the waiting try", waiting.get(), true);
   }

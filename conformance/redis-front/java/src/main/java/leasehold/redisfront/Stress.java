@@ -86,6 +86,7 @@ final class Stress {
       long sureUntil = System.nanoTime() + SHORT.toNanos();
       Held held = tolerant(() -> client.take(section.key, SHORT));
       if (held == null) {
+        // Clients that poll pause between their tries.
         pause(random.nextInt(10));
         continue;
       }
@@ -93,6 +94,7 @@ final class Stress {
       if (random.nextInt(10) == 0) {
         tolerant(() -> held.extend(SHORT));
       }
+      // The lock is held for a while, so that an overlap shows.
       pause(random.nextInt(2));
       section.leave(sureUntil);
       if (Boolean.TRUE.equals(tolerant(held::release))) {
