@@ -164,12 +164,23 @@ impl Leasehold {
     }
 }
 
-/// The addresses that a sidecar's log names: gRPC's, then HTTP's. A line that is still
-/// being written has no end yet.
+/// The address at which a log says that a front listens for clients of Redis; `None` if it
+/// does not say so yet.
+pub fn front_address(log: &str) -> Option<SocketAddr> {
+    let mut told = whole_lines(log).filter_map(|line| line.split_once("of Redis address="));
+    let (address, _) = told.next()?.1.split_once(' ')?;
+    Some(address.parse().unwrap())
+}
+
+/// The addresses that a sidecar's log names: gRPC's, then HTTP's.
 fn addresses(log: &str) -> Vec<SocketAddr> {
-    let whole = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    whole
+    whole_lines(log)
         .filter_map(|line| line.trim_end().split_once("listening address="))
         .map(|(_, address)| address.parse().unwrap())
         .collect()
+}
+
+/// The lines of a log without the last one if that is still being written.
+fn whole_lines(log: &str) -> impl Iterator<Item = &str> {
+    log.split_inclusive('\n').filter(|line| line.ends_with('\n'))
 }

@@ -5,6 +5,7 @@
 //! - [`ports`]: free ports.
 //! - [`wait`]: polling with a deadline.
 //! - [`etcd`], [`redis`], [`leasehold`]: the servers.
+//! - [`lock_scripts`]: what lock libraries send to Redis.
 //! - [`proxy`]: a network that misbehaves on demand.
 //!
 //! This crate must not depend on the package `leasehold`, whose tests use it.
@@ -16,6 +17,7 @@
 
 pub mod etcd;
 pub mod leasehold;
+pub mod lock_scripts;
 pub mod ports;
 pub mod process;
 pub mod proxy;

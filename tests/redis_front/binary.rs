@@ -4,7 +4,7 @@ use std::{fs, net::SocketAddr, path::Path, process::ExitStatus};
 
 use anyhow::Context as _;
 use leasehold_testkit::{
-    leasehold::{Leasehold, program},
+    leasehold::{Leasehold, front_address, program},
     process::Process,
     wait::eventually,
 };
@@ -35,7 +35,7 @@ impl Binary {
     /// A process that serves a front beside other things.
     pub async fn of(process: Leasehold, yaml: TempDir) -> Self {
         let address = eventually(PATIENCE, "it listens", async || {
-            listening(&process.log()).with_context(|| process.log())
+            front_address(&process.log()).with_context(|| process.log())
         })
         .await
         .unwrap();
@@ -83,12 +83,4 @@ pub fn components(kind: &str, properties: &[(&str, &str)]) -> TempDir {
 pub fn refused(process: Process) -> (ExitStatus, String) {
     let mut process = Leasehold::launch(process).unwrap();
     (process.exited(), process.log())
-}
-
-/// The address of the front that a log tells. The last line may still be being written.
-fn listening(log: &str) -> Option<SocketAddr> {
-    let whole = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    let mut lines = whole.filter_map(|line| line.split_once("clients of Redis address="));
-    let (address, _) = lines.next()?.1.split_once(' ')?;
-    Some(address.parse().unwrap())
 }

@@ -2,7 +2,6 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
@@ -90,7 +89,7 @@ impl Client {
 
     /// Ends the connection with a reset.
     pub fn reset(self) {
-        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).unwrap();
+        self.stream.set_zero_linger().unwrap();
     }
 
     /// Waits until there is something to read, and leaves it unread.
@@ -157,6 +156,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         };
         timeout(PATIENCE, reading).await.expect("the connection was not ended");
         String::from_utf8(std::mem::take(&mut self.input)).unwrap()
+    }
+
+    /// Returns once a front in this process has acted on all that was sent to it before, over
+    /// any connection, and on the ends of connections: it has this thread for itself while
+    /// nothing here can run.
+    pub async fn settle(&mut self) {
+        for _ in 0..5 {
+            self.ask(&["PING"]).await;
+        }
     }
 
     /// Takes a lock for a minute.

@@ -53,7 +53,7 @@ async fn at_the_end_of_a_drain_idle_connections_are_closed_and_nobody_listens() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_cut_off_does_not_keep_a_drain_up() {
+async fn an_unfinished_request_does_not_delay_a_drain() {
     let stage = Stage::memory().await;
     let mut client = stage.client().await;
     client.send(&request(&["PING"])[..5]).await;

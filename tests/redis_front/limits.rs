@@ -56,7 +56,7 @@ fn allow_descriptors(count: usize) {
 }
 
 #[tokio::test]
-async fn a_connection_too_many_is_told_and_closed_until_another_one_ends() {
+async fn a_connection_above_the_limit_is_refused_until_another_one_ends() {
     const LIMIT: usize = 4096;
     // Both ends are in this process.
     allow_descriptors(2 * LIMIT + 1000);
@@ -71,7 +71,7 @@ async fn a_connection_too_many_is_told_and_closed_until_another_one_ends() {
     assert_eq!(told, "-ERR max number of clients reached\r\n");
     all[0].ask(&["PING"]).await;
     drop(all);
-    eventually(PATIENCE, "there is a place again", async || {
+    eventually(PATIENCE, "a further connection is served", async || {
         Ok(stage.client().await.try_ask(&["PING"]).await?)
     })
     .await

@@ -8,11 +8,12 @@
     reason = "a test"
 )]
 
+use leasehold_testkit::lock_scripts as scripts;
+
 mod client;
 #[macro_use]
 mod stage;
 mod binary;
-mod scripts;
 
 mod beside_apis;
 mod browsers;

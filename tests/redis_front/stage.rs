@@ -140,13 +140,10 @@ impl Stage {
         self.files.path().join("front.sock")
     }
 
-    /// Returns once the front has acted on all that was sent to it before, and on the ends of
-    /// connections: it has this thread for itself while nothing here can run.
+    /// Returns once the front has acted on all that was sent to it before: see
+    /// [`Client::settle`].
     pub async fn settled(&self) {
-        let mut client = self.client().await;
-        for _ in 0..5 {
-            client.ask(&["PING"]).await;
-        }
+        self.client().await.settle().await;
     }
 
     /// Takes a lock as a waiting client of the sidecar does, without a front.

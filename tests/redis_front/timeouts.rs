@@ -44,7 +44,7 @@ async fn the_10_seconds_begin_with_the_first_byte_of_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_without_the_password_is_put_off_after_10_seconds() {
+async fn a_client_without_the_password_is_disconnected_after_10_seconds() {
     let setup = Setup { password: Some("secret"), ..Setup::default() };
     let stage = Stage::with(Backend::Memory, setup).await;
     let mut client = stage.client().await;
@@ -75,7 +75,7 @@ async fn each_request_begins_the_hour_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_reads_no_replies_is_put_off_and_others_are_served() {
+async fn a_client_that_reads_no_replies_is_disconnected_and_others_are_served() {
     let stage = Stage::memory().await;
     let client = stage.client().await;
     let echo = request(&["ECHO", &"x".repeat(60_000)]);

@@ -47,20 +47,18 @@ impl<'a> Grant<'a> {
 
     /// Whether a client of Redis took it without leasehold. It then has no token.
     pub(crate) fn is_foreign(&self) -> bool {
-        self.token == 0
-            && self
-                .acquisitions
-                .iter()
-                .any(|it| matches!(it.invocation.call, Call::ForeignTry(_)))
+        self.token == 0 && self.was_taken_by(|call| matches!(call, Call::ForeignTry(_)))
     }
 
-    /// Whether nobody was told its token, because a client of Redis took it.
+    /// Whether nobody was told its token, because a client of Redis took it, itself or through
+    /// a front.
     pub(crate) fn has_no_token(&self) -> bool {
-        self.token == 0
-            && self
-                .acquisitions
-                .iter()
-                .any(|it| matches!(it.invocation.call, Call::ForeignTry(_) | Call::FrontTry(_)))
+        let is_of_redis = |call: &_| matches!(call, Call::ForeignTry(_) | Call::FrontTry(_));
+        self.token == 0 && self.was_taken_by(is_of_redis)
+    }
+
+    fn was_taken_by(&self, is_so: impl Fn(&Call) -> bool) -> bool {
+        self.acquisitions.iter().any(|it| is_so(&it.invocation.call))
     }
 
     /// What it allows besides itself.

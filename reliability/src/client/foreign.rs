@@ -4,6 +4,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use leasehold_testkit::lock_scripts::DAPRD_UNLOCK;
 use redis::{Script, aio::MultiplexedConnection, cmd};
 use tokio::time::timeout;
 use uuid::Builder;
@@ -16,10 +17,6 @@ const TTL_MS: std::ops::Range<u64> = 1_500..10_000;
 /// Of so many locks one is for so long that nobody waits for its expiry.
 const LONG_OF: u8 = 3;
 const LONG_TTL_MS: std::ops::Range<u64> = 15_000..30_000;
-const UNLOCK: &str = "local value = redis.call('GET', KEYS[1])
-     if not value then return -1 end
-     if value ~= ARGV[1] then return -2 end
-     return redis.call('DEL', KEYS[1])";
 
 pub(super) async fn run(
     client: Client,
@@ -141,7 +138,7 @@ impl Foreign {
         let connection = self.connect().await;
         let outcome = async {
             let Some(mut connection) = connection else { return not_reached() };
-            let script = Script::new(UNLOCK);
+            let script = Script::new(DAPRD_UNLOCK);
             let mut script = script.key(resource);
             script.arg(&owner);
             match timeout(ANSWER_WITHIN, script.invoke_async(&mut connection)).await {

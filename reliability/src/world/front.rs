@@ -1,32 +1,23 @@
 //! A front for clients of Redis: in a process of its own, or in one that also serves
 //! the component.
 
-use std::{
-    fs::File,
-    io::{Read as _, Seek as _, SeekFrom},
-    net::SocketAddr,
-    time::Duration,
-};
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
-use leasehold_testkit::{proxy::Proxy, wait::eventually};
+use leasehold_testkit::{
+    leasehold::front_address, lock_scripts::RELEASE, proxy::Proxy, wait::eventually,
+};
 use redis::{Script, cmd};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::leasehold::Leasehold;
 
-/// Lets the system choose.
-pub(super) const ANY_PORT: &str = "127.0.0.1:0";
-
 /// Within what time it listens: it connects to its backend first.
 const LISTENS_WITHIN: Duration = Duration::from_secs(30);
 /// Within what time it serves once its backend answers.
 const SERVES_WITHIN: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
-/// As in the documentation of Redis.
-const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then
-     return redis.call('DEL', KEYS[1]) else return 0 end";
 
 /// A front, and its clients' way to it.
 #[derive(Debug)]
@@ -52,7 +43,7 @@ impl Front {
         let what = format!("{} listens for clients of Redis", process.name);
         let address = eventually(LISTENS_WITHIN, &what, async || {
             process.has_not_crashed()?;
-            listening(process)
+            front_address(&process.log_since_start()?).context("it does not listen yet")
         })
         .await?;
         self.way.lead_to(address);
@@ -73,24 +64,11 @@ async fn cycle(server: &redis::Client) -> anyhow::Result<()> {
     let mut connection = server.get_multiplexed_async_connection().await?;
     let id = Uuid::new_v4().simple().to_string();
     let resource = format!("probe-{id}");
-    let set = ["NX", "PX", "2000"];
-    let set = cmd("SET").arg(&resource).arg(&id).arg(&set).to_owned();
-    let () = set.query_async(&mut connection).await?;
+    let mut set = cmd("SET");
+    set.arg(&resource).arg(&id).arg(&["NX", "PX", "2000"]);
+    set.exec_async(&mut connection).await?;
     let released: i64 =
         Script::new(RELEASE).key(&resource).arg(&id).invoke_async(&mut connection).await?;
     anyhow::ensure!(released == 1, "its release was answered {released}");
     Ok(())
-}
-
-/// The address that the log names since the last start.
-fn listening(process: &Leasehold) -> anyhow::Result<SocketAddr> {
-    let mut log = File::open(&process.log)?;
-    log.seek(SeekFrom::Start(process.started_at))?;
-    let mut text = String::new();
-    log.read_to_string(&mut text)?;
-    let told = text.lines().find_map(|line| line.split_once("listening for clients of Redis"));
-    let (_, fields) = told.context("it does not listen yet")?;
-    let mut fields = fields.split_whitespace();
-    let address = fields.find_map(|field| field.strip_prefix("address="));
-    Ok(address.context("the line is not whole yet")?.parse()?)
 }

@@ -1,7 +1,8 @@
 //! One leasehold process, with component YAML and a log of its own.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::{Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -10,13 +11,15 @@ use anyhow::Context as _;
 use leasehold_testkit::{process::Process, proxy::Proxy, wait::eventually};
 use tempfile::TempDir;
 
-use super::{Backend, INSTANCE, Weight, front, probe::Probe};
+use super::{Backend, INSTANCE, Weight, probe::Probe};
 
 /// A drain ends within 10 s; the rest is for a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
 /// Within what time it must serve once its backend answers: it tries again to
 /// initialise itself each 5 s.
 const SERVE_WITHIN: Duration = Duration::from_secs(30);
+/// The system chooses the port of a front, another one at each start.
+const ANY_PORT: &str = "127.0.0.1:0";
 
 /// What a process serves its store as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +39,11 @@ pub struct Leasehold {
     pub name: String,
     /// Its ways to the backend, one to each server.
     pub proxies: Vec<Proxy>,
-    /// Its log.
-    pub(super) log: PathBuf,
-    /// Where in the log its last start begins.
-    pub(super) started_at: u64,
     serves: Serves,
     process: Process,
+    log: PathBuf,
+    /// Where in the log its last start begins.
+    started_at: u64,
     socket: PathBuf,
     /// Sockets have short names, whatever the run's folder is called.
     _sockets: TempDir,
@@ -67,7 +69,6 @@ impl Leasehold {
         let store = backend.name();
         let log = folder.join("log");
         let mut process = Process::new(program).log_to(&log);
-        // The system chooses the port, another one at each start.
         process = match serves {
             Serves::Component | Serves::Both => process
                 .arguments(["serve", "--store", store, "--socket-folder"])
@@ -78,13 +79,13 @@ impl Leasehold {
             Serves::Component => process,
             Serves::Both => process
                 .arguments(["--redis-front", INSTANCE])
-                .arguments(["--redis-front-listen", front::ANY_PORT]),
-            Serves::Front => process.arguments(["--listen", front::ANY_PORT]),
+                .arguments(["--redis-front-listen", ANY_PORT]),
+            Serves::Front => process.arguments(["--listen", ANY_PORT]),
         };
         process = process.arguments([Path::new("--resources-path"), &components]);
         let socket = sockets.path().join(format!("{store}.sock"));
         let started_at = 0;
-        Ok(Self { name, proxies, log, started_at, serves, process, socket, _sockets: sockets })
+        Ok(Self { name, proxies, serves, process, log, started_at, socket, _sockets: sockets })
     }
 
     /// Its component socket.
@@ -131,6 +132,15 @@ impl Leasehold {
             }
         }
         Ok(())
+    }
+
+    /// What it has logged since its last start.
+    pub(super) fn log_since_start(&self) -> anyhow::Result<String> {
+        let mut log = File::open(&self.log)?;
+        log.seek(SeekFrom::Start(self.started_at))?;
+        let mut text = String::new();
+        log.read_to_string(&mut text)?;
+        Ok(text)
     }
 
     /// Whether it has not ended.

@@ -9,7 +9,9 @@
 //! would double the search. A test compares this search with trying every order of small
 //! random histories.
 
+mod calls;
 mod lock;
+mod numbers;
 mod search;
 mod steps;
 

@@ -21,7 +21,7 @@ use crate::history::{Call, Outcome};
 /// How long a client asks for a lock, and how long it waits in between.
 const POLLED_FOR_MS: std::ops::Range<u64> = 0..1_500;
 const POLLED_EVERY_MS: std::ops::Range<u64> = 20..120;
-/// Of how many of 100 locks the resource is also one of foreign clients.
+/// How many of 100 locks are of a resource that foreign clients lock too.
 const FOREIGN_PERCENT: u32 = 20;
 
 pub(super) async fn run(client: Client, settings: Settings) -> anyhow::Result<()> {
@@ -63,13 +63,12 @@ impl User {
         self.link.change(home, self.library.is_resp3);
         let resource = self.resource();
         let ttl_ms = self.ttl_ms();
-        let value = self.random_id();
+        let mut value = self.random_id();
         if self.client.rng.u32(..100) < 3 {
             return self.ask_and_leave(&resource, &value, ttl_ms).await;
         }
         let polled_for = Duration::from_millis(self.client.rng.u64(POLLED_FOR_MS));
         let give_up = Instant::now() + polled_for;
-        let mut value = value;
         loop {
             let ends = Instant::now() + Duration::from_millis(ttl_ms);
             match self.take(&resource, &value, ttl_ms).await? {
