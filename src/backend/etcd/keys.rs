@@ -176,12 +176,17 @@ impl Keys {
     /// A key before which lie all keys of the resource that `key` is one of, and behind which
     /// lie those of the next one. Also if the name of the resource is none.
     pub(super) fn behind(&self, key: &[u8]) -> Vec<u8> {
+        let length = self.name_end(key);
+        let mut behind: Vec<u8> = key.iter().copied().take(length).collect();
+        behind.push(if length < key.len() { b'/' + 1 } else { 0 });
+        behind
+    }
+
+    /// Where the name of the resource ends that `key` is one of.
+    pub(super) fn name_end(&self, key: &[u8]) -> usize {
         let start = self.named("").len();
         let slash = key.iter().skip(start).position(|byte| *byte == b'/');
-        let length = slash.map_or(key.len(), |slash| start + slash);
-        let mut behind: Vec<u8> = key.iter().copied().take(length).collect();
-        behind.push(if slash.is_some() { b'/' + 1 } else { 0 });
-        behind
+        slash.map_or(key.len(), |slash| start + slash)
     }
 
     /// What the keys of a resource's waiters begin with.

@@ -27,7 +27,7 @@ use crate::{
 
 /// How many keys are read at a time with their values: as many as always fit into the 4 MiB
 /// of an answer, however long names and labels are.
-const PAGE_KEYS: usize = 400;
+pub(super) const PAGE_KEYS: usize = 400;
 /// The remaining time is told of so many grants on a page. Each takes a call.
 const REMAINING_MAX: usize = 8;
 /// etcd tells whole seconds, and what is told is a second less to be on the safe side.
@@ -139,7 +139,8 @@ impl Core {
             match page.kvs().last() {
                 Some(last) if page.more() => {
                     let from = key_after(last.key());
-                    page = self.read_range(from, end.clone(), revision, until).await?.get;
+                    let end = end.clone();
+                    page = self.read_range(from, end, revision, PAGE_KEYS, until).await?.get;
                 }
                 _ => {
                     let waiters = usize::try_from(queue.count()).unwrap_or(0);
@@ -189,10 +190,11 @@ impl Core {
         from: Vec<u8>,
         end: Vec<u8>,
         revision: Revision,
+        keys_max: usize,
         until: Instant,
     ) -> Result<Found, Failure> {
         let options = GetOptions::new().with_range(end).with_revision(revision.to_etcd());
-        self.inspection_reads.range(from, options, PAGE_KEYS, until).await
+        self.inspection_reads.range(from, options, keys_max.min(PAGE_KEYS), until).await
     }
 
     /// All waiters for a resource at one revision, in no order.
@@ -206,7 +208,7 @@ impl Core {
         let (mut from, mut revision) = (range.into_bytes(), Revision::default());
         let mut waiters = Vec::new();
         loop {
-            let found = self.read_range(from, end.clone(), revision, until).await?;
+            let found = self.read_range(from, end.clone(), revision, PAGE_KEYS, until).await?;
             if revision == Revision::default() {
                 revision = found.revision;
             }

@@ -1,15 +1,12 @@
 //! Lists held resources, by reading ranges of keys.
-//!
-//! The keys of a resource lie together: those of its grants, then those of requests, then
-//! those of waiters. When a read ends among keys that are no grants, the next one begins at
-//! the next resource, so a long queue is not read.
 
 use tokio::time::Instant;
 
+use super::walk::Walk;
 use crate::{
     backend::etcd::{
         core::Core,
-        keys::{Part, key_after, range_end},
+        keys::{Part, range_end},
         revision::Revision,
     },
     lock::{
@@ -22,10 +19,12 @@ use crate::{
 
 /// After so many keys a page ends, though it may be empty.
 const KEYS_READ_MAX: usize = 4_000;
+/// A read asks for so many keys at least, because not each of them is what is looked for.
+const KEYS_MIN: usize = 50;
 
 impl Core {
-    /// A page of the held resources. Its cursor is the name of the last resource that was
-    /// looked at.
+    /// A page of the held resources. Its cursor is the depth of the walk and the name of the
+    /// last resource that was looked at.
     pub(super) async fn list_page(
         &self,
         selection: &Selection,
@@ -33,17 +32,20 @@ impl Core {
         until: Instant,
     ) -> Result<Page<LockView>, BackendError> {
         let range = self.keys.named(&selection.name_prefix);
-        let (mut from, end) = (range.clone().into_bytes(), range_end(&range));
+        let (mut from, end, mut depth) = (range.clone().into_bytes(), range_end(&range), 0);
         if let Some(after) = &page.after {
-            let last = ResourceId::new(after).map_err(|_| BackendError::bad_cursor())?;
+            let (at, last) = read_cursor(after).ok_or_else(BackendError::bad_cursor)?;
             from = from.max(range_end(&self.keys.resource(&last)));
+            depth = at;
         }
+        let mut walk = Walk::new(&self.keys, from, end, depth);
         let mut scan = Scan::new(selection, page);
         // What is told of a resource must have been so at one moment, so a resource whose
         // grants take several reads is read at one revision. Revision 0 is the newest one.
         let (mut revision, mut keys_read) = (Revision::default(), 0);
-        while from < end {
-            let found = self.read_range(from, end.clone(), revision, until).await?;
+        while let Some((from, to)) = walk.range() {
+            let keys_max = scan.wanted().max(KEYS_MIN);
+            let found = self.read_range(from, to, revision, keys_max, until).await?;
             let pairs = found.get.kvs();
             for pair in pairs {
                 let Some((resource, part)) = self.keys.read(pair.key()) else { continue };
@@ -51,7 +53,7 @@ impl Core {
                     continue;
                 }
                 if !scan.begin(&resource) {
-                    return Ok(scan.page(true));
+                    return Ok(scan.page(Some(walk.depth())));
                 }
                 if matches!(part, Part::Holder | Part::Reader(_))
                     && let Some(grant) = self.own_view(&resource, pair)
@@ -59,9 +61,7 @@ impl Core {
                     scan.add(grant);
                 }
             }
-            let Some(last) = pairs.last().filter(|_| found.get.more()) else { break };
-            let (next, among_readers) = self.next_read(last.key());
-            from = next;
+            let among_readers = walk.advance(pairs, found.get.more());
             if !among_readers {
                 revision = Revision::default();
             } else if revision == Revision::default() {
@@ -69,24 +69,17 @@ impl Core {
             }
             keys_read += pairs.len();
             if keys_read >= KEYS_READ_MAX && scan.can_end(among_readers) {
-                return Ok(scan.page(from < end));
+                let is_more = walk.range().is_some();
+                return Ok(scan.page(is_more.then_some(walk.depth())));
             }
         }
-        Ok(scan.page(false))
+        Ok(scan.page(None))
     }
+}
 
-    /// Where a read begins after one that ended with this key, and whether that is among the
-    /// shared grants of a resource.
-    pub(super) fn next_read(&self, last: &[u8]) -> (Vec<u8>, bool) {
-        match self.keys.read(last) {
-            Some((_, Part::Reader(_))) => (key_after(last), true),
-            // Somebody else's key, before those of the grants.
-            Some((resource, _)) if last < self.keys.holder(&resource).as_bytes() => {
-                (key_after(last), false)
-            }
-            _ => (self.keys.behind(last), false),
-        }
-    }
+fn read_cursor(cursor: &str) -> Option<(usize, ResourceId)> {
+    let (depth, name) = cursor.split_once(':')?;
+    Some((depth.parse().ok()?, ResourceId::new(name).ok()?))
 }
 
 /// The items of a page.
@@ -104,6 +97,11 @@ struct Scan<'a> {
 impl<'a> Scan<'a> {
     fn new(selection: &'a Selection, page: &'a PageRequest) -> Self {
         Self { selection, page, items: Vec::new(), size: 0, reading: None, done: None }
+    }
+
+    /// How many resources are still wanted, and the one that shows that there are more.
+    fn wanted(&self) -> usize {
+        self.page.limit.saturating_sub(self.items.len()) + 1
     }
 
     /// Begins with another resource, if it is another one. `false` if the page ends before.
@@ -149,10 +147,11 @@ impl<'a> Scan<'a> {
         self.done.is_some() || !among_readers && self.reading.is_some()
     }
 
-    /// The page; `is_more` if further resources are to be read.
-    fn page(mut self, is_more: bool) -> Page<LockView> {
+    /// The page. If further resources are to be read, the walk has this depth there.
+    fn page(mut self, next_depth: Option<usize>) -> Page<LockView> {
         self.finish();
-        let next = self.done.filter(|_| is_more);
-        Page { items: self.items, next: next.map(|last| Cursor::from(last.as_str())) }
+        let next = next_depth.zip(self.done);
+        let cursor = |(depth, last)| Cursor::from(format!("{depth}:{last}"));
+        Page { items: self.items, next: next.map(cursor) }
     }
 }

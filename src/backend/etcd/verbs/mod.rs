@@ -13,4 +13,5 @@ pub(crate) mod renew;
 pub(crate) mod replay;
 pub(crate) mod state;
 pub(crate) mod wait;
+mod walk;
 mod watch;

@@ -22,6 +22,7 @@ use etcd_client::{
 use tokio::{sync::watch, time::timeout};
 
 use self::copy::StoreCopy;
+use super::{inspect::PAGE_KEYS, walk::Walk};
 use crate::{
     backend::etcd::{
         client::{failure::Failure, link::Link},
@@ -131,11 +132,12 @@ impl Core {
     /// Reads all grants at one revision, which is returned.
     async fn fill(&self, copy: &mut StoreCopy) -> Result<Revision, Failure> {
         let range = self.keys.named("");
-        let (mut from, end) = (range.clone().into_bytes(), range_end(&range));
+        let end = range_end(&range);
+        let mut walk = Walk::new(&self.keys, range.into_bytes(), end, 0);
         let mut revision = Revision::default();
-        while from < end {
+        while let Some((from, to)) = walk.range() {
             let until = self.step_until();
-            let found = self.read_range(from, end.clone(), revision, until).await?;
+            let found = self.read_range(from, to, revision, PAGE_KEYS, until).await?;
             if revision == Revision::default() {
                 revision = found.revision;
             }
@@ -143,8 +145,7 @@ impl Core {
             for pair in pairs {
                 copy.put(&self.keys, pair);
             }
-            let Some(last) = pairs.last().filter(|_| found.get.more()) else { break };
-            (from, _) = self.next_read(last.key());
+            walk.advance(pairs, found.get.more());
         }
         Ok(revision)
     }
