@@ -5,7 +5,7 @@ use ::redis::{Value, parse_redis_value};
 use super::{attempt::attempt, input::Input};
 use crate::{
     backend::redis::{
-        entry, inspect::reads::read_seen, reply::Reply, session, upkeep::Seen, waiters::Waiters,
+        entry, inspect::seen::read_seen, reply::Reply, session, upkeep::Seen, waiters::Waiters,
     },
     lock::{Attempt, FencingToken, LockId},
 };

@@ -184,7 +184,7 @@ async fn a_key_whose_expiry_was_taken_away_by_hand_counts_as_foreign() {
 #[tokio::test]
 async fn a_clock_that_jumps_between_two_readings_tells_no_record_from_its_key() {
     let server = RedisServer::start();
-    let script = include_str!("../../src/backend/redis/scripts/live.lua");
+    let script = include_str!("../../src/backend/redis/scripts/end_together.lua");
     for (left_ms, together) in [
         // The key's, the record's, then both again as often as they are asked for.
         ("100, 97, 97, 97, 97", 1),

@@ -37,6 +37,45 @@ pub(crate) fn rest(attempt: &Attempt) -> String {
     )
 }
 
+/// A rest that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rest<'a> {
+    /// The attempt, without the mark of a replay.
+    pub(super) attempt: &'a str,
+    pub(super) mode: &'a str,
+    pub(super) lock_id: &'a str,
+    /// Empty if absent.
+    pub(super) request_id: &'a str,
+    /// Empty if absent.
+    pub(super) holder: &'a str,
+}
+
+impl<'a> Rest<'a> {
+    fn read(rest: &'a str) -> Option<Self> {
+        let mut parts = rest.splitn(7, ':');
+        let (_ttl, attempt, mode) = (parts.next()?, parts.next()?, parts.next()?);
+        let _given = parts.next()?;
+        let (locks, requests) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let (lock_id, text) = parts.next()?.split_at_checked(locks)?;
+        let (request_id, holder) = text.split_at_checked(requests)?;
+        let attempt = attempt.strip_suffix('!').unwrap_or(attempt);
+        Some(Self { attempt, mode, lock_id, request_id, holder })
+    }
+
+    /// Reads the record of a grant, with its token before the rest.
+    pub(super) fn of_record(record: &'a str) -> Option<(&'a str, Self)> {
+        let (token, rest) = record.split_once(':')?;
+        Some((token, Self::read(rest)?))
+    }
+
+    /// Reads the value that a resource's key has while its grant is handed over.
+    pub(super) fn of_hand_over(value: &'a str) -> Option<Self> {
+        let (process, rest) = value.strip_prefix('\x01')?.split_once(':')?;
+        let is_process = process.bytes().all(|digit| digit.is_ascii_hexdigit());
+        Self::read(rest).filter(|_| is_process)
+    }
+}
+
 /// The attempt's place in a queue.
 pub(super) fn place(process: &str, attempt: &Attempt) -> String {
     format!("{process}{}", rest(attempt))
@@ -104,33 +143,43 @@ mod tests {
         }
     }
 
-    /// Parses a rest as the scripts do.
-    fn read(rest: &str) -> (String, String, String) {
-        let mut parts = rest.splitn(7, ':');
-        let mut next = || parts.next().unwrap();
-        let _ = (next(), next(), next(), next());
-        let (locks, requests): (usize, usize) =
-            (next().parse().unwrap(), next().parse().unwrap());
-        let text = next();
-        (
-            text[..locks].to_owned(),
-            text[locks..locks + requests].to_owned(),
-            text[locks + requests..].to_owned(),
-        )
-    }
-
     proptest! {
         #[test]
         fn every_record_can_be_read_back(
             lock in "[:a-zé]{1,20}", request in "[:a-zé]{0,20}", holder in "[:a-zé]{0,20}",
         ) {
-            let written = rest(&attempt(&lock, &request, &holder));
-            prop_assert_eq!(read(&written), (lock, request, holder));
+            let attempt = attempt(&lock, &request, &holder);
+            let (written, id) = (rest(&attempt), attempt.id.to_string());
+            let expected = Rest {
+                attempt: &id,
+                mode: "x",
+                lock_id: &lock,
+                request_id: &request,
+                holder: &holder,
+            };
+            let record = format!("7:{written}");
+            prop_assert_eq!(Rest::of_record(&record), Some(("7", expected)));
+            let claimed = format!("7:{}", written.replacen(&id, &format!("{id}!"), 1));
+            prop_assert_eq!(Rest::of_record(&claimed), Some(("7", expected)));
+            let value = format!("\x01{}:{written}", "5e".repeat(16));
+            prop_assert_eq!(Rest::of_hand_over(&value), Some(expected));
         }
 
         #[test]
         fn there_are_1024_counters_at_most(resource in "[a-z|/]{1,64}") {
             prop_assert!(counter(&ResourceId::new(&resource).unwrap()) < COUNTERS);
+        }
+    }
+
+    #[test]
+    fn what_is_no_rest_is_not_read() {
+        for odd in
+            ["", "7", "7:1:a:x:1", "7:1:a:x:1:9:0:short", "7:1:a:x:1:1:0:é", "7:1:a:x:1:-1:0:"]
+        {
+            assert_eq!(Rest::of_record(odd), None, "{odd}");
+        }
+        for odd in ["5e:1:a:x:1:1:0:l", "\x01s:1:a:x:1:1:0:l", "\x01s5e", "\x015e"] {
+            assert_eq!(Rest::of_hand_over(odd), None, "{odd}");
         }
     }
 

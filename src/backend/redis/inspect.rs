@@ -3,7 +3,7 @@
 //! A list walks through all keys of the database with SCAN, because an index of what is held
 //! would cost each lock commands. Nothing here writes anything.
 //!
-//! - `reads`: what is read of locks; `cursors`: the positions in lists.
+//! - `reads`: what is asked for; `seen`: what is told; `cursors`: the positions in lists.
 //! - `watch`: how changes are noticed; `pace`: how often it reads.
 
 use ::redis::{Cmd, from_redis_value};
@@ -12,7 +12,8 @@ use tokio::time::{Duration, Instant};
 
 use self::{
     cursors::{After, Step, Ticket},
-    reads::{READ_MAX, RESOURCES_MAX, Seen, strange, unreadable},
+    reads::{FOUND_MAX, READ_MAX, RESOURCES_MAX, strange, unreadable},
+    seen::Seen,
 };
 use super::{
     core::Core,
@@ -29,7 +30,8 @@ use crate::lock::{
 
 mod cursors;
 mod pace;
-pub(crate) mod reads;
+mod reads;
+pub(crate) mod seen;
 mod watch;
 
 #[async_trait]
@@ -69,22 +71,24 @@ impl Inspect for Core {
         until: Instant,
     ) -> Result<Page<LockView>, BackendError> {
         let at = page.after.as_deref().map_or(Ok(Step::default()), Step::read)?;
-        let most = page.limit.min(RESOURCES_MAX);
+        let most = page.limit.min(FOUND_MAX);
         let (end, found) =
             self.link.scan(at.begin, &selection.name_prefix, most, until).await?;
         let found = at.rest(end, found);
         let first = found.get(..most).unwrap_or(&found);
-        let seen = self.link.see(first, None, GRANTS_SHOWN_MAX, until).await?;
         let (mut items, mut size, mut done) = (Vec::new(), 0, 0_usize);
-        for (resource, seen) in first.iter().zip(seen) {
-            let lock = self.link.select(resource.clone(), seen, selection, until).await?;
-            done += 1;
-            if !lock.grants.is_empty() {
-                size += lock.size();
-                items.push(lock);
-            }
-            if size >= page.bytes_max {
-                break;
+        'page: for some in first.chunks(RESOURCES_MAX) {
+            let seen = self.link.see(some, None, GRANTS_SHOWN_MAX, until).await?;
+            for (resource, seen) in some.iter().zip(seen) {
+                if size >= page.bytes_max {
+                    break 'page;
+                }
+                let lock = self.link.select(resource.clone(), seen, selection, until).await?;
+                done += 1;
+                if !lock.grants.is_empty() {
+                    size += lock.size();
+                    items.push(lock);
+                }
             }
         }
         let next = match found.get(done.saturating_sub(1)) {

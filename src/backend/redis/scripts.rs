@@ -40,7 +40,9 @@ const END_OF: &str = include_str!("scripts/end_of.lua");
 const MINT: &str = include_str!("scripts/mint.lua");
 const MAKE_GRANT: &str = include_str!("scripts/make_grant.lua");
 const GRANT: &str = include_str!("scripts/grant.lua");
-const LIVE: &str = include_str!("scripts/live.lua");
+const END_TOGETHER: &str = include_str!("scripts/end_together.lua");
+const LIVE: &str =
+    concat!(include_str!("scripts/end_together.lua"), include_str!("scripts/live.lua"),);
 const CONFIRMED: &str = include_str!("scripts/confirmed.lua");
 const KEEP_OWN: &str = include_str!("scripts/keep_own.lua");
 const OWN: &str = include_str!("scripts/own.lua");
@@ -209,7 +211,13 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
             include_str!("scripts/look.lua"),
         ]),
         sweep: script(&[include_str!("scripts/sweep.lua")]),
-        inspect: script(&[GRANT, END_OF, LIVE, &inspect, include_str!("scripts/inspect.lua")]),
+        inspect: script(&[
+            GRANT,
+            END_OF,
+            END_TOGETHER,
+            &inspect,
+            include_str!("scripts/inspect.lua"),
+        ]),
         waiters: script(&[GRANT, include_str!("scripts/waiters.lua")]),
         scan: script(&[include_str!("scripts/scan.lua")]),
     }

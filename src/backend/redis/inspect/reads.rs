@@ -7,38 +7,25 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    super::{
-        link::Link,
-        reply::{grant_view, read_since},
-        scripts::SCRIPTS,
-    },
+    super::{link::Link, scripts::SCRIPTS},
     cursors::After,
+    seen::{Seen, read_seen},
 };
 use crate::lock::{
-    BackendError, LockId, RequestId, ResourceId, Violation,
+    BackendError, ResourceId, Violation,
     inspect::{GrantView, LockView, Selection},
 };
 
 /// How many keys a script of a list goes through.
 const KEYS_MAX: usize = 1000;
+/// How many resources a script looks for at most. It goes through too few keys to find many more.
+pub(super) const FOUND_MAX: usize = 500;
 /// How many resources a script reads, with up to `GRANTS_SHOWN_MAX` grants each.
 pub(super) const RESOURCES_MAX: usize = 32;
 /// How many grants or waiters of one resource a script reads.
 pub(super) const READ_MAX: usize = 500;
 /// A watch finds what cannot be read every 2 s, so it is not logged each time.
 const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
-
-/// What was read of a resource.
-#[derive(Debug, Default)]
-pub(crate) struct Seen {
-    pub(super) grants_total: usize,
-    pub(super) waiters: usize,
-    pub(super) grants: Vec<GrantView>,
-    /// How far its grants were read, if there may be more.
-    pub(super) next: Option<After>,
-    /// The lock ID of its exclusive grant, if the request for that published it.
-    pub(super) published: Option<LockId>,
-}
 
 impl Link {
     /// Searches a part of the keys from `begin` for records of resources with this prefix.
@@ -85,7 +72,7 @@ impl Link {
                     request.arg(since_ms).arg(id.to_string())
                 }
             };
-            request.arg(limit.min(READ_MAX)).arg(RequestId::PUBLISHING);
+            request.arg(limit.min(READ_MAX));
         };
         let answer = self.run(&SCRIPTS.inspect, &keys, arguments, until).await;
         let Value::Array(told) = answer?.value else { return Err(strange()) };
@@ -156,37 +143,6 @@ impl Link {
     }
 }
 
-/// Reads what a script tells of a resource; `None` if the keys of the resource are not as
-/// leasehold writes them.
-pub(crate) fn read_seen(told: Value) -> Option<Seen> {
-    let Value::Array(parts) = told else { return None };
-    let mut parts = parts.into_iter();
-    let grants_total = from_redis_value(parts.next()?).ok()?;
-    let waiters = from_redis_value(parts.next()?).ok()?;
-    let Value::Array(views) = parts.next()? else { return None };
-    let next = match parts.next() {
-        None | Some(Value::Nil) => None,
-        Some(next) => {
-            let (token, id): (String, String) = from_redis_value(next).ok()?;
-            Some(After { since_ms: read_since(&token)?, id: id.parse().ok() })
-        }
-    };
-    let published: Option<String> =
-        parts.next().map(from_redis_value).transpose().ok()?.flatten();
-    let published = published.and_then(|lock_id| LockId::new(&lock_id).ok());
-    let grants = views.into_iter().filter_map(read_view).collect();
-    Some(Seen { grants_total, waiters, grants, next, published })
-}
-
-fn read_view(view: Value) -> Option<GrantView> {
-    let (id, mode, holder, token, left_ms): (String, String, String, String, i64) =
-        from_redis_value(view).ok()?;
-    let view = grant_view(&id, &mode, &holder, &token);
-    // Foreign locks may have no end.
-    let remaining = u64::try_from(left_ms).ok().map(Duration::from_millis);
-    Some(GrantView { remaining, foreign: view.id.is_none(), ..view })
-}
-
 /// A pattern that matches just this text.
 fn literally(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
@@ -228,43 +184,6 @@ pub(super) fn unreadable() -> BackendError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn text(text: &str) -> Value {
-        Value::BulkString(text.as_bytes().to_vec())
-    }
-
-    fn resource(views: Vec<Value>, next: Option<Value>) -> Value {
-        let total = i64::try_from(views.len()).unwrap();
-        let parts = [Value::Int(total), Value::Int(2), Value::Array(views)];
-        Value::Array(parts.into_iter().chain(next).collect())
-    }
-
-    #[test]
-    fn a_resource_is_read_with_its_grants_and_where_they_go_on() {
-        let id = "0".repeat(32);
-        let view = [text(&id), text("s"), text("me"), text("7000"), Value::Int(1500)];
-        let next = Value::Array(vec![text("7000"), text(&id)]);
-        let seen = read_seen(resource(vec![Value::Array(view.into())], Some(next))).unwrap();
-        assert_eq!((seen.grants_total, seen.waiters), (1, 2));
-        let next = After { since_ms: 7, id: id.parse().ok() };
-        assert_eq!(seen.next, Some(next));
-        let [grant] = seen.grants.as_slice() else { panic!("{seen:?}") };
-        assert_eq!((grant.id, grant.since_unix_ms), (next.id, Some(7)));
-        assert_eq!(grant.remaining, Some(Duration::from_millis(1500)));
-        assert!(!grant.foreign);
-    }
-
-    #[test]
-    fn a_resource_that_is_not_as_leasehold_writes_it_is_unreadable() {
-        for odd in [
-            Value::Nil,
-            Value::Int(1),
-            Value::Array(vec![Value::Int(1), Value::Int(0)]),
-            resource(Vec::new(), Some(Value::Array(vec![text("1.5"), text("")]))),
-        ] {
-            assert!(read_seen(odd.clone()).is_none(), "{odd:?}");
-        }
-    }
 
     #[test]
     fn a_name_is_searched_for_letter_by_letter() {

@@ -21,15 +21,13 @@ use super::{
         session::Session,
     },
     pace::Pace,
-    reads::RESOURCES_MAX,
+    reads::{FOUND_MAX, RESOURCES_MAX},
 };
 use crate::lock::{
     BackendError, ResourceId,
     inspect::{GRANTS_SHOWN_MAX, LockView, Mirror, Selection, WatchFilter},
 };
 
-/// How many resources a search looks for at a time. More would not be found by one script.
-const FOUND_MAX: usize = 500;
 /// How many resources are read at a time. Their scripts are sent together, and hold the server
 /// up for a few milliseconds.
 const STEP: usize = 4 * RESOURCES_MAX;

@@ -1,9 +1,14 @@
--- Tells of each resource how many grants it has, how many wait for it, and a page of its grants;
+-- Tells of each resource how many wait for it, and then
+--
+--   nothing, if it is free
+--   the key's value, the record or false, and in how many milliseconds the key expires, if it has
+--     an exclusive grant, a hand-over, or a value of somebody else. The record is told only if both
+--     keys expire in the same millisecond: see live.lua
+--   how many shared grants there are, and a page of them
+--
 -- or false, if one of its keys has a type that leasehold does not give it. Somebody else wrote that
--- key, and one such key must not keep all other resources from being listed. The lock ID of an
--- exclusive grant is told if its request ID begins with `publishing`.
+-- key, and one such key must not keep all other resources from being listed.
 local after_ms, after_id, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local publishing = ARGV[4]
 
 local names, queues = {}, {}
 for i, resource in ipairs(KEYS) do
@@ -15,22 +20,17 @@ local has_queues = redis.call('EXISTS', unpack(queues)) > 0
 
 local function tell(i, resource)
   local waiters = has_queues and redis.call('ZCARD', queues[i]) or 0
-  local grant, value = live_grant(resource, { values[2 * i - 1], values[2 * i] })
-  -- A hand-over is nobody's grant yet.
-  if grant and grant.process then return { 0, waiters, {} } end
-  if grant then
-    local view = { grant.id, grant.mode, grant.holder, grant.token, grant.left_ms }
-    local is_published = string.sub(grant.request, 1, #publishing) == publishing
-    return { 1, waiters, { view }, false, is_published and grant.lock_id }
-  end
+  local value, record = values[2 * i - 1], values[2 * i]
   local shared = shared_by(resource, value)
   if shared then
-    local views, next = shared:page(after_ms, after_id, limit)
-    return { shared:count_live(shared.ends), waiters, views, next }
+    return { waiters, shared:count_live(shared.ends), shared:page(after_ms, after_id, limit) }
   end
-  local left_ms = redis.call('PTTL', resource)
-  if left_ms == -2 then return { 0, waiters, {} } end
-  return { 1, waiters, { { '', 'x', '', '', left_ms } } }
+  local left_ms = value and record and end_together(resource, names[2 * i])
+  if left_ms then return { waiters, value, record, left_ms } end
+  left_ms = redis.call('PTTL', resource)
+  if left_ms == -2 then return { waiters } end
+  -- A value that is no string is not read.
+  return { waiters, value or '', false, left_ms }
 end
 
 local told = {}

@@ -1,6 +1,6 @@
--- Returns a page of the live grants in the order of their tokens, and how far it has read if there
--- may be more. It begins behind the grant with the public ID `after_id`, or if that has ended, with
--- the millisecond of its token.
+-- Returns a page of the live grants in the order of their tokens, each as its record and in how many
+-- milliseconds it ends, and how far it has read if there may be more. It begins behind the grant
+-- with the public ID `after_id`, or if that has ended, with the millisecond of its token.
 function Shared:page(after_ms, after_id, limit)
   local after = redis.call('HGET', self.records, 'g' .. after_id)
   after = after and redis.call('ZSCORE', self.tokens, after)
@@ -23,7 +23,7 @@ function Shared:page(after_ms, after_id, limit)
       if grant and self:is_live(ends[i]) then
         if #views == limit then return views, last end
         local left_ms = ends[i] - self.now
-        table.insert(views, { grant.id, grant.mode, grant.holder, grant.token, left_ms })
+        table.insert(views, { records[i], left_ms })
       end
       last = { found[2 * i], grant and grant.id or '' }
     end
