@@ -7,14 +7,17 @@ use tokio::time::Instant;
 /// The shortest time between two readings, if others have begun to watch since the first.
 const NEWCOMERS_EVERY: Duration = Duration::from_millis(100);
 
+/// A reading is followed by a rest so many times as long, so that locks are served at least four
+/// fifths of the time.
+const REST_FACTOR: u32 = 4;
+
 /// When to read again.
 #[derive(Debug)]
 pub(super) struct Pace {
     every: Duration,
     /// When the last reading began.
     began: Option<Instant>,
-    /// The end of the rest after the last reading. It is as long as the reading was, so that
-    /// others are served at least half of the time.
+    /// The end of the rest after the last reading.
     rested: Instant,
     /// The number of the last watch that the last reading was for.
     pub(super) last: u64,
@@ -43,7 +46,7 @@ impl Pace {
     /// Notes that the reading is over.
     pub(super) fn end(&mut self) {
         let now = Instant::now();
-        self.rested = self.began.map_or(now, |began| now + (now - began));
+        self.rested = self.began.map_or(now, |began| now + (now - began) * REST_FACTOR);
     }
 }
 
@@ -74,7 +77,7 @@ mod tests {
     async fn the_first_reading_is_due_at_once_and_the_next_after_the_time_between_them() {
         assert_eq!(Pace::new(EVERY).due(1), Some(Instant::now()));
         let now = Instant::now();
-        assert_eq!(after(EVERY / 4).await.due(1), Some(now + EVERY));
+        assert_eq!(after(EVERY / 10).await.due(1), Some(now + EVERY));
     }
 
     #[tokio::test(start_paused = true)]
@@ -84,10 +87,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_long_reading_comes_a_rest_that_is_as_long() {
+    async fn after_a_long_reading_comes_a_rest_that_is_longer() {
         let now = Instant::now();
-        let pace = after(EVERY * 2).await;
-        assert_eq!(pace.due(1), Some(now + EVERY * 4));
-        assert_eq!(pace.due(2), Some(now + EVERY * 4));
+        let pace = after(EVERY).await;
+        assert_eq!(pace.due(1), Some(now + EVERY * (1 + REST_FACTOR)));
+        assert_eq!(pace.due(2), Some(now + EVERY * (1 + REST_FACTOR)));
     }
 }
