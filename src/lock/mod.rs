@@ -25,6 +25,7 @@ mod settle;
 mod store;
 mod token;
 mod ttl;
+mod undoing;
 mod violation;
 mod waiters;
 

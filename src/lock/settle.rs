@@ -20,7 +20,10 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::{Backend, BackendError, Release, ReleaseOf, Settings};
+use super::{
+    Backend, BackendError, Release, ReleaseOf, Settings,
+    undoing::{Undo, Undoing},
+};
 use crate::retry::Backoff;
 
 /// With this many unsettled releases nothing new may be acquired, and no further unlock
@@ -41,6 +44,7 @@ pub(super) struct Settler {
     runtime: Handle,
     tasks: TaskTracker,
     releases: Arc<Releases>,
+    undoing: Arc<Undoing>,
     operation_timeout: Duration,
     /// After this long, whatever a release was for has expired.
     horizon: Duration,
@@ -68,6 +72,7 @@ struct Queue {
 
 struct Unsettled {
     release: Arc<Release>,
+    _undo: Option<Undo>,
     backoff: Backoff,
     give_up: Instant,
 }
@@ -80,6 +85,7 @@ impl Settler {
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
             releases: Arc::default(),
+            undoing: Arc::default(),
             operation_timeout: settings.operation_timeout,
             horizon: settings.ttl_max + Duration::from_secs(60),
         }
@@ -88,6 +94,11 @@ impl Settler {
     /// A guard that carries `release` out when it is dropped armed.
     pub(super) fn guard(&self, release: Arc<Release>) -> Pending {
         Pending { settler: self.clone(), release: Some(release) }
+    }
+
+    /// The acquisitions that are being undone.
+    pub(super) fn undoing(&self) -> &Undoing {
+        &self.undoing
     }
 
     /// Whether so much is unsettled that nothing more may be acquired.
@@ -118,12 +129,21 @@ impl Settler {
             return;
         }
         queue.unsettled += 1;
-        queue.put(now, Unsettled { release, backoff, give_up: now + self.horizon });
+        let undo = self.undo(&release);
+        let give_up = now + self.horizon;
+        queue.put(now, Unsettled { release, _undo: undo, backoff, give_up });
         if !std::mem::replace(&mut queue.has_worker, true) {
             self.tasks.spawn_on(self.clone().work(), &self.runtime);
         }
         drop(queue);
         self.releases.added.notify_one();
+    }
+
+    fn undo(&self, release: &Release) -> Option<Undo> {
+        match &release.of {
+            ReleaseOf::Attempt(attempt) => self.undoing.begin(attempt),
+            _ => None,
+        }
     }
 
     /// Tries releases as they come due, until none is left.
@@ -238,10 +258,14 @@ impl Pending {
     /// in the background.
     pub(super) async fn settle(mut self, until: Instant) -> bool {
         let Some(release) = self.release.clone() else { return true };
+        let undo = self.settler.undo(&release);
         let settled = self.settler.attempt(&release, until).await;
         if settled {
             self.release = None;
         }
+        // What goes on in the background is noted before this is forgotten.
+        drop(self);
+        drop(undo);
         settled
     }
 }

@@ -128,7 +128,8 @@ impl Store {
         Ok(granted.waited_since(arrived))
     }
 
-    /// Starts the TTL of a live grant again.
+    /// Starts the TTL of a live grant again. A grant that is being undone, because its caller
+    /// went away, is not renewed: the renewal waits until it has ended.
     pub async fn renew(&self, request: RenewRequest) -> Result<Renewed, LockError> {
         let _call = self.0.calls.token();
         let renewal = Renewal {
@@ -137,7 +138,19 @@ impl Store {
             ttl: self.ttl(request.ttl)?,
         };
         let until = self.0.until();
-        Ok(bounded(until, self.0.backend.renew(&renewal, until)).await?)
+        let undoing = self.0.settler.undoing();
+        let lock = (renewal.resource.clone(), renewal.lock_id.clone());
+        loop {
+            let still = |_| {
+                let why = "an acquisition with this lock_id is still being undone";
+                LockError::StoreUnavailable(why.into())
+            };
+            timeout_at(until, undoing.ended(&lock)).await.map_err(still)?;
+            let renewed = bounded(until, self.0.backend.renew(&renewal, until)).await?;
+            if !undoing.has(&lock) {
+                return Ok(renewed);
+            }
+        }
     }
 
     /// Ends the grant of a lock ID, or any holder's by force.

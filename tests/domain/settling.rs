@@ -2,7 +2,9 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use leasehold::lock::{LockError, RequestId, UnlockRequest};
+use leasehold::lock::{
+    AcquireRequest, LockError, LockId, RenewRequest, RequestId, UnlockRequest,
+};
 use tokio::time::Instant;
 
 use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
@@ -88,6 +90,58 @@ async fn a_caller_that_leaves_during_the_acquisition_leaves_nothing() {
 
 /// A replay claims the grant of an attempt whose reply was lost. The clean-up of that
 /// attempt must then leave the grant alone.
+fn with_lock_id(lock_id: &str) -> AcquireRequest {
+    AcquireRequest { lock_id: Some(LockId::new(lock_id).unwrap()), ..request("r") }
+}
+
+fn renewal(lock_id: &str) -> RenewRequest {
+    let lock_id = LockId::new(lock_id).unwrap();
+    RenewRequest { resource: "r".parse().unwrap(), lock_id, ttl: None }
+}
+
+/// A renewal by the lock ID that the caller brought was told of a lock which then ended.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_does_not_find_an_acquisition_that_is_being_undone() {
+    let (store, faulty) = store();
+    faulty.script.on_acquire(Fault::ReplyLost);
+    for fault in [Fault::Unreachable, Fault::Delayed(Duration::from_secs(1))] {
+        faulty.script.on_unlock(fault);
+    }
+    store.try_lock(with_lock_id("mine")).await.unwrap_err();
+    assert_eq!(faulty.memory.records(), 1);
+    let renewed = store.renew(renewal("mine")).await;
+    assert_eq!(renewed.unwrap_err(), LockError::NotFound { held: false });
+    assert_eq!(faulty.memory.records(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_fails_while_an_acquisition_of_its_lock_id_cannot_be_undone() {
+    let (store, faulty) = store();
+    faulty.script.on_acquire(Fault::ReplyLost);
+    for _ in 0..30 {
+        faulty.script.on_unlock(Fault::Unreachable);
+    }
+    store.try_lock(with_lock_id("mine")).await.unwrap_err();
+    let asked_at = Instant::now();
+    let error = store.renew(renewal("mine")).await.unwrap_err();
+    assert!(matches!(error, LockError::StoreUnavailable(_)), "{error:?}");
+    assert!(asked_at.elapsed() < Duration::from_millis(5_300), "{:?}", asked_at.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_is_being_undone_delays_no_renewal_of_another_lock_id() {
+    let (store, faulty) = store();
+    let held = hold(&store, "r").await;
+    faulty.script.on_acquire(Fault::ReplyLost);
+    for _ in 0..30 {
+        faulty.script.on_unlock(Fault::Unreachable);
+    }
+    store.try_lock(with_lock_id("mine")).await.unwrap_err();
+    let asked_at = Instant::now();
+    store.renew(renewal(held.lock_id.as_str())).await.unwrap();
+    assert_eq!(asked_at.elapsed(), Duration::ZERO);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_clean_up_spares_a_grant_that_a_replay_has_claimed() {
     let (store, faulty) = store();

@@ -11,8 +11,8 @@ use crate::lock::{BackendError, Feature, LockError, ResourceId, Store, settle::b
 const PAGE_TIME_MAX: Duration = Duration::from_secs(1);
 /// A page is followed by a rest so many times as long, so that lists delay locks little.
 const REST_FACTOR: u32 = 40;
-/// The longest rest after a page. A hundred pages of 1,000 locks take up to six seconds longer.
-const REST_MAX: Duration = Duration::from_millis(60);
+/// The longest rest after a page. A hundred pages of 1,000 locks take up to eight seconds longer.
+const REST_MAX: Duration = Duration::from_millis(80);
 
 /// Asks for a page of the locks that are held.
 #[derive(Clone, Debug)]
