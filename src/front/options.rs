@@ -45,7 +45,7 @@ pub struct FrontArgs {
     pub resources_path: Vec<PathBuf>,
 
     /// The address to listen on; 127.0.0.1:6390 unless there is a --unix-socket
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = read_address)]
     pub listen: Option<SocketAddr>,
 
     /// A Unix socket to listen on
@@ -81,7 +81,7 @@ pub struct EmbeddedFrontArgs {
     pub redis_front: Option<String>,
 
     /// The front's address; 127.0.0.1:6390 unless it has a socket
-    #[arg(long, value_name = "ADDRESS", requires = "redis_front")]
+    #[arg(long, value_name = "ADDRESS", requires = "redis_front", value_parser = read_address)]
     pub redis_front_listen: Option<SocketAddr>,
 
     /// The front's Unix socket
@@ -107,6 +107,11 @@ pub struct EmbeddedFrontArgs {
     /// Let DEL and UNLINK end the lock of any holder
     #[arg(long, requires = "redis_front")]
     pub redis_front_allow_delete: bool,
+}
+
+fn read_address(text: &str) -> Result<SocketAddr, String> {
+    let help = format!("an IP address and a port are needed, as in {DEFAULT_ADDRESS}");
+    text.parse().map_err(|_| help)
 }
 
 /// What a front is started with.

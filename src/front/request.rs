@@ -8,6 +8,8 @@ pub(super) const ARGUMENTS_MAX: usize = 64;
 pub(super) const REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// Input that is so long has a request, or an error.
 pub(super) const INPUT_BYTES_MAX: usize = REQUEST_BYTES_MAX + 2 * NUMBER_LINE_BYTES_MAX;
+/// What a TLS client begins with: the type of a handshake record.
+const TLS_HANDSHAKE: u8 = 0x16;
 /// The longest line of words.
 const LINE_BYTES_MAX: usize = 1024;
 /// The longest line that has only a number.
@@ -48,6 +50,10 @@ pub(crate) enum ProtocolError {
     Quotes,
     #[error("Protocol error: a line has more than {LINE_BYTES_MAX} bytes")]
     LongLine,
+    #[error(
+        "Protocol error: this port speaks no TLS; connect without TLS, or start the front with a certificate"
+    )]
+    Tls,
 }
 
 /// Takes the first request out of `input`; `None` if it is not complete. Then nothing is taken.
@@ -55,6 +61,7 @@ pub(crate) fn take(input: &mut BytesMut) -> Result<Option<Request>, ProtocolErro
     match input.first() {
         None => Ok(None),
         Some(b'*') => take_array(input),
+        Some(&TLS_HANDSHAKE) => Err(ProtocolError::Tls),
         Some(_) => take_line(input),
     }
 }
@@ -191,6 +198,7 @@ mod tests {
             ("*1\r\n$4\r\nPINGxx", ProtocolError::NoEnd),
             (&"x".repeat(1024), ProtocolError::LongLine),
             ("SET \"k\" v NX PX 1\r\n", ProtocolError::Quotes),
+            ("\x16\x03\x01\x02", ProtocolError::Tls),
             (&format!("{}\n", "x ".repeat(65)), ProtocolError::TooManyArguments),
         ] {
             assert_eq!(taken(wrong), Err(error), "{wrong:?}");

@@ -45,6 +45,9 @@ pub(super) struct RenewalSchedule {
     renewal: Renewal,
     /// Whether the engine renews the lock, or only its app.
     automatic: bool,
+    /// Whether an unlock has begun that did not end the grant. Until the app renews the lock,
+    /// nothing else is done to it.
+    is_stopped: bool,
     /// How many renewals failed since the last one that succeeded.
     failures: u8,
 }
@@ -63,6 +66,7 @@ impl RenewalSchedule {
             release_at: ReleaseAt::new(since, max_hold),
             renewal: Renewal::Off,
             automatic,
+            is_stopped: false,
             failures: 0,
         };
         schedule.wait_for_renewal(since, jitter);
@@ -82,7 +86,12 @@ impl RenewalSchedule {
     /// When the lock is released or lost, unless it is renewed.
     pub(super) fn ends(&self) -> Instant {
         let safe_deadline = self.belief.safe_deadline();
-        self.release_at.instant().map_or(safe_deadline, |at| at.min(safe_deadline))
+        self.release_at().map_or(safe_deadline, |at| at.min(safe_deadline))
+    }
+
+    /// When the lock is released, if nothing ends it before.
+    fn release_at(&self) -> Option<Instant> {
+        self.release_at.instant().filter(|_| !self.is_stopped)
     }
 
     /// When something comes due.
@@ -99,7 +108,7 @@ impl RenewalSchedule {
         if now >= self.belief.safe_deadline() {
             return Some(Due::Lose(self.cause()));
         }
-        if self.release_at.instant().is_some_and(|at| now >= at) {
+        if self.release_at().is_some_and(|at| now >= at) {
             return Some(Due::Release);
         }
         matches!(self.renewal, Renewal::Waiting(at) if now >= at).then_some(Due::Renew)
@@ -173,7 +182,7 @@ impl RenewalSchedule {
     /// An unlock begins: from here the grant only runs out, unless the app renews it.
     /// Returns the renewal under way, which must end before the unlock is sent.
     pub(super) fn stop(&mut self) -> Option<JoinHandle<()>> {
-        self.release_at = ReleaseAt::Never;
+        self.is_stopped = true;
         let task = self.take_task();
         self.renewal = Renewal::Off;
         task
@@ -200,6 +209,7 @@ impl RenewalSchedule {
     /// A renewal succeeded.
     pub(super) fn renewed(&mut self, sending: &Sending, renewed: Renewed, jitter: f64) {
         self.belief.renewed(sending, renewed);
+        self.is_stopped = false;
         self.failures = 0;
         self.wait_for_renewal(renewed.since, jitter);
     }

@@ -140,17 +140,18 @@ impl Store {
         let until = self.0.until();
         let undoing = self.0.settler.undoing();
         let lock = (renewal.resource.clone(), renewal.lock_id.clone());
-        loop {
-            let still = |_| {
-                let why = "an acquisition with this lock_id is still being undone";
-                LockError::StoreUnavailable(why.into())
-            };
-            timeout_at(until, undoing.ended(&lock)).await.map_err(still)?;
-            let renewed = bounded(until, self.0.backend.renew(&renewal, until)).await?;
-            if !undoing.has(&lock) {
-                return Ok(renewed);
-            }
+        let still = |_| {
+            let why = "an acquisition with this lock_id is still being undone";
+            LockError::StoreUnavailable(why.into())
+        };
+        timeout_at(until, undoing.ended(&lock)).await.map_err(still)?;
+        let renewed = bounded(until, self.0.backend.renew(&renewal, until)).await?;
+        // It may have renewed what another task is about to end.
+        if undoing.has(&lock) {
+            let why = "an acquisition with this lock_id began to be undone meanwhile";
+            return Err(LockError::OutcomeUnknown(why.into()));
         }
+        Ok(renewed)
     }
 
     /// Ends the grant of a lock ID, or any holder's by force.

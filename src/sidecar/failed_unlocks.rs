@@ -19,7 +19,10 @@ use super::{
     api::alpha2::Locks,
     name::{Namespace, ResourceName},
 };
-use crate::lock::{FencingToken, LockError, LockId, ResourceId, UnlockRequest};
+use crate::{
+    held::Known,
+    lock::{FencingToken, LockError, LockId, ResourceId, UnlockRequest},
+};
 
 /// How many entries of one answer are read.
 const ENTRIES_MAX: usize = 1000;
@@ -79,6 +82,14 @@ impl Reports {
         reports
     }
 
+    /// The reports of an answer that is too long to be read.
+    #[must_use]
+    pub fn too_long() -> Self {
+        let problem =
+            "the answer to the health probe has more than 64 KiB; nothing of it is read";
+        Self { problem: Some(problem.into()), ..Self::default() }
+    }
+
     /// Whether nothing is reported.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -121,6 +132,11 @@ impl FailedUnlock {
         })
     }
 
+    fn is_held_here(&self, locks: &Locks) -> bool {
+        let (key, _) = locks.target(&self.store_name, &self.resource);
+        matches!(locks.engine().known(&key, &self.lock_id), Known::Held(_))
+    }
+
     /// Ends the grant, or lets the engine do it. An error says why that is not settled.
     async fn settle(&self, locks: &Locks) -> Result<(), String> {
         let (key, target) = locks.target(&self.store_name, &self.resource);
@@ -156,13 +172,15 @@ pub(super) async fn run(mut queue: mpsc::Receiver<Reports>, locks: Locks) {
     // What the reports before contained, and whether it is settled.
     let mut before = HashMap::new();
     let mut problem_before = None;
-    while let Some(Reports { failed, problem }) = queue.recv().await {
+    while let Some(Reports { mut failed, problem }) = queue.recv().await {
         if problem != problem_before
             && let Some(problem) = &problem
         {
             warn!(problem, "the app's report of failed unlocks is not understood");
         }
         problem_before = problem;
+        // What is held here takes no time, and must not be renewed while others are waited for.
+        failed.sort_by_key(|failed| !failed.is_held_here(&locks));
         let (locks, known) = (&locks, &before);
         let settling = stream::iter(failed).map(|failed| async move {
             if known.get(&failed) == Some(&true) {

@@ -88,8 +88,6 @@ async fn a_caller_that_leaves_during_the_acquisition_leaves_nothing() {
     }
 }
 
-/// A replay claims the grant of an attempt whose reply was lost. The clean-up of that
-/// attempt must then leave the grant alone.
 fn with_lock_id(lock_id: &str) -> AcquireRequest {
     AcquireRequest { lock_id: Some(LockId::new(lock_id).unwrap()), ..request("r") }
 }
@@ -142,6 +140,8 @@ async fn an_acquisition_that_is_being_undone_delays_no_renewal_of_another_lock_i
     assert_eq!(asked_at.elapsed(), Duration::ZERO);
 }
 
+/// A replay claims the grant of an attempt whose reply was lost. The clean-up of that
+/// attempt must then leave the grant alone.
 #[tokio::test(start_paused = true)]
 async fn a_clean_up_spares_a_grant_that_a_replay_has_claimed() {
     let (store, faulty) = store();

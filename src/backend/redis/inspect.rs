@@ -34,6 +34,9 @@ mod reads;
 pub(crate) mod seen;
 mod watch;
 
+/// After so much time a page ends.
+const READ_TIME_MAX: Duration = Duration::from_millis(500);
+
 #[async_trait]
 impl Inspect for Core {
     async fn get(
@@ -77,10 +80,11 @@ impl Inspect for Core {
         let found = at.rest(end, found);
         let first = found.get(..most).unwrap_or(&found);
         let (mut items, mut size, mut done) = (Vec::new(), 0, 0_usize);
+        let ends_at = Instant::now() + READ_TIME_MAX;
         'page: for some in first.chunks(RESOURCES_MAX) {
             let seen = self.link.see(some, None, GRANTS_SHOWN_MAX, until).await?;
             for (resource, seen) in some.iter().zip(seen) {
-                if size >= page.bytes_max {
+                if size >= page.bytes_max || done > 0 && Instant::now() >= ends_at {
                     break 'page;
                 }
                 let lock = self.link.select(resource.clone(), seen, selection, until).await?;

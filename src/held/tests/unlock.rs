@@ -49,6 +49,22 @@ async fn after_an_unlock_that_did_not_happen_the_lock_runs_out() {
     assert_eq!(setup.script.renewals.load(Ordering::SeqCst), 0);
 }
 
+/// The limit was once forgotten with the unlock, so the lock of an app that then died was renewed
+/// for ever.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_after_an_unlock_that_did_not_happen_keeps_the_limit() {
+    let mut setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    let max_hold = MaxHold::Asked(Duration::from_secs(100));
+    setup.keep(Holding { max_hold, ..setup.holding("r", &granted) });
+    setup.script.on_unlock(Fault::Unreachable);
+    let lock_id = granted.lock_id;
+    setup.unlock("r", lock_id.clone()).await.unwrap_err();
+    setup.change("r", lock_id, None, Change::Nothing).await.unwrap();
+    assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::MaxHold);
+    assert_eq!(granted.since.elapsed(), Duration::from_secs(100));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unlock_is_repeated_after_an_unknown_outcome() {
     let setup = setup();

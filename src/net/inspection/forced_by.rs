@@ -8,7 +8,7 @@ use tracing::info;
 use crate::{
     lock::{
         GrantId, Holder, ResourceId, Store,
-        inspect::{EndOutcome, GrantView, PageRequest},
+        inspect::{EndOutcome, GrantView, LockView, PageRequest},
     },
     net::peer::Peer,
 };
@@ -18,20 +18,30 @@ const LOGGED_MAX: usize = 1000;
 /// How long an unlock by force waits to be told whose grants it ends.
 const SEEN_WITHIN: Duration = Duration::from_secs(1);
 
+/// The grants that an unlock by force is about to end.
+#[derive(Default)]
+pub(crate) struct SeenGrants {
+    /// Those that are logged each by itself.
+    grants: Vec<GrantView>,
+    /// How many there are besides.
+    others: usize,
+}
+
 /// The grants that an unlock by force is about to end; with `grant_id` that one only. None if
 /// the store does not tell.
 pub(crate) async fn seen(
     store: &Store,
     resource: &ResourceId,
     grant_id: Option<GrantId>,
-) -> Vec<GrantView> {
+) -> SeenGrants {
     let page = PageRequest::first(LOGGED_MAX);
     let Ok(Ok(found)) = timeout(SEEN_WITHIN, store.get(resource, &page)).await else {
-        return Vec::new();
+        return SeenGrants::default();
     };
-    let mut grants = found.lock.grants;
+    let LockView { mut grants, grants_total, .. } = found.lock;
+    let others = if grant_id.is_none() { grants_total.saturating_sub(grants.len()) } else { 0 };
     grants.retain(|grant| grant_id.is_none() || grant.id == grant_id);
-    grants
+    SeenGrants { grants, others }
 }
 
 /// Who ends grants by force, and why, for the log.
@@ -57,21 +67,25 @@ impl ForcedBy<'_> {
         self.line(store, resource, grant.holder.as_ref(), grant.id, outcome);
     }
 
-    /// Logs an unlock by force: each grant that was seen before; if none was, the one that was
-    /// asked for.
+    /// Logs an unlock by force: each grant that was seen before, and how many there were besides;
+    /// if none was, the one that was asked for.
     pub(crate) fn log_seen(
         self,
         store: &str,
         resource: &str,
-        seen: &[GrantView],
+        seen: &SeenGrants,
         grant_id: Option<GrantId>,
         outcome: EndOutcome,
     ) {
-        if seen.is_empty() {
+        if seen.grants.is_empty() {
             self.line(store, resource, None, grant_id, outcome);
         }
-        for grant in seen {
+        for grant in &seen.grants {
             self.log(store, resource, grant, outcome);
+        }
+        if seen.others > 0 {
+            let others = seen.others;
+            info!(store, resource, others, "unlocked by force with other grants");
         }
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use http::{Request, Uri, uri::PathAndQuery};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -74,13 +74,13 @@ impl HttpProbe {
         tokio::spawn(async move {
             let _place = place;
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect();
-            let body = match timeout(READ_TIMEOUT, body).await {
-                Ok(Ok(body)) => body.to_bytes(),
+            let read = match timeout(READ_TIMEOUT, body).await {
+                Ok(Ok(body)) => Reports::read(&body.to_bytes()),
+                Ok(Err(error)) if error.is::<LengthLimitError>() => Reports::too_long(),
                 Ok(Err(error)) => return debug!(%error, "a health answer's body was not read"),
                 Err(error) => return debug!(%error, "a health answer's body was not read"),
             };
             let Some(reports) = reports else { return };
-            let read = Reports::read(&body);
             if !read.is_empty() {
                 let _ = reports.try_send(read);
             }
@@ -210,11 +210,10 @@ mod tests {
     async fn only_the_status_decides_health_whatever_the_body_is() {
         let router = Router::new()
             .route("/endless", get(|| async { body(&["{"], false) }))
-            .route("/broken", get(|| async { body(&["{\"details\":"], true) }))
-            .route("/large", get(|| async { "x".repeat(ANSWER_BYTES_MAX + 1) }));
+            .route("/broken", get(|| async { body(&["{\"details\":"], true) }));
         let server = App::serve(router).await;
         let app = server.speaking(AppProtocol::Http);
-        for path in ["/endless", "/broken", "/large"] {
+        for path in ["/endless", "/broken"] {
             let (report, mut reports) = mpsc::channel(1);
             let probe = HttpProbe::new(&app, path).unwrap().reporting_to(report);
             for _ in 0..3 {
@@ -222,6 +221,17 @@ mod tests {
             }
             assert!(reports.try_recv().is_err(), "{path}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_is_a_problem_and_healthy() {
+        let large = get(|| async { "x".repeat(ANSWER_BYTES_MAX + 1) });
+        let server = App::serve(Router::new().route("/large", large)).await;
+        let (report, mut reports) = mpsc::channel(1);
+        let app = server.speaking(AppProtocol::Http);
+        let probe = HttpProbe::new(&app, "/large").unwrap().reporting_to(report);
+        assert_eq!(probe.probe().await, Ok(()));
+        assert_eq!(reports.recv().await, Some(Reports::too_long()));
     }
 
     async fn grpc_answer(status: i32) -> Result<(), String> {

@@ -1,8 +1,8 @@
 //! Lists held resources, by reading ranges of keys.
 
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
-use super::walk::Walk;
+use super::{inspect::PAGE_KEYS, walk::Walk};
 use crate::{
     backend::etcd::{
         core::Core,
@@ -19,6 +19,8 @@ use crate::{
 
 /// After so many keys a page ends, though it may be empty.
 const KEYS_READ_MAX: usize = 4_000;
+/// After so much time too.
+const READ_TIME_MAX: Duration = Duration::from_millis(500);
 /// A read asks for so many keys at least, because not each of them is what is looked for.
 const KEYS_MIN: usize = 50;
 
@@ -43,10 +45,13 @@ impl Core {
         // What is told of a resource must have been so at one moment, so a resource whose
         // grants take several reads is read at one revision. Revision 0 is the newest one.
         let (mut revision, mut keys_read) = (Revision::default(), 0);
+        let ends_at = Instant::now() + READ_TIME_MAX;
         while let Some((from, to)) = walk.range() {
-            let keys_max = scan.wanted().max(KEYS_MIN);
+            let is_few = selection.holder_prefix.is_empty() && revision == Revision::default();
+            let keys_max = if is_few { scan.wanted().max(KEYS_MIN) } else { PAGE_KEYS };
             let found = self.read_range(from, to, revision, keys_max, until).await?;
             let pairs = found.get.kvs();
+            let among_readers = walk.advance(pairs, found.get.more());
             for pair in pairs {
                 let Some((resource, part)) = self.keys.read(pair.key()) else { continue };
                 if part == Part::Other {
@@ -61,14 +66,14 @@ impl Core {
                     scan.add(grant);
                 }
             }
-            let among_readers = walk.advance(pairs, found.get.more());
             if !among_readers {
                 revision = Revision::default();
             } else if revision == Revision::default() {
                 revision = found.revision;
             }
             keys_read += pairs.len();
-            if keys_read >= KEYS_READ_MAX && scan.can_end(among_readers) {
+            let is_long = keys_read >= KEYS_READ_MAX || Instant::now() >= ends_at;
+            if is_long && scan.can_end(among_readers) {
                 let is_more = walk.range().is_some();
                 return Ok(scan.page(is_more.then_some(walk.depth())));
             }

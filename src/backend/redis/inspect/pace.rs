@@ -7,9 +7,9 @@ use tokio::time::Instant;
 /// The shortest time between two readings, if others have begun to watch since the first.
 const NEWCOMERS_EVERY: Duration = Duration::from_millis(100);
 
-/// A reading is followed by a rest so many times as long, so that locks are served at least four
-/// fifths of the time.
-const REST_FACTOR: u32 = 4;
+/// A reading is followed by a rest of so much for each of its steps. A step takes about 1 ms of the
+/// server's time, so locks have at least four fifths of it, however long the way to the server is.
+const STEP_REST: Duration = Duration::from_millis(5);
 
 /// When to read again.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(super) struct Pace {
     every: Duration,
     /// When the last reading began.
     began: Option<Instant>,
+    /// How many steps the reading under way has made.
+    steps: u32,
     /// The end of the rest after the last reading.
     rested: Instant,
     /// The number of the last watch that the last reading was for.
@@ -26,7 +28,7 @@ pub(super) struct Pace {
 impl Pace {
     /// A pace with this time between the beginnings of two readings.
     pub(super) fn new(every: Duration) -> Self {
-        Self { every, began: None, rested: Instant::now(), last: 0 }
+        Self { every, began: None, steps: 0, rested: Instant::now(), last: 0 }
     }
 
     /// When the next reading is due, if the last watch has this number; `None` if there is
@@ -43,10 +45,14 @@ impl Pace {
         self.last = last;
     }
 
+    /// Notes a step of the reading.
+    pub(super) fn step(&mut self) {
+        self.steps = self.steps.saturating_add(1);
+    }
+
     /// Notes that the reading is over.
     pub(super) fn end(&mut self) {
-        let now = Instant::now();
-        self.rested = self.began.map_or(now, |began| now + (now - began) * REST_FACTOR);
+        self.rested = Instant::now() + STEP_REST * std::mem::take(&mut self.steps);
     }
 }
 
@@ -58,10 +64,11 @@ mod tests {
 
     const EVERY: Duration = Duration::from_secs(2);
 
-    /// A pace after a reading for watch 1 that took so long.
-    async fn after(reading: Duration) -> Pace {
+    /// A pace after a reading for watch 1 that took so many steps and so long.
+    async fn after(steps: u32, reading: Duration) -> Pace {
         let mut pace = Pace::new(EVERY);
         pace.begin(1);
+        (0..steps).for_each(|_| pace.step());
         advance(reading).await;
         pace.end();
         pace
@@ -70,27 +77,37 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_nobody_watches_is_not_read() {
         assert_eq!(Pace::new(EVERY).due(0), None);
-        assert_eq!(after(Duration::ZERO).await.due(0), None);
+        assert_eq!(after(1, Duration::ZERO).await.due(0), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_first_reading_is_due_at_once_and_the_next_after_the_time_between_them() {
         assert_eq!(Pace::new(EVERY).due(1), Some(Instant::now()));
         let now = Instant::now();
-        assert_eq!(after(EVERY / 10).await.due(1), Some(now + EVERY));
+        assert_eq!(after(10, EVERY / 2).await.due(1), Some(now + EVERY));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reading_for_a_newcomer_is_due_soon() {
         let now = Instant::now();
-        assert_eq!(after(Duration::ZERO).await.due(2), Some(now + NEWCOMERS_EVERY));
+        assert_eq!(after(10, Duration::ZERO).await.due(2), Some(now + NEWCOMERS_EVERY));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_long_reading_comes_a_rest_that_is_longer() {
+    async fn a_rest_is_as_long_as_the_reading_had_steps() {
         let now = Instant::now();
-        let pace = after(EVERY).await;
-        assert_eq!(pace.due(1), Some(now + EVERY * (1 + REST_FACTOR)));
-        assert_eq!(pace.due(2), Some(now + EVERY * (1 + REST_FACTOR)));
+        let pace = after(1000, Duration::from_secs(1)).await;
+        assert_eq!(pace.due(1), Some(now + Duration::from_secs(6)));
+        assert_eq!(pace.due(2), Some(now + Duration::from_secs(6)));
+    }
+
+    /// The rest was once a multiple of the reading, so watches across a slow network told changes
+    /// half a minute late.
+    #[tokio::test(start_paused = true)]
+    async fn a_reading_across_a_slow_network_is_followed_by_no_longer_rest() {
+        let now = Instant::now();
+        let slow = Duration::from_secs(8);
+        let pace = after(100, slow).await;
+        assert_eq!(pace.due(1), Some(now + slow + Duration::from_millis(500)));
     }
 }

@@ -111,6 +111,7 @@ impl<'a> Poller<'a> {
             if resources.is_some_and(|due| due <= now) {
                 self.read_resources().await?;
             } else if let Some(mut search) = self.search.take() {
+                self.scopes.step();
                 if self.step(&mut search).await? {
                     self.scopes.end();
                     self.mirror.complete_scopes(self.scopes.last);
@@ -135,6 +136,7 @@ impl<'a> Poller<'a> {
         self.resources.begin(self.filter.last_resource);
         let resources: Vec<_> = self.filter.resources.iter().cloned().collect();
         for some in resources.chunks(STEP) {
+            self.resources.step();
             self.note(self.read(some).await?);
         }
         self.resources.end();

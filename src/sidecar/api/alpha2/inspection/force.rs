@@ -11,7 +11,7 @@ use crate::{
     },
     net::{
         completed::completed,
-        inspection::{ForcedBy, seen},
+        inspection::{ForcedBy, SeenGrants, seen},
         peer::Peer,
     },
     sidecar::{
@@ -46,7 +46,7 @@ impl Locks {
             let (key, target) = locks.target(&store_name, &resource);
             let seen = match &target {
                 Ok(target) => seen(target.store.store(), &target.resource, grant_id).await,
-                Err(_) => Vec::new(),
+                Err(_) => SeenGrants::default(),
             };
             let forced = locks.engine.force_unlock(key, grant_id, target).await;
             let outcome = match &forced {
