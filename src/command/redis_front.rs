@@ -1,21 +1,18 @@
 //! `leasehold redis-front`: from its command line to a front that serves.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::warn;
 
 use super::{StartError, instances};
 use crate::{
     backend::{self, Kind},
-    component::Instances,
+    component::{DRAIN_MAX, Instances},
     config::manifest::{Component, Environment, Resources},
     front::{Front, FrontArgs},
 };
-
-/// How long the store may take to settle what is left at the end.
-const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A front that serves.
 #[derive(Debug)]
@@ -60,9 +57,10 @@ impl Serving {
     /// Serves until `stop`, then drains.
     pub async fn run(self, stop: CancellationToken) {
         stop.cancelled().await;
+        let until = Instant::now() + DRAIN_MAX;
         self.instances.drain();
         self.front.drain().await;
-        if timeout(SETTLED_WITHIN, self.instances.retire()).await.is_err() {
+        if timeout_at(until, self.instances.retire()).await.is_err() {
             warn!("some operations are still unsettled; what they left ends with its TTL");
         }
     }

@@ -3,12 +3,13 @@
 use std::{collections::BTreeSet, env, sync::Arc};
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
 use super::{ServeOptions, StartError, StoreOption, instances, redis_front};
 use crate::{
-    component::{Answers, Component, Socket, socket_folder},
+    component::{Answers, Component, DRAIN_MAX, Socket, socket_folder},
     config::manifest::{self, Environment, Resources},
     front::Front,
 };
@@ -94,6 +95,7 @@ impl Serving {
 
     /// Drains the front and every component, all at the same time.
     pub async fn drain(self) {
+        let until = Instant::now() + DRAIN_MAX;
         let front = async {
             if let Some(front) = self.front {
                 front.drain().await;
@@ -101,7 +103,7 @@ impl Serving {
         };
         let components = join_all(self.components.iter().map(Component::stop_serving));
         tokio::join!(front, components);
-        join_all(self.components.iter().map(Component::settle)).await;
+        join_all(self.components.iter().map(|component| component.settle(until))).await;
     }
 }
 

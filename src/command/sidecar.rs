@@ -5,7 +5,7 @@ use std::{env, future::ready, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{SidecarCommand, StartError, redis_front};
 use crate::{
@@ -94,6 +94,10 @@ pub async fn start(command: &SidecarCommand) -> Result<Serving, StartError> {
     let late = opened.into_iter().flatten().cloned().collect();
     if stores.is_empty() {
         warn_of_no_store(args, &loaded);
+    } else {
+        for reason in skipped(&loaded) {
+            info!("skipped, {reason}");
+        }
     }
     let changes = manifest::watch(resources, &loaded)?;
     let following = AbortOnDropHandle::new(tokio::spawn(loader.follow(changes, late)));
@@ -129,10 +133,7 @@ fn warn_of_no_store(args: &SidecarArgs, loaded: &Loaded) {
         );
         return;
     }
-    let others = loaded.components.iter().filter(|component| component.lock_type().is_none());
-    let others = others
-        .map(|component| format!("{component} ({}) is of no type lock.NAME", component.origin));
-    let reasons: Vec<_> = loaded.skipped.iter().cloned().chain(others).collect();
+    let reasons = skipped(loaded);
     if reasons.is_empty() {
         warn!(
             "no lock store is configured: --resources-path has no component that could be \
@@ -142,6 +143,14 @@ fn warn_of_no_store(args: &SidecarArgs, loaded: &Loaded) {
     for reason in reasons {
         warn!("no lock store is configured: skipped, {reason}");
     }
+}
+
+/// Which components are no lock stores of this app, and why.
+fn skipped(loaded: &Loaded) -> Vec<String> {
+    let others = loaded.components.iter().filter(|component| component.lock_type().is_none());
+    let others = others
+        .map(|component| format!("{component} ({}) is of no type lock.NAME", component.origin));
+    loaded.skipped.iter().cloned().chain(others).collect()
 }
 
 type AppHealth = (watch::Receiver<bool>, Option<mpsc::Receiver<Reports>>);

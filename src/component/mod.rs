@@ -15,6 +15,6 @@ pub(crate) mod wire;
 
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
 pub use instances::{Instances, Metadata, OpenInstance};
-pub use server::{Answers, Component, ServeError};
+pub use server::{Answers, Component, DRAIN_MAX, ServeError};
 
 pub use crate::net::socket::{Socket, SocketError, SocketMode};

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_proto::components::lock_store_server::LockStoreServer;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tracing::{info, warn};
 
@@ -27,10 +27,11 @@ const HEADER_BYTES_MAX: u32 = 16 * 1024;
 const EARLY_RESETS_MAX: usize = 100_000;
 /// Room for the answers to some fifty calls.
 const ANSWER_BYTES_HELD_MAX: usize = 8 * 1024;
-/// The steps of a drain, which ends within 10 s.
+/// How long a drain may take.
+pub const DRAIN_MAX: Duration = Duration::from_secs(9);
+/// Its first steps. What they leave is the time for settling.
 const QUIET_WITHIN: Duration = Duration::from_secs(5);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
-const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 /// Clients that are still connected have finished renewing and unlocking when they were
 /// silent for so long.
 const QUIET: Duration = Duration::from_secs(1);
@@ -89,8 +90,9 @@ impl Component {
     /// Drains within 10 s: stops serving, and settles what is left. Grants stay with their
     /// holders.
     pub async fn drain(self) {
+        let until = Instant::now() + DRAIN_MAX;
         self.stop_serving().await;
-        self.settle().await;
+        self.settle(until).await;
     }
 
     /// Refuses new locks and tries, and ends waits with SHUTTING_DOWN. Renewals and unlocks are
@@ -108,8 +110,8 @@ impl Component {
     }
 
     /// Settles what is left, and closes the stores.
-    pub async fn settle(&self) {
-        if timeout(SETTLED_WITHIN, self.instances.retire()).await.is_err() {
+    pub async fn settle(&self, until: Instant) {
+        if timeout_at(until, self.instances.retire()).await.is_err() {
             warn!("some operations are still unsettled; what they left ends with its TTL");
         }
     }

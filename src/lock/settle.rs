@@ -141,7 +141,7 @@ impl Settler {
 
     fn undo(&self, release: &Release) -> Option<Undo> {
         match &release.of {
-            ReleaseOf::Attempt(attempt) => self.undoing.begin(attempt),
+            ReleaseOf::Attempt(attempt) => self.undoing.undo(attempt),
             _ => None,
         }
     }

@@ -138,16 +138,17 @@ impl Store {
             ttl: self.ttl(request.ttl)?,
         };
         let until = self.0.until();
-        let undoing = self.0.settler.undoing();
         let lock = (renewal.resource.clone(), renewal.lock_id.clone());
+        let renew = self.0.settler.undoing().renew(lock);
         let still = |_| {
             let why = "an acquisition with this lock_id is still being undone";
             LockError::StoreUnavailable(why.into())
         };
-        timeout_at(until, undoing.ended(&lock)).await.map_err(still)?;
+        timeout_at(until, renew.ended()).await.map_err(still)?;
+        let begun = renew.begun();
         let renewed = bounded(until, self.0.backend.renew(&renewal, until)).await?;
-        // It may have renewed what another task is about to end.
-        if undoing.has(&lock) {
+        // It may have renewed what another task has ended since, or is about to.
+        if renew.begun() != begun {
             let why = "an acquisition with this lock_id began to be undone meanwhile";
             return Err(LockError::OutcomeUnknown(why.into()));
         }

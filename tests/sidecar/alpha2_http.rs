@@ -145,6 +145,7 @@ async fn bad_requests_are_400_and_name_the_field() {
         (&Method::PUT, "mem/r", "{\"lockID\":\"x\",\"maxHold\":\"0s\"}", "maxHold"),
         (&Method::PUT, "mem/r", both, "maxHold"),
         (&Method::DELETE, "mem/r", "", "lockID"),
+        (&Method::DELETE, "mem/r", "{\"grantID\":\"x\"}", "grantID"),
         (&Method::DELETE, "mem/r", "{\"force\":1}", "force"),
         (&Method::DELETE, "mem/r", "{\"force\":false}", "lockID"),
         (&Method::DELETE, "mem/r", "{\"force\":true,\"lockID\":\"mine\"}", "lockID"),

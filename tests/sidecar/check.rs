@@ -140,6 +140,7 @@ async fn a_thousand_locks_are_checked_at_once_and_no_more() {
 async fn a_bad_entry_is_named_by_its_place() {
     let harness = Harness::start().await;
     for (bad, field) in [
+        (LockRef { store_name: String::new(), ..named("r", "id") }, "locks[1].store_name"),
         (named("", "id"), "locks[1].resource_id"),
         (named("a||b", "id"), "locks[1].resource_id"),
         (named("r", ""), "locks[1].lock_id"),
@@ -194,7 +195,8 @@ async fn bad_questions_over_http_are_400_and_name_the_field() {
         (json!({ "locks": {} }), "locks"),
         (json!({ "locks": ["a"] }), "locks"),
         (json!({ "locks": many }), "locks"),
-        (json!({ "locks": [{}] }), "locks[0].resourceID"),
+        (json!({ "locks": [{}] }), "locks[0].storeName"),
+        (lock(&[("resourceID", json!(""))]), "locks[0].resourceID"),
         (lock(&[("lockID", json!(""))]), "locks[0].lockID"),
         (lock(&[("storeName", json!(7))]), "locks[0].storeName"),
         (lock(&[("namespace", json!("a"))]), "locks[0].namespace"),

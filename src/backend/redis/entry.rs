@@ -51,29 +51,44 @@ pub(crate) struct Rest<'a> {
 }
 
 impl<'a> Rest<'a> {
+    /// As strict as `read_rest` in `scripts/grant.lua`: what the scripts take for somebody else's
+    /// is that here too.
     fn read(rest: &'a str) -> Option<Self> {
         let mut parts = rest.splitn(7, ':');
-        let (_ttl, attempt, mode) = (parts.next()?, parts.next()?, parts.next()?);
-        let _given = parts.next()?;
-        let (locks, requests) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        let (lock_id, text) = parts.next()?.split_at_checked(locks)?;
-        let (request_id, holder) = text.split_at_checked(requests)?;
+        let (ttl, attempt, mode) = (parts.next()?, parts.next()?, parts.next()?);
         let attempt = attempt.strip_suffix('!').unwrap_or(attempt);
+        let (given, locks, requests) = (parts.next()?, parts.next()?, parts.next()?);
+        let are_numbers = [ttl, given, locks, requests].into_iter().all(is_number);
+        let is_letter =
+            |text: &str| text.len() == 1 && text.bytes().all(|c| c.is_ascii_alphabetic());
+        if !are_numbers || given.len() != 1 || !is_hex(attempt) || !is_letter(mode) {
+            return None;
+        }
+        let (lock_id, text) = parts.next()?.split_at_checked(locks.parse().ok()?)?;
+        let (request_id, holder) = text.split_at_checked(requests.parse().ok()?)?;
         Some(Self { attempt, mode, lock_id, request_id, holder })
     }
 
     /// Reads the record of a grant, with its token before the rest.
     pub(super) fn of_record(record: &'a str) -> Option<(&'a str, Self)> {
         let (token, rest) = record.split_once(':')?;
-        Some((token, Self::read(rest)?))
+        let rest = Self::read(rest)?;
+        is_number(token).then_some((token, rest))
     }
 
     /// Reads the value that a resource's key has while its grant is handed over.
     pub(super) fn of_hand_over(value: &'a str) -> Option<Self> {
         let (process, rest) = value.strip_prefix('\x01')?.split_once(':')?;
-        let is_process = process.bytes().all(|digit| digit.is_ascii_hexdigit());
-        Self::read(rest).filter(|_| is_process)
+        Self::read(rest).filter(|_| is_hex(process))
     }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit())
+}
+
+fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 /// The attempt's place in a queue.
@@ -173,12 +188,30 @@ mod tests {
 
     #[test]
     fn what_is_no_rest_is_not_read() {
-        for odd in
-            ["", "7", "7:1:a:x:1", "7:1:a:x:1:9:0:short", "7:1:a:x:1:1:0:é", "7:1:a:x:1:-1:0:"]
-        {
+        for odd in [
+            "",
+            "7",
+            "7:1:a:x:1",
+            "7:1:a:x:1:9:0:short",
+            "7:1:a:x:1:1:0:é",
+            "7:1:a:x:1:-1:0:",
+            "7:1:a:x:1:+1:0:l",
+            "-7:1:a:x:1:1:0:l",
+            ":1:a:x:1:1:0:l",
+            "7:soon:a:x:1:1:0:l",
+            "7:1:nothex:x:1:1:0:l",
+            "7:1:a:exclusive:1:1:0:l",
+            "7:1:a:x::1:0:l",
+        ] {
             assert_eq!(Rest::of_record(odd), None, "{odd}");
         }
-        for odd in ["5e:1:a:x:1:1:0:l", "\x01s:1:a:x:1:1:0:l", "\x01s5e", "\x015e"] {
+        for odd in [
+            "5e:1:a:x:1:1:0:l",
+            "\x01s:1:a:x:1:1:0:l",
+            "\x01:1:a:x:1:1:0:l",
+            "\x01s5e",
+            "\x015e",
+        ] {
             assert_eq!(Rest::of_hand_over(odd), None, "{odd}");
         }
     }

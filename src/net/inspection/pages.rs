@@ -78,8 +78,8 @@ impl List {
 pub(crate) fn unknown_page() -> Violation {
     Violation::new(
         "page_token",
-        "is not of this list; give the one that its last page told, with otherwise the same \
-         request",
+        "is not of this list, or of a process that has ended; give the one that its last page \
+         told, with otherwise the same request, or begin the list again",
     )
 }
 

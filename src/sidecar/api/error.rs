@@ -14,8 +14,13 @@ pub enum ApiError {
     )]
     NoStores,
     /// No store has this name.
-    #[error("lock store {0} not found; name one of the components of a type lock.NAME")]
-    StoreNotFound(String),
+    #[error("lock store {name} not found; there are: {}", there.join(", "))]
+    StoreNotFound {
+        /// What was asked for.
+        name: String,
+        /// The stores that there are, at least one.
+        there: Vec<String>,
+    },
     /// This process holds as many locks as it may.
     #[error("too many locks are held through this sidecar; unlock some")]
     TooManyHeld,

@@ -102,6 +102,9 @@ fn reference(
     namespace: Vec<String>,
     lock_id: &str,
 ) -> Result<LockRef, Violation> {
+    if store_name.is_empty() {
+        return Err(Violation::new("store_name", "is missing; give the name of a lock store"));
+    }
     let resource = wire::resource(key, namespace)?.encoded().clone();
     let key = HeldKey { store: store_name.into(), resource };
     Ok(LockRef { key, lock_id: LockId::new(lock_id)? })

@@ -264,11 +264,13 @@ impl Locks {
     /// The store of this name.
     pub(super) fn store(&self, name: &str) -> Result<Arc<NamedStore>, ApiError> {
         self.stores.get(name).ok_or_else(|| {
-            if self.stores.is_empty() {
-                ApiError::NoStores
-            } else {
-                ApiError::StoreNotFound(name.to_owned())
+            let mut there: Vec<_> =
+                self.stores.all().iter().map(|it| it.name.to_string()).collect();
+            if there.is_empty() {
+                return ApiError::NoStores;
             }
+            there.sort_unstable();
+            ApiError::StoreNotFound { name: name.to_owned(), there }
         })
     }
 

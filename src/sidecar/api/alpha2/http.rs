@@ -121,6 +121,9 @@ async fn unlock(
         let reason = net::inspection::reason(&fields.text("reason")?)?.to_owned();
         let force = Force { grant_id, reason, peer: peer.map(|Extension(peer)| peer) };
         locks.force_unlock(&store_name, &resource, force).await?;
+    } else if !fields.text("grantID")?.is_empty() && fields.text("lockID")?.is_empty() {
+        let told = "needs \"force\": true, because it proves no ownership; or give lockID";
+        return Err(Violation::new("grantID", told).into());
     } else {
         locks.unlock(&store_name, &resource, lock_id(&fields)?).await?;
     }

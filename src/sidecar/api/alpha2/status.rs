@@ -32,7 +32,7 @@ impl From<ApiError> for ErrorDescription {
         let (code, reason) = match error {
             ApiError::Lock(error) => return error.into(),
             ApiError::NoStores => (Code::FailedPrecondition, "STORES_NOT_CONFIGURED"),
-            ApiError::StoreNotFound(_) => (Code::NotFound, "STORE_NOT_FOUND"),
+            ApiError::StoreNotFound { .. } => (Code::NotFound, "STORE_NOT_FOUND"),
             ApiError::NotReading | ApiError::TooManyHeld => {
                 (Code::ResourceExhausted, "OVERLOADED")
             }
