@@ -24,6 +24,25 @@ pub(super) fn expected(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
     counts.iter().map(|(name, calls)| ((*name).to_owned(), *calls)).collect()
 }
 
+/// Checks what an operation costs. The server's clock may go on between two readings of expiries,
+/// which are then read again, but not each time.
+async fn assert_costs(
+    connection: &mut redis::Connection,
+    counts: &[(&str, u64)],
+    operation: impl AsyncFn(),
+) {
+    let mut seen = Vec::new();
+    for _ in 0..10 {
+        reset(connection);
+        operation().await;
+        seen.push(executed(connection));
+        if seen.last() == Some(&expected(counts)) {
+            return;
+        }
+    }
+    panic!("never exactly that: {seen:?}");
+}
+
 #[tokio::test]
 async fn an_exclusive_cycle_without_contention_costs_ten_commands_and_a_renewal_seven() {
     let server = RedisServer::start();
@@ -37,10 +56,11 @@ async fn an_exclusive_cycle_without_contention_costs_ten_commands_and_a_renewal_
     cycle.extend(expected(&[("mget", 1), ("zpopmin", 1), ("del", 1)]));
     assert_eq!(executed(&mut connection), cycle);
     let granted = take(&store, "r", MINUTE).await;
-    reset(&mut connection);
-    store.renew(renewal(&granted, "r", MINUTE)).await.unwrap();
-    let renewal = [("evalsha", 1), ("get", 1), ("pttl", 2), ("time", 1), ("pexpireat", 2)];
-    assert_eq!(executed(&mut connection), expected(&renewal));
+    let costs = [("evalsha", 1), ("get", 1), ("pttl", 2), ("time", 1), ("pexpireat", 2)];
+    let renew = async || {
+        store.renew(renewal(&granted, "r", MINUTE)).await.unwrap();
+    };
+    assert_costs(&mut connection, &costs, renew).await;
 }
 
 #[tokio::test]
@@ -49,10 +69,9 @@ async fn a_refused_exclusive_try_costs_six_commands() {
     let store = open(&server).await;
     let mut connection = server.connect();
     take(&store, "r", MINUTE).await;
-    reset(&mut connection);
-    assert!(store.try_lock(request("r", MINUTE)).await.is_err());
-    let refusal = [("evalsha", 1), ("exists", 1), ("mget", 1), ("pttl", 2), ("del", 1)];
-    assert_eq!(executed(&mut connection), expected(&refusal));
+    let costs = [("evalsha", 1), ("exists", 1), ("mget", 1), ("pttl", 2), ("del", 1)];
+    let refused = async || assert!(store.try_lock(request("r", MINUTE)).await.is_err());
+    assert_costs(&mut connection, &costs, refused).await;
 }
 
 #[tokio::test]
