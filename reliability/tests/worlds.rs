@@ -41,26 +41,17 @@ async fn a_world_on_etcd_serves_and_leaves_nothing() {
 }
 
 /// A front has a port of its own at each start, and its clients one address.
-async fn leads_clients_to_a_front_that_was_restarted(backend: Backend, fault: &str) {
-    let (mut world, _folder) = World::with_fronts(backend, 1, 1).await.unwrap();
+#[tokio::test]
+async fn clients_reach_a_front_after_its_restart() {
+    let (mut world, _folder) = World::with_fronts(Backend::Redis, 1, 1).await.unwrap();
     let before = world.fronts();
     let mut rng = fastrand::Rng::with_seed(1);
-    faults::inject(&mut world, fault, &mut rng).await.unwrap();
+    faults::inject(&mut world, "front-killed", &mut rng).await.unwrap();
     assert_eq!(world.fronts(), before);
     // A front locks and unlocks before this returns.
     world.ready().await.unwrap();
     assert_eq!(world.leftovers().await.unwrap(), Vec::<String>::new());
     world.stop().await;
-}
-
-#[tokio::test]
-async fn clients_reach_a_front_of_a_process_of_its_own_after_a_restart() {
-    leads_clients_to_a_front_that_was_restarted(Backend::Redis, "front-killed").await;
-}
-
-#[tokio::test]
-async fn clients_reach_a_front_in_the_process_of_the_component_after_a_restart() {
-    leads_clients_to_a_front_that_was_restarted(Backend::Memory, "leasehold-killed").await;
 }
 
 #[tokio::test]

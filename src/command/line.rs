@@ -7,7 +7,7 @@ use clap::{ArgAction, Parser, Subcommand, builder::BoolishValueParser};
 use crate::{
     backend::{KINDS, Kind},
     component::SocketMode,
-    front::{EmbeddedFrontArgs, FrontArgs},
+    front::FrontArgs,
     sidecar::SidecarArgs,
     telemetry::LogLevel,
 };
@@ -67,21 +67,9 @@ pub enum Command {
     /// Serve lock stores to daprd, or to any client of the component protocol, on Unix sockets
     Serve(ServeOptions),
     /// Speak the Dapr API to an app: its lock calls are served here, all others passed on
-    Sidecar(Box<SidecarCommand>),
+    Sidecar(Box<SidecarArgs>),
     /// Serve a lock store to clients of Redis: stock daprd's lock.redis, and lock libraries
     RedisFront(FrontArgs),
-}
-
-/// The options of `sidecar`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct SidecarCommand {
-    /// Those of the sidecar itself.
-    #[command(flatten)]
-    pub sidecar: SidecarArgs,
-
-    /// A front for clients of Redis, in the same process.
-    #[command(flatten)]
-    pub front: EmbeddedFrontArgs,
 }
 
 /// The options of `serve`.
@@ -101,7 +89,6 @@ Examples:
 Environment:
   DAPR_COMPONENTS_SOCKETS_FOLDER, DAPR_COMPONENT_SOCKETS_FOLDER,
   DAPR_COMPONENT_SOCKET_FOLDER   the folder of the sockets
-  LEASEHOLD_REDIS_FRONT_PASSWORD what clients of --redis-front must send
 
 Exit status: 0 after a drained stop, 64 for a wrong command line or
 configuration, 1 for anything else (a live socket in the way, for one).")]
@@ -121,10 +108,6 @@ pub struct ServeOptions {
     /// The permissions of the sockets; daprd needs write permission, so another user needs 0666
     #[arg(long, value_name = "MODE", default_value_t)]
     pub socket_mode: SocketMode,
-
-    /// A front for clients of Redis, in the same process.
-    #[command(flatten)]
-    pub front: EmbeddedFrontArgs,
 }
 
 impl ServeOptions {

@@ -8,4 +8,4 @@ pub mod serve;
 pub mod sidecar;
 
 pub use error::StartError;
-pub use line::{Cli, Command, ServeOptions, SidecarCommand, StoreOption};
+pub use line::{Cli, Command, ServeOptions, StoreOption};

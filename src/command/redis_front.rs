@@ -33,7 +33,7 @@ pub async fn start(args: &FrontArgs) -> Result<Serving, StartError> {
     if let Some(problem) = loaded.problem() {
         return Err(StartError::Configuration(problem));
     }
-    let component = named(&loaded.components, &args.store, "--store")?;
+    let component = named(&loaded.components, &args.store)?;
     let origin = &component.origin;
     if component.waits_for_daprd(&resources.environment) {
         return Err(StartError::Configuration(format!(
@@ -67,11 +67,7 @@ impl Serving {
 }
 
 /// The lock component of this name.
-pub(super) fn named<'a>(
-    components: &'a [Component],
-    name: &str,
-    option: &str,
-) -> Result<&'a Component, StartError> {
+fn named<'a>(components: &'a [Component], name: &str) -> Result<&'a Component, StartError> {
     let stores = || components.iter().filter(|component| component.lock_type().is_some());
     stores().find(|component| component.name == name).ok_or_else(|| {
         let names: Vec<_> = stores().map(|component| component.name.as_str()).collect();
@@ -81,7 +77,7 @@ pub(super) fn named<'a>(
             format!("has the lock stores {}", names.join(", "))
         };
         StartError::Configuration(format!(
-            "{option}: there is no lock store {name:?}; --resources-path {there}"
+            "--store: there is no lock store {name:?}; --resources-path {there}"
         ))
     })
 }

@@ -1,17 +1,16 @@
 //! `leasehold serve`: the component, from its options to the end of its drain.
 
-use std::{collections::BTreeSet, env, sync::Arc};
+use std::{collections::BTreeSet, env};
 
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
-use super::{ServeOptions, StartError, StoreOption, instances, redis_front};
+use super::{ServeOptions, StartError, StoreOption, instances};
 use crate::{
     component::{Answers, Component, DRAIN_MAX, Socket, socket_folder},
     config::manifest::{self, Environment, Resources},
-    front::Front,
 };
 
 /// Components that are being served, with the tasks that initialise instances
@@ -19,14 +18,12 @@ use crate::{
 #[derive(Debug)]
 pub struct Serving {
     components: Vec<Component>,
-    front: Option<Front>,
     _initialising: Vec<AbortOnDropHandle<()>>,
 }
 
 /// Opens every socket and starts to serve.
 pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
     let stores = options.stores();
-    let front = options.front.options().map_err(StartError::Configuration)?;
     must_differ(&stores)?;
     let resources = Resources {
         folders: options.resources_path.clone(),
@@ -40,10 +37,6 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
     for manifest in &manifests {
         warn_unless_served(manifest, &stores);
     }
-    if let Some(front) = &front {
-        redis_front::named(&manifests, &front.store, "--redis-front")?;
-    }
-    let mut behind_front = None;
     let folder = socket_folder(options.socket_folder.clone(), |name| env::var_os(name));
     let (mut components, mut initialising) = (Vec::new(), Vec::new());
     for StoreOption { kind, socket } in stores {
@@ -63,27 +56,12 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         info!(store = kind.name, socket = %socket.path().display(), "listening");
         let instances = instances::of_kind(kind);
         for own in to_initialise {
-            if front.as_ref().is_some_and(|front| front.store == own.name) {
-                let (instances, name) = (Arc::clone(&instances), own.name.clone());
-                behind_front = Some(instances::find(instances, name));
-            }
             initialising.push(instances::begin(&instances, own));
         }
         let answers = if kind.commits_groups { Answers::Together } else { Answers::AsTheyCome };
         components.push(Component::start(socket, instances, answers).await?);
     }
-    let front = match (front, behind_front) {
-        (None, _) => None,
-        (Some(front), Some(find)) => Some(Front::start(front, find).await?),
-        (Some(front), None) => {
-            return Err(StartError::Configuration(format!(
-                "--redis-front: the store {:?} is not initialised by this process; name its type \
-                 with --store, and give its properties without a secret store",
-                front.store
-            )));
-        }
-    };
-    Ok(Serving { components, front, _initialising: initialising })
+    Ok(Serving { components, _initialising: initialising })
 }
 
 impl Serving {
@@ -93,16 +71,10 @@ impl Serving {
         self.drain().await;
     }
 
-    /// Drains the front and every component, all at the same time.
+    /// Drains every component, all at the same time.
     pub async fn drain(self) {
         let until = Instant::now() + DRAIN_MAX;
-        let front = async {
-            if let Some(front) = self.front {
-                front.drain().await;
-            }
-        };
-        let components = join_all(self.components.iter().map(Component::stop_serving));
-        tokio::join!(front, components);
+        join_all(self.components.iter().map(Component::stop_serving)).await;
         join_all(self.components.iter().map(|component| component.settle(until))).await;
     }
 }

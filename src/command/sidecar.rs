@@ -1,18 +1,16 @@
 //! `leasehold sidecar`: from its command line to a sidecar that serves.
 
-use std::{env, future::ready, sync::Arc, time::Duration};
+use std::{env, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
-use super::{SidecarCommand, StartError, redis_front};
+use super::StartError;
 use crate::{
     component::socket_folder,
     config::manifest::{self, Environment, Loaded, Resources},
-    front::{FindStore, Front},
-    lock::LockError,
     sidecar::{
         Hooks, Options, Sidecar, SidecarArgs,
         app::{
@@ -30,27 +28,18 @@ use crate::{
 #[derive(Debug)]
 pub struct Serving {
     sidecar: Sidecar,
-    front: Option<Front>,
     _following: AbortOnDropHandle<()>,
 }
 
 impl Serving {
     /// Serves until `stop`, then drains.
     pub async fn run(self, stop: CancellationToken) {
-        let front = self.front;
-        let beside = async move {
-            if let Some(front) = front {
-                front.drain().await;
-            }
-        };
-        self.sidecar.run_beside(stop, beside).await;
+        self.sidecar.run(stop).await;
     }
 }
 
 /// Opens the stores that the component YAML names, and begins to serve them.
-pub async fn start(command: &SidecarCommand) -> Result<Serving, StartError> {
-    let args = &command.sidecar;
-    let front = command.front.options().map_err(StartError::Configuration)?;
+pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     for warning in args.daprd_flags.warnings() {
         warn!("{warning}");
     }
@@ -79,9 +68,6 @@ pub async fn start(command: &SidecarCommand) -> Result<Serving, StartError> {
     if let Some(problem) = loaded.problem() {
         return Err(StartError::Configuration(problem));
     }
-    if let Some(front) = &front {
-        redis_front::named(&loaded.components, &front.store, "--redis-front")?;
-    }
     let stores = Stores::default();
     let loader = Loader {
         stores: stores.clone(),
@@ -101,28 +87,9 @@ pub async fn start(command: &SidecarCommand) -> Result<Serving, StartError> {
     }
     let changes = manifest::watch(resources, &loaded)?;
     let following = AbortOnDropHandle::new(tokio::spawn(loader.follow(changes, late)));
-    let front = match front {
-        Some(front) => {
-            let find = find(stores.clone(), front.store.clone());
-            Some(Front::start(front, find).await?)
-        }
-        None => None,
-    };
     let hooks = Hooks { failed_unlocks, ..daprd.hooks(healthy)? };
     let sidecar = Sidecar::start(options, stores, hooks).await?;
-    Ok(Serving { sidecar, front, _following: following })
-}
-
-/// Finds a store among those of the sidecar.
-fn find(stores: Stores, name: String) -> FindStore {
-    Arc::new(move || {
-        let store = stores.newest(&name).map(|store| store.store().clone());
-        let found = store.ok_or_else(|| {
-            let why = format!("the store {name:?} is not connected; leasehold's log says why");
-            LockError::StoreUnavailable(why.into())
-        });
-        Box::pin(ready(found))
-    })
+    Ok(Serving { sidecar, _following: following })
 }
 
 /// Says why there is no store: what was found, and why it is none.

@@ -15,14 +15,12 @@ use crate::net::{
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address could not be bound.
-    #[error("the Redis front cannot listen on {address}: {error}; choose another {option}")]
+    #[error("the Redis front cannot listen on {address}: {error}; choose another --listen")]
     Tcp {
         /// The address.
         address: SocketAddr,
         /// What the system said.
         error: io::Error,
-        /// The option that names it.
-        option: &'static str,
     },
     /// The socket could not be opened.
     #[error(transparent)]
@@ -35,16 +33,15 @@ pub enum ListenError {
 /// Opens what the options name.
 pub(super) async fn open(options: &FrontOptions) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
-    let option = options.names.listen;
     if let Some(address) = options.listen {
         let tcp = TcpListener::bind(address).await;
-        let listener = tcp.map_err(|error| ListenError::Tcp { address, error, option })?;
+        let listener = tcp.map_err(|error| ListenError::Tcp { address, error })?;
         let address = listener.local_addr().map_err(ListenError::Address)?;
         info!(%address, store = options.store, "listening for clients of Redis");
         listeners.push(Listener::Tcp(listener));
     }
     if let Some(path) = &options.unix_socket {
-        let socket = Socket::open(path, None, options.names.unix_socket).await?;
+        let socket = Socket::open(path, None, "--unix-socket").await?;
         info!(socket = %path.display(), store = options.store, "listening for clients of Redis");
         listeners.push(Listener::Unix(socket));
     }

@@ -38,6 +38,6 @@ mod verb;
 
 pub use listen::ListenError;
 pub use locks::FindStore;
-pub use options::{EmbeddedFrontArgs, FrontArgs, FrontOptions};
+pub use options::{FrontArgs, FrontOptions};
 pub use password::Password;
 pub use server::Front;

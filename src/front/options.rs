@@ -1,4 +1,4 @@
-//! The options of a front, on the command line of its own and of other commands.
+//! The options of a front.
 
 use std::{
     env::{self, VarError},
@@ -73,42 +73,6 @@ pub struct FrontArgs {
     pub allow_delete: bool,
 }
 
-/// The options of a front in the process of another command.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct EmbeddedFrontArgs {
-    /// Also serve this store to clients of Redis: see redis-front --help
-    #[arg(long, value_name = "NAME")]
-    pub redis_front: Option<String>,
-
-    /// The front's address; 127.0.0.1:6390 unless it has a socket
-    #[arg(long, value_name = "ADDRESS", requires = "redis_front", value_parser = read_address)]
-    pub redis_front_listen: Option<SocketAddr>,
-
-    /// The front's Unix socket
-    #[arg(long, value_name = "PATH", requires = "redis_front")]
-    pub redis_front_unix_socket: Option<PathBuf>,
-
-    /// A file whose first line is the front's password
-    #[arg(long, value_name = "FILE", requires = "redis_front")]
-    pub redis_front_password_file: Option<PathBuf>,
-
-    /// The front speaks TLS, with this certificate chain (PEM)
-    #[arg(long, value_name = "FILE", requires_all = ["redis_front", "redis_front_tls_key"])]
-    pub redis_front_tls_cert: Option<PathBuf>,
-
-    /// The key of the front's certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "redis_front_tls_cert")]
-    pub redis_front_tls_key: Option<PathBuf>,
-
-    /// The front takes only clients with a certificate of this authority (PEM)
-    #[arg(long, value_name = "FILE", requires = "redis_front_tls_cert")]
-    pub redis_front_tls_client_ca: Option<PathBuf>,
-
-    /// Let DEL and UNLINK end the lock of any holder
-    #[arg(long, requires = "redis_front")]
-    pub redis_front_allow_delete: bool,
-}
-
 fn read_address(text: &str) -> Result<SocketAddr, String> {
     let help = format!("an IP address and a port are needed, as in {DEFAULT_ADDRESS}");
     text.parse().map_err(|_| help)
@@ -129,31 +93,7 @@ pub struct FrontOptions {
     pub tls: Option<TlsAcceptor>,
     /// Whether `DEL` and `UNLINK` end the lock of any holder.
     pub allow_delete: bool,
-    /// How the options are named, for errors.
-    pub(super) names: OptionNames,
 }
-
-/// The names of options, which depend on the command.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OptionNames {
-    pub(super) listen: &'static str,
-    pub(super) unix_socket: &'static str,
-    pub(super) password_file: &'static str,
-    pub(super) tls: &'static str,
-}
-
-const OWN_NAMES: OptionNames = OptionNames {
-    listen: "--listen",
-    unix_socket: "--unix-socket",
-    password_file: "--password-file",
-    tls: "--tls",
-};
-const EMBEDDED_NAMES: OptionNames = OptionNames {
-    listen: "--redis-front-listen",
-    unix_socket: "--redis-front-unix-socket",
-    password_file: "--redis-front-password-file",
-    tls: "--redis-front-tls",
-};
 
 impl FrontArgs {
     /// Reads the files that the options name.
@@ -162,66 +102,35 @@ impl FrontArgs {
     ///
     /// What is wrong, with the option to change.
     pub fn options(&self) -> Result<FrontOptions, String> {
-        self.clone().read(OWN_NAMES)
-    }
-
-    fn read(self, names: OptionNames) -> Result<FrontOptions, String> {
-        let listen = self.listen.or(self.unix_socket.is_none().then_some(DEFAULT_ADDRESS));
-        let files = tls::Files::of(self.tls_cert, self.tls_key, self.tls_client_ca);
+        let args = self.clone();
+        let listen = args.listen.or(args.unix_socket.is_none().then_some(DEFAULT_ADDRESS));
+        let files = tls::Files::of(args.tls_cert, args.tls_key, args.tls_client_ca);
         if files.is_some() && listen.is_none() {
-            let OptionNames { tls, listen, .. } = names;
-            return Err(format!(
-                "{tls}-cert is for a port, and there is only a socket: give {listen}"
-            ));
+            return Err("--tls-cert is for a port, and there is only a socket: give --listen"
+                .to_owned());
         }
-        let password = password(self.password_file, names)?;
+        let password = password(args.password_file)?;
         let is_local = |address: SocketAddr| address.ip().to_canonical().is_loopback();
         if let Some(address) = listen.filter(|address| !is_local(*address))
             && password.is_none()
         {
-            let OptionNames { listen, password_file, .. } = names;
             return Err(format!(
-                "{listen}: other machines can reach {address}, so a front there needs a \
-                 password; set {PASSWORD_VARIABLE} or {password_file}"
+                "--listen: other machines can reach {address}, so a front there needs a \
+                 password; set {PASSWORD_VARIABLE} or --password-file"
             ));
         }
         Ok(FrontOptions {
-            store: self.store,
+            store: args.store,
             listen,
-            unix_socket: self.unix_socket,
+            unix_socket: args.unix_socket,
             password,
-            tls: files.map(|files| files.acceptor(names.tls)).transpose()?,
-            allow_delete: self.allow_delete,
-            names,
+            tls: files.as_ref().map(tls::Files::acceptor).transpose()?,
+            allow_delete: args.allow_delete,
         })
     }
 }
 
-impl EmbeddedFrontArgs {
-    /// Reads the files that the options name; `None` if there is to be no front.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong, with the option to change.
-    pub fn options(&self) -> Result<Option<FrontOptions>, String> {
-        let args = self.clone();
-        let Some(store) = args.redis_front else { return Ok(None) };
-        let own = FrontArgs {
-            store,
-            resources_path: Vec::new(),
-            listen: args.redis_front_listen,
-            unix_socket: args.redis_front_unix_socket,
-            password_file: args.redis_front_password_file,
-            tls_cert: args.redis_front_tls_cert,
-            tls_key: args.redis_front_tls_key,
-            tls_client_ca: args.redis_front_tls_client_ca,
-            allow_delete: args.redis_front_allow_delete,
-        };
-        own.read(EMBEDDED_NAMES).map(Some)
-    }
-}
-
-fn password(file: Option<PathBuf>, names: OptionNames) -> Result<Option<Password>, String> {
+fn password(file: Option<PathBuf>) -> Result<Option<Password>, String> {
     let Some(file) = file else {
         return match env::var(PASSWORD_VARIABLE) {
             Ok(password) if password.is_empty() => Err(format!(
@@ -233,5 +142,5 @@ fn password(file: Option<PathBuf>, names: OptionNames) -> Result<Option<Password
         };
     };
     let read = Password::read(&file).map(Some);
-    read.map_err(|why| format!("{} {}: {why}", names.password_file, file.display()))
+    read.map_err(|why| format!("--password-file {}: {why}", file.display()))
 }

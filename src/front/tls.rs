@@ -30,10 +30,10 @@ impl Files {
         Some(Self { certificates: certificates?, key: key?, client_authority })
     }
 
-    /// Reads the files. The error names the option, which begins with `option`.
-    pub(super) fn acceptor(&self, option: &str) -> Result<TlsAcceptor, String> {
+    /// Reads the files. The error names the option.
+    pub(super) fn acceptor(&self) -> Result<TlsAcceptor, String> {
         let wrong = |what: &str, file: &Path, why: &dyn std::fmt::Display| {
-            format!("{option}-{what} {}: {why}", file.display())
+            format!("--tls-{what} {}: {why}", file.display())
         };
         let chain = certificates(&self.certificates)
             .map_err(|why| wrong("cert", &self.certificates, &why))?;

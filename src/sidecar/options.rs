@@ -41,7 +41,6 @@ Environment:
   NAMESPACE, POD_NAME, and what envRef names   fill in component YAML
   DAPR_COMPONENTS_SOCKETS_FOLDER, DAPR_COMPONENT_SOCKETS_FOLDER,
   DAPR_COMPONENT_SOCKET_FOLDER   the folder of pluggable components' sockets
-  LEASEHOLD_REDIS_FRONT_PASSWORD what clients of --redis-front must send
 
 Exit status: 0 after a drained stop, 64 for a wrong command line or
 configuration, 1 for any other failure, such as a store that cannot be reached

@@ -177,17 +177,11 @@ impl Sidecar {
     /// renewals and unlocks are served until all calls in flight are answered. Locks without a
     /// stream stay with their holders.
     pub async fn run(self, stop: CancellationToken) {
-        self.run_beside(stop, async {}).await;
-    }
-
-    /// The same beside another server of its stores: `drain` drains that one, and the stores are
-    /// closed when both have ended.
-    pub async fn run_beside(self, stop: CancellationToken, drain: impl Future<Output = ()>) {
         stop.cancelled().await;
         self.stores.drain();
         self.engine.drain();
         let deadline = Instant::now() + self.drain_max;
-        tokio::join!(close(&self.grpc, deadline), close(&self.http, deadline), drain);
+        tokio::join!(close(&self.grpc, deadline), close(&self.http, deadline));
         if timeout_at(deadline.max(Instant::now() + CLOSE_MIN), self.engine.close())
             .await
             .is_err()

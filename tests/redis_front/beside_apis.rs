@@ -1,6 +1,6 @@
-//! A front beside a sidecar, on the same store: both lock the same resources.
+//! A front and a sidecar on one server: both lock the same resources.
 
-use leasehold_testkit::leasehold::Leasehold;
+use leasehold_testkit::{leasehold::Leasehold, redis::RedisServer};
 use serde_json::{Value as Json, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use crate::{
-    binary::{Binary, components},
+    binary::Binary,
     client::{NULL, int, ok},
     scripts::DAPRD_UNLOCK,
 };
@@ -19,16 +19,18 @@ const KEY: &str = "lock||k";
 struct Both {
     front: Binary,
     http: std::net::SocketAddr,
+    _sidecar: Leasehold,
+    _server: RedisServer,
 }
 
 impl Both {
     async fn start() -> Self {
-        let yaml = components("memory", &[]);
-        let options = ["--redis-front", "lockstore", "--redis-front-listen", "127.0.0.1:0"];
-        let process = Leasehold::sidecar(yaml.path(), &options, &[]);
-        let mut front = Binary::of(process, yaml).await;
-        let (_, http) = front.process.listening().await.unwrap();
-        Self { front, http }
+        let server = RedisServer::start();
+        let host = server.address();
+        let front = Binary::over("redis", &[("redisHost", &host)], &[]).await;
+        let mut sidecar = Leasehold::sidecar(front.yaml(), &[], &[]);
+        let (_, http) = sidecar.listening().await.unwrap();
+        Self { front, http, _sidecar: sidecar, _server: server }
     }
 
     /// One call over HTTP; the body of the answer.

@@ -32,7 +32,7 @@ impl Binary {
         Self::of(Leasehold::launch(process).unwrap(), yaml).await
     }
 
-    /// A process that serves a front beside other things.
+    /// A process that serves a front.
     pub async fn of(process: Leasehold, yaml: TempDir) -> Self {
         let address = eventually(PATIENCE, "it listens", async || {
             front_address(&process.log()).with_context(|| process.log())

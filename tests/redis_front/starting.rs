@@ -1,4 +1,4 @@
-//! How a front is started, by its own command and by others.
+//! How a front is started.
 
 use std::{fs, path::Path};
 
@@ -11,12 +11,9 @@ use tokio::net::UnixStream;
 
 use crate::{
     binary::{Binary, components, redis_front, refused},
-    client::{Client, Value, ok},
+    client::{Client, ok},
     stage::{Backend, Setup, Stage, becomes},
 };
-
-const EMBEDDED: [&str; 4] =
-    ["--redis-front", "lockstore", "--redis-front-listen", "127.0.0.1:0"];
 
 /// Asserts that a command line is refused, with these words.
 fn is_refused(process: Process, expected: &[&str]) {
@@ -43,16 +40,6 @@ async fn a_front_that_other_machines_reach_is_served_with_a_password() {
     let mut client = Client::connect(([127, 0, 0, 1], front.address.port()).into()).await;
     assert!(client.ask(&["PING"]).await.error().starts_with("NOAUTH "));
     assert_eq!(client.ask(&["AUTH", "secret"]).await, ok());
-}
-
-#[test]
-fn a_front_beside_a_component_that_other_machines_reach_needs_a_password() {
-    let yaml = components("memory", &[]);
-    let process = Process::new(program())
-        .arguments(["serve", "--store", "memory"])
-        .arguments([Path::new("--resources-path"), yaml.path()])
-        .arguments(["--redis-front", "lockstore", "--redis-front-listen", "0.0.0.0:0"]);
-    is_refused(process, &["--redis-front-listen: ", "--redis-front-password-file"]);
 }
 
 #[test]
@@ -103,26 +90,4 @@ async fn a_front_that_starts_before_its_store_is_there_answers_errors_and_then_s
     assert!(client.ask(&["INFO", "server"]).await.text().contains("redis_version"));
     server.restart();
     becomes(&mut client, &["SET", "k", "v", "NX", "PX", "60000"], ok()).await;
-}
-
-#[tokio::test]
-async fn serve_serves_a_front_too() {
-    let yaml = components("memory", &[]);
-    let process = Process::new(program())
-        .arguments(["serve", "--store", "memory"])
-        .arguments([Path::new("--resources-path"), yaml.path()])
-        .arguments(EMBEDDED);
-    let front = Binary::of(Leasehold::launch(process).unwrap(), yaml).await;
-    let mut client = front.client().await;
-    becomes(&mut client, &["SET", "k", "v", "NX", "PX", "60000"], ok()).await;
-}
-
-#[tokio::test]
-async fn sidecar_serves_a_front_too() {
-    let yaml = components("memory", &[]);
-    let process = Leasehold::sidecar(yaml.path(), &EMBEDDED, &[]);
-    let front = Binary::of(process, yaml).await;
-    let mut client = front.client().await;
-    assert_eq!(client.take("k", "v").await, ok());
-    assert_eq!(client.ask(&["PING"]).await, Value::Simple("PONG".into()));
 }

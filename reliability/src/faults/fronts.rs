@@ -1,7 +1,7 @@
 //! What is done to fronts for clients of Redis, and to the connections of their clients.
 //! None of it takes anything away.
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use leasehold_testkit::proxy::{Admission, Conduct, Flow};
 
 use super::{
@@ -27,11 +27,10 @@ const OF_CONNECTIONS: &[&str] = &[
 /// How long a connection that lost bytes is kept open: often longer than a client waits.
 const LOSS_MS: std::ops::RangeInclusive<u64> = 50..=4_000;
 
-/// The names of what can be done to fronts on this backend. On memory a front has no process
-/// of its own.
+/// The names of what can be done to fronts on this backend; on memory there are none.
 pub(crate) fn names(backend: Backend) -> impl Iterator<Item = &'static str> {
-    let of_processes = if backend == Backend::Memory { &[] } else { OF_PROCESSES };
-    of_processes.iter().chain(OF_CONNECTIONS).copied()
+    let all = OF_PROCESSES.iter().chain(OF_CONNECTIONS).copied();
+    all.filter(move |_| backend != Backend::Memory)
 }
 
 /// Whether a fault is done to fronts.
@@ -60,8 +59,7 @@ async fn to_process(
     name: &str,
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<String> {
-    let process = world.fronts[number].process.as_mut();
-    let process = process.context("the front has no process of its own")?;
+    let process = &mut world.fronts[number].process;
     process.has_not_crashed()?;
     Ok(match name {
         "front-killed" => {

@@ -12,7 +12,7 @@ const CALM_FOR_MIN: Duration = Duration::from_secs(8);
 /// Until long queues have formed.
 const WAITERS_QUIET_FOR: Duration = Duration::from_secs(2);
 const WAITERS_CALM_FOR_MIN: Duration = Duration::from_secs(11);
-/// How many fronts there are for clients of Redis; on memory one.
+/// How many fronts there are for clients of Redis; on memory none.
 pub(super) const FRONTS: usize = 2;
 /// How many clients at random there are in each process beside others.
 const RANDOM_BESIDE: u32 = 6;
@@ -198,6 +198,7 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
             vec![extra(Role::Foreign, rng.u32(8..20), rng.u32(3..9))]
         }
         Situation::Foreign => Vec::new(),
+        Situation::Front if settings.backend == Backend::Memory => Vec::new(),
         Situation::Front => {
             let (clients, resources) = (rng.u32(10..30), rng.u32(3..9));
             let mut all = vec![extra(Role::Front, clients, resources)];

@@ -27,7 +27,7 @@ pub enum Situation {
     /// Readers that wait for each other while they hold, and writers that give up waiting
     /// for them.
     Readers,
-    /// Clients of Redis that lock through fronts.
+    /// Clients of Redis that lock through fronts, which memory does not have.
     Front,
 }
 
@@ -60,7 +60,9 @@ impl Situation {
             (Self::Lasting, Backend::Redis) => 2,
             (Self::Few, Backend::Etcd) => 8,
             (Self::Foreign, Backend::Redis) => 14,
-            (Self::Lasting | Self::Few | Self::Foreign, _) => 0,
+            (Self::Lasting | Self::Few | Self::Foreign, _) | (Self::Front, Backend::Memory) => {
+                0
+            }
             (Self::Keepers | Self::Crowd, Backend::Memory) => 7,
             (Self::Keepers | Self::Crowd, _) => 14,
             (Self::Waiters, Backend::Memory) => 8,

@@ -1,5 +1,4 @@
-//! A front for clients of Redis: in a process of its own, or in one that also serves
-//! the component.
+//! A front for clients of Redis.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -22,24 +21,24 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 /// A front, and its clients' way to it.
 #[derive(Debug)]
 pub struct Front {
-    /// Its process; `None` if it is in the only process that serves the component.
-    pub(crate) process: Option<Leasehold>,
+    /// Its process.
+    pub(crate) process: Leasehold,
     /// Where its clients reach it: the same address after a restart.
     pub(crate) way: Proxy,
 }
 
 impl Front {
     /// One that is not led to its port yet.
-    pub(super) async fn new(process: Option<Leasehold>) -> Self {
+    pub(super) async fn new(process: Leasehold) -> Self {
         // Nobody listens there.
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
         Self { process, way: Proxy::start_passing_resets(nowhere).await }
     }
 
-    /// Leads clients to the port that it has since its last start. `component` is the
-    /// process that it is in, if it has none of its own.
-    pub(super) async fn lead(&mut self, component: &mut Leasehold) -> anyhow::Result<()> {
-        let process = self.process.as_mut().unwrap_or(component);
+    /// Starts its process if it does not run, and leads clients to its port.
+    pub(super) async fn start(&mut self) -> anyhow::Result<()> {
+        let process = &mut self.process;
+        process.start()?;
         let what = format!("{} listens for clients of Redis", process.name);
         let address = eventually(LISTENS_WITHIN, &what, async || {
             process.has_not_crashed()?;

@@ -26,8 +26,6 @@ const ANY_PORT: &str = "127.0.0.1:0";
 pub(super) enum Serves {
     /// A component.
     Component,
-    /// A component, and to clients of Redis.
-    Both,
     /// To clients of Redis.
     Front,
 }
@@ -70,17 +68,12 @@ impl Leasehold {
         let log = folder.join("log");
         let mut process = Process::new(program).log_to(&log);
         process = match serves {
-            Serves::Component | Serves::Both => process
+            Serves::Component => process
                 .arguments(["serve", "--store", store, "--socket-folder"])
                 .arguments([sockets.path()]),
-            Serves::Front => process.arguments(["redis-front", "--store", INSTANCE]),
-        };
-        process = match serves {
-            Serves::Component => process,
-            Serves::Both => process
-                .arguments(["--redis-front", INSTANCE])
-                .arguments(["--redis-front-listen", ANY_PORT]),
-            Serves::Front => process.arguments(["--listen", ANY_PORT]),
+            Serves::Front => {
+                process.arguments(["redis-front", "--store", INSTANCE, "--listen", ANY_PORT])
+            }
         };
         process = process.arguments([Path::new("--resources-path"), &components]);
         let socket = sockets.path().join(format!("{store}.sock"));

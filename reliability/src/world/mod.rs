@@ -67,7 +67,7 @@ pub struct Settings {
     pub etcd: PathBuf,
     /// leasehold processes (one for memory, whose locks are its own).
     pub processes: usize,
-    /// How many fronts for clients of Redis; at most one for memory, in its process.
+    /// How many fronts for clients of Redis; none for memory.
     pub fronts: usize,
     /// Where logs and data go; kept after a failing run.
     pub folder: PathBuf,
@@ -177,13 +177,13 @@ impl World {
 
     /// Every leasehold process, those of fronts included.
     pub(crate) fn processes(&self) -> impl Iterator<Item = &Leasehold> {
-        let fronts = self.fronts.iter().filter_map(|front| front.process.as_ref());
+        let fronts = self.fronts.iter().map(|front| &front.process);
         self.leaseholds.iter().chain(fronts)
     }
 
     /// The same, to be changed.
     pub(crate) fn processes_mut(&mut self) -> impl Iterator<Item = &mut Leasehold> {
-        let fronts = self.fronts.iter_mut().filter_map(|front| front.process.as_mut());
+        let fronts = self.fronts.iter_mut().map(|front| &mut front.process);
         self.leaseholds.iter_mut().chain(fronts)
     }
 
@@ -215,10 +215,9 @@ impl World {
 
     /// Kills the process of a front.
     pub(crate) async fn kill_front(&mut self, number: usize) -> anyhow::Result<()> {
-        if let Some(process) = &mut self.fronts[number].process {
-            process.has_not_crashed()?;
-            process.kill();
-        }
+        let process = &mut self.fronts[number].process;
+        process.has_not_crashed()?;
+        process.kill();
         self.after_kill().await
     }
 
@@ -232,15 +231,11 @@ impl World {
     /// Starts the processes that do not run, and leads the clients of Redis to the ports of
     /// those.
     pub(crate) async fn start_again(&mut self) -> anyhow::Result<()> {
-        let Self { leaseholds, fronts, .. } = self;
-        for leasehold in &mut *leaseholds {
+        for leasehold in &mut self.leaseholds {
             leasehold.start()?;
         }
-        for front in fronts {
-            if let Some(process) = &mut front.process {
-                process.start()?;
-            }
-            front.lead(&mut leaseholds[0]).await?;
+        for front in &mut self.fronts {
+            front.start().await?;
         }
         Ok(())
     }

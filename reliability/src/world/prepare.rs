@@ -16,11 +16,9 @@ pub(super) async fn all(
 ) -> anyhow::Result<(Vec<Leasehold>, Vec<Front>)> {
     let (mut leaseholds, mut fronts) = (Vec::new(), Vec::new());
     if let Store::Memory = store {
-        let serves = if settings.fronts > 0 { Serves::Both } else { Serves::Component };
-        leaseholds.push(one("leasehold-0".to_owned(), serves, settings, store).await?);
-        if settings.fronts > 0 {
-            fronts.push(Front::new(None).await);
-        }
+        // What another process has in its memory cannot be shared: there is no front.
+        let name = "leasehold-0".to_owned();
+        leaseholds.push(one(name, Serves::Component, settings, store).await?);
         return Ok((leaseholds, fronts));
     }
     for number in 0..settings.processes.max(1) {
@@ -29,7 +27,7 @@ pub(super) async fn all(
     }
     for number in 0..settings.fronts {
         let process = one(format!("front-{number}"), Serves::Front, settings, store).await?;
-        fronts.push(Front::new(Some(process)).await);
+        fronts.push(Front::new(process).await);
     }
     Ok((leaseholds, fronts))
 }

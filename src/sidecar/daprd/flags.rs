@@ -166,7 +166,7 @@ mod tests {
     fn parse(arguments: &[&str]) -> Result<SidecarArgs, clap::Error> {
         let arguments = ["leasehold", "sidecar"].iter().chain(arguments);
         match Cli::try_parse_from(arguments)?.command {
-            Command::Sidecar(args) => Ok(args.sidecar),
+            Command::Sidecar(args) => Ok(*args),
             other => panic!("{other:?}"),
         }
     }
