@@ -30,8 +30,8 @@ fn passes(version: Version) -> bool {
     let (first, second) = (Leasehold::serve("etcd", &[]), Leasehold::serve("etcd", &[]));
     let mut component = support::conformance::component("etcd");
     component.properties.insert("endpoints".to_owned(), server.url.clone());
-    let (socket, other) = (first.socket("etcd"), second.socket("etcd"));
-    let passed = support::conformance::run(component, socket, Some(other), &[]);
-    drop((first, second, server));
+    let other = Some(second.socket("etcd"));
+    let passed = support::conformance::run(component, first, "etcd", other, &[]);
+    drop((second, server));
     passed
 }

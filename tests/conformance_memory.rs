@@ -16,7 +16,6 @@ use leasehold_testkit::leasehold::Leasehold;
 fn main() -> ExitCode {
     let leasehold = Leasehold::serve("memory", &[]);
     let component = support::conformance::component("memory");
-    let passed = support::conformance::run(component, leasehold.socket("memory"), None, &[]);
-    drop(leasehold);
+    let passed = support::conformance::run(component, leasehold, "memory", None, &[]);
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

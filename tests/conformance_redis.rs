@@ -22,11 +22,12 @@ fn main() -> ExitCode {
     component.properties.insert("redisHost".to_owned(), redis.address());
     let passed = support::conformance::run(
         component,
-        first.socket("redis"),
+        first,
+        "redis",
         Some(second.socket("redis")),
         // Replication is asynchronous: a failover may lose what was answered.
         &[Feature::Linearizable],
     );
-    drop((first, second, redis));
+    drop((second, redis));
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -38,11 +38,10 @@ impl BoundCase {
 
     pub(crate) fn run(self) -> Outcome {
         let Self { case, world, runtime, recorder } = self;
-        let (outcome, took) = match missing(&case.info.demand, &world) {
-            Some(features) => {
-                let why = format!("the store does not declare {features}");
-                (Outcome::Ignored(why), Duration::ZERO)
-            }
+        let missing = missing(&case.info.demand, &world)
+            .map(|features| format!("the store does not declare {features}"));
+        let (outcome, took) = match world.stop().reason().or(missing) {
+            Some(why) => (Outcome::Ignored(why), Duration::ZERO),
             None => runtime.block_on(async {
                 let running = world.running();
                 let (_alone, _together);
@@ -64,6 +63,9 @@ impl BoundCase {
                 (outcome, began.elapsed())
             }),
         };
+        if matches!(outcome, Outcome::Failed(_)) {
+            world.stop().look_after(&case.info.name);
+        }
         recorder.record(Report { case: case.info, outcome: outcome.clone(), took });
         outcome
     }
@@ -88,7 +90,9 @@ async fn outcome(body: BoxFuture<'static, anyhow::Result<()>>) -> Outcome {
 fn missing(demand: &Demand, world: &World) -> Option<String> {
     let demanded = match demand {
         Demand::Core | Demand::Without(_) => return None,
-        Demand::Features(features) | Demand::TwoProcesses(features) => features,
+        Demand::Features(features)
+        | Demand::TwoProcesses(features)
+        | Demand::Restart(features) => features,
     };
     let missing: Vec<_> =
         demanded.iter().filter(|f| !world.declares(**f)).map(|f| f.name()).collect();

@@ -18,6 +18,8 @@ pub enum Demand {
     /// A second socket was given, otherwise the case is left out; and the store declares
     /// all of these, otherwise the case is ignored.
     TwoProcesses(&'static [Feature]),
+    /// The same with a way to restart the store in place of the second socket.
+    Restart(&'static [Feature]),
 }
 
 impl fmt::Display for Demand {
@@ -31,6 +33,7 @@ impl fmt::Display for Demand {
             Self::Without(feature) => write!(f, "without {feature}"),
             Self::TwoProcesses([]) => f.write_str("two processes"),
             Self::TwoProcesses(features) => write!(f, "two processes, {}", join(features)),
+            Self::Restart(features) => write!(f, "restart, {}", join(features)),
         }
     }
 }

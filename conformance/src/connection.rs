@@ -14,12 +14,13 @@ use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioIo},
 };
+use tokio::net::UnixStream;
 use tonic::{
     body::Body,
     metadata::{Ascii, MetadataValue},
 };
 
-use crate::wire::{WatchedStream, Wire};
+use crate::wire::Wire;
 
 /// The HTTP/2 client of the generated clients. tonic's own `Channel` ends a call at its
 /// deadline by itself, and would hide what the store answers.
@@ -77,7 +78,7 @@ pub(crate) struct Connector {
 }
 
 impl tower::Service<Uri> for Connector {
-    type Response = TokioIo<WatchedStream>;
+    type Response = TokioIo<UnixStream>;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
 
@@ -87,6 +88,6 @@ impl tower::Service<Uri> for Connector {
 
     fn call(&mut self, _uri: Uri) -> Self::Future {
         let Self { socket, wire } = self.clone();
-        Box::pin(async move { Ok(TokioIo::new(WatchedStream::connect(&socket, wire).await?)) })
+        Box::pin(async move { Ok(TokioIo::new(wire.connect(&socket).await?)) })
     }
 }

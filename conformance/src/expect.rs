@@ -210,7 +210,12 @@ fn is_ended_by_transport(reason: Reason, rejection: &Rejection) -> bool {
 /// Fails if `moment` is before `bound`.
 pub(crate) fn not_before(moment: Instant, bound: Instant, what: &str) -> anyhow::Result<()> {
     let early = bound.saturating_duration_since(moment);
-    ensure!(early.is_zero(), "{what}: {} too early", Told(early));
+    ensure!(
+        early.is_zero(),
+        "{what} {} too early: times count from the sending of the request, and a grant lives at \
+         least its granted TTL",
+        Told(early)
+    );
     Ok(())
 }
 

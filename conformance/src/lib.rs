@@ -47,9 +47,12 @@ mod leftovers;
 mod outcome;
 mod probe;
 mod reason;
+mod restart;
+mod stop;
 mod store;
 mod subject;
 mod suite;
+mod summary;
 mod waiter;
 mod wire;
 mod words;
@@ -61,5 +64,7 @@ pub use self::{
     component::Component,
     feature::Feature,
     outcome::{Outcome, Recorder, Report},
+    restart::Restart,
     suite::{Options, Suite, run_collect},
+    summary::summary,
 };

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Context as _;
 use clap::Parser;
 use leasehold_conformance::{
-    CaseInfo, Component, Demand, Options, Outcome, Recorder, Suite, catalogue,
+    CaseInfo, Component, Demand, Options, Outcome, Recorder, Restart, Suite, catalogue, summary,
 };
 use libtest_mimic::{Arguments, ColorSetting, FormatSetting, Trial};
 
@@ -34,6 +34,9 @@ struct Cli {
     /// The socket of a second process on the same backend; adds the cases across processes.
     #[arg(long, value_name = "PATH")]
     second_socket: Option<PathBuf>,
+    /// A shell command that restarts the store; adds the cases across a restart.
+    #[arg(long, value_name = "COMMAND")]
+    restart: Option<String>,
     /// The instance to use instead of the YAML's metadata.name.
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
@@ -95,6 +98,7 @@ fn run(cli: Cli) -> Result<u8, (u8, anyhow::Error)> {
     let options = Options {
         socket,
         second_socket: cli.second_socket,
+        restart: cli.restart.map(Restart::command),
         component,
         instance: cli.instance,
         threads: cli.threads,
@@ -103,15 +107,21 @@ fn run(cli: Cli) -> Result<u8, (u8, anyhow::Error)> {
     let untested = |error| (EXIT_UNTESTED, error);
     let suite = Suite::connect(&options).map_err(untested)?;
     if options.second_socket.is_none() {
-        let is_left_out = |case: &CaseInfo| matches!(case.demand, Demand::TwoProcesses(_));
-        let count = catalogue().into_iter().filter(is_left_out).count();
-        eprintln!(
-            "{count} cases across two processes are left out: no --second-socket was given"
-        );
+        left_out("two processes", "--second-socket", |demand| {
+            matches!(demand, Demand::TwoProcesses(_))
+        });
+    }
+    if options.restart.is_none() {
+        left_out("a restart", "--restart", |demand| matches!(demand, Demand::Restart(_)));
     }
     let conclusion = libtest_mimic::run(&arguments, suite.trials());
     if let Some(file) = cli.junit {
         write_junit(&suite, &file).map_err(untested)?;
+    }
+    eprint!("{}", summary(&suite.recorder().reports()));
+    if let Some(why) = suite.stopped() {
+        eprintln!("not run to its end: {why}");
+        return Ok(EXIT_FAILED);
     }
     let ignored = ignored_count(&suite.recorder());
     if cli.deny_ignored && ignored > 0 {
@@ -134,6 +144,12 @@ impl Cli {
             ..Arguments::default()
         }
     }
+}
+
+/// Reports how many cases the run leaves out for want of an option.
+fn left_out(what: &str, option: &str, is_left_out: impl Fn(&Demand) -> bool) {
+    let count = catalogue().iter().filter(|case| is_left_out(&case.demand)).count();
+    eprintln!("cases across {what} that are left out: {count}; no {option} was given");
 }
 
 /// The catalogue as trials that do nothing, to be listed.

@@ -8,12 +8,16 @@ use std::{
 use tokio::sync::RwLock;
 use tonic::metadata::{Ascii, MetadataValue};
 
-use crate::{connection::Connection, feature::Feature, lacks::Lacks};
+use crate::{
+    connection::Connection, feature::Feature, lacks::Lacks, restart::Restart, stop::Stop,
+};
 
 /// The store under test, and what all cases share.
 pub(crate) struct Subject {
     pub(crate) socket: PathBuf,
     pub(crate) second_socket: Option<PathBuf>,
+    pub(crate) restart: Option<Restart>,
+    pub(crate) stop: Stop,
     pub(crate) connection: Connection,
     pub(crate) instance_name: String,
     pub(crate) instance: MetadataValue<Ascii>,

@@ -26,6 +26,8 @@ use crate::{
     lacks::Lacks,
     outcome::{Outcome, Recorder},
     probe::probe,
+    restart::Restart,
+    stop::Stop,
     store::{Scope, Store},
     subject::Subject,
     world::World,
@@ -38,6 +40,8 @@ pub struct Options {
     pub socket: PathBuf,
     /// The socket of a second process on the same backend, if there is one.
     pub second_socket: Option<PathBuf>,
+    /// How to restart the store, if it can be.
+    pub restart: Option<Restart>,
     /// The component whose properties Init gets.
     pub component: Component,
     /// The instance to use (`x-component-instance`); the component's name
@@ -50,11 +54,19 @@ pub struct Options {
 }
 
 impl Options {
-    /// Every case, eight threads, no second process, the component's own name.
+    /// Every case, eight threads, no second process, no restart, the component's own name.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>, component: Component) -> Self {
         let socket = socket.into();
-        Self { socket, second_socket: None, component, instance: None, threads: 8, only: None }
+        Self {
+            socket,
+            second_socket: None,
+            restart: None,
+            component,
+            instance: None,
+            threads: 8,
+            only: None,
+        }
     }
 }
 
@@ -123,6 +135,8 @@ impl Suite {
         let subject = Arc::new(Subject {
             socket: options.socket.clone(),
             second_socket: options.second_socket.clone(),
+            restart: options.restart.clone(),
+            stop: Stop::new(&options.socket),
             connection,
             instance_name,
             instance,
@@ -151,6 +165,12 @@ impl Suite {
     #[must_use]
     pub fn recorder(&self) -> Recorder {
         self.recorder.clone()
+    }
+
+    /// Why the run ended before its last case; `None` if it did not.
+    #[must_use]
+    pub fn stopped(&self) -> Option<String> {
+        self.subject.stop.reason()
     }
 
     /// The cases of this run, for `libtest_mimic::run`. A trial's kind is the case's
@@ -200,6 +220,9 @@ impl Suite {
                 .second_socket
                 .is_none()
                 .then(|| "no second socket was given".to_owned()),
+            Demand::Restart(_) => {
+                self.subject.restart.is_none().then(|| "no restart was given".to_owned())
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use tokio::{sync::RwLock, time::Instant};
 use tonic::metadata::{Ascii, MetadataValue};
 use uuid::Uuid;
@@ -21,6 +21,7 @@ use crate::{
     grant::{Ask, Grant},
     lacks::Lacks,
     reason::Reason,
+    stop::Stop,
     store::{Scope, Store},
     subject::Subject,
 };
@@ -34,6 +35,9 @@ pub(crate) const EXPIRY_SLACK: Duration = Duration::from_secs(6);
 /// How soon a resource must be free after its holder is gone. Far shorter than the TTLs
 /// of the cases, so a grant that was left behind is noticed.
 pub(crate) const FREE_MAX: Duration = Duration::from_secs(5);
+
+/// How soon the store must answer after a restart.
+const RESTART_MAX: Duration = Duration::from_secs(30);
 
 /// The store as one case sees it, with names that no other case uses.
 #[derive(Clone)]
@@ -123,6 +127,23 @@ impl World {
         &self.subject.running
     }
 
+    /// Whether and why the run goes on no more.
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.subject.stop
+    }
+
+    /// Restarts the store and initialises the instance again.
+    pub(crate) async fn restart(&self) -> anyhow::Result<()> {
+        let restart = self.subject.restart.clone().context("no restart was given")?;
+        tokio::task::spawn_blocking(move || restart.run()).await??;
+        let deadline = Instant::now() + RESTART_MAX;
+        while self.fresh().ping().await.is_err() {
+            ensure!(Instant::now() < deadline, "the store does not answer after its restart");
+            tokio::time::sleep(POLL).await;
+        }
+        self.fresh().init(self.properties()).await.or_fail("Init after the restart")
+    }
+
     pub(crate) async fn clean_up(&self) {
         self.scope.clean_up(self.declares(Feature::ForceUnlock)).await;
     }
@@ -155,7 +176,7 @@ pub(crate) async fn hold_by(
             Ok(grant) => return Ok(grant),
             refused => refused.refused(Reason::ResourceLocked).context(what.to_owned())?,
         };
-        anyhow::ensure!(!last_try, "{what}: the resource is still held");
+        ensure!(!last_try, "{what}: the resource is still held");
         tokio::time::sleep(POLL).await;
     }
 }

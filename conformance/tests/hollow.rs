@@ -7,7 +7,9 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use leasehold_conformance::{Component, Feature, Options, Outcome, Suite, run_collect};
+use leasehold_conformance::{
+    Component, Feature, Options, Outcome, Restart, Suite, catalogue, run_collect,
+};
 use leasehold_proto::components::{
     FeaturesRequest, FeaturesResponse, LockRequest, LockResponse, LockStoreInitRequest,
     LockStoreInitResponse, PingRequest, PingResponse, RenewLockRequest, RenewLockResponse,
@@ -135,6 +137,7 @@ impl Served {
         let socket = self.folder.path().join("hollow.sock");
         let mut options = Options::new(&socket, Component::read(&component).unwrap());
         options.second_socket = Some(socket);
+        options.restart = Some(Restart::new(|| Ok(())));
         options.threads = 32;
         options
     }
@@ -184,6 +187,27 @@ fn the_junit_report_names_the_features_and_why_a_case_was_left_out() {
     ] {
         assert!(xml.contains(&format!(r#"<skipped message="{why}"/>"#)), "{why}: {xml}");
     }
+}
+
+#[test]
+fn a_store_that_goes_away_is_reported_once_and_ends_the_run() {
+    let served = Served::new(Hollow { grants: false, features: &[] });
+    let mut options = served.options();
+    let cases = catalogue().into_iter().map(|case| case.name);
+    options.only = Some(cases.filter(|name| name.starts_with("unlock: ")).collect());
+    let suite = Suite::connect(&options).unwrap();
+    drop(served);
+    let one_by_one = libtest_mimic::Arguments {
+        test_threads: Some(1),
+        ..libtest_mimic::Arguments::default()
+    };
+    let _ = libtest_mimic::run(&one_by_one, suite.trials());
+    let reports = suite.recorder().reports();
+    let failed: Vec<_> =
+        reports.iter().filter(|report| matches!(report.outcome, Outcome::Failed(_))).collect();
+    let why = suite.stopped().expect("the store is gone");
+    assert_eq!(failed.len(), 1, "{failed:#?}");
+    assert!(why.contains(&format!("went away during `{}`", failed[0].case.name)), "{why}");
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub enum Defect {
     RenewalIsIgnored,
     /// The lock lasts half of what is reported (trap 30).
     TtlIsCutShort,
+    /// The timer of a grant goes on after its unlock, and ends the next grant.
+    TimerOutlivesUnlock,
     /// Unlocking answers and leaves the lock.
     UnlockIsIgnored,
     /// Force answers and leaves the lock.
@@ -126,6 +128,15 @@ impl Broken {
             self.readers.lock().unwrap().push(reader);
         }
         match self.defect {
+            Defect::TimerOutlivesUnlock => {
+                let (memory, ttl) = (Arc::clone(&self.memory), grant.ttl);
+                let (resource, of) = (attempt.resource.clone(), ReleaseOf::Anyone);
+                tokio::spawn(async move {
+                    sleep(ttl).await;
+                    let release = Release { resource, of, aim: Aim::default() };
+                    let _ = memory.unlock(&release, Instant::now()).await;
+                });
+            }
             Defect::TokenRepeats => grant.token = FencingToken::new(7),
             Defect::TtlIsCutShort => grant.ttl = attempt.ttl.duration() * 2,
             _ => {}

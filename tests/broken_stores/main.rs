@@ -29,6 +29,10 @@ const CAUGHT: &[(Defect, &str)] = &[
     (Defect::RenewalRecreates, "renew: of an expired grant it does not bring it back"),
     (Defect::RenewalIsIgnored, "renew: a renewal starts the TTL again"),
     (Defect::TtlIsCutShort, "ttl: a grant lives at least its granted TTL"),
+    (
+        Defect::TimerOutlivesUnlock,
+        "unlock: the end of the unlocked grant's TTL leaves another lock ID's grant alone",
+    ),
     (Defect::UnlockIsIgnored, "unlock: it frees the resource at once"),
     (Defect::ForceIsIgnored, "force: force ends a grant without its lock ID"),
     (Defect::LastComeFirstServed, "fair: six waiters are served in the order of their coming"),

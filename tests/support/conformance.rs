@@ -1,8 +1,14 @@
 //! The conformance suite against one of our own stores, as a test binary.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
 
-use leasehold_conformance::{Component, Demand, Feature, Options, Outcome, Suite, catalogue};
+use leasehold_conformance::{
+    Component, Demand, Feature, Options, Outcome, Restart, Suite, catalogue, summary,
+};
+use leasehold_testkit::leasehold::Leasehold;
 use libtest_mimic::Arguments;
 
 /// The component YAML that users copy is the test's input.
@@ -11,17 +17,20 @@ pub fn component(store: &str) -> Component {
     Component::read(&file).unwrap()
 }
 
-/// Runs every case on `socket`, the two-process ones with `second_socket`. A
+/// Runs every case on a process of leasehold, the two-process ones with `second_socket`. A
 /// case that is ignored fails the run. What a store does not promise by design
 /// is named in `not_promised`: its cases are left out, and that is said.
 pub fn run(
     component: Component,
-    socket: PathBuf,
+    leasehold: Leasehold,
+    store: &'static str,
     second_socket: Option<PathBuf>,
     not_promised: &[Feature],
 ) -> bool {
     let demands = |demand: &Demand| match demand {
-        Demand::Features(features) | Demand::TwoProcesses(features) => {
+        Demand::Features(features)
+        | Demand::TwoProcesses(features)
+        | Demand::Restart(features) => {
             features.iter().any(|feature| not_promised.contains(feature))
         }
         Demand::Core | Demand::Without(_) => false,
@@ -32,11 +41,22 @@ pub fn run(
         println!("left out, not promised by this store: {}", case.name);
     }
     let only = Some(asked.into_iter().map(|case| case.name).collect());
-    let options = Options { second_socket, only, ..Options::new(socket, component) };
+    let socket = leasehold.socket(store);
+    let leasehold = Arc::new(Mutex::new(leasehold));
+    let restarted = Arc::clone(&leasehold);
+    let restart = Some(Restart::new(move || {
+        let mut leasehold = restarted.lock().unwrap();
+        leasehold.process.kill();
+        leasehold.process.start()?;
+        leasehold.ready(store);
+        Ok(())
+    }));
+    let options = Options { second_socket, restart, only, ..Options::new(socket, component) };
     let suite = Suite::connect(&options).unwrap();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(options.threads);
     let conclusion = libtest_mimic::run(&arguments, suite.trials());
+    eprint!("{}", summary(&suite.recorder().reports()));
     let ignored: Vec<_> = suite
         .recorder()
         .reports()

@@ -12,6 +12,7 @@ use crate::{
 };
 
 const FENCING: Demand = Demand::Features(&[Feature::Fencing]);
+const RESTART: Demand = Demand::Restart(&[Feature::Fencing]);
 
 /// Integers below this are exact as a double, which JSON parsers use.
 const TOKEN_BOUND: i64 = 1 << 53;
@@ -37,6 +38,25 @@ pub(crate) fn tests(cases: &mut Cases) {
         "a token is the same after a hundred renewals",
         renewed,
     );
+}
+
+/// The cases across a restart of the store, which come last.
+pub(crate) fn restart_tests(cases: &mut Cases) {
+    cases.add(RESTART, "a token is greater than those of before the restart", restarted);
+    cases.alone();
+}
+
+async fn restarted(world: World) -> anyhow::Result<()> {
+    let released = Ask::of(&world.resource());
+    let held = Ask::of(&world.resource()).ttl(secs(2));
+    let before = [hold(&world.store(), &released).await?, hold(&world.store(), &held).await?];
+    world.store().release(&before[0]).await.or_fail("Unlock")?;
+    world.restart().await?;
+    let deadline = before[1].lives_until() + EXPIRY_SLACK;
+    for (ask, earlier) in [released, held].iter().zip(&before) {
+        rises(earlier, &hold_by(&world.fresh(), ask, deadline, "after the restart").await?)?;
+    }
+    Ok(())
 }
 
 fn rises(earlier: &Grant, later: &Grant) -> anyhow::Result<()> {

@@ -72,5 +72,6 @@ pub(crate) fn all() -> Vec<Case> {
     cases.theme("inspection", end_locks::tests);
     cases.theme("watch", watch::tests);
     cases.theme("two processes", two_processes::tests);
+    cases.theme("restart", fencing::restart_tests);
     cases.into_list()
 }

@@ -6,7 +6,7 @@ use crate::{
     feature::Feature,
     grant::Ask,
     reason::Reason,
-    world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held},
+    world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held, secs},
 };
 
 pub(crate) fn tests(cases: &mut Cases) {
@@ -17,6 +17,12 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("repeated, it is LOCK_NOT_FOUND with held false", repeated);
     cases.core("of an expired grant it is LOCK_NOT_FOUND", expired);
     cases.core("come late, it leaves the next holder's grant alone", late);
+    for (lock_id, same) in [("another", false), ("the same", true)] {
+        let sentence = format!(
+            "the end of the unlocked grant's TTL leaves {lock_id} lock ID's grant alone"
+        );
+        cases.core(sentence, move |world| outlives(world, same));
+    }
     cases
         .core("a refusal tells neither the holder's lock ID nor its request ID", keeps_secrets);
     cases.add(
@@ -51,6 +57,19 @@ async fn wrong_id_no_effect(world: World) -> anyhow::Result<()> {
 async fn free(world: World) -> anyhow::Result<()> {
     let unlocked = world.store().unlock(&world.resource(), &World::secret()).await;
     unlocked.refused(Reason::LockNotFound)?.held_is(false)
+}
+
+/// A store that ends grants by timers must not let the timer of an unlocked grant end the next.
+async fn outlives(world: World, same_lock_id: bool) -> anyhow::Result<()> {
+    let (store, other, resource) = (world.store(), world.fresh(), world.resource());
+    let ask = |ttl| Ask::of(&resource).ttl(ttl);
+    let first = hold(&store, &ask(ms(500))).await?;
+    store.release(&first).await.or_fail("Unlock by the holder")?;
+    let lock_id = if same_lock_id { first.lock_id.clone() } else { World::secret() };
+    let second = hold(&other, &ask(secs(60)).lock_id(&lock_id)).await?;
+    tokio::time::sleep_until(first.lives_until() + secs(1)).await;
+    must_be_held(&store, &resource, "after the end of the unlocked grant's TTL").await?;
+    other.release(&second).await.or_fail("Unlock of the second grant")
 }
 
 async fn repeated(world: World) -> anyhow::Result<()> {
