@@ -86,7 +86,8 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
         }
     }
     let changes = manifest::watch(resources, &loaded)?;
-    let following = AbortOnDropHandle::new(tokio::spawn(loader.follow(changes, late)));
+    let following =
+        AbortOnDropHandle::new(tokio::spawn(loader.follow(changes, loaded.components, late)));
     let hooks = Hooks { failed_unlocks, ..daprd.hooks(healthy)? };
     let sidecar = Sidecar::start(options, stores, hooks).await?;
     Ok(Serving { sidecar, _following: following })

@@ -56,7 +56,7 @@ fn tree(text: &str) {
 
 fn properties(component: &Component, environment: &Environment) {
     assert!(!component.name.is_empty() && !component.name.contains(['/', '%']));
-    assert!(component.says_the_same_as(component) && !component.init_timeout.is_zero());
+    assert!(component.differences(component).is_empty() && !component.init_timeout.is_zero());
     let read = component
         .properties(environment, &NoSecrets)
         .now_or_never()

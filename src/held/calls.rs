@@ -21,39 +21,31 @@ pub struct Resent {
 
 impl Engine {
     /// Ends a grant, after the renewal of it that is under way has ended
-    /// (trap 11). Completed also if the caller goes away. `target` is where the grant is
-    /// looked for if it is not held here.
-    pub async fn unlock<E: From<HeldError>>(
-        &self,
-        key: HeldKey,
-        lock_id: LockId,
-        target: Result<Target, E>,
-    ) -> Result<(), E> {
+    /// (trap 11). Completed also if the caller goes away.
+    pub async fn unlock(&self, target: &Target, lock_id: LockId) -> Result<(), HeldError> {
+        let key = target.key();
         match self.find(&key, &lock_id) {
-            Ok(Some(id)) => Ok(self.unlock_in_task(id, key, lock_id).await?),
-            Ok(None) => Ok(target?.unlock(&lock_id).await.map_err(HeldError::from)?),
+            Ok(Some(id)) => self.unlock_in_task(id, key, lock_id).await,
+            Ok(None) => Ok(target.unlock(&lock_id).await?),
             Err(HeldError::Lost(cause)) if cause.may_still_be_held() => {
                 // Another process may have renewed it, which only the store knows.
-                let released = match target {
-                    Ok(target) => target.unlock(&lock_id).await.is_ok(),
-                    Err(_) => false,
-                };
-                if !released {
-                    return Err(HeldError::Lost(cause).into());
+                if target.unlock(&lock_id).await.is_err() {
+                    return Err(HeldError::Lost(cause));
                 }
                 self.table().lost.forget(&key, &lock_id);
                 Ok(())
             }
-            Err(lost) => Err(lost.into()),
+            Err(lost) => Err(lost),
         }
     }
 
     /// Ends a grant if it is held here; `None` if it is not.
     pub async fn unlock_if_held(
         &self,
-        key: HeldKey,
+        target: &Target,
         lock_id: LockId,
     ) -> Option<Result<(), HeldError>> {
+        let key = target.key();
         let id = self.table().find(&key, &lock_id)?;
         Some(self.unlock_in_task(id, key, lock_id).await)
     }
@@ -70,91 +62,57 @@ impl Engine {
         task.await.unwrap_or(Err(HeldError::Lock(LockError::Internal)))
     }
 
-    /// Ends the grants of all who hold `target`, and what is held through this process
-    /// under `key`, also in a store that a reload replaced; with `grant_id` only the grant
-    /// with this public ID. Holders of this process are told at once. Completed also if the
-    /// caller goes away.
-    pub async fn force_unlock<E: From<HeldError>>(
+    /// Ends the grants of all who hold `target`; with `grant_id` only the grant with this
+    /// public ID. Holders of this process are told at once. Completed also if the caller goes
+    /// away.
+    pub async fn force_unlock(
         &self,
-        key: HeldKey,
+        target: Target,
         grant_id: Option<GrantId>,
-        target: Result<Target, E>,
-    ) -> Result<(), E> {
+    ) -> Result<(), HeldError> {
         // Looked up first: a grant that the next waiter gets meanwhile was not forced.
         let held: Vec<_> = self
             .table()
-            .of_key(&key)
+            .of_key(&target.key())
             .filter(|(_, held)| grant_id.is_none() || held.grant_id == grant_id)
-            .map(|(id, held)| (id, held.target(), held.lock_id.clone()))
+            .map(|(id, _)| id)
             .collect();
-        let target = match target {
-            Ok(target) => Some(target),
-            Err(error) if held.is_empty() => return Err(error),
-            Err(_) => None,
-        };
         let engine = self.clone();
-        let task =
-            self.0.tasks.spawn(async move { engine.force(target, grant_id, held).await });
-        Ok(task.await.unwrap_or(Err(LockError::Internal)).map_err(HeldError::from)?)
-    }
-
-    async fn force(
-        &self,
-        target: Option<Target>,
-        grant_id: Option<GrantId>,
-        held: Vec<(RecordId, Target, LockId)>,
-    ) -> Result<(), LockError> {
-        let mut outcome = match &target {
-            Some(target) => target.force(grant_id).await,
-            None => Err(LockError::NotFound { held: false }),
-        };
-        for (id, at, lock_id) in held {
-            let is_in_target = target.as_ref().is_some_and(|target| target.is(&at));
-            // A store that a reload replaced may have the same backend, where the next
-            // waiter may hold the resource by now: only this grant is ended there.
-            let ended = if is_in_target { outcome.clone() } else { at.unlock(&lock_id).await };
-            let is_gone = match &ended {
-                Ok(()) => true,
-                Err(error) => !is_in_target && matches!(error, LockError::NotFound { .. }),
-            };
-            if is_gone {
-                self.lose(&mut self.table(), id, Cause::Forced);
+        let task = self.0.tasks.spawn(async move {
+            target.force(grant_id).await?;
+            let mut table = engine.table();
+            for id in held {
+                engine.lose(&mut table, id, Cause::Forced);
             }
-            if ended.is_ok() || matches!(outcome, Err(LockError::NotFound { .. })) {
-                outcome = ended;
-            }
-        }
-        outcome
+            Ok::<_, LockError>(())
+        });
+        Ok(task.await.unwrap_or(Err(LockError::Internal))?)
     }
 
     /// Tells the holder of a grant at once that it was ended by force, if it is held through
-    /// this process under `key`.
-    pub fn forced(&self, key: &HeldKey, grant: GrantId) {
+    /// this process.
+    pub fn forced(&self, target: &Target, grant: GrantId) {
         let mut table = self.table();
-        let forced = table.of_key(key).find(|(_, held)| held.grant_id == Some(grant));
+        let forced = table.of_key(&target.key()).find(|(_, held)| held.grant_id == Some(grant));
         if let Some(id) = forced.map(|(id, _)| id) {
             self.lose(&mut table, id, Cause::Forced);
         }
     }
 
     /// Starts a grant's TTL again, as the app asked, and makes the change if that succeeds.
-    /// `target` is where the grant is looked for if it is not held here; then nothing else
-    /// can be changed.
-    pub async fn renew<E: From<HeldError>>(
+    /// If the grant is not held here, nothing else can be changed.
+    pub async fn renew(
         &self,
-        key: HeldKey,
+        target: &Target,
         lock_id: LockId,
         ttl: Option<Duration>,
         change: Change,
-        target: Result<Target, E>,
-    ) -> Result<Renewed, E> {
+    ) -> Result<Renewed, HeldError> {
+        let key = target.key();
         match self.find(&key, &lock_id)? {
-            Some(id) => Ok(self.renew_held(id, &key, &lock_id, ttl, change).await?),
-            None if change != Change::Nothing => {
-                target?;
-                Err(HeldError::NotHeldHere.into())
-            }
-            None => Ok(target?.renew(&lock_id, ttl).await.map_err(HeldError::from)?),
+            Some(id) => self.renew_held(id, &key, &lock_id, ttl, change).await,
+            None if change != Change::Nothing => Err(HeldError::NotHeldHere),
+            None => Ok(target.renew(&lock_id, ttl).await?),
         }
     }
 
@@ -240,11 +198,11 @@ impl Engine {
     /// here, the grant may end as early as the request asks.
     pub fn sends_again(
         &self,
-        key: &HeldKey,
+        target: &Target,
         request_id: &RequestId,
         asked: Duration,
     ) -> Option<Resent> {
-        let id = self.table().find_request(key, request_id)?;
+        let id = self.table().find_request(&target.key(), request_id)?;
         Some(Resent { id, sending: self.sends(id, asked)? })
     }
 

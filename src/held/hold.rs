@@ -59,11 +59,10 @@ impl Engine {
             self.reschedule(&mut table, id);
             return Some((id, replays));
         }
-        // Of two grants of one store that exclude each other, the later has the greater
-        // token, and the earlier has ended. Shared grants tell nothing of each other, nor
-        // do those of another store, such as the one before a reload.
+        // Of two grants that exclude each other, the later has the greater token, and the
+        // earlier has ended. Shared grants tell nothing of each other.
         let mut is_over = false;
-        for id in table.excluded_by(&key, &record) {
+        for id in table.excluded_by(&key, record.mode) {
             let Some(held) = table.get_mut(id) else { continue };
             if held.token > record.token {
                 is_over = true;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Cause, Engine, HeldKey, record::Record, schedule::Due, unlock::Unlock};
+use super::{Cause, Engine, Target, record::Record, schedule::Due, unlock::Unlock};
 use crate::lock::LockId;
 
 /// What this process knows of a lock.
@@ -24,7 +24,8 @@ pub enum Known {
 impl Engine {
     /// What is known of the lock with this ID.
     #[must_use]
-    pub fn known(&self, key: &HeldKey, lock_id: &LockId) -> Known {
+    pub fn known(&self, target: &Target, lock_id: &LockId) -> Known {
+        let key = &target.key();
         let now = Instant::now();
         let mut table = self.table();
         if let Some(id) = table.find(key, lock_id)

@@ -18,7 +18,6 @@ use super::record::RecordId;
 /// The renewals of one store. Each store has its own lane, so that a backend that does
 /// not answer delays the renewals of no other.
 pub(super) struct Lane {
-    in_flight_max: usize,
     places: Arc<Semaphore>,
     /// Those that wait, the nearest safe deadline first.
     due: BTreeSet<(Instant, RecordId)>,
@@ -35,16 +34,10 @@ pub(super) struct LanePermit {
 impl Lane {
     pub(super) fn new(in_flight_max: usize) -> Self {
         Self {
-            in_flight_max,
             places: Arc::new(Semaphore::new(in_flight_max)),
             due: BTreeSet::new(),
             backlog: Arc::default(),
         }
-    }
-
-    /// Whether no renewal waits or is under way.
-    pub(super) fn is_idle(&self) -> bool {
-        self.due.is_empty() && self.places.available_permits() == self.in_flight_max
     }
 
     pub(super) fn enqueue(&mut self, safe_deadline: Instant, id: RecordId) {

@@ -6,7 +6,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tracing::warn;
 
 use super::{
-    Cause, Ended, Engine, HeldKey, LostLock, Target,
+    Cause, Ended, Engine, Target,
     engine::Inner,
     holder::OnDrop,
     lost::Name,
@@ -54,10 +54,10 @@ impl Engine {
     /// If a release of this grant is under way, a future that ends with it.
     pub fn release_of(
         &self,
-        key: &HeldKey,
+        target: &Target,
         lock_id: &LockId,
     ) -> Option<impl Future<Output = ()> + Send + 'static + use<>> {
-        let ended = self.table().release_of(key, lock_id)?;
+        let ended = self.table().release_of(&target.key(), lock_id)?;
         Some(ended.cancelled_owned())
     }
 
@@ -70,15 +70,11 @@ impl Engine {
     }
 
     /// Releases a lock whose unlock the app reports as failed: renews it no more, and tries
-    /// until the release is confirmed. `target` is where a lock that was lost is looked for,
-    /// because its store may still have it. Returns whether the lock is or was held here; if
-    /// not, nothing is done. After an error nothing is settled.
-    pub async fn give_up(
-        &self,
-        key: &HeldKey,
-        lock_id: &LockId,
-        target: Option<&Target>,
-    ) -> Result<bool, LockError> {
+    /// until the release is confirmed. The store may still have a lock that was lost. Returns
+    /// whether the lock is or was held here; if not, nothing is done. After an error nothing
+    /// is settled.
+    pub async fn give_up(&self, target: &Target, lock_id: &LockId) -> Result<bool, LockError> {
+        let key = &target.key();
         let (release, cause) = {
             let mut table = self.table();
             let record = table.find(key, lock_id).and_then(|id| table.remove(id));
@@ -96,7 +92,7 @@ impl Engine {
             return Ok(true);
         }
         let Some(cause) = cause else { return Ok(false) };
-        if let Some(target) = target.filter(|_| cause.may_still_be_held()) {
+        if cause.may_still_be_held() {
             match target.unlock(lock_id).await {
                 // After an unknown outcome the store goes on releasing it by itself.
                 Ok(()) | Err(LockError::NotFound { .. } | LockError::OutcomeUnknown(_)) => {}
@@ -121,15 +117,14 @@ impl Engine {
 
     fn tell_holder(&self, table: &mut Table, record: &mut Record, cause: Cause) {
         let had_stream = record.holder.tell(Ended::Lost(cause));
-        self.note(table, record.lost(cause), !had_stream);
+        self.note(table, record, cause, !had_stream);
     }
 
-    fn note(&self, table: &mut Table, lost: LostLock, by_notice: bool) {
-        warn!(store = %lost.store, resource = lost.resource.as_str(), cause = %lost.cause,
+    fn note(&self, table: &mut Table, record: &Record, cause: Cause, by_notice: bool) {
+        let lost = record.lost(cause);
+        warn!(store = %lost.store, resource = lost.resource.as_str(), %cause,
             "a held lock is lost");
-        let key =
-            HeldKey { store: Arc::clone(&lost.store), resource: lost.app_resource.clone() };
-        table.lost.remember(key, lost.lock_id.clone(), lost.cause, Instant::now());
+        table.lost.remember(record.key(), lost.lock_id.clone(), cause, Instant::now());
         if by_notice
             && let Err(mpsc::error::TrySendError::Full(lost)) = self.0.notices.try_send(lost)
         {

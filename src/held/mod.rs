@@ -59,4 +59,5 @@ pub use hold::HeldGuard;
 pub use known::Known;
 pub use max_hold::MaxHold;
 pub use record::{Holding, LostLock};
-pub use store::{HeldKey, LockStore, StoreId, Target};
+use store::HeldKey;
+pub use store::{LockStore, Target};

@@ -1,10 +1,9 @@
-//! The held locks of one name beyond the first: many shared grants, or what a store that a
-//! reload replaced still holds.
+//! The held locks of one name beyond the first, which are shared grants.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::record::{Record, RecordId};
-use crate::lock::{LockId, Mode, RequestId};
+use crate::lock::{LockId, RequestId};
 
 /// Records of one name. Each is found by its lock ID and by its request ID, also among
 /// thousands.
@@ -12,7 +11,6 @@ use crate::lock::{LockId, Mode, RequestId};
 pub(super) struct Others {
     /// In the order in which they were added, so that a schedule can be repeated.
     ids: BTreeSet<RecordId>,
-    exclusive: BTreeSet<RecordId>,
     by_lock_id: HashMap<LockId, RecordId>,
     by_request_id: HashMap<RequestId, RecordId>,
 }
@@ -26,10 +24,6 @@ impl Others {
         self.ids.iter().copied()
     }
 
-    pub(super) fn exclusive(&self) -> impl Iterator<Item = RecordId> {
-        self.exclusive.iter().copied()
-    }
-
     pub(super) fn with_lock_id(&self, lock_id: &LockId) -> Option<RecordId> {
         self.by_lock_id.get(lock_id).copied()
     }
@@ -41,9 +35,6 @@ impl Others {
     /// Adds a record, whose lock ID no other of this name has.
     pub(super) fn insert(&mut self, id: RecordId, record: &Record) {
         self.ids.insert(id);
-        if record.mode == Mode::Exclusive {
-            self.exclusive.insert(id);
-        }
         self.by_lock_id.insert(record.lock_id.clone(), id);
         if let Some(request_id) = &record.request_id {
             self.by_request_id.insert(request_id.clone(), id);
@@ -53,11 +44,9 @@ impl Others {
     /// Removes a record, if it is one of these.
     pub(super) fn remove(&mut self, id: RecordId, record: &Record) {
         self.ids.remove(&id);
-        self.exclusive.remove(&id);
         remove_if(&mut self.by_lock_id, &record.lock_id, id);
         if let Some(request_id) = &record.request_id {
-            // The same request may have been sent to the store before a reload and to the
-            // one after.
+            // The same request may have made a later grant, if the store ended this one.
             remove_if(&mut self.by_request_id, request_id, id);
         }
     }

@@ -119,8 +119,7 @@ impl Record {
         }
     }
 
-    /// A repeated request was granted the same lock, perhaps through a store that a
-    /// reload put in place of the first.
+    /// A repeated request was granted the same lock.
     pub(super) fn replayed(&mut self, replay: Self) {
         self.replays += 1;
         self.holder.replayed(replay.holder);
@@ -129,7 +128,6 @@ impl Record {
         }
         self.unlock.renewed();
         self.request_id = replay.request_id.or(self.request_id.take());
-        (self.store, self.resource) = (replay.store, replay.resource);
     }
 
     /// The renewal under way has ended. Returns how the lock ended, or `None` if it is
@@ -182,7 +180,7 @@ impl Record {
     }
 
     pub(super) fn key(&self) -> HeldKey {
-        HeldKey { store: Arc::clone(self.store.name()), resource: self.app_resource.clone() }
+        HeldKey { store: Arc::clone(self.store.name()), resource: self.resource.clone() }
     }
 
     /// The store, and the name there, with which it was acquired.

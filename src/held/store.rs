@@ -1,39 +1,15 @@
 //! What the engine needs of a store.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::lock::{
     GrantId, LockError, LockId, RenewRequest, Renewed, ResourceId, Store, UnlockOf,
     UnlockRequest,
 };
 
-/// Tells stores apart, also those of one name. An ID is never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StoreId(u64);
-
-impl StoreId {
-    /// An ID that no other store has.
-    #[must_use]
-    pub fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-/// A store through which locks are held. Each held lock keeps a reference to its
-/// store, so an implementation may close the store when it is dropped.
+/// A store through which locks are held.
 pub trait LockStore: Send + Sync + 'static {
-    /// Tells this store from others of the same name.
-    fn id(&self) -> StoreId;
-
-    /// The store's name, as the app gives it.
+    /// The store's name, as the app gives it. No other store of the engine has it.
     fn name(&self) -> &Arc<str>;
 
     /// Keeps the locks.
@@ -49,14 +25,11 @@ impl fmt::Debug for dyn LockStore {
     }
 }
 
-/// What is held, as the app names it. It means the same after a reload that
-/// gave the component another backend or key prefix.
+/// What is held: the names of the store and of the resource there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HeldKey {
-    /// The store's name.
-    pub store: Arc<str>,
-    /// The resource, without a prefix.
-    pub resource: ResourceId,
+pub(super) struct HeldKey {
+    pub(super) store: Arc<str>,
+    pub(super) resource: ResourceId,
 }
 
 /// Where a resource is locked.
@@ -69,8 +42,8 @@ pub struct Target {
 }
 
 impl Target {
-    pub(super) fn is(&self, other: &Self) -> bool {
-        self.store.id() == other.store.id() && self.resource == other.resource
+    pub(super) fn key(&self) -> HeldKey {
+        HeldKey { store: Arc::clone(self.store.name()), resource: self.resource.clone() }
     }
 
     /// Ends the grant with this lock ID.

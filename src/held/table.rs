@@ -9,7 +9,7 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    HeldKey, StoreId,
+    HeldKey,
     lane::{Lane, LanePermit},
     lost::{Lost, Name},
     others::Others,
@@ -29,7 +29,8 @@ pub(super) struct Table {
     /// Records of a key that has, or had, one in `by_key` already.
     others: HashMap<HeldKey, Others>,
     timers: BTreeSet<(Instant, RecordId)>,
-    lanes: BTreeMap<StoreId, Lane>,
+    /// By the name of their store.
+    lanes: BTreeMap<Arc<str>, Lane>,
     lane_in_flight_max: usize,
     next_id: RecordId,
     /// When the driver wakes by itself; `None` means never.
@@ -95,31 +96,21 @@ impl Table {
         self.records.get_mut(&id)
     }
 
-    /// The records of a key, of any lock ID. In each store they are one exclusive grant, or
-    /// shared grants.
+    /// The records of a key, of any lock ID: one exclusive grant, or shared grants.
     pub(super) fn of_key(&self, key: &HeldKey) -> impl Iterator<Item = (RecordId, &Record)> {
         let others = self.others.get(key).into_iter().flat_map(Others::ids);
         let ids = self.by_key.get(key).copied().into_iter().chain(others);
         ids.filter_map(|id| Some((id, self.records.get(&id)?)))
     }
 
-    /// The records of a key that cannot live together with this grant of the same key.
-    pub(super) fn excluded_by(&self, key: &HeldKey, grant: &Record) -> Vec<RecordId> {
-        let store = grant.store.id();
-        let is_excluded = |(_, held): &(RecordId, &Record)| {
-            let both_share = (held.mode, grant.mode) == (Mode::Shared, Mode::Shared);
-            held.store.id() == store && !both_share
-        };
-        if grant.mode == Mode::Exclusive {
-            return self.of_key(key).filter(is_excluded).map(|(id, _)| id).collect();
+    /// The records of a key that cannot live together with a grant of this mode.
+    pub(super) fn excluded_by(&self, key: &HeldKey, mode: Mode) -> Vec<RecordId> {
+        if mode == Mode::Exclusive {
+            return self.of_key(key).map(|(id, _)| id).collect();
         }
-        // Among many records of a key few are exclusive.
-        let others = self.others.get(key).into_iter().flat_map(Others::exclusive);
-        let ids = self.by_key.get(key).copied().into_iter().chain(others);
-        ids.filter_map(|id| Some((id, self.records.get(&id)?)))
-            .filter(is_excluded)
-            .map(|(id, _)| id)
-            .collect()
+        // An exclusive record is the only one of its key.
+        let id = self.first_of(key, |record| record.mode == Mode::Exclusive);
+        id.into_iter().collect()
     }
 
     /// The record of this grant.
@@ -163,7 +154,6 @@ impl Table {
 
     /// A repeated request was granted the same lock. Returns how often that has happened.
     pub(super) fn replayed(&mut self, id: RecordId, replay: Record) -> Option<u32> {
-        // The replay may put it in the lane of another store.
         self.dequeue(id);
         let key = replay.key();
         let held = self.records.get_mut(&id)?;
@@ -239,7 +229,7 @@ impl Table {
         let safe_deadline = record.schedule.queue();
         let in_flight_max = self.lane_in_flight_max;
         self.lanes
-            .entry(record.store.id())
+            .entry(Arc::clone(record.store.name()))
             .or_insert_with(|| Lane::new(in_flight_max))
             .enqueue(safe_deadline, id);
         self.reschedule(id);
@@ -249,7 +239,7 @@ impl Table {
     pub(super) fn dequeue(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(&id) else { return };
         if let Some(at) = record.schedule.take_queued()
-            && let Some(lane) = self.lanes.get_mut(&record.store.id())
+            && let Some(lane) = self.lanes.get_mut(record.store.name())
         {
             lane.dequeue(at, id);
         }
@@ -261,11 +251,6 @@ impl Table {
         &mut self,
         wake: &Arc<Notify>,
     ) -> Option<(RecordId, LanePermit)> {
-        let next = self.lanes.values_mut().find_map(|lane| lane.next(wake));
-        if next.is_none() {
-            // A store that was removed must leave no lane behind.
-            self.lanes.retain(|_, lane| !lane.is_idle());
-        }
-        next
+        self.lanes.values_mut().find_map(|lane| lane.next(wake))
     }
 }

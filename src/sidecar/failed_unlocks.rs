@@ -133,15 +133,17 @@ impl FailedUnlock {
     }
 
     fn is_held_here(&self, locks: &Locks) -> bool {
-        let (key, _) = locks.target(&self.store_name, &self.resource);
-        matches!(locks.engine().known(&key, &self.lock_id), Known::Held(_))
+        let target = locks.target(&self.store_name, &self.resource);
+        target.is_ok_and(|target| {
+            matches!(locks.engine().known(&target, &self.lock_id), Known::Held(_))
+        })
     }
 
     /// Ends the grant, or lets the engine do it. An error says why that is not settled.
     async fn settle(&self, locks: &Locks) -> Result<(), String> {
-        let (key, target) = locks.target(&self.store_name, &self.resource);
-        let engine = locks.engine();
-        match engine.give_up(&key, &self.lock_id, target.as_ref().ok()).await {
+        let target = locks.target(&self.store_name, &self.resource);
+        let target = target.map_err(|error| error.to_string())?;
+        match locks.engine().give_up(&target, &self.lock_id).await {
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(error) => return Err(error.to_string()),
@@ -151,7 +153,6 @@ impl FailedUnlock {
                 "it is not held through this sidecar; its fencing_token is needed".to_owned()
             );
         };
-        let target = target.map_err(|error| error.to_string())?;
         let grant = UnlockRequest::grant(target.resource, self.lock_id.clone(), token);
         match target.store.store().unlock(grant).await {
             Ok(()) => {

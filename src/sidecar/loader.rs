@@ -1,5 +1,5 @@
-//! From component YAML to the stores that an app can name, at the start and
-//! whenever a file changes.
+//! From component YAML to the stores that an app can name, at the start and when a
+//! component appears.
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -45,7 +45,7 @@ pub enum LoadStoreError {
 }
 
 impl LoadStoreError {
-    /// Whether it may be otherwise later though the YAML stays as it is.
+    /// Whether a retry can succeed with unchanged YAML.
     fn may_pass(&self) -> bool {
         matches!(self, Self::Unavailable(..))
     }
@@ -89,12 +89,14 @@ impl Loader {
         }
     }
 
-    /// Follows what changes, until that ends. A component that fails keeps what
-    /// it had before. One whose backend is not reached, and each of `late`, is
-    /// tried again until it is, or until it changes.
+    /// Follows what changes since `components` were read, until that ends. Loads components
+    /// that appear. One that is loaded stays as it is, and the log says what was changed. One
+    /// whose backend is not reached, and each of `late`, is tried again until it is reached or
+    /// changes.
     pub(crate) async fn follow(
         self,
         mut changes: mpsc::Receiver<Change>,
+        components: Vec<Component>,
         late: Vec<Component>,
     ) {
         let load = |component: Component| {
@@ -102,21 +104,29 @@ impl Loader {
             let loading = self.clone().load_until_reached(component);
             (name, AbortOnDropHandle::new(tokio::spawn(loading)))
         };
+        let by_name = |component: Component| (component.name.clone(), component);
+        let mut components: HashMap<_, _> = components.into_iter().map(by_name).collect();
         let mut loading: HashMap<_, _> = late.into_iter().map(load).collect();
         while let Some(change) = changes.recv().await {
-            let (Change::Added(component)
-            | Change::Replaced(component)
-            | Change::Removed(component)) = &change;
-            // What it said before must not take the place of what it says now.
+            let (Change::Set(component) | Change::Removed(component)) = &change;
+            // What it said before must not be loaded after what it says now.
             if let Some(before) = loading.remove(&component.name) {
                 before.abort();
                 let _ = before.await;
             }
+            if self.stores.get(&component.name).is_some() {
+                let loaded = components.get(&component.name);
+                log_pending(loaded.unwrap_or(component), &change);
+                continue;
+            }
             match change {
-                Change::Added(component) | Change::Replaced(component) => {
+                Change::Set(component) => {
+                    components.extend([by_name(component.clone())]);
                     loading.extend([load(component)]);
                 }
-                Change::Removed(component) => self.remove(&component),
+                Change::Removed(component) => {
+                    components.remove(&component.name);
+                }
             }
         }
         join_all(loading.into_values()).await;
@@ -126,11 +136,11 @@ impl Loader {
         let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
         while let Err(error) = self.load(&component).await {
             if !error.may_pass() {
-                warn!(%error, "the component stays as it was");
+                warn!(%error, "the component is not loaded until its YAML changes");
                 return;
             }
             let delay = backoff.next_delay();
-            warn!(%error, again_in = ?delay, "the component stays as it was for now");
+            warn!(%error, again_in = ?delay, "the component is not loaded yet");
             sleep(delay).await;
         }
     }
@@ -139,22 +149,11 @@ impl Loader {
     /// store.
     async fn load(&self, component: &Component) -> Result<(), LoadStoreError> {
         let Some(backend) = component.lock_type() else { return Ok(()) };
-        if self.stores.is_crowded() {
-            let why = "too many stores that were replaced or removed still have held locks";
-            return Err(LoadStoreError::Unavailable(component.name.clone(), why.into()));
-        }
         let opened = self.open(component, &backend).await.map_err(|error| error.at(component));
         let store = opened?;
         info!(store = component.name, kind = component.kind, "lock store loaded");
         self.stores.insert(store);
         Ok(())
-    }
-
-    fn remove(&self, component: &Component) {
-        if let Some(store) = self.stores.remove(&component.name) {
-            store.store().drain();
-            info!(store = component.name, "lock store removed; what is held stays held");
-        }
     }
 
     async fn open(
@@ -179,9 +178,7 @@ impl Loader {
                     let own = properties
                         .into_iter()
                         .filter(|(key, _)| !key.eq_ignore_ascii_case(prefix::PROPERTY));
-                    let before = self.stores.newest(&component.name);
-                    let before = before.as_ref().map(|before| before.store());
-                    kind.open(own, Clock::system(), before).await
+                    kind.open(own, Clock::system(), None).await
                 }
                 None => self.pluggable(component, backend, properties).await,
             }
@@ -228,5 +225,33 @@ impl Loader {
             }
             opened => opened,
         }
+    }
+}
+
+/// Logs a change of a component whose store is open: the store keeps what was `loaded`.
+fn log_pending(loaded: &Component, change: &Change) {
+    let component = &loaded.name;
+    match change {
+        Change::Removed(_) => warn!(
+            "component {component:?} is gone from {}; its lock store goes on unchanged: restart \
+             the sidecar to apply",
+            loaded.origin
+        ),
+        Change::Set(now) if now.lock_type().is_none() => warn!(
+            "component {component:?} is now of type {}; its lock store goes on unchanged until \
+             the sidecar is restarted",
+            now.kind
+        ),
+        Change::Set(now) => match now.differences(loaded) {
+            fields if fields.is_empty() => {
+                info!("component {component:?} is again as it was loaded ({})", now.origin);
+            }
+            fields => warn!(
+                "component {component:?} has changed ({}): {}; its lock store goes on unchanged: \
+                 restart the sidecar to apply",
+                now.origin,
+                fields.join(", ")
+            ),
+        },
     }
 }

@@ -104,7 +104,7 @@ impl std::fmt::Debug for Sidecar {
 }
 
 impl Sidecar {
-    /// Opens the listeners and begins to serve. `stores` may change at any time.
+    /// Opens the listeners and begins to serve. Stores may be added at any time.
     pub async fn start(
         options: Options,
         stores: Stores,
@@ -188,8 +188,8 @@ impl Sidecar {
         {
             warn!("locks whose stream ended are left to their TTL");
         }
-        let stores = self.stores.all_and_earlier();
-        let retired = join_all(stores.iter().map(|store| store.retire()));
+        let stores = self.stores.all();
+        let retired = join_all(stores.iter().map(|store| store.store().clone().retire()));
         if timeout_at(deadline.max(Instant::now() + CLOSE_MIN), retired).await.is_err() {
             warn!("a store did not close in time");
         }

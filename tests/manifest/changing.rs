@@ -18,8 +18,7 @@ fn watched(folder: &Folder) -> Receiver<Change> {
 async fn next(changes: &mut Receiver<Change>) -> (char, String) {
     match timeout(LONG, changes.recv()).await.unwrap().unwrap() {
         Change::Removed(component) => ('-', component.name),
-        Change::Replaced(component) => ('~', component.name),
-        Change::Added(component) => ('+', component.name),
+        Change::Set(component) => ('+', component.name),
     }
 }
 
@@ -28,14 +27,14 @@ fn is(kind: char, name: &str) -> (char, String) {
 }
 
 #[tokio::test]
-async fn additions_replacements_and_removals_are_told() {
+async fn additions_changes_and_removals_are_sent() {
     let folder =
         Folder::with(&[("a.yaml", &component("a", "")), ("b.yaml", &component("b", ""))]);
     let mut changes = watched(&folder);
     folder.write("c.yaml", &component("c", ""));
     assert_eq!(next(&mut changes).await, is('+', "c"));
     folder.write("a.yaml", &component("a", "  metadata: [{name: ttl, value: 5s}]\n"));
-    assert_eq!(next(&mut changes).await, is('~', "a"));
+    assert_eq!(next(&mut changes).await, is('+', "a"));
     folder.remove("b.yaml");
     assert_eq!(next(&mut changes).await, is('-', "b"));
 }
@@ -82,4 +81,19 @@ async fn a_name_given_twice_changes_nothing_until_it_is_mended() {
     assert!(nothing.is_err(), "{nothing:?}");
     folder.write("b.yaml", &component("b", ""));
     assert_eq!(next(&mut changes).await, is('+', "b"));
+}
+
+#[test]
+fn differences_name_fields_and_no_values() {
+    let read = |text: &str| {
+        let folder = Folder::with(&[("a.yaml", text)]);
+        folder.resources().load().unwrap().components.remove(0)
+    };
+    let password =
+        "  metadata: [{name: ttl, value: 5s}, {name: redisPassword, value: secret}]\n";
+    let (plain, changed) = (read(&component("a", "")), read(&component("a", password)));
+    let fields = ["spec.metadata.redisPassword", "spec.metadata.ttl"];
+    assert_eq!(changed.differences(&plain), fields);
+    assert_eq!(plain.differences(&changed), fields);
+    assert!(plain.differences(&plain).is_empty());
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::sidecar::{Hooks, stores::Stores};
 use leasehold_proto::locks::{
     ForceUnlockRequest, LockRequest, LockResponse, RenewLockRequest, UnlockRequest,
     locks_client::LocksClient,
@@ -232,8 +233,9 @@ async fn an_unknown_store_is_told_from_none_at_all() {
     let refused = lock(&mut client, unknown.clone()).await.unwrap_err();
     assert_eq!(refused.code(), Code::NotFound);
     assert_eq!(reason(&refused, "").0, "STORE_NOT_FOUND");
-    harness.stores.remove(STORE);
-    let refused = lock(&mut client, unknown).await.unwrap_err();
+    let (stores, (memory, _)) = (Stores::default(), crate::harness::memory());
+    let harness = Harness::over(options(), Hooks::default(), stores, memory).await;
+    let refused = lock(&mut harness.locks().await, unknown).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert_eq!(reason(&refused, "").0, "STORES_NOT_CONFIGURED");
 }
@@ -241,7 +243,7 @@ async fn an_unknown_store_is_told_from_none_at_all() {
 #[tokio::test]
 async fn held_locks_have_a_limit() {
     let limited = leasehold::sidecar::Options { held_max: 1, ..options() };
-    let harness = Harness::with(limited, leasehold::sidecar::Hooks::default()).await;
+    let harness = Harness::with(limited, Hooks::default()).await;
     let mut client = harness.locks().await;
     let first = lock(&mut client, request("a")).await.unwrap();
     let refused = lock(&mut client, request("b")).await.unwrap_err();
@@ -257,27 +259,6 @@ async fn held_locks_have_a_limit() {
     assert_eq!(retry["retryDelay"], "1s");
     unlock(&mut client, "a", &first.lock_id).await.unwrap();
     lock(&mut client, request("b")).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_lock_is_kept_by_its_holder_while_its_component_is_replaced() {
-    let harness = Harness::start().await;
-    let mut client = harness.locks().await;
-    let held = LockRequest { ttl: ttl(300), ..request("r") };
-    let granted = lock(&mut client, held).await.unwrap();
-    let (_, other) = crate::harness::memory();
-    harness.stores.insert(leasehold::sidecar::stores::NamedStore::new(
-        STORE,
-        "lock.memory",
-        "v1",
-        leasehold::sidecar::prefix::KeyPrefix::AppId,
-        other,
-    ));
-    // Past its TTL, by the real clock, because the sockets are real.
-    sleep(Duration::from_millis(600)).await;
-    assert_eq!(harness.engine.held(), 1, "it is renewed through the old store");
-    unlock(&mut client, "r", &granted.lock_id).await.unwrap();
-    assert_eq!(harness.memory.records(), 0);
 }
 
 /// daprd takes compressed messages; here they were UNIMPLEMENTED.

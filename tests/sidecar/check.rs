@@ -104,15 +104,6 @@ async fn a_store_that_is_not_there_is_told_from_a_lock_that_is_not() {
 }
 
 #[tokio::test]
-async fn a_held_lock_is_valid_though_its_component_was_removed() {
-    let harness = Harness::start().await;
-    let granted = take(&harness, request("r")).await;
-    harness.stores.remove(STORE);
-    let answer = check(&harness, vec![named("r", &granted.lock_id)]).await.unwrap();
-    assert!(answer[0].valid_for.is_some(), "{answer:?}");
-}
-
-#[tokio::test]
 async fn a_lock_in_a_namespace_is_checked_by_its_namespace() {
     let harness = Harness::start().await;
     let namespace = vec!["a".to_owned()];

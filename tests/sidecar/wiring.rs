@@ -1,4 +1,4 @@
-//! What only the command wires together: component YAML and its reload, the
+//! What only the command wires together: component YAML and its changes, the
 //! daprd behind, pluggable stores behind their sockets.
 
 use std::{fs, path::Path, time::Duration};
@@ -183,24 +183,51 @@ async fn without_a_store_it_is_said_what_was_skipped_and_why() {
 }
 
 #[tokio::test]
-async fn stores_follow_their_yaml() {
+async fn a_component_that_appears_is_loaded() {
     let yaml = tempfile::tempdir().unwrap();
     let sidecar = Binary::start(yaml.path(), &[]).await;
     until(&sidecar, |answer| answer.error() == (400, "ERR_STORES_NOT_CONFIGURED".into())).await;
+    component(yaml.path(), "locks", "lock.memory", "[{name: ttl, value: soon}]");
+    logged(&sidecar, "the component is not loaded until its YAML changes").await;
     component(yaml.path(), "locks", "lock.memory", "[{name: ttl, value: 33s}]");
     until(&sidecar, |answer| answer.status == 200 && answer.json()["ttl"] == "33s").await;
+}
+
+/// The store that took the place of the first knew nothing of what the first had granted, and
+/// some callers stayed with the first.
+#[tokio::test]
+async fn a_component_file_that_is_replaced_emptied_and_put_back_leaves_one_store_that_excludes()
+{
+    let yaml = yaml_of_memory();
+    let sidecar = Binary::start(yaml.path(), &[]).await;
+    let held = sidecar.post(LOCK, r#"{"immediate":true,"ttl":"1s"}"#).await;
+    assert_eq!(held.status, 200);
+    let excludes = async |line: &str| {
+        logged(&sidecar, line).await;
+        assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 409, "{line}");
+    };
+    let apply = "its lock store goes on unchanged: restart the sidecar to apply";
+    component(yaml.path(), "locks", "lock.redis", "[{name: redisHost, value: x:1}]");
+    excludes(&format!("spec.type, spec.metadata.redisHost; {apply}")).await;
+    component(yaml.path(), "locks", "state.redis", "[]");
+    excludes(
+        "component \"locks\" is now of type state.redis; its lock store goes on unchanged until \
+         the sidecar is restarted",
+    )
+    .await;
+    let file = yaml.path().join("locks.yaml");
+    fs::write(&file, "").unwrap();
+    excludes(&format!("component \"locks\" is gone from {}", file.display())).await;
     component(yaml.path(), "locks", "lock.memory", "[{name: ttl, value: 55s}]");
-    until(&sidecar, |answer| answer.status == 200 && answer.json()["ttl"] == "55s").await;
-    // A mistake leaves what there was.
-    component(yaml.path(), "locks", "lock.memory", "[{name: ttl, value: soon}]");
-    let give_up = Instant::now() + PATIENCE;
-    while !sidecar.log().contains("stays as it was") {
-        assert!(Instant::now() < give_up, "log:\n{}", sidecar.log());
-        sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.json()["ttl"], "55s");
-    fs::remove_file(yaml.path().join("locks.yaml")).unwrap();
-    until(&sidecar, |answer| answer.error() == (400, "ERR_STORES_NOT_CONFIGURED".into())).await;
+    excludes(&format!("spec.metadata.ttl; {apply}")).await;
+    component(yaml.path(), "locks", "lock.memory", "[]");
+    excludes("component \"locks\" is again as it was loaded").await;
+    // Past the TTL, by the real clock, because the process is real.
+    sleep(Duration::from_millis(1500)).await;
+    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 409, "it is renewed");
+    let unlock = json!({ "lockID": held.json()["lockID"] }).to_string();
+    assert_eq!(sidecar.call(Method::DELETE, LOCK, unlock).await.status, 204);
+    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.json()["ttl"], "30s");
 }
 
 /// SIGHUP ended the sidecar without a drain. daprd survives it, and reads its
@@ -254,78 +281,12 @@ async fn the_default_max_hold_of_the_command_line_ends_a_lock() {
     assert!(sidecar.log().contains("cause=max_hold"), "{}", sidecar.log());
 }
 
-/// A lock of `other.sock`, and what looks at it from another sidecar.
-async fn held_through(yaml: &Path, other: &Leasehold) -> (Binary, String) {
-    let folder = other.folder().to_str().unwrap().to_owned();
-    component(yaml, "locks", "lock.other", "[]");
-    let sidecar = Binary::start(yaml, &["--socket-folder", &folder]).await;
-    let held = sidecar.post(LOCK, r#"{"immediate":true,"ttl":"1s"}"#).await;
-    assert_eq!(held.status, 200, "{held:?}");
-    let unlock = json!({ "lockID": held.json()["lockID"] }).to_string();
-    (sidecar, unlock)
-}
-
 async fn logged(sidecar: &Binary, what: &str) {
     let give_up = Instant::now() + PATIENCE;
     while !sidecar.log().contains(what) {
         assert!(Instant::now() < give_up, "{what} is not in\n{}", sidecar.log());
         sleep(Duration::from_millis(10)).await;
     }
-}
-
-#[tokio::test]
-async fn a_held_lock_outlives_its_component_and_is_unlocked() {
-    let other = Leasehold::spawn(&["serve", "--store", "memory=other"]);
-    other.ready("other");
-    let (yaml, beside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (sidecar, unlock) = held_through(yaml.path(), &other).await;
-    fs::remove_file(yaml.path().join("locks.yaml")).unwrap();
-    logged(&sidecar, "lock store removed").await;
-    // Past the TTL, by the real clock, because the processes are real.
-    sleep(Duration::from_millis(1500)).await;
-    component(beside.path(), "locks", "lock.other", "[]");
-    let folder = other.folder().to_str().unwrap();
-    let observer = Binary::start(beside.path(), &["--socket-folder", folder]).await;
-    let refused = observer.post(LOCK, IMMEDIATE).await;
-    assert_eq!(refused.error(), (409, "ERR_RESOURCE_LOCKED".into()), "it is renewed");
-    let unlocked = sidecar.call(Method::DELETE, LOCK, unlock).await;
-    assert_eq!(unlocked.status, 204, "{unlocked:?}");
-    assert_eq!(observer.post(LOCK, IMMEDIATE).await.status, 200);
-}
-
-#[tokio::test]
-async fn a_held_lock_outlives_a_change_of_its_components_type() {
-    let other = Leasehold::spawn(&["serve", "--store", "memory=other"]);
-    other.ready("other");
-    let yaml = tempfile::tempdir().unwrap();
-    let (sidecar, unlock) = held_through(yaml.path(), &other).await;
-    component(yaml.path(), "locks", "lock.memory", "[]");
-    until(&sidecar, |answer| answer.status == 200).await;
-    let unlocked = sidecar.call(Method::DELETE, LOCK, unlock).await;
-    assert_eq!(unlocked.status, 204, "{unlocked:?}");
-}
-
-/// It began empty, so that a held lock got a second holder.
-#[tokio::test]
-async fn a_memory_store_that_is_changed_or_put_back_knows_what_is_held() {
-    let yaml = yaml_of_memory();
-    let sidecar = Binary::start(yaml.path(), &[]).await;
-    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 200);
-    let files: Vec<_> = fs::read_dir(yaml.path()).unwrap().collect();
-    for file in files {
-        fs::remove_file(file.unwrap().path()).unwrap();
-    }
-    logged(&sidecar, "lock store removed").await;
-    component(yaml.path(), "locks", "lock.memory", "[]");
-    until(&sidecar, |answer| answer.status == 409).await;
-    component(yaml.path(), "locks", "lock.memory", "[{name: maxTTL, value: 1h}]");
-    let too_long = r#"{"immediate":true,"ttl":"2h"}"#;
-    let give_up = Instant::now() + PATIENCE;
-    while sidecar.post(LOCK, too_long).await.status != 400 {
-        assert!(Instant::now() < give_up, "{}", sidecar.log());
-        sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 409);
 }
 
 #[tokio::test]
@@ -337,7 +298,7 @@ async fn a_component_that_is_added_while_its_backend_is_down_is_tried_again() {
     component(yaml.path(), "ignored", "lock.other", ignored);
     let sidecar = Binary::start(yaml.path(), &["--socket-folder", folder]).await;
     component(yaml.path(), "locks", "lock.other", "[]");
-    logged(&sidecar, "stays as it was").await;
+    logged(&sidecar, "the component is not loaded yet").await;
     let other =
         Leasehold::spawn(&["serve", "--store", "memory=other", "--socket-folder", folder]);
     until(&sidecar, |answer| answer.status == 200).await;

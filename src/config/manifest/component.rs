@@ -1,6 +1,6 @@
 //! A component, as its document describes it.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeSet, fmt, time::Duration};
 
 use super::{
     environment::Environment,
@@ -132,10 +132,32 @@ impl Component {
         })
     }
 
-    /// Whether it equals `other` in everything except where it was read.
+    /// The fields in which it differs from `other`, apart from where it was read. No values,
+    /// because they can be secrets.
     #[must_use]
-    pub fn says_the_same_as(&self, other: &Self) -> bool {
-        Self { origin: other.origin.clone(), ..self.clone() } == *other
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let fields = [
+            ("metadata.namespace", self.namespace != other.namespace),
+            ("spec.type", self.kind != other.kind),
+            ("spec.version", self.version != other.version),
+            ("spec.ignoreErrors", self.ignore_errors != other.ignore_errors),
+            ("spec.initTimeout", self.init_timeout != other.init_timeout),
+            ("auth.secretStore", self.secret_store != other.secret_store),
+            ("scopes", self.scopes != other.scopes),
+        ];
+        let fields = fields.into_iter().filter(|(_, differs)| *differs);
+        let names: BTreeSet<_> =
+            self.items.iter().chain(&other.items).map(|item| &item.name).collect();
+        let items =
+            names.into_iter().filter(|name| !self.items_of(name).eq(other.items_of(name)));
+        fields
+            .map(|(field, _)| field.to_owned())
+            .chain(items.map(|name| format!("spec.metadata.{name}")))
+            .collect()
+    }
+
+    fn items_of(&self, name: &str) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(move |item| item.name == name)
     }
 }
 

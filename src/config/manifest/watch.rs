@@ -26,15 +26,13 @@ const QUIET_WAIT_MAX: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(30);
 const CHANGES_MAX: usize = 64;
 
-/// A change of a component. Removals are sent first, then replacements, then additions.
+/// A change of a component. Removals are sent first.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// It was removed: drain its store.
+    /// It was removed.
     Removed(Component),
-    /// Its definition changed.
-    Replaced(Component),
-    /// It is new.
-    Added(Component),
+    /// It is new, or its definition changed.
+    Set(Component),
 }
 
 /// Why component YAML cannot be watched.
@@ -97,7 +95,6 @@ pub fn watch(
             }
             let Ok(loaded) = reading else { continue };
             for change in current.advance(&loaded) {
-                info!("component YAML changed: {change}");
                 if changes.send(change).await.is_err() {
                     return;
                 }
@@ -153,17 +150,6 @@ fn texts(problems: &[Problem]) -> Vec<String> {
     problems.iter().map(ToString::to_string).collect()
 }
 
-impl std::fmt::Display for Change {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (component, what) = match self {
-            Self::Removed(component) => (component, "is gone from"),
-            Self::Replaced(component) => (component, "is replaced by"),
-            Self::Added(component) => (component, "is new in"),
-        };
-        write!(f, "{component} {what} {}", component.origin)
-    }
-}
-
 /// The components as the receiver knows them.
 #[derive(Default)]
 struct Current(BTreeMap<String, Component>);
@@ -182,22 +168,21 @@ impl Current {
         let named = |name: &str| loaded.components.iter().any(|other| other.name == name);
         let is_broken =
             |of: &Component| loaded.problems.iter().any(|at| at.file() == of.origin.file());
-        let (mut removed, mut replaced, mut added) = (Vec::new(), Vec::new(), Vec::new());
+        let mut changes = Vec::new();
         for known in self.0.values().filter(|known| !named(&known.name)) {
             if is_broken(known) {
                 next.push(known.clone());
             } else {
-                removed.push(Change::Removed(known.clone()));
+                changes.push(Change::Removed(known.clone()));
             }
         }
         for component in &loaded.components {
-            match self.0.get(&component.name) {
-                None => added.push(Change::Added(component.clone())),
-                Some(known) if known.says_the_same_as(component) => {}
-                Some(_) => replaced.push(Change::Replaced(component.clone())),
+            let known = self.0.get(&component.name);
+            if known.is_none_or(|known| !component.differences(known).is_empty()) {
+                changes.push(Change::Set(component.clone()));
             }
         }
         self.replace(next);
-        removed.into_iter().chain(replaced).chain(added).collect()
+        changes
     }
 }

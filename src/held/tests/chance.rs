@@ -159,25 +159,23 @@ impl App {
             max_hold: max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked),
             place: self.engine.place().unwrap(),
         };
-        let key = HeldKey {
-            store: Arc::clone(self.store.name()),
-            resource: holding.resource.clone(),
-        };
+        let target =
+            Target { store: Arc::clone(&self.store), resource: holding.resource.clone() };
         if streamed {
             let (guard, told) = self.engine.hold_for_stream(holding);
-            self.stream(guard.unwrap(), told, &key, &granted.lock_id).await;
+            self.stream(guard.unwrap(), told, &target, &granted.lock_id).await;
         } else {
             if let Some(guard) = self.engine.hold(holding) {
                 guard.keep();
             }
             for _ in 0..self.rng.u8(1..4) {
                 self.pause(self.plan.ttl_ms_max * 2).await;
-                self.act(&key, &granted.lock_id).await;
+                self.act(&target, &granted.lock_id).await;
             }
         }
         // Whatever happened so far, the lock runs out after this last unlock.
         self.pause(self.plan.ttl_ms_max).await;
-        self.unlock(&key, &granted.lock_id).await;
+        self.unlock(&target, &granted.lock_id).await;
         sleep_until(self.ledger.safe_until(self.number) + Duration::from_millis(1)).await;
     }
 
@@ -185,7 +183,7 @@ impl App {
         &mut self,
         guard: HeldGuard,
         mut told: oneshot::Receiver<Ended>,
-        key: &HeldKey,
+        target: &Target,
         lock_id: &LockId,
     ) {
         let number = self.number;
@@ -203,7 +201,7 @@ impl App {
                     Ended::Lost(cause) => return ledger.note(number, What::Told(cause)),
                     _ => return,
                 },
-                () = self.act(key, lock_id) => {}
+                () = self.act(target, lock_id) => {}
             }
         }
         match told.try_recv() {
@@ -221,30 +219,21 @@ impl App {
         }
     }
 
-    async fn act(&mut self, key: &HeldKey, lock_id: &LockId) {
+    async fn act(&mut self, target: &Target, lock_id: &LockId) {
         match self.rng.u8(..16) {
-            0..5 => self.unlock(key, lock_id).await,
+            0..5 => self.unlock(target, lock_id).await,
             5 => {
                 self.ledger.note(self.number, What::Forcing);
-                let _ = self.engine.force_unlock(key.clone(), None, self.target(key)).await;
+                let _ = self.engine.force_unlock(target.clone(), None).await;
             }
             6 => {
-                let force = UnlockRequest::force(key.resource.clone());
+                let force = UnlockRequest::force(target.resource.clone());
                 self.ledger.note(self.number, What::Forcing);
                 let _ = self.store.store().unlock(force).await;
             }
             7..9 => {
                 self.ledger.note(self.number, What::AppRenews);
-                let _ = self
-                    .engine
-                    .renew(
-                        key.clone(),
-                        lock_id.clone(),
-                        None,
-                        Change::Nothing,
-                        self.target(key),
-                    )
-                    .await;
+                let _ = self.engine.renew(target, lock_id.clone(), None, Change::Nothing).await;
                 self.ledger.note(self.number, What::AppRenewed);
             }
             _ => {}
@@ -252,10 +241,9 @@ impl App {
     }
 
     /// Unlocks. Sometimes twice at once, and sometimes the caller leaves before the answer.
-    async fn unlock(&mut self, key: &HeldKey, lock_id: &LockId) {
+    async fn unlock(&mut self, target: &Target, lock_id: &LockId) {
         self.ledger.note(self.number, What::Unlocking);
-        let target = self.target(key);
-        let unlock = || self.engine.unlock(key.clone(), lock_id.clone(), target.clone());
+        let unlock = || self.engine.unlock(target, lock_id.clone());
         let answer = match self.rng.u8(..6) {
             0 => timeout(Duration::from_millis(3), unlock()).await.ok(),
             1 => {
@@ -279,10 +267,6 @@ impl App {
             Some(Err(_)) => {}
             None => self.ledger.note(self.number, What::UnlockLeft),
         }
-    }
-
-    fn target(&self, key: &HeldKey) -> Result<Target, HeldError> {
-        Ok(Target { store: Arc::clone(&self.store), resource: key.resource.clone() })
     }
 
     async fn pause(&mut self, ms_max: u64) {

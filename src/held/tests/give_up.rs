@@ -7,8 +7,7 @@ use crate::held::Cause;
 
 impl Setup {
     async fn give_up(&self, lock_id: &LockId) -> Result<bool, LockError> {
-        let target = self.target("r").unwrap();
-        self.engine.give_up(&self.key("r"), lock_id, Some(&target)).await
+        self.engine.give_up(&self.target("r"), lock_id).await
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
 
 impl Setup {
     fn known(&self, lock_id: &LockId) -> Known {
-        self.engine.known(&self.key("r"), lock_id)
+        self.engine.known(&self.target("r"), lock_id)
     }
 }
 

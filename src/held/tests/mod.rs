@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     Change, Ended, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, Holding, LockStore,
-    LostLock, MaxHold, StoreId, Target,
+    LostLock, MaxHold, Target,
 };
 use crate::lock::{
     AcquireRequest, Granted, LockError, LockId, Mode, Renewed, ResourceId, Store,
@@ -57,20 +57,15 @@ fn scripted(name: &str) -> (Arc<dyn LockStore>, Arc<Script>) {
 
 /// A store with a name and nothing else.
 struct Named {
-    id: StoreId,
     name: Arc<str>,
     store: Store,
 }
 
 fn named(name: &str, store: Store) -> Arc<dyn LockStore> {
-    Arc::new(Named { id: StoreId::next(), name: name.into(), store })
+    Arc::new(Named { name: name.into(), store })
 }
 
 impl LockStore for Named {
-    fn id(&self) -> StoreId {
-        self.id
-    }
-
     fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -127,23 +122,20 @@ impl Setup {
     }
 
     fn key(&self, resource: &str) -> HeldKey {
-        HeldKey {
-            store: Arc::clone(self.store.name()),
-            resource: ResourceId::new(resource).unwrap(),
-        }
+        self.target(resource).key()
     }
 
-    fn target(&self, resource: &str) -> Result<Target, HeldError> {
+    fn target(&self, resource: &str) -> Target {
         let resource = ResourceId::new(resource).unwrap();
-        Ok(Target { store: Arc::clone(&self.store), resource })
+        Target { store: Arc::clone(&self.store), resource }
     }
 
     async fn unlock(&self, resource: &str, lock_id: LockId) -> Result<(), HeldError> {
-        self.engine.unlock(self.key(resource), lock_id, self.target(resource)).await
+        self.engine.unlock(&self.target(resource), lock_id).await
     }
 
     async fn force(&self, resource: &str) -> Result<(), HeldError> {
-        self.engine.force_unlock(self.key(resource), None, self.target(resource)).await
+        self.engine.force_unlock(self.target(resource), None).await
     }
 
     async fn renew(
@@ -162,8 +154,7 @@ impl Setup {
         ttl: Option<Duration>,
         change: Change,
     ) -> Result<Renewed, HeldError> {
-        let (key, target) = (self.key(resource), self.target(resource));
-        self.engine.renew(key, lock_id, ttl, change, target).await
+        self.engine.renew(&self.target(resource), lock_id, ttl, change).await
     }
 
     /// Whether nobody holds it in the backend.

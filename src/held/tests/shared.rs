@@ -154,9 +154,9 @@ async fn a_repeated_request_finds_its_own_among_many_readers() {
     // A repetition with so short a TTL may end its own grant, and no other, early.
     let short = Duration::from_secs(1);
     let id = request_id(READERS / 2).unwrap();
-    assert!(setup.engine.sends_again(&setup.key("r"), &id, short).is_some());
+    assert!(setup.engine.sends_again(&setup.target("r"), &id, short).is_some());
     let unknown = RequestId::new("unknown").unwrap().unwrap();
-    assert!(setup.engine.sends_again(&setup.key("r"), &unknown, short).is_none());
+    assert!(setup.engine.sends_again(&setup.target("r"), &unknown, short).is_none());
     let table = setup.engine.table();
     let ends = |held: &crate::held::record::Record| held.schedule.belief().safe_deadline();
     let shortened = table

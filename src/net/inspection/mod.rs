@@ -8,7 +8,7 @@ mod messages;
 mod pages;
 mod requests;
 
-pub(crate) use forced_by::{ForcedBy, SeenGrants, seen};
+pub(crate) use forced_by::{ForcedBy, seen};
 pub(crate) use messages::{Named, count, event, raw, state, status, waiter};
 pub(crate) use pages::{List, given_limit, unknown_page};
 pub(crate) use requests::{

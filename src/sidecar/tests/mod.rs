@@ -3,9 +3,9 @@
 
 mod check;
 mod refused;
-mod reload;
 mod replay;
 mod unary;
+mod unlock;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     held::{
-        Cause, Change, Engine,
+        Cause, Change,
         tests::{
             Setup, TTL, ms,
             scripted::{Fault, Script, Scripted},

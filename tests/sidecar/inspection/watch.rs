@@ -1,6 +1,5 @@
 //! Watching over gRPC.
 
-use leasehold::sidecar::prefix::KeyPrefix;
 use leasehold_proto::locks::{EndCause, LockEvent, WatchLocksRequest};
 use tokio::time::timeout;
 use tonic::Streaming;
@@ -100,21 +99,6 @@ async fn a_drain_ends_a_watch() {
     harness.begin_to_stop();
     let ended = next(&mut events).await.unwrap_err();
     assert_eq!(reason(&ended, "").0, "SHUTTING_DOWN");
-}
-
-/// A lock keeps the store before open.
-#[tokio::test]
-async fn a_watch_of_a_store_that_was_replaced_ends() {
-    let harness = Harness::start().await;
-    take(&harness, request("r")).await;
-    let mut events = watch(&harness, watch_scope(all())).await;
-    synced(&mut events).await;
-    let (_, store) = memory();
-    harness.stores.insert(NamedStore::new(STORE, "lock.memory", "v1", KeyPrefix::AppId, store));
-    let ended = next(&mut events).await.unwrap_err();
-    assert_eq!(reason(&ended, "").0, "SHUTTING_DOWN");
-    let mut again = watch(&harness, watch_scope(all())).await;
-    assert!(synced(&mut again).await.is_empty(), "it is the new store");
 }
 
 #[tokio::test]

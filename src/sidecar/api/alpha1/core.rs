@@ -10,11 +10,10 @@ use tracing::warn;
 
 use super::Alpha1Error;
 use crate::{
-    held::{Engine, HeldError, HeldKey},
+    held::{Engine, HeldError, Target},
     lock::{AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest, Violation},
     sidecar::{
         identity::Identity,
-        name::ResourceName,
         stores::{NamedStore, Stores},
     },
 };
@@ -102,19 +101,22 @@ impl Alpha1 {
     pub async fn unlock(&self, request: Unlock) -> Result<UnlockStatus, Alpha1Error> {
         self.deprecation.warn();
         let failed = |problem: &dyn std::fmt::Display| Alpha1Error::Unlock(problem.to_string());
-        let lock_id = LockId::new(&request.owner);
-        let unlocked = match self.unlock_held(&request, lock_id.as_ref().ok()).await {
-            Some(unlocked) => unlocked,
-            None => {
-                let store =
-                    self.store(&request.store_name, &request.resource_id, &request.owner)?;
-                let refused = |why: Violation| failed(&why);
-                let name = store
-                    .key(&request.resource_id, self.identity.app_id())
-                    .map_err(|why| failed(&why.problem))?;
-                let resource = ResourceId::new(&name).map_err(refused)?;
-                let lock_id = lock_id.map_err(refused)?;
-                store.store().unlock(UnlockRequest::owner(resource, lock_id)).await
+        let store = self.store(&request.store_name, &request.resource_id, &request.owner)?;
+        let refused = |why: Violation| failed(&why);
+        let name = store
+            .key(&request.resource_id, self.identity.app_id())
+            .map_err(|why| failed(&why.problem))?;
+        let resource = ResourceId::new(&name).map_err(refused)?;
+        let lock_id = LockId::new(&request.owner).map_err(refused)?;
+        let target = Target { store, resource };
+        // The renewal of a grant of alpha2 must end first.
+        let unlocked = match self.engine.unlock_if_held(&target, lock_id.clone()).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(HeldError::Lock(error))) => Err(error),
+            // Of a lock that was lost only the store knows who holds it now.
+            None | Some(Err(HeldError::Lost(_) | HeldError::NotHeldHere)) => {
+                let unlock = UnlockRequest::owner(target.resource, lock_id);
+                target.store.store().unlock(unlock).await
             }
         };
         match unlocked {
@@ -122,26 +124,6 @@ impl Alpha1 {
             Err(LockError::NotFound { held: true }) => Ok(UnlockStatus::BelongsToOthers),
             Err(LockError::NotFound { held: false }) => Ok(UnlockStatus::DoesNotExist),
             Err(error) => Err(failed(&error)),
-        }
-    }
-
-    /// Unlocks a grant of alpha2, whose renewal must end first. `None` if it is not held
-    /// through this process.
-    async fn unlock_held(
-        &self,
-        request: &Unlock,
-        lock_id: Option<&LockId>,
-    ) -> Option<Result<(), LockError>> {
-        let name: ResourceName = request.resource_id.parse().ok()?;
-        let held = HeldKey {
-            store: request.store_name.as_str().into(),
-            resource: name.encoded().clone(),
-        };
-        match self.engine.unlock_if_held(held, lock_id?.clone()).await? {
-            Ok(()) => Some(Ok(())),
-            Err(HeldError::Lock(error)) => Some(Err(error)),
-            // It was lost: only the store knows who holds the resource now.
-            Err(HeldError::Lost(_) | HeldError::NotHeldHere) => None,
         }
     }
 

@@ -11,9 +11,10 @@ use super::{
     wire,
 };
 use crate::{
-    held::{HeldKey, Known},
+    held::Known,
     lock::{LockId, Violation},
     net::wire::duration,
+    sidecar::{api::error::ApiError, name::ResourceName},
 };
 
 /// How many locks one call may ask about.
@@ -23,7 +24,8 @@ pub(crate) const BYTES_MAX: usize = 256 * 1024;
 
 /// Names a grant.
 struct LockRef {
-    key: HeldKey,
+    store_name: String,
+    resource: ResourceName,
     lock_id: LockId,
 }
 
@@ -89,11 +91,14 @@ fn each<Asked, Answer>(
     Ok(read.iter().map(|lock| answer(check(locks, lock))).collect())
 }
 
-/// What is known of a lock; `None` if it is not held here, and there is no such store.
+/// What is known of a lock; `None` if there is no such store.
 fn check(locks: &Locks, lock: &LockRef) -> Option<Known> {
-    let known = locks.engine().known(&lock.key, &lock.lock_id);
-    let is_found = known != Known::NotHeld || locks.stores.get(&lock.key.store).is_some();
-    is_found.then_some(known)
+    match locks.target(&lock.store_name, &lock.resource) {
+        Ok(target) => Some(locks.engine().known(&target, &lock.lock_id)),
+        Err(ApiError::NoStores | ApiError::StoreNotFound { .. }) => None,
+        // The store cannot have locked such a name.
+        Err(_) => Some(Known::NotHeld),
+    }
 }
 
 fn reference(
@@ -105,9 +110,8 @@ fn reference(
     if store_name.is_empty() {
         return Err(Violation::new("store_name", "is missing; give the name of a lock store"));
     }
-    let resource = wire::resource(key, namespace)?.encoded().clone();
-    let key = HeldKey { store: store_name.into(), resource };
-    Ok(LockRef { key, lock_id: LockId::new(lock_id)? })
+    let resource = wire::resource(key, namespace)?;
+    Ok(LockRef { store_name: store_name.to_owned(), resource, lock_id: LockId::new(lock_id)? })
 }
 
 /// How long it is valid, or the reason and the cause why it is not.

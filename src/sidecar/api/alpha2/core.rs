@@ -9,8 +9,8 @@ use tokio::{
 
 use super::inspection::PageTokens;
 use crate::{
-    held::{Change, Ended, Engine, HeldGuard, HeldKey, Holding, MaxHold, Target},
-    lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId, ResourceId},
+    held::{Change, Ended, Engine, HeldGuard, Holding, MaxHold, Target},
+    lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId},
     net::{delivery::Delivery, writes::Writes},
     sidecar::{
         api::error::ApiError,
@@ -170,13 +170,12 @@ impl Locks {
         call: LockCall,
         max_hold: MaxHold,
     ) -> Result<Option<UndeliveredGrant>, ApiError> {
-        let (key, located) = self.locate(&call.store_name, &call.resource);
-        let (store, resource) = located?;
+        let (store, target) = self.locate(&call.store_name, &call.resource)?;
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
         }
         let request = AcquireRequest {
-            resource: resource.clone(),
+            resource: target.resource.clone(),
             ttl: call.ttl,
             lock_id: None,
             request_id: call.request_id.clone(),
@@ -187,13 +186,13 @@ impl Locks {
             wait_end: call.wait_end,
         };
         if !call.no_renewal {
-            store.must_renew(&resource).await?;
+            store.must_renew(&target.resource).await?;
         }
         let asked = store.store().ttl(call.ttl)?.duration();
         let limit = call.limit();
         let request_id = call.request_id;
         let resent =
-            request_id.as_ref().and_then(|id| self.engine.sends_again(&key, id, asked));
+            request_id.as_ref().and_then(|id| self.engine.sends_again(&target, id, asked));
         let granted = if call.immediate {
             store.store().try_lock(request).await
         } else {
@@ -204,7 +203,7 @@ impl Locks {
                 self.engine.not_sent_again(resent, error);
             }
         })?;
-        if let Some(released) = self.engine.release_of(&key, &granted.lock_id) {
+        if let Some(released) = self.engine.release_of(&target, &granted.lock_id) {
             drop(granted);
             let until = Instant::now() + store.store().settings().operation_timeout;
             let until = limit.map_or(until, |limit| limit.min(until));
@@ -220,8 +219,8 @@ impl Locks {
         let place = self.engine.place().ok_or(ApiError::TooManyHeld)?;
         let holding = Holding {
             store,
-            resource,
-            app_resource: key.resource,
+            resource: target.resource,
+            app_resource: call.resource.encoded().clone(),
             lock_id: granted.lock_id.clone(),
             grant_id: granted.id,
             mode: call.mode,
@@ -246,8 +245,8 @@ impl Locks {
         ttl: Option<Duration>,
         change: Change,
     ) -> Result<Renewed, ApiError> {
-        let (key, target) = self.target(store_name, resource);
-        self.engine.renew(key, lock_id, ttl, change, target).await
+        let target = self.target(store_name, resource)?;
+        Ok(self.engine.renew(&target, lock_id, ttl, change).await?)
     }
 
     /// Ends the grant of a lock ID.
@@ -257,8 +256,8 @@ impl Locks {
         resource: &ResourceName,
         lock_id: LockId,
     ) -> Result<(), ApiError> {
-        let (key, target) = self.target(store_name, resource);
-        self.engine.unlock(key, lock_id, target).await
+        let target = self.target(store_name, resource)?;
+        Ok(self.engine.unlock(&target, lock_id).await?)
     }
 
     /// The store of this name.
@@ -274,38 +273,27 @@ impl Locks {
         })
     }
 
-    /// The key of what the app names, and where it is locked now, if the store exists and
-    /// can lock it: a held lock may outlive its component.
+    /// The store, and where it locks what the app names.
     fn locate(
         &self,
         store_name: &str,
         resource: &ResourceName,
-    ) -> (HeldKey, Result<Located, ApiError>) {
-        let held = |store| HeldKey { store, resource: resource.encoded().clone() };
-        let store = match self.store(store_name) {
-            Ok(store) => store,
-            Err(error) => return (held(store_name.into()), Err(error)),
-        };
-        let key = held(Arc::clone(&store.name));
-        match store.name_of(resource, self.identity.app_id()) {
-            Ok(name) => (key, Ok((store, name))),
-            Err(violation) => (key, Err(violation.into())),
-        }
+    ) -> Result<(Arc<NamedStore>, Target), ApiError> {
+        let store = self.store(store_name)?;
+        let resource = store.name_of(resource, self.identity.app_id())?;
+        let target = Target { store: Arc::<NamedStore>::clone(&store), resource };
+        Ok((store, target))
     }
 
-    /// Like [`Locks::locate`], for the engine.
+    /// Where what the app names is locked.
     pub(in crate::sidecar) fn target(
         &self,
         store_name: &str,
         resource: &ResourceName,
-    ) -> (HeldKey, Result<Target, ApiError>) {
-        let (key, located) = self.locate(store_name, resource);
-        (key, located.map(|(store, resource)| Target { store, resource }))
+    ) -> Result<Target, ApiError> {
+        self.locate(store_name, resource).map(|(_, target)| target)
     }
 }
-
-/// A store, and its name of a resource, prefixed.
-type Located = (Arc<NamedStore>, ResourceId);
 
 fn asked_for(max_hold: Option<Duration>) -> MaxHold {
     max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked)

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::super::Locks;
 use crate::{
-    held::HeldKey,
+    held::{HeldError, Target},
     lock::{
         GrantId, LockError, ResourceId,
         inspect::{EndOutcome, EndRequest, Ended, GrantView},
     },
     net::{
         completed::completed,
-        inspection::{ForcedBy, SeenGrants, seen},
+        inspection::{ForcedBy, seen},
         peer::Peer,
     },
     sidecar::{
@@ -43,21 +43,18 @@ impl Locks {
         let store_name = store_name.to_owned();
         completed(async move {
             let Force { grant_id, reason, peer } = force;
-            let (key, target) = locks.target(&store_name, &resource);
-            let seen = match &target {
-                Ok(target) => seen(target.store.store(), &target.resource, grant_id).await,
-                Err(_) => SeenGrants::default(),
-            };
-            let forced = locks.engine.force_unlock(key, grant_id, target).await;
+            let target = locks.target(&store_name, &resource)?;
+            let seen = seen(target.store.store(), &target.resource, grant_id).await;
+            let forced = locks.engine.force_unlock(target, grant_id).await;
             let outcome = match &forced {
                 Ok(()) => EndOutcome::Ended,
-                Err(ApiError::Lock(LockError::OutcomeUnknown(_))) => EndOutcome::Unknown,
-                Err(_) => return forced,
+                Err(HeldError::Lock(LockError::OutcomeUnknown(_))) => EndOutcome::Unknown,
+                Err(_) => return Ok(forced?),
             };
             let resource = resource.encoded();
             let by = locks.forced_by(peer, &reason);
             by.log_seen(&store_name, resource.as_str(), &seen, grant_id, outcome);
-            forced
+            Ok(forced?)
         })
         .await
     }
@@ -77,11 +74,10 @@ impl Locks {
             let by = locks.forced_by(peer, &reason);
             let on_end = |resource: &ResourceId, grant: &GrantView, outcome| {
                 let Some(name) = names.read(resource) else { return };
-                let resource = name.encoded();
-                by.log(&store.name, resource.as_str(), grant, outcome);
+                by.log(&store.name, name.encoded().as_str(), grant, outcome);
                 if let (EndOutcome::Ended, Some(id)) = (outcome, grant.id) {
-                    let store = Arc::clone(&store.name);
-                    locks.engine.forced(&HeldKey { store, resource: resource.clone() }, id);
+                    let store = Arc::<NamedStore>::clone(&store);
+                    locks.engine.forced(&Target { store, resource: resource.clone() }, id);
                 }
             };
             Ok(store.store().end(&request, &on_end).await?)
