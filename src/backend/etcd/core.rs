@@ -23,9 +23,10 @@ use crate::{
     lock::{BackendError, Clock, LockId, ResourceId, Settings, WaiterBudget},
 };
 
-/// How many grants may be moved to other leases at the same time. Each needs a lease, few of
-/// which are granted at once, and acquisitions need some too.
-pub(super) const MOVING_MAX: usize = 16;
+/// How many grants may be moved at the same time after an election: fewer than a sidecar's
+/// renewals in flight, so that other renewals are answered meanwhile. Each needs a lease, few
+/// of which are granted at once, and acquisitions need some too.
+const MOVING_MAX: usize = 128;
 /// The error of a call that waited too long for another call about the same grant.
 pub(super) const BUSY: &str = "an earlier call for this grant has not been answered yet";
 
@@ -48,7 +49,7 @@ pub(super) struct Core {
     pub(super) grants: Grants,
     /// Locked by whatever moves a grant to another lease.
     pub(super) moved: KeyedMutex<(ResourceId, LockId)>,
-    /// Limits the moves to other leases.
+    /// Limits the moves to other leases after an election.
     pub(super) moving: Semaphore,
     pub(super) contention: Contention,
     pub(super) flights: Flights,

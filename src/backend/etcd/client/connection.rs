@@ -296,11 +296,6 @@ impl Connection {
         self.terms.current()
     }
 
-    /// The terms seen.
-    pub(crate) fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
     /// The number of the connection that was opened last.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)

@@ -11,7 +11,6 @@ use etcd_client::{
     GetResponse, LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRevokeResponse,
     ResponseHeader, TxnResponse,
 };
-use tokio::sync::Notify;
 use tracing::info;
 
 /// Counts the terms, over all connections.
@@ -22,7 +21,6 @@ pub(crate) struct Terms {
     /// How often it has changed. Unlike raft's own number, which starts again in a restored
     /// data set, this one never repeats.
     changes: AtomicU64,
-    changed: Notify,
 }
 
 impl Terms {
@@ -49,21 +47,9 @@ impl Terms {
         }
     }
 
-    /// Waits until the term has changed since this last returned, or [`Self::nudge`] is
-    /// called.
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
-    }
-
-    /// Lets [`Self::changed`] return.
-    pub(crate) fn nudge(&self) {
-        self.changed.notify_one();
-    }
-
     fn change(&self, raft_term: u64) {
         info!(raft_term, "etcd has elected a leader");
         self.changes.fetch_add(1, Ordering::AcqRel);
-        self.nudge();
     }
 }
 

@@ -23,15 +23,6 @@ use crate::{
 /// How many resources are remembered at once only for their number of shared grants.
 const COUNTED_MAX: usize = 16_384;
 
-/// A grant that is to be moved to another lease.
-#[derive(Clone, Debug)]
-pub(crate) struct ToMove {
-    pub(crate) resource: ResourceId,
-    pub(crate) lock_id: LockId,
-    /// The grant is safe until then; see [`LocalGrant::sure_until`].
-    pub(crate) sure_until: Instant,
-}
-
 /// The grants that this process made and that are not known to have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
@@ -127,15 +118,13 @@ impl Grants {
         }
     }
 
-    /// Notes that the lease of a grant was kept alive by a request sent at `sent`, and that
-    /// the term was `term` after its answer.
+    /// Notes that the lease of a grant was kept alive by a request sent at `sent`.
     pub(crate) fn refreshed(
         &self,
         resource: &ResourceId,
         name: &GrantName,
         lease: i64,
         sent: Instant,
-        term: u64,
     ) {
         let mut made = self.made();
         let grant = match name.mode {
@@ -146,38 +135,7 @@ impl Grants {
         };
         if let Some(grant) = grant.filter(|grant| grant.lease.id == lease) {
             grant.lease.refreshed = grant.lease.refreshed.max(sent);
-            if grant.lease.origin.term == term {
-                grant.sure_until = grant.ends();
-            }
         }
-    }
-
-    /// Up to `count` of the grants whose lease was granted in another term, the most urgent
-    /// ones first.
-    pub(crate) fn to_move(&self, term: u64, count: usize) -> Vec<ToMove> {
-        let now = Instant::now();
-        let mut found: Vec<_> = {
-            let made = self.made();
-            let of_before = made
-                .all()
-                .filter(|(_, grant)| grant.lease.origin.term != term && now < grant.ends());
-            let mut urgent: Vec<_> = of_before
-                .map(|(resource, grant)| (grant.sure_until, resource, grant))
-                .collect();
-            if urgent.len() > count {
-                urgent.select_nth_unstable_by_key(count, |(sure_until, ..)| *sure_until);
-                urgent.truncate(count);
-            }
-            urgent
-                .into_iter()
-                .map(|(sure_until, resource, grant)| {
-                    let lock_id = grant.name.lock_id.clone();
-                    ToMove { resource: resource.clone(), lock_id, sure_until }
-                })
-                .collect()
-        };
-        found.sort_unstable_by_key(|grant| grant.sure_until);
-        found
     }
 
     /// Forgets grants that have expired; their leases have ended with them.
@@ -262,13 +220,6 @@ impl Made {
         {
             self.shared.remove(resource);
         }
-    }
-
-    fn all(&self) -> impl Iterator<Item = (&ResourceId, &LocalGrant)> {
-        let shared = self.shared.iter();
-        let shared =
-            shared.flat_map(|(r, readers)| readers.grants().map(move |grant| (r, grant)));
-        self.exclusive.iter().chain(shared)
     }
 }
 

@@ -16,21 +16,14 @@ pub(crate) struct LocalGrant {
     /// The revision of this process's last write of its key, if known.
     pub(crate) written: Option<Revision>,
     pub(crate) lease: Lease,
-    /// Until when the grant lives even if the leader of the term in which its lease was
-    /// granted comes back. Counted from the last keep-alive that this leader has seen.
-    pub(crate) sure_until: Instant,
     /// The attempt that made it; `None` once a replay has claimed it.
     pub(crate) attempt: Option<AttemptId>,
 }
 
 impl LocalGrant {
-    /// A grant that was just written under this lease. `term` is the current term, read
-    /// after the answer.
-    pub(crate) fn new(name: GrantName, token: Revision, lease: Lease, term: u64) -> Self {
-        // If the term has changed, perhaps only the new leader has seen the last keep-alive
-        // of the lease.
-        let sure_until = if lease.origin.term == term { lease.ends() } else { lease.refreshed };
-        Self { name, token, written: None, lease, sure_until, attempt: None }
+    /// A grant that was just written under this lease.
+    pub(crate) fn new(name: GrantName, token: Revision, lease: Lease) -> Self {
+        Self { name, token, written: None, lease, attempt: None }
     }
 
     /// Until when it certainly lives, unless somebody ends it.

@@ -64,10 +64,6 @@ impl Readers {
         self.own.len()
     }
 
-    pub(super) fn grants(&self) -> impl Iterator<Item = &LocalGrant> {
-        self.own.values()
-    }
-
     /// Remembers a grant, which takes the place of the try that made it.
     pub(super) fn insert(&mut self, grant: LocalGrant) -> Option<LocalGrant> {
         if let Some(attempt) = &grant.attempt {
@@ -154,7 +150,7 @@ mod tests {
         let refreshed = Instant::now();
         let lease = Lease { id: 1, asked_s: 3, ttl_s: 3, refreshed, origin: Origin::default() };
         let name = GrantName { mode: Mode::Shared, lock_id: LockId::random(), request: None };
-        LocalGrant::new(name, Revision(token), lease, 0)
+        LocalGrant::new(name, Revision(token), lease)
     }
 
     #[tokio::test(start_paused = true)]

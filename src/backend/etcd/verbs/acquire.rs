@@ -9,10 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::etcd::{
-        client::{
-            failure::{Failure, Refusal},
-            link::Origin,
-        },
+        client::failure::{Failure, Refusal},
         commit::op::{Op, OpError, Reply},
         core::{Core, Failed, Leftover},
         keys::{GrantKeys, GrantName, Keys},
@@ -138,7 +135,8 @@ impl Core {
         let error = match self.committer.commit_while_wanted(op, unwanted).await {
             Ok(reply) if reply.succeeded => {
                 let grant = self.granted(attempt, lease, reply.revision, reply.sent)?;
-                return Ok(Written::Granted(grant));
+                let secured = self.secure(attempt, grant, &lease, resolve_until()).await?;
+                return Ok(Written::Granted(secured));
             }
             Ok(reply) => {
                 self.leases.give(lease);
@@ -153,9 +151,11 @@ impl Core {
                 false => Err(unavailable.into()),
             };
         }
-        match Box::pin(self.resolve(attempt, keys, &lease, resolve_until())).await {
+        let until = resolve_until();
+        match Box::pin(self.resolve(attempt, keys, &lease, until)).await {
             Ok(Resolved::Made(token)) => {
-                Ok(Written::Granted(self.granted(attempt, lease, token, asked)?))
+                let grant = self.granted(attempt, lease, token, asked)?;
+                Ok(Written::Granted(self.secure(attempt, grant, &lease, until).await?))
             }
             Ok(Resolved::Undone) if matches!(error, OpError::OutOfSpace(_)) => {
                 Err(unavailable.into())
@@ -219,17 +219,15 @@ impl Core {
                 leftovers: vec![Leftover::Lease(lease.id)],
             });
         };
-        let term = self.connection.term();
         let grant = LocalGrant {
             written: Some(token),
             attempt: Some(attempt.id),
-            ..LocalGrant::new(GrantName::of(attempt), token, lease, term)
+            ..LocalGrant::new(GrantName::of(attempt), token, lease)
         };
         // An earlier grant has ended without this process, so its lease is not reused.
         if let Some(before) = self.grants.insert(&attempt.resource, grant) {
             self.leases.revoke_later(before.lease.id);
         }
-        self.move_if_of_earlier_term(lease.origin);
         self.contention.saw(&attempt.resource, Some(attempt.mode));
         Ok(Grant {
             id: Some(attempt.id.into()),
@@ -239,14 +237,6 @@ impl Core {
             since,
             created: true,
         })
-    }
-
-    /// Has a grant moved if the term of its lease was over by the time it was remembered.
-    pub(super) fn move_if_of_earlier_term(&self, origin: Origin) {
-        let terms = self.connection.terms();
-        if origin.term != terms.current() {
-            terms.nudge();
-        }
     }
 }
 

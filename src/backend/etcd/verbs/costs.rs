@@ -61,7 +61,7 @@ fn unlocked(attempt: &Attempt) -> Op {
     let name = GrantName::of(attempt);
     let grant = LocalGrant {
         written: Some(Revision(7)),
-        ..LocalGrant::new(name, Revision(7), lease(), 0)
+        ..LocalGrant::new(name, Revision(7), lease())
     };
     Deletion::of_written(&keys(attempt), &grant, until()).unwrap().op
 }

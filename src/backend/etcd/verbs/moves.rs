@@ -1,40 +1,32 @@
 //! Moves live grants to other leases.
 //!
-//! After an election, leases of earlier terms cannot be trusted (see `client::terms`). Their
-//! grants live on, and renewals keep them alive, but each grant is moved to a new lease in
-//! the background. A grant is safe until the end that it had when the former leader last
-//! heard of it. So those whose end is nearest are moved first, and a renewal shortly before
-//! that end, or after it, moves the grant itself.
+//! After an election, leases of earlier terms cannot be trusted (see `client::terms`). A
+//! grant is safe until the end that it had when the former leader last heard of it. Nothing
+//! reports a later end before the grant lies under a lease of the new term: a renewal moves
+//! it, and a grant that was written after its lease's term is renewed at once.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::Instant;
 
 use crate::{
     backend::etcd::{
         commit::op::OpError,
-        core::{Core, MOVING_MAX},
+        core::{Core, Failed},
         keys::GrantName,
-        lease::{grants::ToMove, local_grant::LocalGrant},
+        lease::{local_grant::LocalGrant, pool::Lease},
         revision::Revision,
         verbs::held::Held,
     },
-    lock::{Renewed, ResourceId},
+    lock::{Attempt, BackendError, Grant, Renewal, Renewed, ResourceId},
 };
-
-/// How many grants are chosen at a time.
-const CHOSEN_MAX: usize = 4_096;
-/// The delay before a retry when all grants were locked by others.
-const IN_USE_DELAY: Duration = Duration::from_millis(50);
-/// The delay before a retry when no grant could be moved.
-const FAILED_DELAY: Duration = Duration::from_secs(1);
 
 /// What a move came to.
 pub(super) enum Moved {
     /// The grant lies under a lease of this process, and its TTL has started again.
     To(Renewed),
-    /// The key had changed since it was read.
+    /// The key is to be read again: it had changed since it was read, or it was moved to a
+    /// lease of an earlier term.
     Changed,
 }
 
@@ -60,98 +52,34 @@ pub(super) struct Unsettled {
     grant: LocalGrant,
 }
 
-/// What became of a move in the background.
-enum Tried {
-    /// The grant was moved, has ended, or was moved by another process.
-    Done,
-    /// Another task has locked the grant, and perhaps moves it.
-    InUse,
-    /// It still has to be moved.
-    Failed,
-}
-
-/// Moves grants whenever the term has changed.
-pub(crate) async fn run(core: Arc<Core>) {
-    loop {
-        core.connection.terms().changed().await;
-        core.move_all().await;
-    }
-}
-
 impl Core {
-    /// Moves all grants of earlier terms.
-    async fn move_all(&self) {
-        loop {
-            let chosen = self.grants.to_move(self.connection.term(), CHOSEN_MAX);
-            if chosen.is_empty() {
-                return;
-            }
-            let mut chosen = chosen.into_iter();
-            let mut moving: FuturesUnordered<_> =
-                chosen.by_ref().take(MOVING_MAX).map(|grant| self.move_one(grant)).collect();
-            let (mut done, mut failed) = (0, 0);
-            while let Some(tried) = moving.next().await {
-                match tried {
-                    Tried::Done => done += 1,
-                    Tried::Failed => failed += 1,
-                    Tried::InUse => {}
-                }
-                // If nothing can be moved (because of the quota, for example), the rest waits.
-                if done > 0 || failed < MOVING_MAX {
-                    moving.extend(chosen.next().map(|grant| self.move_one(grant)));
-                }
-            }
-            if done == 0 {
-                sleep(if failed > 0 { FAILED_DELAY } else { IN_USE_DELAY }).await;
-            }
-        }
+    /// Whether a lease was granted in the current term.
+    pub(super) fn is_of_this_term(&self, lease: &Lease) -> bool {
+        lease.origin.term == self.connection.term()
     }
 
-    /// Moves one grant, unless it is locked.
-    async fn move_one(&self, grant: ToMove) -> Tried {
-        let ToMove { resource, lock_id, .. } = grant;
-        let Some(_locked) = self.moved.try_lock((resource.clone(), lock_id.clone())) else {
-            return Tried::InUse;
+    /// Renews a new grant if it was written after the term of its lease, which may have been
+    /// kept alive by the new leader only.
+    pub(super) async fn secure(
+        &self,
+        attempt: &Attempt,
+        grant: Grant,
+        lease: &Lease,
+        until: Instant,
+    ) -> Result<Grant, Failed> {
+        if self.is_of_this_term(lease) {
+            return Ok(grant);
+        }
+        let renewal = Renewal {
+            resource: attempt.resource.clone(),
+            lock_id: grant.lock_id.clone(),
+            ttl: attempt.ttl,
         };
-        let until = self.step_until();
-        let mut unsettled: Vec<Unsettled> = Vec::new();
-        loop {
-            let Some(known) = self.grants.named(&resource, &lock_id) else {
-                return Tried::Done;
-            };
-            let Ok(found) = self.find(&resource, &lock_id, Some(&known.name), until).await
-            else {
-                if !unsettled.is_empty() {
-                    self.lose_track(&resource, &known.name, known.token);
-                }
-                return Tried::Failed;
-            };
-            if self.settle(&resource, found.grant.as_ref(), &mut unsettled).is_some() {
-                return Tried::Done;
-            }
-            let Some(held) = found.grant else {
-                self.ended_elsewhere(&resource, &known.name, known.token);
-                return Tried::Done;
-            };
-            if self.known(&held).is_none() {
-                // This is another grant of the same lock ID, perhaps one that a restored
-                // snapshot brought back.
-                self.ended_elsewhere(&resource, &known.name, known.token);
-                return Tried::Done;
-            }
-            match self.move_soon(&held, until).await {
-                Ok(Moved::To(_)) => {
-                    self.overtaken(&mut unsettled);
-                    return Tried::Done;
-                }
-                Ok(Moved::Changed) => {}
-                Err(NotMoved::Unknown(lost)) => unsettled.push(*lost),
-                Err(NotMoved::Not(_)) => {
-                    if !unsettled.is_empty() {
-                        self.lose_track(&resource, &known.name, known.token);
-                    }
-                    return Tried::Failed;
-                }
+        match Box::pin(self.renew(&renewal, until)).await {
+            Ok(Renewed { ttl, since }) => Ok(Grant { ttl, since, ..grant }),
+            Err(_) => {
+                let why = "etcd has elected a leader, and the grant could not be moved";
+                Err(BackendError::Unknown(why.into()).into())
             }
         }
     }
@@ -160,18 +88,6 @@ impl Core {
     /// lie. The next renewal finds out.
     pub(super) fn lose_track(&self, resource: &ResourceId, name: &GrantName, token: Revision) {
         self.grants.remove(resource, name, token);
-    }
-
-    /// Moves a grant to a lease of the same TTL, once fewer than the limit are being moved.
-    pub(super) async fn move_soon(
-        &self,
-        held: &Held<'_>,
-        until: Instant,
-    ) -> Result<Moved, NotMoved> {
-        let Ok(_permit) = timeout_at(until, self.moving.acquire()).await else {
-            return Err(NotMoved::Not("too many grants are to be moved".into()));
-        };
-        self.move_key(held, held.record.lease_ttl_s, until).await
     }
 
     /// Writes a grant's keys under another lease, of `asked_s` seconds.
@@ -188,12 +104,14 @@ impl Core {
             let record = held.record.with_ttl(asked_s);
             let op = held.rewrite_op(&record, &lease, until);
             let result = self.committer.commit(op).await;
-            let term = self.connection.term();
-            let mut grant = LocalGrant::new(held.name.clone(), held.token, lease, term);
+            let mut grant = LocalGrant::new(held.name.clone(), held.token, lease);
             match result {
                 Ok(reply) if reply.succeeded => {
                     grant.written = Some(reply.revision);
                     self.move_to_lease(held.resource, held.lease(), grant);
+                    if !self.is_of_this_term(&lease) {
+                        return Ok(Moved::Changed);
+                    }
                     let renewed = Renewed { ttl: lease.grant_ttl(), since: reply.sent };
                     return Ok(Moved::To(renewed));
                 }
@@ -233,7 +151,10 @@ impl Core {
                 self.leases.revoke_later(lost.grant.lease.id);
                 continue;
             }
-            renewed = Some(Renewed { ttl: lost.grant.lease.grant_ttl(), since: lost.asked });
+            if self.is_of_this_term(&lost.grant.lease) {
+                renewed =
+                    Some(Renewed { ttl: lost.grant.lease.grant_ttl(), since: lost.asked });
+            }
             let grant = LocalGrant { written: at, ..lost.grant };
             self.move_to_lease(resource, lost.left, grant);
         }

@@ -17,9 +17,7 @@ use crate::{
 
 /// The delay between reads of a key whose lease has ended, which is about to be deleted.
 const DEAD_DELAY: Duration = Duration::from_millis(5);
-/// A grant that is safe for longer than this is moved in the background.
-const HURRY: Duration = Duration::from_secs(2);
-/// How long a renewal waits for a move that is urgent.
+/// How long a renewal waits for a move after an election.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Core {
@@ -128,20 +126,18 @@ impl Core {
             };
             let ttl = Duration::from_secs(alive.ttl_s).saturating_sub(SLACK);
             let renewed = Renewed { ttl, since: alive.sent };
-            let is_urgent = match grant {
-                // It is not known when another process's lease was granted.
-                None => true,
-                Some(grant) => {
-                    let term = self.connection.term();
-                    let lease = grant.lease.id;
-                    self.grants.refreshed(resource, &grant.name, lease, alive.sent, term);
-                    grant.lease.origin.term != term && grant.sure_until < Instant::now() + HURRY
-                }
-            };
-            if !is_urgent {
+            // It is not known when another process's lease was granted.
+            let is_safe = grant.is_some_and(|grant| {
+                self.grants.refreshed(resource, &grant.name, grant.lease.id, alive.sent);
+                self.is_of_this_term(&grant.lease)
+            });
+            if is_safe {
                 return Ok(renewed);
             }
-            match self.move_soon(&held, until.min(Instant::now() + MOVE_TIMEOUT)).await {
+            // Among too many, the next renewal moves it.
+            let Ok(_permit) = self.moving.try_acquire() else { return Ok(renewed) };
+            let until = until.min(Instant::now() + MOVE_TIMEOUT);
+            match self.move_key(&held, asked_s, until).await {
                 Ok(Moved::To(renewed)) => return Ok(renewed),
                 Ok(Moved::Changed) => {}
                 // The lease is alive anyway.

@@ -8,7 +8,7 @@ use crate::{
         client::failure::Failure,
         commit::op::OpError,
         core::{BUSY, Core, Failed},
-        lease::{leases::lease_ttl_s, local_grant::LocalGrant},
+        lease::{leases::lease_ttl_s, local_grant::LocalGrant, pool::Lease},
         record::Record,
         verbs::held::Held,
     },
@@ -29,10 +29,22 @@ impl Core {
         if let Some(field) = record.mismatch(attempt) {
             return Err(BackendError::ReplayMismatch { field }.into());
         }
-        let resource = &attempt.resource;
-        let Some(held) = Held::of(&self.keys, resource, pair) else {
+        let Some(held) = Held::of(&self.keys, &attempt.resource, pair) else {
             return Err(BackendError::Locked { by: Some(record.view()) }.into());
         };
+        match self.claim(attempt, &held, until).await? {
+            Some((grant, lease)) => self.secure(attempt, grant, &lease, until).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn claim(
+        &self,
+        attempt: &Attempt,
+        held: &Held<'_>,
+        until: Instant,
+    ) -> Result<Option<(Grant, Lease)>, Failed> {
+        let (resource, record) = (held.resource, &held.record);
         let (name, token) = (&held.name, held.token);
         let grant = (resource.clone(), name.lock_id.clone());
         let Some(_locked) = self.moved.lock(grant, until).await else {
@@ -66,26 +78,26 @@ impl Core {
                     continue;
                 }
             };
-            let term = self.connection.term();
-            let grant = LocalGrant::new(name.clone(), token, lease, term);
-            self.move_to_lease(resource, pair.lease(), LocalGrant { written, ..grant });
+            let grant = LocalGrant::new(name.clone(), token, lease);
+            self.move_to_lease(resource, held.lease(), LocalGrant { written, ..grant });
             let token = FencingToken::new(token.0)
                 .ok_or(BackendError::Unknown("etcd's revision is no token".into()))?;
-            return Ok(Some(Grant {
+            let grant = Grant {
                 id: record.id(),
                 lock_id: name.lock_id.clone(),
                 token: Some(token),
                 ttl: lease.grant_ttl(),
                 since,
                 created: false,
-            }));
+            };
+            return Ok(Some((grant, lease)));
         }
     }
 
     /// Remembers that a grant lies under a lease of this process now, and gives the lease
     /// that it has left back, if that was this process's too. The grant must be locked.
     pub(super) fn move_to_lease(&self, resource: &ResourceId, left: i64, grant: LocalGrant) {
-        let (token, origin) = (grant.token, grant.lease.origin);
+        let token = grant.token;
         match self.grants.moved(resource, grant) {
             Some(before) if before.token == token && before.lease.id == left => {
                 self.leases.give(before.lease);
@@ -94,7 +106,6 @@ impl Core {
             Some(before) => self.leases.revoke_later(before.lease.id),
             None => {}
         }
-        self.move_if_of_earlier_term(origin);
     }
 
     async fn is_under(&self, key: &str, lease: i64, until: Instant) -> bool {

@@ -13,8 +13,7 @@ fn grant(token: u64) -> LocalGrant {
         name: named("me"),
         token: Revision(token),
         written: Some(Revision(token)),
-        lease: lease(1, 1),
-        sure_until: Instant::now() + Duration::from_secs(3),
+        lease: lease(1),
         attempt: Some(AttemptId::random()),
     }
 }
@@ -24,8 +23,8 @@ fn named(lock_id: &str) -> GrantName {
     GrantName { mode: Mode::Exclusive, lock_id, request: None }
 }
 
-fn lease(id: i64, term: u64) -> Lease {
-    let origin = Origin { connection: 1, term };
+fn lease(id: i64) -> Lease {
+    let origin = Origin::default();
     Lease { id, asked_s: 3, ttl_s: 3, refreshed: Instant::now(), origin }
 }
 
@@ -37,7 +36,7 @@ async fn a_grant_is_known_until_it_may_have_expired() {
     assert_eq!(grants.named(&resource, &me).unwrap().token, Revision(5));
     assert!(grants.named(&resource, &LockId::new("you").unwrap()).is_none());
     advance(Duration::from_secs(2)).await;
-    grants.refreshed(&resource, &named("me"), 1, Instant::now(), 1);
+    grants.refreshed(&resource, &named("me"), 1, Instant::now());
     advance(Duration::from_secs(2)).await;
     assert!(grants.named(&resource, &me).is_some(), "renewed");
     advance(Duration::from_secs(1)).await;
@@ -71,39 +70,8 @@ async fn a_keep_alive_of_another_lease_refreshes_nothing() {
     grants.insert(&resource, grant(5));
     let before = Instant::now();
     advance(Duration::from_secs(1)).await;
-    grants.refreshed(&resource, &named("me"), 2, Instant::now(), 1);
+    grants.refreshed(&resource, &named("me"), 2, Instant::now());
     assert_eq!(grants.made().exclusive[&resource].lease.refreshed, before);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_keep_alive_in_a_later_term_makes_nothing_surer() {
-    let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
-    grants.insert(&resource, grant(5));
-    let sure_until = grants.made().exclusive[&resource].sure_until;
-    advance(Duration::from_secs(1)).await;
-    grants.refreshed(&resource, &named("me"), 1, Instant::now(), 2);
-    assert_eq!(grants.made().exclusive[&resource].sure_until, sure_until);
-    grants.refreshed(&resource, &named("me"), 1, Instant::now(), 1);
-    assert!(grants.made().exclusive[&resource].sure_until > sure_until);
-    let made_since_an_election = LocalGrant::new(named("me"), Revision(6), lease(2, 1), 2);
-    assert!(made_since_an_election.sure_until <= Instant::now());
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_most_urgent_grants_of_an_earlier_term_are_moved_first() {
-    let grants = Grants::default();
-    for n in [3, 1, 4, 2_u64] {
-        let sure_until = Instant::now() + Duration::from_secs(n);
-        let lease = lease(1, n % 4);
-        let resource = ResourceId::new(&format!("r{n}")).unwrap();
-        grants.insert(&resource, LocalGrant { sure_until, lease, ..grant(n) });
-    }
-    let resources = |found: Vec<ToMove>| {
-        found.iter().map(|grant| grant.resource.as_str().to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(resources(grants.to_move(2, 9)), ["r1", "r3", "r4"]);
-    assert_eq!(resources(grants.to_move(2, 2)), ["r1", "r3"]);
-    assert!(grants.to_move(3, 0).is_empty());
 }
 
 fn shared(lock_id: &str, token: u64) -> LocalGrant {
@@ -121,7 +89,6 @@ fn a_shared_grant_is_forgotten_alone() {
     assert!(grants.remove(&resource, &one.name, Revision(5)).is_some());
     assert!(grants.named(&resource, &one.name.lock_id).is_none());
     assert!(grants.named(&resource, &other.name.lock_id).is_some());
-    assert_eq!(grants.to_move(2, 9).len(), 1);
 }
 
 #[test]
