@@ -6,7 +6,7 @@ use axum::{
     Json,
     body::Body,
     extract::Request,
-    http::StatusCode,
+    http::{HeaderValue, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
 use serde_json::json;
@@ -45,6 +45,11 @@ pub(crate) fn all_but_lock_calls(passing: Fallback) -> Fallback {
         let passing = passing.clone();
         async move {
             let path = request.uri().path();
+            let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+            let grpc = kind.is_some_and(|kind| kind.starts_with(b"application/grpc"));
+            if grpc && paths::is_lock_method(path) {
+                return Ok(grpc_is_elsewhere(&request).into_http::<Body>());
+            }
             if !paths::is_lock_call(path) {
                 return passing.oneshot(request).await;
             }
@@ -58,6 +63,16 @@ pub(crate) fn all_but_lock_calls(passing: Fallback) -> Fallback {
             Ok((StatusCode::NOT_FOUND, Json(body)).into_response())
         }
     }))
+}
+
+/// The answer to a gRPC call that came to the HTTP port.
+fn grpc_is_elsewhere(request: &Request) -> Status {
+    let address = request.uri().authority().map_or("this", |address| address.as_str());
+    Status::unimplemented(format!(
+        "{address} is the sidecar's HTTP port; gRPC calls go to its gRPC port, which is 50001 \
+         unless --dapr-grpc-port says otherwise: change the address, DAPR_GRPC_ENDPOINT or \
+         DAPR_GRPC_PORT",
+    ))
 }
 
 /// What is passed on over gRPC: all but lock calls.

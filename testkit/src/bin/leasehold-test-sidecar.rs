@@ -20,6 +20,7 @@
 //! | `start` | starts the sidecar again, on the same ports |
 //! | `stall`, `heal` | the proxy keeps bytes back in both directions, or lets them pass |
 //! | `cut` | the proxy ends its connections |
+//! | `vanish` | the proxy's connections fall silent for ever, and new ones are fine |
 #![allow(clippy::print_stdout, reason = "its standard output is its interface")]
 
 use std::{env, fs, path::Path, time::Duration};
@@ -176,6 +177,7 @@ impl Setup {
             "stall" => self.proxy.set(Conduct::partition()),
             "heal" => self.proxy.heal(),
             "cut" => self.proxy.cut(),
+            "vanish" => self.proxy.vanish(),
             other => bail!("there is no command {other:?}"),
         }
         Ok(())
