@@ -89,6 +89,15 @@ async def test_a_cut_off_sidecar_cancels_the_work_before_the_deadline(own_aio: A
     assert passed < TTL
 
 
+async def test_a_dark_connection_is_replaced(own_aio: AsyncLocks, own_stage: Stage) -> None:
+    with pytest.raises(LockLost, match="disconnected"):
+        async with own_aio.lock(fresh(), ttl=60):
+            loss, _ = await lose(own_aio, lambda: own_stage.command("vanish"), ttl=TTL)
+            assert loss.cause == "unconfirmed"
+            async with own_aio.lock(fresh(), wait=0):
+                await asyncio.sleep(2 * PATIENCE)  # By the pings.
+
+
 async def test_a_lock_is_confirmed_again_and_again(aio: AsyncLocks) -> None:
     async with aio.lock(fresh(), ttl=6) as lock:
         first_end = time.monotonic() + lock.valid_for

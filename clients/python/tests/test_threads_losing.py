@@ -76,6 +76,14 @@ def test_a_cut_off_sidecar_cancels_the_work_before_the_deadline(own_locks: Locks
     assert passed < TTL
 
 
+def test_a_dark_connection_is_replaced(own_locks: Locks, own_stage: Stage) -> None:
+    with pytest.raises(LockLost, match="disconnected"), own_locks.lock(fresh(), ttl=60) as long:
+        loss, _ = lose(own_locks, lambda: own_stage.command("vanish"), ttl=TTL)
+        assert loss.cause == "unconfirmed"
+        with own_locks.lock(fresh(), wait=0):
+            assert long.wait_lost(2 * PATIENCE)  # By the pings.
+
+
 def test_a_lock_is_confirmed_again_and_again(locks: Locks) -> None:
     with locks.lock(fresh(), ttl=6) as lock:
         first_end = time.monotonic() + lock.valid_for

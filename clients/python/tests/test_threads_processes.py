@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from stage import PATIENCE, STORE, Stage, fresh, until
@@ -83,6 +84,31 @@ def test_an_unlock_is_not_cancelled_with_its_caller(stage: Stage) -> None:
     assert stage.take(name)
 
 
+def test_an_interrupt_neither_hangs_nor_keeps_a_lock(stage: Stage) -> None:
+    # Ctrl-C at any moment of taking, holding and releasing a lock, in a process that goes on.
+    name = fresh()
+    body = """
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+for number in range(200):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0002 + number % 50 * 0.0002)
+        with locks.lock(f"{name}-{number}", ttl=60):
+            pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        pass
+print("through", flush=True)
+sys.stdin.readline()
+"""
+    process = child(stage, name, body)
+    try:
+        assert ThreadPoolExecutor().submit(line, process).result(PATIENCE) == "through"
+        for number in range(200):
+            until(partial(stage.take, f"{name}-{number}"), f"the lock of round {number} is free")
+    finally:
+        process.kill()
+
+
 @pytest.mark.parametrize("end", ["sys.exit(3)", "raise SystemExit(3)", "os._exit(3)"])
 def test_an_interpreter_that_ends_is_not_held_up(stage: Stage, end: str) -> None:
     # Nothing is closed: the lock was entered without `with`, and there is another thread's.
@@ -105,13 +131,12 @@ def test_a_forked_child_leaves_the_lock_to_its_parent(stage: Stage) -> None:
 with locks.lock(name, ttl=60) as lock:
     child = os.fork()
     if child == 0:
-        lock.check()
+        for use in (lock.check, lambda: locks.lock("x").__enter__()):
+            try:
+                use()
+            except LeaseholdError as error:
+                print(error.reason, flush=True)
         lock.unlock()
-        try:
-            with locks.lock("x"):
-                pass
-        except LeaseholdError as error:
-            print(error.reason, flush=True)
         time.sleep(60)
     time.sleep(1)
     lock.check()
@@ -120,9 +145,9 @@ with locks.lock(name, ttl=60) as lock:
 """
     process = child(stage, name, body)
     # gRPC may log something about the fork.
-    lines = iter(lambda: line(process), "")
-    assert next(text for text in lines if not text.startswith("I")) == "FORKED"
-    number = int(next(text for text in lines if text.startswith("child")).split()[1])
+    lines = (text for text in iter(lambda: line(process), "") if not text.startswith("I"))
+    assert [next(lines), next(lines)] == ["LOCK_LOST", "FORKED"]
+    number = int(next(lines).split()[1])
     try:
         assert not stage.take(name)
         # The child lives on, and does not keep the lock.

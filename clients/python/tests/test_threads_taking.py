@@ -122,6 +122,13 @@ def test_a_misspelt_call_is_told(locks: Locks) -> None:
         locks.lock("x").token  # type: ignore[attr-defined]  # noqa: B018
 
 
+def test_an_http_port_is_named(stage: Stage) -> None:
+    address = f"127.0.0.1:{stage.http_port}"
+    with Locks(STORE, address=address) as locks:
+        with pytest.raises(LeaseholdError, match=rf"^{address} is the sidecar's HTTP port; .*DAPR_GRPC_PORT"):
+            locks.lock(fresh()).__enter__()
+
+
 def test_nobody_at_the_address_is_unavailable() -> None:
     with Locks(STORE, address="127.0.0.1:1") as locks:
         with pytest.raises(

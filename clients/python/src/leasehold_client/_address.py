@@ -56,6 +56,13 @@ class Address:
         options: ChannelOptions = [
             ("grpc.initial_reconnect_backoff_ms", 200),
             ("grpc.max_reconnect_backoff_ms", 2000),
+            # Without these a connection that died without a reset is used for ever.
+            ("grpc.keepalive_time_ms", 10_000),
+            ("grpc.keepalive_timeout_ms", 5_000),
+            ("grpc.http2.ping_timeout_ms", 5_000),  # While another ping is open none is sent for the keepalive.
+            ("grpc.http2.max_pings_without_data", 0),
+            # Another channel is another connection.
+            ("grpc.use_local_subchannel_pool", 1),
         ]
         if self.target.startswith("unix:"):
             # The C core would send the path, which is no valid authority.

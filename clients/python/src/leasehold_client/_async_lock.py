@@ -7,11 +7,10 @@ from typing import Any
 
 import grpc
 
-from ._address import Metadata
 from ._clock import now
-from ._grant import Grant, Patience
+from ._grant import Grant, Patience, take_answer
 from ._options import Options
-from ._rpc import UNLOCK_LIMIT, Failure, Stubs
+from ._rpc import UNLOCK_LIMIT, Connection, Failure, Stubs
 from ._work import Work, complete
 from .errors import LeaseholdError, LockLost
 from .generated import locks_pb2 as pb
@@ -33,8 +32,8 @@ class AsyncLock(Grant):
 
     def __init__(
         self,
+        connection: Connection,
         stubs: Stubs,
-        metadata: Metadata,
         store: str,
         options: Options,
         stream: Any,
@@ -42,8 +41,9 @@ class AsyncLock(Grant):
         sent: float,
     ) -> None:
         super().__init__(store, options, acquired, sent)
+        self._connection = connection
         self._stubs = stubs
-        self._metadata = metadata
+        self._metadata = connection.metadata
         self._stream = stream
         self._works: dict[asyncio.Task[Any], Work] = {}
         self._ending: asyncio.Task[LockLost | None] | None = None
@@ -51,12 +51,13 @@ class AsyncLock(Grant):
         self._timer = asyncio.get_running_loop().call_later(self.valid_for, self._watch)
 
     @classmethod
-    async def acquire(cls, stubs: Stubs, metadata: Metadata, store: str, options: Options) -> AsyncLock:
+    async def acquire(cls, connection: Connection, store: str, options: Options) -> AsyncLock:
         """Asks for the lock and waits for it."""
         request = options.request(store)
         cancelled_before = _cancelling()
         patience = Patience(options)
-        stream = stubs.lock_stream(request, metadata)
+        stubs = connection.stubs()
+        stream = stubs.lock_stream(request, connection.metadata)
         try:
             while True:
                 async with asyncio.timeout(patience.left):
@@ -64,11 +65,12 @@ class AsyncLock(Grant):
                 if message is grpc.aio.EOF:
                     raise LeaseholdError("the stream ended without a lock", reason="UNKNOWN")
                 if message.HasField("lock_acquired"):
-                    return cls(stubs, metadata, store, options, stream, message.lock_acquired, patience.sent)
+                    return cls(connection, stubs, store, options, stream, message.lock_acquired, patience.sent)
         except grpc.aio.AioRpcError as error:
             raise _failure(error).refusal(options.name, options.wait, stubs.target) from error
         except TimeoutError:
             stream.cancel()
+            connection.replace(stubs)
             raise patience.exhausted(stubs.target) from None
         except asyncio.CancelledError:
             stream.cancel()
@@ -141,7 +143,7 @@ class AsyncLock(Grant):
             sent = now()
             try:
                 question = self._stubs.check_locks(self._question, metadata=self._metadata, timeout=term.answer_limit)
-                self._take_answer(sent, await question)
+                take_answer(self._term, sent, await question)
                 pause = max(0.0, sent + term.interval - now())
             except grpc.aio.AioRpcError:
                 pause = max(0.0, sent + term.retry_interval - now())
@@ -160,6 +162,8 @@ class AsyncLock(Grant):
             self._stop_work()
 
     def _stop_work(self) -> None:
-        if self._term.loss is not None:
+        if (loss := self._term.loss) is not None:
+            if loss.cause == "unconfirmed":
+                self._connection.replace(self._stubs)
             for work in self._works.values():
                 work.cancel()

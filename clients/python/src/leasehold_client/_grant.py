@@ -73,15 +73,17 @@ class Grant:
             store_name=self.store, resource_id=self.resource, lock_id=self.lock_id, namespace=self.namespace
         )
 
-    def _take_answer(self, sent: float, answer: pb.CheckLocksResponse) -> None:
-        check = answer.locks[0] if answer.locks else pb.LockCheck()
-        if check.HasField("valid_for"):
-            self._term.confirm(sent, in_seconds(check.valid_for))
-        else:
-            self._term.lose((check.reason == "LOCK_LOST" and check.cause) or "ended")
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.resource!r} token={self.token} valid_for={self.valid_for:.3f}>"
+
+
+def take_answer(term: Term, sent: float, answer: pb.CheckLocksResponse) -> None:
+    """Takes the answer to the question that was sent at `sent`."""
+    check = answer.locks[0] if answer.locks else pb.LockCheck()
+    if check.HasField("valid_for"):
+        term.confirm(sent, in_seconds(check.valid_for))
+    else:
+        term.lose((check.reason == "LOCK_LOST" and check.cause) or "ended")
 
 
 class Patience:

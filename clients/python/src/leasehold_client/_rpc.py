@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 from google.protobuf.message import DecodeError
 
-from ._address import Metadata
+from ._address import Address, Metadata, metadata
 from .errors import LeaseholdError, LockLost, NotAcquired
 from .generated import locks_pb2 as pb
 from .generated.status_pb2 import ErrorInfo, Status
@@ -23,6 +25,7 @@ class Stubs:
     """The calls over one channel of `grpc` or `grpc.aio`."""
 
     def __init__(self, channel: Any, target: str | None = None) -> None:
+        self.channel = channel
         self.target = target
         """The sidecar's address; None for a channel of the caller's."""
         self._streams: set[Any] = set()
@@ -53,6 +56,57 @@ class Stubs:
         """Ends all streams, which closing a channel does not do in all versions of gRPC."""
         for stream in list(self._streams):
             stream.cancel()
+
+
+class Connection:
+    """How a client reaches its sidecar: by a channel of the caller's, or by one of its own of the given kind.
+
+    `kind` is the module `grpc` or `grpc.aio`.
+    """
+
+    def __init__(self, kind: Any, channel: Any, address: str | None, api_token: str | None) -> None:
+        self.metadata = metadata(api_token)
+        self._kind = kind
+        self._channel = channel
+        self._address = Address.of(address) if channel is None else None
+        self._stubs: Stubs | None = None
+        self._all: weakref.WeakSet[Stubs] = weakref.WeakSet()
+        self._closed = False
+
+    def stubs(self) -> Stubs:
+        """What new calls use."""
+        if self._closed:
+            raise LeaseholdError("the client is closed", reason="CANCELLED")
+        if self._stubs is None:
+            if self._address is None:
+                self._stubs = Stubs(self._channel, None)
+            else:
+                self._stubs = Stubs(self._open(self._address), self._address.target)
+            self._all.add(self._stubs)
+        return self._stubs
+
+    def replace(self, silent: Stubs) -> None:
+        """Lets later calls use another connection than one that did not answer.
+
+        The calls that are open on the old one go on there, and it is closed with the last of
+        them. A channel of the caller's is kept.
+        """
+        if self._stubs is silent and self._address is not None:
+            self._stubs = None
+
+    def close(self) -> list[Any]:
+        """Ends all streams; returns the channels that are to be closed."""
+        self._closed = True
+        stubs = list(self._all)
+        for each in stubs:
+            each.cancel_streams()
+        return [] if self._address is None else [each.channel for each in stubs]
+
+    def _open(self, address: Address) -> Any:
+        if address.tls:
+            credentials = grpc.ssl_channel_credentials()
+            return self._kind.secure_channel(address.target, credentials, options=address.channel_options)
+        return self._kind.insecure_channel(address.target, options=address.channel_options)
 
 
 @dataclass(frozen=True)

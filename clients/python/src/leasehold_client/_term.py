@@ -7,6 +7,7 @@ the library use it.
 from __future__ import annotations
 
 import math
+import os
 import threading
 
 from ._clock import now
@@ -50,6 +51,7 @@ class Term:
         self._safe_deadline = sent + waited + self._longest
         self._cause: str | None = None
         self._closed = False
+        self._process = os.getpid()
         self._mutex = threading.Lock()
 
     @property
@@ -127,6 +129,9 @@ class Term:
 
     def _look(self) -> float:
         if self._cause is not None:
+            return 0.0
+        if os.getpid() != self._process:
+            self._cause = "disconnected"  # In a child that was forked nobody watches the lock.
             return 0.0
         deadline = self._safe_deadline
         left = deadline - self._stop_before - now()

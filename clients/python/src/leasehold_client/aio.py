@@ -11,12 +11,11 @@ from typing import NoReturn, Self, Unpack
 
 import grpc
 
-from ._address import Address, metadata
 from ._async_lock import AsyncLock
 from ._options import LockOptions, Options, Seconds
-from ._rpc import Stubs
+from ._rpc import Connection
 from ._work import Work
-from .errors import InvalidOption, LeaseholdError, LockLost, NotAcquired
+from .errors import InvalidOption, LockLost, NotAcquired
 
 _Key = tuple["AsyncLocks", tuple[str, ...], str]
 
@@ -46,11 +45,7 @@ class AsyncLocks:
         if not store:
             raise InvalidOption("store", "is empty")
         self.store = store
-        self._address = Address.of(address) if channel is None else None
-        self._metadata = metadata(api_token)
-        self._channel = channel
-        self._stubs: Stubs | None = None
-        self._closed = False
+        self._connection = Connection(grpc.aio, channel, address, api_token)
 
     def lock(
         self, name: str, *, wait: Seconds | None = None, **options: Unpack[LockOptions]
@@ -73,34 +68,14 @@ class AsyncLocks:
 
     async def close(self) -> None:
         """Ends all waits and locks of this client, and closes the connection if it is its own."""
-        self._closed = True
-        if self._stubs is not None:
-            self._stubs.cancel_streams()
-        if self._address is not None and self._channel is not None:
-            await self._channel.close()
+        for channel in self._connection.close():
+            await channel.close()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    async def _acquire(self, options: Options) -> AsyncLock:
-        if self._closed:
-            raise LeaseholdError("the client is closed", reason="CANCELLED")
-        if self._stubs is None:
-            if self._channel is None:
-                assert self._address is not None
-                self._channel = self._connect(self._address)
-            self._stubs = Stubs(self._channel, None if self._address is None else self._address.target)
-        return await AsyncLock.acquire(self._stubs, self._metadata, self.store, options)
-
-    @staticmethod
-    def _connect(address: Address) -> grpc.aio.Channel:
-        if address.tls:
-            credentials = grpc.ssl_channel_credentials()
-            return grpc.aio.secure_channel(address.target, credentials, options=address.channel_options)
-        return grpc.aio.insecure_channel(address.target, options=address.channel_options)
 
 
 def _held() -> Mapping[_Key, AsyncLock]:
@@ -128,7 +103,7 @@ class _Block:
         key = (self._locks, options.namespace, options.name)
         lock = _owned.get({}).get(key) if options.reentrant else None
         if lock is None or lock._ending is not None:
-            lock = await self._locks._acquire(options)
+            lock = await AsyncLock.acquire(self._locks._connection, self._locks.store, options)
             if options.reentrant:
                 _owned.set({**_held(), key: lock})
         elif lock._mode != options.mode:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from _thread import start_new_thread
 from contextlib import AbstractContextManager
+from queue import SimpleQueue
 from types import TracebackType
 from typing import NoReturn, Self, Unpack
+from weakref import WeakValueDictionary
 
 import grpc
 
-from ._address import Address, metadata
 from ._options import LockOptions, Options, Seconds
-from ._rpc import Stubs
+from ._rpc import Connection, Stubs
 from ._thread_lock import Lock
 from .errors import InvalidOption, LeaseholdError, LockLost, NotAcquired
 
@@ -23,7 +25,7 @@ class _Owned(threading.local):
     """The re-entrant locks of one thread."""
 
     def __init__(self) -> None:
-        self.locks: dict[_Key, Lock] = {}
+        self.locks: WeakValueDictionary[_Key, Lock] = WeakValueDictionary()
 
 
 class Locks:
@@ -49,13 +51,7 @@ class Locks:
         if not store:
             raise InvalidOption("store", "is empty")
         self.store = store
-        self._address = Address.of(address) if channel is None else None
-        self._metadata = metadata(api_token)
-        self._channel = channel
-        self._stubs: Stubs | None = None
-        self._process = os.getpid()
-        self._closed = False
-        self._mutex = threading.Lock()
+        self._connection = _Shared(channel, address, api_token)
         self._owned = _Owned()
 
     def lock(
@@ -80,13 +76,11 @@ class Locks:
 
     def close(self) -> None:
         """Ends all waits and locks of this client, and closes the connection if it is its own."""
-        with self._mutex:
-            self._closed = True
-            if self._stubs is None or self._process != os.getpid():
-                return
-            self._stubs.cancel_streams()
-            if self._address is not None and self._channel is not None:
-                self._channel.close()
+        if self._connection.forked:
+            return
+        done: SimpleQueue[None] = SimpleQueue()
+        start_new_thread(self._connection.end, (done,))
+        done.get()
 
     def __enter__(self) -> Self:
         return self
@@ -95,29 +89,40 @@ class Locks:
         self.close()
 
     def _acquire(self, options: Options) -> Lock:
-        return Lock.acquire(self._connected(), self._metadata, self.store, options)
+        if self._connection.forked:
+            # gRPC's threads and connections do not survive a fork.
+            raise LeaseholdError("a Locks that was used before a fork was used after it", reason="FORKED")
+        return Lock.acquire(self._connection, self.store, options)
 
-    def _connected(self) -> Stubs:
+
+class _Shared(Connection):
+    """A connection that the library's threads share."""
+
+    def __init__(self, channel: grpc.Channel | None, address: str | None, api_token: str | None) -> None:
+        super().__init__(grpc, channel, address, api_token)
+        self._mutex = threading.Lock()
+        self._process: int | None = None
+
+    @property
+    def forked(self) -> bool:
+        """Whether another process has used it: the parent of this one."""
+        return self._process not in (None, os.getpid())
+
+    def stubs(self) -> Stubs:
         with self._mutex:
-            if self._closed:
-                raise LeaseholdError("the client is closed", reason="CANCELLED")
-            if self._stubs is None:
-                if self._channel is None:
-                    assert self._address is not None
-                    self._channel = self._connect(self._address)
-                self._stubs = Stubs(self._channel, None if self._address is None else self._address.target)
-                self._process = os.getpid()
-            elif self._process != os.getpid():
-                # gRPC's threads and connections do not survive a fork.
-                raise LeaseholdError("a Locks that was used before a fork was used after it", reason="FORKED")
-            return self._stubs
+            self._process = os.getpid()
+            return super().stubs()
 
-    @staticmethod
-    def _connect(address: Address) -> grpc.Channel:
-        if address.tls:
-            credentials = grpc.ssl_channel_credentials()
-            return grpc.secure_channel(address.target, credentials, options=address.channel_options)
-        return grpc.insecure_channel(address.target, options=address.channel_options)
+    def replace(self, silent: Stubs) -> None:
+        with self._mutex:
+            super().replace(silent)
+
+    def end(self, done: SimpleQueue[None]) -> None:
+        """Closes it; tells when that is done."""
+        with self._mutex:
+            for channel in self.close():
+                channel.close()
+        done.put(None)
 
 
 class _Block:
