@@ -20,6 +20,7 @@ type waiting struct {
 	granted chan grantedAt
 	pings   chan struct{}
 	failed  chan error
+	silent  func() // called when it gives up for want of an answer
 }
 
 type grantedAt struct {
@@ -33,14 +34,14 @@ func (c *Locks) acquire(ctx context.Context, name string, o *options) (*hold, er
 		return nil, waitCancelled(ctx, name)
 	}
 	h := &hold{
-		locks: c, request: o.request(c.store, name), handles: 1,
+		locks: c, link: c.conn.use(), request: o.request(c.store, name), handles: 1,
 		received: make(chan struct{}), kept: make(chan struct{}),
 	}
 	base := context.WithoutCancel(ctx)
 	h.ctx, h.cancel = context.WithCancelCause(base)
 	streamCtx, closeStream := context.WithCancel(base)
 	h.closeStream = closeStream
-	w := &waiting{make(chan grantedAt, 1), make(chan struct{}, 1), make(chan error, 1)}
+	w := &waiting{make(chan grantedAt, 1), make(chan struct{}, 1), make(chan error, 1), func() { c.conn.replace(h.link) }}
 	go h.receive(streamCtx, w)
 
 	granted, err := w.wait(ctx, name, o)
@@ -51,6 +52,7 @@ func (c *Locks) acquire(ctx context.Context, name string, o *options) (*hold, er
 		closeStream()
 		<-h.received
 		h.cancel(nil)
+		c.conn.leave(h.link)
 		return nil, err
 	}
 	keeperCtx, stopKeeper := context.WithCancel(h.ctx)
@@ -62,7 +64,7 @@ func (c *Locks) acquire(ctx context.Context, name string, o *options) (*hold, er
 // receive reads the stream to its end.
 func (h *hold) receive(ctx context.Context, w *waiting) {
 	defer close(h.received)
-	stream, sent, err := h.locks.openStream(ctx, h.request)
+	stream, sent, err := h.openStream(ctx)
 	held := false
 	for err == nil {
 		message := &pb.LockServerStream{}
@@ -104,8 +106,10 @@ func (w *waiting) wait(ctx context.Context, name string, o *options) (grantedAt,
 		case <-w.pings:
 			silence.Reset(silenceMax)
 		case <-silence.C:
+			w.silent()
 			return grantedAt{}, unavailable(name, "the sidecar is silent", nil)
 		case <-limit:
+			w.silent()
 			return grantedAt{}, unavailable(name, "the sidecar has not answered in time", nil)
 		case <-ctx.Done():
 			return grantedAt{}, waitCancelled(ctx, name)

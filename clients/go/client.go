@@ -7,12 +7,11 @@ import (
 )
 
 // Locks takes locks of one store. It may be used by any number of goroutines, and should be
-// shared: all its calls go over one connection.
+// shared: all its calls go over one connection, which is replaced when it does not answer.
 type Locks struct {
 	store    string
-	conn     grpc.ClientConnInterface
-	owned    *grpc.ClientConn // nil if conn is the caller's
-	remedy   string           // what to do about a wrong address, if the connection is not the caller's
+	conn     *connection
+	remedy   string // what to do about a wrong address, if the connection is not the caller's
 	apiToken string
 }
 
@@ -55,11 +54,12 @@ func New(store string, chosen ...ClientOption) (*Locks, error) {
 	if store == "" {
 		return nil, invalid("store", "is empty")
 	}
-	c := &Locks{store: store, conn: o.conn, apiToken: os.Getenv("DAPR_API_TOKEN")}
+	c := &Locks{store: store, apiToken: os.Getenv("DAPR_API_TOKEN")}
 	if o.apiToken != nil {
 		c.apiToken = *o.apiToken
 	}
-	if c.conn != nil {
+	if o.conn != nil {
+		c.conn = &connection{current: &link{ClientConnInterface: o.conn}}
 		return c, nil
 	}
 	source, endpoint := "endpoint", ""
@@ -77,15 +77,13 @@ func New(store string, chosen ...ClientOption) (*Locks, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.conn, c.owned = conn, conn
+	c.conn = &connection{
+		source: source, endpoint: endpoint,
+		current: &link{ClientConnInterface: conn, own: conn}, old: map[*link]struct{}{},
+	}
 	return c, nil
 }
 
 // Close closes the connection, unless it is the caller's. Locks that are still held over it are
 // released by that, and lost.
-func (c *Locks) Close() error {
-	if c.owned == nil {
-		return nil
-	}
-	return c.owned.Close()
-}
+func (c *Locks) Close() error { return c.conn.close() }

@@ -110,6 +110,16 @@ func TestASidecarThatIsGoneIsUnavailable(t *testing.T) {
 	}
 }
 
+func TestAnHTTPPortIsNamed(t *testing.T) {
+	onEach(t, func(t *testing.T, s theStage) {
+		address := fmt.Sprintf("127.0.0.1:%d", s.HTTPPort)
+		told := refusal(t, shortWork(t, clientOf(t, leasehold.WithEndpoint(address))))
+		if !strings.HasPrefix(told.Message, address+" is the sidecar's HTTP port; ") || !strings.Contains(told.Message, "DAPR_GRPC_PORT") {
+			t.Errorf("it is refused with %v", told)
+		}
+	})
+}
+
 // This one is not parallel: it changes the environment.
 func TestTheAddressOfTheEnvironmentIsCheckedAndNamed(t *testing.T) {
 	for _, bad := range [][2]string{

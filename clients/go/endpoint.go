@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 )
 
 const defaultPort = "50001"
@@ -21,6 +22,9 @@ var reconnects = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
 	MinConnectTimeout: 5 * time.Second,
 }
+
+// pings end a connection that died without a reset.
+var pings = keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}
 
 // endpointFromEnvironment is DAPR_GRPC_ENDPOINT, else DAPR_GRPC_PORT of this host, else port 50001.
 // It names the variable too.
@@ -55,7 +59,8 @@ func dial(source, endpoint string) (*grpc.ClientConn, error) {
 	if secure {
 		transport = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})
 	}
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(transport), grpc.WithConnectParams(reconnects))
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(transport), grpc.WithConnectParams(reconnects),
+		grpc.WithKeepaliveParams(pings))
 	if err != nil {
 		return nil, invalid(source, "is no address: "+err.Error())
 	}

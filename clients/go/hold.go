@@ -13,6 +13,7 @@ import (
 // hold is a grant of the sidecar, and what the client believes of it. Several handles may share it.
 type hold struct {
 	locks       *Locks
+	link        *link
 	request     *pb.LockRequest
 	closeStream context.CancelFunc
 	received    chan struct{} // closed when the stream's goroutine has ended
@@ -85,6 +86,9 @@ func (h *hold) loseLocked(lost *Error) {
 	if h.lost == nil {
 		h.lost = lost
 		h.cancel(lost)
+		if lost.Cause == CauseUnconfirmed {
+			h.locks.conn.replace(h.link)
+		}
 	}
 }
 
@@ -179,5 +183,6 @@ func (h *hold) leave(ctx context.Context) *Error {
 	h.closeStream()
 	<-h.received
 	<-h.kept
+	h.locks.conn.leave(h.link)
 	return lost
 }

@@ -12,7 +12,8 @@ import (
 
 func grantedHold(t *testing.T, sent time.Duration, ttl time.Duration, maxHold *time.Duration) *hold {
 	t.Helper()
-	h := &hold{handles: 1}
+	unused := &link{}
+	h := &hold{handles: 1, link: unused, locks: &Locks{conn: &connection{current: unused}}}
 	h.ctx, h.cancel = context.WithCancelCause(t.Context())
 	h.granted(&pb.LockAcquired{Ttl: durationpb.New(ttl)}, sent, &options{maxHold: maxHold})
 	return h

@@ -127,6 +127,22 @@ func TestAStoppedSidecarCancelsTheWork(t *testing.T) {
 	})
 }
 
+func TestADarkConnectionIsReplaced(t *testing.T) {
+	aloneOnEach(t, func(t *testing.T, s theStage) {
+		locks := s.proxied(t)
+		long := start(t, locks, fresh(t), leasehold.TTL(time.Minute))
+		long.begun(t)
+		short := start(t, locks, fresh(t), leasehold.TTL(lossTTL))
+		short.begun(t)
+		s.do(t, "vanish")
+		short.lost(t, leasehold.CauseUnconfirmed)
+		if _, err := locks.Lock(t.Context(), fresh(t), leasehold.Wait(0)); err != nil {
+			t.Errorf("the next lock: %v", err)
+		}
+		long.lost(t, leasehold.CauseDisconnected) // by the pings
+	})
+}
+
 func TestASuspendedSidecarCancelsTheWorkBeforeTheDeadline(t *testing.T) {
 	aloneOnEach(t, func(t *testing.T, s theStage) {
 		w := start(t, s.client(t), fresh(t), leasehold.TTL(lossTTL))

@@ -42,13 +42,13 @@ func (c *Locks) authorized(ctx context.Context) context.Context {
 
 // openStream sends the request, and tells when it did. The time is taken once there is a connection,
 // so that what the connecting took does not count.
-func (c *Locks) openStream(ctx context.Context, request *pb.LockRequest) (grpc.ClientStream, time.Duration, error) {
-	stream, err := c.conn.NewStream(c.authorized(ctx), lockStream, methodLockStream)
+func (h *hold) openStream(ctx context.Context) (grpc.ClientStream, time.Duration, error) {
+	stream, err := h.link.NewStream(h.locks.authorized(ctx), lockStream, methodLockStream)
 	if err != nil {
-		return nil, 0, c.notReached(err)
+		return nil, 0, h.notReached(err)
 	}
 	sent := now()
-	if err := stream.SendMsg(request); err != nil {
+	if err := stream.SendMsg(h.request); err != nil {
 		// The status of a stream that has ended is told by RecvMsg.
 		return stream, sent, stream.RecvMsg(&pb.LockServerStream{})
 	}
@@ -64,15 +64,15 @@ type unreachable struct {
 func (u *unreachable) Error() string { return u.message }
 
 // notReached is err, or what to do about it if it says that there is no connection.
-func (c *Locks) notReached(err error) error {
+func (h *hold) notReached(err error) error {
 	if status.Code(err) != codes.Unavailable {
 		return err
 	}
 	message := "no sidecar"
 	remedy := "check the address of the connection given by WithConn"
-	if c.owned != nil {
-		message += " at " + c.owned.Target()
-		remedy = c.remedy
+	if h.link.own != nil {
+		message += " at " + h.link.own.Target()
+		remedy = h.locks.remedy
 	}
 	message += ": " + connectFailure(status.Convert(err).Message())
 	return &unreachable{message + `; start "leasehold sidecar", or ` + remedy, err}
@@ -101,7 +101,7 @@ func (h *hold) checkLocks(ctx context.Context) (*pb.LockCheck, error) {
 		LockId:     h.grant.GetLockId(),
 	}}}
 	answer := &pb.CheckLocksResponse{}
-	if err := h.locks.conn.Invoke(h.locks.authorized(ctx), methodCheckLocks, question, answer); err != nil {
+	if err := h.link.Invoke(h.locks.authorized(ctx), methodCheckLocks, question, answer); err != nil {
 		return nil, err
 	}
 	if len(answer.GetLocks()) != 1 {
@@ -121,7 +121,7 @@ func (h *hold) unlock(ctx context.Context) *Error {
 		Namespace:  h.request.GetNamespace(),
 		LockId:     h.grant.GetLockId(),
 	}
-	err := h.locks.conn.Invoke(h.locks.authorized(ctx), methodUnlock, request, &pb.UnlockResponse{})
+	err := h.link.Invoke(h.locks.authorized(ctx), methodUnlock, request, &pb.UnlockResponse{})
 	if err == nil {
 		return nil
 	}
