@@ -7,6 +7,7 @@ import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
 import io.grpc.TlsChannelCredentials;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 
 /** Where the sidecar is. */
 record Endpoint(String target, boolean tls, boolean unix) {
@@ -77,6 +78,8 @@ record Endpoint(String target, boolean tls, boolean unix) {
         tls ? TlsChannelCredentials.create() : InsecureChannelCredentials.create();
     ManagedChannelBuilder<?> channel =
         Grpc.newChannelBuilder(unix ? target : "dns:///" + target, credentials);
+    // Without this a connection that died without a reset is used for ever.
+    channel.keepAliveTime(10, TimeUnit.SECONDS).keepAliveTimeout(5, TimeUnit.SECONDS);
     if (unix) {
       channel.overrideAuthority("localhost");
     }

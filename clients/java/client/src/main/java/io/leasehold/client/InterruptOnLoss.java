@@ -69,6 +69,10 @@ public final class InterruptOnLoss implements AutoCloseable {
     private final Thread thread;
     private int scopes;
     private int losses;
+
+    /** How often the thread was interrupted since there were none. */
+    private int interrupts;
+
     private boolean foreign;
 
     Interrupts(Thread thread) {
@@ -82,14 +86,16 @@ public final class InterruptOnLoss implements AutoCloseable {
     void set() {
       if (losses++ == 0) {
         foreign = thread.isInterrupted();
+        interrupts = 0;
       }
+      interrupts++;
       thread.interrupt();
     }
 
     /**
      * @param lost whether the scope that is closed has interrupted the thread
      * @param consumed whether the work ended by an InterruptedException, which clears the flag: if
-     *     it is set again, somebody else has set it
+     *     it is set again, another loss or somebody else has set it
      * @return whether this was the last scope of the thread that closes it
      */
     boolean closed(boolean lost, boolean consumed) {
@@ -99,7 +105,7 @@ public final class InterruptOnLoss implements AutoCloseable {
         losses--;
         if (here && losses == 0) {
           boolean set = Thread.interrupted();
-          if (foreign || (set && consumed)) {
+          if (foreign || (set && consumed && interrupts == 1)) {
             thread.interrupt();
           }
           foreign = false;

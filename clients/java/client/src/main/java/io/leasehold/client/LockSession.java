@@ -43,6 +43,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
   private final LossListeners listeners = new LossListeners();
   private final WaitLimit waitLimit;
   private final long sentAt;
+  private final int connection;
 
   /** Null until the request is sent: gRPC throws if it sends on a cancelled call. */
   private volatile ClientCallStreamObserver<LockRequest> stream;
@@ -57,6 +58,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
     this.request = request;
     this.options = options;
     this.sentAt = sidecar.now();
+    this.connection = sidecar.connection();
     this.waitLimit = new WaitLimit(sidecar, request, sentAt, this::giveUp);
   }
 
@@ -90,6 +92,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
   }
 
   private void giveUp() {
+    sidecar.replace(connection);
     fail(
         new LeaseholdException(
             LeaseholdException.UNAVAILABLE,
@@ -173,6 +176,9 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
   void lose(Loss loss) {
     if (!state.compareAndSet(HELD, new State(Phase.LOST, loss))) {
       return;
+    }
+    if (loss.cause().equals(LossCause.UNCONFIRMED)) {
+      sidecar.replace(connection);
     }
     sidecar.loop().execute(this::stopTimers);
     listeners.tell(() -> exception(loss));

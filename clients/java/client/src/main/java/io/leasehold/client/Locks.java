@@ -57,7 +57,8 @@ public final class Locks implements AutoCloseable {
       channel =
           ClientInterceptors.intercept(channel, MetadataUtils.newAttachHeadersInterceptor(headers));
     }
-    sidecar = new Sidecar(channel, address);
+    Runnable reconnect = ownChannel == null ? () -> {} : ownChannel::enterIdle;
+    sidecar = new Sidecar(channel, address, reconnect);
   }
 
   /**

@@ -5,6 +5,7 @@ import io.leasehold.v1.LockRequest;
 import io.leasehold.v1.RenewLockRequest;
 import io.leasehold.v1.UnlockRequest;
 import java.math.BigDecimal;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Optional;
 
@@ -16,6 +17,9 @@ final class Requests {
 
   static LockRequest lock(String store, String name, LockOptions options) {
     named("name", name);
+    options.namespace().forEach(segment -> text("namespace", segment));
+    text("label", options.label());
+    text("requestId", options.requestId());
     LockRequest.Builder request =
         LockRequest.newBuilder()
             .setStoreName(store)
@@ -83,7 +87,15 @@ final class Requests {
     if (value == null || value.isEmpty()) {
       throw invalid(option + " must not be " + (value == null ? "null" : "empty"));
     }
+    text(option, value);
     return value;
+  }
+
+  /** Refuses what UTF-8 cannot say and protobuf would replace: two names could become one. */
+  private static void text(String option, String value) {
+    if (!StandardCharsets.UTF_8.newEncoder().canEncode(value)) {
+      throw invalid(option + " must not have half of a surrogate pair");
+    }
   }
 
   private static io.leasehold.v1.LockMode mode(LockMode mode) {

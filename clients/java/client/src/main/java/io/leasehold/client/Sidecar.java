@@ -32,10 +32,16 @@ final class Sidecar {
   private final LocksStub calls;
   private final ScheduledThreadPoolExecutor loop;
   private final Set<LockSession> sessions = ConcurrentHashMap.newKeySet();
+  private final Runnable reconnect;
+  private int connection;
   private volatile boolean closed;
 
-  Sidecar(Channel channel, SidecarAddress address) {
+  /**
+   * @param reconnect lets new calls use another connection, and those that are open go on
+   */
+  Sidecar(Channel channel, SidecarAddress address, Runnable reconnect) {
     this.address = address;
+    this.reconnect = reconnect;
     loop =
         new ScheduledThreadPoolExecutor(
             1,
@@ -61,7 +67,7 @@ final class Sidecar {
   }
 
   long now() {
-    return System.nanoTime();
+    return SuspensionClock.now();
   }
 
   Future<?> after(long nanos, Runnable task) {
@@ -78,6 +84,19 @@ final class Sidecar {
     session.opened();
     if (closed) {
       session.clientClosed();
+    }
+  }
+
+  /** The number of the connection that new calls use. */
+  synchronized int connection() {
+    return connection;
+  }
+
+  /** Replaces a connection that has not answered, unless that was done. */
+  synchronized void replace(int silent) {
+    if (silent == connection) {
+      connection++;
+      reconnect.run();
     }
   }
 

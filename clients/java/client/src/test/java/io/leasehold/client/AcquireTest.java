@@ -168,6 +168,7 @@ class AcquireTest extends OnEachBackend {
             "wait", LockOptions.builder().wait(negative),
             "stopBefore", LockOptions.builder().stopBefore(negative),
             "label", LockOptions.builder().label("l".repeat(129)),
+            "requestId", LockOptions.builder().requestId("half\ud800"),
             "namespace", LockOptions.builder().namespace(""));
     try (Locks locks = sidecar().locks()) {
       wrong.forEach(
@@ -183,7 +184,7 @@ class AcquireTest extends OnEachBackend {
                     : error.getMessage().startsWith(option + " "),
                 error.getMessage());
           });
-      for (String name : new String[] {"", null}) {
+      for (String name : new String[] {"", null, "half\udfff of a pair"}) {
         LeaseholdException error = assertThrows(LeaseholdException.class, () -> locks.lock(name));
         assertEquals("INVALID_REQUEST", error.reason());
         assertTrue(error.getMessage().startsWith("name "), error.getMessage());

@@ -61,6 +61,17 @@ class ConnectionTest extends OnEachBackend {
   }
 
   @Test
+  void anHttpPortIsNamed() {
+    String address = "127.0.0.1:" + sidecar().httpPort();
+    try (Locks locks = Locks.builder(TestSidecar.STORE).address(address).build()) {
+      String message =
+          assertThrows(LeaseholdException.class, () -> locks.lock(newName())).getMessage();
+      assertTrue(message.startsWith(address + " is the sidecar's HTTP port; "), message);
+      assertTrue(message.contains("DAPR_GRPC_PORT"), message);
+    }
+  }
+
+  @Test
   void aChannelOfTheCallerIsUsedAndLeftOpen() throws Exception {
     ManagedChannel channel =
         ManagedChannelBuilder.forTarget(sidecar().address()).usePlaintext().build();

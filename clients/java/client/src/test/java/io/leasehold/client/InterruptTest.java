@@ -34,6 +34,23 @@ class InterruptTest extends OnEachBackend {
   }
 
   @Test
+  void theLossOfTwoNestedLocksLeavesNoInterrupt() throws Exception {
+    var channel = Endpoint.parse("address", "127.0.0.1:1").open("address");
+    Sidecar none = new Sidecar(channel, SidecarAddress.ofChannel(), () -> {});
+    var request = Requests.lock("store", "name", LockOptions.defaults());
+    var outer = InterruptOnLoss.open(new LockSession(none, request, LockOptions.defaults()));
+    var inner = InterruptOnLoss.open(new LockSession(none, request, LockOptions.defaults()));
+    outer.interrupt();
+    // The work ends by it before the other loss is known.
+    InterruptedException ended = assertThrows(InterruptedException.class, () -> Thread.sleep(1000));
+    inner.interrupt();
+    inner.close(ended);
+    outer.close(ended);
+    assertFalse(Thread.interrupted());
+    channel.shutdownNow();
+  }
+
+  @Test
   void anInterruptBySomebodyElseStaysSetAfterALoss() throws Exception {
     String name = newName();
     try (Locks locks = sidecar().locks()) {

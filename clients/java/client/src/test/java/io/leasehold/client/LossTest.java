@@ -144,6 +144,22 @@ class LossTest extends OnEachBackend {
   }
 
   @Test
+  void aDarkConnectionIsReplaced() throws Exception {
+    try (TestSidecar own = TestSidecar.start(backend);
+        Locks locks = own.locksByProxy()) {
+      LockOptions minute = LockOptions.builder().ttl(Duration.ofMinutes(1)).build();
+      Worker lasting = new Worker(locks, newName(), minute);
+      Worker brief = new Worker(locks, newName(), SHORT);
+      Actor.await(lasting.started);
+      Actor.await(brief.started);
+      own.command("vanish");
+      assertEquals(LossCause.UNCONFIRMED, brief.loss());
+      locks.lock(newName(), Duration.ZERO).close();
+      assertEquals(LossCause.DISCONNECTED, lasting.loss()); // by the pings
+    }
+  }
+
+  @Test
   void aSuspendedSidecarCancelsTheWorkBeforeTheDeadline() throws Exception {
     try (TestSidecar own = TestSidecar.start(backend);
         Locks locks = own.locks()) {

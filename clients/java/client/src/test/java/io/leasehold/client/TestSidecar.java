@@ -34,6 +34,7 @@ public final class TestSidecar implements AutoCloseable {
   private final BufferedReader answers;
   private final int port;
   private final int proxyPort;
+  private final int httpPort;
   private final ManagedChannel channel;
 
   private TestSidecar(String backend, Map<String, String> environment) throws IOException {
@@ -49,15 +50,18 @@ public final class TestSidecar implements AutoCloseable {
     }
     int found = 0;
     int foundProxy = 0;
+    int foundHttp = 0;
     for (Matcher ports = PORT.matcher(line); ports.find(); ) {
       switch (ports.group(1)) {
         case "grpc" -> found = Integer.parseInt(ports.group(2));
         case "proxy" -> foundProxy = Integer.parseInt(ports.group(2));
+        case "http" -> foundHttp = Integer.parseInt(ports.group(2));
         default -> {} // not used here
       }
     }
     port = found;
     proxyPort = foundProxy;
+    httpPort = foundHttp;
     channel = ManagedChannelBuilder.forTarget(address()).usePlaintext().build();
   }
 
@@ -107,6 +111,10 @@ public final class TestSidecar implements AutoCloseable {
 
   String proxyAddress() {
     return "127.0.0.1:" + proxyPort;
+  }
+
+  int httpPort() {
+    return httpPort;
   }
 
   int port() {
