@@ -114,8 +114,13 @@ pub struct Renewal {
 }
 
 /// A grant that was renewed.
+///
+/// The domain compares `id` with the acquisitions that are being undone. Without it, a renewal
+/// waits for all of them that have the lock ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewed {
+    /// Which grant it was; `None` if the backend does not know.
+    pub id: Option<GrantId>,
     /// The TTL granted: never shorter than the renewal's.
     pub ttl: Duration,
     /// When the operation was sent from which the TTL counts.

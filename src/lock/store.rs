@@ -128,8 +128,9 @@ impl Store {
         Ok(granted.waited_since(arrived))
     }
 
-    /// Starts the TTL of a live grant again. A grant that is being undone, because its caller
-    /// went away, is not renewed: the renewal waits until it has ended.
+    /// Starts the TTL of a live grant again. If that grant is being undone, because its caller
+    /// went away, the renewal waits until it has ended, and then looks for another. It does
+    /// not wait for other acquisitions with the lock ID, of which there may always be some.
     pub async fn renew(&self, request: RenewRequest) -> Result<Renewed, LockError> {
         let _call = self.0.calls.token();
         let renewal = Renewal {
@@ -139,20 +140,19 @@ impl Store {
         };
         let until = self.0.until();
         let lock = (renewal.resource.clone(), renewal.lock_id.clone());
-        let renew = self.0.settler.undoing().renew(lock);
-        let still = |_| {
-            let why = "an acquisition with this lock_id is still being undone";
-            LockError::StoreUnavailable(why.into())
-        };
-        timeout_at(until, renew.ended()).await.map_err(still)?;
-        let begun = renew.begun();
-        let renewed = bounded(until, self.0.backend.renew(&renewal, until)).await?;
-        // It may have renewed what another task has ended since, or is about to.
-        if renew.begun() != begun {
-            let why = "an acquisition with this lock_id began to be undone meanwhile";
-            return Err(LockError::OutcomeUnknown(why.into()));
+        let undoing = self.0.settler.undoing();
+        loop {
+            let renew = undoing.renew(lock.clone());
+            let renewed = bounded(until, self.0.backend.renew(&renewal, until)).await?;
+            if !renew.meets_undo_of(renewed.id) {
+                return Ok(renewed);
+            }
+            // Once that grant is undone, another grant may have the lock ID.
+            timeout_at(until, renew.undone(renewed.id)).await.map_err(|_| {
+                let why = "an acquisition with this lock_id is still being undone";
+                LockError::StoreUnavailable(why.into())
+            })?;
         }
-        Ok(renewed)
     }
 
     /// Ends the grant of a lock ID, or any holder's by force.

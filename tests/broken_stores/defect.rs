@@ -278,7 +278,8 @@ impl Backend for Broken {
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
         if self.defect == Defect::RenewalIsIgnored {
-            return Ok(Renewed { ttl: renewal.ttl.duration(), since: Instant::now() });
+            let (ttl, since) = (renewal.ttl.duration(), Instant::now());
+            return Ok(Renewed { id: None, ttl, since });
         }
         if self.defect == Defect::AReaderRenewsAll {
             self.renew_readers(renewal, until).await;
@@ -289,7 +290,7 @@ impl Backend for Broken {
             {
                 let again = recreated(&renewal.resource, &renewal.lock_id, renewal.ttl);
                 let grant = self.memory.try_lock(&again, until).await?;
-                Ok(Renewed { ttl: grant.ttl, since: grant.since })
+                Ok(Renewed { id: grant.id, ttl: grant.ttl, since: grant.since })
             }
             Err(BackendError::NotHeld { held }) if self.defect == Defect::WrongHeld => {
                 Err(BackendError::NotHeld { held: !held })

@@ -40,6 +40,7 @@ pub enum Fault {
 #[derive(Default)]
 pub struct Script {
     acquire: Mutex<VecDeque<Fault>>,
+    renew: Mutex<VecDeque<Fault>>,
     unlock: Mutex<VecDeque<Fault>>,
     pub unlocks: AtomicUsize,
     unlocking: AtomicUsize,
@@ -55,6 +56,10 @@ pub struct Script {
 impl Script {
     pub fn on_acquire(&self, fault: Fault) {
         self.acquire.lock().unwrap().push_back(fault);
+    }
+
+    pub fn on_renew(&self, fault: Fault) {
+        self.renew.lock().unwrap().push_back(fault);
     }
 
     pub fn on_unlock(&self, fault: Fault) {
@@ -152,7 +157,8 @@ impl Backend for Faulty {
     }
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
-        self.memory.renew(renewal, until).await
+        let fault = self.script.renew.lock().unwrap().pop_front();
+        self.faulted(fault, until, self.memory.renew(renewal, until)).await
     }
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {

@@ -140,6 +140,51 @@ async fn an_acquisition_that_is_being_undone_delays_no_renewal_of_another_lock_i
     assert_eq!(asked_at.elapsed(), Duration::ZERO);
 }
 
+/// Renewals waited until no attempt with the lock ID was being undone, which was never the case.
+#[tokio::test(start_paused = true)]
+async fn renewals_go_on_while_waits_with_the_same_lock_id_end() {
+    const LATENCY: Duration = Duration::from_millis(40);
+    let (store, faulty) = store();
+    for _ in 0..600 {
+        faulty.script.on_unlock(Fault::Delayed(LATENCY));
+    }
+    store.try_lock(with_lock_id("mine")).await.unwrap().receipt.accept();
+    for caller in 0..50 {
+        let store = store.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(20 * caller)).await;
+            loop {
+                let wait_end = Some(Instant::now() + Duration::from_secs(1));
+                let asked = AcquireRequest { wait_end, ..with_lock_id("mine") };
+                assert_eq!(store.lock(asked).await.unwrap_err(), LockError::WaitDeadline);
+            }
+        });
+    }
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        faulty.script.on_renew(Fault::ReplyDelayed(LATENCY));
+        let asked_at = Instant::now();
+        store.renew(renewal("mine")).await.unwrap();
+        assert_eq!(asked_at.elapsed(), LATENCY);
+    }
+}
+
+/// The backend renews before it releases, and answers in the other order.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_of_a_grant_that_is_undone_before_it_is_answered_does_not_succeed() {
+    let (store, faulty) = store();
+    let granted = store.try_lock(with_lock_id("mine")).await.unwrap();
+    faulty.script.on_renew(Fault::ReplyDelayed(Duration::from_secs(1)));
+    let renewing = store.renew(renewal("mine"));
+    let leaving = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        drop(granted);
+        no_record_left(&faulty).await;
+    };
+    let (renewed, ()) = tokio::join!(renewing, leaving);
+    assert_eq!(renewed.unwrap_err(), LockError::NotFound { held: false });
+}
+
 /// A replay claims the grant of an attempt whose reply was lost. The clean-up of that
 /// attempt must then leave the grant alone.
 #[tokio::test(start_paused = true)]

@@ -56,7 +56,7 @@ async fn an_exclusive_cycle_without_contention_costs_ten_commands_and_a_renewal_
     cycle.extend(expected(&[("mget", 1), ("zpopmin", 1), ("del", 1)]));
     assert_eq!(executed(&mut connection), cycle);
     let granted = take(&store, "r", MINUTE).await;
-    let costs = [("evalsha", 1), ("get", 1), ("pttl", 2), ("time", 1), ("pexpireat", 2)];
+    let costs = [("evalsha", 1), ("mget", 1), ("pttl", 2), ("time", 1), ("pexpireat", 2)];
     let renew = async || {
         store.renew(renewal(&granted, "r", MINUTE)).await.unwrap();
     };

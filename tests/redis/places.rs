@@ -1,6 +1,9 @@
 //! Places that were lost while those who wait live on.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use leasehold_testkit::proxy::Conduct;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 
@@ -140,6 +143,38 @@ async fn renewals_go_before_waiters_that_leave() {
     let before = scripts_run(&mut connection);
     assert!(before < WAITERS / 2, "{before} scripts ran before the renewal was answered");
     until("all have left", || waiting(&mut connection, "r") == 0).await;
+}
+
+/// Renewals waited until no attempt with the lock ID was being undone, which was never the case.
+#[tokio::test]
+async fn a_holder_renews_while_waits_with_its_lock_id_end() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address()).await;
+    let store = try_open(proxy.address(), &[]).await.unwrap();
+    let held = take(&store, "r", MINUTE).await;
+    proxy.delay_replies(SECOND / 25);
+    let ended = Arc::new(AtomicUsize::new(0));
+    let callers: Vec<_> = (0..50_u64)
+        .map(|caller| {
+            let (store, ended) = (store.clone(), Arc::clone(&ended));
+            let lock_id = Some(held.lock_id.clone());
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                loop {
+                    let wait = Duration::from_millis(500 + 10 * caller);
+                    let wait_end = Some(tokio::time::Instant::now() + wait);
+                    let lock_id = lock_id.clone();
+                    let asked = AcquireRequest { lock_id, wait_end, ..request("r", MINUTE) };
+                    let waited = store.lock(asked).await;
+                    assert_eq!(waited.unwrap_err(), LockError::WaitDeadline);
+                    ended.fetch_add(1, Ordering::Relaxed);
+                }
+            }))
+        })
+        .collect();
+    while ended.load(Ordering::Relaxed) < 300 {
+        store.renew(renewal(&held, "r", MINUTE)).await.unwrap();
+    }
+    drop(callers);
 }
 
 #[tokio::test]

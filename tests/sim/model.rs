@@ -153,7 +153,7 @@ impl Model {
         let held = slot.held.iter_mut().find(|held| held.by.lock_id == asked.lock_id);
         let held = held.ok_or(BackendError::NotHeld { held: true })?;
         held.expires = now + asked.ttl.duration();
-        Ok(Renewed { ttl: asked.ttl.duration(), since: now })
+        Ok(Renewed { id: Some(held.by.id.into()), ttl: asked.ttl.duration(), since: now })
     }
 
     /// Ends a grant, or all, and hands over. Returns the tokens of what ended.

@@ -144,7 +144,8 @@ impl Table {
             .with_lock_id(&renewal.lock_id)
             .ok_or(BackendError::NotHeld { held: true })?;
         self.ledger.restart(held, &renewal.resource, renewal.ttl, now);
-        Ok(Renewed { ttl: renewal.ttl.duration(), since: now })
+        let id = Some(held.attempt.into());
+        Ok(Renewed { id, ttl: renewal.ttl.duration(), since: now })
     }
 
     pub(super) fn unlock(

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     lock::{
-        Attempt, Backend, BackendError, Feature, FencingToken, Grant, LockId, Release,
+        Attempt, Backend, BackendError, Feature, FencingToken, Grant, GrantId, LockId, Release,
         ReleaseOf, Renewal, Renewed, ResourceId, inspect::Inspect,
     },
     retry::Backoff,
@@ -49,7 +49,7 @@ impl Pluggable {
         let waited = from_wire(response.waited);
         let mut grant = grant(attempt, sent, &response)?;
         if attempt.lock_id_given {
-            self.tries.note_granted(attempt.id);
+            self.tries.note_granted(attempt);
         }
         match waited {
             Some(waited) => grant.since += waited.min(sent.elapsed()),
@@ -90,7 +90,8 @@ impl Pluggable {
         if attempt.request_id.is_some() {
             return Ok(());
         }
-        if attempt.lock_id_given && !self.tries.was_granted(attempt.id) {
+        let granted = self.tries.granted(&attempt.resource, &attempt.lock_id);
+        if attempt.lock_id_given && granted != Some(attempt.id) {
             warn!(
                 resource = attempt.resource.as_str(),
                 "an attempt with a lock ID that the caller chose may have \
@@ -133,7 +134,7 @@ impl Backend for Pluggable {
             let (sent, response) = calling.await?;
             let grant = grant(&attempt, sent, &response)?;
             if attempt.lock_id_given {
-                tries.note_granted(attempt.id);
+                tries.note_granted(&attempt);
             }
             Ok(grant)
         });
@@ -182,7 +183,9 @@ impl Backend for Pluggable {
         let calling = self.connection.call(Verb::Renew, message, Some(until), rpc::renew_lock);
         let (since, response) = calling.await?;
         let ttl = from_wire(response.ttl).unwrap_or(renewal.ttl.duration());
-        Ok(Renewed { ttl, since })
+        // Of the attempts with this lock ID, at most this one is undone: see `undo`.
+        let granted = self.tries.granted(&renewal.resource, &renewal.lock_id);
+        Ok(Renewed { id: granted.map(GrantId::from), ttl, since })
     }
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {

@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::lock::AttemptId;
+use crate::lock::{Attempt, AttemptId, LockId, ResourceId};
 
 /// How many grants with lock IDs that callers chose are remembered. A grant is looked up
 /// soon after it was made, when its caller has gone away.
@@ -25,7 +25,10 @@ pub(super) struct Tries(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     running: HashMap<AttemptId, watch::Receiver<()>>,
-    granted: VecDeque<AttemptId>,
+    /// The last attempt that was granted with a lock ID.
+    granted: HashMap<(ResourceId, LockId), AttemptId>,
+    /// What was noted in `granted`, the oldest first.
+    noted: VecDeque<((ResourceId, LockId), AttemptId)>,
 }
 
 /// Marks a try as under way until it is dropped.
@@ -51,16 +54,23 @@ impl Tries {
         timeout_at(until, async { while running.changed().await.is_ok() {} }).await.is_ok()
     }
 
-    pub(super) fn note_granted(&self, id: AttemptId) {
+    pub(super) fn note_granted(&self, attempt: &Attempt) {
         let mut state = self.state();
-        if state.granted.len() == GRANTED_MAX {
-            state.granted.pop_front();
+        let state = &mut *state;
+        if state.noted.len() == GRANTED_MAX
+            && let Some((lock, id)) = state.noted.pop_front()
+            && state.granted.get(&lock) == Some(&id)
+        {
+            state.granted.remove(&lock);
         }
-        state.granted.push_back(id);
+        let lock = (attempt.resource.clone(), attempt.lock_id.clone());
+        state.granted.insert(lock.clone(), attempt.id);
+        state.noted.push_back((lock, attempt.id));
     }
 
-    pub(super) fn was_granted(&self, id: AttemptId) -> bool {
-        self.state().granted.contains(&id)
+    /// The last attempt that was granted with this lock ID, if it is remembered.
+    pub(super) fn granted(&self, resource: &ResourceId, lock_id: &LockId) -> Option<AttemptId> {
+        self.state().granted.get(&(resource.clone(), lock_id.clone())).copied()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

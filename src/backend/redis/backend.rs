@@ -111,8 +111,8 @@ impl Backend for RedisBackend {
         let keys = [renewal.resource.as_str()];
         let answer = self.core.link.run(&SCRIPTS.renew, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
-            Reply::Done { .. } => {
-                Ok(Renewed { ttl: renewal.ttl.duration(), since: answer.since })
+            Reply::Renewed { id } => {
+                Ok(Renewed { id, ttl: renewal.ttl.duration(), since: answer.since })
             }
             Reply::Not { held } => Err(BackendError::NotHeld { held }),
             other => Err(unexpected(&other)),

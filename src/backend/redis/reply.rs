@@ -32,6 +32,8 @@ pub(crate) enum Reply {
     /// Done. After a release: 0 if nobody was called, 1 if the resource was handed over, 2 if
     /// there are more dead waiters to drop.
     Done { handed: i64 },
+    /// The TTL has started again. `None` for a lock that was made without leasehold.
+    Renewed { id: Option<GrantId> },
     /// A part of the shared grants was ended, and the release must be sent again.
     More { handed: i64 },
     /// The lock ID or attempt does not hold the resource.
@@ -119,6 +121,10 @@ impl Reply {
             "full" => Self::Full,
             "gone" => Self::Gone,
             "ok" => Self::Done { handed: number(second).unwrap_or(0) },
+            "renewed" => {
+                let id: Option<String> = second.map(from_redis_value).transpose().ok()?;
+                Self::Renewed { id: id.map(|id| id.parse()).transpose().ok()? }
+            }
             "more" => Self::More { handed: number(second)? },
             "not" => Self::Not { held: number(second)? == 1 },
             _ => return None,

@@ -65,7 +65,7 @@ async fn one_failure_is_tried_again_and_a_success_counts_from_its_sending() {
     let since = schedule.next();
     schedule.queue();
     let sending = schedule.sends(since, TTL);
-    schedule.renewed(&sending, Renewed { ttl: TTL, since }, 0.0);
+    schedule.renewed(&sending, Renewed { id: None, ttl: TTL, since }, 0.0);
     assert_eq!(schedule.belief().safe_deadline(), safe_deadline(since, TTL));
     assert_eq!(schedule.next(), since + TTL / 3);
 }
@@ -112,7 +112,7 @@ async fn a_renewal_asks_for_what_was_asked_for_not_for_what_was_granted() {
     };
     assert_eq!(terms(&schedule), (granted, asked));
     let sending = schedule.sends(now, asked);
-    schedule.renewed(&sending, Renewed { ttl: granted, since: now }, 0.0);
+    schedule.renewed(&sending, Renewed { id: None, ttl: granted, since: now }, 0.0);
     assert_eq!(terms(&schedule), (granted, asked));
     assert_eq!(schedule.next(), now + granted / 3);
 }

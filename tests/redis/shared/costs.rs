@@ -96,7 +96,7 @@ async fn a_shared_renewal_costs_twelve_commands() {
     store.renew(renewal(&reader, "r", MINUTE)).await.unwrap();
     let renewed = [
         ("evalsha", 1),
-        ("get", 1),
+        ("mget", 1),
         ("hget", 2),
         ("time", 1),
         ("zscore", 1),

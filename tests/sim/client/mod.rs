@@ -213,7 +213,7 @@ impl Client {
         let call = Call::Renew { token: holding.name.token, ttl_ms };
         let renewing = async move { store.renew(request).await };
         match self.called(op, &process, call, None, renewing).await {
-            Outcome::Answered(Ok(Renewed { ttl, since })) => {
+            Outcome::Answered(Ok(Renewed { ttl, since, .. })) => {
                 let until = safe_deadline(since, ttl);
                 self.told(op, Told::Renewed { safe_us: self.server.history.us(until) });
                 holding.until = until;

@@ -112,7 +112,8 @@ impl Core {
                     if !self.is_of_this_term(&lease) {
                         return Ok(Moved::Changed);
                     }
-                    let renewed = Renewed { ttl: lease.grant_ttl(), since: reply.sent };
+                    let id = held.record.id();
+                    let renewed = Renewed { id, ttl: lease.grant_ttl(), since: reply.sent };
                     return Ok(Moved::To(renewed));
                 }
                 Ok(_) => {
@@ -152,8 +153,9 @@ impl Core {
                 continue;
             }
             if self.is_of_this_term(&lost.grant.lease) {
-                renewed =
-                    Some(Renewed { ttl: lost.grant.lease.grant_ttl(), since: lost.asked });
+                let id = found.and_then(|held| held.record.id());
+                let ttl = lost.grant.lease.grant_ttl();
+                renewed = Some(Renewed { id, ttl, since: lost.asked });
             }
             let grant = LocalGrant { written: at, ..lost.grant };
             self.move_to_lease(resource, lost.left, grant);

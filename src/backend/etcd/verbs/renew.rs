@@ -125,7 +125,7 @@ impl Core {
                 Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
             };
             let ttl = Duration::from_secs(alive.ttl_s).saturating_sub(SLACK);
-            let renewed = Renewed { ttl, since: alive.sent };
+            let renewed = Renewed { id: held.record.id(), ttl, since: alive.sent };
             // It is not known when another process's lease was granted.
             let is_safe = grant.is_some_and(|grant| {
                 self.grants.refreshed(resource, &grant.name, grant.lease.id, alive.sent);
