@@ -1,6 +1,6 @@
 //! What is read.
 
-use std::{os::unix::fs::symlink, time::Duration};
+use std::{os::unix::fs::symlink, process::Command, sync::mpsc, time::Duration};
 
 use leasehold::config::manifest::{Environment, Reference, Resources};
 
@@ -101,6 +101,17 @@ fn other_files_kinds_and_versions_are_passed_over_in_silence() {
     std::fs::create_dir(folder.path().join("folder.yaml")).unwrap();
     let loaded = folder.resources().load().unwrap();
     assert!(loaded.components.is_empty() && loaded.problems.is_empty(), "{loaded:?}");
+}
+
+/// Nobody writes to it, so that reading it would never end.
+#[test]
+fn a_named_pipe_is_not_read() {
+    let folder = Folder::with(&[("b.yaml", &component("beside", ""))]);
+    let made = Command::new("mkfifo").arg(folder.path().join("a.yaml")).status();
+    assert!(made.unwrap().success());
+    let (sender, names) = mpsc::channel();
+    std::thread::spawn(move || sender.send(folder.names()));
+    assert_eq!(names.recv_timeout(Duration::from_secs(10)).unwrap(), ["beside"]);
 }
 
 #[test]
