@@ -8,7 +8,7 @@ use http_body::Body;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
+    rt::TokioExecutor,
 };
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
@@ -21,7 +21,6 @@ use super::protocol::AppProtocol;
 use crate::sidecar::api::auth::Token;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const IDLE_CONNECTIONS_MAX: usize = 64;
 
 /// Where the app listens, and what it speaks there.
 #[derive(Clone, Debug)]
@@ -73,7 +72,8 @@ impl AppChannel {
             .map_err(|_| AppChannelError::Address(self.authority.clone()))
     }
 
-    /// A client that speaks the app's protocol; it connects when first used.
+    /// A client that speaks the app's protocol. It makes a connection for each call, because
+    /// one that is kept may have gone dark meanwhile, and calls are few.
     pub(crate) fn client<B>(&self) -> Result<AppClient<B>, AppChannelError>
     where
         B: Body<Data: Send> + Send,
@@ -92,8 +92,7 @@ impl AppChannel {
             connector.enable_http1().wrap_connector(tcp)
         };
         Ok(Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+            .pool_max_idle_per_host(0)
             .http2_only(is_http2)
             .build(connector))
     }

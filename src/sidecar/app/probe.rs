@@ -20,8 +20,7 @@ use super::{
 use crate::{error_chain::chain, sidecar::failed_unlocks::Reports};
 
 const GRPC_METHOD: &str = "/dapr.proto.runtime.v1.AppCallbackHealthCheck/HealthCheck";
-/// An answer's body is read, for what it reports and so that the connection can be used
-/// again, but no further than this.
+/// An answer's body is read for what it reports, but no further than this.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// How long the body of an answer may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -147,6 +146,7 @@ mod tests {
     use futures_util::{StreamExt as _, stream};
     use http_body::Frame;
     use http_body_util::StreamBody;
+    use leasehold_testkit::proxy::Proxy;
     use tokio::{net::TcpListener, task::AbortHandle};
 
     use super::*;
@@ -260,6 +260,21 @@ mod tests {
             .await
             .unwrap_err();
         assert!(why.starts_with("Unimplemented"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_went_dark_is_not_used_again() {
+        let ok = get(|| async {});
+        let app = App::serve(Router::new().route("/ok", ok)).await;
+        for protocol in [AppProtocol::Http, AppProtocol::H2c] {
+            let proxy = Proxy::start(app.0).await;
+            let port = proxy.address().rsplit(':').next().unwrap().parse().unwrap();
+            let probe = HttpProbe::new(&channel("127.0.0.1", port, protocol), "/ok").unwrap();
+            assert_eq!(probe.probe().await, Ok(()));
+            proxy.vanish();
+            let again = timeout(Duration::from_secs(10), probe.probe()).await;
+            assert_eq!(again.expect("no answer"), Ok(()), "{protocol:?}");
+        }
     }
 
     #[tokio::test]
