@@ -11,7 +11,7 @@
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //! - `net`: the server under both: sockets, connections, delivery, errors on the wire.
 //! - `retry` and `error_chain`: delays between tries, and the causes of errors.
-//! - [`runtime`], [`signals`], [`telemetry`]: what the process has once.
+//! - [`descriptors`], [`runtime`], [`signals`], [`telemetry`]: what the process has once.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 
@@ -19,6 +19,7 @@ pub mod backend;
 pub mod command;
 pub mod component;
 pub mod config;
+pub mod descriptors;
 mod error_chain;
 pub mod front;
 #[cfg(any(fuzzing, test))]

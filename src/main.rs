@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use leasehold::{
     command::{Cli, Command, StartError, redis_front, serve, sidecar},
-    runtime,
+    descriptors, runtime,
     signals::StopSignals,
     telemetry,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 // Returns memory to the system when a million locks are gone: docs/performance.md tells how
 // much. The system's allocator was not measured beside it.
@@ -35,6 +35,9 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if let Err(error) = descriptors::raise_limit() {
+        warn!(%error, "the limit of open files could not be raised");
+    }
     match runtime::on_half_of_the_cores() {
         Ok(runtime) => runtime.block_on(run(cli.command)),
         Err(error) => {

@@ -11,7 +11,7 @@ use super::{dispatch::Dispatch, instances::Instances, service::Service};
 use crate::{
     lock::LockError,
     net::{
-        config::{AtLimit, Config, Protocols},
+        config::{Config, Protocols},
         listener::Listener,
         server::Server,
         socket::Socket,
@@ -22,9 +22,6 @@ use crate::{
 /// How many connections a socket serves at a time.
 const CONNECTIONS_MAX: usize = 4096;
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
-/// A caller that cancels thousands of waits at once is no attack here. With h2's own limit of
-/// 20 it would lose the connection, and all its other waits.
-const EARLY_RESETS_MAX: usize = 100_000;
 /// Room for the answers to some fifty calls.
 const ANSWER_BYTES_HELD_MAX: usize = 8 * 1024;
 /// How long a drain may take.
@@ -133,10 +130,7 @@ fn config(answers: Answers) -> Config {
     Config {
         protocols: Protocols::Http2,
         connections_max: CONNECTIONS_MAX,
-        at_limit: AtLimit::Close,
         header_bytes_max: HEADER_BYTES_MAX,
-        early_resets_max: EARLY_RESETS_MAX,
-        error_resets_max: None,
         held_bytes_max: match answers {
             Answers::AsTheyCome => 0,
             Answers::Together => ANSWER_BYTES_HELD_MAX,

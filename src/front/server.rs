@@ -22,7 +22,6 @@ use super::{
 use crate::net::{
     accepted::Accepted,
     acceptor::Acceptor,
-    config::AtLimit,
     listener::{Listener, Stream},
     peer::Peer,
 };
@@ -63,7 +62,7 @@ impl Front {
             may_delete: options.allow_delete,
             sessions: AtomicU64::new(0),
         });
-        let acceptor = Acceptor::new(CONNECTIONS_MAX, AtLimit::Tell(TOO_MANY));
+        let acceptor = Acceptor::new(CONNECTIONS_MAX, TOO_MANY);
         let mut addresses = Vec::new();
         for listener in listeners {
             addresses.extend(listener.address().map_err(ListenError::Address)?);

@@ -9,10 +9,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::warn;
 
-use super::{
-    config::AtLimit,
-    listener::{Listener, Stream},
-};
+use super::listener::{Listener, Stream};
+use crate::descriptors;
 
 /// How long to pause after a connection could not be accepted, for example because the process
 /// has no file descriptor left.
@@ -22,7 +20,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     connections_max: usize,
-    at_limit: AtLimit,
+    refusal: &'static [u8],
     places: Arc<Semaphore>,
     closing: CancellationToken,
     listeners: TaskTracker,
@@ -30,11 +28,12 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts at most so many connections at a time.
-    pub(crate) fn new(connections_max: usize, at_limit: AtLimit) -> Self {
+    /// Accepts at most so many connections at a time. One too many is sent `refusal` and
+    /// closed; if it were left waiting, its caller would never know why.
+    pub(crate) fn new(connections_max: usize, refusal: &'static [u8]) -> Self {
         Self {
             connections_max,
-            at_limit,
+            refusal,
             places: Arc::new(Semaphore::new(connections_max)),
             closing: CancellationToken::new(),
             listeners: TaskTracker::new(),
@@ -51,15 +50,11 @@ impl Acceptor {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let Self { connections_max, at_limit, .. } = *self;
+        let Self { connections_max, refusal, .. } = *self;
         let (places, closing) = (Arc::clone(&self.places), self.closing.clone());
         let connections = self.connections.clone();
         let accepting = async move {
             loop {
-                let reserved = match at_limit {
-                    AtLimit::Wait => Arc::clone(&places).acquire_owned().await.ok(),
-                    AtLimit::Close | AtLimit::Tell(_) => None,
-                };
                 let stream = match listener.accept().await {
                     Ok(stream) => stream,
                     Err(error) => {
@@ -68,11 +63,16 @@ impl Acceptor {
                         continue;
                     }
                 };
-                let place = reserved.or_else(|| Arc::clone(&places).try_acquire_owned().ok());
-                let Some(place) = place else {
-                    if let AtLimit::Tell(why) = at_limit {
-                        stream.tell(why);
-                    }
+                if descriptors::is_reserved(&stream) {
+                    stream.tell(refusal);
+                    warn!(
+                        "a connection is refused because the file descriptors left are for \
+                         backends; raise the hard limit of open files"
+                    );
+                    continue;
+                }
+                let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                    stream.tell(refusal);
                     warn!(limit = connections_max, "one connection too many, closed");
                     continue;
                 };

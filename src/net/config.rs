@@ -10,10 +10,15 @@ use hyper_util::{
 
 /// Above every limit of waiters, so that waits never keep other calls out.
 const STREAMS_MAX: u32 = 250_000;
-/// What a connection may have sent that nobody has read yet. h2 takes small frames beyond
-/// half of it, each counted as 256 bytes, for an attack and ends the connection: so as many
-/// waits as a store allows may begin at once.
-const UNREAD_BYTES_MAX: u32 = 64 * 1024 * 1024;
+/// How many bytes of an HTTP/2 stream may be received before they are read.
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+/// The same for all streams of a connection. It must exceed what streams that stay unread can
+/// take together, so that the others never wait for them. h2 also ends a connection with too
+/// many small unread frames: each counts as 256 bytes, and half of this is allowed.
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024 * 1024;
+/// How many HTTP/2 calls may be cancelled before the server has taken them up. A client that
+/// cancels thousands of waits at once is no attack.
+const EARLY_RESETS_MAX: usize = 100_000;
 /// The most headers of an HTTP/1 request. hyper's own limit is 100; daprd takes as many as
 /// fit.
 const HTTP1_HEADERS_MAX: usize = 4_096;
@@ -28,13 +33,8 @@ pub(crate) struct Config {
     pub(crate) protocols: Protocols,
     /// How many connections are served at a time.
     pub(crate) connections_max: usize,
-    pub(crate) at_limit: AtLimit,
     /// The most bytes of a request's headers.
     pub(crate) header_bytes_max: u32,
-    /// How many HTTP/2 calls may be cancelled before they were taken up.
-    pub(crate) early_resets_max: usize,
-    /// How many HTTP/2 streams may end in an error of the peer's. `None`: any number.
-    pub(crate) error_resets_max: Option<usize>,
     /// How many bytes a delayed flush may hold; 0 if flushes are not delayed.
     pub(crate) held_bytes_max: usize,
     /// Makes the response to a call that panicked.
@@ -48,17 +48,6 @@ pub(crate) enum Protocols {
     Http2,
     /// HTTP/1, and HTTP/2 without TLS.
     Http1AndHttp2,
-}
-
-/// What happens to one connection too many.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AtLimit {
-    /// It is closed at once. If it were left waiting, its caller would never know why.
-    Close,
-    /// It is told this, and closed.
-    Tell(&'static [u8]),
-    /// It waits to be accepted.
-    Wait,
 }
 
 impl Config {
@@ -77,9 +66,11 @@ impl Config {
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
-            .initial_connection_window_size(UNREAD_BYTES_MAX)
-            .max_pending_accept_reset_streams(self.early_resets_max)
-            .max_local_error_reset_streams(self.error_resets_max)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_pending_accept_reset_streams(EARLY_RESETS_MAX)
+            // h2 counts what a client still sends on a stream that was answered early.
+            .max_local_error_reset_streams(None)
             .max_header_list_size(self.header_bytes_max)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);

@@ -1,6 +1,11 @@
 //! What a server listens on.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::{AsRawFd, RawFd},
+    time::Duration,
+};
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -32,6 +37,15 @@ impl Stream {
             Self::Tcp(stream) => SockRef::from(stream).send(bytes),
             Self::Unix(stream) => SockRef::from(stream).send(bytes),
         };
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(stream) => stream.as_raw_fd(),
+            Self::Unix(stream) => stream.as_raw_fd(),
+        }
     }
 }
 

@@ -69,7 +69,7 @@ impl<R> std::fmt::Debug for Server<R> {
 impl<R: Respond> Server<R> {
     pub(crate) fn new(responder: R, config: Config) -> Self {
         Self {
-            acceptor: Acceptor::new(config.connections_max, config.at_limit),
+            acceptor: Acceptor::new(config.connections_max, b""),
             shared: Arc::new(Shared { responder, builder: config.builder(), config }),
         }
     }

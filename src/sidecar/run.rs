@@ -37,19 +37,16 @@ use crate::{
     held::{Engine, EngineOptions},
     lock::LockError,
     net::{
-        config::{AtLimit, Config, Protocols},
+        config::{Config, Protocols},
         listener::Listener,
         request_budget::RequestBudget,
         server::Server,
     },
 };
 
-/// How many connections an API takes at a time; more wait to be accepted.
+/// How many connections an API takes at a time.
 const CONNECTIONS_MAX: usize = 16_384;
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
-/// How many calls of a connection may be cancelled before they are taken up, and how many may
-/// end in an error of the peer. A client that cancels many waits at once is no attack.
-const RESETS_MAX: usize = 1024;
 
 /// The least time for what remains to be done after the drain.
 const CLOSE_MIN: Duration = Duration::from_secs(1);
@@ -208,10 +205,7 @@ fn config(protocols: Protocols, panicked: fn() -> Response) -> Config {
     Config {
         protocols,
         connections_max: CONNECTIONS_MAX,
-        at_limit: AtLimit::Wait,
         header_bytes_max: HEADER_BYTES_MAX,
-        early_resets_max: RESETS_MAX,
-        error_resets_max: Some(RESETS_MAX),
         held_bytes_max: 0,
         panicked,
     }

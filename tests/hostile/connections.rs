@@ -3,10 +3,19 @@
 use std::{process::Command, time::Duration};
 
 use fastrand::Rng;
+use leasehold_proto::locks::{LockRequest, locks_client::LocksClient};
+use leasehold_testkit::{
+    leasehold::{Leasehold, program},
+    process::Process,
+    proxy::Proxy,
+    redis::RedisServer,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     time::{Instant, sleep, timeout},
 };
+
+use tonic::transport::Endpoint;
 
 use crate::{
     attacked::Attacked,
@@ -115,18 +124,76 @@ async fn garbage_is_no_request() {
     }
 }
 
-/// Raises what this process, and what it starts from now on, may open.
-fn allow_descriptors(count: usize) {
-    let arguments = [format!("--pid={}", std::process::id()), format!("--nofile={count}:")];
-    let raised = Command::new("prlimit").args(arguments).status();
-    assert!(raised.is_ok_and(|status| status.success()), "ulimit -Hn is below {count}");
+/// Sets how many descriptors a process, and what it starts from now on, may open:
+/// `SOFT:HARD`, of which one may be left as it is.
+fn limit_descriptors(pid: u32, limits: &str) {
+    let arguments = [format!("--pid={pid}"), format!("--nofile={limits}")];
+    let set = Command::new("prlimit").args(arguments).status();
+    assert!(set.is_ok_and(|status| status.success()), "ulimit -Hn is below {limits}");
+}
+
+#[tokio::test]
+async fn idle_clients_leave_a_backend_the_descriptors_to_come_back() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::start(redis.address()).await;
+    let yaml = tempfile::tempdir().unwrap();
+    let component = format!(
+        "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {{name: locks}}\n\
+         spec: {{type: lock.redis, version: v1, metadata: [{{name: redisHost, value: \"{}\"}}]}}\n",
+        proxy.address()
+    );
+    std::fs::write(yaml.path().join("locks.yaml"), component).unwrap();
+    let mut sidecar = Leasehold::sidecar(yaml.path(), &[], &[]);
+    let (grpc, _) = sidecar.listening().await.unwrap();
+    let endpoint = Endpoint::from_shared(format!("http://{grpc}")).unwrap();
+    let mut client = LocksClient::new(endpoint.connect().await.unwrap());
+    let attempt = |resource: &str| LockRequest {
+        store_name: "locks".to_owned(),
+        resource_id: resource.to_owned(),
+        immediate: true,
+        ..Default::default()
+    };
+    client.lock(attempt("before")).await.unwrap();
+    limit_descriptors(sidecar.pid(), "200:200");
+    let mut idle = Vec::new();
+    for _ in 0..250 {
+        idle.push(endpoint.connect().await);
+    }
+    proxy.refuse(true);
+    proxy.cut();
+    client.lock(attempt("meanwhile")).await.unwrap_err();
+    proxy.refuse(false);
+    let give_up = Instant::now() + PATIENCE;
+    while let Err(status) = client.lock(attempt("after")).await {
+        assert!(Instant::now() < give_up, "{status}; log:\n{}", sidecar.log());
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_soft_limit_of_descriptors_is_raised_to_the_hard_one() {
+    let (program, folder) = (program(), tempfile::tempdir().unwrap());
+    let limited = Process::new("prlimit")
+        .arguments(["--nofile=100:300"])
+        .arguments([&program])
+        .arguments(["serve", "--store", "memory", "--socket-folder"])
+        .arguments([folder.path()]);
+    let serving = Leasehold::launch(limited).unwrap();
+    let give_up = Instant::now() + PATIENCE;
+    while !folder.path().join("memory.sock").exists() {
+        assert!(Instant::now() < give_up, "log:\n{}", serving.log());
+        sleep(Duration::from_millis(10)).await;
+    }
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", serving.pid())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().nth(3), Some("300"), "{files}");
 }
 
 /// Left waiting, a caller would never know why.
 #[tokio::test]
 async fn a_connection_too_many_is_closed_and_the_others_stay() {
     const LIMIT: usize = 4096;
-    allow_descriptors(2 * LIMIT);
+    limit_descriptors(std::process::id(), &format!("{}:", 2 * LIMIT));
     let attacked = Attacked::start(Interface::Component).await;
     let mut all = Vec::new();
     // The steady client has a connection, too.

@@ -11,6 +11,7 @@ pub const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
 pub const PUSH_PROMISE: u8 = 5;
 pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
 pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
 pub const ACK: u8 = 1;

@@ -10,9 +10,9 @@ use tokio::{
 use crate::{
     attacked::Attacked,
     frames::{
-        CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, PING,
-        PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, field, frame, greet, next_frame,
-        opening, send, try_body, try_headers,
+        ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE,
+        PING, PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, field, frame, greet,
+        next_frame, opening, send, try_body, try_headers,
     },
     target::{Interface, PATIENCE, until_closed},
 };
@@ -48,6 +48,46 @@ async fn rapid_resets_cost_the_others_nothing() {
         for attacker in attackers {
             drop(attacker.await.unwrap());
         }
+        attacked.end().await;
+    }
+}
+
+/// What a caller still sends on a stream whose answer is under way is no attack.
+#[tokio::test]
+async fn early_answers_do_not_end_the_connection() {
+    const STREAMS: u32 = 3_000;
+    for interface in [Interface::Component, Interface::Grpc] {
+        let attacked = Attacked::start(interface).await;
+        let mut wire = attacked.connect().await;
+        greet(&mut *wire).await;
+        let headers = [
+            field(":method", "POST"),
+            field(":scheme", "http"),
+            field(":path", "/dapr.proto.runtime.v1.Dapr/SubscribeTopicEventsAlpha1"),
+            field(":authority", "localhost"),
+            field("content-type", "application/grpc"),
+        ]
+        .concat();
+        for stream in streams().take(STREAMS as usize) {
+            assert!(send(&mut *wire, &frame(HEADERS, END_HEADERS, stream, &headers)).await);
+        }
+        let mut answered = 0;
+        while answered < STREAMS {
+            let (kind, flags, _) = next_frame(&mut *wire).await;
+            answered += u32::from(kind == HEADERS && flags & END_STREAM != 0);
+        }
+        for stream in streams().take(STREAMS as usize) {
+            assert!(send(&mut *wire, &frame(DATA, 0, stream, &[0])).await);
+        }
+        assert!(send(&mut *wire, &frame(PING, 0, 0, &[0; 8])).await);
+        loop {
+            match next_frame(&mut *wire).await {
+                (GOAWAY, ..) => panic!("{interface:?}: the connection is ended"),
+                (PING, flags, _) if flags & ACK != 0 => break,
+                _ => {}
+            }
+        }
+        drop(wire);
         attacked.end().await;
     }
 }

@@ -1,10 +1,14 @@
 //! gRPC: heads, messages, trailers, resets, both ways.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use leasehold_testkit::proxy::Proxy;
+use tokio::time::timeout;
 
 use crate::stand_in::{
     Broken, Front, Seen, StandIn, channel_body, data, frame, headers, many, nowhere, send,
@@ -12,6 +16,7 @@ use crate::stand_in::{
 };
 
 const MEGABYTE: usize = 1024 * 1024;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn call(front: &Front, body: Body) -> Request<Body> {
     Request::post(format!("http://{}/dapr.proto.runtime.v1.Dapr/X", front.address))
@@ -151,6 +156,37 @@ async fn ten_megabytes_go_through_both_ways() {
 }
 
 #[tokio::test]
+async fn answers_that_nobody_reads_hold_up_no_other() {
+    let daprd = StandIn::start().await;
+    let front = Front::grpc(daprd.address).await;
+    let chunk = Bytes::from(vec![7_u8; MEGABYTE]);
+    let mut unread = Vec::new();
+    for _ in 0..16 {
+        daprd.answer(answer(many(chunk.clone(), 16))).await;
+        unread.push(send(true, call(&front, Body::empty())).await);
+    }
+    daprd.answer(answer(many(chunk, 10))).await;
+    let reply = send(true, call(&front, Body::empty())).await;
+    let (got, _) = timeout(PATIENCE, whole(reply)).await.expect("no answer beside the others");
+    assert_eq!(got.len(), 10 * MEGABYTE);
+}
+
+#[tokio::test]
+async fn a_connection_that_went_dark_is_replaced() {
+    let daprd = StandIn::start().await;
+    let proxy = Proxy::start(daprd.address).await;
+    let front = Front::grpc(proxy.address().parse().unwrap()).await;
+    daprd.answer(answer(Body::empty())).await;
+    send(true, call(&front, Body::empty())).await;
+    proxy.vanish();
+    let lost = send(true, call(&front, Body::empty())).await;
+    assert_eq!(status(lost.headers()).0, "14");
+    daprd.answer(answer(Body::empty())).await;
+    let reply = send(true, call(&front, Body::empty())).await;
+    assert_eq!(reply.headers()["x-initial"], "i");
+}
+
+#[tokio::test]
 async fn a_caller_that_gives_up_before_the_answer_cancels_the_call() {
     let mut daprd = StandIn::start().await;
     let front = Front::grpc(daprd.address).await;
@@ -173,7 +209,7 @@ async fn a_caller_that_gives_up_in_mid_stream_cancels_the_call() {
     daprd.head().await;
     drop(reply);
     drop(to_daprd);
-    tokio::time::timeout(std::time::Duration::from_secs(10), to_caller.closed())
+    timeout(Duration::from_secs(10), to_caller.closed())
         .await
         .expect("the stand-in still sends to nobody");
 }

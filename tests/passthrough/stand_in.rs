@@ -3,14 +3,14 @@
 
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
-use axum::{Router, body::Body};
+use axum::{Router, body::Body, serve::ListenerExt as _};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, request::Parts};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
-    client::legacy::Client,
+    client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
@@ -84,6 +84,7 @@ impl StandIn {
         let server = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
+                stream.set_nodelay(true).unwrap();
                 let (seen, answers) = (seen_sender.clone(), next_answers.clone());
                 connections.spawn(async move {
                     let serve = service_fn(move |request| {
@@ -214,6 +215,7 @@ impl Front {
     async fn serve(router: Router) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { address, server: server.abort_handle() }
     }
@@ -231,9 +233,11 @@ fn endpoint(flag: &'static str, address: SocketAddr) -> Endpoint {
 
 /// Sends a request over a connection of its own.
 pub(crate) async fn send(http2: bool, request: Request<Body>) -> Response<Incoming> {
+    let mut tcp = HttpConnector::new();
+    tcp.set_nodelay(true);
     let client: Client<_, Body> =
-        Client::builder(TokioExecutor::new()).http2_only(http2).build_http();
-    timeout(Duration::from_secs(10), client.request(request)).await.unwrap().unwrap()
+        Client::builder(TokioExecutor::new()).http2_only(http2).build(tcp);
+    timeout(Duration::from_secs(30), client.request(request)).await.unwrap().unwrap()
 }
 
 /// The next frame of an answer, which must be within ten seconds.

@@ -3,13 +3,19 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use axum::body::Body;
-use http::{Method, Request, Response};
-use http_body_util::BodyExt as _;
+use axum::body::{Body, Bytes};
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use leasehold_proto::locks::{LockRequest, RenewLockRequest, locks_client::LocksClient};
 use leasehold_testkit::{leasehold::Leasehold, process::Signal};
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    net::TcpListener,
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
 
 use crate::{
     binary::{Binary, component},
@@ -73,6 +79,31 @@ async fn other_grpc_calls_reach_the_daprd_behind() {
     let reply = reply.into_body().collect().await.unwrap();
     assert_eq!(reply.trailers().unwrap()["x-trailing"], "t");
     assert_eq!(reply.to_bytes(), "reply");
+}
+
+/// Its connections are accepted by the system, and nobody reads them.
+#[tokio::test]
+async fn locks_are_renewed_beside_calls_to_a_daprd_that_stands_still() {
+    let (daprd, yaml) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), yaml_of_memory());
+    let endpoint = daprd.local_addr().unwrap().to_string();
+    let sidecar = Binary::start(yaml.path(), &["--daprd-grpc-endpoint", &endpoint]).await;
+    let connection = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let origin = Uri::try_from(format!("http://{}", sidecar.grpc)).unwrap();
+    let mut locks = LocksClient::with_origin(connection.clone(), origin.clone());
+    let (store_name, resource_id) = ("locks".to_owned(), "r".to_owned());
+    let asked = LockRequest { store_name, resource_id, immediate: true, ..Default::default() };
+    let lock_id = locks.lock(asked.clone()).await.unwrap().into_inner().lock_id;
+    let LockRequest { store_name, resource_id, .. } = asked;
+    let renewal = RenewLockRequest { store_name, resource_id, lock_id, ..Default::default() };
+    let mut passed = JoinSet::new();
+    for _ in 0..100 {
+        let body = tonic::body::Body::new(Full::new(Bytes::from(vec![0; 1_200_000])));
+        let call = Request::post(format!("{origin}dapr.proto.runtime.v1.Dapr/InvokeService"));
+        let call = call.header("content-type", "application/grpc").body(body).unwrap();
+        passed.spawn(connection.request(call));
+        let renewed = timeout(PATIENCE, locks.renew_lock(renewal.clone())).await;
+        renewed.expect("a renewal waits for bodies that nobody reads").unwrap();
+    }
 }
 
 #[tokio::test]

@@ -17,21 +17,21 @@ use tower::{
 };
 
 use super::{Endpoint, EndpointError};
+use crate::net::config::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 
 /// How long a connection may take to be made, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Notices a host that vanished. No HTTP/2 pings: a Go server takes more than
-/// one in five minutes for an attack and closes the connection.
+/// When to ask daprd whether an HTTP/2 connection with calls is alive, after so long without
+/// a frame, and how long the answer may take. daprd closes a connection with pings that are
+/// less than 8 s apart.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 const TCP_KEEP_ALIVE: Duration = Duration::from_secs(30);
 const IDLE_CONNECTIONS_MAX: usize = 128;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A gRPC trailer may carry error details; 16 KiB, the default, is too little.
 const HEADER_LIST_BYTES_MAX: u32 = 256 * 1024;
 const HTTP1_BUFFER_BYTES_MAX: usize = 256 * 1024;
-/// Windows large enough that a 10 MB message is not slowed down by them, small
-/// enough that a reader who stops costs little.
-const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 const SEND_BUFFER_BYTES_MAX: usize = 256 * 1024;
 
 type Connector = HttpsConnector<HttpConnector>;
@@ -55,6 +55,10 @@ pub(super) fn http2(endpoint: &Endpoint) -> Result<PassingClient, EndpointError>
         .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .http2_max_header_list_size(HEADER_LIST_BYTES_MAX)
         .http2_max_send_buf_size(SEND_BUFFER_BYTES_MAX)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        // h2 counts answers that arrive after their call was cancelled.
+        .http2_max_local_error_reset_streams(None)
         .build(bounded(connector)))
 }
 

@@ -21,10 +21,17 @@ use super::{
     client::{self, PassingClient},
     refusal::Refusal,
 };
-use crate::error_chain::chain;
+use crate::{
+    error_chain::chain,
+    net::config::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES},
+};
 
 /// How many calls to daprd may be under way at once, streams included.
 const CALLS_MAX: usize = 10_000;
+
+// Neither bodies that daprd does not read nor answers that callers do not read can fill the
+// window of a connection that they share with others.
+const _: () = assert!(CALLS_MAX < (CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES) as usize);
 
 /// Passes gRPC calls on to daprd: any method and message, unary or streaming,
 /// with metadata, deadline and trailers unchanged. When one side goes away, the call is

@@ -24,9 +24,9 @@ use super::{
     headers::{demanded_upgrade, join_cookies, strip_hop_by_hop},
     refusal::Refusal,
 };
-use crate::error_chain::chain;
+use crate::{descriptors, error_chain::chain};
 
-/// Requests to daprd under way at once, each on a connection of its own.
+/// The most requests to daprd under way at once, each on a connection of its own.
 const CALLS_MAX: usize = 1_000;
 
 /// Passes HTTP requests on to daprd: any method and path, bodies and answers
@@ -40,6 +40,7 @@ pub struct HttpPassthrough(Arc<Inner>);
 struct Inner {
     endpoint: Endpoint,
     client: PassingClient,
+    calls_max: usize,
     calls: Arc<Semaphore>,
 }
 
@@ -48,8 +49,11 @@ impl HttpPassthrough {
     /// request. Fails only if TLS is asked for and cannot be set up.
     pub fn new(endpoint: Endpoint) -> Result<Self, EndpointError> {
         let client = client::http1(&endpoint)?;
-        let calls = Arc::new(Semaphore::new(CALLS_MAX));
-        Ok(Self(Arc::new(Inner { endpoint, client, calls })))
+        // The other half of the reserve is for backends.
+        let spare = usize::try_from(descriptors::reserve() / 2).unwrap_or(CALLS_MAX);
+        let calls_max = spare.min(CALLS_MAX);
+        let calls = Arc::new(Semaphore::new(calls_max));
+        Ok(Self(Arc::new(Inner { endpoint, client, calls_max, calls })))
     }
 }
 
@@ -62,7 +66,7 @@ impl Inner {
             return Err(Refusal::Upgrade("a tunnel".to_owned()));
         }
         let Ok(call) = Arc::clone(&self.calls).try_acquire_owned() else {
-            return Err(Refusal::Busy(CALLS_MAX));
+            return Err(Refusal::Busy(self.calls_max));
         };
         let answer = self.client.request(self.prepare(request)).await.map_err(|error| {
             let (endpoint, why) = (self.endpoint.clone(), chain(&error));
