@@ -76,7 +76,7 @@ impl Core {
             ttl: attempt.ttl,
         };
         match Box::pin(self.renew(&renewal, until)).await {
-            Ok(Renewed { ttl, since }) => Ok(Grant { ttl, since, ..grant }),
+            Ok(Renewed { ttl, since, .. }) => Ok(Grant { ttl, since, ..grant }),
             Err(_) => {
                 let why = "etcd has elected a leader, and the grant could not be moved";
                 Err(BackendError::Unknown(why.into()).into())
