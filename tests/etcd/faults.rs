@@ -3,14 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::CompactionOptions;
+use futures_util::future::join_all;
 use leasehold::lock::{BackendError, ReleaseOf};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     Case, cases,
     etcd::{EtcdCluster, EtcdServer, Version},
     fixture::*,
-    proxy::Proxy,
+    proxy::{Conduct, Flow, Proxy},
 };
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -31,6 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_revoked_lease_of_an_idle_pool_is_replaced,
         another_endpoint_takes_over,
         a_cluster_survives_the_loss_of_a_member,
+        late_answers_cost_no_connection,
     ]
 }
 
@@ -210,13 +212,23 @@ async fn a_wait_outlives_a_cut_connection(version: Version) {
 
 async fn a_wait_ends_when_etcd_stays_away(version: Version) {
     let mut server = EtcdServer::start(version).await;
-    let items = [("endpoints", server.url.as_str()), ("operationTimeout", "1s")];
+    let items = [("endpoints", server.url.as_str()), ("operationTimeout", "2s")];
     let backend = open_with(&items).await;
     try_lock(&backend, "r").await.unwrap();
     let wait = lock(&backend, "r");
     eventually("it waits", || async { keys(&server, "r/r/q/").await.len() == 1 }).await;
     server.kill();
-    let ended = timeout(SOON, wait).await.expect("it hangs").unwrap();
+    // One `operationTimeout` after the other.
+    let two_calls = async {
+        for _ in 0..2 {
+            let by = Instant::now() + Duration::from_secs(2);
+            backend.ping(by).await.unwrap_err();
+        }
+    };
+    let ended = tokio::select! {
+        ended = wait => ended.unwrap(),
+        () = two_calls => panic!("it waits for more than operationTimeout"),
+    };
     assert!(matches!(ended, Err(BackendError::Unavailable(_))), "{ended:?}");
 }
 
@@ -365,4 +377,20 @@ async fn a_cluster_survives_the_loss_of_a_member(version: Version) {
     cluster.members[leader].restart();
     cluster.members[leader].ready().await;
     unlock(&b, "r", &next).await.unwrap();
+}
+
+/// HTTP/2 libraries close a connection over which many answers came to requests that had been
+/// given up.
+async fn late_answers_cost_no_connection(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let backend = open(proxy.address()).await;
+    let opened = proxy.admitted();
+    proxy.set(Conduct { replies: Flow::Stall, ..Conduct::default() });
+    let by = Instant::now() + Duration::from_secs(1);
+    let late = (0..1_200).map(|_| backend.ping(by));
+    assert!(join_all(late).await.iter().all(Result::is_err));
+    proxy.heal();
+    backend.ping(until()).await.unwrap();
+    assert_eq!(proxy.admitted(), opened, "the connection was lost");
 }

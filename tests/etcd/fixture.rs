@@ -177,12 +177,15 @@ pub(crate) async fn renew(
     lock_id: &LockId,
     ttl: Duration,
 ) -> Result<Renewed, BackendError> {
-    let renewal = Renewal {
+    backend.renew(&renewal(resource, lock_id, ttl), until()).await
+}
+
+pub(crate) fn renewal(resource: &str, lock_id: &LockId, ttl: Duration) -> Renewal {
+    Renewal {
         resource: ResourceId::new(resource).unwrap(),
         lock_id: lock_id.clone(),
         ttl: Ttl::new(ttl, Settings::default().ttl_max).unwrap(),
-    };
-    backend.renew(&renewal, until()).await
+    }
 }
 
 pub(crate) fn token(grant: &Grant) -> u64 {

@@ -37,7 +37,7 @@ async fn is_out_of_space(client: &mut Client) -> bool {
 }
 
 /// What an operator does about it.
-async fn make_space(client: &mut Client) {
+pub(crate) async fn make_space(client: &mut Client) {
     let now = client.get("x", None).await.unwrap().header().unwrap().revision();
     // Otherwise it is carried out later, and defragmenting gives nothing back.
     let physical = Some(CompactionOptions::new().with_physical());

@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_watch_whose_token_expired_costs_no_connection,
         a_login_that_ends_in_use_costs_no_connection,
         a_change_of_users_costs_no_connection,
+        a_store_goes_on_when_authentication_is_turned_off_and_on,
         what_etcd_refuses_is_named,
         rights_lost_later_are_told,
         wrong_endpoints_are_told_in_time,
@@ -156,7 +157,19 @@ async fn a_change_of_users_costs_no_connection(version: Version) {
     soon(wait).await;
 }
 
-/// The properties that opening names, or the reason.
+async fn a_store_goes_on_when_authentication_is_turned_off_and_on(version: Version) {
+    let (server, root) = with_users(version, &[]).await;
+    let backend = open_with(&items(&server, "/t", "pw")).await;
+    let held = try_lock(&backend, "r").await.unwrap();
+    root.auth_client().auth_disable().await.unwrap();
+    renew(&backend, "r", &held.lock_id, TTL).await.unwrap();
+    try_lock(&backend, "a").await.unwrap();
+    root.auth_client().auth_enable().await.unwrap();
+    renew(&backend, "r", &held.lock_id, TTL).await.unwrap();
+    try_lock(&backend, "b").await.unwrap();
+    unlock(&backend, "r", &held).await.unwrap();
+}
+
 /// A watch stream keeps the token that it was opened with, and etcd checks it for each
 /// watch that is created over the stream.
 async fn a_watch_whose_token_expired_costs_no_connection(version: Version) {
@@ -186,6 +199,7 @@ async fn a_watch_whose_token_expired_costs_no_connection(version: Version) {
     assert_eq!(proxy.admitted(), connections);
 }
 
+/// The properties that opening names, or the reason.
 async fn refused(items: &[(&str, &str)]) -> Vec<String> {
     match try_open(items).await.err().expect("it opened") {
         OpenError::Refused(violations) => {

@@ -111,7 +111,7 @@ impl Core {
                     ),
                 ])
             }
-            Failure::Refused(Refusal::Credentials, why) => {
+            Failure::Refused(Refusal::Credentials | Refusal::Login, why) => {
                 OpenError::Refused(vec![Violation::new(
                     "username",
                     format!("is missing; etcd asks for a user ({why})"),
@@ -186,6 +186,9 @@ impl Core {
                     Leftover::Lease(id) => self.leases.revoke_now(*id, until).await.is_ok(),
                     Leftover::Entry(session, key) => {
                         self.sessions.remove_entry(session, key, until).await.is_ok()
+                    }
+                    Leftover::PutEntry(key) => {
+                        self.sessions.delete_entry(key, until).await.is_ok()
                     }
                 };
                 if is_cleaned_up {

@@ -65,6 +65,8 @@ pub(super) enum Leftover {
     Lease(i64),
     /// A write of this waiter's key, under this session.
     Entry(Arc<Session>, String),
+    /// This waiter's key, which is known to have been put.
+    PutEntry(String),
 }
 
 /// How an attempt ended without a grant.

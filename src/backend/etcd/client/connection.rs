@@ -44,6 +44,7 @@ const SILENCE_MAX_ALONE: Duration = Duration::from_secs(3);
 const NO_SPACE_PAUSE: Duration = Duration::from_secs(1);
 /// How long etcd must have had space before its lack is logged again.
 const NO_SPACE_WARNING_INTERVAL: Duration = Duration::from_secs(60);
+const NO_USER: &str = "etcd asks for no user; username and password have no effect";
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(20);
 const RETRY_DELAY_MAX: Duration = Duration::from_millis(400);
 
@@ -162,7 +163,7 @@ impl Connection {
                 link.last_answer.note();
                 link.note(answer);
             }
-            Err(Failure::Refused(Refusal::Login, why)) => {
+            Err(Failure::Refused(refusal, why)) if refusal.is_of_login() => {
                 Box::pin(self.log_in_again(link, sent, until)).await?;
                 return Err(Failure::NotSent(Arc::clone(why)));
             }
@@ -234,24 +235,33 @@ impl Connection {
 
     /// Logs in again after a request sent at `refused` was refused because of its login,
     /// unless that has been done since. A login expires after a while, and with every change
-    /// of users and roles; a stream keeps the one that it was opened with. The connection
-    /// itself stays in use.
+    /// of users and roles, also with one that turns authentication off or on; a stream keeps
+    /// the one that it was opened with. The connection itself stays in use.
     pub(crate) async fn log_in_again(
         &self,
         link: &Link,
         refused: Instant,
         until: Instant,
     ) -> Result<(), Failure> {
-        if self.config.user.is_none() {
+        let Some(user) = &self.config.user else {
             let why = "etcd asks for a user; username is missing";
             return Err(Failure::Refused(Refusal::Credentials, why.into()));
-        }
+        };
         let slow = |_| Failure::NotSent("etcd did not answer a login in time".into());
         let until = until.min(Instant::now() + self.silence_max());
         let mut login = timeout_at(until, link.login.lock()).await.map_err(slow)?;
         if *login <= refused {
             let asked = Instant::now();
-            timeout_at(until, link.client.refresh_token()).await.map_err(slow)??;
+            // The clones of a client share its login.
+            let mut client = link.client.clone();
+            let logging_in = Box::pin(client.update_user(Some(user.clone())));
+            match timeout_at(until, logging_in).await.map_err(slow)?.map_err(Failure::from) {
+                Err(Failure::Refused(Refusal::AuthNotEnabled, _)) => {
+                    warn!("{NO_USER}");
+                    client.update_user(None).await?;
+                }
+                logged_in => logged_in?,
+            }
             *login = asked;
         }
         Ok(())
@@ -343,10 +353,7 @@ impl Connection {
         let work = async {
             let client = match self.log_in(endpoint, self.config.user.is_some()).await {
                 Err(Failure::Refused(Refusal::AuthNotEnabled, _)) => {
-                    warn!(
-                        endpoint,
-                        "etcd asks for no user; username and password have no effect"
-                    );
+                    warn!(endpoint, "{NO_USER}");
                     self.log_in(endpoint, false).await?
                 }
                 result => result?,

@@ -22,7 +22,8 @@ use crate::cork::Corked;
 
 /// How long an endpoint may take to connect.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Not below etcd's `--grpc-keepalive-min-time` (5 s), or it hangs up.
+/// Not below etcd's `--grpc-keepalive-min-time` (5 s), or it hangs up. It also hangs up after
+/// three pings without a call under way.
 const PING_INTERVAL: Duration = Duration::from_secs(6);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Room for a batch of some hundred writes: one HTTP/2 frame of at most 16 KiB with its
@@ -35,7 +36,10 @@ pub(crate) fn dial(url: &str, tls: Option<&TlsOptions>) -> Result<Channel, Error
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
-        .keep_alive_while_idle(true);
+        .keep_alive_while_idle(false)
+        // Each answer to a call that was given up counts, and at the limit the connection ends.
+        // The limit is there for peers that misbehave.
+        .http2_max_local_error_reset_streams(None);
     if let Some(tls) = tls {
         endpoint = endpoint.tls_config(tls.clone())?;
     }
@@ -58,4 +62,50 @@ pub(crate) fn dial(url: &str, tls: Option<&TlsOptions>) -> Result<Channel, Error
         }
     });
     Ok(Channel::Tonic(endpoint.connect_with_connector_lazy(once)))
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::Client;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+        time::timeout,
+    };
+
+    use super::*;
+
+    const HEADERS: u8 = 1;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_call_is_not_pinged() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
+            let (mut preface, mut head, mut kinds) = ([0; 24], [0; 9], Vec::new());
+            stream.read_exact(&mut preface).await.unwrap();
+            while let Ok(Ok(_)) =
+                timeout(Duration::from_secs(60), stream.read_exact(&mut head)).await
+            {
+                let [a, b, c, kind, ..] = head;
+                let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+                stream.read_exact(&mut payload).await.unwrap();
+                if kind == HEADERS {
+                    // The status 200 in one byte, and the end of the stream.
+                    let answer = [0, 0, 1, HEADERS, 5, 0, 0, 0, 1, 0x88];
+                    stream.write_all(&answer).await.unwrap();
+                }
+                kinds.push(kind);
+            }
+            kinds
+        });
+        let client = Client::from_channel(dial(&url, None).unwrap(), None).await.unwrap();
+        client.kv_client().get("key", None).await.unwrap_err();
+        let kinds = server.await.unwrap();
+        assert!(kinds.contains(&HEADERS) && !kinds.contains(&PING), "{kinds:?}");
+    }
 }

@@ -39,12 +39,20 @@ pub(crate) enum Refusal {
     Permission,
     /// User or password is wrong or missing.
     Credentials,
-    /// The login has expired, or is older than a change of users or roles.
+    /// The login has expired, is older than a change of users or roles, or is missing.
     Login,
     /// A user was given, but the server has authentication turned off.
     AuthNotEnabled,
     /// Something else.
     Other,
+}
+
+impl Refusal {
+    /// Whether the connection's login no longer fits what etcd asks for, so that another one
+    /// may be accepted.
+    pub(crate) fn is_of_login(self) -> bool {
+        matches!(self, Self::Login | Self::AuthNotEnabled)
+    }
 }
 
 impl Failure {
@@ -169,11 +177,10 @@ fn refusal(message: &str) -> Option<Refusal> {
         "etcdserver: lease already exists" => Refusal::LeaseExists,
         "etcdserver: too many operations in txn request" => Refusal::TooManyOps,
         "etcdserver: permission denied" => Refusal::Permission,
-        "etcdserver: invalid auth token" | "etcdserver: revision of auth store is old" => {
-            Refusal::Login
-        }
+        "etcdserver: invalid auth token"
+        | "etcdserver: revision of auth store is old"
+        | "etcdserver: user name is empty" => Refusal::Login,
         "etcdserver: authentication failed, invalid user ID or password"
-        | "etcdserver: user name is empty"
         | "etcdserver: user name not found" => Refusal::Credentials,
         "etcdserver: authentication is not enabled" => Refusal::AuthNotEnabled,
         "etcdserver: key is not provided"
@@ -248,7 +255,7 @@ mod tests {
                 Status::invalid_argument("etcdserver: revision of auth store is old"),
                 Refusal::Login,
             ),
-            (Status::invalid_argument("etcdserver: user name is empty"), Refusal::Credentials),
+            (Status::invalid_argument("etcdserver: user name is empty"), Refusal::Login),
             (
                 Status::invalid_argument("etcdserver: duplicate key given in txn request"),
                 Refusal::Other,

@@ -102,6 +102,11 @@ impl Leases {
         }
     }
 
+    /// Whether a lease of this TTL would have to be granted, after others.
+    pub(crate) fn is_granting_many(&self, asked_s: u64) -> bool {
+        self.granting.available_permits() == 0 && !self.pool().has(asked_s)
+    }
+
     /// A lease for a grant that has one already, which becomes free: it does not wait for
     /// others to be revoked.
     pub(crate) async fn take_another(

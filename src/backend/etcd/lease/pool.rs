@@ -105,6 +105,11 @@ impl Pool {
         taken.map(|idle| idle.lease)
     }
 
+    /// Whether there is a lease of this TTL.
+    pub(crate) fn has(&self, asked_s: u64) -> bool {
+        self.idle.contains_key(&asked_s)
+    }
+
     /// Keeps a lease under which nothing lives any more. Returns it, to be revoked, if the
     /// pool is full.
     pub(crate) fn give(&mut self, lease: Lease, now: Instant) -> Result<(), Lease> {

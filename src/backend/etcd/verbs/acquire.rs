@@ -77,7 +77,11 @@ impl Core {
         let (mut free, mut stale) = (Free::AllKeys, Revision::default());
         loop {
             let mut seat = self.seat(attempt, None);
-            if read_first || seat.is_err() || self.contention.seems_held(resource, mode) {
+            let seems_held = self.contention.seems_held(resource, mode);
+            // Of many tries at once most may be in vain, so none waits for a lease before it
+            // has looked.
+            let is_slow = self.leases.is_granting_many(lease_ttl_s(attempt.ttl));
+            if read_first || seat.is_err() || seems_held || is_slow {
                 read_first = false;
                 let state = Box::pin(self.state(attempt, &keys, until)).await?;
                 self.contention.saw(resource, state.seen());

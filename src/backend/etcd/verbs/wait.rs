@@ -42,18 +42,13 @@ enum Promoted {
 
 /// An entry that was put.
 struct Entry {
-    session: Arc<Session>,
+    /// A session is kept while somebody refers to it.
+    _session: Arc<Session>,
     key: String,
     /// The revision at which it was put.
     entered: Revision,
     /// How many lists of the queue had been begun when that was known.
     lists_begun: u64,
-}
-
-impl Entry {
-    fn leftover(self) -> Leftover {
-        Leftover::Entry(self.session, self.key)
-    }
 }
 
 impl Core {
@@ -95,12 +90,11 @@ impl Core {
                 }
                 // The entry was lost; a new one comes at the end of the queue.
                 Ok(Promoted::Lost | Promoted::Held(..)) => {}
+                // The caller gets its answer before the entry is deleted: in an outage that
+                // would take as long again.
                 Err(mut failed) => {
                     place.leave();
-                    if self.sessions.delete_entry(&entry.key, self.step_until()).await.is_err()
-                    {
-                        failed.leftovers.push(entry.leftover());
-                    }
+                    failed.leftovers.push(Leftover::PutEntry(entry.key));
                     return Err(failed);
                 }
             }
@@ -151,7 +145,7 @@ impl Core {
         match self.sessions.enter(&session, &key, value, until, unwanted).await {
             Ok(EntryOutcome::PutAt(entered)) => {
                 let lists_begun = place.lists_begun();
-                Ok(Some(Entry { session, key, entered, lists_begun }))
+                Ok(Some(Entry { _session: session, key, entered, lists_begun }))
             }
             Ok(EntryOutcome::SessionLost) => Ok(None),
             Err(OpError::Unknown(why)) => Err(Failed {

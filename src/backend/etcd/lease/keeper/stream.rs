@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 use super::queue::{Ask, KeepError, KeptAlive, Queue};
 use crate::backend::etcd::client::{
     connection::{Connection, delays},
-    failure::{Failure, Refusal},
+    failure::Failure,
     link::Link,
     silence::LastAnswer,
 };
@@ -209,7 +209,7 @@ impl<'a> Sent<'a> {
     /// other; but an expired login concerns all of them.
     fn fail(&mut self, connection: &Connection, link: &Link, failure: &Failure) -> StreamEnd {
         connection.failed(link, failure);
-        let login = matches!(failure, Failure::Refused(Refusal::Login, _));
+        let login = matches!(failure, Failure::Refused(refusal, _) if refusal.is_of_login());
         if matches!(failure, Failure::Refused(..))
             && !login
             && let Some((ask, _)) = self.due.pop_front()
