@@ -20,6 +20,7 @@ mod faults;
 mod figures;
 mod fixture;
 mod inspection;
+mod leases;
 mod limits;
 #[path = "../sim/model.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the simulation")]
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
             .chain(ttls::cases())
             .chain(waiting::cases())
             .chain(faults::cases())
+            .chain(leases::cases())
             .chain(renewing::cases())
             .chain(elections::cases())
             .chain(outages::cases())

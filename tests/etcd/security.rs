@@ -164,7 +164,7 @@ async fn a_store_goes_on_when_authentication_is_turned_off_and_on(version: Versi
     root.auth_client().auth_disable().await.unwrap();
     renew(&backend, "r", &held.lock_id, TTL).await.unwrap();
     try_lock(&backend, "a").await.unwrap();
-    root.auth_client().auth_enable().await.unwrap();
+    server.client().await.auth_enable().await.unwrap();
     renew(&backend, "r", &held.lock_id, TTL).await.unwrap();
     try_lock(&backend, "b").await.unwrap();
     unlock(&backend, "r", &held).await.unwrap();

@@ -183,7 +183,9 @@ impl Core {
             loop {
                 let until = self.step_until();
                 let is_cleaned_up = match &leftover {
-                    Leftover::Lease(id) => self.leases.revoke_now(*id, until).await.is_ok(),
+                    Leftover::Lease(lease) => {
+                        self.leases.revoke_now(lease.id, until).await.is_ok()
+                    }
                     Leftover::Entry(session, key) => {
                         self.sessions.remove_entry(session, key, until).await.is_ok()
                     }
@@ -198,6 +200,9 @@ impl Core {
                     () = retry_delays.pause() => {}
                     () = self.background.closed() => return false,
                 }
+            }
+            if let Leftover::Lease(lease) = leftover {
+                lease.gone();
             }
         }
         true

@@ -14,7 +14,10 @@ use crate::{
         flights::Flights,
         key_cache::KeyCache,
         keys::Keys,
-        lease::{grants::Grants, keeper::Keeper, keyed_mutex::KeyedMutex, leases::Leases},
+        lease::{
+            grants::Grants, keeper::Keeper, keyed_mutex::KeyedMutex, leases::Leases,
+            taken::Taken,
+        },
         queue::{
             queues::Queues,
             session::{Session, Sessions},
@@ -62,7 +65,7 @@ pub(super) struct Core {
 #[derive(Debug)]
 pub(super) enum Leftover {
     /// A write under this lease.
-    Lease(i64),
+    Lease(Taken),
     /// A write of this waiter's key, under this session.
     Entry(Arc<Session>, String),
     /// This waiter's key, which is known to have been put.

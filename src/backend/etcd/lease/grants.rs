@@ -67,13 +67,22 @@ impl Grants {
 
     /// Remembers a grant that this process moved to one of its leases, and returns what was
     /// known of it, or of an earlier grant. If a later grant is known, this one has ended
-    /// meanwhile, and nothing changes.
+    /// meanwhile, and is returned.
     pub(crate) fn moved(&self, resource: &ResourceId, grant: LocalGrant) -> Option<LocalGrant> {
         let mut made = self.made();
         if made.get(resource, &grant.name).is_some_and(|known| known.token > grant.token) {
-            return None;
+            return Some(grant);
         }
         made.insert(resource, grant)
+    }
+
+    /// Notes that a grant may lie under another lease than the known one, or come to. The
+    /// next renewal moves it, as one from an earlier term.
+    pub(crate) fn doubt(&self, resource: &ResourceId, name: &GrantName, token: Revision) {
+        let mut made = self.made();
+        if let Some(grant) = made.get_mut(resource, name).filter(|grant| grant.token == token) {
+            grant.lease.origin.term = u64::MAX;
+        }
     }
 
     /// Forgets a grant with a smaller token: it has ended without this process.
@@ -127,12 +136,7 @@ impl Grants {
         sent: Instant,
     ) {
         let mut made = self.made();
-        let grant = match name.mode {
-            Mode::Exclusive => made.exclusive.get_mut(resource),
-            Mode::Shared => {
-                made.shared.get_mut(resource).and_then(|r| r.get_mut(&name.lock_id))
-            }
-        };
+        let grant = made.get_mut(resource, name);
         if let Some(grant) = grant.filter(|grant| grant.lease.id == lease) {
             grant.lease.refreshed = grant.lease.refreshed.max(sent);
         }
@@ -184,6 +188,13 @@ impl Made {
         match name.mode {
             Mode::Exclusive => self.exclusive.get(resource),
             Mode::Shared => self.shared.get(resource)?.get(&name.lock_id),
+        }
+    }
+
+    fn get_mut(&mut self, resource: &ResourceId, name: &GrantName) -> Option<&mut LocalGrant> {
+        match name.mode {
+            Mode::Exclusive => self.exclusive.get_mut(resource),
+            Mode::Shared => self.shared.get_mut(resource)?.get_mut(&name.lock_id),
         }
     }
 

@@ -21,6 +21,7 @@ use crate::{
             keeper::{KeepError, Keeper},
             pool::{Lease, Pool, SLACK},
             revocations::Revocations,
+            taken::{Move, Taken},
         },
     },
     lock::Ttl,
@@ -89,7 +90,7 @@ impl Leases {
         self: &Arc<Self>,
         asked_s: u64,
         until: Instant,
-    ) -> Result<Lease, Failure> {
+    ) -> Result<Taken, Failure> {
         match self.take_idle(asked_s, until).await? {
             Some(lease) => Ok(lease),
             None => {
@@ -113,7 +114,7 @@ impl Leases {
         self: &Arc<Self>,
         asked_s: u64,
         until: Instant,
-    ) -> Result<Lease, Failure> {
+    ) -> Result<Taken, Failure> {
         match self.take_idle(asked_s, until).await? {
             Some(lease) => Ok(lease),
             None => Box::pin(self.grant(asked_s, until)).await,
@@ -124,22 +125,26 @@ impl Leases {
         self: &Arc<Self>,
         asked_s: u64,
         until: Instant,
-    ) -> Result<Option<Lease>, Failure> {
+    ) -> Result<Option<Taken>, Failure> {
         loop {
             let Some(lease) = self.pool().take(asked_s) else { return Ok(None) };
+            let taken = Taken::new(self, lease);
             if !self.may_reuse(&lease) {
-                self.revoke_later(lease.id);
                 continue;
             }
             if lease.is_fresh(Instant::now()) {
-                return Ok(Some(lease));
+                return Ok(Some(taken));
             }
-            let refreshing = Refreshing { leases: self, lease: Some(lease) };
-            match Box::pin(refreshing.refresh(until)).await? {
+            match Box::pin(self.keeper.keep_alive(lease.id, until, until)).await {
                 // The answer may be the first that names another term.
-                Some(lease) if !self.may_reuse(&lease) => self.revoke_later(lease.id),
-                Some(lease) => return Ok(Some(lease)),
-                None => {}
+                Ok(_) if !self.may_reuse(&lease) => {}
+                Ok(kept) => {
+                    let ttl_s = kept.ttl_s.max(lease.asked_s);
+                    let lease = Lease { refreshed: kept.sent, ttl_s, ..lease };
+                    return Ok(Some(taken.refreshed(lease)));
+                }
+                Err(KeepError::Dead) => taken.gone(),
+                Err(KeepError::Failed(why)) => return Err(Failure::NotSent(why)),
             }
         }
     }
@@ -156,6 +161,12 @@ impl Leases {
         if let Err(surplus) = self.pool().give(lease, Instant::now()) {
             self.revoke_later(surplus.id);
         }
+    }
+
+    /// Finds out in the background whether a grant was moved to a lease, or makes sure that it
+    /// never will be, and revokes the lease that it does not lie under.
+    pub(super) fn settle_later(&self, id: i64, begun: Move) {
+        self.revocations.settle(id, begun);
     }
 
     /// Revokes a lease in the background, for as long as it takes.
@@ -200,7 +211,11 @@ impl Leases {
 
     /// Grants a lease. Its ID is chosen here, so that it can be revoked if the answer is
     /// lost, or if the caller leaves.
-    pub(crate) async fn grant(&self, asked_s: u64, until: Instant) -> Result<Lease, Failure> {
+    pub(crate) async fn grant(
+        self: &Arc<Self>,
+        asked_s: u64,
+        until: Instant,
+    ) -> Result<Taken, Failure> {
         let ttl = i64::try_from(asked_s).unwrap_or(i64::MAX);
         let mut delays = delays();
         let _permit = timeout_at(until, self.granting.acquire()).await.map_err(|_| {
@@ -222,7 +237,8 @@ impl Leases {
                 Ok(granted) => {
                     let ttl_s = u64::try_from(granted.ttl()).unwrap_or(asked_s);
                     let id = new.disarm();
-                    return Ok(Lease { id, asked_s, ttl_s, refreshed: sent, origin });
+                    let lease = Lease { id, asked_s, ttl_s, refreshed: sent, origin };
+                    return Ok(Taken::new(self, lease));
                 }
                 // It is somebody else's.
                 Err(Failure::Refused(Refusal::LeaseExists, _)) => {
@@ -310,40 +326,6 @@ impl Drop for New<'_> {
 fn random_id() -> i64 {
     let (random, _) = Uuid::new_v4().as_u64_pair();
     i64::try_from(random >> 1).unwrap_or(1).max(1)
-}
-
-/// An idle lease that is being refreshed. Goes back to the pool when dropped.
-struct Refreshing<'a> {
-    leases: &'a Leases,
-    lease: Option<Lease>,
-}
-
-impl Refreshing<'_> {
-    /// The lease, fresh; `None` if it does not exist any more.
-    async fn refresh(mut self, until: Instant) -> Result<Option<Lease>, Failure> {
-        let Some(mut lease) = self.lease else { return Ok(None) };
-        match self.leases.keeper.keep_alive(lease.id, until, until).await {
-            Ok(kept) => {
-                self.lease = None;
-                lease.refreshed = kept.sent;
-                lease.ttl_s = kept.ttl_s.max(lease.asked_s);
-                Ok(Some(lease))
-            }
-            Err(KeepError::Dead) => {
-                self.lease = None;
-                Ok(None)
-            }
-            Err(KeepError::Failed(why)) => Err(Failure::NotSent(why)),
-        }
-    }
-}
-
-impl Drop for Refreshing<'_> {
-    fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            self.leases.give(lease);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,3 +8,4 @@ pub(crate) mod local_grant;
 pub(crate) mod pool;
 pub(crate) mod readers;
 pub(crate) mod revocations;
+pub(crate) mod taken;

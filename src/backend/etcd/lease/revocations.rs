@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse};
 use futures_util::{StreamExt as _, stream::poll_fn};
 use parking_lot::Mutex;
 use tokio::{
@@ -25,6 +26,8 @@ use crate::{
             connection::{Connection, delays},
             failure::{Failure, Refusal},
         },
+        lease::taken::Move,
+        revision::Revision,
     },
     retry::pause_before,
 };
@@ -44,8 +47,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// The time after which etcd has carried out a grant whose answer was lost, or never will.
 /// By default etcd waits at most 7 s for its own proposals.
 const GRANT_LATE_MAX: Duration = Duration::from_secs(10);
-/// How many leases that may be granted late are revoked again; any more are left to their
-/// TTL.
+/// How many leases may wait to be revoked again; any more are left to their TTL.
 const LATE_MAX: usize = 10_000;
 const LATE_INTERVAL: Duration = Duration::from_millis(200);
 /// How long closing may take to revoke what waits.
@@ -53,13 +55,25 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSE_POLL: Duration = Duration::from_millis(10);
 
 /// A lease that is to be revoked.
-#[derive(Clone, Copy)]
 struct Unwanted {
     id: i64,
     /// Whether it counts for the backlog, which new locks have to wait for.
     is_backlog: bool,
     /// Whether etcd may grant it after it was asked to revoke it.
     may_come_late: bool,
+    /// A move to it whose outcome is unknown. If it was applied, the lease before is revoked
+    /// instead.
+    unsettled: Option<Move>,
+}
+
+impl Unwanted {
+    fn new(id: i64) -> Self {
+        Self { id, is_backlog: true, may_come_late: false, unsettled: None }
+    }
+
+    fn unhurried(id: i64) -> Self {
+        Self { is_backlog: false, ..Self::new(id) }
+    }
 }
 
 /// Revokes leases.
@@ -72,8 +86,8 @@ pub(crate) struct Revocations {
     backlog: AtomicUsize,
     /// Wakes whoever waits until the backlog is no longer full.
     room: Notify,
-    /// Leases whose grant may come late, and when they are revoked again.
-    late: Mutex<VecDeque<(Instant, i64)>>,
+    /// Leases that could not be revoked yet, and when that is tried again.
+    late: Mutex<VecDeque<(Instant, Unwanted)>>,
 }
 
 impl Revocations {
@@ -95,18 +109,23 @@ impl Revocations {
 
     /// Revokes a lease in the background. New locks wait while too many of these are left.
     pub(crate) fn later(&self, id: i64) {
-        self.push(Unwanted { id, is_backlog: true, may_come_late: false });
+        self.push(Unwanted::new(id));
     }
 
     /// The same, but no new lock waits for it.
     pub(crate) fn later_unhurried(&self, id: i64) {
-        self.push(Unwanted { id, is_backlog: false, may_come_late: false });
+        self.push(Unwanted::unhurried(id));
     }
 
     /// Revokes a lease whose grant was asked for and not answered: again later, if etcd does
     /// not know it yet.
     pub(crate) fn later_if_granted(&self, id: i64) {
-        self.push(Unwanted { id, is_backlog: true, may_come_late: true });
+        self.push(Unwanted { may_come_late: true, ..Unwanted::new(id) });
+    }
+
+    /// Revokes a lease to which a grant may have been moved, or the one before if it was.
+    pub(super) fn settle(&self, id: i64, begun: Move) {
+        self.push(Unwanted { unsettled: Some(begun), ..Unwanted::unhurried(id) });
     }
 
     /// Revokes a lease, and with it whatever it holds or might come to hold: no write that
@@ -168,13 +187,29 @@ impl Revocations {
 
     /// Revokes a lease, also after an outage of any length.
     async fn revoke_surely(&self, unwanted: Unwanted) {
+        let Unwanted { id, is_backlog, may_come_late, ref unsettled } = unwanted;
         loop {
-            match self.revoke(unwanted.id, Instant::now() + REVOKE_TIMEOUT).await {
-                Ok(false) if unwanted.may_come_late => {
-                    self.revoke_again(unwanted.id);
+            let until = Instant::now() + REVOKE_TIMEOUT;
+            let revoked = match unsettled {
+                None => self.revoke(id, until).await,
+                Some(begun) => match self.settled(id, begun, until).await {
+                    // A key without a lease has lease 0.
+                    Ok(0) => Ok(true),
+                    Ok(unwanted) => self.revoke(unwanted, until).await,
+                    Err(failure) => Err(failure),
+                },
+            };
+            match revoked {
+                Ok(false) if may_come_late => {
+                    self.again_later(Unwanted::unhurried(id));
                     break;
                 }
                 Ok(_) => break,
+                // Others must not wait for space: they need none.
+                Err(Failure::OutOfSpace(_)) => {
+                    self.again_later(Unwanted { is_backlog: false, ..unwanted });
+                    break;
+                }
                 Err(failure) if failure.is_passing() => sleep(RETRY_DELAY).await,
                 Err(refused) => {
                     warn!(why = %refused.why(), "a lease could not be revoked; its TTL ends it");
@@ -183,7 +218,7 @@ impl Revocations {
             }
         }
         self.left.fetch_sub(1, Ordering::Relaxed);
-        if unwanted.is_backlog && self.backlog.fetch_sub(1, Ordering::Relaxed) == BACKLOG_MAX {
+        if is_backlog && self.backlog.fetch_sub(1, Ordering::Relaxed) == BACKLOG_MAX {
             self.room.notify_waiters();
         }
     }
@@ -207,15 +242,49 @@ impl Revocations {
         }
     }
 
+    /// Which of two leases a grant does not lie under, and never will. As long as its key is as
+    /// it was, the move may still be on its way. The key is then written again, under the lease
+    /// that it lies under, so that the move finds it changed.
+    async fn settled(&self, id: i64, begun: &Move, until: Instant) -> Result<i64, Failure> {
+        let Move { key, compared, from } = begun;
+        loop {
+            let read = self.connection.read(vec![TxnOp::get(&**key, None)], until).await?;
+            let found = match read.op_responses().into_iter().next() {
+                Some(TxnOpResponse::Get(mut get)) => get.take_kvs().into_iter().next(),
+                _ => None,
+            };
+            let Some(pair) = found else { return Ok(id) };
+            if pair.lease() == id {
+                return Ok(*from);
+            }
+            if Revision::from_etcd(pair.mod_revision()) != *compared {
+                return Ok(id);
+            }
+            let options = PutOptions::new().with_lease(pair.lease());
+            let fence = Txn::new()
+                .when([
+                    Compare::mod_revision(&**key, CompareOp::Equal, pair.mod_revision()),
+                    Compare::lease(&**key, CompareOp::Equal, pair.lease()),
+                ])
+                .and_then([TxnOp::put(&**key, pair.value(), Some(options))]);
+            let link = self.connection.link(until).await?;
+            let mut client = link.client().kv_client();
+            let fenced = self.connection.answer(&link, until, Box::pin(client.txn(fence)));
+            if fenced.await?.succeeded() {
+                return Ok(id);
+            }
+        }
+    }
+
     /// Plans to revoke a lease again, when etcd can no longer carry out its grant.
-    fn revoke_again(&self, id: i64) {
+    fn again_later(&self, unwanted: Unwanted) {
         let mut late = self.late.lock();
         if late.len() >= LATE_MAX {
             drop(late);
-            warn!("too many lease grants lost their answer; one lease is left to its TTL");
+            warn!("too many leases are to be revoked later; one is left to its TTL");
             return;
         }
-        late.push_back((Instant::now() + GRANT_LATE_MAX, id));
+        late.push_back((Instant::now() + GRANT_LATE_MAX, unwanted));
     }
 
     async fn revoke_late(self: Arc<Self>) {
@@ -233,8 +302,8 @@ impl Revocations {
             let due = late.partition_point(|(at, _)| *at <= by);
             late.drain(..due).collect()
         };
-        for (_, id) in due {
-            self.later_unhurried(id);
+        for (_, unwanted) in due {
+            self.push(unwanted);
         }
     }
 }

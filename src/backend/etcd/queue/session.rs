@@ -261,24 +261,22 @@ impl Sessions {
 
     async fn create(&self, until: Instant) -> Result<Session, OpError> {
         let failed = |failure: Failure| OpError::NotSent(Arc::clone(failure.why()));
-        let lease = self.leases.grant(SESSION_TTL_S, until).await.map_err(failed)?;
+        let mut lease = self.leases.grant(SESSION_TTL_S, until).await.map_err(failed)?;
         let id = format!("{}.{}", self.instance, self.made.fetch_add(1, Ordering::Relaxed));
         let key = self.keys.session(&id);
         let op = Op::new(until).put(&key, "", lease.id);
+        lease.begin();
         match self.committer.commit(op).await {
             Ok(reply) => Ok(Session {
                 id,
-                lease,
+                lease: lease.used(),
                 fenced_at: AtomicU64::new(reply.revision.0),
                 fences_begun: AtomicU64::new(0),
                 fences: tokio::sync::Mutex::default(),
                 next_seq: AtomicU64::new(0),
             }),
-            Err(error) => {
-                // Nothing else is under it.
-                self.leases.revoke_later(lease.id);
-                Err(OpError::NotSent(error.why()))
-            }
+            // Nothing else is under the lease, which is revoked.
+            Err(error) => Err(OpError::NotSent(error.why())),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::{
             local_grant::LocalGrant,
             pool::Lease,
             readers::{Count, Uncounted},
+            taken::Taken,
         },
         record::Record,
         revision::Revision,
@@ -100,7 +101,7 @@ impl Core {
             let lease = self.leases.take(lease_ttl_s(attempt.ttl), until).await;
             let lease = lease.map_err(Failure::unavailable)?;
             let record = Record::of(attempt, lease.asked_s, self.now_unix_ms());
-            let op = try_op(&self.keys, attempt, (free, stale), (&record, &lease), until);
+            let op = try_op(&self.keys, attempt, (free, stale), (&record, &*lease), until);
             match self.write_grant(attempt, &keys, lease, op, &wanted, || until).await? {
                 Written::Granted(grant) => return Ok(grant),
                 Written::Again(_) | Written::Undone(_) if Instant::now() < until => {}
@@ -130,20 +131,22 @@ impl Core {
         &self,
         attempt: &Attempt,
         keys: &GrantKeys,
-        lease: Lease,
+        mut lease: Taken,
         op: Op,
         unwanted: &CancellationToken,
         resolve_until: impl FnOnce() -> Instant,
     ) -> Result<Written, Failed> {
         let asked = Instant::now();
+        lease.begin();
         let error = match self.committer.commit_while_wanted(op, unwanted).await {
             Ok(reply) if reply.succeeded => {
-                let grant = self.granted(attempt, lease, reply.revision, reply.sent)?;
+                let (grant, lease) =
+                    self.granted(attempt, lease, reply.revision, reply.sent)?;
                 let secured = self.secure(attempt, grant, &lease, resolve_until()).await?;
                 return Ok(Written::Granted(secured));
             }
             Ok(reply) => {
-                self.leases.give(lease);
+                lease.unused();
                 return Ok(Written::NotFree(reply));
             }
             Err(error) => error,
@@ -158,27 +161,31 @@ impl Core {
         let until = resolve_until();
         match Box::pin(self.resolve(attempt, keys, &lease, until)).await {
             Ok(Resolved::Made(token)) => {
-                let grant = self.granted(attempt, lease, token, asked)?;
+                let (grant, lease) = self.granted(attempt, lease, token, asked)?;
                 Ok(Written::Granted(self.secure(attempt, grant, &lease, until).await?))
             }
-            Ok(Resolved::Undone) if matches!(error, OpError::OutOfSpace(_)) => {
-                Err(unavailable.into())
+            Ok(Resolved::Undone) => {
+                lease.gone();
+                match error {
+                    OpError::OutOfSpace(_) => Err(unavailable.into()),
+                    _ => Ok(Written::Undone(unavailable)),
+                }
             }
-            Ok(Resolved::Undone) => Ok(Written::Undone(unavailable)),
             Err(_) => Err(Failed {
                 error: BackendError::Unknown(error.why()),
-                leftovers: vec![Leftover::Lease(lease.id)],
+                leftovers: vec![Leftover::Lease(lease)],
             }),
         }
     }
 
-    /// Handles a write that was certainly not applied: gives its lease back, if that exists.
-    /// Returns whether another try with another lease may succeed.
-    pub(super) fn may_write_again(&self, lease: Lease, error: &OpError) -> bool {
+    /// Handles a write that was certainly not applied. Returns whether another try with
+    /// another lease may succeed.
+    pub(super) fn may_write_again(&self, lease: Taken, error: &OpError) -> bool {
         if matches!(error, OpError::Refused(Refusal::LeaseNotFound, _)) {
+            lease.gone();
             return true;
         }
-        self.leases.give(lease);
+        lease.unused();
         matches!(error, OpError::Stale)
     }
 
@@ -213,16 +220,17 @@ impl Core {
     fn granted(
         &self,
         attempt: &Attempt,
-        lease: Lease,
+        lease: Taken,
         token: Revision,
         since: Instant,
-    ) -> Result<Grant, Failed> {
+    ) -> Result<(Grant, Lease), Failed> {
         let Some(fencing) = FencingToken::new(token.0) else {
             return Err(Failed {
                 error: BackendError::Unknown("etcd's revision is no token".into()),
-                leftovers: vec![Leftover::Lease(lease.id)],
+                leftovers: vec![Leftover::Lease(lease)],
             });
         };
+        let lease = lease.used();
         let grant = LocalGrant {
             written: Some(token),
             attempt: Some(attempt.id),
@@ -233,14 +241,15 @@ impl Core {
             self.leases.revoke_later(before.lease.id);
         }
         self.contention.saw(&attempt.resource, Some(attempt.mode));
-        Ok(Grant {
+        let grant = Grant {
             id: Some(attempt.id.into()),
             lock_id: attempt.lock_id.clone(),
             token: Some(fencing),
             ttl: lease.grant_ttl(),
             since,
             created: true,
-        })
+        };
+        Ok((grant, lease))
     }
 }
 

@@ -13,18 +13,22 @@ use crate::{
     backend::etcd::{
         commit::op::OpError,
         core::{Core, Failed},
-        keys::GrantName,
-        lease::{local_grant::LocalGrant, pool::Lease},
+        lease::{
+            local_grant::LocalGrant,
+            pool::Lease,
+            taken::{Move, Taken},
+        },
+        record::Record,
         revision::Revision,
         verbs::held::Held,
     },
-    lock::{Attempt, BackendError, Grant, Renewal, Renewed, ResourceId},
+    lock::{Attempt, BackendError, Grant, Renewal, Renewed},
 };
 
 /// What a move came to.
 pub(super) enum Moved {
-    /// The grant lies under a lease of this process, and its TTL has started again.
-    To(Renewed),
+    /// The grant lies under this lease of this process, and its TTL has started again then.
+    To(Lease, Instant),
     /// The key is to be read again: it had changed since it was read, or it was moved to a
     /// lease of an earlier term.
     Changed,
@@ -34,22 +38,8 @@ pub(super) enum Moved {
 pub(super) enum NotMoved {
     /// It certainly was not moved.
     Not(Arc<str>),
-    /// The answer was lost.
-    Unknown(Box<Unsettled>),
-}
-
-/// A move whose outcome is unknown. It may still be applied for as long as the key is
-/// unchanged.
-pub(super) struct Unsettled {
-    pub(super) why: Arc<str>,
-    /// The revision of the key that it compares.
-    compared: Revision,
-    /// The lease that the key was under before.
-    left: i64,
-    /// A time before it was sent.
-    asked: Instant,
-    /// The grant as it is if it was moved.
-    grant: LocalGrant,
+    /// An answer was lost. What becomes of the leases is settled in the background.
+    Unknown(Arc<str>),
 }
 
 impl Core {
@@ -84,90 +74,131 @@ impl Core {
         }
     }
 
-    /// Forgets a grant of which it is not known under which of two leases it lies, or will
-    /// lie. The next renewal finds out.
-    pub(super) fn lose_track(&self, resource: &ResourceId, name: &GrantName, token: Revision) {
-        self.grants.remove(resource, name, token);
-    }
-
-    /// Writes a grant's keys under another lease, of `asked_s` seconds.
+    /// Writes a grant's keys under another lease, with this record, which has its TTL. If the
+    /// answer is lost, the key says what became of the write; while it is unchanged, another
+    /// write takes the place of the lost one. The grant must be locked.
     pub(super) async fn move_key(
         &self,
         held: &Held<'_>,
-        asked_s: u64,
+        record: &Record,
         until: Instant,
     ) -> Result<Moved, NotMoved> {
+        let compared = Revision::from_etcd(held.pair.mod_revision());
+        let begun = Move { key: held.keys.record().into(), compared, from: held.lease() };
+        // The leases of the writes whose answers were lost, and when each was asked for.
+        let mut lost: Vec<(Taken, Instant)> = Vec::new();
         loop {
-            let lease = self.leases.take_another(asked_s, until).await;
-            let lease = lease.map_err(|failure| NotMoved::Not(Arc::clone(failure.why())))?;
+            let lease = self.leases.take_another(record.lease_ttl_s, until).await;
+            let mut lease = match lease {
+                Ok(lease) => lease,
+                Err(failure) => return Err(self.not_moved(held, failure.why(), &lost)),
+            };
             let asked = Instant::now();
-            let record = held.record.with_ttl(asked_s);
-            let op = held.rewrite_op(&record, &lease, until);
-            let result = self.committer.commit(op).await;
-            let mut grant = LocalGrant::new(held.name.clone(), held.token, lease);
-            match result {
+            let op = held.rewrite_op(record, &lease, until);
+            lease.begin_move(begun.clone());
+            let error = match self.committer.commit(op).await {
                 Ok(reply) if reply.succeeded => {
-                    grant.written = Some(reply.revision);
-                    self.move_to_lease(held.resource, held.lease(), grant);
-                    if !self.is_of_this_term(&lease) {
-                        return Ok(Moved::Changed);
-                    }
-                    let id = held.record.id();
-                    let renewed = Renewed { id, ttl: lease.grant_ttl(), since: reply.sent };
-                    return Ok(Moved::To(renewed));
+                    lost.into_iter().for_each(|(lease, _)| lease.revoke());
+                    return Ok(self.moved_to(held, lease, reply.revision, reply.sent));
                 }
-                Ok(_) => {
-                    self.leases.give(lease);
+                Ok(_) if lost.is_empty() => {
+                    lease.unused();
                     return Ok(Moved::Changed);
                 }
-                Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
-                    let compared = Revision::from_etcd(held.pair.mod_revision());
-                    let left = held.lease();
-                    let unsettled = Unsettled { why, compared, left, asked, grant };
-                    return Err(NotMoved::Unknown(Box::new(unsettled)));
+                Ok(_) => {
+                    lease.unused();
+                    OpError::Unknown("the key has changed".into())
+                }
+                Err(error @ (OpError::Unknown(_) | OpError::OutOfSpace(_))) => {
+                    lost.push((lease, asked));
+                    error
                 }
                 Err(error) => {
-                    if !self.may_write_again(lease, &error) || Instant::now() >= until {
-                        return Err(NotMoved::Not(error.why()));
+                    if self.may_write_again(lease, &error) && Instant::now() < until {
+                        continue;
                     }
+                    return Err(self.not_moved(held, &error.why(), &lost));
+                }
+            };
+            let Ok(found) = self.reads.key(held.keys.record().to_owned(), until).await else {
+                return Err(self.not_moved(held, &error.why(), &lost));
+            };
+            let at = found.as_ref().map(|pair| Revision::from_etcd(pair.mod_revision()));
+            if at == Some(compared) {
+                // That write was not applied, and is not on its way any more.
+                if matches!(error, OpError::OutOfSpace(_)) {
+                    lost.pop().into_iter().for_each(|(lease, _)| lease.unused());
+                } else if Instant::now() < until {
+                    continue;
+                }
+                return Err(self.not_moved(held, &error.why(), &lost));
+            }
+            // Another one will not be applied any more. It may have been before the key was
+            // written by somebody else, who then revokes its lease.
+            let mut moved = Moved::Changed;
+            for (lease, asked) in lost {
+                match (&found, at) {
+                    (Some(pair), Some(at)) if pair.lease() == lease.id => {
+                        moved = self.moved_to(held, lease, at, asked);
+                    }
+                    _ => lease.revoke(),
                 }
             }
+            return Ok(moved);
         }
     }
 
-    /// Settles the moves of unknown outcome that the key decides, which was read since. Once
-    /// its revision is not the one compared, a move was carried out, and the key lies under
-    /// its lease, or it never will be, and that lease is revoked.
-    pub(super) fn settle(
+    /// The outcome of a move that could not be completed, after which those of these leases
+    /// are settled in the background.
+    fn not_moved(
         &self,
-        resource: &ResourceId,
-        found: Option<&Held<'_>>,
-        unsettled: &mut Vec<Unsettled>,
-    ) -> Option<Renewed> {
-        let at = found.map(|held| Revision::from_etcd(held.pair.mod_revision()));
-        let lease = found.map_or(0, Held::lease);
-        let mut renewed = None;
-        for lost in unsettled.extract_if(.., |lost| Some(lost.compared) != at) {
-            if lost.grant.lease.id != lease {
-                self.leases.revoke_later(lost.grant.lease.id);
-                continue;
-            }
-            if self.is_of_this_term(&lost.grant.lease) {
-                let id = found.and_then(|held| held.record.id());
-                let ttl = lost.grant.lease.grant_ttl();
-                renewed = Some(Renewed { id, ttl, since: lost.asked });
-            }
-            let grant = LocalGrant { written: at, ..lost.grant };
-            self.move_to_lease(resource, lost.left, grant);
+        held: &Held<'_>,
+        why: &Arc<str>,
+        lost: &[(Taken, Instant)],
+    ) -> NotMoved {
+        if lost.is_empty() {
+            return NotMoved::Not(Arc::clone(why));
         }
-        renewed
+        self.grants.doubt(held.resource, &held.name, held.token);
+        NotMoved::Unknown(Arc::clone(why))
     }
 
-    /// Revokes the leases of moves of unknown outcome, after another move has changed the key:
-    /// they will not be carried out any more.
-    pub(super) fn overtaken(&self, unsettled: &mut Vec<Unsettled>) {
-        for lost in unsettled.drain(..) {
-            self.leases.revoke_later(lost.grant.lease.id);
+    /// Remembers that a grant was moved to a lease, at this revision.
+    fn moved_to(
+        &self,
+        held: &Held<'_>,
+        lease: Taken,
+        written: Revision,
+        since: Instant,
+    ) -> Moved {
+        let grant = LocalGrant {
+            written: Some(written),
+            ..LocalGrant::new(held.name.clone(), held.token, *lease)
+        };
+        let forgotten = self.grants.moved(held.resource, grant);
+        if forgotten.as_ref().is_some_and(|forgotten| forgotten.lease.id == lease.id) {
+            // It has ended meanwhile, so the lease is not marked as used.
+            self.freed(held.lease(), None);
+            return Moved::Changed;
+        }
+        let lease = lease.used();
+        self.freed(held.lease(), forgotten);
+        if self.is_of_this_term(&lease) { Moved::To(lease, since) } else { Moved::Changed }
+    }
+
+    /// Handles the lease that the key of a grant lay under until this process deleted the key
+    /// or moved it. `known` is the grant as this process knew it. Its own lease is kept for
+    /// reuse. Any other is revoked: the process that made the grant does not reuse it, because
+    /// it would have to delete or move the key first.
+    pub(super) fn freed(&self, lease: i64, known: Option<LocalGrant>) {
+        match known {
+            Some(grant) if grant.lease.id == lease => self.leases.give(grant.lease),
+            known => {
+                self.leases.revoke_later(lease);
+                if let Some(grant) = known {
+                    self.leases.revoke_later(grant.lease.id);
+                }
+            }
         }
     }
 

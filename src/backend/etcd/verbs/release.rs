@@ -249,16 +249,7 @@ impl Core {
         if name.mode == Mode::Exclusive || !self.grants.has_readers(resource) {
             self.contention.saw(resource, None);
         }
-        match known {
-            Some(grant) if grant.lease.id == deletion.lease => self.leases.give(grant.lease),
-            known => {
-                self.leases.revoke_later(deletion.lease);
-                // Another process had moved the key away from this lease.
-                if let Some(grant) = known {
-                    self.leases.revoke_later(grant.lease.id);
-                }
-            }
-        }
+        self.freed(deletion.lease, known);
     }
 
     /// Forgets a grant of this process that was to be deleted, if a later read shows that it

@@ -7,10 +7,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     backend::etcd::{
-        client::failure::Failure,
         core::{BUSY, Core},
         lease::{keeper::KeepError, leases::lease_ttl_s, pool::SLACK},
-        verbs::moves::{Moved, NotMoved, Unsettled},
+        verbs::moves::{Moved, NotMoved},
     },
     lock::{BackendError, Renewal, Renewed},
 };
@@ -37,26 +36,6 @@ impl Core {
         let Some(_locked) = self.moved.lock(grant, until).await else {
             return Err(BackendError::Unavailable(BUSY.into()));
         };
-        let mut unsettled = Vec::new();
-        let renewed = self.renew_locked(renewal, until, &mut unsettled).await;
-        // The next renewal must find out under which lease the grant lies.
-        if !unsettled.is_empty()
-            && matches!(renewed, Err(BackendError::Unknown(_)))
-            && let Some(known) = self.grants.named(resource, &renewal.lock_id)
-        {
-            self.lose_track(resource, &known.name, known.token);
-        }
-        renewed
-    }
-
-    /// `unsettled` takes the moves whose answers were lost, until they are settled.
-    async fn renew_locked(
-        &self,
-        renewal: &Renewal,
-        until: Instant,
-        unsettled: &mut Vec<Unsettled>,
-    ) -> Result<Renewed, BackendError> {
-        let resource = &renewal.resource;
         let asked_s = lease_ttl_s(renewal.ttl);
         loop {
             let known = self.grants.named(resource, &renewal.lock_id);
@@ -71,14 +50,9 @@ impl Core {
             let name = known.as_ref().map(|grant| &grant.name);
             let found = match self.find(resource, &renewal.lock_id, name, until).await {
                 Ok(found) => found,
-                Err(failure) if kept.is_none() => {
-                    return Err(step_error(failure, unsettled));
-                }
+                Err(failure) if kept.is_none() => return Err(failure.unavailable()),
                 Err(failure) => return Err(BackendError::Unknown(Arc::clone(failure.why()))),
             };
-            if let Some(renewed) = self.settle(resource, found.grant.as_ref(), unsettled) {
-                return Ok(renewed);
-            }
             let Some(held) = found.grant else {
                 if let Some(ended) = known {
                     self.ended_elsewhere(resource, &ended.name, ended.token);
@@ -86,26 +60,16 @@ impl Core {
                 return Err(BackendError::NotHeld { held: found.is_held });
             };
             let grant = self.known(&held);
-            if held.record.lease_ttl_s != asked_s || held.lease() == 0 || !unsettled.is_empty()
-            {
-                match self.move_key(&held, asked_s, until).await {
-                    Ok(Moved::To(renewed)) => {
-                        self.overtaken(unsettled);
-                        return Ok(renewed);
+            let (id, record) = (held.record.id(), held.record.with_ttl(asked_s));
+            if held.record.lease_ttl_s != asked_s || held.lease() == 0 {
+                match self.move_key(&held, &record, until).await {
+                    Ok(Moved::To(lease, since)) => {
+                        return Ok(Renewed { id, ttl: lease.grant_ttl(), since });
                     }
-                    Ok(Moved::Changed) => {}
-                    Err(NotMoved::Unknown(lost)) if Instant::now() < until => {
-                        unsettled.push(*lost);
-                    }
-                    Err(NotMoved::Unknown(lost)) => {
-                        self.lose_track(resource, &held.name, held.token);
-                        return Err(BackendError::Unknown(lost.why));
-                    }
-                    Err(NotMoved::Not(why)) => {
-                        return Err(step_error(Failure::NotSent(why), unsettled));
-                    }
+                    Ok(Moved::Changed) => continue,
+                    Err(NotMoved::Not(why)) => return Err(BackendError::Unavailable(why)),
+                    Err(NotMoved::Unknown(why)) => return Err(BackendError::Unknown(why)),
                 }
-                continue;
             }
             let alive = match kept.filter(|(lease, _)| *lease == held.lease()) {
                 Some((_, alive)) => Ok(alive),
@@ -125,7 +89,7 @@ impl Core {
                 Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
             };
             let ttl = Duration::from_secs(alive.ttl_s).saturating_sub(SLACK);
-            let renewed = Renewed { id: held.record.id(), ttl, since: alive.sent };
+            let renewed = Renewed { id, ttl, since: alive.sent };
             // It is not known when another process's lease was granted.
             let is_safe = grant.is_some_and(|grant| {
                 self.grants.refreshed(resource, &grant.name, grant.lease.id, alive.sent);
@@ -137,26 +101,15 @@ impl Core {
             // Among too many, the next renewal moves it.
             let Ok(_permit) = self.moving.try_acquire() else { return Ok(renewed) };
             let until = until.min(Instant::now() + MOVE_TIMEOUT);
-            match self.move_key(&held, asked_s, until).await {
-                Ok(Moved::To(renewed)) => return Ok(renewed),
-                Ok(Moved::Changed) => {}
-                // The lease is alive anyway.
-                Err(NotMoved::Not(_)) => return Ok(renewed),
-                // If the key is moved later, then to a lease that lasts longer than what is
-                // returned here.
-                Err(NotMoved::Unknown(_)) => {
-                    self.lose_track(resource, &held.name, held.token);
-                    return Ok(renewed);
+            match self.move_key(&held, &record, until).await {
+                Ok(Moved::To(lease, since)) => {
+                    return Ok(Renewed { id, ttl: lease.grant_ttl(), since });
                 }
+                Ok(Moved::Changed) => {}
+                // The lease is alive anyway, and one that the key is moved to later lasts
+                // longer than what is returned here.
+                Err(NotMoved::Not(_) | NotMoved::Unknown(_)) => return Ok(renewed),
             }
         }
-    }
-}
-
-/// The error of a step that changed nothing, perhaps after a move of unknown outcome.
-fn step_error(failure: Failure, unsettled: &[Unsettled]) -> BackendError {
-    match unsettled.last() {
-        Some(unsettled) => BackendError::Unknown(Arc::clone(&unsettled.why)),
-        None => failure.unavailable(),
     }
 }

@@ -12,7 +12,7 @@ use crate::{
         core::{Core, Failed, Leftover},
         flights::Flight,
         keys::{GrantKeys, GrantName, Part},
-        lease::{leases::lease_ttl_s, pool::Lease},
+        lease::{leases::lease_ttl_s, pool::Lease, taken::Taken},
         queue::{
             place::{FULL, Place, Turn},
             session::{EntryOutcome, Session},
@@ -270,28 +270,20 @@ impl Core {
             && self.connection.is_answering()
     }
 
-    /// A lease. If the caller leaves meanwhile, this ends at once, and the lease goes to the
-    /// pool when it arrives.
+    /// A lease. If the caller leaves meanwhile, this ends at once, and the lease is kept for
+    /// others when it arrives.
     async fn lease_while_wanted(
         &self,
         attempt: &Attempt,
         unwanted: &CancellationToken,
         until: Instant,
-    ) -> Result<Lease, Failed> {
+    ) -> Result<Taken, Failed> {
         let (leases, asked_s) = (Arc::clone(&self.leases), lease_ttl_s(attempt.ttl));
-        let mut take = tokio::spawn(async move { leases.take(asked_s, until).await });
+        let take = tokio::spawn(async move { leases.take(asked_s, until).await });
         tokio::select! {
             biased;
-            () = unwanted.cancelled() => {
-                let leases = Arc::clone(&self.leases);
-                self.background.spawn(async move {
-                    if let Ok(Ok(lease)) = take.await {
-                        leases.give(lease);
-                    }
-                });
-                Err(abandoned())
-            }
-            taken = &mut take => match taken {
+            () = unwanted.cancelled() => Err(abandoned()),
+            taken = take => match taken {
                 Ok(taken) => Ok(taken.map_err(Failure::unavailable)?),
                 Err(_) => Err(unavailable("the store is closing".into())),
             },
