@@ -16,10 +16,9 @@ use super::{
     reply::{Protocol, Reply},
     request::{self, INPUT_BYTES_MAX},
     session::{Answer, Session, Step},
-    told::Told,
     verb::Call,
 };
-use crate::net::accepted::Accepted;
+use crate::{lock::Receipt, net::accepted::Accepted};
 
 /// How long a connection may be silent. Clients close the connections of their pools earlier,
 /// or make new ones.
@@ -28,11 +27,6 @@ const IDLE_MAX: Duration = Duration::from_secs(3600);
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 /// How long the client may take to receive replies.
 const REPLIES_WITHIN: Duration = Duration::from_secs(10);
-/// How long after its sending a reply counts as read although nothing more came. Clients wait
-/// for less, and then repeat the command on another connection.
-const READ_WITHIN: Duration = Duration::from_secs(5);
-/// How long after the end of a connection its reset is waited for.
-const RESET_WITHIN: Duration = Duration::from_millis(100);
 /// Replies that are ready together are sent together, up to so many bytes.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
 /// How much is received at a time, at least: all of most requests.
@@ -40,16 +34,7 @@ const INPUT_STEP_BYTES: usize = 1024;
 /// A larger buffer is given back once it is empty.
 const INPUT_BYTES_KEPT: usize = 16 * 1024;
 
-/// Why a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// It was closed, by either side. The client has probably read all replies.
-    Closed,
-    /// It broke, or the client did not take a reply in time.
-    Broken,
-}
-
-/// A connection, and what its client may not have read yet.
+/// A connection.
 pub(super) struct Connection<S> {
     stream: S,
     /// The transport below the stream, which tells when the client has closed it.
@@ -65,17 +50,8 @@ pub(super) struct Connection<S> {
     /// Whether no more requests are read.
     is_ending: bool,
     output: BytesMut,
-    /// What the replies in `output` tell of.
-    unsent: Vec<Unsent>,
-    /// What the replies tell of that were sent since the client last sent anything, and when.
-    unread: Vec<(Instant, Told)>,
-}
-
-/// What a reply tells of that is not sent yet.
-struct Unsent {
-    /// Where in the output the reply ends.
-    end: usize,
-    told: Told,
+    /// The locks of which the replies in `output` tell, each with the place where its reply ends.
+    unsent: Vec<(usize, Receipt)>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -92,25 +68,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             is_ending: false,
             output: BytesMut::new(),
             unsent: Vec::new(),
-            unread: Vec::new(),
         }
     }
 
     /// Serves until the connection ends, or until `closing`, once what came is answered.
     pub(super) async fn serve(mut self, closing: &CancellationToken) {
-        let end = self.converse(closing).await.unwrap_or_else(|error| {
+        if let Err(error) = self.converse(closing).await {
             debug!(%error, "a connection of the Redis front failed");
-            // TLS tells so of a client that closed the connection without saying so over TLS.
-            match error.kind() {
-                io::ErrorKind::UnexpectedEof => End::Closed,
-                _ => End::Broken,
-            }
-        });
-        self.note_lost(end);
+        }
+        // What its client was not told of is released now, however long the rest takes.
+        self.flights = Flights::default();
+        self.unsent.clear();
         let _ = timeout(REPLIES_WITHIN, self.stream.shutdown()).await;
     }
 
-    async fn converse(&mut self, closing: &CancellationToken) -> io::Result<End> {
+    async fn converse(&mut self, closing: &CancellationToken) -> io::Result<()> {
         loop {
             self.begin();
             while self.output.len() < OUTPUT_BYTES_MAX
@@ -123,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 continue;
             }
             if self.flights.is_empty() && self.is_ending {
-                return Ok(End::Closed);
+                return Ok(());
             }
             let may_receive =
                 !self.is_ending && self.held_back.is_none() && !self.flights.is_full();
@@ -139,19 +111,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Some((protocol, answer)) = self.flights.next() => self.add(protocol, answer),
                 received = self.stream.read_buf(&mut self.input), if may_receive => {
                     if received? == 0 {
-                        return Ok(self.end_of_closed().await);
+                        return Ok(());
                     }
-                    // A client that goes on has read the replies.
-                    self.unread.drain(..).for_each(|(_, told)| told.was_read());
                 }
                 // Nothing is read meanwhile, so only the system knows of its end.
-                () = self.transport.closed_by_peer(), if !may_receive => {
-                    return Ok(End::Closed);
-                }
+                () = self.transport.closed_by_peer(), if !may_receive => return Ok(()),
                 // What was received is not a whole request.
-                () = closing.cancelled(), if is_idle => return Ok(End::Closed),
-                // A connection that is silent for too long is closed, not broken.
-                () = until(limit), if is_idle => return Ok(End::Closed),
+                () = closing.cancelled(), if is_idle => return Ok(()),
+                () = until(limit), if is_idle => return Ok(()),
             }
         }
     }
@@ -206,9 +173,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.flights.add(self.session.protocol(), verb, self.session.carry_out(call));
     }
 
-    fn add(&mut self, protocol: Protocol, Answer { reply, told, .. }: Answer) {
+    fn add(&mut self, protocol: Protocol, Answer { reply, receipt, .. }: Answer) {
         reply.write(protocol, &mut self.output);
-        self.unsent.extend(told.map(|told| Unsent { end: self.output.len(), told }));
+        self.unsent.extend(receipt.map(|receipt| (self.output.len(), receipt)));
     }
 
     /// Sends the output. A grant is received once its whole reply was taken by the transport;
@@ -216,8 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn send(&mut self) -> io::Result<()> {
         // After a pause of this process, a request and the end of its connection are found
         // together. Nobody reads the reply then, although the transport would take it.
-        let has_grants = self.unsent.iter().any(|unsent| unsent.told.is_of_a_grant());
-        if has_grants && self.transport.is_at_end()? {
+        if !self.unsent.is_empty() && self.transport.is_at_end()? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut sent = 0;
@@ -228,37 +194,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             sent += written;
-            let arrived = self.unsent.iter().take_while(|unsent| unsent.end <= sent).count();
-            for Unsent { told, .. } in self.unsent.drain(..arrived) {
-                told.was_sent();
-                self.unread.push((Instant::now(), told));
+            let arrived = self.unsent.iter().take_while(|(end, _)| *end <= sent).count();
+            for (_, receipt) in self.unsent.drain(..arrived) {
+                receipt.accept();
             }
         }
         self.output.clear();
         timeout(REPLIES_WITHIN, self.stream.flush()).await?
-    }
-
-    /// Waits a little for a reset, if a grant may be unread: the client's system answers a reply
-    /// with a reset if the client closed the connection before it read the reply.
-    async fn end_of_closed(&mut self) -> End {
-        let has_grants = self.unread.iter().any(|(_, told)| told.is_of_a_grant());
-        if has_grants && timeout(RESET_WITHIN, self.transport.broken()).await.is_ok() {
-            return End::Broken;
-        }
-        End::Closed
-    }
-
-    /// Lets retries find what the client may not know that it has done, and nothing else. A lock can be taken again by its value only if the connection broke soon after the
-    /// reply: clients that use the same value in several processes, and close the connection
-    /// when they have read the reply, must still exclude each other.
-    fn note_lost(&mut self, end: End) {
-        for (sent, told) in self.unread.drain(..) {
-            let is_known = end == End::Closed && told.is_of_a_grant();
-            if is_known || sent.elapsed() >= READ_WITHIN {
-                told.was_read();
-            }
-        }
-        self.unsent.clear();
     }
 }
 

@@ -3,18 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{
-    lost_replies::LostReplies,
-    told::{Retried, Told},
-    verb::{Outcome, Pair, Verb},
-};
+use super::verb::{Outcome, Pair, Verb};
 use crate::lock::{
-    AcquireRequest, Feature, Holder, LockError, RenewRequest, RequestId, ResourceId, Store,
-    UnlockRequest,
+    AcquireRequest, Feature, Holder, LockError, Receipt, RenewRequest, RequestId, ResourceId,
+    Store, UnlockRequest,
     inspect::{Inspected, PageRequest},
 };
 
@@ -33,7 +29,6 @@ const GRANTS_READ_MAX: usize = 8;
 #[derive(Clone)]
 pub(super) struct Locks {
     find: FindStore,
-    lost: Arc<LostReplies>,
     /// What `GET` tells of a lock that leasehold did not make and so has no ID: no client's
     /// value, because nobody knows it before.
     foreign_value: Arc<str>,
@@ -45,22 +40,22 @@ pub(super) struct Locks {
     calls_of_holders: Arc<Semaphore>,
 }
 
-/// What was done, and what its reply tells of.
+/// What was done, and the receipt of a lock that was taken.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) outcome: Outcome,
-    pub(super) told: Option<Told>,
+    pub(super) receipt: Option<Receipt>,
 }
 
 impl From<Outcome> for Done {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, told: None }
+        Self { outcome, receipt: None }
     }
 }
 
-impl From<Told> for Done {
-    fn from(told: Told) -> Self {
-        Self { outcome: Outcome::Done, told: Some(told) }
+impl From<Receipt> for Done {
+    fn from(receipt: Receipt) -> Self {
+        Self { outcome: Outcome::Done, receipt: Some(receipt) }
     }
 }
 
@@ -69,7 +64,6 @@ impl Locks {
     pub(super) fn new(find: FindStore) -> Self {
         Self {
             find,
-            lost: Arc::default(),
             foreign_value: Uuid::new_v4().as_simple().to_string().into(),
             draining: CancellationToken::new(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
@@ -93,11 +87,12 @@ impl Locks {
             Verb::Renew(..) | Verb::Prolong(..) | Verb::Release(..) => &self.calls_of_holders,
             _ => &self.calls,
         };
-        let place = Arc::clone(places).try_acquire_owned();
-        let place = place.map_err(|_| LockError::Overloaded)?;
+        let _place = places.try_acquire().map_err(|_| LockError::Overloaded)?;
         let store = (self.find)().await?;
         Ok(match verb {
-            Verb::Acquire(pair, ttl) => self.acquire(&store, pair, ttl, holder).await?,
+            Verb::Acquire(pair, ttl) => {
+                self.try_lock(&store, pair, ttl, holder, RequestId::publishing()).await?
+            }
             Verb::Renew(pair, ttl) => renew(&store, pair, ttl).await?.into(),
             Verb::Prolong(pair, more) => {
                 let found = look(&store, &pair.key).await?;
@@ -107,7 +102,7 @@ impl Locks {
             Verb::RenewOrAcquire(pair, ttl) => {
                 self.renew_or_acquire(&store, pair, ttl, holder).await?
             }
-            Verb::Release(pair) => self.release(store, pair, place).await?,
+            Verb::Release(pair) => release(&store, pair).await?.into(),
             Verb::RemainingOf(pair) => {
                 let found = look(&store, &pair.key).await?;
                 if found.published.as_ref() == Some(&pair.value) {
@@ -149,22 +144,6 @@ impl Locks {
         })
     }
 
-    async fn acquire(
-        &self,
-        store: &Store,
-        pair: Pair,
-        ttl: Duration,
-        holder: Option<&Holder>,
-    ) -> Result<Done, LockError> {
-        let retried = Retried::find(&self.lost, &pair);
-        let request_id = retried.request_id().unwrap_or_else(RequestId::publishing);
-        let done = self.try_lock(store, pair, ttl, holder, request_id).await;
-        if done.is_ok() {
-            retried.forget();
-        }
-        done
-    }
-
     async fn try_lock(
         &self,
         store: &Store,
@@ -176,23 +155,15 @@ impl Locks {
         if self.draining.is_cancelled() {
             return Err(LockError::ShuttingDown);
         }
-        let request_id = can_replay(store).then_some(request_id);
         let request = AcquireRequest {
             ttl: Some(ttl),
-            lock_id: Some(pair.value.clone()),
-            request_id: request_id.clone(),
+            lock_id: Some(pair.value),
+            request_id: can_replay(store).then_some(request_id),
             holder: holder.cloned(),
-            ..AcquireRequest::new(pair.key.clone())
+            ..AcquireRequest::new(pair.key)
         };
-        let taken = store.try_lock(request).await;
-        if matches!(taken, Ok(_) | Err(LockError::Locked { .. })) {
-            self.lost.forget_released(&pair);
-        }
-        match taken {
-            Ok(granted) => {
-                let lost = Arc::clone(&self.lost);
-                Ok(Told::acquired(lost, pair, request_id, granted.receipt).into())
-            }
+        match store.try_lock(request).await {
+            Ok(granted) => Ok(granted.receipt.into()),
             Err(LockError::Locked { .. }) => Ok(Outcome::HeldByAnother.into()),
             Err(error) => Err(error),
         }
@@ -227,40 +198,6 @@ impl Locks {
         Ok(Outcome::HeldByAnother.into())
     }
 
-    /// Ends the lock in a task of its own, so that its outcome is noted although its client has
-    /// gone.
-    async fn release(
-        &self,
-        store: Store,
-        pair: Pair,
-        place: OwnedSemaphorePermit,
-    ) -> Result<Done, LockError> {
-        let (unlocking, earlier) = self.lost.begin_unlock(pair.clone());
-        let (tell, told) = oneshot::channel();
-        let (lost, released) = (Arc::clone(&self.lost), pair.clone());
-        tokio::spawn(async move {
-            let Pair { key, value } = released.clone();
-            let ended = store.unlock(UnlockRequest::owner(key, value)).await;
-            // If nobody listens any more, a retry finds what it tells of.
-            let _ = tell.send(ended.map(|()| Told::released(lost, released)));
-            drop((unlocking, place));
-        });
-        match told.await.unwrap_or(Err(LockError::Internal)) {
-            Ok(told) => Ok(told.into()),
-            Err(LockError::NotFound { held }) => {
-                // The first try of this unlock may be under way without its client.
-                for unlock in earlier {
-                    unlock.cancelled().await;
-                }
-                if self.lost.take_released(&pair) {
-                    return Ok(Told::released(Arc::clone(&self.lost), pair).into());
-                }
-                Ok(not_found(held).into())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     /// The value of a lock that was taken through a front, as Redis would tell it; of any other
     /// lock its public ID, which is no client's value.
     fn value(&self, found: Inspected) -> Outcome {
@@ -284,6 +221,14 @@ async fn renew(store: &Store, pair: Pair, ttl: Duration) -> Result<Outcome, Lock
     let Pair { key: resource, value: lock_id } = pair;
     match store.renew(RenewRequest { resource, lock_id, ttl: Some(ttl) }).await {
         Ok(_) => Ok(Outcome::Done),
+        Err(LockError::NotFound { held }) => Ok(not_found(held)),
+        Err(error) => Err(error),
+    }
+}
+
+async fn release(store: &Store, pair: Pair) -> Result<Outcome, LockError> {
+    match store.unlock(UnlockRequest::owner(pair.key, pair.value)).await {
+        Ok(()) => Ok(Outcome::Done),
         Err(LockError::NotFound { held }) => Ok(not_found(held)),
         Err(error) => Err(error),
     }

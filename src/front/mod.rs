@@ -8,7 +8,6 @@
 //! - [`request`], [`reply`]: the protocol, RESP2 and RESP3.
 //! - [`verb`]: what can be asked of locks; [`arguments`]: how it is read.
 //! - [`scripts`]: the scripts of lock libraries, by what they do.
-//! - [`told`], [`lost_replies`]: let a retry find its own outcome.
 //! - [`options`], [`password`], [`tls`], [`listen`]: how a front is started.
 
 mod arguments;
@@ -21,7 +20,6 @@ pub(crate) mod fuzzing;
 mod info;
 mod listen;
 mod locks;
-mod lost_replies;
 mod options;
 mod password;
 mod reply;
@@ -33,7 +31,6 @@ mod set;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod told;
 mod verb;
 
 pub use listen::ListenError;

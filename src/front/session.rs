@@ -12,16 +12,15 @@ use super::{
     arguments::Refusal,
     command::{self, ClientCommand, Command, ConnectionCommand, Credentials},
     info,
-    locks::Locks,
+    locks::{Done, Locks},
     password::Password,
     reply::{Protocol, Reply},
     request::Request,
     scripts::Scripts,
-    told::Told,
     verb::Call,
 };
 use crate::{
-    lock::{Holder, LockError},
+    lock::{Holder, LockError, Receipt},
     net::status::ErrorDescription,
 };
 
@@ -54,8 +53,8 @@ pub(super) struct Session {
 /// The answer to a request.
 pub(super) struct Answer {
     pub(super) reply: Reply,
-    /// What the reply tells of.
-    pub(super) told: Option<Told>,
+    /// Of the lock that was taken. A new lock is released unless this is accepted.
+    pub(super) receipt: Option<Receipt>,
     /// Whether the connection ends with it.
     pub(super) is_last: bool,
 }
@@ -76,7 +75,7 @@ impl Step {
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
-        Self { reply, told: None, is_last: false }
+        Self { reply, receipt: None, is_last: false }
     }
 }
 
@@ -149,8 +148,8 @@ impl Session {
         async move {
             let Call { verb, replies } = call;
             match shared.locks.carry_out(verb, holder.as_ref()).await {
-                Ok(done) => {
-                    Answer { reply: replies.to(done.outcome), told: done.told, is_last: false }
+                Ok(Done { outcome, receipt }) => {
+                    Answer { reply: replies.to(outcome), receipt, is_last: false }
                 }
                 Err(error) => failed(error).into(),
             }

@@ -95,7 +95,7 @@ fn converse(requests: &[Request], password: Option<&str>, may_delete: bool) {
 }
 
 /// Every reply can be read in both versions of the protocol, and none tells an internal error.
-fn answered(request: &Request, Answer { reply, told, .. }: Answer) {
+fn answered(request: &Request, Answer { reply, receipt, .. }: Answer) {
     if let Reply::Error(error) = &reply {
         assert!(!error.contains(" INTERNAL: "), "{request:?}: {error}");
     }
@@ -104,8 +104,7 @@ fn answered(request: &Request, Answer { reply, told, .. }: Answer) {
         reply.write(protocol, &mut out);
         assert!(parse_redis_value(&out).is_ok(), "{request:?}: {out:?} is no reply");
     }
-    if let Some(told) = told {
-        told.was_sent();
-        told.was_read();
+    if let Some(receipt) = receipt {
+        receipt.accept();
     }
 }

@@ -68,12 +68,6 @@ impl Accepted {
             Err(error) => Err(error),
         }
     }
-
-    /// Ends when the peer has reset the connection.
-    pub(crate) async fn broken(&self) {
-        // This fails only while the runtime shuts down.
-        let _ = on_either!(self, stream => stream.ready(Interest::ERROR).await);
-    }
 }
 
 impl AsyncRead for Accepted {

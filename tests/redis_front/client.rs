@@ -86,17 +86,6 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         Self::over(stream)
     }
-
-    /// Ends the connection with a reset.
-    pub fn reset(self) {
-        self.stream.set_zero_linger().unwrap();
-    }
-
-    /// Waits until there is something to read, and leaves it unread.
-    pub async fn readable(&self) {
-        let peeked = timeout(PATIENCE, self.stream.peek(&mut [0])).await.expect("no reply");
-        assert_eq!(peeked.unwrap(), 1, "the connection has ended");
-    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {

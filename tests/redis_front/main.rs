@@ -25,8 +25,7 @@ mod handshakes;
 mod limits;
 mod locks;
 mod looks;
-mod lost_replies;
-mod lost_unlocks;
+
 mod outages;
 mod passwords;
 mod protocol;

@@ -4,7 +4,7 @@ use std::{future::ready, net::SocketAddr, path::PathBuf, sync::Arc, time::Durati
 
 use leasehold::{
     backend::Kind,
-    front::{FindStore, Front, FrontArgs},
+    front::{Front, FrontArgs},
     lock::{
         AcquireRequest, Clock, Granted, Mode, Store,
         inspect::{Inspected, PageRequest},
@@ -124,12 +124,6 @@ impl Stage {
         let front = Front::start(options, find).await.unwrap();
         let address = front.addresses()[0];
         Self { front, address, store, server, proxy, files }
-    }
-
-    /// A front that finds its store in another way.
-    pub async fn another_front(&self, find: FindStore) -> Front {
-        let options = Setup::default().args(&self.files).options().unwrap();
-        Front::start(options, find).await.unwrap()
     }
 
     pub async fn client(&self) -> Client {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,15 +10,17 @@ import (
 )
 
 const (
-	overlapFor     = 5 * time.Second
+	overlapFor     = 10 * time.Second
 	overlapCallers = 8
 	// lossEvery is how often the reply to a command is lost meanwhile: seldom enough that
 	// lock.redis, which pauses 512 ms before each of its three repetitions, does not give up.
 	lossEvery = 600 * time.Millisecond
+	// overlapExpiry is short, because a lock whose grant was not answered is held until then.
+	overlapExpiry = 2
 )
 
 // Two stock daprds, one lock and many callers, while replies are lost on the way to one
-// of the daprds: no two callers hold it at a time, and no lost reply keeps it held.
+// of the daprds: no two callers hold it at a time, and it becomes free.
 func TestNoTwoHoldThroughStockDaprdsWhileRepliesAreLost(t *testing.T) {
 	for kind, newComponent := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -48,14 +51,20 @@ func TestNoTwoHoldThroughStockDaprdsWhileRepliesAreLost(t *testing.T) {
 			if grants.Load() == 0 || proxy.replies() == 0 {
 				t.Error("there was nothing to see")
 			}
-			expectTry(t, sound.grpc, "locks", "r", "last", 30, true)
+			eventually(t, readyTimeout, "the lock becomes free", func() error {
+				granted, err := sound.grpc.tryLock("locks", "r", "last", overlapExpiry)
+				if err == nil && !granted {
+					err = errors.New("it is held")
+				}
+				return err
+			})
 		})
 	}
 }
 
 // holdOnce takes the lock if it is free, checks that nobody else has it, and gives it back.
 func holdOnce(t *testing.T, a api, owner string, holders, grants *atomic.Int64) {
-	granted, err := a.tryLock("locks", "r", owner, 30)
+	granted, err := a.tryLock("locks", "r", owner, overlapExpiry)
 	if err != nil {
 		t.Errorf("a try by %s: %v", owner, err)
 	}
@@ -67,5 +76,8 @@ func holdOnce(t *testing.T, a api, owner string, holders, grants *atomic.Int64) 
 		t.Errorf("%d hold it with %s", now, owner)
 	}
 	holders.Add(-1)
-	expectUnlock(t, a, "locks", "r", owner, released)
+	// Repeated after a lost reply, it finds nothing, or the lock of the next.
+	if _, err := a.unlock("locks", "r", owner); err != nil {
+		t.Errorf("an unlock by %s: %v", owner, err)
+	}
 }

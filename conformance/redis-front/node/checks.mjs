@@ -16,17 +16,13 @@ const facts = {
   "no two clients hold a lock at once, with replies lost in between": stress,
 };
 
-// A library has a name and `connect(address)`; `repeats` says that it sends a command again whose
-// connection was reset, and `givesUp` that it releases the lock itself if an extension fails.
+// A library has a name and `connect(address)`; `givesUp` says that it releases the lock itself if an
+// extension fails.
 export async function runChecks(report, library) {
   const subject = `${library.name} on ${stage.backend}`;
   for (const [sentence, body] of Object.entries(facts)) {
     await report.check(subject, sentence, () => body(library));
   }
-  const sentence = "the library's own retry finds the grant that was not answered";
-  if (!stage.isFront) report.ignore(subject, sentence, "Redis itself refuses it");
-  else if (!library.repeats) report.ignore(subject, sentence, "it does not repeat a command");
-  else await report.check(subject, sentence, () => foundGrant(library));
 }
 
 async function exclusion({ connect }) {
@@ -77,15 +73,6 @@ async function lostGrant({ connect }) {
     await held.release();
   }
   await takenWhenFree(direct, key);
-}
-
-async function foundGrant({ connect }) {
-  const [key, lossy, direct] = [freshKey("found"), connect(stage.lossy), connect(stage.direct)];
-  await stage.lose(key);
-  const held = await granted(lossy, key);
-  expect("the number of lost replies", await stage.lost(key), 1);
-  expect("another's try", await direct.take(key, LONG), null);
-  expect("the release", await held.release(), true);
 }
 
 async function lostExtension({ connect, givesUp }) {

@@ -142,19 +142,16 @@ const libraries = [
   {
     name: `${four} over ioredis ${version("ioredis")}`,
     connect: (address) => client4(ioredis(address)),
-    repeats: true,
     givesUp: true,
   },
   {
     name: `${four} over node-redis ${version("redis3")}`,
     connect: (address) => client4(nodeRedis(address)),
-    repeats: false,
     givesUp: true,
   },
   {
     name: `${five} over ioredis ${version("ioredis")}`,
     connect: (address) => client5(ioredis(address)),
-    repeats: true,
   },
 ];
 

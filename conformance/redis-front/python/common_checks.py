@@ -42,11 +42,6 @@ class Checks:
         }
         for sentence, body in facts.items():
             self.report.check(self.subject, sentence, body)
-        sentence = "the library's own retry finds the grant that was not answered"
-        if self.stage.is_front:
-            self.report.check(self.subject, sentence, self.found_grant)
-        else:
-            self.report.ignore(self.subject, sentence, "Redis itself refuses it")
 
     def exclusion(self) -> None:
         key, first, second = fresh_key("exclusion"), self.client(), self.client()
@@ -90,14 +85,6 @@ class Checks:
             expect("another's try", direct.take(key, LONG), None)
             held.release()
         taken_when_free(direct, key)
-
-    def found_grant(self) -> None:
-        key, lossy, direct = fresh_key("found"), self.client(self.stage.lossy), self.client()
-        self.stage.lose(key)
-        held = granted(lossy, key)
-        expect("the number of lost replies", self.stage.lost(key), 1)
-        expect("another's try", direct.take(key, LONG), None)
-        expect("the release", held.release(), True)
 
     def lost_extension(self) -> None:
         key = fresh_key("lost-extension")

@@ -11,7 +11,6 @@ class Stage:
         self.lossy = os.environ["FRONT_LOSSY_ADDRESS"]
         self.backend = os.environ["FRONT_BACKEND"]
         self.stress_seconds = float(os.environ.get("FRONT_STRESS_SECONDS", "5"))
-        # Redis itself has no memory of a command whose reply was lost.
         self.is_front = os.environ.get("FRONT_IS_REDIS") != "1"
 
     def lose(self, key: str, every: int = 1, limit: int = 1) -> None:

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{
     Held, User,
     libraries::{Calling, Library, Missing, Renew, Take},
-    link::{Sent, Tried},
+    link::Sent,
     resp::Reply,
 };
 use crate::history::{Acquisition, Call, FRONT_VIA, Granted, NOT_SENT, Outcome};
@@ -48,32 +48,11 @@ impl User {
                     Outcome::Granted(Granted { lock_id, ttl_ns, ..Granted::default() })
                 }
                 // What was sent before may have taken it.
-                Ok((_, Tried { is_again: true, were_reset })) => {
-                    user.refused_again(resource, value, were_reset).await
-                }
+                Ok((_, true)) => Outcome::Unknown("no answer".into()),
                 Ok(_) => Outcome::Locked,
             }
         })
         .await
-    }
-
-    /// A lock may have been taken although its last try was refused. If its connections were
-    /// reset, its own lock should have been found.
-    async fn refused_again(
-        &mut self,
-        resource: &str,
-        value: &str,
-        were_reset: bool,
-    ) -> Outcome {
-        let mut why = "no answer".to_owned();
-        if were_reset
-            && let Sent::Answered { reply: Reply::Text(found), .. } =
-                self.link.ask(&["GET", resource]).await
-            && found == value
-        {
-            why.push_str(": refused by its own lock");
-        }
-        Outcome::Unknown(why)
     }
 
     /// Asks for a lock, and goes away.
@@ -155,7 +134,7 @@ impl User {
                 Err(outcome) => outcome,
                 Ok((reply, _)) if is_done(&reply) => Outcome::Unlocked,
                 // What was sent before may have released it.
-                Ok((_, Tried { is_again: true, .. })) => Outcome::Unknown("no answer".into()),
+                Ok((_, true)) => Outcome::Unknown("no answer".into()),
                 Ok((reply, _)) => {
                     let held = match (missing, reply) {
                         (Missing::Tells { .. }, Reply::Integer(-1)) => Some(false),
@@ -184,7 +163,9 @@ impl User {
             return self.link.ask(&with("EVAL", script)).await;
         }
         let sent = self.link.ask(&with("EVALSHA", &digest)).await;
-        let Sent::Answered { reply: Reply::Error(error), tried } = &sent else { return sent };
+        let Sent::Answered { reply: Reply::Error(error), is_again } = &sent else {
+            return sent;
+        };
         if !error.starts_with("NOSCRIPT") {
             return sent;
         }
@@ -195,7 +176,7 @@ impl User {
             self.link.ask(&with("EVAL", script)).await
         };
         // A front that was restarted forgets scripts, and a try before may have been carried out.
-        if tried.is_again { again.after_others() } else { again }
+        if *is_again { again.after_others() } else { again }
     }
 
     async fn record(
@@ -220,21 +201,24 @@ fn is_done(reply: &Reply) -> bool {
     matches!(reply, Reply::Integer(1)) || *reply == Reply::Text("OK".into())
 }
 
-/// The reply, or the outcome if there is none that says what was done.
-fn answered(sent: Sent) -> Result<(Reply, Tried), Outcome> {
+/// The reply, and whether the call was sent before; or the outcome if no reply says what was
+/// done.
+fn answered(sent: Sent) -> Result<(Reply, bool), Outcome> {
     match sent {
         Sent::Never => Err(Outcome::Refused(NOT_SENT.into())),
         Sent::Lost => Err(Outcome::Unknown("no answer".into())),
-        Sent::Answered { reply: Reply::Error(error), tried } => Err(failed(&error, tried)),
-        Sent::Answered { reply, tried } => Ok((reply, tried)),
+        Sent::Answered { reply: Reply::Error(error), is_again } => {
+            Err(failed(&error, is_again))
+        }
+        Sent::Answered { reply, is_again } => Ok((reply, is_again)),
     }
 }
 
-fn failed(error: &str, tried: Tried) -> Outcome {
+fn failed(error: &str, is_again: bool) -> Outcome {
     if let Some(what) = error.strip_prefix(NOT_SERVED) {
         return Outcome::Refused(format!("NOT_SERVED: {what}"));
     }
-    if tried.is_again {
+    if is_again {
         return Outcome::Unknown("no answer".into());
     }
     // The script was not loaded, or the front was restarted since.

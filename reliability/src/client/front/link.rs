@@ -1,6 +1,6 @@
 //! A client's way to the fronts: it tries again as clients of Redis do.
 
-use std::{io::ErrorKind, time::Duration};
+use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
@@ -22,17 +22,9 @@ pub(super) enum Sent {
     Lost,
     Answered {
         reply: Reply,
-        tried: Tried,
+        /// Whether it was sent before, and no reply was received.
+        is_again: bool,
     },
-}
-
-/// What happened before a command was answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tried {
-    /// Whether it was sent before, and no reply was received.
-    pub(super) is_again: bool,
-    /// Whether each connection on which a reply was lost was reset.
-    pub(super) were_reset: bool,
 }
 
 impl Sent {
@@ -40,10 +32,7 @@ impl Sent {
     pub(super) fn after_others(self) -> Self {
         match self {
             Self::Never | Self::Lost => Self::Lost,
-            Self::Answered { reply, .. } => {
-                let tried = Tried { is_again: true, were_reset: false };
-                Self::Answered { reply, tried }
-            }
+            Self::Answered { reply, .. } => Self::Answered { reply, is_again: true },
         }
     }
 }
@@ -81,7 +70,7 @@ impl Link {
 
     /// Sends a command until it is answered, each time over a new connection.
     pub(super) async fn ask(&mut self, words: &[&str]) -> Sent {
-        let (mut was_sent, mut were_reset) = (false, true);
+        let mut was_sent = false;
         for number in 0..TRIES_MAX {
             if number > 0 {
                 sleep(Duration::from_millis(self.rng.u64(AGAIN_AFTER_MS))).await;
@@ -91,13 +80,10 @@ impl Link {
             match timeout(within, connection.ask(words)).await {
                 Ok(Ok(reply)) => {
                     self.connection = Some(connection);
-                    let were_reset = was_sent && were_reset;
-                    let tried = Tried { is_again: was_sent, were_reset };
-                    return Sent::Answered { reply, tried };
+                    return Sent::Answered { reply, is_again: was_sent };
                 }
-                Ok(Err(error)) => were_reset &= error.kind() == ErrorKind::ConnectionReset,
                 Err(_) if self.rng.bool() => connection.reset(),
-                Err(_) => were_reset = false,
+                Ok(Err(_)) | Err(_) => {}
             }
             was_sent = true;
         }

@@ -17,7 +17,7 @@ import (
 type Stage struct {
 	Direct, Lossy, Backend string
 	StressTime             time.Duration
-	// IsFront is false on Redis itself, which has no memory of a command whose reply was lost.
+	// IsFront is false on Redis itself.
 	IsFront bool
 
 	control string
