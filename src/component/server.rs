@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_proto::components::lock_store_server::LockStoreServer;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tracing::{info, warn};
 
@@ -13,6 +13,7 @@ use crate::{
     net::{
         config::{Config, Protocols},
         listener::Listener,
+        quiet::quiet,
         server::Server,
         socket::Socket,
         status::ErrorDescription,
@@ -26,13 +27,8 @@ const HEADER_BYTES_MAX: u32 = 16 * 1024;
 const ANSWER_BYTES_HELD_MAX: usize = 8 * 1024;
 /// How long a drain may take.
 pub const DRAIN_MAX: Duration = Duration::from_secs(9);
-/// Its first steps. What they leave is the time for settling.
-const QUIET_WITHIN: Duration = Duration::from_secs(5);
+/// How long it waits for answers once clients are silent. What is left is the time for settling.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
-/// Clients that are still connected have finished renewing and unlocking when they were
-/// silent for so long.
-const QUIET: Duration = Duration::from_secs(1);
-const QUIET_POLL: Duration = Duration::from_millis(20);
 
 /// How answers are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,7 +94,7 @@ impl Component {
         self.health.set_not_serving::<LockStoreServer<Service>>().await;
         self.health.set_service_status("", ServingStatus::NotServing).await;
         self.instances.drain();
-        if timeout(QUIET_WITHIN, self.quiet()).await.is_err() {
+        if !quiet(|| self.server.is_idle(), || self.instances.calls()).await {
             info!("clients keep calling; their connections end now");
         }
         if !self.server.close(Instant::now() + ANSWERED_WITHIN).await {
@@ -110,18 +106,6 @@ impl Component {
     pub async fn settle(&self, until: Instant) {
         if timeout_at(until, self.instances.retire()).await.is_err() {
             warn!("some operations are still unsettled; what they left ends with its TTL");
-        }
-    }
-
-    /// Waits until nobody is connected, or no call has come for a while.
-    async fn quiet(&self) {
-        let (mut seen, mut since) = (self.instances.calls(), Instant::now());
-        while !self.server.is_idle() && since.elapsed() < QUIET {
-            sleep(QUIET_POLL).await;
-            let calls = self.instances.calls();
-            if calls != seen {
-                (seen, since) = (calls, Instant::now());
-            }
         }
     }
 }

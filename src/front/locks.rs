@@ -1,6 +1,12 @@
 //! Carries out what clients do with locks, on a store.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
@@ -38,6 +44,8 @@ pub(super) struct Locks {
     calls: Arc<Semaphore>,
     /// Limits those that keep or end a lock by itself, so that other calls cannot keep them out.
     calls_of_holders: Arc<Semaphore>,
+    /// How many calls have begun that may keep or end a lock.
+    calls_of_holders_begun: Arc<AtomicU64>,
 }
 
 /// What was done, and the receipt of a lock that was taken.
@@ -68,12 +76,18 @@ impl Locks {
             draining: CancellationToken::new(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
             calls_of_holders: Arc::new(Semaphore::new(CALLS_MAX)),
+            calls_of_holders_begun: Arc::default(),
         }
     }
 
     /// From now on refuses to take locks.
     pub(super) fn drain(&self) {
         self.draining.cancel();
+    }
+
+    /// How many calls have begun that may keep or end a lock.
+    pub(super) fn calls_of_holders_begun(&self) -> u64 {
+        self.calls_of_holders_begun.load(Ordering::Relaxed)
     }
 
     /// Carries out a verb. If this is dropped, what it acquired is released, and a release
@@ -83,6 +97,9 @@ impl Locks {
         verb: Verb,
         holder: Option<&Holder>,
     ) -> Result<Done, LockError> {
+        if verb.is_of_a_holder() {
+            self.calls_of_holders_begun.fetch_add(1, Ordering::Relaxed);
+        }
         let places = match verb {
             Verb::Renew(..) | Verb::Prolong(..) | Verb::Release(..) => &self.calls_of_holders,
             _ => &self.calls,

@@ -74,8 +74,11 @@ pub struct FrontArgs {
 }
 
 fn read_address(text: &str) -> Result<SocketAddr, String> {
-    let help = format!("an IP address and a port are needed, as in {DEFAULT_ADDRESS}");
-    text.parse().map_err(|_| help)
+    let help =
+        format!("an IP address or localhost is needed, and a port, as in {DEFAULT_ADDRESS}");
+    let port = text.strip_prefix("localhost:");
+    let address = port.map(|port| format!("{}:{port}", DEFAULT_ADDRESS.ip()));
+    address.as_deref().unwrap_or(text).parse().map_err(|_| help)
 }
 
 /// What a front is started with.
@@ -143,4 +146,15 @@ fn password(file: Option<PathBuf>) -> Result<Option<Password>, String> {
     };
     let read = Password::read(&file).map(Some);
     read.map_err(|why| format!("--password-file {}: {why}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn localhost_is_an_address() {
+        assert_eq!(read_address("localhost:6390"), Ok(DEFAULT_ADDRESS));
+        assert!(read_address("front.example:6390").is_err());
+    }
 }

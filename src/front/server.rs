@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     connection::Connection,
@@ -24,6 +24,7 @@ use crate::net::{
     acceptor::Acceptor,
     listener::{Listener, Stream},
     peer::Peer,
+    quiet::quiet,
 };
 
 /// How many connections a front serves at a time.
@@ -32,9 +33,6 @@ const CONNECTIONS_MAX: usize = 4096;
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 /// How long the handshake of TLS may take.
 const TLS_WITHIN: Duration = Duration::from_secs(10);
-/// How long a drain leaves connections open, on which clients can renew and unlock.
-const QUIET_WITHIN: Duration = Duration::from_secs(1);
-const QUIET_POLL: Duration = Duration::from_millis(20);
 /// How long a drain waits for the answers to commands.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -77,16 +75,15 @@ impl Front {
         &self.addresses
     }
 
-    /// Refuses new locks, stops listening, and ends each connection when its commands are
+    /// Refuses new locks. Renewals and unlocks are served for as long as they keep coming, as by
+    /// a component; then it stops listening, and ends each connection when its commands are
     /// answered.
     pub async fn drain(self) {
         self.shared.locks.drain();
-        let quiet = async {
-            while !self.acceptor.is_idle() {
-                sleep(QUIET_POLL).await;
-            }
-        };
-        let _ = timeout(QUIET_WITHIN, quiet).await;
+        let locks = &self.shared.locks;
+        if !quiet(|| self.acceptor.is_idle(), || locks.calls_of_holders_begun()).await {
+            info!("clients of Redis keep calling; their connections end now");
+        }
         if !self.acceptor.close(Instant::now() + ANSWERED_WITHIN).await {
             warn!("commands of Redis clients are left unanswered at the end of the drain");
         }

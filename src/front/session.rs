@@ -26,8 +26,8 @@ use crate::{
 
 /// The only user.
 const USER: &[u8] = b"default";
-/// The longest name that a connection may have.
-const NAME_BYTES_MAX: usize = 128;
+/// The longest name that a connection may have. It is shown as a holder, which has 256 bytes.
+const NAME_BYTES_MAX: usize = 250;
 
 /// What all connections of a front share.
 pub(super) struct Shared {
@@ -46,6 +46,8 @@ pub(super) struct Session {
     peer: String,
     protocol: Protocol,
     is_authenticated: bool,
+    /// Whether `MULTI` has come, which is refused, and not its end.
+    is_in_transaction: bool,
     name: Bytes,
     holder: Option<Holder>,
 }
@@ -88,6 +90,7 @@ impl Session {
             shared,
             peer,
             protocol: Protocol::default(),
+            is_in_transaction: false,
             name: Bytes::new(),
             holder: None,
         };
@@ -107,7 +110,14 @@ impl Session {
 
     /// Reads a request, and carries it out if it concerns the connection only.
     pub(super) fn read(&mut self, request: &Request) -> Step {
-        let command = match command::read(request, self.shared.may_delete) {
+        let command = if self.is_of_transaction(request) {
+            Err(Refusal::not_served(
+                "MULTI is not served, and nothing is carried out until EXEC or DISCARD",
+            ))
+        } else {
+            command::read(request, self.shared.may_delete)
+        };
+        let command = match command {
             Ok(command) => command,
             Err(refusal) => {
                 let reply =
@@ -136,6 +146,25 @@ impl Session {
             Command::Quit => Step::Answer(Answer { is_last: true, ..Reply::OK.into() }),
             Command::Connection(command) => Step::reply(self.answer(command)),
         }
+    }
+
+    /// Whether it is `MULTI`, or a command between that and its end: carried out by itself, it
+    /// would be half a transaction.
+    fn is_of_transaction(&mut self, request: &Request) -> bool {
+        let is_one_of = |names: &[&str]| {
+            let word = request.arguments.first();
+            word.is_some_and(|word| {
+                names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes()))
+            })
+        };
+        if is_one_of(&["MULTI"]) {
+            self.is_in_transaction = self.is_authenticated;
+            return true;
+        }
+        if is_one_of(&["EXEC", "DISCARD", "RESET", "QUIT"]) {
+            self.is_in_transaction = false;
+        }
+        self.is_in_transaction
     }
 
     /// Carries out what was asked of locks. If the future is dropped, what it acquired is
@@ -285,8 +314,7 @@ fn check_name(name: &Bytes) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::not_served(format!(
-        "a client's name has at most {NAME_BYTES_MAX} bytes, without spaces, newlines or special \
-         characters"
+        "a client's name has at most {NAME_BYTES_MAX} bytes of printable ASCII without spaces"
     )))
 }
 

@@ -45,6 +45,14 @@ impl Verb {
         self.keys().iter().any(|key| other.keys().contains(key))
     }
 
+    /// Whether it may keep or end a lock of its caller.
+    pub(super) fn is_of_a_holder(&self) -> bool {
+        matches!(
+            self,
+            Self::Renew(..) | Self::Prolong(..) | Self::RenewOrAcquire(..) | Self::Release(..)
+        )
+    }
+
     fn keys(&self) -> &[ResourceId] {
         match self {
             Self::Acquire(Pair { key, .. }, _)

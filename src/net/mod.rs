@@ -8,6 +8,7 @@
 //!   ([`read_timeout`]), delays flushes ([`cork`]) and counts them ([`writes`]).
 //! - [`exchange`]: whether a call is under way on an HTTP/1 connection; [`accepted`]: tells
 //!   when its client has closed it.
+//! - [`quiet`]: how long a drain waits for holders.
 //! - [`peer`]: the process that made a connection.
 //! - [`request_budget`]: limits the bytes and the time of incomplete requests;
 //!   [`message_framing`]: where the messages of a stream end.
@@ -29,6 +30,7 @@ pub(crate) mod inspection;
 pub(crate) mod listener;
 mod message_framing;
 pub(crate) mod peer;
+pub(crate) mod quiet;
 mod read_timeout;
 pub(crate) mod request_budget;
 pub(crate) mod server;

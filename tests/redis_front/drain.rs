@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use leasehold_testkit::process::Signal;
-use tokio::{join, net::TcpStream, time::sleep};
+use tokio::{
+    join,
+    net::TcpStream,
+    time::{Instant, sleep},
+};
 
 use crate::{
     binary::Binary,
@@ -27,6 +31,35 @@ async fn a_drain_refuses_new_locks_and_serves_renewals_and_unlocks() {
         assert_eq!(client.ask(&["SET", "k", "v", "XX", "PX", "60000"]).await, ok());
         assert_eq!(client.eval(DAPRD_UNLOCK, "k", &["v"]).await, int(1));
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn unlocks_are_served_in_a_drain_for_as_long_as_they_keep_coming() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    for key in ["a", "b", "c"] {
+        client.take(key, "v").await;
+    }
+    join!(stage.front.drain(), async {
+        for key in ["a", "b", "c"] {
+            sleep(Duration::from_millis(900)).await;
+            assert_eq!(client.eval(DAPRD_UNLOCK, key, &["v"]).await, int(1));
+        }
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_though_unlocks_keep_coming() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    let unlock = ["EVAL", DAPRD_UNLOCK, "1", "k", "v"];
+    let began = Instant::now();
+    join!(stage.front.drain(), async {
+        while client.try_ask(&unlock).await.is_ok() {
+            sleep(Duration::from_millis(500)).await;
+        }
+    });
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

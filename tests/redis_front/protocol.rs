@@ -50,6 +50,22 @@ async fn pipelined_requests_with_many_keys_are_answered_in_their_order(backend: 
 }
 
 #[tokio::test]
+async fn nothing_is_carried_out_between_multi_and_its_end() {
+    let stage = Stage::memory().await;
+    let mut client = stage.client().await;
+    for end in ["EXEC", "DISCARD"] {
+        let take = request(&["SET", "k", "v", "NX", "PX", "60000"]);
+        client.send(&[request(&["MULTI"]), take, request(&[end])].concat()).await;
+        for command in ["MULTI", "SET", end] {
+            let told = client.reply().await.error();
+            assert!(told.contains("MULTI") || told.contains(end), "{command}: {told}");
+        }
+        assert!(!client.is_locked("k").await, "{end}");
+    }
+    assert_eq!(client.take("k", "v").await, ok());
+}
+
+#[tokio::test]
 async fn a_request_may_come_in_two_parts_cut_anywhere() {
     let stage = Stage::memory().await;
     let mut client = stage.client().await;

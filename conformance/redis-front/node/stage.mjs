@@ -14,7 +14,6 @@ export const stage = {
   lossy: address(env.FRONT_LOSSY_ADDRESS),
   backend: env.FRONT_BACKEND,
   stressMs: 1000 * Number(env.FRONT_STRESS_SECONDS ?? "5"),
-  // Redis itself has no memory of a command whose reply was lost.
   isFront: env.FRONT_IS_REDIS !== "1",
 
   async lose(key, every = 1, limit = 1) {

@@ -1,17 +1,24 @@
-"""redis-py's lock behind one interface, for each way that redis-py offers it.
+"""redis-py's lock, for each way that redis-py offers it, and python-redis-lock's, behind one
+interface.
 
 A client's `take` returns a held lock, or None if the lock is another's; `extend` and `release`
 return whether the lock was still the caller's. Anything else is an exception.
 """
 
 import asyncio
+import logging
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import redis
 import redis.asyncio
+import redis_lock
 from redis.exceptions import LockNotOwnedError
+
+
+# It warns of each refusal.
+logging.getLogger("redis_lock").setLevel(logging.ERROR)
 
 
 class Held(Protocol):
@@ -61,6 +68,38 @@ class SyncClient:
 
     def pttl(self, key: str) -> int:
         return self.redis.pttl(key)
+
+
+class RedisLockHeld:
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    def extend(self, seconds: float) -> bool:
+        return self._owned(lambda: self._lock.extend(int(seconds)))
+
+    def release(self) -> bool:
+        return self._owned(self._lock.release)
+
+    def _owned(self, call: Callable[[], None]) -> bool:
+        try:
+            call()
+        except redis_lock.NotAcquired:
+            return False
+        return True
+
+
+class RedisLockClient:
+    """python-redis-lock, with the blocking client below it."""
+
+    def __init__(self, where: str) -> None:
+        self._redis = redis.Redis(**address(where))
+
+    def take(self, key: str, seconds: float) -> RedisLockHeld | None:
+        lock = redis_lock.Lock(self._redis, key, expire=int(seconds))
+        return RedisLockHeld(lock) if lock.acquire(blocking=False) else None
+
+    def pttl(self, key: str) -> int:
+        return self._redis.pttl(f"lock:{key}")
 
 
 class Loop:

@@ -1,11 +1,13 @@
-"""Checks redis-py's lock: what all libraries have in common, and what is its own."""
+"""Checks redis-py's lock: what all libraries have in common, and what is its own; and
+python-redis-lock."""
 
 import sys
 import threading
 
 import redis
+import redis_lock
 from common_checks import LONG, Checks, granted
-from drivers import AsyncClient, Client, Loop, SyncClient
+from drivers import AsyncClient, Client, Loop, RedisLockClient, SyncClient
 from report import Report, expect
 from stage import Stage, fresh_key
 
@@ -111,6 +113,7 @@ def main() -> int:
         Checks(report, stage, f"{library} RESP3", client(3)),
         Checks(report, stage, f"{library} asyncio", asyncio_client),
         OwnChecks(report, stage, library),
+        Checks(report, stage, f"python-redis-lock {redis_lock.__version__}", RedisLockClient),
     ]
     threads = [threading.Thread(target=check.run) for check in checks]
     for thread in threads:

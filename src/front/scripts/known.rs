@@ -6,11 +6,13 @@
 
 use crate::front::{arguments::Unit, reply::Reply, verb::Replies};
 
-/// A script that is recognised. All of them have one key, and the value in `ARGV[1]`.
+/// A script that is recognised. The first key is that of the lock, and the value is in `ARGV[1]`.
 #[derive(Debug)]
 pub(super) struct Known {
     /// The SHA-1 of its normal form.
     pub(super) digest: &'static str,
+    /// How many keys it has.
+    pub(super) keys: usize,
     /// What it does.
     pub(super) action: Action,
     /// What it returns.
@@ -38,11 +40,19 @@ use Action::{Acquire, Release, Remaining, Renew, RenewOrAcquire, RenewOrProlong}
 use Unit::Milliseconds;
 
 const fn known(digest: &'static str, action: Action, replies: Replies) -> Known {
-    Known { digest, action, replies }
+    Known { digest, keys: 1, action, replies }
+}
+
+/// With a second key, of a list on which others wait for a signal. Nobody waits there, because
+/// `BLPOP` is refused.
+const fn with_signal(digest: &'static str, action: Action, replies: Replies) -> Known {
+    Known { digest, keys: 2, action, replies }
 }
 
 /// 1 if it was done, else 0.
 const ONE_OR_ZERO: Replies = Replies::integers(1, 0, 0);
+/// 0 if it was done, else 1.
+const ZERO_OR_ONE: Replies = Replies::integers(0, 1, 1);
 /// `true`, which is 1, or `false`, which is no value.
 const TRUE_OR_FALSE: Replies = Replies::or_null(Reply::Integer(1));
 
@@ -50,7 +60,7 @@ const TRUE_OR_FALSE: Replies = Replies::or_null(Reply::Integer(1));
 const OK_OR_NULL: Replies = Replies::or_null(Reply::OK);
 
 /// The table.
-pub(super) static KNOWN: [Known; 24] = [
+pub(super) static KNOWN: [Known; 29] = [
     // The script of Redis' own documentation; redislock to 0.9 Release, redsync to 4.11 Unlock,
     // ShedLock from 6.10 unlock with safeUpdate, node-redlock to 3 unlock.
     known("c0c707c4bec016dafd187acc09028350cd8b3f6d", Release, ONE_OR_ZERO),
@@ -106,4 +116,19 @@ pub(super) static KNOWN: [Known; 24] = [
     // The same registry of version 7 with messages: unlock. Nobody listens for the message,
     // because SUBSCRIBE is refused. Without the script a lock would stay until its TTL.
     known("cd8504f90884506924f28d26b1b35398720944a0", Release, TRUE_OR_FALSE),
+    // redis-semaphore for Node, 5.0 to 5.8, Mutex and RedlockMutex: release, refresh, refresh of 5.0.
+    known("9c3a455e708879fedd31f9be93c7f57a228dd6b6", Release, ONE_OR_ZERO),
+    known("91e12f6ebb7ea534f5ad5273c84a2181b727f30a", Renew(2, Milliseconds), ONE_OR_ZERO),
+    known(
+        "275fdd5c069d4783d3ac1cbf02ff57333df82c36",
+        RenewOrAcquire(2, Milliseconds),
+        ONE_OR_ZERO,
+    ),
+    // python-redis-lock 3.7 to 4.0: release, extend.
+    with_signal("b9cf130425f1db5a07ec8deda1553cae2c5e6594", Release, ZERO_OR_ONE),
+    with_signal(
+        "e3f5b07401d88811169ce7df28a07bdf06e990bd",
+        Renew(2, Unit::Seconds),
+        ZERO_OR_ONE,
+    ),
 ];

@@ -93,7 +93,7 @@ impl Scripts {
 impl Known {
     /// What a call with these keys and arguments does.
     fn call(&self, keys: &[Bytes], arguments: &[Bytes]) -> Result<Call, Refusal> {
-        let [key] = keys else {
+        let Some((key, _)) = keys.split_first().filter(|_| keys.len() == self.keys) else {
             return Err(Refusal::not_served(format!(
                 "a script with {} keys; take locks one by one",
                 keys.len()
@@ -200,6 +200,18 @@ mod tests {
         }
         let bare = ScriptCall { arguments: Vec::new(), ..call(text(RELEASE), &["k"]) };
         assert!(refusal(scripts.read(&bare)).contains("ARGV[1]"));
+    }
+
+    #[test]
+    fn the_first_of_two_keys_is_that_of_the_lock() {
+        let known = KNOWN.iter().find(|known| known.keys == 2).unwrap();
+        let bytes = |texts: &[&'static str]| {
+            texts.iter().map(|text| Bytes::from(*text)).collect::<Vec<_>>()
+        };
+        let read = known.call(&bytes(&["k", "signal"]), &bytes(&["v", "1000"])).unwrap();
+        let pair = Pair { key: "k".parse().unwrap(), value: "v".parse().unwrap() };
+        assert_eq!((read.verb, read.replies.done), (Verb::Release(pair), Reply::Integer(0)));
+        assert!(known.call(&bytes(&["k"]), &bytes(&["v", "1000"])).is_err());
     }
 
     #[test]
