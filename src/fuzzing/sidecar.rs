@@ -23,7 +23,7 @@ use crate::{
             alpha1::Alpha1,
             alpha2::Locks,
             auth::Token,
-            browsers::{Allowed, Guard, Reach},
+            browsers::Reach,
             metadata::{Attributes, Metadata},
             routes::{self, Services},
         },
@@ -178,7 +178,7 @@ fn services(world: &World) -> Services {
         locks: Locks::new(stores.clone(), engine, identity),
         metadata: Metadata { app_id, stores, attributes: Attributes::default() },
         token: Token::default(),
-        guard: Guard::new(Allowed::default(), Reach::Network),
+        reach: Reach::Network,
         request_budget: RequestBudget::new(),
     }
 }

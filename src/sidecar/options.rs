@@ -10,10 +10,7 @@ use clap::{ArgAction, Args, builder::BoolishValueParser};
 use go_duration::GoDuration;
 
 use super::{
-    api::{
-        auth::Token,
-        browsers::{Allowed, HostName, Origin},
-    },
+    api::auth::Token,
     app::{client::AppChannel, protocol::AppProtocol},
     daprd::flags::DaprdFlags,
     identity::Instance,
@@ -113,14 +110,6 @@ pub struct SidecarArgs {
     /// Seconds that the drain may take.
     #[arg(long, default_value_t = 10)]
     pub dapr_graceful_shutdown_seconds: u32,
-    /// Origins whose pages may make lock calls from a browser, such as
-    /// http://localhost:8080; none by default.
-    #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
-    pub lock_allowed_origins: Vec<Origin>,
-    /// Names by which a sidecar on loopback may be called besides localhost and
-    /// loopback addresses.
-    #[arg(long, value_name = "HOST", value_delimiter = ',')]
-    pub allowed_hosts: Vec<HostName>,
     /// How many locks may be held through this sidecar.
     #[arg(long, default_value_t = 200_000)]
     pub max_held_locks: u32,
@@ -180,8 +169,6 @@ pub struct Options {
     pub listen: Listen,
     /// The token that callers must send (`DAPR_API_TOKEN`).
     pub token: Token,
-    /// Which browsers may make lock calls, and by which names.
-    pub allowed: Allowed,
     /// How long the drain may take.
     pub drain_max: Duration,
     /// How many locks may be held.
@@ -277,10 +264,6 @@ impl SidecarArgs {
                 },
             },
             token: token("DAPR_API_TOKEN"),
-            allowed: Allowed {
-                origins: self.lock_allowed_origins.clone(),
-                hosts: self.allowed_hosts.clone(),
-            },
             drain_max: Duration::from_secs(self.dapr_graceful_shutdown_seconds.into()),
             held_max: self.max_held_locks as usize,
             // Health checks notice an app that is gone.

@@ -21,7 +21,6 @@ use super::{
     api::{
         alpha1::Alpha1,
         alpha2::Locks,
-        browsers::Guard,
         error::ApiError,
         metadata::{Attributes, Metadata},
         routes::{self, Services},
@@ -128,7 +127,7 @@ impl Sidecar {
                 attributes: Attributes::default(),
             },
             token: options.token,
-            guard: Guard::new(options.allowed, listeners.reach()?),
+            reach: listeners.reach()?,
             request_budget: RequestBudget::new(),
         };
         let grpc = Server::new(

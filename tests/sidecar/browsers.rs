@@ -1,11 +1,7 @@
 //! Lock calls as pages in a browser would make them.
 
 use http::Method;
-use leasehold::sidecar::{
-    Hooks, Options,
-    api::{auth::Token, browsers::Allowed},
-    options::Listen,
-};
+use leasehold::sidecar::{Hooks, Options, options::Listen};
 use leasehold_proto::locks::{LockRequest, locks_client::LocksClient};
 use tonic::{
     Code, Request,
@@ -26,24 +22,13 @@ const CALLS: [(Method, &str, &str); 6] = [
     (Method::OPTIONS, "/v1.0-alpha2/lock/mem/r", ""),
 ];
 
-fn allowed(origins: &[&str], hosts: &[&str]) -> Allowed {
-    Allowed {
-        origins: origins.iter().map(|origin| origin.parse().unwrap()).collect(),
-        hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
-    }
-}
-
-async fn start(allowed: Allowed) -> Harness {
-    Harness::with(Options { allowed, ..options() }, Hooks::default()).await
-}
-
 fn is_forbidden(answer: &Answer) -> bool {
     answer.status == 403 && answer.error().1 == "ERR_FORBIDDEN_ORIGIN"
 }
 
 #[tokio::test]
 async fn a_page_of_any_origin_can_neither_take_nor_end_a_lock() {
-    let harness = start(Allowed::default()).await;
+    let harness = Harness::start().await;
     for (method, path, body) in CALLS {
         for header in [
             ("origin", PAGE),
@@ -61,7 +46,7 @@ async fn a_page_of_any_origin_can_neither_take_nor_end_a_lock() {
 
 #[tokio::test]
 async fn a_name_that_resolves_to_loopback_does_not_help_a_page() {
-    let harness = start(Allowed::default()).await;
+    let harness = Harness::start().await;
     for (method, path, body) in CALLS {
         for host in ["evil.example", "evil.example:3500", "0.0.0.0:3500", "localhost.evil"] {
             let headers = [("host", host), ("sec-fetch-site", "same-origin")];
@@ -74,7 +59,7 @@ async fn a_name_that_resolves_to_loopback_does_not_help_a_page() {
 
 #[tokio::test]
 async fn clients_that_are_no_browsers_are_served() {
-    let harness = start(Allowed::default()).await;
+    let harness = Harness::start().await;
     for (n, headers) in [
         &[][..],
         &[("host", "localhost:3500")],
@@ -95,72 +80,8 @@ async fn clients_that_are_no_browsers_are_served() {
 }
 
 #[tokio::test]
-async fn what_is_allowed_by_name_is_served() {
-    let harness = start(allowed(
-        &["http://App.example", "https://b.example:8443"],
-        &["Sidecar.internal"],
-    ))
-    .await;
-    let path = "/v1.0-alpha2/lock/mem/r";
-    for header in [
-        ("origin", "http://app.example"),
-        ("origin", "https://b.example:8443"),
-        ("host", "sidecar.internal:3500"),
-        ("host", "SIDECAR.INTERNAL."),
-    ] {
-        let headers = [header, ("sec-fetch-site", "cross-site")];
-        let headers = if header.0 == "origin" { &headers[..] } else { &headers[..1] };
-        let answer = harness.call_with(Method::POST, path, headers, "{}").await;
-        assert_eq!(answer.status, 200, "{headers:?}: {answer:?}");
-        let origin = (header.0 == "origin").then_some(header.1);
-        let told = answer.headers.get("access-control-allow-origin");
-        assert_eq!(told.map(|told| told.to_str().unwrap()), origin);
-        harness.call(Method::DELETE, path, r#"{"force":true}"#).await;
-    }
-    for header in [("origin", "https://app.example"), ("origin", "https://b.example")] {
-        let answer = harness.call_with(Method::POST, path, &[header], "{}").await;
-        assert!(is_forbidden(&answer), "{header:?}: {answer:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_page_may_read_the_token_and_when_to_repeat_a_call() {
-    let harness = start(allowed(&[PAGE], &[])).await;
-    let headers = [("origin", PAGE)];
-    let path = "/v1.0-alpha2/lock/mem/r";
-    let answer = harness.call_with(Method::POST, path, &headers, "{}").await;
-    let exposed = answer.headers.get_all("access-control-expose-headers");
-    let exposed: Vec<_> = exposed.iter().map(|name| name.to_str().unwrap()).collect();
-    assert_eq!(exposed, ["leasehold-fencing-token", "retry-after"]);
-}
-
-/// A browser sends no token with it.
-#[tokio::test]
-async fn a_preflight_of_an_allowed_origin_is_answered() {
-    let options = Options {
-        allowed: allowed(&["http://app.example"], &[]),
-        token: Token::new(Some("secret")),
-        ..options()
-    };
-    let harness = Harness::with(options, Hooks::default()).await;
-    let headers = [
-        ("origin", "http://app.example"),
-        ("access-control-request-method", "DELETE"),
-        ("access-control-request-headers", "content-type,dapr-api-token"),
-    ];
-    let path = "/v1.0-alpha2/lock/mem/r";
-    let answer = harness.call_with(Method::OPTIONS, path, &headers, "").await;
-    assert_eq!(answer.status, 204, "{answer:?}");
-    assert_eq!(answer.headers["access-control-allow-origin"], "http://app.example");
-    assert!(
-        answer.headers["access-control-allow-methods"].to_str().unwrap().contains("DELETE")
-    );
-    assert_eq!(answer.headers["access-control-allow-headers"], headers[2].1);
-}
-
-#[tokio::test]
 async fn health_and_what_is_passed_on_are_not_touched() {
-    let harness = start(Allowed::default()).await;
+    let harness = Harness::start().await;
     let headers = [("origin", PAGE), ("host", "evil.example")];
     let health = harness.call_with(Method::GET, "/v1.0/healthz", &headers, "").await;
     assert_eq!(health.status, 204);
@@ -194,7 +115,7 @@ fn lock() -> LockRequest {
 
 #[tokio::test]
 async fn grpc_calls_are_refused_alike() {
-    let harness = start(allowed(&[], &["sidecar.internal"])).await;
+    let harness = Harness::start().await;
     for authority in ["evil.example", "evil.example:50001", "10.0.0.1"] {
         let mut locks = LocksClient::new(channel(&harness, authority).await);
         let refused = locks.lock(lock()).await.unwrap_err();
@@ -212,9 +133,7 @@ async fn grpc_calls_are_refused_alike() {
     assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
     assert_eq!(harness.memory.records(), 0);
     for (n, authority) in
-        ["localhost:50001", "127.0.0.1:50001", "[::1]:50001", "sidecar.internal"]
-            .into_iter()
-            .enumerate()
+        ["localhost:50001", "127.0.0.1:50001", "[::1]:50001"].into_iter().enumerate()
     {
         let mut locks = LocksClient::new(channel(&harness, authority).await);
         let request = LockRequest { resource_id: format!("r{n}"), ..lock() };

@@ -16,7 +16,7 @@ use leasehold::{
     lock::{Clock, Settings, Store},
     sidecar::{
         Hooks, Options, Sidecar,
-        api::{auth::Token, browsers::Allowed},
+        api::auth::Token,
         options::Listen,
         prefix::KeyPrefix,
         stores::{NamedStore, Stores},
@@ -88,7 +88,6 @@ pub fn options() -> Options {
             http: 0,
         },
         token: Token::default(),
-        allowed: Allowed::default(),
         drain_max: Duration::from_secs(5),
         held_max: 1000,
         max_hold_default: None,

@@ -27,7 +27,7 @@ use super::{
     alpha2::{self, Locks},
     auth::{self, Token},
     body,
-    browsers::{self, Guard},
+    browsers::{self, Reach},
     fallback,
     metadata::Metadata,
     query,
@@ -44,8 +44,8 @@ pub(crate) struct Services {
     pub(crate) locks: Locks,
     pub(crate) metadata: Metadata,
     pub(crate) token: Token,
-    /// Which browsers' lock calls are refused.
-    pub(crate) guard: Guard,
+    /// Who can reach the ports, which decides how a page in a browser is recognised.
+    pub(crate) reach: Reach,
     /// What both ports may have taken of requests that have not ended.
     pub(crate) request_budget: RequestBudget,
 }
@@ -89,7 +89,7 @@ pub(crate) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
             daprd.unwrap_or_else(fallback::no_daprd_grpc),
         ))
         .layer(from_fn_with_state(services.token, auth::check_grpc))
-        .layer(from_fn_with_state(services.guard, browsers::check_grpc))
+        .layer(from_fn_with_state(services.reach, browsers::check_grpc))
         .layer(from_fn(logged))
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn http(services: Services, daprd: Option<Fallback>) -> Router {
             daprd.unwrap_or_else(fallback::no_daprd_http),
         ))
         .layer(from_fn_with_state(services.token, auth::check_http))
-        .layer(from_fn_with_state(services.guard, browsers::check_http))
+        .layer(from_fn_with_state(services.reach, browsers::check_http))
         .layer(from_fn(logged))
 }
 
