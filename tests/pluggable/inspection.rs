@@ -36,6 +36,8 @@ pub(crate) struct Inspected {
     locks: Vec<pb::LockState>,
     next_page_token: String,
     events: Vec<pb::LockEvent>,
+    /// The events of the watches after the first one, where they differ.
+    later_events: Option<Vec<pb::LockEvent>>,
     /// Whether it was watched before: the first watch ends.
     watched: Arc<AtomicBool>,
     refuses_watches: bool,
@@ -84,8 +86,10 @@ impl Inspection for Inspected {
         if self.refuses_watches {
             return Err(Status::unimplemented("it tells nobody"));
         }
-        let events = stream::iter(self.events.clone().into_iter().map(Ok));
-        if self.watched.swap(true, Ordering::Relaxed) {
+        let again = self.watched.swap(true, Ordering::Relaxed);
+        let told = self.later_events.as_ref().filter(|_| again).unwrap_or(&self.events);
+        let events = stream::iter(told.clone().into_iter().map(Ok));
+        if again || self.later_events.is_some() {
             return Ok(Response::new(Box::pin(events.chain(stream::pending()))));
         }
         Ok(Response::new(Box::pin(events)))
@@ -294,6 +298,37 @@ async fn a_watch_that_ends_is_begun_again() {
     while next(&mut watch).await != WatchEvent::Restarted {}
     let WatchEvent::Changed { lock, .. } = next(&mut watch).await else { panic!("no state") };
     assert_eq!(lock.resource.as_str(), "r");
+}
+
+/// What an earlier watch still owes does not show what is held now.
+#[tokio::test]
+async fn a_second_watch_is_synced_only_once_all_held_locks_were_reported() {
+    let synced = || pb::LockEvent { synced: true, ..Default::default() };
+    let held = |name| pb::LockEvent { state: Some(state(name, ID)), ..Default::default() };
+    let told = Inspected {
+        events: vec![held("freed meanwhile"), synced(), synced()],
+        later_events: Some(vec![held("locked meanwhile"), synced()]),
+        ..Default::default()
+    };
+    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let store = fake.open(&[]).await;
+    let mut first = store.watch(Scope::prefix("")).unwrap();
+    while next(&mut first).await != WatchEvent::Synced {}
+    let mut second = store.watch(Scope::prefix("")).unwrap();
+    let mut names = Vec::new();
+    loop {
+        match next(&mut second).await {
+            WatchEvent::Changed { lock, .. } if lock.grants.is_empty() => {
+                names.retain(|name| *name != lock.resource);
+            }
+            WatchEvent::Changed { lock, .. } => names.push(lock.resource),
+            event => {
+                assert_eq!(event, WatchEvent::Synced);
+                break;
+            }
+        }
+    }
+    assert_eq!(names, ["locked meanwhile".parse().unwrap()]);
 }
 
 #[tokio::test]

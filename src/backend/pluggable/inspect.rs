@@ -1,8 +1,10 @@
 //! Inspection of a store in another process, by its `Inspection` service.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
 use leasehold_proto::locks as pb;
-use tokio::time::{Duration, Instant, timeout};
+use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
 
 use super::{backend::Pluggable, rpc, status::Verb, views};
 use crate::lock::{
@@ -18,7 +20,9 @@ const CURSOR_BYTES_MAX: usize = 1536;
 const PAGE_SIZE_MAX: usize = 1000;
 /// A watch without an event for so long is broken: `synced` comes every 10 s.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// How many held resources a watch may tell of, so that the mirror has a limit.
+/// How soon after a watch was opened it may be opened again for somebody who begins to watch.
+const REOPENED_AFTER: Duration = Duration::from_secs(1);
+/// How many held resources a watch may report, so that the mirror has a limit.
 const WATCHED_MAX: usize = 1_000_000;
 
 #[async_trait]
@@ -37,8 +41,10 @@ impl Inspect for Pluggable {
         };
         let getting = self.connection.call(Verb::Inspect, message, Some(until), rpc::get_lock);
         let (_, found) = getting.await?;
+        let lock = views::asked_for(resource, found.lock.as_ref(), grants.limit);
+        let other = || BackendError::Unavailable("its answer is about another lock".into());
         Ok(Inspected {
-            lock: views::asked_for(resource, found.lock.as_ref(), grants.limit),
+            lock: lock.ok_or_else(other)?,
             remaining_short_max: Duration::ZERO,
             published: None,
             waiters: views::count(found.waiters),
@@ -89,48 +95,94 @@ impl Inspect for Pluggable {
     }
 
     async fn watch(&self, mirror: &Mirror) -> BackendError {
-        let message = pb::WatchLocksRequest::default();
-        // Without `until`, which would end the stream as well.
-        let opening = self.connection.call(Verb::Inspect, message, None, rpc::watch_locks);
-        let mut events = match timeout(SILENCE_MAX, opening).await {
-            Ok(Ok((_, events))) => events,
-            Ok(Err(error)) => return error,
-            Err(_) => return BackendError::Unavailable("its watch does not begin".into()),
-        };
         loop {
-            let event = match timeout(SILENCE_MAX, events.message()).await {
-                Ok(Ok(Some(event))) => event,
-                Ok(Ok(None)) => return BackendError::Unavailable("its watch has ended".into()),
-                Ok(Err(status)) => return super::status::read(Verb::Inspect, &status).into(),
-                Err(_) => return BackendError::Unavailable("its watch is silent".into()),
-            };
-            if let Err(error) = note(&event, mirror, WATCHED_MAX) {
+            if let Err(error) = self.follow(mirror).await {
                 return error;
             }
         }
     }
 }
 
-/// Notes an event of a watch that may tell of `most` held resources.
-fn note(event: &pb::LockEvent, mirror: &Mirror, most: usize) -> Result<(), BackendError> {
+/// The states with which a watch begins, until it has reported all of them.
+struct Beginning {
+    /// The newest watch of the mirror when this one was opened.
+    newest: u64,
+    reported: HashSet<ResourceId>,
+}
+
+/// Notes an event of a watch that may report `most` held resources.
+fn note(
+    event: &pb::LockEvent,
+    beginning: &mut Option<Beginning>,
+    mirror: &Mirror,
+    most: usize,
+) -> Result<(), BackendError> {
     if event.restarted {
         mirror.restart();
+        let newest = mirror.newest_subscription();
+        *beginning = Some(Beginning { newest, reported: HashSet::new() });
     }
     let all = Selection::default();
     if let Some(lock) = event.state.as_ref().and_then(|state| views::listed(state, &all)) {
-        mirror.set(lock, views::ended(&event.ended));
+        match beginning {
+            Some(beginning) => {
+                beginning.reported.insert(lock.resource.clone());
+                mirror.note_read(lock);
+            }
+            None => mirror.set(lock, views::ended(&event.ended)),
+        }
     }
     if mirror.held_count() > most {
-        let why = format!("its watch tells of more than {most} held locks");
+        let why = format!("its watch reports more than {most} held locks");
         return Err(BackendError::Unavailable(why.into()));
     }
-    if event.synced {
-        mirror.complete();
+    if event.synced
+        && let Some(Beginning { newest, reported }) = beginning.take()
+    {
+        // What an earlier watch reported and this one did not is free.
+        for freed in mirror.held(|resource| !reported.contains(resource)) {
+            mirror.note_read(LockView::free(freed));
+        }
+        mirror.complete_up_to(newest);
     }
     Ok(())
 }
 
+/// Waits for a watch of the mirror that is newer than `newest`, at the earliest at `not_before`.
+async fn newcomer(mirror: &Mirror, newest: u64, not_before: Instant) {
+    let mut changed = mirror.subscriptions_changed();
+    while mirror.newest_subscription() <= newest {
+        // The sender lives as long as the mirror.
+        let _ = changed.changed().await;
+    }
+    sleep_until(not_before).await;
+}
+
 impl Pluggable {
+    /// Keeps the mirror up to date by one watch of the store. Ends when somebody else has begun
+    /// to watch: only the states with which a new watch begins show what was held by then.
+    async fn follow(&self, mirror: &Mirror) -> Result<(), BackendError> {
+        let newest = mirror.newest_subscription();
+        let reopen_at = Instant::now() + REOPENED_AFTER;
+        let message = pb::WatchLocksRequest::default();
+        // Without `until`, which would end the stream as well.
+        let opening = self.connection.call(Verb::Inspect, message, None, rpc::watch_locks);
+        let silent = |_| BackendError::Unavailable("its watch is silent".into());
+        let (_, mut events) = timeout(SILENCE_MAX, opening).await.map_err(silent)??;
+        let mut beginning = Some(Beginning { newest, reported: HashSet::new() });
+        let mut silent_at = Instant::now() + SILENCE_MAX;
+        loop {
+            let event = tokio::select! {
+                event = timeout_at(silent_at, events.message()) => event.map_err(silent)?,
+                () = newcomer(mirror, newest, reopen_at), if beginning.is_none() => return Ok(()),
+            };
+            silent_at = Instant::now() + SILENCE_MAX;
+            let event = event.map_err(|status| super::status::read(Verb::Inspect, &status))?;
+            let ended = || BackendError::Unavailable("its watch has ended".into());
+            note(&event.ok_or_else(ended)?, &mut beginning, mirror, WATCHED_MAX)?;
+        }
+    }
+
     /// Ends the grant with this public ID, and no other.
     pub(super) async fn end(
         &self,
@@ -186,12 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_tells_of_too_many_locks_is_broken_off() {
+    fn a_watch_that_reports_too_many_locks_is_broken_off() {
         let (mirror, id) = (Mirror::default(), "0".repeat(32));
         for event in [held("a", &id), held("b", &id), held("b", &id), held("c", "")] {
-            assert_eq!(note(&event, &mirror, 2), Ok(()));
+            assert_eq!(note(&event, &mut None, &mirror, 2), Ok(()));
         }
-        let more = note(&held("d", &id), &mirror, 2);
+        let more = note(&held("d", &id), &mut None, &mirror, 2);
         assert!(matches!(more, Err(BackendError::Unavailable(_))), "{more:?}");
     }
 }

@@ -30,16 +30,18 @@ pub(super) fn listed(state: &pb::LockState, selection: &Selection) -> Option<Loc
     Some(lock)
 }
 
-/// The one resource that was asked for, with at most `limit` grants.
+/// The one resource that was asked for, with at most `limit` grants; `None` if the answer is
+/// about another one, which may belong to another app.
 pub(super) fn asked_for(
     resource: &ResourceId,
     state: Option<&pb::LockState>,
     limit: usize,
-) -> LockView {
-    let told = state.map_or(&[][..], |state| &state.grants);
-    let grants: Vec<_> = told.iter().take(limit).map(grant).collect();
-    let grants_total = state.map_or(0, |state| count(state.grants_total)).max(grants.len());
-    LockView { resource: resource.clone(), grants, grants_total }
+) -> Option<LockView> {
+    let Some(state) = state else { return Some(LockView::free(resource.clone())) };
+    let is_it = state.namespace.is_empty() && state.resource_id == resource.as_str();
+    let grants: Vec<_> = state.grants.iter().take(limit).map(grant).collect();
+    let grants_total = count(state.grants_total).max(grants.len());
+    is_it.then(|| LockView { resource: resource.clone(), grants, grants_total })
 }
 
 /// Somebody who waits.
@@ -144,6 +146,15 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_about_another_resource_is_not_believed() {
+        let resource: ResourceId = "r".parse().unwrap();
+        assert_eq!(asked_for(&resource, Some(&state("other", vec![told("", "h")])), 10), None);
+        let elsewhere = pb::LockState { namespace: vec!["n".into()], ..state("r", vec![]) };
+        assert_eq!(asked_for(&resource, Some(&elsewhere), 10), None);
+        assert_eq!(asked_for(&resource, None, 10), Some(LockView::free(resource.clone())));
+    }
+
+    #[test]
     fn a_grant_without_an_id_and_a_foreign_one_are_not_listed() {
         let id = "0".repeat(32);
         let foreign = pb::GrantInfo { foreign: true, ..told(&id, "") };
@@ -174,10 +185,9 @@ mod tests {
     fn numbers_and_times_that_cannot_be_are_not_believed() {
         let lying = pb::LockState { grants_total: -7, ..state("r", vec![told("", "")]) };
         let resource: ResourceId = "r".parse().unwrap();
-        assert_eq!(asked_for(&resource, Some(&lying), 10).grants_total, 1);
-        let grants = vec![told("", ""); 11];
-        let lock = asked_for(&resource, Some(&state("other", grants)), 10);
-        assert_eq!((lock.resource, lock.grants.len(), lock.grants_total), (resource, 10, 11));
+        assert_eq!(asked_for(&resource, Some(&lying), 10).unwrap().grants_total, 1);
+        let lock = asked_for(&resource, Some(&state("r", vec![told("", ""); 11])), 10).unwrap();
+        assert_eq!((lock.grants.len(), lock.grants_total), (10, 11));
         for (seconds, nanos) in [(-1, 0), (0, -1), (0, 1_000_000_000), (i64::MAX, 0)] {
             assert_eq!(unix_ms(Timestamp { seconds, nanos }), None);
         }

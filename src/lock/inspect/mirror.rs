@@ -56,12 +56,6 @@ impl Mirror {
         }
     }
 
-    /// Notes that every held resource has been told, also to watches that begin later: what
-    /// changed before they began is told at once.
-    pub fn complete(&self) {
-        self.set_complete(|complete| *complete = CompleteUpTo::ALL);
-    }
-
     /// The number of the newest watch. A backend that learns of changes later than callers
     /// reads it, catches up with the store, and then calls
     /// [`complete_up_to`](Self::complete_up_to). It does so again after each

@@ -43,9 +43,6 @@ pub(super) struct CompleteUpTo {
 }
 
 impl CompleteUpTo {
-    /// For all watches, also for those that begin later.
-    pub(super) const ALL: Self = Self { resources: u64::MAX, scopes: u64::MAX };
-
     pub(super) fn covers(self, subscription: SubscriptionNumber) -> bool {
         match subscription {
             SubscriptionNumber::Resource(number) => number <= self.resources,

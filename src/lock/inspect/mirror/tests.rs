@@ -49,7 +49,7 @@ fn a_watcher_is_told_what_is_held_and_then_that_it_is_all() {
     let told = all(&mirror, &mut position);
     assert_eq!(told, Next::Changes(vec![changed(held("a", 1))]));
     assert_eq!(all(&mirror, &mut position), Next::CaughtUp { is_complete: false });
-    mirror.complete();
+    mirror.complete_up_to(u64::MAX);
     assert_eq!(all(&mirror, &mut position), Next::CaughtUp { is_complete: true });
 }
 
@@ -126,7 +126,7 @@ fn the_same_state_again_is_no_change() {
 fn a_restart_is_told_and_all_states_follow() {
     let mirror = Mirror::default();
     mirror.set(held("a", 1), Vec::new());
-    mirror.complete();
+    mirror.complete_up_to(u64::MAX);
     let mut position = beginning(&mirror);
     all(&mirror, &mut position);
     mirror.restart();
