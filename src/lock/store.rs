@@ -157,6 +157,15 @@ impl Store {
 
     /// Ends the grant of a lock ID, or any holder's by force.
     pub async fn unlock(&self, request: UnlockRequest) -> Result<(), LockError> {
+        self.unlock_by(request, self.until()).await
+    }
+
+    /// The same as a part of a call that must have ended by `until`.
+    pub(super) async fn unlock_by(
+        &self,
+        request: UnlockRequest,
+        until: Instant,
+    ) -> Result<(), LockError> {
         let _call = self.0.calls.token();
         let (of, aim) = match request.of {
             UnlockOf::Owner(lock_id) => (ReleaseOf::Owner(lock_id), Aim::default()),
@@ -175,7 +184,6 @@ impl Store {
         };
         let release = Arc::new(Release { resource: request.resource, of, aim });
         let pending = self.0.settler.guard(Arc::clone(&release));
-        let until = self.0.until();
         let result = bounded(until, self.0.backend.unlock(&release, until)).await;
         if !matches!(result, Err(BackendError::Unknown(_))) {
             pending.disarm();

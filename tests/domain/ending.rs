@@ -9,7 +9,7 @@ use leasehold::lock::{
     AcquireRequest, GrantId, Granted, LockError, Mode, RenewRequest, ResourceId, Store,
     inspect::{EndOf, EndOutcome, EndRequest, Ended, GrantView, Scope},
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::faulty::{Fault, hold, request, store, unlock};
 
@@ -112,6 +112,18 @@ async fn no_end_is_begun_after_four_seconds() {
     let ended = end_all(&store, "r").await.unwrap();
     let begun = faulty.script.unlocks.load(Ordering::Relaxed);
     assert_eq!((count(&ended), ended.more, begun), (32, true, 32));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_parts_of_an_end_share_one_operation_timeout() {
+    let (store, faulty) = store();
+    hold(&store, "r").await;
+    *faulty.script.look_delay.lock().unwrap() = 3 * SECOND;
+    faulty.script.on_unlock(Fault::Silent);
+    let began = Instant::now();
+    let told = end_all(&store, "r").await;
+    assert!(matches!(told, Err(LockError::OutcomeUnknown(_))), "{told:?}");
+    assert!(began.elapsed() < 6 * SECOND, "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,8 +10,8 @@ use tracing::warn;
 use super::{Cursor, GrantView, Inspected, Listing, LockView, PageRequest, Scope};
 use crate::lock::{GrantId, LockError, ResourceId, Store, UnlockOf, UnlockRequest, Violation};
 
-/// After this time no further end is begun, and the answer says that there are more. Those
-/// under way are waited for, each for at most `operationTimeout`.
+/// After this time no further end is begun, and the answer says that there are more. The whole
+/// call ends within `operationTimeout`.
 const END_TIME_MAX: Duration = Duration::from_secs(4);
 /// How many ends are under way at the same time, over all resources of a page.
 const CONCURRENT_MAX: usize = 32;
@@ -81,6 +81,7 @@ impl Store {
             on_end,
             left: request.limit,
             ends_at: Instant::now() + END_TIME_MAX,
+            until: self.until(),
             is_held: false,
             failure: Mutex::default(),
             ended: Ended::default(),
@@ -99,6 +100,8 @@ struct Ending<'a> {
     on_end: &'a OnEnd<'a>,
     left: usize,
     ends_at: Instant,
+    /// When the call must have ended.
+    until: Instant,
     /// Whether a grant was seen, wanted or not.
     is_held: bool,
     failure: Mutex<Option<LockError>>,
@@ -127,7 +130,7 @@ impl Ending<'_> {
     async fn run(&mut self) -> Result<(), LockError> {
         let mut page = PageRequest::first(self.left);
         loop {
-            let found = find(self.store, &self.request.of, &page).await?;
+            let found = find(self.store, &self.request.of, &page, self.until).await?;
             self.is_held |= found.is_held;
             self.ended.more |= found.left_out;
             self.end_page(found.ends).await;
@@ -170,7 +173,7 @@ impl Ending<'_> {
 
     async fn end(&self, end: &End) -> bool {
         let request = UnlockRequest { resource: end.resource.clone(), of: end.of.clone() };
-        let outcome = match self.store.unlock(request).await {
+        let outcome = match self.store.unlock_by(request, self.until).await {
             Ok(()) => EndOutcome::Ended,
             // It has ended by itself.
             Err(LockError::NotFound { .. }) if !self.has_one_wanted() => return false,
@@ -236,12 +239,19 @@ impl Ending<'_> {
 }
 
 /// Reads a page of what is to be ended.
-async fn find(store: &Store, of: &EndOf, page: &PageRequest) -> Result<Found, LockError> {
+async fn find(
+    store: &Store,
+    of: &EndOf,
+    page: &PageRequest,
+    until: Instant,
+) -> Result<Found, LockError> {
     match of {
-        EndOf::Resource(resource, None) => of_resource(store.get(resource, page).await?),
+        EndOf::Resource(resource, None) => {
+            of_resource(store.get_by(resource, page, until).await?)
+        }
         EndOf::Resource(resource, Some(id)) => {
             let page = PageRequest { limit: SEARCH_PAGE_SIZE, ..page.clone() };
-            let mut found = store.get(resource, &page).await?;
+            let mut found = store.get_by(resource, &page, until).await?;
             let is_held = found.lock.grants_total > 0;
             found.lock.grants.retain(|grant| grant.id == Some(*id));
             let ends = by_ids(found.lock);
@@ -254,7 +264,7 @@ async fn find(store: &Store, of: &EndOf, page: &PageRequest) -> Result<Found, Lo
                 holder_prefix: holder_prefix.clone(),
                 page: page.clone(),
             };
-            let found = store.list(&listing).await?;
+            let found = store.list_by(&listing, until).await?;
             Ok(Found {
                 is_held: !found.items.is_empty(),
                 left_out: found.items.iter().any(|lock| lock.grants_total > lock.grants.len()),

@@ -32,8 +32,17 @@ impl Store {
         resource: &ResourceId,
         grants: &PageRequest,
     ) -> Result<Inspected, LockError> {
+        self.get_by(resource, grants, self.until()).await
+    }
+
+    /// The same as a part of a call that must have ended by `until`.
+    pub(super) async fn get_by(
+        &self,
+        resource: &ResourceId,
+        grants: &PageRequest,
+        until: Instant,
+    ) -> Result<Inspected, LockError> {
         let _call = self.call();
-        let until = self.until();
         let inspect = self.backend_to_inspect()?;
         read(until, inspect.get(resource, grants, until)).await
     }
@@ -54,8 +63,16 @@ impl Store {
     /// while, so that lists do not delay its locks: [`LockError::Overloaded`] if other pages
     /// leave no time. A page that takes more than a second ends early, perhaps empty.
     pub async fn list(&self, listing: &Listing) -> Result<Page<LockView>, LockError> {
+        self.list_by(listing, self.until()).await
+    }
+
+    /// The same as a part of a call that must have ended by `until`.
+    pub(super) async fn list_by(
+        &self,
+        listing: &Listing,
+        until: Instant,
+    ) -> Result<Page<LockView>, LockError> {
         let _call = self.call();
-        let until = self.until();
         let inspect = self.backend_to_inspect()?;
         let turn = async {
             let next = self.list_turn().lock().await;

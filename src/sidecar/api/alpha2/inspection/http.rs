@@ -50,20 +50,17 @@ async fn get_one(
         namespace: params.namespace.clone(),
         ..Default::default()
     };
-    let mut answer = json::of_lock(&locks.get_one(asked).await?);
-    if let Some(page_size) = queue {
-        let namespace = params.namespace;
-        let asked = pb::ListWaitersRequest {
-            store_name,
-            resource_id,
-            page_size,
-            page_token,
-            namespace,
-        };
-        let page = locks.waiters(asked).await?;
-        answer["queue"] = page.waiters.iter().map(json::of_waiter).collect();
-        put_next_page(&mut answer, page.next_page_token);
-    }
+    let Some(page_size) = queue else {
+        return Ok(Json(json::of_lock(&locks.get_one(asked).await?)));
+    };
+    let namespace = params.namespace;
+    let queued =
+        pb::ListWaitersRequest { store_name, resource_id, page_size, page_token, namespace };
+    // Together, so that both end within one `operationTimeout`.
+    let (found, page) = tokio::try_join!(locks.get_one(asked), locks.waiters(queued))?;
+    let mut answer = json::of_lock(&found);
+    answer["queue"] = page.waiters.iter().map(json::of_waiter).collect();
+    put_next_page(&mut answer, page.next_page_token);
     Ok(Json(answer))
 }
 
