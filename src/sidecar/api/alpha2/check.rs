@@ -58,6 +58,7 @@ pub(super) fn http(locks: &Locks, request: &Fields) -> Result<Value, Violation> 
         )
     })?;
     let read = |lock: Fields| {
+        let lock = lock.only(&["storeName", "resourceID", "lockID", "namespace"])?;
         let namespace = lock.texts("namespace")?;
         let (key, lock_id) = (lock.text("resourceID")?, lock.text("lockID")?);
         reference(&lock.text("storeName")?, &key, namespace, &lock_id)

@@ -31,6 +31,19 @@ use crate::{
     },
 };
 
+/// The fields of a request to lock.
+const LOCK_FIELDS: [&str; 9] = [
+    "immediate",
+    "ttl",
+    "wait",
+    "requestID",
+    "mode",
+    "maxHold",
+    "noRenewal",
+    "metadata",
+    "label",
+];
+
 type Target = Result<Path<(String, String)>, PathRejection>;
 
 /// The routes of alpha2. The resource is the rest of the path, percent-decoded, including
@@ -56,7 +69,7 @@ async fn lock(
 ) -> Result<Response, ErrorDescription> {
     let arrived = Instant::now();
     let (store_name, resource) = named(target, query.as_deref())?;
-    let fields = read(body).await?;
+    let fields = read(body, &LOCK_FIELDS).await?;
     fields.check_metadata()?;
     let Patience { immediate, wait_end } =
         Patience::new(arrived, fields.flag("immediate")?, fields.wait()?);
@@ -95,7 +108,7 @@ async fn renew(
     body: Body,
 ) -> Result<Response, ErrorDescription> {
     let (store_name, resource) = named(target, query.as_deref())?;
-    let fields = read(body).await?;
+    let fields = read(body, &["lockID", "ttl", "detach", "maxHold"]).await?;
     let lock_id = lock_id(&fields)?;
     let change = wire::change(fields.flag("detach")?, fields.max_hold()?)?;
     let renewed = locks.renew(&store_name, &resource, lock_id, fields.ttl()?, change).await?;
@@ -110,7 +123,7 @@ async fn unlock(
     body: Body,
 ) -> Result<StatusCode, ErrorDescription> {
     let (store_name, resource) = named(target, query.as_deref())?;
-    let fields = read(body).await?;
+    let fields = read(body, &["lockID", "force", "grantID", "reason"]).await?;
     if fields.flag("force")? {
         if !fields.text("lockID")?.is_empty() {
             let told = "is given with force, which ends the grants of others too; leave out one \
@@ -139,7 +152,8 @@ async fn check_locks(
         return Err(query::unknown(pair.name(), "none").into());
     }
     let body = body::read_up_to(check::BYTES_MAX, body).await.map_err(unread)?;
-    Ok(Json(check::http(&locks, &Fields::read(&body)?)?).into_response())
+    let fields = Fields::read(&body)?.only(&["locks"])?;
+    Ok(Json(check::http(&locks, &fields)?).into_response())
 }
 
 async fn no_resource() -> ErrorDescription {
@@ -174,11 +188,11 @@ fn named(target: Target, query: Option<&str>) -> Result<(String, ResourceName), 
     Ok((store_name, wire::resource(&key, namespace)?))
 }
 
-async fn read(body: Body) -> Result<Fields, ErrorDescription> {
+async fn read(body: Body, known: &[&str]) -> Result<Fields, ErrorDescription> {
     let body = body::read(body).await.map_err(unread)?;
     let fields = Fields::read(&body)?;
     fields.check_no_namespace()?;
-    Ok(fields)
+    Ok(fields.only(known)?)
 }
 
 fn unread(error: BodyError) -> ErrorDescription {

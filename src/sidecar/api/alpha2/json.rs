@@ -1,5 +1,5 @@
 //! The JSON of alpha2 over HTTP. Every field of a request is optional, unknown fields
-//! are ignored, and durations are Go durations. An error names the bad field.
+//! are refused, and durations are Go durations. An error names the bad field.
 
 use std::time::Duration;
 
@@ -7,7 +7,13 @@ use go_duration::GoDuration;
 use serde_json::{Map, Value, json};
 
 use super::wire;
-use crate::lock::{Granted, Mode, Violation};
+use crate::{
+    config::properties::nearest,
+    lock::{Granted, Mode, Violation},
+};
+
+/// A longer name of an unknown field is not repeated in the error.
+const NAME_BYTES_MAX: usize = 64;
 
 /// A request's JSON object.
 pub(super) struct Fields(Map<String, Value>);
@@ -23,6 +29,20 @@ impl Fields {
             Ok(_) => Err(Violation::new("body", "is not a JSON object")),
             Err(error) => Err(Violation::new("body", format!("is not JSON: {error}"))),
         }
+    }
+
+    /// Refuses fields other than these: a misspelt one would otherwise be ignored, and the call
+    /// wait without end, for example.
+    pub(super) fn only(self, known: &[&str]) -> Result<Self, Violation> {
+        let Some(name) = self.0.keys().find(|name| !known.contains(&name.as_str())) else {
+            return Ok(self);
+        };
+        let field = if name.is_empty() || name.len() > NAME_BYTES_MAX { "body" } else { name };
+        let problem = match nearest(&name.to_lowercase(), known.iter().copied()) {
+            Some(nearest) => format!("is no field of this call; did you mean {nearest:?}?"),
+            None => format!("is no field of this call; there is {}", known.join(", ")),
+        };
+        Err(Violation::new(field, problem))
     }
 
     /// A text, empty where absent.
@@ -124,8 +144,7 @@ impl Fields {
         }
     }
 
-    /// Checks that the namespace is not here instead of in the URL. Ignored like other
-    /// unknown fields, it would leave another resource locked.
+    /// Checks that the namespace is not here instead of in the URL.
     pub(super) fn check_no_namespace(&self) -> Result<(), Violation> {
         match self.0.get("namespace") {
             None | Some(Value::Null) => Ok(()),
@@ -207,6 +226,19 @@ mod tests {
             assert_eq!(fields(json).ttl().unwrap(), None, "{json}");
         }
         assert!(Fields::read(b"").is_ok() && Fields::read(b" \n").is_ok());
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused_with_the_nearest_known_name() {
+        let known = ["immediate", "wait"];
+        let refused = |json| fields(json).only(&known).err().expect("it was accepted");
+        let misspelt = refused(r#"{"wait":"1s","imediate":true}"#);
+        assert_eq!(misspelt.field, "imediate");
+        assert!(misspelt.problem.ends_with("did you mean \"immediate\"?"), "{misspelt:?}");
+        assert!(refused(r#"{"Wait":"1s"}"#).problem.contains("\"wait\""));
+        assert!(refused(r#"{"zzz":1}"#).problem.ends_with("there is immediate, wait"));
+        assert_eq!(refused(&format!("{{\"{}\":1}}", "x".repeat(65))).field, "body");
+        assert!(fields(r#"{"wait":"1s"}"#).only(&known).is_ok());
     }
 
     #[test]
