@@ -53,14 +53,15 @@ impl Listeners {
     /// Opens what the options name.
     pub(super) async fn open(options: &Options) -> Result<Self, ListenError> {
         Ok(match &options.listen {
-            Listen::Ports { addresses, grpc, http } => {
-                Self { grpc: tcp(addresses, *grpc).await?, http: tcp(addresses, *http).await? }
-            }
+            Listen::Ports { addresses, grpc, http } => Self {
+                grpc: tcp(addresses, *grpc, "gRPC").await?,
+                http: tcp(addresses, *http, "HTTP").await?,
+            },
             Listen::Sockets(folder) => {
                 let path = |api| folder.join(format!("dapr-{}-{api}.socket", options.app_id));
                 Self {
-                    grpc: vec![unix(&path("grpc")).await?],
-                    http: vec![unix(&path("http")).await?],
+                    grpc: vec![unix(&path("grpc"), "gRPC").await?],
+                    http: vec![unix(&path("http"), "HTTP").await?],
                 }
             }
         })
@@ -84,18 +85,18 @@ impl Listeners {
 
 /// Binds a port on every address. An address that this machine does not have (an IPv6
 /// loopback, for instance) is left out, as long as one remains.
-async fn tcp(addresses: &[IpAddr], port: u16) -> Result<Vec<Listener>, ListenError> {
+async fn tcp(addresses: &[IpAddr], port: u16, api: &str) -> Result<Vec<Listener>, ListenError> {
     let mut listeners = Vec::new();
     for address in addresses {
         let address = SocketAddr::new(*address, port);
         match TcpListener::bind(address).await {
             Ok(listener) => {
                 let address = listener.local_addr().map_err(ListenError::Address)?;
-                info!(%address, "listening");
+                info!(%address, api, "listening");
                 listeners.push(Listener::Tcp(listener));
             }
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-                info!(%address, "this machine does not have the address");
+                info!(%address, api, "this machine does not have the address");
             }
             Err(error) => return Err(ListenError::Tcp { address, error }),
         }
@@ -103,8 +104,8 @@ async fn tcp(addresses: &[IpAddr], port: u16) -> Result<Vec<Listener>, ListenErr
     if listeners.is_empty() { Err(ListenError::NoAddress) } else { Ok(listeners) }
 }
 
-async fn unix(path: &Path) -> Result<Listener, ListenError> {
+async fn unix(path: &Path, api: &str) -> Result<Listener, ListenError> {
     let socket = Socket::open(path, None, "--unix-domain-socket").await?;
-    info!(socket = %path.display(), "listening");
+    info!(socket = %path.display(), api, "listening");
     Ok(Listener::Unix(socket))
 }

@@ -175,8 +175,8 @@ pub fn front_address(log: &str) -> Option<SocketAddr> {
 /// The addresses that a sidecar's log names: gRPC's, then HTTP's.
 fn addresses(log: &str) -> Vec<SocketAddr> {
     whole_lines(log)
-        .filter_map(|line| line.trim_end().split_once("listening address="))
-        .map(|(_, address)| address.parse().unwrap())
+        .filter_map(|line| line.split_once("listening address=")?.1.split_whitespace().next())
+        .map(|address| address.parse().unwrap())
         .collect()
 }
 

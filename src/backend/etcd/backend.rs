@@ -100,16 +100,10 @@ impl Core {
                 )])
             }
             Failure::Refused(Refusal::Credentials | Refusal::Login, why) if with_user => {
-                OpenError::Refused(vec![
-                    Violation::new(
-                        "username",
-                        format!("or password was refused by etcd ({why})"),
-                    ),
-                    Violation::new(
-                        "password",
-                        format!("or username was refused by etcd ({why})"),
-                    ),
-                ])
+                OpenError::Refused(vec![Violation::new(
+                    "password",
+                    format!("or username was refused by etcd ({why})"),
+                )])
             }
             Failure::Refused(Refusal::Credentials | Refusal::Login, why) => {
                 OpenError::Refused(vec![Violation::new(

@@ -95,7 +95,10 @@ fn why_not_open(client: &Client, failure: &Failure) -> OpenError {
         Failure::Error(error) => error,
     };
     match (error.code(), error.kind()) {
-        (Some("WRONGPASS" | "NOAUTH"), _) | (_, ErrorKind::AuthenticationFailed) => refused(
+        (Some("NOAUTH"), _) => {
+            refused("redisPassword", format!("is missing; the server asks for one ({said})"))
+        }
+        (Some("WRONGPASS"), _) | (_, ErrorKind::AuthenticationFailed) => refused(
             "redisPassword",
             format!("or redisUsername was refused by the server ({said})"),
         ),

@@ -2,16 +2,24 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
+use tracing::warn;
+
 use super::{
     environment::Environment,
     fields::Field,
     problem::{Fault, Origin},
     template::has_template,
 };
-use crate::config::properties::parse_go_duration;
+use crate::config::properties::{nearest, parse_go_duration};
 
 const API_VERSION: &str = "dapr.io/v1alpha1";
 const KIND: &str = "Component";
+/// The kinds of resources that Dapr keeps beside components.
+const DAPRS_KINDS: [&str; 5] =
+    [KIND, "Configuration", "HTTPEndpoint", "Resiliency", "Subscription"];
+const FIELDS: [&str; 7] =
+    ["apiVersion", "kind", "metadata", "spec", "auth", "scopes", "status"];
+const SPEC_FIELDS: [&str; 5] = ["type", "version", "ignoreErrors", "initTimeout", "metadata"];
 /// How long Init may take if `initTimeout` is absent or not a duration.
 const INIT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -73,12 +81,19 @@ impl Component {
     /// Reads a document; `None` if it is of another kind.
     pub(super) fn read(document: &Field<'_>, origin: Origin) -> Result<Option<Self>, Fault> {
         let api_version = document.get("apiVersion")?.text()?;
+        let kind = document.get("kind")?.text()?;
         let metadata = document.get("metadata")?;
-        if api_version != API_VERSION || document.get("kind")?.text()? != KIND {
+        if api_version != API_VERSION || kind != KIND {
+            let is_daprs = api_version == API_VERSION && DAPRS_KINDS.contains(&kind.as_str());
+            if api_version.starts_with("dapr.io/") && !is_daprs {
+                warn!(%origin, api_version, kind, "no kind of resource that Dapr has; skipped");
+            }
             return Ok(None);
         }
         let name = checked_name(&metadata.get("name")?)?;
         let spec = document.get("spec")?;
+        warn_of_others("", document, &FIELDS, &origin);
+        warn_of_others("spec.", &spec, &SPEC_FIELDS, &origin);
         let items = spec.get("metadata")?.list()?;
         let scopes = document.get("scopes")?.list()?;
         Ok(Some(Self {
@@ -197,6 +212,18 @@ impl fmt::Debug for Item {
             .field("name", &self.name)
             .field("reference", &self.reference)
             .finish_non_exhaustive()
+    }
+}
+
+/// Warns of fields that are not read. A misspelt `scopes` would open the component to every app.
+fn warn_of_others(path: &str, map: &Field<'_>, known: &[&str], origin: &Origin) {
+    for key in map.others(known) {
+        match nearest(&key.to_lowercase(), known.iter().copied()) {
+            Some(nearest) => {
+                warn!(%origin, "unknown field {path}{key} is ignored; did you mean {nearest}?");
+            }
+            None => warn!(%origin, "unknown field {path}{key} is ignored"),
+        }
     }
 }
 

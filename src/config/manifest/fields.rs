@@ -32,6 +32,15 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The keys of this map that are not `known`.
+    pub(super) fn others(&self, known: &[&str]) -> Vec<&'a str> {
+        let Some(Value::Map(entries)) = self.node.map(|node| &node.value) else {
+            return Vec::new();
+        };
+        let is_known = |key: &str| known.iter().any(|known| known.eq_ignore_ascii_case(key));
+        entries.iter().map(|(key, _)| key.as_str()).filter(|key| !is_known(key)).collect()
+    }
+
     /// The elements of this list.
     pub(super) fn list(&self) -> Result<Vec<Self>, Fault> {
         match self.node.map(|node| &node.value) {

@@ -8,6 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use tracing::warn;
+
 use super::{
     component::Component,
     document,
@@ -206,9 +208,12 @@ fn read_document(
     document: &document::Document<'_>,
     origin: Origin,
 ) -> Result<Option<Component>, Fault> {
-    let root = yaml::read(document.text, document.line)?;
+    let (root, repeated) = yaml::read_noting_repeated(document.text, document.line)?;
     if matches!(root.value, Value::Null) {
         return Ok(None);
+    }
+    for (line, key) in repeated {
+        warn!(%origin, line, "the key {key:?} stands twice in one map; its last value counts");
     }
     Component::read(&Field::root(&root), origin)
 }

@@ -102,6 +102,11 @@ impl Component {
                 Ok(literal.unwrap_or_default())
             }
             Some(Reference::Env(name)) => match environment.env_ref(name) {
+                Some(value) if value.is_empty() => {
+                    tracing::warn!(component = %self, item = %item.name, variable = %name,
+                        "envRef names a variable that is not set, or empty; the item is empty");
+                    Ok(value)
+                }
                 Some(value) => Ok(unquote(value)),
                 None => {
                     tracing::warn!(component = %self, item = %item.name, variable = %name,

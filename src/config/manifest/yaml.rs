@@ -1,6 +1,6 @@
 //! YAML as a tree of JSON values, with line numbers for errors.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
@@ -83,19 +83,31 @@ fn quote(text: &str) -> String {
 /// Reads the first document of `text`, which starts on line `first_line` of
 /// its file.
 pub(crate) fn read(text: &str, first_line: usize) -> Result<Node, Fault> {
+    read_noting_repeated(text, first_line).map(|(node, _)| node)
+}
+
+/// The same, with each key that a map has more than once, and the line of its repetition.
+pub(super) fn read_noting_repeated(
+    text: &str,
+    first_line: usize,
+) -> Result<(Node, Vec<(usize, String)>), Fault> {
     let mut reader = Reader {
         events: Parser::new_from_str(text),
         first_line,
         anchors: HashMap::new(),
         size: Size::default(),
+        repeated: Vec::new(),
     };
     loop {
         match reader.next()? {
             (Event::DocumentStart(_), _) => {
                 let (event, line) = reader.next()?;
-                return reader.node(event, line, 0);
+                let node = reader.node(event, line, 0)?;
+                return Ok((node, reader.repeated));
             }
-            (Event::StreamEnd, line) => return Ok(Node { line, value: Value::Null }),
+            (Event::StreamEnd, line) => {
+                return Ok((Node { line, value: Value::Null }, Vec::new()));
+            }
             _ => {}
         }
     }
@@ -106,6 +118,7 @@ struct Reader<'a> {
     first_line: usize,
     anchors: HashMap<usize, (Node, Size)>,
     size: Size,
+    repeated: Vec<(usize, String)>,
 }
 
 /// How much of a document was read. An alias counts as much as the node that it refers to.
@@ -194,7 +207,7 @@ impl<'a> Reader<'a> {
     }
 
     fn map(&mut self, depth: usize) -> Result<Vec<(String, Node)>, Fault> {
-        let mut entries = Vec::new();
+        let (mut entries, mut own) = (Vec::new(), HashSet::new());
         loop {
             let (event, line) = self.next()?;
             if event == Event::MappingEnd {
@@ -207,9 +220,13 @@ impl<'a> Reader<'a> {
             let value = self.node(event, value_line, depth + 1)?;
             if is_merge {
                 merge(&mut entries, value)?;
-            } else {
-                set(&mut entries, name_of(key)?, value);
+                continue;
             }
+            let key = name_of(key)?;
+            if !own.insert(key.clone()) {
+                self.repeated.push((line, key.clone()));
+            }
+            set(&mut entries, key, value);
         }
     }
 }

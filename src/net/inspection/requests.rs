@@ -113,7 +113,7 @@ pub(crate) fn grant_id(id: &str) -> Result<Option<GrantId>, Violation> {
 fn all_is_missing() -> Violation {
     Violation::new(
         "all",
-        "is missing: a scope without a namespace and without a prefix needs it",
+        "must be true for a scope without a namespace and without a prefix; add all=true",
     )
 }
 
