@@ -12,7 +12,7 @@ use crate::{
         revision::Revision,
     },
     fuzzing::input::Input,
-    lock::{Mode, ResourceId},
+    lock::{AttemptId, Mode, ResourceId},
 };
 
 /// The first byte selects what the rest is: a holder's value, a key, or the events of a
@@ -34,7 +34,7 @@ fn record(value: &[u8]) {
     assert_eq!(Record::decode(&record.encode()), Some(record.clone()));
     assert!(record.lock_id().is_none_or(|id| record.is(&id)));
     assert!(record.holder().is_none_or(|holder| (1..=256).contains(&holder.as_str().len())));
-    let claimed = record.claimed(record.lease_ttl_s);
+    let claimed = record.claimed(AttemptId::random(), record.lease_ttl_s);
     assert_eq!(Record::decode(&claimed.encode()), Some(claimed));
 }
 

@@ -12,7 +12,7 @@ use super::{
     holder::Holder, renewal::changed_nothing, schedule::RenewalSchedule, unlock::Unlock,
 };
 use crate::lock::{
-    FencingToken, GrantId, LockError, LockId, Mode, Renewed, RequestId, ResourceId,
+    AttemptId, FencingToken, GrantId, LockError, LockId, Mode, Renewed, RequestId, ResourceId,
 };
 
 /// A grant, as it is handed to the engine.
@@ -26,6 +26,8 @@ pub struct Holding {
     pub app_resource: ResourceId,
     /// The lock ID of the grant.
     pub lock_id: LockId,
+    /// The attempt that got it.
+    pub attempt: AttemptId,
     /// The public ID of the grant, if the store has them.
     pub grant_id: Option<GrantId>,
     /// Whether other grants may coexist with it.
@@ -76,6 +78,7 @@ pub(super) struct Record {
     pub(super) resource: ResourceId,
     pub(super) app_resource: ResourceId,
     pub(super) lock_id: LockId,
+    pub(super) attempt: AttemptId,
     pub(super) grant_id: Option<GrantId>,
     pub(super) mode: Mode,
     pub(super) token: Option<FencingToken>,
@@ -106,6 +109,7 @@ impl Record {
             resource: holding.resource,
             app_resource: holding.app_resource,
             lock_id: holding.lock_id,
+            attempt: holding.attempt,
             grant_id: holding.grant_id,
             mode: holding.mode,
             token: holding.token,
@@ -122,6 +126,7 @@ impl Record {
     /// A repeated request was granted the same lock.
     pub(super) fn replayed(&mut self, replay: Self) {
         self.replays += 1;
+        self.attempt = replay.attempt;
         self.holder.replayed(replay.holder);
         if let Some(renewal) = self.schedule.replayed(replay.schedule) {
             renewal.abort();

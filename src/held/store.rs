@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::lock::{
-    GrantId, LockError, LockId, RenewRequest, Renewed, ResourceId, Store, UnlockOf,
+    AttemptId, GrantId, LockError, LockId, RenewRequest, Renewed, ResourceId, Store, UnlockOf,
     UnlockRequest,
 };
 
@@ -50,6 +50,17 @@ impl Target {
     pub(super) async fn unlock(&self, lock_id: &LockId) -> Result<(), LockError> {
         let request = UnlockRequest::owner(self.resource.clone(), lock_id.clone());
         self.store.store().unlock(request).await
+    }
+
+    /// Ends the grant with this lock ID, unless a repeated request has got it elsewhere after
+    /// this attempt did.
+    pub(super) async fn release(
+        &self,
+        lock_id: &LockId,
+        attempt: AttemptId,
+    ) -> Result<(), LockError> {
+        let of = UnlockOf::Claim(lock_id.clone(), attempt);
+        self.store.store().unlock(UnlockRequest { resource: self.resource.clone(), of }).await
     }
 
     /// Ends the grants of all who hold the resource, or the one with this public ID.

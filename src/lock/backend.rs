@@ -146,6 +146,9 @@ pub struct Release {
 pub enum ReleaseOf {
     /// The grant with this lock ID.
     Owner(LockId),
+    /// The grant with this lock ID, if this attempt was the last that got it: it made the
+    /// grant and no replay has claimed it since, or it is the last replay that claimed it.
+    Claim(LockId, AttemptId),
     /// The grants of all holders: force.
     Anyone,
     /// The grant with this public ID, whoever holds it: force. Only with
@@ -346,7 +349,7 @@ impl BackendError {
 ///   the live grant gets this grant: its lock ID and token, with `created` false, and its
 ///   TTL starts again with the attempt's `ttl`. From then on a release of either attempt
 ///   leaves the grant alone: the later one did not create it, and it was claimed from the
-///   earlier one. If `lock_id_given` is set and the lock ID differs, or if the mode
+///   earlier one. The backend keeps which attempt claimed it last, for [`ReleaseOf::Claim`]. If `lock_id_given` is set and the lock ID differs, or if the mode
 ///   differs, the attempt is refused as [`BackendError::ReplayMismatch`], and nothing
 ///   changes. Without the feature, `request_id` is always `None`.
 /// - Expiry: a grant ends by itself when its TTL is over, though its process has died. A

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{FencingToken, GrantId, LockId, Receipt};
+use super::{AttemptId, FencingToken, GrantId, LockId, Receipt};
 
 /// A grant on its way to the caller.
 #[derive(Clone, Debug)]
@@ -12,6 +12,8 @@ pub struct Granted {
     /// The grant's public name. `None` only from a backend without
     /// [`Feature::Inspection`](super::Feature::Inspection).
     pub id: Option<GrantId>,
+    /// The attempt that made the grant, or found it as a replay.
+    pub attempt: AttemptId,
     /// The only proof of ownership.
     pub lock_id: LockId,
     /// Greater than that of every earlier grant of the resource, unless both are shared:

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{FencingToken, GrantId, Holder, LockId, RequestId, ResourceId};
+use super::{AttemptId, FencingToken, GrantId, Holder, LockId, RequestId, ResourceId};
 
 /// Whether other grants of the resource may exist at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +98,10 @@ pub enum UnlockOf {
     Owner(LockId),
     /// The grant with this lock ID and this token, and none that has the same lock ID later.
     Grant(LockId, FencingToken),
+    /// The grant with this lock ID, if this attempt was the last that got it: one that a
+    /// repeated request has got elsewhere since is left alone. A store of another process
+    /// cannot compare that, and ends the grant with this lock ID.
+    Claim(LockId, AttemptId),
     /// The grants of all holders: force.
     Anyone,
     /// The grant with this public ID, whoever holds it: force.

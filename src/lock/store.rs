@@ -94,7 +94,7 @@ impl Store {
         let pending = self.0.guard(&attempt);
         let until = self.0.until();
         let result = bounded(until, self.0.backend.try_lock(&attempt, until)).await;
-        Ok(conclude(pending, result)?.waited_since(arrived))
+        Ok(conclude(attempt.id, pending, result)?.waited_since(arrived))
     }
 
     /// Waits for a resource until granted, until the request's deadline or the end of its
@@ -172,6 +172,9 @@ impl Store {
             UnlockOf::Grant(lock_id, token) => {
                 self.must_have(Feature::Fencing, "this store's grants have no tokens")?;
                 (ReleaseOf::Owner(lock_id), Aim::at(token))
+            }
+            UnlockOf::Claim(lock_id, attempt) => {
+                (ReleaseOf::Claim(lock_id, attempt), Aim::default())
             }
             UnlockOf::Id(id) => {
                 self.must_have(Feature::Inspection, "this store's grants have no public IDs")?;
@@ -315,7 +318,9 @@ impl Inner {
         let pending = self.guard(&attempt);
         let ended = tokio::select! {
             biased;
-            result = self.backend.lock(&attempt) => return conclude(pending, result),
+            result = self.backend.lock(&attempt) => {
+                return conclude(attempt.id, pending, result);
+            }
             ended = stop => ended,
             () = self.draining.cancelled() => LockError::ShuttingDown,
         };
@@ -363,6 +368,7 @@ pub fn answer_margin(whole: Duration) -> Duration {
 /// Leaves the clean-up armed for a new grant, until it is received, and for an unknown
 /// outcome. Every other outcome left nothing behind.
 fn conclude(
+    attempt: AttemptId,
     pending: Pending,
     result: Result<Grant, BackendError>,
 ) -> Result<Granted, LockError> {
@@ -376,6 +382,7 @@ fn conclude(
             };
             Ok(Granted {
                 id: grant.id,
+                attempt,
                 lock_id: grant.lock_id,
                 token: grant.token,
                 ttl: grant.ttl,

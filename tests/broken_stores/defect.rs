@@ -304,7 +304,7 @@ impl Backend for Broken {
             ReleaseOf::Owner(_) => self.defect == Defect::UnlockIsIgnored,
             ReleaseOf::Anyone => self.defect == Defect::ForceIsIgnored,
             ReleaseOf::Attempt(_) => self.defect == Defect::CancelLeaks,
-            ReleaseOf::Id(_) => false,
+            ReleaseOf::Id(_) | ReleaseOf::Claim(..) => false,
         };
         if ignored {
             return Ok(());

@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::PutOptions;
-use leasehold::lock::{Aim, AttemptId, BackendError, FencingToken, LockId, Release};
+use leasehold::lock::{
+    Aim, Attempt, AttemptId, BackendError, FencingToken, LockId, Mode, Release, ReleaseOf,
+};
 
 use crate::{
     Case, cases,
@@ -20,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_lock_id_that_holds_nothing_is_told_so,
         force_ends_anybodys_grant,
         a_replay_finds_its_grant_and_no_clean_up_ends_it,
+        a_release_spares_what_a_repeated_request_has_got_elsewhere,
         a_replay_must_ask_for_the_same,
         a_retried_unlock_never_ends_a_later_grant,
         a_release_that_names_a_token_ends_the_grant_with_that_token_only,
@@ -143,6 +146,25 @@ async fn a_replay_finds_its_grant_and_no_clean_up_ends_it(version: Version) {
     assert_eq!(waited.lock_id, grant.lock_id);
     unlock(&a, "r", &again).await.unwrap();
     try_lock(&b, "r").await.unwrap();
+}
+
+async fn a_release_spares_what_a_repeated_request_has_got_elsewhere(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let (a, b) = (open(&server.url).await, open(&server.url).await);
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let first = Attempt { mode, ..repeatable("r", "secret") };
+        let again = Attempt { id: AttemptId::random(), ..first.clone() };
+        let grant = a.try_lock(&first, until()).await.unwrap();
+        b.try_lock(&again, until()).await.unwrap();
+        let end = |of: &Attempt| release("r", ReleaseOf::Claim(grant.lock_id.clone(), of.id));
+        let spared = a.unlock(&end(&first), until()).await;
+        assert_eq!(spared, Err(BackendError::NotHeld { held: true }), "{mode:?}");
+        b.unlock(&end(&again), until()).await.unwrap();
+        let third = attempt("r", TTL);
+        let grant = a.try_lock(&third, until()).await.unwrap();
+        let end = release("r", ReleaseOf::Claim(grant.lock_id, third.id));
+        a.unlock(&end, until()).await.unwrap();
+    }
 }
 
 async fn a_replay_must_ask_for_the_same(version: Version) {

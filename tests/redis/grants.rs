@@ -1,5 +1,7 @@
 //! What one caller sees: try, renew, unlock, force, replay, tokens, foreign keys.
 
+use leasehold::lock::{Mode, UnlockOf};
+
 use super::*;
 
 #[tokio::test]
@@ -178,6 +180,27 @@ async fn a_repeated_request_finds_its_grant_and_its_clean_up_spares_it() {
     match there.try_lock(other).await {
         Err(LockError::InvalidRequest(violation)) => assert_eq!(violation.field, "lock_id"),
         other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_release_spares_what_a_repeated_request_has_got_elsewhere() {
+    let server = RedisServer::start();
+    let (here, there) = (open(&server).await, open(&server).await);
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let request_id = RequestId::new("once").unwrap();
+        let asked = AcquireRequest { request_id, mode, ..request("r", MINUTE) };
+        let first = here.try_lock(asked.clone()).await.unwrap();
+        let second = there.try_lock(asked).await.unwrap();
+        let end = |granted: &Granted| UnlockRequest {
+            resource: "r".parse().unwrap(),
+            of: UnlockOf::Claim(granted.lock_id.clone(), granted.attempt),
+        };
+        let spared = here.unlock(end(&first)).await;
+        assert_eq!(spared, Err(LockError::NotFound { held: true }), "{mode:?}");
+        there.unlock(end(&second)).await.unwrap();
+        let third = here.try_lock(request("r", MINUTE)).await.unwrap();
+        here.unlock(end(&third)).await.unwrap();
     }
 }
 

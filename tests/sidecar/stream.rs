@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::sidecar::Hooks;
 use leasehold_proto::locks::{
     LockAcquired, LockRequest, LockServerStream, lock_server_stream::LockServerStream as Told,
 };
@@ -10,7 +11,7 @@ use tonic::{Code, Request, Status, Streaming};
 
 use crate::{
     alpha2_grpc::{force_request, request, ttl, unlock_request},
-    harness::{HOLDER, Harness, PATIENCE, eventually, reason},
+    harness::{HOLDER, Harness, PATIENCE, eventually, memory, options, reason},
 };
 
 pub async fn acquired(stream: &mut Streaming<LockServerStream>) -> LockAcquired {
@@ -175,6 +176,28 @@ async fn disconnecting_at_any_moment_leaves_nothing_behind() {
         eventually("it is free", || harness.memory.records() == 0).await;
         eventually("nothing is renewed", || harness.engine.held() == 0).await;
     }
+}
+
+/// The first sidecar unlocked it by its lock ID, and a third got it while the second still
+/// held it.
+#[tokio::test]
+async fn the_end_of_a_stream_spares_a_lock_that_a_repeated_request_has_got_at_another_sidecar()
+{
+    let here = Harness::start().await;
+    let there =
+        Harness::over(options(), Hooks::default(), here.stores.clone(), memory().0).await;
+    let repeated = LockRequest { request_id: "secret".into(), ..request("r") };
+    let mut first = open(&here, repeated.clone()).await;
+    let lock_id = acquired(&mut first).await.lock_id;
+    let mut second = open(&there, repeated.clone()).await;
+    assert_eq!(acquired(&mut second).await.lock_id, lock_id);
+    drop(first);
+    eventually("the stream has ended", || here.engine.held() == 0).await;
+    // A release would be sent within this time, and no event says that none is.
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(here.memory.records(), 1);
+    drop(second);
+    eventually("it is free", || here.memory.records() == 0).await;
 }
 
 #[tokio::test]

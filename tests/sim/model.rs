@@ -38,8 +38,8 @@ pub struct Held {
     pub token: u64,
     /// When it ends by itself.
     pub expires: Instant,
-    /// Whether a replay has claimed it, so that no attempt may undo it.
-    claimed: bool,
+    /// The last replay that claimed it, so that no attempt may undo it.
+    claimed: Option<AttemptId>,
 }
 
 impl Held {
@@ -51,6 +51,11 @@ impl Held {
     /// Who made it, with all that was asked for.
     pub fn by(&self) -> &Attempt {
         &self.by
+    }
+
+    /// The last attempt that got it.
+    pub fn last(&self) -> AttemptId {
+        self.claimed.unwrap_or(self.by.id)
     }
 
     fn grant(&self, asked: &Attempt, since: Instant, created: bool) -> Grant {
@@ -87,7 +92,7 @@ impl Slot {
         if asked.mode != mode {
             return Some(Err(BackendError::ReplayMismatch { field: "mode" }));
         }
-        held.claimed = true;
+        held.claimed = Some(asked.id);
         held.expires = now + asked.ttl.duration();
         Some(Ok(held.grant(asked, now, false)))
     }
@@ -165,9 +170,12 @@ impl Model {
         };
         let is_meant = |held: &mut Held| match &asked.of {
             ReleaseOf::Owner(lock_id) => held.by.lock_id == *lock_id,
+            ReleaseOf::Claim(lock_id, attempt) => {
+                held.by.lock_id == *lock_id && held.last() == *attempt
+            }
             ReleaseOf::Anyone => true,
             ReleaseOf::Id(id) => *id == held.by.id.into(),
-            ReleaseOf::Attempt(attempt) => held.by.id == attempt.id && !held.claimed,
+            ReleaseOf::Attempt(attempt) => held.by.id == attempt.id && held.claimed.is_none(),
         };
         let ended: Vec<_> = slot.held.extract_if(.., is_meant).map(|held| held.token).collect();
         if ended.is_empty() {
@@ -227,7 +235,7 @@ impl Model {
     fn grant(&mut self, by: Attempt, now: Instant) -> Grant {
         self.last_token += 1;
         let expires = now + by.ttl.duration();
-        let held = Held { by, token: self.last_token, expires, claimed: false };
+        let held = Held { by, token: self.last_token, expires, claimed: None };
         let grant = held.grant(&held.by, now, true);
         let resource = held.by.resource.as_str().to_owned();
         let free = || Slot { held: Vec::new(), queue: VecDeque::new() };

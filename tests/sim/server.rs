@@ -189,7 +189,7 @@ impl Server {
         let now = Instant::now();
         self.pass(now);
         let by = match &release.of {
-            ReleaseOf::Owner(_) => End::Owner,
+            ReleaseOf::Owner(_) | ReleaseOf::Claim(..) => End::Owner,
             ReleaseOf::Anyone | ReleaseOf::Id(_) => End::Force,
             ReleaseOf::Attempt(attempt) => {
                 self.aim(release);

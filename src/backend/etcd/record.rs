@@ -13,8 +13,8 @@ pub(super) struct Record {
     lock_id: String,
     /// The attempt that made the grant, whose ID is the grant's public ID.
     attempt: Option<String>,
-    /// Whether a replay has claimed the grant, so that no attempt may undo it any more.
-    claimed: bool,
+    /// The last replay that claimed the grant, so that no attempt may undo it any more.
+    claimed: Option<String>,
     request_id: Option<String>,
     holder: Option<String>,
     shared: bool,
@@ -30,8 +30,8 @@ struct Wire {
     id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     attempt: Option<String>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    claimed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    claimed: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ impl Record {
         Self {
             lock_id: attempt.lock_id.as_str().to_owned(),
             attempt: Some(attempt.id.to_string()),
-            claimed: false,
+            claimed: None,
             request_id: attempt.request_id.as_ref().map(|id| id.as_str().to_owned()),
             holder: attempt.holder.as_ref().map(|holder| holder.as_str().to_owned()),
             shared: attempt.mode == Mode::Shared,
@@ -83,7 +83,7 @@ impl Record {
             leasehold: VERSION,
             id: self.lock_id.clone(),
             attempt: self.attempt.clone(),
-            claimed: self.claimed,
+            claimed: self.claimed.clone(),
             request: self.request_id.clone(),
             holder: self.holder.clone(),
             shared: self.shared,
@@ -101,7 +101,13 @@ impl Record {
 
     /// Whether `attempt` made the grant and no replay has claimed it since.
     pub(super) fn made_by(&self, attempt: AttemptId) -> bool {
-        !self.claimed && self.attempt.as_deref() == Some(attempt.to_string().as_str())
+        self.claimed.is_none() && self.last_got_by(attempt)
+    }
+
+    /// Whether `attempt` was the last that got the grant, by making or claiming it.
+    pub(super) fn last_got_by(&self, attempt: AttemptId) -> bool {
+        let last = self.claimed.as_ref().or(self.attempt.as_ref());
+        last.is_some_and(|last| *last == attempt.to_string())
     }
 
     /// Whether `attempt` repeats the request that made the grant.
@@ -121,8 +127,8 @@ impl Record {
     }
 
     /// The same grant, claimed by a replay: no attempt may undo it any more.
-    pub(super) fn claimed(&self, lease_ttl_s: u64) -> Self {
-        Self { claimed: true, lease_ttl_s, ..self.clone() }
+    pub(super) fn claimed(&self, by: AttemptId, lease_ttl_s: u64) -> Self {
+        Self { claimed: Some(by.to_string()), lease_ttl_s, ..self.clone() }
     }
 
     /// The same grant under a lease of another TTL.
@@ -214,9 +220,11 @@ pub(super) mod tests {
     #[test]
     fn a_claimed_grant_is_no_attempts_any_more() {
         let made = attempt("r");
-        let claimed = Record::of(&made, 31, 0).claimed(11);
+        let replay = AttemptId::random();
+        let claimed = Record::of(&made, 31, 0).claimed(replay, 11);
         let claimed = Record::decode(&claimed.encode()).unwrap();
         assert!(!claimed.made_by(made.id) && claimed.is(&made.lock_id));
+        assert!(!claimed.last_got_by(made.id) && claimed.last_got_by(replay));
         assert_eq!(claimed.lease_ttl_s, 11);
     }
 
@@ -224,7 +232,9 @@ pub(super) mod tests {
     fn a_grant_keeps_its_public_id_when_it_is_claimed_or_moved() {
         let made = attempt("r");
         let record = Record::of(&made, 31, 0);
-        for record in [record.clone(), record.claimed(11), record.with_ttl(12)] {
+        for record in
+            [record.clone(), record.claimed(AttemptId::random(), 11), record.with_ttl(12)]
+        {
             let read = Record::decode(&record.encode()).unwrap();
             assert_eq!(read.id(), Some(GrantId::from(made.id)));
         }

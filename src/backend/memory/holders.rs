@@ -32,8 +32,8 @@ pub(super) struct Held {
     pub(super) expires: Instant,
     /// The attempt that made it, and so its public ID.
     pub(super) attempt: AttemptId,
-    /// Whether a replay has claimed it. The clean-up of `attempt` must then not end it.
-    pub(super) claimed: bool,
+    /// The last replay that claimed it. The clean-up of `attempt` must then not end it.
+    pub(super) claimed: Option<AttemptId>,
     pub(super) request_id: Option<RequestId>,
     pub(super) holder: Option<Holder>,
 }

@@ -61,7 +61,7 @@ impl Ledger {
             token,
             expires: now + attempt.ttl.duration(),
             attempt: attempt.id,
-            claimed: false,
+            claimed: None,
             request_id: attempt.request_id.clone(),
             holder: attempt.holder.clone(),
         })
@@ -132,7 +132,7 @@ impl Ledger {
         if attempt.mode != mode {
             return Err(BackendError::ReplayMismatch { field: "mode" });
         }
-        held.claimed = true;
+        held.claimed = Some(attempt.id);
         self.restart(held, &attempt.resource, attempt.ttl, now);
         Ok(held.as_grant(attempt.ttl, now, false))
     }

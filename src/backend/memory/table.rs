@@ -161,9 +161,15 @@ impl Table {
             ReleaseOf::Owner(lock_id) => {
                 (Some(holders.with_lock_id(lock_id).map(|held| &*held)), EndCause::Released)
             }
+            ReleaseOf::Claim(lock_id, attempt) => {
+                let held = holders.with_lock_id(lock_id).map(|held| &*held);
+                let own = held.filter(|held| held.claimed.unwrap_or(held.attempt) == *attempt);
+                (Some(own), EndCause::Released)
+            }
             ReleaseOf::Attempt(attempt) => {
                 let held = holders.with_lock_id(&attempt.lock_id).map(|held| &*held);
-                let own = held.filter(|held| held.attempt == attempt.id && !held.claimed);
+                let own =
+                    held.filter(|held| held.attempt == attempt.id && held.claimed.is_none());
                 (Some(own), EndCause::Released)
             }
         };

@@ -196,7 +196,8 @@ impl Backend for Pluggable {
         }
         let lock_id = match &release.of {
             ReleaseOf::Attempt(attempt) => return self.undo(attempt, until).await,
-            ReleaseOf::Owner(lock_id) => Some(lock_id),
+            // The protocol has no way to name an attempt.
+            ReleaseOf::Owner(lock_id) | ReleaseOf::Claim(lock_id, _) => Some(lock_id),
             ReleaseOf::Anyone => None,
             // It may be sent again: no later grant has this ID.
             ReleaseOf::Id(id) => return self.end(&release.resource, *id, until).await,

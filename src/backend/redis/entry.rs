@@ -11,7 +11,7 @@
 //! process = 32 hexadecimal digits
 //! rest = ttl_ms ':' attempt, claimed ':' mode ':' given ':' bytes of lock ID ':'
 //!        bytes of request ID ':' lock ID, request ID, holder
-//! claimed = nothing, or in the record of a grant that a replay has found '!'
+//! claimed = nothing, or in the record of a grant that a replay has found '!' attempt
 //! ```
 //!
 //! The attempt is the public ID of the grant, too.
@@ -56,12 +56,17 @@ impl<'a> Rest<'a> {
     fn read(rest: &'a str) -> Option<Self> {
         let mut parts = rest.splitn(7, ':');
         let (ttl, attempt, mode) = (parts.next()?, parts.next()?, parts.next()?);
-        let attempt = attempt.strip_suffix('!').unwrap_or(attempt);
+        let (attempt, by) = attempt.split_once('!').unwrap_or((attempt, "0"));
         let (given, locks, requests) = (parts.next()?, parts.next()?, parts.next()?);
         let are_numbers = [ttl, given, locks, requests].into_iter().all(is_number);
         let is_letter =
             |text: &str| text.len() == 1 && text.bytes().all(|c| c.is_ascii_alphabetic());
-        if !are_numbers || given.len() != 1 || !is_hex(attempt) || !is_letter(mode) {
+        if !are_numbers
+            || given.len() != 1
+            || !is_hex(attempt)
+            || !is_hex(by)
+            || !is_letter(mode)
+        {
             return None;
         }
         let (lock_id, text) = parts.next()?.split_at_checked(locks.parse().ok()?)?;
@@ -174,7 +179,7 @@ mod tests {
             };
             let record = format!("7:{written}");
             prop_assert_eq!(Rest::of_record(&record), Some(("7", expected)));
-            let claimed = format!("7:{}", written.replacen(&id, &format!("{id}!"), 1));
+            let claimed = format!("7:{}", written.replacen(&id, &format!("{id}!c1a"), 1));
             prop_assert_eq!(Rest::of_record(&claimed), Some(("7", expected)));
             let value = format!("\x01{}:{written}", "5e".repeat(16));
             prop_assert_eq!(Rest::of_hand_over(&value), Some(expected));

@@ -12,7 +12,7 @@ use super::{
     scripts::{PROVISIONAL, SCRIPTS},
     waiters::Stray,
 };
-use crate::lock::{Attempt, BackendError, GrantId, LockId, Release, ResourceId};
+use crate::lock::{Attempt, AttemptId, BackendError, GrantId, LockId, Release, ResourceId};
 
 impl Core {
     /// Ends the grant of an attempt, or removes its place in the queue.
@@ -165,16 +165,37 @@ impl Core {
         released(&reply, again)
     }
 
-    /// Ends the grant with a public ID, whoever holds it. No other grant ever has this ID, so
-    /// this can be sent again at any time.
+    /// Ends the grant with a public ID, whoever holds it.
     pub(super) async fn end(
         &self,
         resource: &ResourceId,
         id: GrantId,
         until: Instant,
     ) -> Result<(), BackendError> {
+        self.end_grant(resource, &id.to_string(), "", until).await
+    }
+
+    /// Ends the grant with a lock ID if this attempt was the last that got it.
+    pub(super) async fn end_claim(
+        &self,
+        resource: &ResourceId,
+        lock_id: &LockId,
+        attempt: AttemptId,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        self.end_grant(resource, lock_id.as_str(), &attempt.to_string(), until).await
+    }
+
+    /// No other grant ever has this ID or this attempt, so this can be sent again at any time.
+    async fn end_grant(
+        &self,
+        resource: &ResourceId,
+        id: &str,
+        by: &str,
+        until: Instant,
+    ) -> Result<(), BackendError> {
         let arguments = |request: &mut Cmd, _| {
-            request.arg(id.to_string());
+            request.arg(id).arg(by);
             self.handover_arguments(request);
         };
         let keys = [resource.as_str()];

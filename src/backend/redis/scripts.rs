@@ -74,7 +74,7 @@ pub(super) struct Scripts {
     pub(super) unlock: Script,
     /// Ends the grant of an attempt, or removes its place.
     pub(super) withdraw: Script,
-    /// Ends the grant with a public ID.
+    /// Ends the grant with a public ID, or that an attempt was the last to get.
     pub(super) end_grant: Script,
     /// Hands over an expired resource, and checks a place in the queue.
     pub(super) look: Script,

@@ -148,6 +148,7 @@ impl App {
             resource: ResourceId::new(&resource).unwrap(),
             app_resource: ResourceId::new(&resource).unwrap(),
             lock_id: granted.lock_id.clone(),
+            attempt: granted.attempt,
             grant_id: granted.id,
             mode: Mode::Exclusive,
             token: granted.token,

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{scripted::Fault, *};
-use crate::held::Cause;
+use crate::{held::Cause, lock::RequestId};
 
 /// Trap 11: the renewal has ended before the unlock is sent.
 #[tokio::test(start_paused = true)]
@@ -163,6 +163,37 @@ async fn a_stream_that_ends_releases_until_it_is_confirmed() {
     assert_eq!(setup.engine.held(), 0);
     sleep(Duration::from_secs(1)).await;
     assert!(setup.is_free("r").await);
+}
+
+/// It was released by its lock ID, and the other sidecar believed in it on.
+#[tokio::test(start_paused = true)]
+async fn what_a_repeated_request_has_got_elsewhere_is_not_released() {
+    for end in ["stream", "max_hold", "report"] {
+        let mut setup = setup();
+        let ask = || AcquireRequest {
+            request_id: RequestId::new("secret").unwrap(),
+            ..AcquireRequest::new("r".parse().unwrap())
+        };
+        let granted = setup.store.store().try_lock(ask()).await.unwrap();
+        granted.receipt.accept();
+        let max_hold = MaxHold::Asked(Duration::from_secs(20));
+        let holding = Holding { max_hold, ..setup.holding("r", &granted) };
+        let (guard, _told) = setup.engine.hold_for_stream(holding);
+        let elsewhere = setup.store.store().try_lock(ask()).await.unwrap();
+        assert_eq!(elsewhere.lock_id, granted.lock_id);
+        match end {
+            "stream" => drop(guard),
+            "max_hold" => sleep(Duration::from_secs(21)).await,
+            _ => {
+                let target = setup.target("r");
+                setup.engine.give_up(&target, &granted.lock_id).await.unwrap();
+            }
+        }
+        settle().await;
+        assert_eq!(setup.engine.held(), 0, "{end}");
+        assert!(!setup.is_free("r").await, "{end}");
+        assert!(setup.notices.try_recv().is_err(), "{end}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -207,17 +207,29 @@ impl Differential {
     }
 
     async fn unlock(&mut self) {
-        let handle = self.handle();
-        let of = match self.rng.u8(..8) {
+        let (handle, resource) = (self.handle(), self.resource());
+        let of = match self.rng.u8(..10) {
             0 => ReleaseOf::Anyone,
             1..3 if handle.inspect().is_some() => ReleaseOf::Id(self.some_grant_id()),
+            8.. if !self.model.held(resource.as_str()).is_empty() => self.some_claim(&resource),
             _ => ReleaseOf::Owner(self.some_lock_id()),
         };
-        let release = Release { resource: self.resource(), of, aim: Aim::default() };
+        let release = Release { resource, of, aim: Aim::default() };
         let expected = self.model.unlock(&release, Instant::now()).map(drop);
         let got = handle.unlock(&release, until()).await;
         self.compare(&format!("unlock {} {:?}", release.resource, release.of), &got, &expected);
         self.handed_over().await;
+    }
+
+    /// A grant of the resource, and its last attempt or any other.
+    fn some_claim(&mut self, resource: &ResourceId) -> ReleaseOf {
+        let held = self.model.held(resource.as_str());
+        let held = &held[self.rng.usize(..held.len())];
+        let attempt = match self.rng.choice(&self.attempts) {
+            Some((attempt, _)) if self.rng.bool() => attempt.id,
+            _ => held.last(),
+        };
+        ReleaseOf::Claim(held.lock_id().clone(), attempt)
     }
 
     /// Undoes an attempt that is not waiting.

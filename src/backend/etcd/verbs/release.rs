@@ -15,13 +15,17 @@ use crate::{
         revision::Revision,
         verbs::held::Held,
     },
-    lock::{Attempt, BackendError, GrantId, LockId, Mode, Release, ReleaseOf, ResourceId},
+    lock::{
+        Attempt, AttemptId, BackendError, GrantId, LockId, Mode, Release, ReleaseOf, ResourceId,
+    },
 };
 
 /// What a grant is looked for by.
 #[derive(Clone, Copy, Debug)]
 enum By<'a> {
     LockId(&'a LockId),
+    /// Its lock ID, and the attempt that was the last to get it.
+    Claim(&'a LockId, AttemptId),
     /// Its public ID.
     Id(GrantId),
 }
@@ -79,6 +83,9 @@ impl Core {
             ReleaseOf::Owner(lock_id) => {
                 self.release_grant(release, By::LockId(lock_id), until).await
             }
+            ReleaseOf::Claim(lock_id, attempt) => {
+                self.release_grant(release, By::Claim(lock_id, *attempt), until).await
+            }
             ReleaseOf::Id(id) => self.release_grant(release, By::Id(*id), until).await,
             ReleaseOf::Anyone => self.release_all(release, until).await,
             ReleaseOf::Attempt(attempt) => self.release_attempt(attempt, until).await,
@@ -99,6 +106,10 @@ impl Core {
         let first_call = !may_have_happened;
         let grant = match by {
             By::LockId(lock_id) => self.grants.named(resource, lock_id),
+            By::Claim(lock_id, attempt) => self
+                .grants
+                .named(resource, lock_id)
+                .filter(|grant| grant.attempt == Some(attempt)),
             By::Id(_) => None,
         };
         let name = grant.as_ref().map(|grant| grant.name.clone());
@@ -114,17 +125,21 @@ impl Core {
                 Some(known) => known,
                 None => {
                     let found = match by {
-                        By::LockId(lock_id) => {
+                        By::LockId(lock_id) | By::Claim(lock_id, _) => {
                             Box::pin(self.find(resource, lock_id, name.as_ref(), until)).await
                         }
                         By::Id(id) => Box::pin(self.find_by_id(resource, id, until)).await,
                     };
-                    let found = match found {
+                    let mut found = match found {
                         Ok(found) => found,
                         Err(failure) => {
                             return Err(unread(failure, may_have_happened, lost));
                         }
                     };
+                    if let By::Claim(_, attempt) = by {
+                        found.grant =
+                            found.grant.filter(|held| held.record.last_got_by(attempt));
+                    }
                     self.ended_if_replaced(resource, tried.take(), found.grant.as_ref());
                     match found.grant {
                         Some(held) => {

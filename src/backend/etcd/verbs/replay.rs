@@ -40,7 +40,7 @@ impl Core {
         let Some(_locked) = self.moved.lock(grant, until).await else {
             return Err(BackendError::Unavailable(BUSY.into()).into());
         };
-        let claimed = record.claimed(lease_ttl_s(attempt.ttl));
+        let claimed = record.claimed(attempt.id, lease_ttl_s(attempt.ttl));
         match self.move_key(&held, &claimed, until).await {
             Ok(Moved::To(lease, since)) => Ok(Some(Grant {
                 id: record.id(),

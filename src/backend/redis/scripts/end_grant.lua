@@ -1,9 +1,14 @@
 -- Ends the grant with this public ID. No other grant ever has it, so a later sending ends nothing
--- else. A hand-over is not a grant yet.
-local resource, id = KEYS[1], ARGV[1]
-local how = { monitored = ARGV[2] == '1', holders_max = tonumber(ARGV[3]) }
+-- else. A hand-over is not a grant yet. With an attempt, `id` is the lock ID instead, and the grant
+-- is ended only if this attempt was the last that got it.
+local resource, id, by = KEYS[1], ARGV[1], ARGV[2]
+local how = { monitored = ARGV[3] == '1', holders_max = tonumber(ARGV[4]) }
+local function is_meant(grant)
+  if by == '' then return grant.id == id end
+  return grant.lock_id == id and string.match(grant.attempt, '%x+$') == by
+end
 local grant, value = live_grant(resource)
-if grant and grant.id == id and not grant.process then
+if grant and not grant.process and is_meant(grant) then
   local handed = handover(resource, how)
   -- See unlock.lua.
   if handed == 1 and grant.given then redis.call('DEL', '\1h' .. resource) end
@@ -11,8 +16,9 @@ if grant and grant.id == id and not grant.process then
 end
 local shared = not grant and shared_by(resource, value)
 if shared then
-  local lock_id = redis.call('HGET', shared.records, 'g' .. id)
-  if not (lock_id and shared:grant(lock_id)) then return shared:refuse_owner() end
+  local lock_id = by == '' and redis.call('HGET', shared.records, 'g' .. id) or id
+  local reader = shared:grant(lock_id)
+  if not (reader and is_meant(reader)) then return shared:refuse_owner() end
   shared:forget({ lock_id })
   return { 'ok', shared:settle(how) }
 end

@@ -7,11 +7,11 @@ local function refuse(resource, reply)
 end
 
 -- Reads what a place or a record says of its attempt. The `attempt` of a grant that a replay has
--- claimed ends with a mark, so it equals no attempt, and no clean-up ends the grant. Its `id`,
--- which is public, stays.
+-- claimed goes on with a mark and that replay's attempt, so it equals no attempt, and no clean-up
+-- ends the grant. Its `id`, which is public, stays.
 local function read_rest(rest)
   local attempt, id, mode, given, locks, requests, at =
-    string.match(rest or '', '^%d+:((%x+)!?):(%a):(%d):(%d+):(%d+):()')
+    string.match(rest or '', '^%d+:((%x+)!?%x*):(%a):(%d):(%d+):(%d+):()')
   if not attempt then return nil end
   return {
     rest = rest,

@@ -14,7 +14,7 @@ local asked = {
 local function claim(grant)
   if asked.given == '1' and asked.lock_id ~= grant.lock_id then return 'lock_id' end
   if asked.mode ~= grant.mode then return 'mode' end
-  return nil, (string.gsub(grant.rest, '^(%d+:%x+)!?', '%1!', 1))
+  return nil, (string.gsub(grant.rest, '^(%d+:%x+)!?%x*', '%1!' .. asked.attempt, 1))
 end
 
 -- Finds the own grant of a repeated sending or a repeated request, where the resource's key has

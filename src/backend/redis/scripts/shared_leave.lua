@@ -20,7 +20,7 @@ then
   local record = all_live and #two == 2 and redis.call('HGET', records, own)
   if record then
     local id, locks, requests, at =
-      string.match(record, '^%d+:%d+:(%x+)!?:%a:%d:(%d+):(%d+):()')
+      string.match(record, '^%d+:%d+:(%x+)!?%x*:%a:%d:(%d+):(%d+):()')
     local last_ms = is_last and redis.call('ZSCORE', ends, two[1])
     local left_ms = is_last and last_ms - now
     -- The other keys would exist for too long: see Shared:move_end.

@@ -39,7 +39,7 @@ if shared then shared:finish() end
 local handed = handover(resource, how)
 -- Another client may set a lock ID that the caller chose, and must not find this grant's
 -- record then. A lock ID that leasehold chose is never set again, so the command is saved.
-if handed == 1 and string.match(found[2] or '', '^%d+:%d+:%x+!?:%a:1:') then
+if handed == 1 and string.match(found[2] or '', '^%d+:%d+:%x+!?%x*:%a:1:') then
   redis.call('DEL', '\1h' .. resource)
 end
 return { 'ok', handed }

@@ -222,6 +222,7 @@ impl Locks {
             resource: target.resource,
             app_resource: call.resource.encoded().clone(),
             lock_id: granted.lock_id.clone(),
+            attempt: granted.attempt,
             grant_id: granted.id,
             mode: call.mode,
             token: granted.token,

@@ -192,7 +192,7 @@ mod tests {
         let (mut copy, made) = (StoreCopy::default(), attempt("r"));
         put(&mut copy, &made);
         change(&mut copy);
-        let record = Record::of(&made, LEASE_TTL_S, 1_500).claimed(31);
+        let record = Record::of(&made, LEASE_TTL_S, 1_500).claimed(AttemptId::random(), 31);
         let mut moved = pair(&key(&made), record.encode(), 5);
         moved.0.lease = LEASE + 1;
         copy.put(&keys(), &moved);
