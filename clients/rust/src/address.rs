@@ -1,5 +1,7 @@
 //! Where the sidecar is.
 
+use std::time::Duration;
+
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::error::{Error, Failure};
@@ -7,6 +9,10 @@ use crate::error::{Error, Failure};
 const ENDPOINT: &str = "DAPR_GRPC_ENDPOINT";
 const PORT: &str = "DAPR_GRPC_PORT";
 const DEFAULT_PORT: &str = "50001";
+/// How often the sidecar is asked whether it is still there while a call is open, and how long its
+/// answer may take.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the sidecar is.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,7 +71,9 @@ impl Address {
             Some("https") => encrypted(endpoint).map_err(|problem| bad(&problem))?,
             _ => return Err(bad("is neither http, https, unix nor host:port")),
         };
-        Ok(endpoint.connect_lazy())
+        // Without these a connection that died without a reset is used for ever.
+        let endpoint = endpoint.http2_keep_alive_interval(PING_INTERVAL);
+        Ok(endpoint.keep_alive_timeout(PING_TIMEOUT).connect_lazy())
     }
 }
 

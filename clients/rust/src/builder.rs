@@ -102,9 +102,10 @@ impl<K> LockBuilder<K> {
         {
             return Ok((lock, None));
         }
-        let opened = open::open(locks.client(), &options).await?;
+        let client = locks.client().current();
+        let opened = open::open(&client, &options).await?;
         let reentrant = options.reentrant;
-        let lock = Lock::start(locks.client(), options, opened);
+        let lock = Lock::start(client, options, opened);
         let owned = reentrant.then(|| Owned { locks, owner: lock.owner().clone() });
         Ok((lock, owned))
     }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::sync::watch;
 use tonic::{
     Request, Status, Streaming,
     metadata::{Ascii, MetadataValue},
@@ -10,6 +11,7 @@ use tonic::{
 
 use crate::{
     Cause,
+    address::Address,
     held::Held,
     options::from_wire,
     raw::{self, locks_client::LocksClient},
@@ -17,14 +19,28 @@ use crate::{
 
 const TOKEN: &str = "dapr-api-token";
 
-/// A store of a sidecar.
+/// A store of a sidecar. A clone uses the same connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
-    pub(crate) channel: Channel,
-    /// Unless the channel is the caller's.
-    pub(crate) address: Option<Arc<str>>,
+    link: Link,
+    connection: Arc<Connection>,
     pub(crate) store: Arc<str>,
     pub(crate) api_token: Option<MetadataValue<Ascii>>,
+}
+
+/// How the sidecar is reached.
+#[derive(Debug)]
+struct Connection {
+    /// Unless the channel is the caller's.
+    address: Option<Address>,
+    current: watch::Sender<Link>,
+}
+
+/// One of the connections that there were.
+#[derive(Clone, Debug)]
+struct Link {
+    number: u64,
+    channel: Channel,
 }
 
 /// What the sidecar answered about a lock.
@@ -35,8 +51,48 @@ pub(crate) enum Answer {
 }
 
 impl Client {
+    /// `address` is where the channel leads, unless it is the caller's.
+    pub(crate) fn new(
+        channel: Channel,
+        address: Option<Address>,
+        store: Arc<str>,
+        api_token: Option<MetadataValue<Ascii>>,
+    ) -> Self {
+        let link = Link { number: 0, channel };
+        let current = watch::Sender::new(link.clone());
+        Self { link, connection: Arc::new(Connection { address, current }), store, api_token }
+    }
+
+    /// The client with the connection that new calls use.
+    pub(crate) fn current(&self) -> Self {
+        Self { link: self.connection.current.borrow().clone(), ..self.clone() }
+    }
+
+    /// Lets new calls use another connection than this one, which has not answered. Those that are
+    /// open on it go on, and the last of them closes it. A channel of the caller's is kept.
+    pub(crate) fn replace(&self) {
+        let Some(address) = &self.connection.address else { return };
+        self.connection.current.send_if_modified(|current| {
+            if current.number != self.link.number {
+                return false;
+            }
+            let Ok(channel) = address.connect() else { return false };
+            *current = Link { number: current.number + 1, channel };
+            true
+        });
+    }
+
+    pub(crate) fn channel(&self) -> Channel {
+        self.link.channel.clone()
+    }
+
+    /// Where the sidecar is, unless the channel is the caller's.
+    pub(crate) fn address(&self) -> Option<&str> {
+        self.connection.address.as_ref().map(|address| &*address.text)
+    }
+
     fn calls(&self) -> LocksClient<Channel> {
-        LocksClient::new(self.channel.clone())
+        LocksClient::new(self.channel())
     }
 
     fn request<T>(&self, message: T) -> Request<T> {

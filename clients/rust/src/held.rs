@@ -2,12 +2,12 @@
 
 use std::{future::poll_fn, pin::pin, sync::OnceLock, task::Poll, time::Duration};
 
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::watch, time::Instant};
 
-use crate::{Cause, LockLost, Mode};
+use crate::{
+    Cause, LockLost, Mode,
+    clock::{now, sleep_until},
+};
 
 /// How a lock ended: `Ok` if its owner has unlocked it.
 pub(crate) type End = Result<(), LockLost>;
@@ -66,7 +66,7 @@ enum Phase {
 
 impl State {
     fn is_valid(&self) -> bool {
-        matches!(self.phase, Phase::Held) && Instant::now() < self.deadline.at
+        matches!(self.phase, Phase::Held) && now() < self.deadline.at
     }
 }
 
@@ -74,7 +74,7 @@ impl Limits {
     fn deadline(&self, safe: Instant) -> Deadline {
         let capped = self.max_hold.as_ref().map_or(safe, |max_hold| safe.min(max_hold.end));
         Deadline {
-            at: capped.checked_sub(self.stop_before).unwrap_or_else(Instant::now),
+            at: capped.checked_sub(self.stop_before).unwrap_or_else(now),
             by_max_hold: self.max_hold.as_ref().is_some_and(|limit| capped >= limit.from),
         }
     }
@@ -101,7 +101,7 @@ impl Held {
 
     /// For how long a lock that has not ended may be believed in.
     pub(crate) fn left(&self) -> Duration {
-        let left = self.state.borrow().deadline.at.saturating_duration_since(Instant::now());
+        let left = self.state.borrow().deadline.at.saturating_duration_since(now());
         // More than zero, although the deadline may have passed since it was looked at.
         left.max(Duration::from_nanos(1))
     }
@@ -144,7 +144,7 @@ impl Held {
             tokio::select! {
                 // The sender is in `self`, so it is not gone.
                 _ = changes.changed() => {}
-                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {}
+                () = sleep_until(deadline.unwrap_or_else(now)), if deadline.is_some() => {}
             }
         }
     }

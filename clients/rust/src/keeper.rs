@@ -2,12 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tonic::Streaming;
 
 use crate::{
     Cause,
     client::{Answer, Client},
+    clock::{now, sleep_until},
     held::Held,
     open::after,
     raw::LockServerStream,
@@ -36,6 +37,9 @@ impl Keeper {
         };
         if let Some(cause) = cause {
             self.held.lose(cause);
+        }
+        if matches!(self.held.end(), Some(Err(lost)) if lost.cause == Cause::Unconfirmed) {
+            self.client.replace();
         }
         // The stream stays open until the work has ended: until then nobody else shall have
         // the lock, if the sidecar still holds it.
@@ -70,7 +74,7 @@ async fn confirm(held: &Held, client: &Client, ttl: Duration, granted: Instant) 
     let mut next = after(granted, interval);
     loop {
         sleep_until(next).await;
-        let asked = Instant::now();
+        let asked = now();
         match timeout(interval.min(ANSWER_MAX), client.check(held)).await {
             Ok(Ok(Answer::ValidFor(valid_for))) => {
                 held.confirm(after(asked, valid_for));

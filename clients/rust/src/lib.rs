@@ -59,6 +59,7 @@ mod address;
 mod builder;
 mod cause;
 mod client;
+mod clock;
 mod error;
 mod held;
 mod keeper;

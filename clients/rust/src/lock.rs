@@ -42,7 +42,7 @@ pub(crate) struct Owner {
 }
 
 impl Lock {
-    pub(crate) fn start(client: &Client, options: Options, opened: Opened) -> Self {
+    pub(crate) fn start(client: Client, options: Options, opened: Opened) -> Self {
         let Opened { acquired, stream, ttl, granted, safe_deadline, max_hold } = opened;
         let shorter = options.max_hold.map_or(ttl, |max_hold| max_hold.min(ttl));
         let stop_before = options.stop_before.unwrap_or((shorter / 10).min(STOP_BEFORE_MAX));
@@ -55,7 +55,7 @@ impl Lock {
             token: acquired.fencing_token,
         };
         let held = Arc::new(Held::new(grant, Limits { stop_before, max_hold }, safe_deadline));
-        let (client, shared) = (client.clone(), held.clone());
+        let shared = held.clone();
         let keeper = Keeper { held: shared, client: client.clone(), stream, ttl, granted };
         let keeper = tokio::spawn(keeper.keep()).abort_handle();
         Self { owner: Owner { held, client, keeper }, left: OnceLock::new() }

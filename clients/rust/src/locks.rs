@@ -53,7 +53,7 @@ impl Locks {
 
     /// The channel to the sidecar, for the calls of [`raw`](crate::raw).
     pub fn channel(&self) -> Channel {
-        self.client.channel.clone()
+        self.client.current().channel()
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -128,7 +128,7 @@ impl LocksBuilder {
                 Some(address) => Address::given(&address),
                 None => Address::from_environment(variable)?,
             };
-            (address.connect()?, Some(address.text.into()))
+            (address.connect()?, Some(address))
         };
         let api_token = api_token.or_else(|| variable("DAPR_API_TOKEN")).unwrap_or_default();
         let api_token = if api_token.is_empty() {
@@ -139,7 +139,7 @@ impl LocksBuilder {
             value.set_sensitive(true);
             Some(value)
         };
-        let client = Client { channel, address, store: store.into(), api_token };
+        let client = Client::new(channel, address, store.into(), api_token);
         Ok(Locks { client: Arc::new(client) })
     }
 }

@@ -7,6 +7,7 @@ use tonic::{Status, Streaming};
 
 use crate::{
     client::Client,
+    clock::now,
     error::{Error, Failure},
     held::MaxHold,
     options::{Options, from_wire},
@@ -37,19 +38,19 @@ pub(crate) struct Opened {
 
 /// Asks for a lock and waits for it; dropping the future withdraws the request.
 pub(crate) async fn open(client: &Client, options: &Options) -> Result<Opened, Error> {
-    let sent = Instant::now();
+    let (begun, sent) = (Instant::now(), now());
     let wait = if options.immediate { Some(Duration::ZERO) } else { options.wait };
-    let limit = wait.map(|wait| after(sent, wait.saturating_add(ANSWER_MAX)));
+    let limit = wait.map(|wait| after(begun, wait.saturating_add(ANSWER_MAX)));
     let give_up = |heard| {
         let silent = after(heard, SILENCE_MAX);
         limit.map_or(silent, |limit| limit.min(silent))
     };
-    let refused = |status| status::not_acquired(options, client.address.as_deref(), status);
+    let refused = |status| status::not_acquired(options, client.address(), status);
 
     let opening = client.open(options.request(&client.store));
-    let mut stream = answered(give_up(sent), opening).await?.map_err(refused)?;
+    let mut stream = answered(client, give_up(begun), opening).await?.map_err(refused)?;
     let acquired = loop {
-        let message = answered(give_up(Instant::now()), stream.message()).await?;
+        let message = answered(client, give_up(Instant::now()), stream.message()).await?;
         match message.map_err(refused)?.map(|message| message.lock_server_stream) {
             Some(Some(Event::LockAcquired(acquired))) => break acquired,
             Some(_) => {}
@@ -68,7 +69,7 @@ pub(crate) async fn open(client: &Client, options: &Options) -> Result<Opened, E
         from: after(granted, max_hold.saturating_sub(drift)),
     });
     let capped = max_hold.as_ref().map_or(safe_deadline, |limit| safe_deadline.min(limit.end));
-    if capped <= Instant::now() {
+    if capped <= now() {
         let late = "the lock was granted too long ago to be believed in";
         return Err(Failure::unavailable(late));
     }
@@ -90,10 +91,14 @@ fn check_stop_before(options: &Options, ttl: Duration, drift: Duration) -> Resul
 }
 
 async fn answered<T>(
+    client: &Client,
     limit: Instant,
     answer: impl Future<Output = Result<T, Status>>,
 ) -> Result<Result<T, Status>, Error> {
-    let silent = |_| Failure::unavailable("the sidecar does not answer");
+    let silent = |_| {
+        client.replace();
+        Failure::unavailable("the sidecar does not answer")
+    };
     timeout_at(limit, answer).await.map_err(silent)
 }
 
@@ -106,6 +111,8 @@ pub(crate) fn after(instant: Instant, duration: Duration) -> Instant {
 mod tests {
     use std::net::TcpListener;
 
+    use tonic::transport::Channel;
+
     use super::*;
     use crate::{LockBuilder, Locks};
 
@@ -115,7 +122,9 @@ mod tests {
         // The system accepts its connections, and nobody reads them.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = silent.local_addr().unwrap().to_string();
-        let locks = Locks::builder("lockstore").address(address).build().unwrap();
+        // A channel of the caller's has no pings, which would end it earlier.
+        let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
+        let locks = Locks::builder("lockstore").channel(channel).build().unwrap();
         let (try_lock, lock) = (|| locks.try_lock("order"), || locks.lock("order"));
         let secs = Duration::from_secs;
 

@@ -1,6 +1,7 @@
 use tokio::time::{advance, timeout};
 
 use super::*;
+use crate::clock::tests::SLEPT;
 
 const VALID: Duration = Duration::from_secs(3);
 const DRIFT: Duration = Duration::from_millis(200);
@@ -57,6 +58,15 @@ async fn nothing_revives_a_lock_whose_deadline_has_passed() {
     assert_eq!(cause(&held), Some(Cause::Unconfirmed));
     held.lose(Cause::Forced);
     assert_eq!(cause(&held), Some(Cause::Unconfirmed), "the first cause stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_suspended_machine_counts() {
+    let held = held();
+    SLEPT.set(VALID - STEP);
+    assert_eq!((held.left(), held.end()), (STEP, None));
+    SLEPT.set(VALID);
+    assert_eq!(cause(&held), Some(Cause::Unconfirmed));
 }
 
 #[tokio::test(start_paused = true)]

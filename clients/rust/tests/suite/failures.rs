@@ -135,6 +135,14 @@ pub(crate) async fn the_message_is_complete_and_nothing_comes_twice(_: Arc<Backe
     assert!(error::Error::source(&RunError::Work { error: Broken, lost: None }).is_none());
 }
 
+pub(crate) async fn an_http_port_is_named(backend: Arc<Backend>) {
+    let address = format!("127.0.0.1:{}", backend.shared().http_port);
+    let locks = Locks::builder("lockstore").address(&address).build().unwrap();
+    let message = locks.lock("here").acquire().await.unwrap_err().to_string();
+    let begin = format!("UNIMPLEMENTED: {address} is the sidecar's HTTP port; ");
+    assert!(message.starts_with(&begin) && message.contains("DAPR_GRPC_PORT"), "{message}");
+}
+
 /// Whatever tonic calls it.
 pub(crate) async fn a_wait_whose_connection_breaks_is_unavailable(backend: Arc<Backend>) {
     let stage = backend.start();

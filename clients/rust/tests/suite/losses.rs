@@ -100,6 +100,17 @@ pub(crate) async fn a_stopped_sidecar_cancels_the_work(backend: Arc<Backend>) {
     eventually_free(&stage.locks(), "stopped").await;
 }
 
+pub(crate) async fn a_dark_connection_is_replaced(backend: Arc<Backend>) {
+    let stage = backend.start();
+    let (locks, long) = (stage.locks_by_proxy(), Endless::default());
+    let task = long.spawn(locks.lock("long").ttl(2 * PATIENCE));
+    long.started().await;
+    let (cause, _) = lose(&locks, "short", async || stage.command("vanish")).await;
+    assert_eq!(cause, Cause::Unconfirmed);
+    locks.lock("next").wait(Duration::ZERO).acquire().await.unwrap();
+    assert_eq!(cause_of(&cancelled(task).await), Cause::Disconnected, "by the pings");
+}
+
 pub(crate) async fn a_suspended_sidecar_cancels_the_work_before_the_deadline(
     backend: Arc<Backend>,
 ) {

@@ -51,7 +51,7 @@ const CASES: &[(&str, Case)] = cases! {
     losses: max_hold_ends_the_lock, max_hold_ends_a_lock_of_a_short_ttl,
         max_hold_ends_a_lock_without_the_sidecar, a_forced_unlock_cancels_the_work,
         a_killed_sidecar_cancels_the_work,
-        a_stopped_sidecar_cancels_the_work,
+        a_stopped_sidecar_cancels_the_work, a_dark_connection_is_replaced,
         a_suspended_sidecar_cancels_the_work_before_the_deadline,
         a_cut_off_sidecar_cancels_the_work_before_the_deadline,
         a_cut_connection_cancels_the_work, work_that_blocks_sees_the_loss_by_check,
@@ -60,7 +60,7 @@ const CASES: &[(&str, Case)] = cases! {
     failures: the_error_of_the_work_wins, a_loss_that_the_work_returns_is_no_error_of_its_own,
         a_failed_unlock_does_not_hide_the_error_of_the_work,
         an_unlock_that_finds_nothing_tells_the_loss,
-        the_message_is_complete_and_nothing_comes_twice, a_wait_whose_connection_breaks_is_unavailable;
+        the_message_is_complete_and_nothing_comes_twice, an_http_port_is_named, a_wait_whose_connection_breaks_is_unavailable;
     child: a_killed_process_frees_the_lock, a_suspended_process_sees_the_loss_by_check,
         the_address_and_token_come_from_the_environment;
     fences: a_stale_token_is_refused_by_the_sql_of_the_readme;

@@ -40,6 +40,7 @@ impl Backend {
 pub(crate) struct Stage {
     pub(crate) port: u64,
     pub(crate) proxy_port: u64,
+    pub(crate) http_port: u64,
     launcher: Mutex<Launcher>,
 }
 
@@ -70,8 +71,9 @@ impl Stage {
             panic!("{} {backend} did not start: {line:?}", program.display())
         });
         let port = |name: &str| ports[name].as_u64().unwrap();
-        let (port, proxy_port) = (port("grpcPort"), port("proxyPort"));
-        Self { port, proxy_port, launcher: Mutex::new(launcher) }
+        let (port, proxy_port, http_port) =
+            (port("grpcPort"), port("proxyPort"), port("httpPort"));
+        Self { port, proxy_port, http_port, launcher: Mutex::new(launcher) }
     }
 
     /// Carries out a command; returns when it is done.
