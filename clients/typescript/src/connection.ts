@@ -2,11 +2,19 @@
 
 import { connect as connectSocket } from "node:net";
 
-import { type CallOptions, type Client, createClient, type Transport } from "@connectrpc/connect";
+import {
+  type CallOptions,
+  type Client,
+  Code,
+  ConnectError,
+  createClient,
+  type Transport as ConnectTransport,
+} from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import { LeaseholdError } from "./errors.js";
 import { Locks as Service } from "./generated/leasehold/v1/locks_pb.js";
+import type { Transport } from "./locks.js";
 
 /** The service's calls, and what every call of them carries. */
 export interface Rpc {
@@ -20,6 +28,27 @@ export interface Endpoint {
   url: string;
   /** The path of a Unix socket. */
   socket?: string;
+}
+
+/** Pings a connection while a call is open on it, and closes one that does not answer. */
+const PINGS = { pingIntervalMs: 10_000, pingTimeoutMs: 5_000 };
+
+class Sessions extends Http2SessionManager {
+  override async request(...call: Parameters<Http2SessionManager["request"]>) {
+    const stream = await super.request(...call);
+    let isAnswered = false;
+    stream.once("response", () => {
+      isAnswered = true;
+    });
+    stream.once("close", () => {
+      // Connect does not notice a stream that ends without an error before its response.
+      if (!isAnswered) {
+        const problem = "the stream ended before its response";
+        stream.emit("error", new ConnectError(problem, Code.Canceled));
+      }
+    });
+    return stream;
+  }
 }
 
 interface Channel {
@@ -114,14 +143,14 @@ export class Connection {
         throw new LeaseholdError("UNAVAILABLE", "there is neither an address nor a transport");
       }
       return {
-        rpc: { calls: createClient(Service, transport), options: this.#options },
+        rpc: { calls: createClient(Service, transport as ConnectTransport), options: this.#options },
         sessions: undefined,
       };
     }
     const { url, socket } = this.#endpoint;
-    const sessions = new Http2SessionManager(
+    const sessions = new Sessions(
       url,
-      {},
+      PINGS,
       socket === undefined ? {} : { createConnection: () => connectSocket(socket) },
     );
     const transport = createGrpcTransport({ baseUrl: url, sessionManager: sessions });

@@ -29,6 +29,8 @@ export class Lock implements AsyncDisposable {
   #unlocked: Promise<LockLost | undefined> | undefined;
   /** The loss that this handle had seen when it ended. */
   #lossAtEnd: LockLost | undefined;
+  /** Whether `check` has thrown the loss. */
+  #isTold = false;
 
   /** @internal */
   constructor(grant: Grant, signal: AbortSignal | undefined) {
@@ -77,6 +79,7 @@ export class Lock implements AsyncDisposable {
     }
     const { loss } = this.#grant;
     if (loss !== undefined) {
+      this.#isTold = true;
       throw loss;
     }
   }
@@ -95,9 +98,12 @@ export class Lock implements AsyncDisposable {
     }
   }
 
-  /** The same as `unlock`, for `await using`. */
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.unlock();
+  /**
+   * The same as `unlock`, for `await using`, but does not throw a loss that `check` has thrown: the
+   * block would end with a `SuppressedError` in place of it.
+   */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await (this.#isTold ? this.end() : this.unlock());
   }
 
   /** Ends the lock, and tells whether it was lost. @internal */

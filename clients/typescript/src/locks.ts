@@ -2,14 +2,18 @@ import "./dispose.js";
 
 import { AsyncLocalStorage } from "node:async_hooks";
 
-import type { Transport } from "@connectrpc/connect";
-
 import { acquire } from "./acquire.js";
 import { Connection } from "./connection.js";
 import { attachLoss, isCancellation, LeaseholdError, type LockLost } from "./errors.js";
 import type { Grant } from "./grant.js";
 import { Lock } from "./lock.js";
 import { checkKeys, type LockOptions, type Plan, plan, type TryLockOptions } from "./options.js";
+
+/** `Transport` of `@connectrpc/connect`, whose own type needs the library of the DOM. */
+export interface Transport {
+  unary: (...parameters: never[]) => unknown;
+  stream: (...parameters: never[]) => unknown;
+}
 
 /** Where the locks are. */
 export interface LocksOptions {
@@ -22,7 +26,7 @@ export interface LocksOptions {
   address?: string | undefined;
   /** Sent as `dapr-api-token` with every call. Default: the variable `DAPR_API_TOKEN`. */
   apiToken?: string | undefined;
-  /** A gRPC transport of the caller's, used in place of an address, and left open by `close`. */
+  /** A gRPC transport of Connect's, of the caller's, used in place of an address, and left open by `close`. */
   transport?: Transport | undefined;
 }
 
@@ -38,8 +42,9 @@ export class Locks implements Disposable {
 
   /** Connects when the first lock is asked for. */
   constructor(options: LocksOptions) {
-    if (typeof options.store !== "string" || options.store === "") {
-      throw new LeaseholdError("INVALID_REQUEST", "store: must not be empty");
+    // Callers without TypeScript may give none.
+    if (typeof (options as LocksOptions | undefined)?.store !== "string" || options.store === "") {
+      throw new LeaseholdError("INVALID_REQUEST", "store: must be the name of the lock store");
     }
     checkKeys(options, ["store", "address", "apiToken", "transport"] satisfies (keyof LocksOptions)[]);
     this.#store = options.store;

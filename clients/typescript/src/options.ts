@@ -90,6 +90,9 @@ export function plan(store: string, name: string, options: LockOptions, immediat
   if (!Array.isArray(namespace) || !namespace.every((segment) => typeof segment === "string")) {
     throw new LeaseholdError("INVALID_REQUEST", "namespace: must be an array of strings");
   }
+  for (const segment of namespace) {
+    checkText("namespace", segment);
+  }
   if (!["exclusive", "shared"].includes(mode)) {
     throw new LeaseholdError("INVALID_REQUEST", "mode: must be exclusive or shared");
   }
@@ -139,5 +142,9 @@ export function plan(store: string, name: string, options: LockOptions, immediat
 function checkText(name: string, value: unknown): void {
   if (typeof value !== "string") {
     throw new LeaseholdError("INVALID_REQUEST", `${name}: must be a string`);
+  }
+  if (/\p{Surrogate}/u.test(value)) {
+    // It would be sent as another character, so that two names could share a lock.
+    throw new LeaseholdError("INVALID_REQUEST", `${name}: must not have half of a surrogate pair`);
   }
 }

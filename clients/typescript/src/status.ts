@@ -60,11 +60,17 @@ export function asError(
   if (problem !== undefined) {
     return new LeaseholdError("UNAVAILABLE", unreachable(problem), { cause: error });
   }
-  if (reason === "CANCELLED") {
+  if (reason === "CANCELLED" || isBroken(error)) {
     // The caller's own cancellation is reported before. Node says this of a connection that broke.
     return new LeaseholdError("UNAVAILABLE", `the stream broke: ${message}`, { cause: error });
   }
   return new LeaseholdError(reason, message, { cause: error });
+}
+
+/** Whether the system told of the end of a connection that there was. */
+function isBroken(error: unknown): boolean {
+  const { cause } = error instanceof Error ? error : {};
+  return cause instanceof Error && ["read", "write"].includes((cause as NodeJS.ErrnoException).syscall ?? "");
 }
 
 /** Why no connection could be made; undefined if something else has failed. */

@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
-import { connect, createServer } from "node:net";
+import { createServer as createHttp2Server } from "node:http2";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -94,6 +95,26 @@ onEachBackend((backend, sidecar) => {
       await message(new Locks({ store: STORE, transport })),
       `no sidecar: connection refused; ${start} check the address of the transport`,
     );
+  });
+
+  test("an_http_port_is_named", async () => {
+    const address = `127.0.0.1:${sidecar().ports.httpPort}`;
+    const { message } = await refusal(sidecar().locks({ address }).lock(fresh()), "UNIMPLEMENTED");
+    assert(message.startsWith(`${address} is the sidecar's HTTP port; `), message);
+    assert.match(message, /DAPR_GRPC_PORT/);
+  });
+
+  test("a_reset_before_the_response_is_noticed", async () => {
+    const server = createHttp2Server().on("stream", (stream) => {
+      stream.close(); // with NO_ERROR
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    const locks = new Locks({ store: STORE, address: `127.0.0.1:${port}` });
+    const { message } = await refusal(locks.lock(fresh(), { wait: 0 }), "UNAVAILABLE");
+    assert.equal(message, "the stream broke: the stream ended before its response");
+    locks.close();
+    server.close();
   });
 
   test("a_unix_socket_is_an_address", async () => {

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -105,31 +104,15 @@ onEachBackend((backend, sidecar) => {
     await locks.with(fresh(), { wait: "10s" }, () => undefined);
   });
 
-  test("a_connection_that_does_not_answer_is_replaced", async () => {
-    const connections: Socket[] = [];
-    const proxy = createServer((socket) => {
-      const upstream = connect(sidecar().ports.grpcPort, "127.0.0.1");
-      socket.pipe(upstream).pipe(socket);
-      socket.on("error", () => upstream.destroy()).on("close", () => upstream.destroy());
-      upstream.on("error", () => socket.destroy());
-      connections.push(socket, upstream);
-    });
-    await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
-    const locks = sidecar().locks({ address: `127.0.0.1:${(proxy.address() as AddressInfo).port}` });
-    const { lost } = await lose(locks, "2s", () => {
-      for (const socket of connections) {
-        socket.unpipe().pause(); // no byte passes any more, and no end either
-      }
-      return Promise.resolve();
-    });
+  test("a_dark_connection_is_replaced", async () => {
+    await using own = await Sidecar.start(backend);
+    const locks = own.locksThroughProxy();
+    const long = await locks.lock(fresh(), { ttl: "60s" });
+    const { lost } = await lose(locks, "2s", () => own.tell("vanish"));
     assert.equal(lost.cause, "unconfirmed");
-    await locks.with(fresh(), { wait: "10s" }, () => undefined);
-    assert.equal(connections.length, 4);
+    await locks.with(fresh(), { wait: 0 }, () => undefined);
+    assert.equal((await loss(cancelled(long))).cause, "disconnected"); // by the pings
     locks.close();
-    proxy.close();
-    for (const socket of connections) {
-      socket.destroy();
-    }
   });
 
   test("a_lock_outlives_its_first_deadline_while_it_is_confirmed", async () => {

@@ -138,6 +138,14 @@ onEachBackend((_, sidecar) => {
       end();
     };
     assert.equal((await loss(scope(() => undefined))).cause, "forced");
+    // The loss that `check` has thrown comes alone.
+    const checked = async () => {
+      await using lock = await locks.lock(fresh());
+      await sidecar().force(lock.resource);
+      await failure(cancelled(lock));
+      lock.check();
+    };
+    assert.equal((await loss(checked())).cause, "forced");
     const both = await failure(
       scope(() => {
         throw new Error("mine");

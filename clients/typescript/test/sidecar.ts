@@ -19,10 +19,11 @@ const LAUNCHER =
   process.env.LEASEHOLD_TEST_SIDECAR ??
   fileURLToPath(new URL("../../../../target/debug/leasehold-test-sidecar", import.meta.url));
 
-type Command = "suspend" | "resume" | "kill" | "stop" | "start" | "stall" | "heal" | "cut";
+type Command = "suspend" | "resume" | "kill" | "stop" | "start" | "stall" | "heal" | "cut" | "vanish";
 
 interface Ports {
   grpcPort: number;
+  httpPort: number;
   proxyPort: number;
 }
 

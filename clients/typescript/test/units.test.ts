@@ -9,7 +9,19 @@ import { suspensionAware } from "../src/clock.js";
 import { endpoint } from "../src/connection.js";
 import { nanoseconds } from "../src/duration.js";
 import { attachLoss, isCancellation } from "../src/errors.js";
-import { LeaseholdError, LockLost, lossOf } from "../src/index.js";
+import { plan } from "../src/options.js";
+import { LeaseholdError, LockLost, Locks, type LocksOptions, lossOf } from "../src/index.js";
+
+test("a client without options is refused", () => {
+  const make = () => new Locks(undefined as unknown as LocksOptions);
+  assert.throws(make, { reason: "INVALID_REQUEST", message: /^store: / });
+});
+
+test("half of a surrogate pair is refused", () => {
+  assert.throws(() => plan("s", "a\ud800", {}, false), { message: /^name: / });
+  assert.throws(() => plan("s", "a", { namespace: ["\udfffa"] }, false), { message: /^namespace: / });
+  assert.equal(plan("s", "a\u{1f512}", {}, false).name, "a\u{1f512}");
+});
 
 test("durations are read", () => {
   const cases: [number | string, bigint][] = [
