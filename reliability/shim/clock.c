@@ -1,7 +1,8 @@
-/* A wall clock that can be set for one process: preloaded, it adds the number
- * of microseconds in the first eight bytes of the file that CLOCK_SHIM_FILE
- * names to what the process reads from CLOCK_REALTIME. The monotonic clock is
- * left alone. The kernel is asked by system call, so that nothing here depends
+/* Clocks of one process that can be set: preloaded, it adds the number of
+ * microseconds in the first eight bytes of the file that CLOCK_SHIM_FILE names
+ * to what the process reads from CLOCK_REALTIME, and subtracts the number in the
+ * next eight from CLOCK_MONOTONIC, which does not count what a suspended machine
+ * sleeps. The kernel is asked by system call, so that nothing here depends
  * on which library defines the functions that are replaced, or on allocation:
  * a preloaded allocator may read the clock before anything else runs. */
 
@@ -22,14 +23,12 @@ __attribute__((constructor)) static void open_offset(void) {
     if (name == NULL) return;
     int file = open(name, O_RDONLY | O_CLOEXEC);
     if (file < 0) return;
-    void *page = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
+    void *page = mmap(NULL, 2 * sizeof(int64_t), PROT_READ, MAP_SHARED, file, 0);
     close(file);
     if (page != MAP_FAILED) offset_us = page;
 }
 
-static void add_offset(struct timespec *now) {
-    if (offset_us == NULL) return;
-    int64_t offset = *offset_us;
+static void add(struct timespec *now, int64_t offset) {
     int64_t nanos = now->tv_nsec + (offset % 1000000) * 1000;
     now->tv_sec += offset / 1000000;
     if (nanos < 0) {
@@ -44,8 +43,10 @@ static void add_offset(struct timespec *now) {
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     long failed = syscall(SYS_clock_gettime, clock, now);
-    if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) add_offset(now);
-    return (int)failed;
+    if (failed || offset_us == NULL) return (int)failed;
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) add(now, offset_us[0]);
+    if (clock == CLOCK_MONOTONIC || clock == CLOCK_MONOTONIC_COARSE) add(now, -offset_us[1]);
+    return 0;
 }
 
 int gettimeofday(struct timeval *restrict now, void *restrict zone) {

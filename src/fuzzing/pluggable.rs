@@ -4,13 +4,12 @@ use std::path::Path;
 
 use leasehold_proto::components::{LockResponse, RenewLockResponse};
 use prost::Message as _;
-use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::{attempt::attempt, input::Input};
 use crate::{
     backend::pluggable::{backend, status, wire},
-    lock::{BackendError, LockError, safe_deadline},
+    lock::{BackendError, Instant, LockError, safe_deadline},
 };
 
 const VERBS: [status::Verb; 5] = [

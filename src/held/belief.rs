@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::lock::{Renewed, Ttl, safe_deadline};
+use crate::lock::{Instant, Renewed, Ttl, safe_deadline};
 
 /// Until when the holder may believe in a grant, and what that rests on.
 #[derive(Clone, Copy, Debug)]

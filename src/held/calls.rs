@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 
 use super::{
     Cause, Change, Ended, Engine, HeldError, HeldKey, Target,
@@ -10,7 +10,7 @@ use super::{
     record::RecordId,
     renewal::{cancel, changed_nothing},
 };
-use crate::lock::{GrantId, LockError, LockId, Renewed, RequestId};
+use crate::lock::{GrantId, Instant, LockError, LockId, Renewed, RequestId};
 
 /// A repeated request that may find a grant that is held here.
 #[derive(Debug)]

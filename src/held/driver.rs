@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use tokio::{
-    task::yield_now,
-    time::{Instant, sleep_until, timeout_at},
-};
+use tokio::{task::yield_now, time::timeout_at};
 use tracing::warn;
 
 use super::{
     Change, Ended, Engine, belief::Sending, lane::LanePermit, record::RecordId, schedule::Due,
     table::Table,
 };
-use crate::lock::{LockError, Renewed};
+use crate::lock::{Instant, LockError, Renewed, sleep_until};
 
 /// How many due records are acted on before others get a turn.
 const BATCH: usize = 512;
@@ -114,7 +111,8 @@ impl Engine {
         let engine = self.clone();
         record.schedule.start(self.0.runtime.spawn(async move {
             let Some(sending) = engine.sends(id, asked) else { return };
-            let result = timeout_at(until, target.renew(&lock_id, Some(asked)))
+            let renewing = target.renew(&lock_id, Some(asked));
+            let result = timeout_at(until.running(), renewing)
                 .await
                 .unwrap_or_else(|_| Err(LockError::OutcomeUnknown("no answer in time".into())));
             drop(permit);

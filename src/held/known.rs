@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::{Cause, Engine, Target, record::Record, schedule::Due, unlock::Unlock};
-use crate::lock::LockId;
+use crate::lock::{Instant, LockId};
 
 /// What this process knows of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     release, renewal,
     table::Table,
 };
-use crate::lock::{LockError, LockId};
+use crate::lock::{Instant, LockError, LockId};
 
 /// Records the end of a release, also if its task is dropped.
 struct Releasing<'a> {

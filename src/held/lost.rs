@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
-
 use super::{Cause, HeldKey};
-use crate::lock::LockId;
+use crate::lock::{Instant, LockId};
 
 /// How long a lost lock is remembered.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);

@@ -1,8 +1,7 @@
 //! For how long a lock is held at most.
 
+use crate::lock::Instant;
 use std::time::Duration;
-
-use tokio::time::Instant;
 
 /// For how long a lock is held at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

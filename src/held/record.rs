@@ -2,17 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot},
-    time::Instant,
-};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
     Cause, Change, Ended, HeldKey, LockStore, MaxHold, Target, belief::Belief, belief::Sending,
     holder::Holder, renewal::changed_nothing, schedule::RenewalSchedule, unlock::Unlock,
 };
 use crate::lock::{
-    AttemptId, FencingToken, GrantId, LockError, LockId, Mode, Renewed, RequestId, ResourceId,
+    AttemptId, FencingToken, GrantId, Instant, LockError, LockId, Mode, Renewed, RequestId,
+    ResourceId,
 };
 
 /// A grant, as it is handed to the engine.

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::sync::Semaphore;
 use tracing::debug;
 
 use super::record::Record;
+use crate::lock::Instant;
 use crate::{lock::LockError, retry::Backoff};
 
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);

@@ -1,11 +1,8 @@
 //! The renewal of one held lock.
 
-use tokio::{
-    task::{self, JoinHandle},
-    time::Instant,
-};
+use tokio::task::{self, JoinHandle};
 
-use crate::lock::LockError;
+use crate::lock::{Instant, LockError};
 
 /// Where the renewal of one lock stands.
 ///

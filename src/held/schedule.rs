@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::task::JoinHandle;
 
 use super::{
     Cause, MaxHold,
@@ -11,7 +11,7 @@ use super::{
     max_hold::ReleaseAt,
     renewal::Renewal,
 };
-use crate::lock::Renewed;
+use crate::lock::{Instant, Renewed};
 
 /// A renewal is due when this part of the TTL has passed.
 const RENEWAL_PART: u32 = 3;

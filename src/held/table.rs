@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
     record::{Record, RecordId},
     schedule::Due,
 };
-use crate::lock::{LockId, Mode, RequestId};
+use crate::lock::{Instant, LockId, Mode, RequestId};
 
 /// How many releases of one grant are under way, and a token that is cancelled when the
 /// last has ended.

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::{
-    AttemptId, FencingToken, GrantId, Holder, LockId, Mode, RequestId, ResourceId, Ttl,
-    Violation,
+    self as lock, AttemptId, FencingToken, GrantId, Holder, LockId, Mode, RequestId,
+    ResourceId, Ttl, Violation,
     inspect::{GrantView, Inspect},
 };
 
@@ -96,7 +96,7 @@ pub struct Grant {
     /// The TTL granted: never shorter than the attempt's.
     pub ttl: Duration,
     /// When the operation was sent from which the TTL counts.
-    pub since: Instant,
+    pub since: lock::Instant,
     /// Whether this attempt made the grant. One that merely found it (a
     /// replay) must never undo it.
     pub created: bool,
@@ -124,7 +124,7 @@ pub struct Renewed {
     /// The TTL granted: never shorter than the renewal's.
     pub ttl: Duration,
     /// When the operation was sent from which the TTL counts.
-    pub since: Instant,
+    pub since: lock::Instant,
 }
 
 /// Asks to end a grant, or an attempt at whatever stage it is.

@@ -9,8 +9,8 @@ use std::{
 /// The wall clock, which is read only for the start of fencing tokens, and to tell people when
 /// something began.
 ///
-/// Expiry never depends on it (trap 19). Everything else uses `tokio::time::Instant`,
-/// which is monotonic, and which tests can pause.
+/// Expiry never depends on it (trap 19): that uses [`Instant`](super::Instant), which is
+/// monotonic, and which tests can pause.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{AttemptId, FencingToken, GrantId, LockId, Receipt};
+use super::{self as lock, AttemptId, FencingToken, GrantId, LockId, Receipt};
 
 /// A grant on its way to the caller.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Granted {
     /// The TTL granted, never shorter than what was asked for.
     pub ttl: Duration,
     /// When the operation was sent from which the TTL counts.
-    pub since: Instant,
+    pub since: lock::Instant,
     /// From the request's arrival to `since`.
     pub waited: Duration,
     /// The edge accepts it once the transport has taken the answer.
@@ -32,7 +32,7 @@ pub struct Granted {
 
 impl Granted {
     pub(super) fn waited_since(mut self, arrived: Instant) -> Self {
-        self.waited = self.since.saturating_duration_since(arrived);
+        self.waited = arrived.elapsed().saturating_sub(self.since.elapsed());
         self
     }
 }

@@ -17,6 +17,7 @@ mod error;
 mod granted;
 mod ids;
 pub mod inspect;
+mod instant;
 mod join;
 mod receipt;
 mod request;
@@ -37,6 +38,9 @@ pub use error::LockError;
 pub use granted::Granted;
 pub(crate) use ids::check_text;
 pub use ids::{AttemptId, GrantId, Holder, LockId, RequestId, ResourceId};
+#[cfg(test)]
+pub(crate) use instant::tests::suspend;
+pub use instant::{Instant, sleep_until};
 pub use receipt::Receipt;
 pub use request::{AcquireRequest, Mode, RenewRequest, UnlockOf, UnlockRequest};
 pub use settings::Settings;

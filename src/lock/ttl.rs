@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::Violation;
+use super::{Instant, Violation};
 
 /// How long a grant lasts without renewal: whole milliseconds, at least 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

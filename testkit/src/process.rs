@@ -56,8 +56,13 @@ impl Process {
     /// Sets an environment variable.
     #[must_use]
     pub fn variable(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
-        self.variables.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self.set_variable(name, value);
         self
+    }
+
+    /// Sets an environment variable for its next start.
+    pub fn set_variable(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) {
+        self.variables.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
     }
 
     /// Starts it, unless it is running.

@@ -278,7 +278,7 @@ impl Backend for Broken {
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
         if self.defect == Defect::RenewalIsIgnored {
-            let (ttl, since) = (renewal.ttl.duration(), Instant::now());
+            let (ttl, since) = (renewal.ttl.duration(), leasehold::lock::Instant::now());
             return Ok(Renewed { id: None, ttl, since });
         }
         if self.defect == Defect::AReaderRenewsAll {

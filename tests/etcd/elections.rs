@@ -104,7 +104,7 @@ async fn a_returning_leader_ends_no_grant_under_a_kept_lease(version: Version) {
     // By the first leader's count the leases end 9 s after it was last asked.
     sleep_until(unlocked + Duration::from_millis(11_500)).await;
     cluster.first_leader().resume();
-    let ends = grants.iter().map(|grant| grant.since + grant.ttl).min().unwrap();
+    let ends = grants.iter().map(|grant| (grant.since + grant.ttl).running()).min().unwrap();
     let by = ends - Duration::from_millis(300);
     assert_held(cluster.another(), &names, by).await;
 }
@@ -141,7 +141,7 @@ async fn a_returning_leader_ends_no_renewed_grant(version: Version) {
     let since = Instant::now();
     pausing.send_replace(true);
     let renewed = join_all(renewals).await.into_iter().map(Result::unwrap);
-    let ends = renewed.map(|renewed| renewed.since + renewed.ttl);
+    let ends = renewed.map(|renewed| (renewed.since + renewed.ttl).running());
     let told: Vec<_> = names.into_iter().zip(ends).collect();
     // By the first leader's count the leases end 9 s after it was last asked.
     sleep_until(since + Duration::from_millis(9_300)).await;

@@ -68,9 +68,10 @@ async fn a_lease_that_another_process_replaced_is_not_reused(version: Version) {
     renew(&a, "r", &grant.lock_id, long).await.unwrap();
     unlock(&a, "r", &grant).await.unwrap();
     let next = a.try_lock(&attempt("x", short), until()).await.unwrap();
-    sleep_until(next.since + next.ttl - Duration::from_millis(100)).await;
+    let ends = (next.since + next.ttl).running();
+    sleep_until(ends - Duration::from_millis(100)).await;
     let held = holder(&server, "x").await;
-    if Instant::now() < next.since + next.ttl {
+    if Instant::now() < ends {
         assert!(held.is_some(), "the grant ended before its TTL");
     }
 }
@@ -239,8 +240,8 @@ impl Holders {
             }
         };
         self.held.fetch_add(1, Ordering::Relaxed);
-        let mut ends = grant.since + grant.ttl;
-        let mut next = grant.since + ttl / 3;
+        let mut ends = (grant.since + grant.ttl).running();
+        let mut next = (grant.since + ttl / 3).running();
         loop {
             sleep_until(next).await;
             if Instant::now() >= end {
@@ -251,8 +252,8 @@ impl Holders {
                     let left = ends.saturating_duration_since(Instant::now());
                     self.left_ms.fetch_min(left.as_millis() as u64, Ordering::Relaxed);
                     self.renewed.fetch_add(1, Ordering::Relaxed);
-                    ends = renewed.since + renewed.ttl;
-                    next = renewed.since + ttl / 3;
+                    ends = (renewed.since + renewed.ttl).running();
+                    next = (renewed.since + ttl / 3).running();
                 }
                 Err(error) => {
                     self.failed.fetch_add(1, Ordering::Relaxed);

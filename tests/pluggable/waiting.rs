@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::lock::{AcquireRequest, LockError};
+use leasehold::lock::{self, AcquireRequest, LockError};
 use leasehold_proto::components::LockResponse;
 use tokio::{
     sync::oneshot,
@@ -76,9 +76,9 @@ async fn the_ttl_counts_from_where_the_store_says() {
         waited: seconds(3600),
         ..Default::default()
     }));
-    let before = Instant::now();
+    let before = lock::Instant::now();
     let granted = store.lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap();
-    assert!(granted.since >= before && granted.since <= Instant::now());
+    assert!(granted.since >= before && granted.since <= lock::Instant::now());
     assert_eq!(granted.ttl, Duration::from_secs(40));
     assert_eq!(granted.token.unwrap().get(), 7);
     assert_eq!(granted.lock_id.as_str(), "store's own");
@@ -90,7 +90,7 @@ async fn a_long_wait_that_does_not_say_since_when_is_renewed() {
     let store = fake.open(&[("ttl", "1s")]).await;
     let (open, gate) = oneshot::channel();
     fake.tell(Told::GrantAfter(gate));
-    let started = Instant::now();
+    let started = lock::Instant::now();
     let waiting =
         tokio::spawn(
             async move { store.lock(AcquireRequest::new("r".parse().unwrap())).await },

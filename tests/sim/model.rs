@@ -64,7 +64,7 @@ impl Held {
             lock_id: self.by.lock_id.clone(),
             token: FencingToken::new(self.token),
             ttl: asked.ttl.duration(),
-            since,
+            since: leasehold::lock::Instant::now() - since.elapsed(),
             created,
         }
     }
@@ -158,7 +158,11 @@ impl Model {
         let held = slot.held.iter_mut().find(|held| held.by.lock_id == asked.lock_id);
         let held = held.ok_or(BackendError::NotHeld { held: true })?;
         held.expires = now + asked.ttl.duration();
-        Ok(Renewed { id: Some(held.by.id.into()), ttl: asked.ttl.duration(), since: now })
+        Ok(Renewed {
+            id: Some(held.by.id.into()),
+            ttl: asked.ttl.duration(),
+            since: leasehold::lock::Instant::now() - now.elapsed(),
+        })
     }
 
     /// Ends a grant, or all, and hands over. Returns the tokens of what ended.

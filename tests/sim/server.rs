@@ -332,7 +332,7 @@ impl Server {
             token: grant.token.unwrap().get(),
             resource: number(attempt.resource.as_str()),
             created: grant.created,
-            expires_us: self.history.us(grant.since + grant.ttl),
+            expires_us: self.history.us((grant.since + grant.ttl).running()),
         });
     }
 

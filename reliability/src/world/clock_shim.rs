@@ -1,4 +1,4 @@
-//! A wall clock of a server's own, by a library that is preloaded into it.
+//! Clocks of a process's own, by a library that is preloaded into it.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 const SOURCE: &str = include_str!("../../shim/clock.c");
 
-/// How much a server's clock differs from the machine's.
+/// How much a process's clocks differ from the machine's.
 #[derive(Debug)]
 pub struct ClockShim {
     library: PathBuf,
@@ -32,7 +32,7 @@ impl ClockShim {
     pub fn new(folder: &Path) -> anyhow::Result<Self> {
         let offset_path = folder.join("clock-offset");
         let offset = File::create(&offset_path)?;
-        offset.write_all_at(&0_i64.to_ne_bytes(), 0)?;
+        offset.write_all_at(&[0; 16], 0)?;
         Ok(Self {
             library: built()?,
             offset,
@@ -43,7 +43,14 @@ impl ClockShim {
         })
     }
 
-    /// What the server's environment needs.
+    /// Hides time from the monotonic clock, as the suspension of a machine does. The clock
+    /// never goes back if the process stands still for as long.
+    pub fn hide(&self, time: Duration) -> anyhow::Result<()> {
+        let us = i64::try_from(time.as_micros())?;
+        Ok(self.offset.write_all_at(&us.to_ne_bytes(), 8)?)
+    }
+
+    /// What the process's environment needs.
     pub fn variables(&self) -> [(&'static str, &Path); 2] {
         [("LD_PRELOAD", &self.library), ("CLOCK_SHIM_FILE", &self.offset_path)]
     }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use leasehold_testkit::{process::Process, proxy::Proxy, wait::eventually};
 use tempfile::TempDir;
 
-use super::{Backend, INSTANCE, Weight, probe::Probe};
+use super::{Backend, INSTANCE, Weight, clock_shim::ClockShim, probe::Probe};
 
 /// A drain ends within 10 s; the rest is for a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
@@ -79,6 +79,13 @@ impl Leasehold {
         let socket = sockets.path().join(format!("{store}.sock"));
         let started_at = 0;
         Ok(Self { name, proxies, serves, process, log, started_at, socket, _sockets: sockets })
+    }
+
+    /// Starts it with clocks of its own from now on.
+    pub fn set_clock(&mut self, clock: &ClockShim) {
+        for (name, value) in clock.variables() {
+            self.process.set_variable(name, value);
+        }
     }
 
     /// Its component socket.

@@ -26,8 +26,8 @@ use crate::{
         },
     },
     lock::{
-        Attempt, AttemptId, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed,
-        Violation, inspect::Inspect,
+        self, Attempt, AttemptId, Backend, BackendError, Feature, Grant, Release, Renewal,
+        Renewed, Violation, inspect::Inspect,
     },
 };
 
@@ -121,7 +121,7 @@ impl Core {
         let mut ticks = interval(PURGE_INTERVAL);
         loop {
             ticks.tick().await;
-            self.grants.purge(Instant::now());
+            self.grants.purge(lock::Instant::now());
         }
     }
 

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, time::Duration};
 use fastrand::Rng;
 use tokio::time::Instant;
 
-use crate::lock::Mode;
+use crate::lock::{self, Mode};
 
 use super::{
     client::{failure::Refusal, link::Origin},
@@ -196,17 +196,17 @@ fn land(
 
 /// Runs a random schedule of the lease pool, and returns its log. Leases are taken, used
 /// and given back. Their keep-alives arrive late or never.
-fn lend(seed: u64, begun: Instant) -> Vec<String> {
+fn lend(seed: u64, begun: lock::Instant) -> Vec<String> {
     let mut rng = Rng::with_seed(seed);
     let kept_max = rng.usize(1..8);
     let mut pool = Pool::new(kept_max);
     let (mut now, mut next, mut log) = (begun, 0_i64, Vec::new());
     // When etcd ends each lease.
-    let mut ends: BTreeMap<i64, Instant> = BTreeMap::new();
+    let mut ends: BTreeMap<i64, lock::Instant> = BTreeMap::new();
     // The leases in use.
     let mut out: Vec<Lease> = Vec::new();
     // Keep-alives in flight: when each arrives, its lease, and when it was sent.
-    let mut asked: Vec<(Instant, i64, Instant)> = Vec::new();
+    let mut asked: Vec<(lock::Instant, i64, lock::Instant)> = Vec::new();
     for _ in 0..rng.u32(20..200) {
         let step_ms_max = [2, 300, 3_000][rng.usize(..3)];
         now += Duration::from_millis(rng.u64(0..step_ms_max));
@@ -337,6 +337,6 @@ fn every_write_is_applied_at_most_once_and_answered_once() {
 
 #[test]
 fn no_lease_is_taken_twice_or_with_too_little_time_left() {
-    let begun = Instant::now();
+    let begun = lock::Instant::now();
     run("leases", |seed| lend(seed, begun));
 }

@@ -5,11 +5,9 @@ use std::{
     hash::Hash,
 };
 
-use tokio::time::Instant;
-
 use crate::lock::{
-    Attempt, AttemptId, FencingToken, Grant, GrantId, Holder, LockId, Mode, RequestId, Ttl,
-    inspect::GrantView,
+    Attempt, AttemptId, FencingToken, Grant, GrantId, Holder, Instant, LockId, Mode, RequestId,
+    Ttl, inspect::GrantView,
 };
 
 /// A map of a smaller capacity is not shrunk.

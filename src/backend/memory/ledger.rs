@@ -3,11 +3,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tokio::time::Instant;
-
 use super::{changes::Changes, holders::Held};
 use crate::lock::{
-    Attempt, BackendError, Clock, FencingToken, Grant, Mode, ResourceId, Ttl,
+    Attempt, BackendError, Clock, FencingToken, Grant, Instant, Mode, ResourceId, Ttl,
     inspect::{EndCause, EndedGrant},
 };
 

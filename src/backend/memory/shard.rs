@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep_until},
-};
+use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
@@ -16,7 +13,8 @@ use super::{
     table::{Entered, Table},
 };
 use crate::lock::{
-    Attempt, BackendError, Grant, Release, Renewal, Renewed, ResourceId, Settings, WaiterBudget,
+    Attempt, BackendError, Grant, Instant, Release, Renewal, Renewed, ResourceId, Settings,
+    WaiterBudget, sleep_until,
 };
 
 /// A part of the store's resources. Dropping it ends its sweeper.

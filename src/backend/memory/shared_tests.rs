@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 
 use super::{
     holders::{Held, Holders},
@@ -11,8 +11,8 @@ use super::{
     table_tests::{attempt, limits, owner, reader, release},
 };
 use crate::lock::{
-    Attempt, AttemptId, BackendError, Clock, Grant, Holder, LockId, Mode, ReleaseOf, Renewal,
-    RequestId, WaiterBudget,
+    Attempt, AttemptId, BackendError, Clock, Grant, Holder, Instant, LockId, Mode, ReleaseOf,
+    Renewal, RequestId, WaiterBudget,
 };
 
 const NOT_HELD: BackendError = BackendError::NotHeld { held: true };

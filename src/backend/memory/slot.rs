@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 
 use super::{
     holders::{Holders, Readers},
     ledger::Ledger,
 };
 use crate::lock::{
-    Attempt, BackendError, FencingToken, Grant, LockId, Mode, WaiterSlot, inspect::EndCause,
+    Attempt, BackendError, FencingToken, Grant, Instant, LockId, Mode, WaiterSlot,
+    inspect::EndCause,
 };
 
 /// A resource that is held.

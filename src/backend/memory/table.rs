@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 
 use super::{
     changes::Changes,
@@ -16,8 +16,8 @@ use super::{
     slot::{Slot, Ticket, Waiter},
 };
 use crate::lock::{
-    Attempt, BackendError, Clock, FencingToken, Grant, Mode, Release, ReleaseOf, Renewal,
-    Renewed, ResourceId, Settings, WaiterBudget, inspect::EndCause,
+    Attempt, BackendError, Clock, FencingToken, Grant, Instant, Mode, Release, ReleaseOf,
+    Renewal, Renewed, ResourceId, Settings, WaiterBudget, inspect::EndCause,
 };
 
 /// The resources that are held. A free resource has no record (trap 20) and no waiters,

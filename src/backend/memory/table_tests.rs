@@ -3,15 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use proptest::prelude::*;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
 
 use super::{
     slot::Ticket,
     table::{Entered, Table},
 };
 use crate::lock::{
-    Aim, Attempt, AttemptId, BackendError, Clock, FencingToken, Grant, LockId, Mode, Release,
-    ReleaseOf, Renewal, RequestId, ResourceId, Settings, Ttl, WaiterBudget,
+    Aim, Attempt, AttemptId, BackendError, Clock, FencingToken, Grant, Instant, LockId, Mode,
+    Release, ReleaseOf, Renewal, RequestId, ResourceId, Settings, Ttl, WaiterBudget,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

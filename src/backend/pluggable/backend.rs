@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     lock::{
-        Attempt, Backend, BackendError, Feature, FencingToken, Grant, GrantId, LockId, Release,
-        ReleaseOf, Renewal, Renewed, ResourceId, inspect::Inspect,
+        self, Attempt, Backend, BackendError, Feature, FencingToken, Grant, GrantId, LockId,
+        Release, ReleaseOf, Renewal, Renewed, ResourceId, inspect::Inspect,
     },
     retry::Backoff,
 };
@@ -230,7 +230,7 @@ impl Backend for Pluggable {
 
 pub(crate) fn grant(
     attempt: &Attempt,
-    sent: Instant,
+    sent: lock::Instant,
     response: &LockResponse,
 ) -> Result<Grant, BackendError> {
     let lock_id = if response.lock_id.is_empty() {

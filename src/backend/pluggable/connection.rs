@@ -26,7 +26,7 @@ use tower::util::service_fn;
 use tracing::info;
 
 use super::status::{Failure, Verb, init_error, read};
-use crate::lock::{BackendError, Feature, LockError, Violation};
+use crate::lock::{self, BackendError, Feature, LockError, Violation};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const INSTANCE_KEY: &str = "x-component-instance";
@@ -114,7 +114,7 @@ impl Connection {
         message: M,
         until: Option<Instant>,
         send: impl Fn(Channel, Request<M>) -> Answer<R> + Send + Sync,
-    ) -> Result<(Instant, R), BackendError>
+    ) -> Result<(lock::Instant, R), BackendError>
     where
         M: Clone + Send + Sync,
     {
@@ -143,11 +143,11 @@ impl Connection {
         message: M,
         until: Option<Instant>,
         send: &(impl Fn(Channel, Request<M>) -> Answer<R> + Send + Sync),
-    ) -> Result<(Instant, R), Failure> {
-        let sent = Instant::now();
+    ) -> Result<(lock::Instant, R), Failure> {
+        let sent = lock::Instant::now();
         let mut request = self.request(message);
         if let Some(until) = until {
-            request.set_timeout(until.saturating_duration_since(sent));
+            request.set_timeout(until.saturating_duration_since(Instant::now()));
         }
         match send(self.channel.clone(), request).await {
             Ok(answer) => Ok((sent, answer.into_inner())),

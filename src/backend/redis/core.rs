@@ -13,7 +13,7 @@ use tracing::debug;
 
 use super::{entry, link::Link, reply::Reply, waiters::Waiters};
 use crate::lock::{
-    Attempt, BackendError, FencingToken, Grant, GrantId, LockId, ResourceId, Settings,
+    self, Attempt, BackendError, FencingToken, Grant, GrantId, LockId, ResourceId, Settings,
     WaiterBudget, WaiterSlot,
 };
 
@@ -86,7 +86,7 @@ impl Core {
         &self,
         attempt: &Attempt,
         reply: Reply,
-        since: Instant,
+        since: lock::Instant,
     ) -> Result<Grant, BackendError> {
         let grant = |token: FencingToken, lock_id: Option<LockId>, found: Option<GrantId>| {
             self.link.saw(&attempt.resource, token);

@@ -25,7 +25,7 @@ use super::{
     waiters::Waiters,
 };
 use crate::{
-    lock::{BackendError, FencingToken, ResourceId, Violation},
+    lock::{self, BackendError, FencingToken, ResourceId, Violation},
     retry::{Backoff, pause_before},
 };
 
@@ -65,7 +65,7 @@ pub(super) struct Answer {
     /// The value that the script returned.
     pub(super) value: Value,
     /// When the request that it answers was sent.
-    pub(super) since: Instant,
+    pub(super) since: lock::Instant,
     /// Whether an earlier sending of the request may have been executed.
     pub(super) again: bool,
     /// The number of the connection that was used.
@@ -112,7 +112,7 @@ impl Link {
     /// when a request is sent, because a new connection first reads the clock.
     pub(super) fn token_bound(&self, resource: &ResourceId) -> u64 {
         let time = *self.time.lock();
-        let reached = time.reached(Instant::now());
+        let reached = time.reached(lock::Instant::now());
         reached.max(self.token_seen(resource).load(Ordering::Relaxed))
     }
 
@@ -149,7 +149,7 @@ impl Link {
             let mut request = cmd("EVALSHA");
             request.arg(script.get_hash()).arg(keys.len()).arg(keys);
             arguments(&mut request, lost);
-            let since = Instant::now();
+            let since = lock::Instant::now();
             match exchange(&session, script, &request, until).await {
                 Exchange::Answered(value) => {
                     return Ok(Answer { value, since, again: lost, session: session.number });

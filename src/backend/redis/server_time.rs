@@ -1,6 +1,6 @@
 //! An estimate of the server's clock.
 
-use tokio::time::Instant;
+use crate::lock::Instant;
 
 /// A reading of the server's clock.
 #[derive(Clone, Copy, Debug)]

@@ -13,11 +13,11 @@ use fastrand::Rng;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{sleep, timeout},
 };
 
 use super::*;
-use crate::lock::{LockId, Settings, UnlockRequest, safe_deadline};
+use crate::lock::{LockId, Settings, UnlockRequest, safe_deadline, sleep_until};
 use faulty_backend::FaultyBackend;
 use ledger::{Ledger, What};
 

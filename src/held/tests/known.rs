@@ -3,7 +3,7 @@
 use super::{scripted::Fault, *};
 use crate::{
     held::{Cause, Known},
-    lock::drift_allowance,
+    lock::{drift_allowance, suspend},
 };
 
 impl Setup {
@@ -20,6 +20,19 @@ async fn a_held_lock_is_valid_until_its_safe_deadline() {
     assert_eq!(setup.known(&granted.lock_id), Known::Held(valid_for));
     sleep(Duration::from_secs(5)).await;
     assert_eq!(setup.known(&granted.lock_id), Known::Held(valid_for - Duration::from_secs(5)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_lost_when_the_machine_was_suspended_for_its_ttl() {
+    let mut setup = setup();
+    let granted = setup.hold("r").await;
+    sleep(Duration::from_secs(1)).await;
+    suspend(TTL);
+    assert_eq!(setup.known(&granted.lock_id), Known::Lost(Cause::Unreachable));
+    let resumed = Instant::now();
+    setup.notices.recv().await.unwrap();
+    assert!(resumed.elapsed() <= Duration::from_secs(1));
+    assert!(setup.is_free("r").await, "memory counts as its holder does");
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{Instant, sleep},
+    time::sleep,
 };
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     LostLock, MaxHold, Target,
 };
 use crate::lock::{
-    AcquireRequest, Granted, LockError, LockId, Mode, Renewed, ResourceId, Store,
+    AcquireRequest, Granted, Instant, LockError, LockId, Mode, Renewed, ResourceId, Store,
 };
 use scripted::{Script, Scripted};
 

@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 use crate::{
-    lock::{RequestId, safe_deadline},
+    lock::{self, RequestId, safe_deadline},
     net::{connection::Connection, delivery},
 };
 
@@ -152,10 +152,10 @@ async fn a_replay_with_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
     api.lock(true).await.unwrap();
     api.script.on_every_renewal(Some(Fault::Unreachable));
     api.script.on_try(Fault::ReplyDelayed(Duration::from_secs(4)));
-    let sent = Instant::now();
+    let sent = lock::Instant::now();
     let again = api.send_again(SHORT);
     setup.notices.recv().await.unwrap();
-    assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
+    assert!(lock::Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
     assert!(!api.is_free().await, "told before the backend expires it");
     again.abort();
 }
@@ -169,7 +169,7 @@ async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief()
     let first = api.lock(true).await.unwrap();
     let replay = api.locks.acquire(Api::call()).await.unwrap();
     settle().await;
-    let sent = Instant::now();
+    let sent = lock::Instant::now();
     let id = first.lock_id.clone();
     api.locks
         .renew("s", &"r".parse().unwrap(), id, Some(SHORT), Change::Nothing)
@@ -178,7 +178,7 @@ async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief()
     api.script.on_every_renewal(Some(Fault::Unreachable));
     let (_guard, told) = replay.hold_for_stream();
     told.await.unwrap();
-    assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
+    assert!(lock::Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
     assert!(setup.notices.try_recv().is_err());
 }
 
@@ -192,5 +192,5 @@ async fn another_request_for_the_lock_leaves_its_holders_belief_alone() {
     let other = LockCall { ttl, request_id: RequestId::new("another").unwrap(), ..Api::call() };
     api.locks.acquire(other).await.unwrap_err();
     setup.notices.recv().await.unwrap();
-    assert_eq!(Instant::now(), safe_deadline(first.since, TTL));
+    assert_eq!(lock::Instant::now(), safe_deadline(first.since, TTL));
 }

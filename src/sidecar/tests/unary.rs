@@ -93,7 +93,7 @@ async fn a_lock_is_answered_a_quarter_of_its_time_before_the_deadline() {
             let setup = setup();
             let api = api(&setup);
             let _held = api.hold().await;
-            let begun = Instant::now();
+            let begun = crate::lock::Instant::now();
             let wait = LockRequest { request_id: request_id.into(), ..request() };
             let deadline = Duration::from_millis(deadline_ms);
             let ended = api.lock_within(deadline, wait).await.unwrap_err();
@@ -109,7 +109,7 @@ async fn a_try_that_is_granted_too_late_for_its_deadline_is_given_back() {
     let setup = setup();
     let api = api(&setup);
     api.script.on_try(Fault::ReplyDelayed(Duration::from_millis(90)));
-    let begun = Instant::now();
+    let begun = crate::lock::Instant::now();
     let immediate = LockRequest { immediate: true, ..request() };
     let ended = api.lock_within(Duration::from_millis(100), immediate).await;
     assert!(ms(begun) <= 76, "answered after {} ms", ms(begun));

@@ -116,7 +116,7 @@ async fn an_unlock_of_a_forced_lock_does_not_go_to_the_store() {
     store.unlock(UnlockRequest::force("lock||r".parse().unwrap())).await.unwrap();
     assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Forced);
     script.on_unlock(Fault::Silent);
-    let asked = Instant::now();
+    let asked = crate::lock::Instant::now();
     assert!(api.locks.unlock("s", &"r".parse().unwrap(), lock_id.clone()).await.is_err());
     assert_eq!(ms(asked), 0);
 }

@@ -150,7 +150,7 @@ impl Client {
         shared: bool,
     ) -> Option<Holding> {
         let token = self.server.token(resource, granted.token.map(FencingToken::get));
-        let until = safe_deadline(granted.since, granted.ttl);
+        let until = safe_deadline(granted.since, granted.ttl).running();
         let safe_us = self.server.history.us(until);
         self.told(op, Told::Granted { token, safe_us });
         if self.rng.u8(..10) == 0 {
@@ -199,7 +199,7 @@ impl Client {
         holding.ttl_ms = ttl_ms;
         let ttl = Duration::from_millis(ttl_ms);
         // It may become shorter at once, whatever is answered.
-        let sent_until = safe_deadline(Instant::now(), ttl);
+        let sent_until = safe_deadline(leasehold::lock::Instant::now(), ttl).running();
         if sent_until < holding.until {
             holding.until = sent_until;
             self.believe(holding.name.token, holding.name.resource, holding.until);
@@ -214,7 +214,7 @@ impl Client {
         let renewing = async move { store.renew(request).await };
         match self.called(op, &process, call, None, renewing).await {
             Outcome::Answered(Ok(Renewed { ttl, since, .. })) => {
-                let until = safe_deadline(since, ttl);
+                let until = safe_deadline(since, ttl).running();
                 self.told(op, Told::Renewed { safe_us: self.server.history.us(until) });
                 holding.until = until;
                 self.believe(holding.name.token, holding.name.resource, until);

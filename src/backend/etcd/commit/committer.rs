@@ -20,17 +20,20 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::backend::etcd::{
-    background::Background,
-    client::{
-        connection::Connection,
-        failure::{Failure, no_space},
+use crate::{
+    backend::etcd::{
+        background::Background,
+        client::{
+            connection::Connection,
+            failure::{Failure, no_space},
+        },
+        commit::{
+            batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
+            op::{Claim, Op, OpError, Reply},
+        },
+        revision::Revision,
     },
-    commit::{
-        batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
-        op::{Claim, Op, OpError, Reply},
-    },
-    revision::Revision,
+    lock,
 };
 
 /// Half of the 512 KiB by which etcd's gRPC limit exceeds `--max-request-bytes`, so that a
@@ -97,7 +100,8 @@ impl Item for Pending {
         } else if now >= self.op.until {
             Some(Obsolete::Late)
         } else if self.op.lease.is_some_and(|lease| {
-            now >= lease.fresh_until() || !lease.origin.allows_reuse(self.connection.origin())
+            lock::Instant::now() >= lease.fresh_until()
+                || !lease.origin.allows_reuse(self.connection.origin())
         }) {
             Some(Obsolete::Stale)
         } else if self.connection.is_out_of_space(now) && self.op.puts {
@@ -261,8 +265,8 @@ impl Committer {
             Ok(link) => link,
             Err(failure) => return self.failed(batch, &failure).await,
         };
-        let sent = Instant::now();
-        let batch = match self.mark_sent(batch, sent) {
+        let sent = lock::Instant::now();
+        let batch = match self.mark_sent(batch, Instant::now()) {
             Ok(batch) => batch,
             // Connecting took a while; the obsolete ones are dropped from the next batch.
             Err(batch) => {
@@ -304,7 +308,7 @@ impl Committer {
         }
     }
 
-    fn committed(&self, batch: Batch<Pending>, response: TxnResponse, sent: Instant) {
+    fn committed(&self, batch: Batch<Pending>, response: TxnResponse, sent: lock::Instant) {
         let replies = replies(response, batch.items.len(), sent);
         let items = self.batcher().done(batch, Verdict::Answered);
         for (item, reply) in items.into_iter().zip(replies) {
@@ -359,7 +363,7 @@ fn transaction(items: &[Pending]) -> Txn {
     }
 }
 
-fn replies(response: TxnResponse, count: usize, sent: Instant) -> Vec<Answer> {
+fn replies(response: TxnResponse, count: usize, sent: lock::Instant) -> Vec<Answer> {
     let header = response.header();
     let revision = header.map(|header| Revision::from_etcd(header.revision()));
     let revision = revision.unwrap_or_default();

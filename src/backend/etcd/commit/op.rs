@@ -14,7 +14,7 @@ use crate::{
         lease::pool::Lease,
         revision::Revision,
     },
-    lock::Mode,
+    lock::{self, Mode},
 };
 
 /// Bytes that an operation costs besides its keys and values.
@@ -229,7 +229,7 @@ pub(crate) struct Reply {
     /// The revision after the batch, which is that of everything written in it.
     pub(crate) revision: Revision,
     /// When the batch was sent.
-    pub(crate) sent: Instant,
+    pub(crate) sent: lock::Instant,
     /// The answers to the operations of the branch that was taken.
     pub(crate) responses: Vec<TxnOpResponse>,
 }

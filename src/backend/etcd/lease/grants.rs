@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::time::Instant;
 
 use crate::{
     backend::etcd::{
@@ -17,7 +16,7 @@ use crate::{
         },
         revision::Revision,
     },
-    lock::{Attempt, LockId, Mode, ResourceId},
+    lock::{Attempt, Instant, LockId, Mode, ResourceId},
 };
 
 /// How many resources are remembered at once only for their number of shared grants.

@@ -24,7 +24,7 @@ use crate::{
             taken::{Move, Taken},
         },
     },
-    lock::Ttl,
+    lock::{self, Ttl},
     retry::pause_before,
 };
 
@@ -132,7 +132,7 @@ impl Leases {
             if !self.may_reuse(&lease) {
                 continue;
             }
-            if lease.is_fresh(Instant::now()) {
+            if lease.is_fresh(lock::Instant::now()) {
                 return Ok(Some(taken));
             }
             match Box::pin(self.keeper.keep_alive(lease.id, until, until)).await {
@@ -158,7 +158,7 @@ impl Leases {
             self.revocations.later_unhurried(lease.id);
             return;
         }
-        if let Err(surplus) = self.pool().give(lease, Instant::now()) {
+        if let Err(surplus) = self.pool().give(lease, lock::Instant::now()) {
             self.revoke_later(surplus.id);
         }
     }
@@ -226,8 +226,8 @@ impl Leases {
             let mut client = link.client().lease_client();
             // Read before the request: if the lease is taken to be older than it is, it is
             // only reused less.
-            let (sent, origin) = (Instant::now(), link.origin());
-            if self.connection.is_out_of_space(sent) {
+            let (sent, origin) = (lock::Instant::now(), link.origin());
+            if self.connection.is_out_of_space(Instant::now()) {
                 return Err(Failure::NotSent(no_space()));
             }
             let mut new = New { revocations: &self.revocations, id: random_id() };
@@ -283,7 +283,7 @@ impl Leases {
         let mut ticks = interval(CHORES_INTERVAL);
         loop {
             ticks.tick().await;
-            let chores = self.pool().chores(Instant::now(), self.connection.origin());
+            let chores = self.pool().chores(lock::Instant::now(), self.connection.origin());
             for id in chores.revoke {
                 self.revoke_later(id);
             }

@@ -1,10 +1,8 @@
 //! A grant of this process.
 
-use tokio::time::Instant;
-
 use crate::{
     backend::etcd::{keys::GrantName, lease::pool::Lease, revision::Revision},
-    lock::AttemptId,
+    lock::{AttemptId, Instant},
 };
 
 /// A grant under a lease of this process.

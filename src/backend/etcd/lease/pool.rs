@@ -9,9 +9,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use tokio::time::Instant;
-
-use crate::backend::etcd::client::link::Origin;
+use crate::{backend::etcd::client::link::Origin, lock::Instant};
 
 /// How much longer a lease lasts than a grant under it.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
@@ -186,6 +184,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::lock::suspend;
 
     const ORIGIN: Origin = Origin { connection: 1, term: 1 };
 
@@ -213,6 +212,13 @@ mod tests {
         assert!(!lease.is_fresh(Instant::now()));
         let left = lease.refreshed + Duration::from_secs(31) - Instant::now();
         assert!(left > lease.grant_ttl(), "refreshed before it is too late, not after");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_lease_is_fresh_after_the_machine_was_suspended() {
+        let lease = lease(1, 31);
+        suspend(SLACK);
+        assert!(!lease.is_fresh(Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]

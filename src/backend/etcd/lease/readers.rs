@@ -9,11 +9,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
-
 use crate::{
     backend::etcd::{lease::local_grant::LocalGrant, revision::Revision},
-    lock::{AttemptId, LockId},
+    lock::{AttemptId, Instant, LockId},
 };
 
 /// How long the count of other processes' grants is believed.

@@ -25,7 +25,7 @@ use crate::{
         revision::Revision,
         verbs::state::Patience,
     },
-    lock::{Attempt, BackendError, FencingToken, Grant, Mode},
+    lock::{self, Attempt, BackendError, FencingToken, Grant, Mode},
 };
 
 /// How a try compares that nobody holds and nobody waits.
@@ -136,7 +136,7 @@ impl Core {
         unwanted: &CancellationToken,
         resolve_until: impl FnOnce() -> Instant,
     ) -> Result<Written, Failed> {
-        let asked = Instant::now();
+        let asked = lock::Instant::now();
         lease.begin();
         let error = match self.committer.commit_while_wanted(op, unwanted).await {
             Ok(reply) if reply.succeeded => {
@@ -222,7 +222,7 @@ impl Core {
         attempt: &Attempt,
         lease: Taken,
         token: Revision,
-        since: Instant,
+        since: lock::Instant,
     ) -> Result<(Grant, Lease), Failed> {
         let Some(fencing) = FencingToken::new(token.0) else {
             return Err(Failed {

@@ -19,7 +19,7 @@ use crate::{
         record::{Record, tests::attempt},
         revision::Revision,
     },
-    lock::{Attempt, Mode, RequestId},
+    lock::{self, Attempt, Mode, RequestId},
 };
 
 fn of(mode: Mode, request: &str) -> Attempt {
@@ -35,7 +35,13 @@ fn keys(attempt: &Attempt) -> GrantKeys {
 }
 
 fn lease() -> Lease {
-    Lease { id: 1, asked_s: 3, ttl_s: 3, refreshed: Instant::now(), origin: Origin::default() }
+    Lease {
+        id: 1,
+        asked_s: 3,
+        ttl_s: 3,
+        refreshed: lock::Instant::now(),
+        origin: Origin::default(),
+    }
 }
 
 fn record(attempt: &Attempt) -> Record {

@@ -22,13 +22,13 @@ use crate::{
         revision::Revision,
         verbs::held::Held,
     },
-    lock::{Attempt, BackendError, Grant, Renewal, Renewed},
+    lock::{self, Attempt, BackendError, Grant, Renewal, Renewed},
 };
 
 /// What a move came to.
 pub(super) enum Moved {
     /// The grant lies under this lease of this process, and its TTL has started again then.
-    To(Lease, Instant),
+    To(Lease, lock::Instant),
     /// The key is to be read again: it had changed since it was read, or it was moved to a
     /// lease of an earlier term.
     Changed,
@@ -86,14 +86,14 @@ impl Core {
         let compared = Revision::from_etcd(held.pair.mod_revision());
         let begun = Move { key: held.keys.record().into(), compared, from: held.lease() };
         // The leases of the writes whose answers were lost, and when each was asked for.
-        let mut lost: Vec<(Taken, Instant)> = Vec::new();
+        let mut lost: Vec<(Taken, lock::Instant)> = Vec::new();
         loop {
             let lease = self.leases.take_another(record.lease_ttl_s, until).await;
             let mut lease = match lease {
                 Ok(lease) => lease,
                 Err(failure) => return Err(self.not_moved(held, failure.why(), &lost)),
             };
-            let asked = Instant::now();
+            let asked = lock::Instant::now();
             let op = held.rewrite_op(record, &lease, until);
             lease.begin_move(begun.clone());
             let error = match self.committer.commit(op).await {
@@ -154,7 +154,7 @@ impl Core {
         &self,
         held: &Held<'_>,
         why: &Arc<str>,
-        lost: &[(Taken, Instant)],
+        lost: &[(Taken, lock::Instant)],
     ) -> NotMoved {
         if lost.is_empty() {
             return NotMoved::Not(Arc::clone(why));
@@ -169,7 +169,7 @@ impl Core {
         held: &Held<'_>,
         lease: Taken,
         written: Revision,
-        since: Instant,
+        since: lock::Instant,
     ) -> Moved {
         let grant = LocalGrant {
             written: Some(written),

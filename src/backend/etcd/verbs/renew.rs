@@ -41,7 +41,11 @@ impl Core {
             let known = self.grants.named(resource, &renewal.lock_id);
             let (mut kept, mut dead) = (None, None);
             if let Some(grant) = known.as_ref().filter(|grant| grant.lease.asked_s == asked_s) {
-                match self.keeper.keep_alive(grant.lease.id, grant.ends(), until).await {
+                match self
+                    .keeper
+                    .keep_alive(grant.lease.id, grant.ends().running(), until)
+                    .await
+                {
                     Ok(alive) => kept = Some((grant.lease.id, alive)),
                     Err(KeepError::Dead) => dead = Some(grant.lease.id),
                     Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),

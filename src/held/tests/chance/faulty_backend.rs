@@ -16,7 +16,7 @@ use super::{
 use crate::{
     backend::{Context, memory::Memory},
     lock::{
-        Attempt, Backend, BackendError, Clock, Feature, Grant, Release, Renewal, Renewed,
+        self, Attempt, Backend, BackendError, Clock, Feature, Grant, Release, Renewal, Renewed,
         Settings,
     },
 };
@@ -120,7 +120,7 @@ impl Backend for FaultyBackend {
     }
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
-        let (number, since) = (number(renewal.resource.as_str()), Instant::now());
+        let (number, since) = (number(renewal.resource.as_str()), lock::Instant::now());
         self.ledger.note(number, What::Renews);
         let _renewing = Renewing(&self.ledger, number);
         let happens = || {

@@ -7,10 +7,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
-
 use super::{Granted, faulty_backend::Outcome, safe_deadline};
-use crate::{held::Cause, lock::Renewed};
+use crate::{
+    held::Cause,
+    lock::{Instant, Renewed},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {

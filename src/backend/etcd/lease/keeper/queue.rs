@@ -8,6 +8,8 @@ use tokio::{
     time::Instant,
 };
 
+use crate::lock;
+
 /// Streams. More would not get more through over a follower.
 pub(super) const STREAMS: usize = 8;
 /// Keep-alives that may wait to be sent: more than a process may hold grants.
@@ -19,7 +21,7 @@ pub(crate) struct KeptAlive {
     /// Its TTL, starting again.
     pub(crate) ttl_s: u64,
     /// When the keep-alive was sent.
-    pub(crate) sent: Instant,
+    pub(crate) sent: lock::Instant,
 }
 
 /// Why a lease was not kept alive.

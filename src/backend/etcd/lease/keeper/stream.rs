@@ -6,11 +6,14 @@ use etcd_client::{Error, LeaseKeepAliveResponse, LeaseKeeper};
 use tokio::time::{Instant, timeout};
 
 use super::queue::{Ask, KeepError, KeptAlive, Queue};
-use crate::backend::etcd::client::{
-    connection::{Connection, delays},
-    failure::Failure,
-    link::Link,
-    silence::LastAnswer,
+use crate::{
+    backend::etcd::client::{
+        connection::{Connection, delays},
+        failure::Failure,
+        link::Link,
+        silence::LastAnswer,
+    },
+    lock,
 };
 
 /// Keep-alives of a stream that may be sent and not answered.
@@ -97,7 +100,7 @@ impl Stream {
             }
             Ok(Err(error)) => {
                 let mut sent = Sent::new(&self.queue, None);
-                sent.due.push_back((first, Instant::now()));
+                sent.due.push_back(Due::now(first));
                 let ended = sent.fail(connection, link, &Failure::from(error));
                 self.take(0);
                 sent.send_again();
@@ -150,11 +153,25 @@ impl Stream {
     }
 }
 
+/// A keep-alive that was sent and is not answered.
+struct Due {
+    ask: Ask,
+    sent: lock::Instant,
+    /// The same moment on tokio's clock.
+    running: Instant,
+}
+
+impl Due {
+    fn now(ask: Ask) -> Self {
+        Self { ask, sent: lock::Instant::now(), running: Instant::now() }
+    }
+}
+
 /// The keep-alives that were sent over a stream and are not answered, in order.
 struct Sent<'a> {
     queue: &'a Queue,
     sender: Option<LeaseKeeper>,
-    due: VecDeque<(Ask, Instant)>,
+    due: VecDeque<Due>,
     last_answer: LastAnswer,
 }
 
@@ -170,8 +187,8 @@ impl<'a> Sent<'a> {
 
     /// Sends one; `false` if the stream has ended.
     async fn send(&mut self, ask: Ask) -> bool {
-        let (id, now) = (ask.id, Instant::now());
-        self.due.push_back((ask, now));
+        let id = ask.id;
+        self.due.push_back(Due::now(ask));
         let Some(sender) = &mut self.sender else { return false };
         sender.id = id;
         sender.keep_alive().await.is_ok()
@@ -180,7 +197,7 @@ impl<'a> Sent<'a> {
     /// Takes an answer. Answers come in the order of the keep-alives.
     fn answered(&mut self, answer: &LeaseKeepAliveResponse) {
         self.last_answer.note();
-        while let Some((ask, sent)) = self.due.pop_front() {
+        while let Some(Due { ask, sent, .. }) = self.due.pop_front() {
             if ask.id != answer.id() {
                 // etcd left it out.
                 self.queue.push(ask);
@@ -198,7 +215,7 @@ impl<'a> Sent<'a> {
     /// Waits until the stream has been silent for too long.
     async fn silence(&self, silence_max: Duration) {
         match self.due.front() {
-            Some((_, sent)) => self.last_answer.silence(*sent, silence_max).await,
+            Some(due) => self.last_answer.silence(due.running, silence_max).await,
             None => std::future::pending().await,
         }
     }
@@ -212,7 +229,7 @@ impl<'a> Sent<'a> {
         let login = matches!(failure, Failure::Refused(refusal, _) if refusal.is_of_login());
         if matches!(failure, Failure::Refused(..))
             && !login
-            && let Some((ask, _)) = self.due.pop_front()
+            && let Some(Due { ask, .. }) = self.due.pop_front()
         {
             let _ = ask.answer.send(Err(KeepError::Failed(Arc::clone(failure.why()))));
         }
@@ -224,8 +241,8 @@ impl<'a> Sent<'a> {
 
     /// Queues the unanswered keep-alives again.
     fn send_again(&mut self) {
-        for (ask, _) in self.due.drain(..) {
-            self.queue.push(ask);
+        for due in self.due.drain(..) {
+            self.queue.push(due.ask);
         }
     }
 }
