@@ -208,7 +208,7 @@ fn read_document(
     document: &document::Document<'_>,
     origin: Origin,
 ) -> Result<Option<Component>, Fault> {
-    let (root, repeated) = yaml::read_noting_repeated(document.text, document.line)?;
+    let (root, repeated) = yaml::read(document.text, document.line)?;
     if matches!(root.value, Value::Null) {
         return Ok(None);
     }

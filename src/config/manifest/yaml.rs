@@ -80,14 +80,9 @@ fn quote(text: &str) -> String {
         .replace('\u{2029}', "\\u2029")
 }
 
-/// Reads the first document of `text`, which starts on line `first_line` of
-/// its file.
-pub(crate) fn read(text: &str, first_line: usize) -> Result<Node, Fault> {
-    read_noting_repeated(text, first_line).map(|(node, _)| node)
-}
-
-/// The same, with each key that a map has more than once, and the line of its repetition.
-pub(super) fn read_noting_repeated(
+/// Reads the first document of `text`, which starts on line `first_line` of its file. Returns
+/// also each key that a map has more than once, and the line of its repetition.
+pub(crate) fn read(
     text: &str,
     first_line: usize,
 ) -> Result<(Node, Vec<(usize, String)>), Fault> {

@@ -3,7 +3,7 @@
 use super::*;
 
 fn json(text: &str) -> String {
-    read(text, 1).unwrap().to_json()
+    read(text, 1).unwrap().0.to_json()
 }
 
 #[test]
@@ -27,14 +27,14 @@ fn anchors_merges_and_repeated_keys_are_resolved() {
 
 #[test]
 fn repeated_keys_are_noted_with_their_lines_and_merged_ones_are_not() {
-    let noted = |text| read_noting_repeated(text, 1).unwrap().1;
+    let noted = |text| read(text, 1).unwrap().1;
     assert_eq!(noted("a: 1\nb: {c: 1, c: 2}\na: 2\n"), [(2, "c".into()), (3, "a".into())]);
     assert_eq!(noted("a: &x {k: 1}\nb: {<<: *x, k: 3}\n"), []);
 }
 
 #[test]
 fn a_key_is_found_whatever_its_case_the_exact_one_first() {
-    let node = read("apiversion: a\nkind: b\nKIND: c\n", 1).unwrap();
+    let (node, _) = read("apiversion: a\nkind: b\nKIND: c\n", 1).unwrap();
     assert_eq!(node.get("apiVersion").unwrap().to_json(), r#""a""#);
     assert_eq!(node.get("kind").unwrap().to_json(), r#""b""#);
 }
