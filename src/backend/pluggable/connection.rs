@@ -220,6 +220,8 @@ fn channel(socket: PathBuf) -> Channel {
     let socket = Arc::new(socket);
     Endpoint::from_static("http://localhost")
         .connect_timeout(CONNECT_TIMEOUT)
+        // h2 counts answers that arrive after their call was cancelled.
+        .http2_max_local_error_reset_streams(None)
         .connect_with_connector_lazy(service_fn(move |_| {
             let socket = Arc::clone(&socket);
             async move { UnixStream::connect(&*socket).await.map(TokioIo::new) }

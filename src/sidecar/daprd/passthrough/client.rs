@@ -26,6 +26,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// less than 8 s apart.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Lets the system notice a host that vanished.
 const TCP_KEEP_ALIVE: Duration = Duration::from_secs(30);
 const IDLE_CONNECTIONS_MAX: usize = 128;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
