@@ -1,6 +1,12 @@
 //! The calls of the sidecar that this crate makes.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::sync::watch;
 use tonic::{
@@ -34,6 +40,8 @@ struct Connection {
     /// Unless the channel is the caller's.
     address: Option<Address>,
     current: watch::Sender<Link>,
+    /// One more than the number of the last connection that has not answered.
+    silent: AtomicU64,
 }
 
 /// One of the connections that there were.
@@ -60,30 +68,33 @@ impl Client {
     ) -> Self {
         let link = Link { number: 0, channel };
         let current = watch::Sender::new(link.clone());
-        Self { link, connection: Arc::new(Connection { address, current }), store, api_token }
+        let connection = Arc::new(Connection { address, current, silent: AtomicU64::new(0) });
+        Self { link, connection, store, api_token }
     }
 
-    /// The client with the connection that new calls use.
+    /// The client with the connection that new calls use: another one than one that has not
+    /// answered. The calls that are open on that go on, and the last of them closes it. A channel of
+    /// the caller's is kept.
     pub(crate) fn current(&self) -> Self {
-        Self { link: self.connection.current.borrow().clone(), ..self.clone() }
-    }
-
-    /// Lets new calls use another connection than this one, which has not answered. Those that are
-    /// open on it go on, and the last of them closes it. A channel of the caller's is kept.
-    pub(crate) fn replace(&self) {
-        let Some(address) = &self.connection.address else { return };
-        self.connection.current.send_if_modified(|current| {
-            if current.number != self.link.number {
-                return false;
-            }
-            let Ok(channel) = address.connect() else { return false };
-            *current = Link { number: current.number + 1, channel };
+        let Connection { address, current, silent } = &*self.connection;
+        let next = silent.load(Ordering::Acquire);
+        current.send_if_modified(|current| {
+            let channel = address.as_ref().filter(|_| current.number < next);
+            let Some(Ok(channel)) = channel.map(Address::connect) else { return false };
+            *current = Link { number: next, channel };
             true
         });
+        Self { link: current.borrow().clone(), ..self.clone() }
     }
 
+    /// This connection has not answered.
+    pub(crate) fn fall_silent(&self) {
+        self.connection.silent.fetch_max(self.link.number + 1, Ordering::AcqRel);
+    }
+
+    /// The connection that new calls use, unless it has not answered.
     pub(crate) fn channel(&self) -> Channel {
-        self.link.channel.clone()
+        self.connection.current.borrow().channel.clone()
     }
 
     /// Where the sidecar is, unless the channel is the caller's.
@@ -92,7 +103,7 @@ impl Client {
     }
 
     fn calls(&self) -> LocksClient<Channel> {
-        LocksClient::new(self.channel())
+        LocksClient::new(self.link.channel.clone())
     }
 
     fn request<T>(&self, message: T) -> Request<T> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(test)]
+use tests::slept;
 use tokio::time::{self, Instant};
 
 /// Now. Unlike `Instant::now`, this counts the time in which a Linux machine was suspended.
@@ -75,5 +77,3 @@ pub(crate) mod tests {
         assert!(system::slept() < Duration::from_secs(1), "nothing since the first call");
     }
 }
-#[cfg(test)]
-use tests::slept;

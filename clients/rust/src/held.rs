@@ -16,6 +16,8 @@ pub(crate) type End = Result<(), LockLost>;
 pub(crate) struct Held {
     pub(crate) grant: Grant,
     limits: Limits,
+    /// Called before anybody sees that nobody has confirmed the lock in time.
+    on_silence: Box<dyn Fn() + Send + Sync>,
     state: watch::Sender<State>,
 }
 
@@ -93,10 +95,15 @@ pub(crate) enum Left {
 
 impl Held {
     /// A lock with one handle.
-    pub(crate) fn new(grant: Grant, limits: Limits, safe_deadline: Instant) -> Self {
+    pub(crate) fn new(
+        grant: Grant,
+        limits: Limits,
+        safe_deadline: Instant,
+        on_silence: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
         let deadline = limits.deadline(safe_deadline);
         let state = watch::Sender::new(State { deadline, phase: Phase::Held, handles: 1 });
-        Self { grant, limits, state }
+        Self { grant, limits, on_silence: Box::new(on_silence), state }
     }
 
     /// For how long a lock that has not ended may be believed in.
@@ -230,7 +237,12 @@ impl Held {
             }
             state.deadline.by_max_hold
         };
-        let cause = if by_max_hold { Cause::MaxHold } else { Cause::Unconfirmed };
+        let cause = if by_max_hold {
+            Cause::MaxHold
+        } else {
+            (self.on_silence)();
+            Cause::Unconfirmed
+        };
         self.enter(missed, Phase::Lost(self.loss(cause)));
     }
 

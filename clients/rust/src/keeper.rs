@@ -38,9 +38,6 @@ impl Keeper {
         if let Some(cause) = cause {
             self.held.lose(cause);
         }
-        if matches!(self.held.end(), Some(Err(lost)) if lost.cause == Cause::Unconfirmed) {
-            self.client.replace();
-        }
         // The stream stays open until the work has ended: until then nobody else shall have
         // the lock, if the sidecar still holds it.
         end(&mut self.stream).await;

@@ -54,7 +54,9 @@ impl Lock {
             grant_id: acquired.grant_id,
             token: acquired.fencing_token,
         };
-        let held = Arc::new(Held::new(grant, Limits { stop_before, max_hold }, safe_deadline));
+        let (limits, silent) = (Limits { stop_before, max_hold }, client.clone());
+        let held = Held::new(grant, limits, safe_deadline, move || silent.fall_silent());
+        let held = Arc::new(held);
         let shared = held.clone();
         let keeper = Keeper { held: shared, client: client.clone(), stream, ttl, granted };
         let keeper = tokio::spawn(keeper.keep()).abort_handle();

@@ -53,7 +53,7 @@ impl Locks {
 
     /// The channel to the sidecar, for the calls of [`raw`](crate::raw).
     pub fn channel(&self) -> Channel {
-        self.client.current().channel()
+        self.client.channel()
     }
 
     pub(crate) fn client(&self) -> &Client {

@@ -96,7 +96,7 @@ async fn answered<T>(
     answer: impl Future<Output = Result<T, Status>>,
 ) -> Result<Result<T, Status>, Error> {
     let silent = |_| {
-        client.replace();
+        client.fall_silent();
         Failure::unavailable("the sidecar does not answer")
     };
     timeout_at(limit, answer).await.map_err(silent)

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from ._address import Metadata
 from ._clock import now
 from ._grant import Grant, Patience, take_answer
 from ._options import Options
@@ -32,18 +33,17 @@ class AsyncLock(Grant):
 
     def __init__(
         self,
-        connection: Connection,
         stubs: Stubs,
+        metadata: Metadata,
         store: str,
         options: Options,
         stream: Any,
         acquired: pb.LockAcquired,
         sent: float,
     ) -> None:
-        super().__init__(store, options, acquired, sent)
-        self._connection = connection
+        super().__init__(stubs, store, options, acquired, sent)
         self._stubs = stubs
-        self._metadata = connection.metadata
+        self._metadata = metadata
         self._stream = stream
         self._works: dict[asyncio.Task[Any], Work] = {}
         self._ending: asyncio.Task[LockLost | None] | None = None
@@ -65,12 +65,12 @@ class AsyncLock(Grant):
                 if message is grpc.aio.EOF:
                     raise LeaseholdError("the stream ended without a lock", reason="UNKNOWN")
                 if message.HasField("lock_acquired"):
-                    return cls(connection, stubs, store, options, stream, message.lock_acquired, patience.sent)
+                    return cls(stubs, connection.metadata, store, options, stream, message.lock_acquired, patience.sent)
         except grpc.aio.AioRpcError as error:
             raise _failure(error).refusal(options.name, options.wait, stubs.target) from error
         except TimeoutError:
             stream.cancel()
-            connection.replace(stubs)
+            stubs.fall_silent()
             raise patience.exhausted(stubs.target) from None
         except asyncio.CancelledError:
             stream.cancel()
@@ -162,8 +162,6 @@ class AsyncLock(Grant):
             self._stop_work()
 
     def _stop_work(self) -> None:
-        if (loss := self._term.loss) is not None:
-            if loss.cause == "unconfirmed":
-                self._connection.replace(self._stubs)
+        if self._term.loss is not None:
             for work in self._works.values():
                 work.cancel()

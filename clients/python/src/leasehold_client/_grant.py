@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ._clock import now
 from ._options import Options, in_seconds
+from ._rpc import Stubs
 from ._term import Term
 from .errors import InvalidOption, LeaseholdError
 from .fence import fence_key
@@ -16,7 +17,7 @@ LATENESS = 10.0
 class Grant:
     """A lock that is held. Not bound to a thread or a task."""
 
-    def __init__(self, store: str, options: Options, acquired: pb.LockAcquired, sent: float) -> None:
+    def __init__(self, stubs: Stubs, store: str, options: Options, acquired: pb.LockAcquired, sent: float) -> None:
         self.store = store
         """The name of the lock store."""
         self.namespace = options.namespace
@@ -37,6 +38,7 @@ class Grant:
             ttl=in_seconds(acquired.ttl),
             max_hold=options.max_hold,
             stop_before=options.stop_before,
+            on_silence=stubs.fall_silent,
         )
         if not self._term.leaves_time:
             raise InvalidOption("stop_before", f"is not shorter than {self._term.bound}")

@@ -26,6 +26,8 @@ class Stubs:
 
     def __init__(self, channel: Any, target: str | None = None) -> None:
         self.channel = channel
+        self.silent = False
+        """Whether a call had no answer: later ones shall use another connection."""
         self.target = target
         """The sidecar's address; None for a channel of the caller's."""
         self._streams: set[Any] = set()
@@ -52,6 +54,10 @@ class Stubs:
         stream.add_done_callback(self._streams.discard)
         return stream
 
+    def fall_silent(self) -> None:
+        """A call had no answer."""
+        self.silent = True
+
     def cancel_streams(self) -> None:
         """Ends all streams, which closing a channel does not do in all versions of gRPC."""
         for stream in list(self._streams):
@@ -74,25 +80,20 @@ class Connection:
         self._closed = False
 
     def stubs(self) -> Stubs:
-        """What new calls use."""
+        """What new calls use: another connection than one that did not answer.
+
+        The calls that are open on the old one go on there, and it is closed with the last of
+        them. A channel of the caller's is kept.
+        """
         if self._closed:
             raise LeaseholdError("the client is closed", reason="CANCELLED")
-        if self._stubs is None:
+        if self._stubs is None or (self._stubs.silent and self._address is not None):
             if self._address is None:
                 self._stubs = Stubs(self._channel, None)
             else:
                 self._stubs = Stubs(self._open(self._address), self._address.target)
             self._all.add(self._stubs)
         return self._stubs
-
-    def replace(self, silent: Stubs) -> None:
-        """Lets later calls use another connection than one that did not answer.
-
-        The calls that are open on the old one go on there, and it is closed with the last of
-        them. A channel of the caller's is kept.
-        """
-        if self._stubs is silent and self._address is not None:
-            self._stubs = None
 
     def close(self) -> list[Any]:
         """Ends all streams; returns the channels that are to be closed."""

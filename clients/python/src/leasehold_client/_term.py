@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections.abc import Callable
 
 from ._clock import now
 from .errors import LockLost
@@ -37,8 +38,10 @@ class Term:
         ttl: float,
         max_hold: float | None,
         stop_before: float | None,
+        on_silence: Callable[[], None] = lambda: None,
     ) -> None:
         self.ttl = ttl
+        self._on_silence = on_silence
         self._longest = ttl - drift_allowance(ttl)
         self._limit = math.inf
         if max_hold is not None:
@@ -139,5 +142,7 @@ class Term:
             return left
         # The sidecar counts `max_hold` in its answers, by a clock that may differ from this one.
         by_max_hold = deadline >= self._limit - drift_allowance(self.ttl)
+        if not by_max_hold:
+            self._on_silence()  # Before anybody sees the loss.
         self._cause = "max_hold" if by_max_hold else "unconfirmed"
         return 0.0

@@ -36,7 +36,7 @@ class Lock(Grant):
     _holders = 0
 
     def __init__(self, session: _Session, acquired: pb.LockAcquired, sent: float) -> None:
-        super().__init__(session.store, session.options, acquired, sent)
+        super().__init__(session.stubs, session.store, session.options, acquired, sent)
         self._inbox = session.inbox
         self._bells = session.bells
         self._process = os.getpid()
@@ -127,9 +127,9 @@ class _Session:
         """Takes the lock, delivers the handle or the error, and keeps the lock until the handle has ended."""
         stream = None
         try:
-            self._stubs = self._connection.stubs()
+            self.stubs = self._connection.stubs()
             patience = Patience(self.options)
-            stream = self._stubs.lock_stream(self.options.request(self.store), self._metadata)
+            stream = self.stubs.lock_stream(self.options.request(self.store), self._metadata)
             start_new_thread(_read, (stream, self.inbox))
             self._deliver(self._wait(stream, patience))
         except BaseException as error:
@@ -150,12 +150,12 @@ class _Session:
             try:
                 message = self.inbox.get(timeout=patience.left)
             except Empty:
-                self._connection.replace(self._stubs)
-                raise patience.exhausted(self._stubs.target) from None
+                self.stubs.fall_silent()
+                raise patience.exhausted(self.stubs.target) from None
             if message is None:
                 raise LeaseholdError("the wait was interrupted", reason="CANCELLED")
             if message is stream:
-                raise _failure(stream).refusal(self.options.name, self.options.wait, self._stubs.target)
+                raise _failure(stream).refusal(self.options.name, self.options.wait, self.stubs.target)
             if message.HasField("lock_acquired"):
                 lock = Lock(self, message.lock_acquired, patience.sent)
                 self._term, self._question, self._farewell = lock._term, lock._question, lock._farewell
@@ -172,8 +172,6 @@ class _Session:
             if left == 0 and not lost:
                 lost = True
                 self._ring()
-                if (loss := term.loss) and loss.cause == "unconfirmed":
-                    self._connection.replace(self._stubs)
             pause = left if question is not None else min(left, following - now())
             try:
                 message = self.inbox.get(timeout=None if lost else max(0.0, pause))
@@ -181,7 +179,7 @@ class _Session:
                 if question is None and now() >= following:
                     asked = now()
                     try:
-                        question = self._stubs.check_locks.future(
+                        question = self.stubs.check_locks.future(
                             self._question, metadata=self._metadata, timeout=term.answer_limit
                         )
                         question.add_done_callback(self.inbox.put)
@@ -211,7 +209,7 @@ class _Session:
 
     def _unlock(self) -> LockLost | None:
         try:
-            self._stubs.unlock(self._farewell, metadata=self._metadata, timeout=UNLOCK_LIMIT)
+            self.stubs.unlock(self._farewell, metadata=self._metadata, timeout=UNLOCK_LIMIT)
         except grpc.RpcError as error:
             return _failure(error).loss_at_unlock(self.options.name)
         except ValueError:

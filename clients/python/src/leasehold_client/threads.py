@@ -113,10 +113,6 @@ class _Shared(Connection):
             self._process = os.getpid()
             return super().stubs()
 
-    def replace(self, silent: Stubs) -> None:
-        with self._mutex:
-            super().replace(silent)
-
     def end(self, done: SimpleQueue[None]) -> None:
         """Closes it; tells when that is done."""
         with self._mutex:

@@ -19,7 +19,7 @@ fn limited(stop_before: Duration, max_hold: Option<Duration>) -> Held {
     };
     let max_hold =
         max_hold.map(|max_hold| MaxHold { end: now + max_hold, from: now + max_hold - DRIFT });
-    Held::new(grant, Limits { stop_before, max_hold }, now + VALID)
+    Held::new(grant, Limits { stop_before, max_hold }, now + VALID, || {})
 }
 
 fn held() -> Held {

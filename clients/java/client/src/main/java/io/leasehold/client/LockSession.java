@@ -174,11 +174,11 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
 
   /** Ends the belief in the lock, once. */
   void lose(Loss loss) {
+    if (loss.cause().equals(LossCause.UNCONFIRMED)) {
+      sidecar.replace(connection); // before anybody sees the loss and takes the next lock
+    }
     if (!state.compareAndSet(HELD, new State(Phase.LOST, loss))) {
       return;
-    }
-    if (loss.cause().equals(LossCause.UNCONFIRMED)) {
-      sidecar.replace(connection);
     }
     sidecar.loop().execute(this::stopTimers);
     listeners.tell(() -> exception(loss));
