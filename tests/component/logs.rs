@@ -92,6 +92,19 @@ async fn a_password_that_the_server_does_not_ask_for_is_warned_of() {
 }
 
 #[tokio::test]
+async fn a_server_that_evicts_locks_is_warned_of() {
+    for (policy, warns) in [("allkeys-lru", true), ("noeviction", false)] {
+        let server = RedisServer::start_with(&["--maxmemory-policy", policy]);
+        let leasehold = Leasehold::serve("redis", &[]);
+        let client = Client::connect(&leasehold.socket("redis")).await;
+        client.init(&[("redisHost", &server.address())]).await.unwrap();
+        drop(client);
+        let log = leasehold.whole_log();
+        assert_eq!(log.contains("maxmemory-policy"), warns, "{log}");
+    }
+}
+
+#[tokio::test]
 async fn every_line_is_json_on_request() {
     let (log, _) = life(&["--log-as-json", "--log-level", "debug"]).await;
     assert!(log.lines().count() > 2);

@@ -253,3 +253,59 @@ async fn a_server_that_is_far_away_is_connected_to_again() {
     });
     reconnected.await.expect("the connection is opened again");
 }
+
+/// The ID of the store's connection at the server.
+fn client_id(connection: &mut redis::Connection) -> String {
+    let list: String = ask(connection, &["CLIENT", "LIST", "TYPE", "pubsub"]);
+    list.split_whitespace().next().unwrap().to_owned()
+}
+
+/// A firewall forgets a connection, and new ones work.
+#[tokio::test]
+async fn a_connection_that_falls_silent_is_replaced_however_patient_calls_are() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address()).await;
+    let patient = [("operationTimeout", "60s")];
+    let store = try_open(proxy.address(), &patient).await.unwrap();
+    let held = take(&store, "r", MINUTE).await;
+    let first = wait(&store, "r", MINUTE);
+    let mut connection = server.connect();
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    proxy.vanish();
+    soon(store.renew(renewal(&held, "r", MINUTE))).await.unwrap();
+    assert_eq!(waiting(&mut connection, "r"), 1);
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    soon(first).await.unwrap().unwrap();
+    soon(proxy.given_up()).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_on_new_connections_too_keeps_the_old_one() {
+    for slow in [&["DEBUG", "SLEEP", "4"][..], &["CLIENT", "PAUSE", "4000", "WRITE"]] {
+        let server = RedisServer::start_with(&["--enable-debug-command", "local"]);
+        let proxy = Proxy::start(server.address()).await;
+        let patient = [("operationTimeout", "60s")];
+        let store = try_open(proxy.address(), &patient).await.unwrap();
+        take(&store, "r", MINUTE).await;
+        let first = wait(&store, "r", MINUTE);
+        let mut connection = server.connect();
+        until("queued", || waiting(&mut connection, "r") == 1).await;
+        let (before, opened) = (client_id(&mut connection), proxy.admitted());
+        let sleeping = std::thread::spawn(move || {
+            let () = ask(&mut connection, slow);
+            connection
+        });
+        soon(async {
+            while proxy.admitted() == opened {
+                let _ = store.try_lock(request("r", MINUTE)).await;
+            }
+        })
+        .await;
+        soon(store.try_lock(request("free", MINUTE))).await.unwrap();
+        let mut connection = sleeping.join().unwrap();
+        assert_eq!(client_id(&mut connection), before, "{slow:?}");
+        assert_eq!(waiting(&mut connection, "r"), 1);
+        assert!(proxy.admitted() <= opened + 2, "{} connections", proxy.admitted() - opened);
+        first.abort();
+    }
+}

@@ -1,5 +1,8 @@
 //! The properties of the component, which are those of Dapr's built-in `lock.redis`.
 
+#[cfg(target_os = "linux")]
+use std::time::Duration;
+
 use ::redis::{
     Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
     ProtocolVersion, RedisConnectionInfo, RedisError, TlsCertificates, io::tcp::TcpSettings,
@@ -8,6 +11,10 @@ use ::redis::{
 use crate::config::properties::Properties;
 
 const PORT: u16 = 6379;
+/// After so long without an acknowledgement the system gives up a connection, also a closed one
+/// that still has requests to send.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 
 /// Keys of the built-in store that have no effect here, because there is one connection, and
 /// `operationTimeout` limits its timeouts and retries.
@@ -230,7 +237,7 @@ fn client(
 ) -> Result<Client, RedisError> {
     let info: ConnectionInfo = address
         .into_connection_info()?
-        .set_tcp_settings(TcpSettings::default().set_nodelay(true))
+        .set_tcp_settings(tcp_settings())
         .set_redis_settings(settings);
     if tls {
         let certificates = TlsCertificates { client_tls: certificates, root_cert: None };
@@ -238,6 +245,13 @@ fn client(
     } else {
         Client::open(info)
     }
+}
+
+fn tcp_settings() -> TcpSettings {
+    let settings = TcpSettings::default().set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(UNACKNOWLEDGED_MAX);
+    settings
 }
 
 #[cfg(test)]

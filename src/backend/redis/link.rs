@@ -21,7 +21,8 @@ use tracing::{info, warn};
 use super::{
     entry::{COUNTERS, counter},
     server_time::ServerTime,
-    session::{Failure, Observed, Peer, Session, Unfit},
+    session::{Failure, Greeted, OPEN_TIMEOUT, Observed, Peer, Session, Unfit},
+    silence::{SUSPICIOUS, outlived},
     waiters::Waiters,
 };
 use crate::{
@@ -29,8 +30,6 @@ use crate::{
     retry::{Backoff, pause_before},
 };
 
-/// How long opening a connection may take.
-pub(super) const OPEN_TIMEOUT: Duration = Duration::from_millis(3500);
 const REOPEN_DELAY_MIN: Duration = Duration::from_millis(20);
 const REOPEN_DELAY_MAX: Duration = Duration::from_secs(1);
 /// How often the connection is checked, whether or not it is used.
@@ -170,11 +169,6 @@ impl Link {
                     session.dead.cancel();
                 }
                 Exchange::Silent => {
-                    // Answers come in order, so later requests would not be answered
-                    // either.
-                    if since.elapsed() + 2 * BUSY_DELAY >= self.operation_timeout {
-                        session.dead.cancel();
-                    }
                     return Err(BackendError::Unknown(
                         "Redis did not answer within operationTimeout".into(),
                     ));
@@ -189,7 +183,7 @@ impl Link {
             return Err(BackendError::Unavailable(self.down()));
         };
         let mut connection = session.connection();
-        let answer = request.query_async::<Value>(&mut connection);
+        let answer = session.owed.answer(request.query_async::<Value>(&mut connection));
         match timeout_at(until, answer).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {
@@ -252,16 +246,16 @@ impl Link {
             let mut earlier = VecDeque::new();
             loop {
                 let Some(current) = session else { return };
-                self.attend(&current).await;
+                let other = self.attend(&client, &waiters, &current).await;
                 let number = current.number + 1;
                 earlier.truncate(EARLIER_MAX - 1);
                 earlier.push_front(current.peer.clone());
                 drop(current);
                 self.sessions.send_replace(None);
                 warn!("the connection to Redis was lost");
-                let next = Arc::new(
-                    self.reopen(&client, number, earlier.make_contiguous(), &waiters).await,
-                );
+                let before = earlier.make_contiguous();
+                let next =
+                    Arc::new(self.reopen(&client, other, number, before, &waiters).await);
                 // The earlier connections to this server were ended.
                 earlier.retain(|peer: &Peer| !peer.may_share_server(&next.peer));
                 info!("connected to Redis again");
@@ -274,23 +268,37 @@ impl Link {
         self.sessions.send_replace(None);
     }
 
-    /// Checks the connection regularly, and returns when it is lost.
-    async fn attend(&self, session: &Session) {
+    /// Checks the connection regularly, and returns when it is lost. If another connection
+    /// answers while this one does not, returns that.
+    async fn attend(
+        &self,
+        client: &Client,
+        waiters: &Arc<Waiters>,
+        session: &Session,
+    ) -> Option<Greeted> {
         let beat = async {
             loop {
-                sleep(HEARTBEAT).await;
-                match timeout(self.operation_timeout, session.check()).await {
-                    Ok(Ok(observed)) => self.note(observed),
-                    Ok(Err(Failure::Error(error))) if is_temporary(&error) => {}
-                    Ok(Err(failure)) => return self.set_down(describe_failure(&failure)),
-                    Err(_) => return,
+                tokio::select! {
+                    () = sleep(HEARTBEAT) => {}
+                    () = session.owed.silent_for(SUSPICIOUS) => {}
+                }
+                match session.check().await {
+                    Ok(observed) => self.note(observed),
+                    Err(Failure::Error(error)) if is_temporary(&error) => {}
+                    Err(failure) => return self.set_down(describe_failure(&failure)),
                 }
             }
         };
-        tokio::select! {
-            () = beat => session.dead.cancel(),
-            () = session.dead.cancelled() => {}
-        }
+        // Whatever is slow for so long is out of reach.
+        let silent = session.owed.silent_for(self.operation_timeout.max(SUSPICIOUS));
+        let other = tokio::select! {
+            () = beat => None,
+            () = silent => None,
+            () = session.dead.cancelled() => None,
+            other = outlived(session, || Greeted::dial(client, Some(waiters))) => Some(other),
+        };
+        session.dead.cancel();
+        other
     }
 
     fn note(&self, observed: Observed) {
@@ -301,13 +309,21 @@ impl Link {
     async fn reopen(
         &self,
         client: &Client,
+        mut greeted: Option<Greeted>,
         number: u64,
         before: &[Peer],
         waiters: &Arc<Waiters>,
     ) -> Session {
         let mut backoff = Backoff::new(REOPEN_DELAY_MIN, REOPEN_DELAY_MAX);
         loop {
-            let opened = Session::open(client, number, before, Some(waiters));
+            let greeted = greeted.take();
+            let opened = async {
+                let greeted = match greeted {
+                    Some(greeted) => greeted,
+                    None => Greeted::dial(client, Some(waiters)).await?,
+                };
+                Session::over(greeted, number, before, Some(waiters)).await
+            };
             let why = match timeout(OPEN_TIMEOUT, opened).await {
                 Ok(Ok(session)) => return session,
                 Ok(Err(failure)) => describe_failure(&failure),
@@ -327,11 +343,11 @@ async fn exchange(
 ) -> Exchange {
     let mut connection = session.connection();
     let answer = async {
-        match request.query_async::<Value>(&mut connection).await {
+        match session.owed.answer(request.query_async::<Value>(&mut connection)).await {
             // It was not executed, so it is safe to send it again.
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                script.load_async(&mut connection).await?;
-                request.query_async(&mut connection).await
+                session.owed.answer(script.load_async(&mut connection)).await?;
+                session.owed.answer(request.query_async(&mut connection)).await
             }
             other => other,
         }

@@ -1,7 +1,7 @@
 //! Redis: `lock.redis`.
 //!
 //! - `config`: the component's properties.
-//! - `session`, `link`: one connection, and reconnecting.
+//! - `session`, `link`: one connection, and reconnecting; `silence`: one that does not answer.
 //! - `scripts`: one atomic script for each operation; `entry`, `reply`: their data and results.
 //! - `notice`: the messages between processes.
 //! - `waiters`: who waits in this process, and when to look at their resources.
@@ -23,6 +23,7 @@ pub(crate) mod reply;
 mod scripts;
 mod server_time;
 pub(crate) mod session;
+mod silence;
 pub(crate) mod upkeep;
 pub(crate) mod waiters;
 mod waiting;
@@ -59,13 +60,23 @@ pub(super) const KIND: Kind = Kind {
 async fn open(client: Client, context: Context) -> Result<Arc<dyn Backend>, OpenError> {
     let waiters = Arc::new(waiters::Waiters::new());
     let opened = session::Session::open(&client, 1, &[], Some(&waiters));
-    let session = timeout(link::OPEN_TIMEOUT, opened)
+    let session = timeout(session::OPEN_TIMEOUT, opened)
         .await
         .map_err(|_| unreached(&client, "Redis did not answer in time"))?
         .map_err(|failure| why_not_open(&client, &failure))?;
-    if let Ok(true) = timeout(link::OPEN_TIMEOUT, session.asks_for_no_password(&client)).await {
+    if let Ok(true) =
+        timeout(session::OPEN_TIMEOUT, session.asks_for_no_password(&client)).await
+    {
         let server = client.get_connection_info().addr();
         warn!(%server, "redisPassword is set, but the server asks for none: anybody can use it");
+    }
+    if let Ok(Some(policy)) = timeout(session::OPEN_TIMEOUT, session.eviction_policy()).await {
+        let server = client.get_connection_info().addr();
+        warn!(
+            %server,
+            policy,
+            "Redis may evict locks, which ends them early; set maxmemory-policy to noeviction"
+        );
     }
     Ok(Arc::new(backend::RedisBackend::new(client, session, waiters, context.settings)))
 }

@@ -15,9 +15,12 @@ use super::{
     notice::Notice,
     scripts::SCRIPTS,
     server_time::ServerTime,
+    silence::Owed,
     waiters::{NOBODYS_CHANNEL, Waiters},
 };
 
+/// How long opening a connection may take.
+pub(super) const OPEN_TIMEOUT: Duration = Duration::from_millis(3500);
 /// How many requests may be queued for the socket before their senders are delayed.
 const REQUESTS_AHEAD: usize = 1024;
 /// How long to wait before a new connection is used if the old one could not be ended. By
@@ -78,27 +81,18 @@ pub(super) struct Observed {
     pub(super) is_monitored: bool,
 }
 
-/// A connection that is ready for use.
-pub(super) struct Session {
+/// A connection to a server that can grant locks. It carries no lock calls yet, because the
+/// earlier connections have not been ended.
+pub(super) struct Greeted {
     connection: MultiplexedConnection,
-    /// Cancelled when the connection is lost or not used any more.
-    pub(super) dead: CancellationToken,
-    /// The number of this connection in its backend, from 1; 0 for one that only watches.
-    pub(super) number: u64,
-    /// What was read from the server when the connection was opened.
-    pub(super) opened: Observed,
-    /// Identifies this connection, so that a later one can end it.
-    pub(super) peer: Peer,
+    dead: CancellationToken,
+    peer: Peer,
 }
 
-impl Session {
-    /// Connects, ends the earlier connections, subscribes and loads the scripts. Requests that
-    /// were sent over the earlier connections can then no longer take effect (trap 7). Without
-    /// `waiters` it does not subscribe, because nobody is called over it.
-    pub(super) async fn open(
+impl Greeted {
+    /// Connects, and asks what the server is.
+    pub(super) async fn dial(
         client: &Client,
-        number: u64,
-        before: &[Peer],
         waiters: Option<&Arc<Waiters>>,
     ) -> Result<Self, Failure> {
         let dead = CancellationToken::new();
@@ -120,20 +114,64 @@ impl Session {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(REQUESTS_AHEAD)
             .set_push_sender(pushed);
-        let mut connection =
-            client.get_multiplexed_async_connection_with_config(&config).await?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         // Independent requests share a round trip, so that a connection to a distant server
         // can be opened in time.
         let ((), peer) = try_join!(check_role(connection.clone()), async {
             identify(&connection).await.map_err(Failure::from)
         })?;
+        Ok(Self { connection, dead, peer })
+    }
+
+    /// Returns once the server answers. While clients that write are paused, it does not.
+    pub(super) async fn answers(&self) -> Result<(), RedisError> {
+        observe(&self.connection).await.map(drop)
+    }
+}
+
+/// A connection that is ready for use.
+pub(super) struct Session {
+    connection: MultiplexedConnection,
+    /// Cancelled when the connection is lost or not used any more.
+    pub(super) dead: CancellationToken,
+    /// The answers that the server owes.
+    pub(super) owed: Owed,
+    /// The number of this connection in its backend, from 1; 0 for one that only watches.
+    pub(super) number: u64,
+    /// What was read from the server when the connection was opened.
+    pub(super) opened: Observed,
+    /// Identifies this connection, so that a later one can end it.
+    pub(super) peer: Peer,
+}
+
+impl Session {
+    /// Connects, and makes the connection ready for use.
+    pub(super) async fn open(
+        client: &Client,
+        number: u64,
+        before: &[Peer],
+        waiters: Option<&Arc<Waiters>>,
+    ) -> Result<Self, Failure> {
+        Self::over(Greeted::dial(client, waiters).await?, number, before, waiters).await
+    }
+
+    /// Ends the earlier connections, subscribes and loads the scripts. Requests that were sent
+    /// over the earlier connections can then no longer take effect (trap 7). Without `waiters`
+    /// it does not subscribe, because nobody is called over it.
+    pub(super) async fn over(
+        greeted: Greeted,
+        number: u64,
+        before: &[Peer],
+        waiters: Option<&Arc<Waiters>>,
+    ) -> Result<Self, Failure> {
+        let Greeted { mut connection, dead, peer } = greeted;
         fence(&mut connection, &peer, before).await?;
         let (opened, (), ()) = try_join!(
             observe(&connection),
             subscribe(connection.clone(), waiters),
             load_scripts(&connection),
         )?;
-        Ok(Self { connection, dead, number, opened, peer })
+        Ok(Self { connection, dead, owed: Owed::default(), number, opened, peer })
     }
 
     /// Whether a password is configured that the server does not ask for. A server accepts
@@ -147,10 +185,18 @@ impl Session {
         again.is_err_and(|error| error.to_string().contains("without any password"))
     }
 
+    /// The server's policy of evicting keys, if it is known and may evict locks.
+    pub(super) async fn eviction_policy(&self) -> Option<String> {
+        let mut info = cmd("INFO");
+        info.arg("memory");
+        let info = info.query_async::<String>(&mut self.connection()).await.ok()?;
+        info_field(&info, "maxmemory_policy").filter(|policy| policy != "noeviction")
+    }
+
     /// Checks that the server is still a master, and reads what is to be observed.
     pub(super) async fn check(&self) -> Result<Observed, Failure> {
-        check_role(self.connection()).await?;
-        Ok(observe(&self.connection).await?)
+        self.owed.answer(check_role(self.connection())).await?;
+        Ok(self.owed.answer(observe(&self.connection)).await?)
     }
 
     /// A handle to send requests with.
@@ -265,9 +311,7 @@ async fn identify(connection: &MultiplexedConnection) -> Result<Peer, RedisError
         async move { allowed(cmd(command).arg(about).query_async::<String>(&mut connection).await) }
     };
     let (server, client) = try_join!(ask("INFO", "server"), ask("CLIENT", "INFO"))?;
-    let run_id = server.and_then(|info| {
-        info.lines().find_map(|line| Some(line.strip_prefix("run_id:")?.trim().to_owned()))
-    });
+    let run_id = server.and_then(|info| info_field(&info, "run_id"));
     let client = client.and_then(|info| {
         let field = |name: &str| {
             info.split_whitespace()
@@ -277,6 +321,12 @@ async fn identify(connection: &MultiplexedConnection) -> Result<Peer, RedisError
         Some((field("id")?, field("addr")?))
     });
     Ok(Peer { run_id, client })
+}
+
+/// A field of the answer to `INFO`.
+fn info_field(info: &str, name: &str) -> Option<String> {
+    info.lines()
+        .find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
 }
 
 /// An answer, or `None` without the permission for the command.

@@ -17,8 +17,8 @@ use tokio::{
 
 use super::{
     super::{
-        link::{Link, OPEN_TIMEOUT, describe_failure},
-        session::Session,
+        link::{Link, describe_failure},
+        session::{OPEN_TIMEOUT, Session},
     },
     pace::Pace,
     reads::{FOUND_MAX, RESOURCES_MAX},
