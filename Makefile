@@ -38,7 +38,7 @@ run: setup-build ## Build, show a lock's life over the socket, then serve the Da
 	@echo
 	@echo "Now the sidecar, on the memory store (Ctrl-C ends it). In another terminal:"
 	@echo
-	@echo "  curl -d '{\"ttl\":\"30s\",\"wait\":\"10s\",\"requestID\":\"made-up-4711\"}' http://127.0.0.1:3500/v1.0-alpha2/lock/lockstore/order-1"
+	@echo "  curl -d '{\"ttl\":\"30s\",\"wait\":\"10s\"}' http://127.0.0.1:3500/v1.0-alpha2/lock/lockstore/order-1"
 	@echo "  curl -X DELETE -d '{\"lockID\":\"...\"}' http://127.0.0.1:3500/v1.0-alpha2/lock/lockstore/order-1"
 	@echo
 	@exec target/debug/leasehold sidecar --app-id demo --resources-path target/run/components
