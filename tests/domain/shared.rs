@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::lock::{
     AcquireRequest, Granted, LockError, Mode, RequestId, Store, safe_deadline,
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::faulty::{Fault, Faulty, hold, no_record_left, request, store, unlock};
 
