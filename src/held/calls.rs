@@ -244,7 +244,8 @@ impl Engine {
             && let Some(mut record) = table.remove(id)
         {
             if let Ended::Lost(cause) = ended {
-                table.lost.remember(key.clone(), lock_id.clone(), cause, Instant::now());
+                let loss = (cause, record.attempt);
+                table.lost.remember(key.clone(), lock_id.clone(), loss, Instant::now());
             }
             record.holder.tell(ended);
         }

@@ -75,7 +75,7 @@ impl Engine {
     /// is settled.
     pub async fn give_up(&self, target: &Target, lock_id: &LockId) -> Result<bool, LockError> {
         let key = &target.key();
-        let (release, cause) = {
+        let (release, loss) = {
             let mut table = self.table();
             let record = table.find(key, lock_id).and_then(|id| table.remove(id));
             let release = record.map(|mut record| {
@@ -85,15 +85,15 @@ impl Engine {
             if release.is_none() && table.release_of(key, lock_id).is_some() {
                 return Ok(true);
             }
-            (release, table.lost.cause(key, lock_id, Instant::now()))
+            (release, table.lost.loss(key, lock_id, Instant::now()))
         };
         if let Some(release) = release {
             self.0.tasks.spawn_on(release, &self.0.runtime);
             return Ok(true);
         }
-        let Some(cause) = cause else { return Ok(false) };
+        let Some((cause, attempt)) = loss else { return Ok(false) };
         if cause.may_still_be_held() {
-            match target.unlock(lock_id).await {
+            match target.release(lock_id, attempt).await {
                 // After an unknown outcome the store goes on releasing it by itself.
                 Ok(()) | Err(LockError::NotFound { .. } | LockError::OutcomeUnknown(_)) => {}
                 Err(error) => return Err(error),
@@ -124,7 +124,8 @@ impl Engine {
         let lost = record.lost(cause);
         warn!(store = %lost.store, resource = lost.resource.as_str(), %cause,
             "a held lock is lost");
-        table.lost.remember(record.key(), lost.lock_id.clone(), cause, Instant::now());
+        let loss = (cause, record.attempt);
+        table.lost.remember(record.key(), lost.lock_id.clone(), loss, Instant::now());
         if by_notice
             && let Err(mpsc::error::TrySendError::Full(lost)) = self.0.notices.try_send(lost)
         {

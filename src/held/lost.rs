@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Cause, HeldKey};
-use crate::lock::{Instant, LockId};
+use crate::lock::{AttemptId, Instant, LockId};
 
 /// How long a lost lock is remembered.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
@@ -17,28 +17,25 @@ const REMEMBERED_MAX: usize = 10_000;
 /// A grant's full name.
 pub(super) type Name = (HeldKey, LockId);
 
+/// Why a lock was lost, and the attempt that had got it.
+pub(super) type Loss = (Cause, AttemptId);
+
 /// Remembers lost locks for a while.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
-    causes: HashMap<Name, (Instant, Cause)>,
+    losses: HashMap<Name, (Instant, Loss)>,
     order: VecDeque<(Instant, Name)>,
 }
 
 impl Lost {
     /// Records a loss at `now`.
-    pub(super) fn remember(
-        &mut self,
-        key: HeldKey,
-        lock_id: LockId,
-        cause: Cause,
-        now: Instant,
-    ) {
+    pub(super) fn remember(&mut self, key: HeldKey, lock_id: LockId, loss: Loss, now: Instant) {
         self.forget_old(now);
         if self.order.len() >= REMEMBERED_MAX {
             self.forget_oldest();
         }
         let name = (key, lock_id);
-        self.causes.insert(name.clone(), (now, cause));
+        self.losses.insert(name.clone(), (now, loss));
         self.order.push_back((now, name));
     }
 
@@ -49,15 +46,25 @@ impl Lost {
         lock_id: &LockId,
         now: Instant,
     ) -> Option<Cause> {
+        self.loss(key, lock_id, now).map(|(cause, _)| cause)
+    }
+
+    /// The same, and the attempt that had got it.
+    pub(super) fn loss(
+        &mut self,
+        key: &HeldKey,
+        lock_id: &LockId,
+        now: Instant,
+    ) -> Option<Loss> {
         self.forget_old(now);
-        self.causes.get(&(key.clone(), lock_id.clone())).map(|(_, cause)| *cause)
+        self.losses.get(&(key.clone(), lock_id.clone())).map(|(_, loss)| *loss)
     }
 
     /// A lock of this name is held again: a caller that chooses its lock ID may use it
     /// twice.
     pub(super) fn forget(&mut self, key: &HeldKey, lock_id: &LockId) {
-        if !self.causes.is_empty() {
-            self.causes.remove(&(key.clone(), lock_id.clone()));
+        if !self.losses.is_empty() {
+            self.losses.remove(&(key.clone(), lock_id.clone()));
         }
     }
 
@@ -69,8 +76,8 @@ impl Lost {
 
     fn forget_oldest(&mut self) {
         let Some((at, name)) = self.order.pop_front() else { return };
-        if self.causes.get(&name).is_some_and(|(noted, _)| *noted == at) {
-            self.causes.remove(&name);
+        if self.losses.get(&name).is_some_and(|(noted, _)| *noted == at) {
+            self.losses.remove(&name);
         }
     }
 }
@@ -90,23 +97,28 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_loss_is_remembered_for_ten_minutes() {
         let (mut lost, id, now) = (Lost::default(), LockId::random(), Instant::now());
-        lost.remember(key(0), id.clone(), Cause::Forced, now);
+        lost.remember(key(0), id.clone(), (Cause::Forced, AttemptId::random()), now);
         let last = now + Duration::from_secs(600) - Duration::from_millis(1);
         assert_eq!(lost.cause(&key(0), &id, last), Some(Cause::Forced));
         assert_eq!(lost.cause(&key(0), &LockId::random(), last), None);
         assert_eq!(lost.cause(&key(1), &id, last), None);
         assert_eq!(lost.cause(&key(0), &id, now + Duration::from_secs(600)), None);
-        assert!(lost.causes.is_empty() && lost.order.is_empty());
+        assert!(lost.losses.is_empty() && lost.order.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn ten_thousand_are_remembered() {
         let (mut lost, id, now) = (Lost::default(), LockId::random(), Instant::now());
         for resource in 0..=REMEMBERED_MAX {
-            lost.remember(key(resource), id.clone(), Cause::Expired, now);
+            lost.remember(
+                key(resource),
+                id.clone(),
+                (Cause::Expired, AttemptId::random()),
+                now,
+            );
         }
         assert_eq!(lost.cause(&key(0), &id, now), None);
         assert_eq!(lost.cause(&key(1), &id, now), Some(Cause::Expired));
-        assert_eq!(lost.causes.len(), REMEMBERED_MAX);
+        assert_eq!(lost.losses.len(), REMEMBERED_MAX);
     }
 }

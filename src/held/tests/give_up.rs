@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{scripted::Fault, *};
-use crate::held::Cause;
+use crate::{held::Cause, lock::RequestId};
 
 impl Setup {
     async fn give_up(&self, lock_id: &LockId) -> Result<bool, LockError> {
@@ -64,6 +64,23 @@ async fn a_lost_lock_that_its_store_still_has_is_released_when_it_is_reported() 
     assert!(setup.give_up(&granted.lock_id).await.is_err());
     assert_eq!(setup.give_up(&granted.lock_id).await, Ok(true));
     assert!(setup.is_free("r").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lock_that_a_repeated_request_has_got_elsewhere_is_left_alone() {
+    let mut setup = setup();
+    let ask = || AcquireRequest {
+        request_id: RequestId::new("secret").unwrap(),
+        ..AcquireRequest::new("r".parse().unwrap())
+    };
+    let granted = setup.store.store().try_lock(ask()).await.unwrap();
+    granted.receipt.accept();
+    setup.keep(setup.holding("r", &granted));
+    setup.script.on_every_renewal(Some(Fault::Unreachable));
+    setup.notices.recv().await.unwrap();
+    setup.store.store().try_lock(ask()).await.unwrap();
+    assert_eq!(setup.give_up(&granted.lock_id).await, Ok(true));
+    assert!(!setup.is_free("r").await);
 }
 
 #[tokio::test(start_paused = true)]

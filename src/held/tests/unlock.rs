@@ -168,7 +168,7 @@ async fn a_stream_that_ends_releases_until_it_is_confirmed() {
 /// It was released by its lock ID, and the other sidecar believed in it on.
 #[tokio::test(start_paused = true)]
 async fn what_a_repeated_request_has_got_elsewhere_is_not_released() {
-    for end in ["stream", "max_hold", "report"] {
+    for end in ["stream", "max_hold", "report", "report of a loss"] {
         let mut setup = setup();
         let ask = || AcquireRequest {
             request_id: RequestId::new("secret").unwrap(),
