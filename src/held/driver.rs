@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::{task::yield_now, time::timeout_at};
 use tracing::warn;
 
@@ -105,19 +106,46 @@ impl Engine {
 
     fn start_renewal(&self, table: &mut Table, id: RecordId, permit: LanePermit) {
         let Some(record) = table.get_mut(id) else { return };
-        let until = record.schedule.attempt_until(Instant::now());
+        let patience = record.schedule.attempt_patience();
         let asked = record.schedule.belief().asked();
         let (target, lock_id) = (record.target(), record.lock_id.clone());
         let engine = self.clone();
         record.schedule.start(self.0.runtime.spawn(async move {
-            let Some(sending) = engine.sends(id, asked) else { return };
-            let renewing = target.renew(&lock_id, Some(asked));
-            let result = timeout_at(until.running(), renewing)
-                .await
-                .unwrap_or_else(|_| Err(LockError::OutcomeUnknown("no answer in time".into())));
+            let renew = || target.renew(&lock_id, Some(asked));
+            let Some((sending, result)) = engine.attempt(id, asked, patience, renew).await
+            else {
+                return;
+            };
             drop(permit);
             engine.renewed(id, &sending, &result, Change::Nothing);
         }));
+    }
+
+    /// Sends a renewal, and another each time that there is no answer for `patience`. The
+    /// answer of any of them counts for as long as the lock is held. `None` if it is gone.
+    async fn attempt<Renewing: Future<Output = Result<Renewed, LockError>>>(
+        &self,
+        id: RecordId,
+        asked: Duration,
+        patience: Duration,
+        renew: impl Fn() -> Renewing,
+    ) -> Option<(Sending, Renewing::Output)> {
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            // While the app is unhealthy nothing more is sent.
+            if under_way.is_empty() || *self.0.healthy.borrow() {
+                let (sending, renewing) = (self.sends(id, asked)?, renew());
+                under_way.push(async move { (sending, renewing.await) });
+            }
+            let until = Instant::now() + patience;
+            while let Ok(Some((sending, result))) =
+                timeout_at(until.running(), under_way.next()).await
+            {
+                if settles(&result) || under_way.is_empty() {
+                    return Some((sending, result));
+                }
+            }
+        }
     }
 
     /// A renewal is sent now; `None` if the lock is gone.
@@ -167,4 +195,9 @@ impl Engine {
             }
         }
     }
+}
+
+/// Whether no other attempt at the same renewal can have a better answer.
+fn settles(result: &Result<Renewed, LockError>) -> bool {
+    matches!(result, Ok(_) | Err(LockError::NotFound { .. } | LockError::Unsupported(_)))
 }

@@ -22,7 +22,7 @@ const JITTER_PART: u32 = 15;
 /// twice as long, up to [`RETRY_PART_MAX`].
 const RETRY_PART_MIN: u32 = 32;
 const RETRY_PART_MAX: u32 = 8;
-/// One renewal may take this part of the TTL, so that there is time for another.
+/// After this part of the TTL without an answer to a renewal, another is sent.
 const ATTEMPT_PART: u32 = 4;
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(10);
 
@@ -159,9 +159,9 @@ impl RenewalSchedule {
         self.renewal.is_this_task()
     }
 
-    /// Until when one renewal that starts at `now` may take.
-    pub(super) fn attempt_until(&self, now: Instant) -> Instant {
-        (now + self.belief.ttl() / ATTEMPT_PART).min(self.belief.safe_deadline())
+    /// After how long without an answer to a renewal another is sent.
+    pub(super) fn attempt_patience(&self) -> Duration {
+        self.belief.ttl() / ATTEMPT_PART
     }
 
     /// The app is unhealthy: nothing is renewed until [`RenewalSchedule::resume`].

@@ -46,6 +46,18 @@ async fn one_failed_renewal_is_tried_again() {
     }
 }
 
+/// Each attempt was given up after a quarter of the TTL, just before its answer came.
+#[tokio::test(start_paused = true)]
+async fn an_answer_counts_though_another_attempt_was_sent_since() {
+    let mut setup = setup();
+    let granted = setup.acquire("r", Duration::from_secs(10)).await;
+    setup.keep(setup.holding("r", &granted));
+    setup.script.on_every_renewal(Some(Fault::ReplyDelayed(Duration::from_millis(2_700))));
+    sleep(Duration::from_secs(60)).await;
+    assert!(setup.notices.try_recv().is_err());
+    assert_eq!(setup.engine.held(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_under_way_towards_a_store_has_a_limit() {
     let limits = EngineOptions { renewals_in_flight_max: 8, ..EngineOptions::default() };

@@ -142,7 +142,7 @@ async fn the_shortest_ttl_leaves_time_for_two_attempts() {
     let now = Instant::now();
     let ttl = Duration::from_millis(100);
     let mut schedule = of(now, ttl, true, MaxHold::Unlimited);
-    let first_until = schedule.attempt_until(schedule.next());
+    let first_until = schedule.next() + schedule.attempt_patience();
     schedule.queue();
     schedule.failed(first_until, 0.5);
     assert_eq!(schedule.due(schedule.next()), Some(Due::Renew));

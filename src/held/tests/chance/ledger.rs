@@ -45,6 +45,7 @@ struct Lock {
     renewed: bool,
     release_at: Option<Instant>,
     in_flight: i32,
+    last_sent: Option<Instant>,
     app_renewals: i32,
     faulted: bool,
     forced: bool,
@@ -104,6 +105,7 @@ impl Ledger {
                 renewed,
                 release_at: max_hold.map(|max_hold| granted.since + max_hold),
                 in_flight: 0,
+                last_sent: None,
                 app_renewals: 0,
                 faulted,
                 forced: false,
@@ -212,7 +214,7 @@ impl Lock {
     ) -> Option<String> {
         match what {
             What::Fault(_) => self.faulted = true,
-            // The engine gives up a renewal after a quarter of the TTL.
+            // The engine sends another renewal after a quarter of the TTL.
             What::Takes(time) => self.faulted |= time >= self.ttl / 4,
             What::Renews => return self.renews(now, unhealthy_since),
             What::RenewalHappened if self.unlocked => {
@@ -245,7 +247,10 @@ impl Lock {
         let by_app = self.app_renewals > 0;
         // A renewal that began in the same instant is cancelled before the release is sent.
         let stream_ended = self.stream_ended.is_some_and(|at| at < now);
-        if self.in_flight > 1 {
+        let sent = self.last_sent.replace(now);
+        // Without an answer for so long the engine sends another.
+        let is_soon = sent.is_some_and(|sent| now < sent + self.ttl / 4);
+        if self.in_flight > 1 && is_soon {
             Some("has two renewals under way".into())
         } else if self.unlocked || self.told.is_some() || stream_ended {
             (!by_app).then(|| "is renewed although it is over".into())
