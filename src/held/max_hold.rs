@@ -15,6 +15,14 @@ pub enum MaxHold {
     Asked(Duration),
 }
 
+impl MaxHold {
+    /// The limit that the app asked for; `None` is none.
+    #[must_use]
+    pub fn asked_for(max_hold: Option<Duration>) -> Self {
+        max_hold.map_or(Self::Unlimited, Self::Asked)
+    }
+}
+
 /// When a lock is released; see [`MaxHold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReleaseAt {

@@ -113,8 +113,8 @@ pub struct SidecarArgs {
     /// How many locks may be held through this sidecar.
     #[arg(long, default_value_t = 200_000)]
     pub max_held_locks: u32,
-    /// For how long a lock is renewed that has neither a stream nor a max_hold,
-    /// while the app has no health checks (for example 1h or 90m); 0 is no limit.
+    /// For how long a lock without a max_hold is renewed whose call has no stream, or one
+    /// over HTTP/1, while the app has no health checks (for example 1h or 90m); 0 is no limit.
     #[arg(long, default_value = "1h", value_parser = duration)]
     pub max_hold_default: Duration,
     /// The flags of daprd that mean nothing here.

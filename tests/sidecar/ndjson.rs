@@ -7,14 +7,19 @@ use http::{Method, Request, Response, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use leasehold::sidecar::{Hooks, Options};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    time::timeout,
+    time::{sleep, timeout},
 };
 
-use crate::harness::{Harness, PATIENCE, eventually};
+use crate::{
+    alpha2_grpc::request,
+    harness::{Harness, PATIENCE, eventually, options},
+    stream::acquired,
+};
 
 const PATH: &str = "/v1.0-alpha2/lock/mem/r";
 const ACCEPT: (&str, &str) = ("accept", "application/x-ndjson");
@@ -87,6 +92,23 @@ async fn a_lost_lock_is_told_with_its_cause() {
     assert_eq!(lost["cause"], "max_hold");
     assert!(!lost["error"].as_str().unwrap().is_empty());
     assert_eq!(line(&mut stream).await, None);
+}
+
+/// An app that was suspended kept its lock for ever: the system acknowledges for it.
+#[tokio::test]
+async fn over_http_1_the_default_max_hold_ends_it() {
+    let max_hold_default = Some(Duration::from_millis(100));
+    let limited = Options { max_hold_default, ..options() };
+    let harness = Harness::with(limited, Hooks::default()).await;
+    let mut stream = open(&harness, &json!({})).await;
+    line(&mut stream).await.unwrap();
+    assert_eq!(line(&mut stream).await.unwrap()["cause"], "max_hold");
+    let mut grpc =
+        harness.locks().await.lock_stream(request("other")).await.unwrap().into_inner();
+    acquired(&mut grpc).await;
+    // The limit, by the real clock, because the sockets are real.
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(harness.engine.held(), 1);
 }
 
 #[tokio::test]

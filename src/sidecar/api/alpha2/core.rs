@@ -107,8 +107,8 @@ impl Locks {
         Self { stores, engine, identity, max_hold_default: None, page_tokens }
     }
 
-    /// Limits how long a lock is renewed that has neither a stream nor a `max_hold`; `None`
-    /// means no limit.
+    /// Limits how long a lock is renewed that has no `max_hold` and that neither a stream nor
+    /// health checks would end if its app stands still; `None` means no limit.
     #[must_use]
     pub fn with_max_hold_default(self, max_hold_default: Option<Duration>) -> Self {
         Self { max_hold_default, ..self }
@@ -123,10 +123,7 @@ impl Locks {
     /// Acquires a lock without a stream, and returns early enough for the answer to arrive
     /// before the call's deadline. Otherwise like [`Locks::acquire`].
     pub async fn lock(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
-        let max_hold = match (call.max_hold, self.max_hold_default) {
-            (None, Some(limit)) if !call.no_renewal => MaxHold::Default(limit),
-            (asked, _) => asked_for(asked),
-        };
+        let max_hold = self.limited(&call);
         // The answer ends the call, so it must come before the end of the wait too.
         let call = LockCall { deadline: call.limit(), wait_end: None, ..call };
         let Some(answer_by) = answer_by(&call) else {
@@ -148,11 +145,19 @@ impl Locks {
     /// the store has confirmed that nothing is left of it. May be dropped at any await, and so
     /// may what it returns: the grant is then released.
     pub async fn acquire(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
-        let max_hold = asked_for(call.max_hold);
+        let max_hold = MaxHold::asked_for(call.max_hold);
         self.acquire_within(call, max_hold).await
     }
 
-    async fn acquire_within(
+    /// The limit of a lock that nothing else would end if its app stands still.
+    pub(super) fn limited(&self, call: &LockCall) -> MaxHold {
+        match (call.max_hold, self.max_hold_default) {
+            (None, Some(limit)) if !call.no_renewal => MaxHold::Default(limit),
+            (asked, _) => MaxHold::asked_for(asked),
+        }
+    }
+
+    pub(super) async fn acquire_within(
         &self,
         call: LockCall,
         max_hold: MaxHold,
@@ -294,10 +299,6 @@ impl Locks {
     ) -> Result<Target, ApiError> {
         self.locate(store_name, resource).map(|(_, target)| target)
     }
-}
-
-fn asked_for(max_hold: Option<Duration>) -> MaxHold {
-    max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked)
 }
 
 /// When a call must have been answered for its caller to read the answer. `None` if it

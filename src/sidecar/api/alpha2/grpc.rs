@@ -14,6 +14,7 @@ use super::{
     wire,
 };
 use crate::{
+    held::MaxHold,
     lock::LockId,
     net::{
         inspection,
@@ -105,7 +106,8 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::LockRequest>,
     ) -> Result<Response<Self::LockStreamStream>, Status> {
         let call = wire::lock_call(request)?;
-        let events = stream::open(self, call).await?;
+        let max_hold = MaxHold::asked_for(call.max_hold);
+        let events = stream::open(self, call, max_hold).await?;
         let told = events.map(|event| match event {
             Ok(event) => Ok(proto::LockServerStream { lock_server_stream: Some(told(&event)) }),
             Err(error) => Err(error.into()),

@@ -19,6 +19,7 @@ use super::{
     ndjson, stream, wire,
 };
 use crate::{
+    held::MaxHold,
     lock::{LockError, LockId, RequestId, Violation},
     net::{self, peer::Peer, status::ErrorDescription, writes::Writes},
     sidecar::{
@@ -88,12 +89,16 @@ async fn lock(
         deadline: None,
     };
     if ndjson::is_wanted(&headers) {
-        if version < Version::HTTP_2 {
+        let max_hold = if version < Version::HTTP_2 {
             warn!(
                 "a lock's stream over HTTP/1 takes a connection of its own; prefer HTTP/2 or gRPC"
             );
-        }
-        return Ok(ndjson::of_lock(stream::open(&locks, call).await?));
+            // The system acknowledges what is sent to an app that stands still.
+            locks.limited(&call)
+        } else {
+            MaxHold::asked_for(call.max_hold)
+        };
+        return Ok(ndjson::of_lock(stream::open(&locks, call, max_hold).await?));
     }
     let grant = locks.lock(call).await?;
     let mut response = Json(json::of_grant(&grant.granted)).into_response();

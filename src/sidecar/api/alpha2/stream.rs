@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{LockCall, Locks, UndeliveredGrant};
 use crate::{
-    held::{Ended, Engine},
+    held::{Ended, Engine, MaxHold},
     lock::{Granted, LockError},
     sidecar::api::error::ApiError,
 };
@@ -53,11 +53,15 @@ pub(super) struct Events {
 
 /// Begins to acquire. An error that is known at once is returned instead of a stream,
 /// which is why a try is awaited.
-pub(super) async fn open(locks: &Locks, call: LockCall) -> Result<Events, ApiError> {
+pub(super) async fn open(
+    locks: &Locks,
+    call: LockCall,
+    max_hold: MaxHold,
+) -> Result<Events, ApiError> {
     let immediate = call.immediate;
     let mut acquiring = {
         let locks = locks.clone();
-        async move { locks.acquire(call).await }.boxed()
+        async move { locks.acquire_within(call, max_hold).await }.boxed()
     };
     if immediate {
         let grant = acquiring.await?;
