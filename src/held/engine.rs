@@ -86,6 +86,12 @@ impl Engine {
         self.table().len()
     }
 
+    /// How many locks that nobody holds any more are being released.
+    #[must_use]
+    pub fn releasing(&self) -> usize {
+        self.table().releasing()
+    }
+
     /// A permit for one more held lock; `None` at the limit.
     #[must_use]
     pub fn place(&self) -> Option<OwnedSemaphorePermit> {

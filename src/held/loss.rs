@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{
     Cause, Ended, Engine, Target,
@@ -122,8 +122,12 @@ impl Engine {
 
     fn note(&self, table: &mut Table, record: &Record, cause: Cause, by_notice: bool) {
         let lost = record.lost(cause);
-        warn!(store = %lost.store, resource = lost.resource.as_str(), %cause,
-            "a held lock is lost");
+        let (store, resource) = (&*lost.store, lost.resource.as_str());
+        if cause == Cause::MaxHold && record.schedule.has_limit_of_its_app() {
+            info!(store, resource, "a held lock is released after its max_hold");
+        } else {
+            warn!(store, resource, %cause, "a held lock is lost");
+        }
         let loss = (cause, record.attempt);
         table.lost.remember(record.key(), lost.lock_id.clone(), loss, Instant::now());
         if by_notice

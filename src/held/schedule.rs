@@ -94,6 +94,11 @@ impl RenewalSchedule {
         self.release_at.instant().filter(|_| !self.is_stopped)
     }
 
+    /// Whether it is released when its app asked for that.
+    pub(super) fn has_limit_of_its_app(&self) -> bool {
+        matches!(self.release_at, ReleaseAt::Asked(_))
+    }
+
     /// When something comes due.
     pub(super) fn next(&self) -> Instant {
         let ends = self.ends();

@@ -84,6 +84,11 @@ impl Table {
         self.releases.get(&name).map(|(_, ended)| ended.clone())
     }
 
+    /// How many grants are being released.
+    pub(super) fn releasing(&self) -> usize {
+        self.releases.len()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }

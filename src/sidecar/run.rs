@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{
     Fallback,
@@ -182,7 +182,12 @@ impl Sidecar {
             .await
             .is_err()
         {
-            warn!("locks whose stream ended are left to their TTL");
+            let locks = self.engine.releasing();
+            warn!(locks, "locks whose stream ended are left to their TTL");
+        }
+        let locks = self.engine.held();
+        if locks > 0 {
+            info!(locks, "locks without a stream are left to their TTL");
         }
         let stores = self.stores.all();
         let retired = join_all(stores.iter().map(|store| store.store().clone().retire()));

@@ -312,6 +312,20 @@ async fn the_default_max_hold_of_the_command_line_ends_a_lock() {
     assert!(sidecar.log().contains("cause=max_hold"), "{}", sidecar.log());
 }
 
+#[tokio::test]
+async fn a_requested_max_hold_is_no_loss_in_the_log_and_a_drain_counts_what_is_left() {
+    let yaml = yaml_of_memory();
+    let sidecar = Binary::start(yaml.path(), &[]).await;
+    let limited = r#"{"immediate":true,"maxHold":"100ms"}"#;
+    assert_eq!(sidecar.post(LOCK, limited).await.status, 200);
+    logged(&sidecar, "a held lock is released after its max_hold").await;
+    assert!(!sidecar.log().contains("a held lock is lost"), "{}", sidecar.log());
+    until(&sidecar, |answer| answer.status == 200).await;
+    assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 200);
+    sidecar.signal(Signal::TERM);
+    logged(&sidecar, "locks without a stream are left to their TTL locks=1").await;
+}
+
 async fn logged(sidecar: &Binary, what: &str) {
     let give_up = Instant::now() + PATIENCE;
     while !sidecar.log().contains(what) {
