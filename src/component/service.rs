@@ -177,8 +177,9 @@ async fn force(
 ) -> Result<(), LockError> {
     completed(async move {
         let resource = unlock.resource.clone();
+        let until = store.until();
         let seen = inspection::seen(&store, &resource, None).await;
-        let forced = store.unlock(unlock).await;
+        let forced = store.unlock_by(unlock, until).await;
         let outcome = match &forced {
             Ok(()) => EndOutcome::Ended,
             Err(LockError::OutcomeUnknown(_)) => EndOutcome::Unknown,

@@ -63,12 +63,13 @@ impl Engine {
     }
 
     /// Ends the grants of all who hold `target`; with `grant_id` only the grant with this
-    /// public ID. Holders of this process are told at once. Completed also if the caller goes
-    /// away.
+    /// public ID. Has ended by `until`. Holders of this process are told at once. Completed
+    /// also if the caller goes away.
     pub async fn force_unlock(
         &self,
         target: Target,
         grant_id: Option<GrantId>,
+        until: tokio::time::Instant,
     ) -> Result<(), HeldError> {
         // Looked up first: a grant that the next waiter gets meanwhile was not forced.
         let held: Vec<_> = self
@@ -79,7 +80,7 @@ impl Engine {
             .collect();
         let engine = self.clone();
         let task = self.0.tasks.spawn(async move {
-            target.force(grant_id).await?;
+            target.force(grant_id, until).await?;
             let mut table = engine.table();
             for id in held {
                 engine.lose(&mut table, id, Cause::Forced);

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use crate::lock::{
     AttemptId, GrantId, LockError, LockId, RenewRequest, Renewed, ResourceId, Store, UnlockOf,
     UnlockRequest,
@@ -64,10 +66,14 @@ impl Target {
     }
 
     /// Ends the grants of all who hold the resource, or the one with this public ID.
-    pub(super) async fn force(&self, grant_id: Option<GrantId>) -> Result<(), LockError> {
+    pub(super) async fn force(
+        &self,
+        grant_id: Option<GrantId>,
+        until: Instant,
+    ) -> Result<(), LockError> {
         let of = grant_id.map_or(UnlockOf::Anyone, UnlockOf::Id);
         let request = UnlockRequest { resource: self.resource.clone(), of };
-        self.store.store().unlock(request).await
+        self.store.store().unlock_by(request, until).await
     }
 
     /// Starts the TTL of the grant with this lock ID again.

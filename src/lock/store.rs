@@ -161,7 +161,7 @@ impl Store {
     }
 
     /// The same as a part of a call that must have ended by `until`.
-    pub(super) async fn unlock_by(
+    pub(crate) async fn unlock_by(
         &self,
         request: UnlockRequest,
         until: Instant,
@@ -260,7 +260,7 @@ impl Store {
     }
 
     /// When a call that begins now must have ended.
-    pub(super) fn until(&self) -> Instant {
+    pub(crate) fn until(&self) -> Instant {
         self.0.until()
     }
 

@@ -225,7 +225,8 @@ impl App {
             0..5 => self.unlock(target, lock_id).await,
             5 => {
                 self.ledger.note(self.number, What::Forcing);
-                let _ = self.engine.force_unlock(target.clone(), None).await;
+                let until = self.store.store().until();
+                let _ = self.engine.force_unlock(target.clone(), None, until).await;
             }
             6 => {
                 let force = UnlockRequest::force(target.resource.clone());

@@ -136,7 +136,7 @@ impl Setup {
     }
 
     async fn force(&self, resource: &str) -> Result<(), HeldError> {
-        self.engine.force_unlock(self.target(resource), None).await
+        self.engine.force_unlock(self.target(resource), None, self.store.store().until()).await
     }
 
     async fn renew(

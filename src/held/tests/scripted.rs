@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -16,7 +16,8 @@ use crate::{
     backend::{Context, memory::Memory},
     lock::{
         Attempt, Backend, BackendError, Clock, Feature, Grant, Release, Renewal, Renewed,
-        Settings, Ttl,
+        ResourceId, Settings, Ttl,
+        inspect::{Inspect, Inspected, LockView, Page, PageRequest, Selection, WaiterView},
     },
 };
 
@@ -44,6 +45,8 @@ pub(crate) struct Script {
     every_renewal: Mutex<Option<Fault>>,
     next_unlocks: Mutex<VecDeque<Fault>>,
     pub(crate) renewals: AtomicUsize,
+    /// Whether nothing that inspects is ever answered.
+    pub(crate) hides: AtomicBool,
     in_flight: AtomicUsize,
     pub(crate) in_flight_max: AtomicUsize,
     /// How many renewals were in flight when an unlock came.
@@ -168,7 +171,43 @@ impl Backend for Scripted {
         self.memory.ping(until).await
     }
 
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        self.script.hides.load(Ordering::SeqCst).then_some(&Hidden)
+    }
+
     async fn close(&self) {
         self.memory.close().await;
+    }
+}
+
+struct Hidden;
+
+#[async_trait]
+impl Inspect for Hidden {
+    async fn get(
+        &self,
+        _: &ResourceId,
+        _: &PageRequest,
+        _: Instant,
+    ) -> Result<Inspected, BackendError> {
+        std::future::pending().await
+    }
+
+    async fn list(
+        &self,
+        _: &Selection,
+        _: &PageRequest,
+        _: Instant,
+    ) -> Result<Page<LockView>, BackendError> {
+        std::future::pending().await
+    }
+
+    async fn waiters(
+        &self,
+        _: &ResourceId,
+        _: &PageRequest,
+        _: Instant,
+    ) -> Result<Page<WaiterView>, BackendError> {
+        std::future::pending().await
     }
 }

@@ -1,7 +1,5 @@
 //! The log lines of grants that are ended by force.
 
-use std::time::Duration;
-
 use tokio::time::timeout;
 use tracing::info;
 
@@ -15,8 +13,8 @@ use crate::{
 
 /// How many grants of a resource that is unlocked by force are logged each by itself.
 const LOGGED_MAX: usize = 1000;
-/// How long an unlock by force waits to be told whose grants it ends.
-const SEEN_WITHIN: Duration = Duration::from_secs(1);
+/// An unlock by force looks for whose grants it ends for this part of its time at most.
+const SEEN_WITHIN_PART: u32 = 5;
 
 /// The grants that an unlock by force is about to end.
 #[derive(Default)]
@@ -35,7 +33,8 @@ pub(crate) async fn seen(
     grant_id: Option<GrantId>,
 ) -> SeenGrants {
     let page = PageRequest::first(LOGGED_MAX);
-    let Ok(Ok(found)) = timeout(SEEN_WITHIN, store.get(resource, &page)).await else {
+    let within = store.settings().operation_timeout / SEEN_WITHIN_PART;
+    let Ok(Ok(found)) = timeout(within, store.get(resource, &page)).await else {
         return SeenGrants::default();
     };
     let LockView { mut grants, grants_total, .. } = found.lock;

@@ -3,7 +3,10 @@
 use super::*;
 use crate::{
     lock::{LockId, UnlockRequest},
-    sidecar::api::alpha1::{Alpha1, Unlock, UnlockStatus},
+    sidecar::api::{
+        alpha1::{Alpha1, Unlock, UnlockStatus},
+        alpha2::inspection::Force,
+    },
 };
 
 /// The API over one scripted store.
@@ -119,4 +122,18 @@ async fn an_unlock_of_a_forced_lock_does_not_go_to_the_store() {
     let asked = crate::lock::Instant::now();
     assert!(api.locks.unlock("s", &"r".parse().unwrap(), lock_id.clone()).await.is_err());
     assert_eq!(ms(asked), 0);
+}
+
+/// It looked for the holder first, and then took as long as any call.
+#[tokio::test(start_paused = true)]
+async fn a_force_of_a_silent_store_takes_no_longer_than_any_call() {
+    let setup = setup();
+    let (api, store, script) = Api::of(&setup);
+    script.hides.store(true, std::sync::atomic::Ordering::SeqCst);
+    script.on_unlock(Fault::Silent);
+    let asked = Instant::now();
+    api.locks.force_unlock("s", &"r".parse().unwrap(), Force::default()).await.unwrap_err();
+    let grace = Duration::from_millis(250);
+    let took = asked.elapsed();
+    assert!(took <= store.settings().operation_timeout + grace, "{took:?}");
 }

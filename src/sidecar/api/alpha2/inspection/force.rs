@@ -44,8 +44,10 @@ impl Locks {
         completed(async move {
             let Force { grant_id, reason, peer } = force;
             let target = locks.target(&store_name, &resource)?;
-            let seen = seen(target.store.store(), &target.resource, grant_id).await;
-            let forced = locks.engine.force_unlock(target, grant_id).await;
+            let store = target.store.store();
+            let until = store.until();
+            let seen = seen(store, &target.resource, grant_id).await;
+            let forced = locks.engine.force_unlock(target, grant_id, until).await;
             let outcome = match &forced {
                 Ok(()) => EndOutcome::Ended,
                 Err(HeldError::Lock(LockError::OutcomeUnknown(_))) => EndOutcome::Unknown,
