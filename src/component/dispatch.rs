@@ -16,9 +16,7 @@ use tonic_health::pb::health_server::{self, Health, HealthServer};
 use tower::{Service as _, ServiceExt as _};
 
 use super::service::Service;
-use crate::net::{
-    delivery::settle, request_budget::RequestBudget, server::Respond, wire::deadline_after,
-};
+use crate::net::{request_budget::RequestBudget, server::Respond, wire::deadline_after};
 
 /// Init carries certificates; nothing else is larger than a few kilobytes.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
@@ -103,7 +101,7 @@ async fn respond_within(deadline: Option<Instant>, responding: Responding) -> Re
             Err(_) => return Status::cancelled("Timeout expired").into_http(),
         },
     };
-    settle(responded.unwrap_or_else(|never| match never {})).map(Body::new)
+    responded.unwrap_or_else(|never| match never {}).map(Body::new)
 }
 
 /// The deadline of a call that arrived just now.

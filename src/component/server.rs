@@ -8,16 +8,13 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use tracing::{info, warn};
 
 use super::{dispatch::Dispatch, instances::Instances, service::Service};
-use crate::{
-    lock::LockError,
-    net::{
-        config::{Config, Protocols},
-        listener::Listener,
-        quiet::quiet,
-        server::Server,
-        socket::Socket,
-        status::ErrorDescription,
-    },
+use crate::net::{
+    config::{Config, Protocols},
+    listener::Listener,
+    quiet::quiet,
+    server::Server,
+    socket::Socket,
+    status::ErrorDescription,
 };
 
 /// How many connections a socket serves at a time.
@@ -119,9 +116,7 @@ fn config(answers: Answers) -> Config {
             Answers::AsTheyCome => 0,
             Answers::Together => ANSWER_BYTES_HELD_MAX,
         },
-        panicked: || {
-            tonic::Status::from(ErrorDescription::from(LockError::Internal)).into_http()
-        },
+        failed: |error| tonic::Status::from(ErrorDescription::from(error)).into_http(),
     }
 }
 
@@ -131,10 +126,11 @@ mod tests {
     use tonic_types::StatusExt as _;
 
     use super::*;
+    use crate::lock::LockError;
 
     #[test]
     fn a_panic_is_an_internal_error() {
-        let response = (config(Answers::default()).panicked)();
+        let response = (config(Answers::default()).failed)(LockError::Internal);
         let status = Status::from_header_map(response.headers()).unwrap();
         assert_eq!(status.code(), Code::Internal);
         assert_eq!(status.get_details_error_info().unwrap().reason, "INTERNAL");

@@ -20,7 +20,6 @@ use crate::{
         peer::Peer,
         status::ErrorDescription,
         wire::{deadline, duration},
-        writes::Writes,
     },
 };
 
@@ -111,9 +110,7 @@ impl LockStore for Service {
             let _permit = self.admit()?;
             let store = self.store(&request, arrived).await?;
             let request = wire::acquire(request.get_ref(), arrived, None)?;
-            // Whether it is written is not tracked, which saves a write: the caller of a try
-            // is still there.
-            Ok(receipted(store.try_lock(request).await?, None))
+            Ok(receipted(store.try_lock(request).await?))
         })
         .await
     }
@@ -126,9 +123,8 @@ impl LockStore for Service {
         answer("Lock", async {
             let store = self.store(&request, arrived).await?;
             let deadline = deadline(request.metadata(), arrived);
-            let writes = request.extensions().get::<Writes>().cloned();
             let request = wire::acquire(request.get_ref(), arrived, deadline)?;
-            Ok(receipted(store.lock(request).await?, writes))
+            Ok(receipted(store.lock(request).await?))
         })
         .await
     }
@@ -211,9 +207,9 @@ pub(super) async fn answer<T>(
 }
 
 /// The response to a grant. The transport accepts its receipt.
-fn receipted(granted: Granted, writes: Option<Writes>) -> Response<pb::LockResponse> {
+fn receipted(granted: Granted) -> Response<pb::LockResponse> {
     let mut response = Response::new(wire::granted(&granted));
-    response.extensions_mut().insert(Delivery::of(granted.receipt).once_written(writes));
+    response.extensions_mut().insert(Delivery::of(granted.receipt));
     response
 }
 

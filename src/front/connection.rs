@@ -15,7 +15,7 @@ use super::{
     flights::Flights,
     reply::{Protocol, Reply},
     request::{self, INPUT_BYTES_MAX},
-    session::{Answer, Session, Step},
+    session::{Answer, Session, Step, failed},
     verb::Call,
 };
 use crate::{lock::Receipt, net::accepted::Accepted};
@@ -174,6 +174,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn add(&mut self, protocol: Protocol, Answer { reply, receipt, .. }: Answer) {
+        // It may have waited long for the replies before it.
+        let (reply, receipt) = match receipt.as_ref().map(Receipt::check) {
+            Some(Err(over)) => (failed(over), None),
+            _ => (reply, receipt),
+        };
         reply.write(protocol, &mut self.output);
         self.unsent.extend(receipt.map(|receipt| (self.output.len(), receipt)));
     }

@@ -322,7 +322,8 @@ fn no_auth() -> Reply {
     Reply::Error("NOAUTH Authentication required.".into())
 }
 
-fn failed(error: LockError) -> Reply {
+/// The reply to a call that failed.
+pub(super) fn failed(error: LockError) -> Reply {
     let ErrorDescription { reason, message, .. } = error.into();
     Reply::failure(format_args!("leasehold: {reason}: {message}"))
 }

@@ -4,33 +4,54 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::settle::Pending;
+use super::{Instant, LockError, settle::Pending};
 
 /// Releases its grant when the last clone is dropped, unless it was accepted.
 ///
-/// The edge calls [`Receipt::accept`] when the transport has taken the answer. So a grant
+/// The edge calls [`Receipt::accept`] when the transport takes the answer. So a grant
 /// that nobody received is released at once, not at the end of its TTL (trap 10).
 #[derive(Clone)]
-pub struct Receipt(Arc<Mutex<Option<Pending>>>);
+pub struct Receipt {
+    pending: Arc<Mutex<Option<Pending>>>,
+    safe_deadline: Instant,
+}
 
 impl Receipt {
-    pub(super) fn new(pending: Option<Pending>) -> Self {
-        Self(Arc::new(Mutex::new(pending)))
+    pub(super) fn new(pending: Option<Pending>, safe_deadline: Instant) -> Self {
+        Self { pending: Arc::new(Mutex::new(pending)), safe_deadline }
     }
 
-    /// Whether dropping it would release the grant. The grant of a replay is never
-    /// released, nor one that was received.
-    pub(crate) fn undoes(&self) -> bool {
-        self.0.lock().is_some()
+    /// The receipt of the same grant with another TTL.
+    pub(super) fn until(self, safe_deadline: Instant) -> Self {
+        Self { safe_deadline, ..self }
     }
 
-    /// Notes that the caller has the grant: from now on it is left to its TTL.
-    pub fn accept(&self) {
-        let pending = self.0.lock().take();
+    /// Fails if the safe deadline has passed, so that nobody may rely on the grant any more.
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        check(self.safe_deadline)
+    }
+
+    /// Notes that the caller has the grant: from now on it is left to its TTL. Returns false,
+    /// and does nothing, if the safe deadline has passed.
+    pub fn accept(&self) -> bool {
+        if self.check().is_err() {
+            return false;
+        }
+        let pending = self.pending.lock().take();
         if let Some(pending) = pending {
             pending.disarm();
         }
+        true
     }
+}
+
+/// Fails if the safe deadline of a grant has passed.
+pub(super) fn check(safe_deadline: Instant) -> Result<(), LockError> {
+    if Instant::now() < safe_deadline {
+        return Ok(());
+    }
+    let why = "the answer of the backend came after the safe deadline of the grant";
+    Err(LockError::OutcomeUnknown(why.into()))
 }
 
 impl std::fmt::Debug for Receipt {

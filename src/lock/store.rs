@@ -18,6 +18,7 @@ use super::{
     Settings, Ttl, UnlockOf, UnlockRequest, Violation,
     inspect::{Inspect, Watches},
     join::Joins,
+    receipt, safe_deadline,
     settle::{Pending, Settler, bounded},
 };
 
@@ -110,7 +111,8 @@ impl Store {
             Some(request_id) => {
                 let inner = Arc::clone(&self.0);
                 let shared = Arc::clone(&attempt);
-                self.0
+                let joined = self
+                    .0
                     .joins
                     .wait(request_id, &attempt, deadline, answer_by, move |stop| {
                         async move {
@@ -122,10 +124,44 @@ impl Store {
                         }
                         .boxed()
                     })
-                    .await
+                    .await?;
+                if joined.ttl >= attempt.ttl.duration() {
+                    Ok(joined)
+                } else {
+                    self.lengthen(joined, attempt, given_up, answer_by).await
+                }
             }
         }?;
         Ok(granted.waited_since(arrived))
+    }
+
+    /// Gives a grant the TTL of a caller that joined the wait of a request for a shorter one. If
+    /// the grant has ended meanwhile, the caller waits for its own.
+    async fn lengthen(
+        &self,
+        joined: Granted,
+        attempt: Arc<Attempt>,
+        given_up: Option<Instant>,
+        answer_by: Option<Instant>,
+    ) -> Result<Granted, LockError> {
+        let renewal = RenewRequest {
+            resource: attempt.resource.clone(),
+            lock_id: joined.lock_id.clone(),
+            ttl: Some(attempt.ttl.duration()),
+        };
+        let until = answer_by.map_or(self.until(), |answer_by| answer_by.min(self.until()));
+        let why = "the TTL of the grant was not changed in time";
+        match timeout_at(until, self.renew(renewal)).await {
+            Ok(Ok(Renewed { ttl, since, .. })) => {
+                let receipt = joined.receipt.until(safe_deadline(since, ttl));
+                Ok(Granted { ttl, since, receipt, ..joined })
+            }
+            Ok(Err(LockError::NotFound { .. })) => {
+                self.0.wait(attempt, wait_deadline(given_up), answer_by).await
+            }
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(LockError::OutcomeUnknown(why.into())),
+        }
     }
 
     /// Starts the TTL of a live grant again. If that grant is being undone, because its caller
@@ -145,6 +181,7 @@ impl Store {
             let renew = undoing.renew(lock.clone());
             let renewed = bounded(until, self.0.backend.renew(&renewal, until)).await?;
             if !renew.meets_undo_of(renewed.id) {
+                receipt::check(safe_deadline(renewed.since, renewed.ttl))?;
                 return Ok(renewed);
             }
             // Once that grant is undone, another grant may have the lock ID.
@@ -366,7 +403,8 @@ pub fn answer_margin(whole: Duration) -> Duration {
 }
 
 /// Leaves the clean-up armed for a new grant, until it is received, and for an unknown
-/// outcome. Every other outcome left nothing behind.
+/// outcome. Every other outcome left nothing behind. A grant is none if its safe deadline has
+/// passed.
 fn conclude(
     attempt: AttemptId,
     pending: Pending,
@@ -380,6 +418,8 @@ fn conclude(
                 pending.disarm();
                 None
             };
+            let receipt = Receipt::new(pending, safe_deadline(grant.since, grant.ttl));
+            receipt.check()?;
             Ok(Granted {
                 id: grant.id,
                 attempt,
@@ -388,7 +428,7 @@ fn conclude(
                 ttl: grant.ttl,
                 since: grant.since,
                 waited: Duration::ZERO,
-                receipt: Receipt::new(pending),
+                receipt,
             })
         }
         Err(error) => {

@@ -1,7 +1,7 @@
 //! An accepted connection that tells when its peer has closed it.
 
 use std::{
-    io,
+    io::{self, Read as _},
     mem::MaybeUninit,
     net::Shutdown,
     pin::Pin,
@@ -9,11 +9,17 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use socket2::SockRef;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
+use socket2::{SockRef, Socket};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::{TcpStream, UnixStream},
 };
+
+use super::{connection::Transport, listener::Stream};
 
 /// A connection over TCP or a Unix socket. Cheap to clone: one clone can wait for its end
 /// while another one reads and writes.
@@ -21,6 +27,15 @@ use tokio::{
 pub(crate) enum Accepted {
     Tcp(Arc<TcpStream>),
     Unix(Arc<UnixStream>),
+}
+
+impl From<Stream> for Accepted {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Tcp(stream) => stream.into(),
+            Stream::Unix(stream) => stream.into(),
+        }
+    }
 }
 
 impl From<TcpStream> for Accepted {
@@ -66,6 +81,26 @@ impl Accepted {
             Ok(received) => Ok(received == 0),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+}
+
+impl Transport for Accepted {
+    fn read_now(&self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+        let read = on_either!(self, stream => {
+            let (socket, unfilled) = (SockRef::from(&**stream), buffer.initialize_unfilled());
+            (&mut &*socket as &mut &Socket).read(unfilled)
+        })?;
+        buffer.advance(read);
+        Ok(())
+    }
+
+    fn is_closed_by_peer(&self) -> io::Result<bool> {
+        let mut ends = [on_either!(self, stream => PollFd::new(&**stream, PollFlags::RDHUP))];
+        match poll(&mut ends, Some(&Timespec::default())) {
+            Ok(count) => Ok(count > 0),
+            Err(Errno::INTR) => self.is_closed_by_peer(),
+            Err(error) => Err(error.into()),
         }
     }
 }

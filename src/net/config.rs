@@ -8,6 +8,8 @@ use hyper_util::{
     server::conn::auto,
 };
 
+use crate::lock::LockError;
+
 /// Above every limit of waiters, so that waits never keep other calls out.
 const STREAMS_MAX: u32 = 250_000;
 /// How many bytes of an HTTP/2 stream may be received before they are read.
@@ -37,8 +39,8 @@ pub(crate) struct Config {
     pub(crate) header_bytes_max: u32,
     /// How many bytes a delayed flush may hold; 0 if flushes are not delayed.
     pub(crate) held_bytes_max: usize,
-    /// Makes the response to a call that panicked.
-    pub(crate) panicked: fn() -> Response,
+    /// Makes the response to a call that failed outside its service.
+    pub(crate) failed: fn(LockError) -> Response,
 }
 
 /// What a server speaks.

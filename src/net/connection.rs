@@ -1,109 +1,159 @@
 //! An accepted connection, as the server reads and writes it.
 
-use std::{io, task::Context};
-
-use tokio::io::AsyncWrite;
-
-use super::{
-    cork::{Corked, Observer},
-    exchange::Exchange,
-    read_timeout::ReadTimeout,
-    writes::Writes,
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
 };
 
-/// A connection on which reading fails when its peer does not send in time, and which
-/// counts its flushes.
-pub(crate) type Connection<S> = Corked<S, ConnectionWatch>;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Times reads and counts flushes.
-#[derive(Debug)]
-pub(crate) struct ConnectionWatch {
-    read_timeout: ReadTimeout,
-    exchange: Exchange,
-    writes: Writes,
+use super::{answers::Answers, cork::Corked, exchange::Exchange, read_timeout::ReadTimeout};
+
+/// A connection on which reading fails when its peer does not send in time, and on which a
+/// write settles the grants whose answers it has.
+pub(crate) type Connection<S> = Corked<Watched<S>>;
+
+/// What a connection asks the system itself, because the runtime may not know of it yet.
+pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin {
+    /// Reads what has arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if that is nothing.
+    fn read_now(&self, buffer: &mut ReadBuf<'_>) -> io::Result<()>;
+
+    /// Whether the peer has closed the connection, or its sending side.
+    fn is_closed_by_peer(&self) -> io::Result<bool>;
 }
 
-impl<S: AsyncWrite> Connection<S> {
+/// A transport, watched.
+#[derive(Debug)]
+pub(crate) struct Watched<S> {
+    transport: S,
+    read_timeout: ReadTimeout,
+    exchange: Exchange,
+    answers: Answers,
+}
+
+impl<S: Transport> Connection<S> {
     /// A connection that was accepted just now. Its flushes are delayed by one scheduler turn,
     /// while it holds at most `held_bytes_max` bytes. With 0 it writes at once.
-    pub(crate) fn accepted(stream: S, held_bytes_max: usize) -> Self {
+    pub(crate) fn accepted(transport: S, held_bytes_max: usize) -> Self {
         let exchange = Exchange::default();
-        let watch = ConnectionWatch {
+        let watched = Watched {
+            transport,
             read_timeout: ReadTimeout::new(exchange.clone()),
             exchange,
-            writes: Writes::default(),
+            answers: Answers::default(),
         };
-        Self::observed(stream, held_bytes_max, watch)
+        Self::new(watched, held_bytes_max)
     }
 }
 
-impl<S> Connection<S> {
-    /// What it writes.
-    pub(crate) fn writes(&self) -> Writes {
-        self.observer().writes.clone()
+impl<S: Transport> Connection<S> {
+    /// The grants whose answers it has yet to write.
+    pub(crate) fn answers(&self) -> Answers {
+        self.get_ref().answers.clone()
     }
 
     /// What it is doing, if it speaks HTTP/1.
     pub(super) fn exchange(&self) -> Exchange {
-        self.observer().exchange.clone()
+        self.get_ref().exchange.clone()
     }
 }
 
-impl Observer for ConnectionWatch {
-    fn reads(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if self.read_timeout.poll_expired(context).is_ready() {
-            return Err(io::ErrorKind::TimedOut.into());
+impl<S: Transport> Watched<S> {
+    fn poll_read_any(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.transport).poll_read(context, buffer);
+        if read.is_ready() || !self.answers.are_waiting() {
+            return read;
         }
-        Ok(())
+        match self.transport.read_now(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            read => Poll::Ready(read),
+        }
     }
 
-    fn has_read(&mut self, bytes: &[u8]) {
-        self.read_timeout.note_read(bytes);
-    }
-
-    fn has_flushed(&mut self) {
-        self.writes.note_flush();
+    fn before_write(&self) -> io::Result<()> {
+        self.answers.receive(|| self.transport.is_closed_by_peer())
     }
 }
 
-impl Drop for ConnectionWatch {
+impl<S: Transport> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read_timeout.poll_expired(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let filled_before = buffer.filled().len();
+        ready!(self.poll_read_any(context, buffer))?;
+        self.read_timeout.note_read(&buffer.filled()[filled_before..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: Transport> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.before_write()?;
+        Pin::new(&mut self.transport).poll_write(context, buffer)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.before_write()?;
+        Pin::new(&mut self.transport).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.transport.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_flush(context)
+    }
+
+    fn poll_shutdown(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.transport).poll_shutdown(context)
+    }
+}
+
+impl<S> Drop for Watched<S> {
     fn drop(&mut self) {
-        self.writes.close();
+        self.answers.close();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{future::poll_fn, pin::Pin, task::Poll};
-
-    use tokio::io::AsyncWriteExt as _;
+pub(super) mod tests {
+    use tokio::io::DuplexStream;
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_flush_wakes_its_waiter_and_a_write_alone_does_not() {
-        let mut stream = Connection::accepted(tokio::io::sink(), 0);
-        let writes = stream.writes();
-        let waiting = tokio::spawn({
-            let writes = writes.clone();
-            poll_fn(move |context| writes.poll_until(|| writes.flushes() > 0, context))
-        });
-        stream.write_all(b"answer").await.unwrap();
-        tokio::task::yield_now().await;
-        assert!(!waiting.is_finished());
-        stream.flush().await.unwrap();
-        waiting.await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_delayed_flush_counts_once_it_has_written() {
-        let mut stream = Connection::accepted(tokio::io::sink(), 100);
-        stream.write_all(b"answer").await.unwrap();
-        for _ in 0..2 {
-            assert_eq!(stream.writes().flushes(), 0);
-            let _ =
-                poll_fn(|context| Poll::Ready(Pin::new(&mut stream).poll_flush(context))).await;
+    impl Transport for DuplexStream {
+        fn read_now(&self, _: &mut ReadBuf<'_>) -> io::Result<()> {
+            Err(io::ErrorKind::WouldBlock.into())
         }
-        assert_eq!(stream.writes().flushes(), 1);
+
+        fn is_closed_by_peer(&self) -> io::Result<bool> {
+            Ok(false)
+        }
     }
 }

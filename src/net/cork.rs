@@ -22,67 +22,38 @@ use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 /// A flush is complete only when everything is written, and a shutdown flushes. What is held
 /// when the stream is dropped is lost.
 #[derive(Debug)]
-pub struct Corked<S, O = ()> {
+pub struct Corked<S> {
     stream: BufWriter<S>,
     /// Whether the flush under way has yielded.
     has_yielded: bool,
-    observer: O,
 }
-
-/// Watches the reads and the flushes of a stream.
-pub trait Observer: Unpin {
-    /// A read begins, which an error prevents.
-    fn reads(&mut self, _: &mut Context<'_>) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// These bytes were read; none at the end of the stream.
-    fn has_read(&mut self, _: &[u8]) {}
-
-    /// A flush has written everything.
-    fn has_flushed(&mut self) {}
-}
-
-impl Observer for () {}
 
 impl<S: AsyncWrite> Corked<S> {
     /// Wraps a stream. At most `held_bytes_max` bytes are held: a write that does not fit
     /// beside them writes them first. With 0 everything is written at once.
     pub fn new(stream: S, held_bytes_max: usize) -> Self {
-        Self::observed(stream, held_bytes_max, ())
+        Self { stream: BufWriter::with_capacity(held_bytes_max, stream), has_yielded: false }
     }
 }
 
-impl<S: AsyncWrite, O> Corked<S, O> {
-    /// The same, watched by an observer.
-    pub fn observed(stream: S, held_bytes_max: usize, observer: O) -> Self {
-        let stream = BufWriter::with_capacity(held_bytes_max, stream);
-        Self { stream, has_yielded: false, observer }
+impl<S: AsyncWrite> Corked<S> {
+    /// The stream.
+    pub fn get_ref(&self) -> &S {
+        self.stream.get_ref()
     }
 }
 
-impl<S, O> Corked<S, O> {
-    /// What watches the stream.
-    pub fn observer(&self) -> &O {
-        &self.observer
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin, O: Observer> AsyncRead for Corked<S, O> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Corked<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.observer.reads(context)?;
-        let filled_before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        self.observer.has_read(&buffer.filled()[filled_before..]);
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin, O: Observer> AsyncWrite for Corked<S, O> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Corked<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -111,9 +82,7 @@ impl<S: AsyncWrite + Unpin, O: Observer> AsyncWrite for Corked<S, O> {
         }
         let flushed = ready!(Pin::new(&mut self.stream).poll_flush(context));
         self.has_yielded = false;
-        flushed?;
-        self.observer.has_flushed();
-        Poll::Ready(Ok(()))
+        Poll::Ready(flushed)
     }
 
     fn poll_shutdown(
@@ -163,7 +132,7 @@ mod tests {
     }
 
     fn written(stream: &Corked<Pieces>) -> Vec<&[u8]> {
-        stream.stream.get_ref().0.iter().map(Vec::as_slice).collect()
+        stream.get_ref().0.iter().map(Vec::as_slice).collect()
     }
 
     #[tokio::test]

@@ -1,194 +1,148 @@
 //! Releases a grant whose response was not delivered.
 //!
-//! A grant travels in the extensions of its response. [`settle`] moves it into the body,
-//! which accepts it when the transport polls the end. A response that is dropped before that
-//! (the caller cancelled, or the connection is gone) releases its grant at once.
-//!
-//! A transport takes a response before it writes it. Where the grant would outlive its caller
-//! for long, it is accepted only when the response is written ([`Delivery::once_written`]):
-//!
-//! - HTTP/2 drops what it has not written when it reads that the caller cancelled. So the end
-//!   of the body is held back until its data is written: until the transport dropped the
-//!   data, flushed after that, and did not then drop the body because of a cancellation.
-//! - HTTP/1 has one response at a time, so the next flush has written it. The grant counts as
-//!   held from before the write, because the caller may use it before this process learns of
-//!   the flush. It is released if the connection ends without a flush.
+//! A grant travels in the extensions of its response. [`attach`] moves it into the bytes of
+//! the response's body, where it stays until the connection writes them ([`Answers`]). If
+//! they are dropped before that, because the caller cancelled or the connection is gone, the
+//! grant is released at once.
 
 use std::{
+    cell::Cell,
     pin::Pin,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
-use super::writes::Writes;
-use crate::lock::Receipt;
+use super::answers::{Answers, Unencoded};
+use crate::lock::{LockError, Receipt};
 
-/// Called when the response is written. Dropping it instead releases the grant.
-type Keep = Box<dyn FnOnce() + Send>;
-/// Called when the transport takes the response. Dropping it instead releases the grant.
-type Accept = Box<dyn FnOnce() -> Keep + Send>;
+/// Called when the grant is received.
+type Accept = Box<dyn FnOnce() + Send>;
 
 /// A grant on its way to the caller. Clones share one grant; dropping the last
 /// without having accepted it releases the grant.
 #[derive(Clone)]
 pub(crate) struct Delivery {
-    accept: Arc<Mutex<Option<Accept>>>,
-    /// The writes of the connection, if the grant is accepted only once they include it.
-    writes: Option<Writes>,
+    receipt: Receipt,
+    accepted: Arc<Mutex<Option<Accept>>>,
 }
 
 impl Delivery {
-    /// `accept` is called when the transport takes the response, and what it returns when the
-    /// response is written. Each is dropped instead if that does not happen; dropping it must
-    /// release the grant.
-    pub(crate) fn new<K>(accept: impl FnOnce() -> K + Send + 'static) -> Self
-    where
-        K: FnOnce() + Send + 'static,
-    {
-        let accept: Accept = Box::new(move || Box::new(accept()));
-        Self { accept: Arc::new(Mutex::new(Some(accept))), writes: None }
+    /// `accepted` is called when the grant is received, and dropped if it is not.
+    pub(crate) fn new(receipt: Receipt, accepted: impl FnOnce() + Send + 'static) -> Self {
+        Self { receipt, accepted: Arc::new(Mutex::new(Some(Box::new(accepted)))) }
     }
 
     /// A grant that needs nothing but its receipt to be accepted.
     pub(crate) fn of(receipt: Receipt) -> Self {
-        Self::new(move || move || receipt.accept())
+        Self::new(receipt, || {})
     }
 
-    /// Releases the grant also if the response was taken but not written.
-    pub(crate) fn once_written(self, writes: Option<Writes>) -> Self {
-        Self { writes, ..self }
-    }
-
-    fn accept(&self) {
-        let accept = self.accept.lock().take();
-        let Some(keep) = accept.map(|accept| accept()) else { return };
-        match &self.writes {
-            Some(writes) if !writes.is_http2() => writes.at_flush(keep),
-            _ => keep(),
+    pub(crate) fn accept(&self) {
+        let accepted = self.accepted.lock().take();
+        if let Some(accepted) = accepted
+            && self.receipt.accept()
+        {
+            accepted();
         }
     }
+}
 
-    /// The writes that the end of the response has to wait for.
-    fn held_back_by(&self) -> Option<&Writes> {
-        self.writes.as_ref().filter(|writes| writes.is_http2())
+impl std::fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Delivery")
     }
 }
 
 /// Moves the delivery in a response's extensions, if there is one, into its body.
-pub(crate) fn settle<B>(mut response: Response<B>) -> Response<Settling<B>> {
-    let delivery = response.extensions_mut().remove::<Delivery>();
-    response.map(|inner| Settling { inner, delivery, sent: None })
-}
-
-/// A body that accepts its delivery when it has been polled to its end.
-pub(crate) struct Settling<B> {
-    inner: B,
-    delivery: Option<Delivery>,
-    sent: Option<Sent>,
-}
-
-/// Data that was handed to the transport.
-struct Sent {
-    watched: Arc<Watched>,
-    is_written: bool,
-}
-
-/// How many flushes there were when the transport dropped the data. It had then queued all of
-/// it for its next write, or discarded it.
-#[derive(Default)]
-struct Watched(OnceLock<u64>);
-
-/// Data that notes when the transport drops it.
-struct WatchedData {
-    data: Bytes,
-    watched: Arc<Watched>,
-    writes: Writes,
-}
-
-impl AsRef<[u8]> for WatchedData {
-    fn as_ref(&self) -> &[u8] {
-        &self.data
-    }
-}
-
-impl Drop for WatchedData {
-    fn drop(&mut self) {
-        let _ = self.watched.0.set(self.writes.flushes());
-    }
-}
-
-impl Sent {
-    fn new(data: Bytes, writes: &Writes) -> (Bytes, Self) {
-        let watched = Arc::new(Watched::default());
-        let data = WatchedData { data, watched: Arc::clone(&watched), writes: writes.clone() };
-        (Bytes::from_owner(data), Self { watched, is_written: false })
-    }
-
-    /// Ready when the data is written and was not discarded.
-    fn poll_written(&mut self, writes: &Writes, context: &mut Context<'_>) -> Poll<()> {
-        if self.is_written {
-            return Poll::Ready(());
+///
+/// # Errors
+///
+/// The grant is over, or the deadline has passed: nobody can receive it.
+pub(crate) fn attach<B>(
+    mut response: Response<B>,
+    answers: &Answers,
+    deadline: Option<Instant>,
+) -> Result<Response<AnswerBody<B>>, LockError> {
+    let grant = match response.extensions_mut().remove::<Delivery>() {
+        None => None,
+        Some(delivery) => {
+            delivery.receipt.check()?;
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                let why = "the lock was not acquired in time for the answer to arrive before the \
+                           deadline; it is released";
+                return Err(LockError::OutcomeUnknown(why.into()));
+            }
+            Some(answers.add(delivery, deadline))
         }
-        let is_written =
-            || self.watched.0.get().is_some_and(|before| writes.flushes() > *before);
-        ready!(writes.poll_until(is_written, context));
-        // Discarded data looks the same. By now the transport knows of a cancellation, and
-        // drops the body instead of polling it once more.
-        self.is_written = true;
-        context.waker().wake_by_ref();
-        Poll::Pending
+    };
+    Ok(response.map(|inner| AnswerBody { inner, grant }))
+}
+
+/// A body whose first bytes carry a grant.
+pub(crate) struct AnswerBody<B> {
+    inner: B,
+    grant: Option<Unencoded>,
+}
+
+/// Bytes of a body.
+pub(crate) struct AnswerBytes {
+    bytes: Bytes,
+    grant: Cell<Option<Unencoded>>,
+}
+
+impl Buf for AnswerBytes {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    /// A transport looks at the bytes only to write them or to copy them into its write
+    /// buffer. This is the last moment before a vectored write.
+    fn chunk(&self) -> &[u8] {
+        if let Some(grant) = self.grant.take() {
+            grant.encode();
+        }
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Settling<B> {
-    type Data = Bytes;
+impl<B> AnswerBody<B> {
+    /// The same response.
+    pub(crate) fn without_grant(response: Response<B>) -> Response<Self> {
+        response.map(|inner| Self { inner, grant: None })
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
+    type Data = AnswerBytes;
     type Error = B::Error;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.get_mut();
-        let writes = this.delivery.as_ref().and_then(Delivery::held_back_by).cloned();
-        if let (Some(writes), Some(sent)) = (&writes, &mut this.sent) {
-            ready!(sent.poll_written(writes, context));
-        }
-        let mut frame = ready!(Pin::new(&mut this.inner).poll_frame(context));
-        let ended = match &frame {
-            None => true,
-            Some(Ok(frame)) if frame.is_trailers() => true,
-            // HTTP/1 polls no more once it has the announced number of bytes.
-            Some(Ok(_)) => writes.is_none() && this.inner.is_end_stream(),
-            Some(Err(_)) => {
-                this.delivery = None;
-                false
-            }
-        };
-        if ended {
-            if let Some(delivery) = this.delivery.take() {
-                delivery.accept();
-            }
-        } else if let Some(writes) = &writes {
-            frame = frame.map(|frame| {
-                frame.map(|frame| {
-                    frame.map_data(|data| {
-                        let (data, sent) = Sent::new(data, writes);
-                        this.sent = Some(sent);
-                        data
-                    })
+    ) -> Poll<Option<Result<Frame<AnswerBytes>, B::Error>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
+        Poll::Ready(frame.map(|frame| {
+            frame.map(|frame| {
+                frame.map_data(|bytes| {
+                    let grant = self.grant.take_if(|_| !bytes.is_empty());
+                    AnswerBytes { bytes, grant: Cell::new(grant) }
                 })
-            });
-        }
-        Poll::Ready(frame)
+            })
+        }))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.delivery.is_none() && self.inner.is_end_stream()
+        self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -198,19 +152,35 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Settling<B> {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
+    use std::{io, task::Waker};
 
-    use http_body_util::{BodyExt as _, Full};
-    use tokio::time::Duration;
+    use http_body_util::Full;
+    use tokio::time::{Duration, advance, sleep};
 
     use super::*;
     use crate::{
         backend::{Context as BackendContext, memory::Memory},
-        lock::{AcquireRequest, Clock, LockError, Settings, Store, UnlockRequest},
-        net::connection::Connection,
+        lock::{AcquireRequest, Clock, Settings, Store},
     };
 
-    type Answer = Settling<Full<Bytes>>;
+    const DEADLINE: Duration = Duration::from_secs(1);
+
+    /// A grant of a free resource, and the answer to it.
+    struct Answered {
+        store: Store,
+        answers: Answers,
+        body: AnswerBody<Full<Bytes>>,
+    }
+
+    async fn lock(store: &Store) -> Result<crate::lock::Granted, LockError> {
+        store.try_lock(AcquireRequest::new("r".parse().unwrap())).await
+    }
+
+    async fn response(store: &Store) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::from("answer"));
+        response.extensions_mut().insert(Delivery::of(lock(store).await.unwrap().receipt));
+        response
+    }
 
     fn store() -> Store {
         let settings = Settings::default();
@@ -218,93 +188,82 @@ mod tests {
         Store::new(Arc::new(Memory::new(&context)), settings)
     }
 
-    async fn response(store: &Store, writes: Option<Writes>) -> Answer {
-        let granted = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap();
-        let mut response = Response::new(Full::from("answer"));
-        let delivery = Delivery::of(granted.receipt).once_written(writes);
-        response.extensions_mut().insert(delivery);
-        settle(response).into_body()
-    }
-
-    async fn expect_held(store: &Store, held: bool) {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        match store.try_lock(AcquireRequest::new("r".parse().unwrap())).await {
-            Err(LockError::Locked { .. }) => assert!(held, "it is held"),
-            other => assert!(other.is_ok() && !held, "{other:?}"),
+    impl Answered {
+        async fn new() -> Self {
+            let (store, answers) = (store(), Answers::default());
+            let deadline = Some(Instant::now() + DEADLINE);
+            let body = attach(response(&store).await, &answers, deadline).unwrap().into_body();
+            Self { store, answers, body }
         }
-    }
 
-    fn force(resource: &str) -> UnlockRequest {
-        UnlockRequest::force(resource.parse().unwrap())
-    }
+        /// The transport takes the answer.
+        fn take(&mut self) -> AnswerBytes {
+            let mut context = Context::from_waker(Waker::noop());
+            let Poll::Ready(Some(Ok(frame))) =
+                Pin::new(&mut self.body).poll_frame(&mut context)
+            else {
+                panic!("no data")
+            };
+            frame.into_data().unwrap_or_else(|_| panic!("no data"))
+        }
 
-    fn poll(body: &mut Answer) -> Poll<Option<Result<Frame<Bytes>, std::convert::Infallible>>> {
-        Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_grant_whose_answer_was_taken_stays() {
-        let store = store();
-        let body = response(&store, None).await.collect().await.unwrap();
-        assert_eq!(body.to_bytes(), "answer");
-        expect_held(&store, true).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_grant_whose_answer_nobody_took_is_released() {
-        let store = store();
-        drop(response(&store, None).await);
-        expect_held(&store, false).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_grant_whose_answer_was_taken_but_not_written_is_released() {
-        let store = store();
-        let writes = Writes::default();
-        let mut body = response(&store, Some(writes.clone())).await;
-        let Poll::Ready(Some(Ok(data))) = poll(&mut body) else { panic!("no data") };
-        // What others on the connection write says nothing of this answer.
-        writes.note_flush();
-        assert!(poll(&mut body).is_pending() && !body.is_end_stream());
-        // The transport reads that the caller cancelled: it drops the data,
-        // and the body at its next turn, whatever is written in between.
-        drop(data);
-        writes.note_flush();
-        assert!(poll(&mut body).is_pending());
-        drop(body);
-        expect_held(&store, false).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_over_http1_is_settled_by_the_next_flush() {
-        let store = store();
-        for written in [true, false] {
-            let stream = Connection::accepted(tokio::io::sink(), 0);
-            let writes = stream.writes().of(http::Version::HTTP_11);
-            let mut body = response(&store, Some(writes.clone())).await;
-            assert!(poll(&mut body).is_ready() && body.is_end_stream());
+        async fn expect_held(self, held: bool, when: &str) {
+            let Self { store, answers, body } = self;
             drop(body);
-            if written {
-                writes.note_flush();
+            sleep(Duration::from_millis(10)).await;
+            assert!(!answers.are_waiting(), "{when}");
+            match lock(&store).await {
+                Err(LockError::Locked { .. }) => assert!(held, "{when}"),
+                other => assert!(other.is_ok() && !held, "{when}: {other:?}"),
             }
-            drop(stream);
-            expect_held(&store, written).await;
-            store.unlock(force("r")).await.ok();
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_follows_once_the_beginning_is_written() {
-        let (store, writes) = (store(), Writes::default());
-        let mut body = response(&store, Some(writes.clone())).await;
-        let Poll::Ready(Some(Ok(data))) = poll(&mut body) else { panic!("no data") };
-        assert!(poll(&mut body).is_pending());
-        drop(data);
-        assert!(poll(&mut body).is_pending());
-        writes.note_flush();
-        assert!(poll(&mut body).is_pending(), "the transport looks for a cancellation first");
-        assert!(matches!(poll(&mut body), Poll::Ready(None)) && body.is_end_stream());
-        drop(body);
-        expect_held(&store, true).await;
+    async fn a_grant_whose_answer_is_written_stays() {
+        let mut answered = Answered::new().await;
+        assert_eq!(answered.take().chunk(), b"answer");
+        assert!(answered.answers.are_waiting());
+        answered.answers.receive(|| Ok(false)).unwrap();
+        answered.expect_held(true, "written").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_grant_whose_answer_is_dropped_before_the_write_is_released() {
+        Answered::new().await.expect_held(false, "not taken").await;
+        let mut cancelled = Answered::new().await;
+        drop(cancelled.take());
+        cancelled.answers.receive(|| panic!("nothing to write")).unwrap();
+        cancelled.expect_held(false, "dropped by the transport").await;
+        let mut broken = Answered::new().await;
+        broken.take().chunk();
+        broken.answers.close();
+        broken.expect_held(false, "the connection ended").await;
+    }
+
+    /// What a process finds after it has stood still with the answer in its hands.
+    #[tokio::test(start_paused = true)]
+    async fn a_grant_whose_caller_is_gone_at_the_write_is_released() {
+        let mut closed = Answered::new().await;
+        closed.take().chunk();
+        let refused = closed.answers.receive(|| Ok(true)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
+        closed.expect_held(false, "closed").await;
+        let mut late = Answered::new().await;
+        late.take().chunk();
+        advance(DEADLINE).await;
+        late.answers.receive(|| Ok(false)).unwrap();
+        late.expect_held(false, "after the deadline").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_can_use_is_an_error() {
+        let (store, answers) = (store(), Answers::default());
+        let late = attach(response(&store).await, &answers, Some(Instant::now()));
+        assert!(matches!(late, Err(LockError::OutcomeUnknown(_))));
+        sleep(Duration::from_millis(10)).await;
+        let over = response(&store).await;
+        advance(store.settings().ttl_default).await;
+        assert!(matches!(attach(over, &answers, None), Err(LockError::OutcomeUnknown(_))));
     }
 }

@@ -5,7 +5,8 @@
 //! - [`listener`]: TCP ports and Unix sockets; [`socket`]: Unix sockets that never take the
 //!   place of a live one.
 //! - [`connection`]: an accepted connection. It closes peers that do not send in time
-//!   ([`read_timeout`]), delays flushes ([`cork`]) and counts them ([`writes`]).
+//!   ([`read_timeout`]), delays flushes ([`cork`]) and settles the grants whose answers it
+//!   writes ([`answers`]).
 //! - [`exchange`]: whether a call is under way on an HTTP/1 connection; [`accepted`]: tells
 //!   when its client has closed it.
 //! - [`quiet`]: how long a drain waits for holders.
@@ -20,6 +21,7 @@
 
 pub(crate) mod accepted;
 pub(crate) mod acceptor;
+pub(crate) mod answers;
 pub(crate) mod completed;
 pub(crate) mod config;
 pub(crate) mod connection;
@@ -37,4 +39,3 @@ pub(crate) mod server;
 pub(crate) mod socket;
 pub(crate) mod status;
 pub(crate) mod wire;
-pub(crate) mod writes;

@@ -12,16 +12,13 @@ use std::{
 
 use axum::{Router, body::Body, response::Response};
 use futures_util::FutureExt as _;
-use http::Request;
+use http::{HeaderMap, Request};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time::Instant,
-};
+use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use tracing::{debug, error};
@@ -31,10 +28,16 @@ use super::{
     acceptor::Acceptor,
     config::{Config, Protocols},
     connection::Connection,
+    delivery::{AnswerBody, attach},
     exchange::{Exchange, Phase},
     listener::{Listener, Stream},
     peer::Peer,
+    wire::deadline_after,
 };
+use crate::lock::LockError;
+
+/// How long an answer may take from its write to its caller, on this machine or near it.
+const TRANSIT: Duration = Duration::from_micros(500);
 
 /// Responds to requests. Clones share what they respond with.
 pub(crate) trait Respond: Clone + Send + Sync + 'static {
@@ -80,13 +83,11 @@ impl<R: Respond> Server<R> {
         self.acceptor.accept(listener, move |stream, closing| {
             let shared = Arc::clone(&shared);
             async move {
-                match stream {
-                    Stream::Tcp(stream) => shared.serve(stream, None, closing).await,
-                    Stream::Unix(stream) => {
-                        let peer = Peer::of(&stream);
-                        shared.serve(stream, peer, closing).await;
-                    }
-                }
+                let peer = match &stream {
+                    Stream::Tcp(_) => None,
+                    Stream::Unix(stream) => Peer::of(stream),
+                };
+                shared.serve(stream.into(), peer, closing).await;
             }
         });
     }
@@ -105,19 +106,12 @@ impl<R: Respond> Server<R> {
 
 impl<R: Respond> Shared<R> {
     /// Serves one connection until it ends.
-    async fn serve<S>(&self, stream: S, peer: Option<Peer>, closing: CancellationToken)
-    where
-        S: AsyncRead + AsyncWrite + Into<Accepted> + Send + Unpin + 'static,
-    {
+    async fn serve(&self, stream: Accepted, peer: Option<Peer>, closing: CancellationToken) {
+        let watched = stream.clone();
+        let connection = Connection::accepted(stream, self.config.held_bytes_max);
         match self.config.protocols {
-            Protocols::Http2 => {
-                let connection = Connection::accepted(stream, self.config.held_bytes_max);
-                self.converse(connection, peer, pending(), closing).await;
-            }
+            Protocols::Http2 => self.converse(connection, peer, pending(), closing).await,
             Protocols::Http1AndHttp2 => {
-                let stream: Accepted = stream.into();
-                let watched = stream.clone();
-                let connection = Connection::accepted(stream, self.config.held_bytes_max);
                 let abandoned = abandoned(watched, connection.exchange());
                 self.converse(connection, peer, abandoned, closing).await;
             }
@@ -126,26 +120,29 @@ impl<R: Respond> Shared<R> {
 
     /// Serves one connection until it ends, or until `abandoned` does: then the call that is
     /// under way is dropped with it.
-    async fn converse<S>(
+    async fn converse(
         &self,
-        connection: Connection<S>,
+        connection: Connection<Accepted>,
         peer: Option<Peer>,
         abandoned: impl Future<Output = ()>,
         closing: CancellationToken,
-    ) where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        let (exchange, writes) = (connection.exchange(), connection.writes());
+    ) {
+        let (exchange, answers) = (connection.exchange(), connection.answers());
+        let failed = self.config.failed;
         let service = service_fn(|request: Request<Incoming>| {
-            let version = request.version();
-            let call = exchange.begin(version);
+            let (call, answers) = (exchange.begin(request.version()), answers.clone());
+            let written_by = written_by(request.headers(), Instant::now());
             let mut request = request.map(Body::new);
-            request.extensions_mut().insert(writes.of(version));
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
             }
-            let response = respond(self.responder.clone(), request, self.config.panicked);
-            async move { Ok::<_, Infallible>(response.await.map(|body| call.until_sent(body))) }
+            let response = respond(self.responder.clone(), request, failed);
+            async move {
+                let response = response.await;
+                let response = attach(response, &answers, written_by)
+                    .unwrap_or_else(|late| AnswerBody::without_grant(failed(late)));
+                Ok::<_, Infallible>(response.map(|body| call.until_sent(body)))
+            }
         });
         let connection = self.builder.serve_connection(TokioIo::new(connection), service);
         let (mut connection, mut abandoned) = (pin!(connection), pin!(abandoned));
@@ -175,16 +172,23 @@ impl<R: Respond> Shared<R> {
 fn respond(
     responder: impl Respond,
     request: Request<Body>,
-    panicked: fn() -> Response,
+    failed: fn(LockError) -> Response,
 ) -> impl Future<Output = Response> + Send {
     let uri = request.uri().clone();
     AssertUnwindSafe(responder.respond(request)).catch_unwind().map(move |responded| {
         responded.unwrap_or_else(|_| {
             let path = uri.path();
             error!(path, "a call panicked; this is a defect, please report it");
-            panicked()
+            failed(LockError::Internal)
         })
     })
+}
+
+/// By when the answer to a call that arrived just now must be written, for its caller to receive
+/// it before its deadline. `None` if it has no deadline.
+fn written_by(headers: &HeaderMap, arrived: Instant) -> Option<Instant> {
+    let deadline = deadline_after(headers.get("grpc-timeout")?.to_str().ok()?, arrived)?;
+    Some(deadline - TRANSIT)
 }
 
 /// Ends when the peer has closed the connection while a call is under way.
@@ -209,8 +213,8 @@ mod tests {
     async fn a_panic_is_answered_without_its_message() {
         let router = Router::new()
             .route("/", get(async || -> &'static str { panic!("a secret of ours") }));
-        let panicked = || StatusCode::INTERNAL_SERVER_ERROR.into_response();
-        let response = respond(router, Request::new(Body::empty()), panicked).await;
+        let failed = |_| StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        let response = respond(router, Request::new(Body::empty()), failed).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let body = response.into_body().collect().await.unwrap().to_bytes();
         assert!(body.is_empty(), "{body:?}");

@@ -133,11 +133,11 @@ impl Sidecar {
         let grpc = Server::new(
             // Prepares the routes once, instead of for each call.
             routes::grpc(services.clone(), hooks.grpc).with_state(()),
-            config(Protocols::Http2, || Status::from(internal()).into_http()),
+            config(Protocols::Http2, |error| Status::from(ApiError::Lock(error)).into_http()),
         );
         let http = Server::new(
             routes::http(services, hooks.http).with_state(()),
-            config(Protocols::Http1AndHttp2, || internal().into_response()),
+            config(Protocols::Http1AndHttp2, |error| ApiError::Lock(error).into_response()),
         );
         Ok(Self {
             grpc_addresses: serve(&grpc, listeners.grpc)?,
@@ -200,18 +200,13 @@ impl Sidecar {
     }
 }
 
-/// What a call that panicked is answered with.
-fn internal() -> ApiError {
-    ApiError::Lock(LockError::Internal)
-}
-
-fn config(protocols: Protocols, panicked: fn() -> Response) -> Config {
+fn config(protocols: Protocols, failed: fn(LockError) -> Response) -> Config {
     Config {
         protocols,
         connections_max: CONNECTIONS_MAX,
         header_bytes_max: HEADER_BYTES_MAX,
         held_bytes_max: 0,
-        panicked,
+        failed,
     }
 }
 
@@ -245,7 +240,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_internal_error_over_http() {
-        let response = internal().into_response();
+        let response = ApiError::Lock(LockError::Internal).into_response();
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body = std::str::from_utf8(&body).unwrap();
@@ -254,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_internal_error_over_grpc() {
-        let response = Status::from(internal()).into_http::<Body>();
+        let response = Status::from(ApiError::Lock(LockError::Internal)).into_http::<Body>();
         let status = Status::from_header_map(response.headers()).unwrap();
         assert_eq!(status.code(), Code::Internal);
     }

@@ -112,6 +112,28 @@ async fn an_open_wait_is_not_joined_with_another_lock_id() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_joined_wait_is_granted_the_ttl_that_its_own_caller_asked_for() {
+    let asked = |ttl_s| AcquireRequest { ttl: Some(Duration::from_secs(ttl_s)), ..repeated() };
+    for received in [true, false] {
+        let (store, _) = store();
+        let held = hold(&store, "r").await;
+        let first = waiting(&store, asked(1)).await;
+        let again = waiting(&store, asked(60)).await;
+        unlock(&store, "r", &held).await.unwrap();
+        let (first, again) = (first.await.unwrap().unwrap(), again.await.unwrap().unwrap());
+        assert_eq!((&first.lock_id, first.token), (&again.lock_id, again.token));
+        assert_eq!(again.ttl, Duration::from_secs(60));
+        drop(first);
+        if received {
+            again.receipt.accept();
+        }
+        drop(again);
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(store.try_lock(request("r")).await.is_err(), received);
+    }
+}
+
 /// Found by the simulation: the answer came after the caller's deadline, because it waited
 /// for the backend.
 #[tokio::test(start_paused = true)]

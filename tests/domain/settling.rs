@@ -31,6 +31,34 @@ async fn a_received_grant_stays() {
     assert_eq!(faulty.memory.records(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_over_when_its_answer_comes_is_none() {
+    const TTL: Duration = Duration::from_secs(1);
+    let (store, faulty) = store();
+    faulty.script.on_acquire(Fault::ReplyDelayed(TTL));
+    let short = AcquireRequest { ttl: Some(TTL), ..request("r") };
+    let error = store.try_lock(short.clone()).await.unwrap_err();
+    assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
+    no_record_left(&faulty).await;
+    let granted = store.try_lock(short).await.unwrap();
+    tokio::time::sleep(TTL).await;
+    assert!(!granted.receipt.accept(), "it is over when its answer is written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_over_when_its_answer_comes_is_none() {
+    let (store, faulty) = store();
+    let granted = hold(&store, "r").await;
+    faulty.script.on_renew(Fault::ReplyDelayed(Duration::from_secs(1)));
+    let renewal = RenewRequest {
+        resource: "r".parse().unwrap(),
+        lock_id: granted.lock_id,
+        ttl: Some(Duration::from_secs(1)),
+    };
+    let error = store.renew(renewal).await.unwrap_err();
+    assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
+}
+
 /// Trap 1: the acquisition commits and its reply is lost.
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_whose_reply_was_lost_is_undone() {

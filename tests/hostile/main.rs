@@ -17,4 +17,5 @@ mod http1;
 mod http2;
 mod overload;
 mod steady_client;
+mod suspended;
 mod target;

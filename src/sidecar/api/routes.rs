@@ -16,10 +16,7 @@ use leasehold_proto::{
 use serde_json::json;
 use tokio::time::Instant;
 use tonic::codec::CompressionEncoding;
-use tower::{
-    ServiceExt as _,
-    util::{MapRequestLayer, MapResponseLayer},
-};
+use tower::{ServiceExt as _, util::MapRequestLayer};
 use tracing::{Level, debug};
 
 use super::{
@@ -32,10 +29,7 @@ use super::{
     metadata::Metadata,
     query,
 };
-use crate::{
-    net::{delivery::settle, request_budget::RequestBudget},
-    sidecar::Fallback,
-};
+use crate::{net::request_budget::RequestBudget, sidecar::Fallback};
 
 /// What both ports serve.
 #[derive(Clone, Debug)]
@@ -79,8 +73,7 @@ pub(crate) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
         .route_service("/leasehold.v1.Locks/CheckLocks", locks(alpha2::CHECK_BYTES_MAX))
         .route_service("/leasehold.v1.Locks/LockKeepAlive", keep_alive)
         .route_service("/leasehold.v1.Locks/{method}", locks(body::BYTES_MAX))
-        .route_service("/leasehold.v1.Inspection/{method}", inspection)
-        .layer(MapResponseLayer::new(settle::<Body>));
+        .route_service("/leasehold.v1.Inspection/{method}", inspection);
     if daprd.is_none() {
         router = router.route_service("/dapr.proto.runtime.v1.Dapr/GetMetadata", dapr);
     }
@@ -110,7 +103,6 @@ pub(crate) fn http(services: Services, daprd: Option<Fallback>) -> Router {
         .layer(MapRequestLayer::new(move |request: Request| {
             request.map(|body| Body::new(services.request_budget.count(body)))
         }))
-        .layer(MapResponseLayer::new(settle::<Body>))
         .method_not_allowed_fallback(|request: Request| {
             fallback::wrong_method().oneshot(request)
         })

@@ -50,10 +50,7 @@ impl Api {
     async fn lock(&self, call: LockCall) -> Granted {
         let acquired = self.locks.lock(call).await.unwrap();
         let granted = acquired.granted.clone();
-        let mut response = http::Response::new(http_body_util::Empty::<bytes::Bytes>::new());
-        response.extensions_mut().insert(acquired.deliver(None));
-        let body = crate::net::delivery::settle(response).into_body();
-        http_body_util::BodyExt::collect(body).await.unwrap();
+        acquired.deliver().accept();
         granted
     }
 

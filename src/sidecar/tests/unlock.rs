@@ -26,10 +26,7 @@ impl Api {
     async fn lock(&self) -> LockId {
         let acquired = self.locks.acquire(call()).await.unwrap();
         let lock_id = acquired.granted.lock_id.clone();
-        let mut response = http::Response::new(http_body_util::Empty::<bytes::Bytes>::new());
-        response.extensions_mut().insert(acquired.deliver(None));
-        let body = crate::net::delivery::settle(response).into_body();
-        http_body_util::BodyExt::collect(body).await.unwrap();
+        acquired.deliver().accept();
         lock_id
     }
 

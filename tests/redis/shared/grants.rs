@@ -189,7 +189,7 @@ async fn two_waiters_with_one_lock_id_are_granted_once() {
     let mut granted = 0;
     for wait in waits {
         match soon(wait).await.unwrap() {
-            Ok(()) => granted += 1,
+            Ok(_) => granted += 1,
             Err(LockError::InvalidRequest(violation)) => {
                 assert_eq!(violation.field, "lock_id");
             }

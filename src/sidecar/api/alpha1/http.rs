@@ -1,7 +1,7 @@
 //! alpha1 over HTTP.
 
 use axum::{
-    Extension, Json, Router,
+    Json, Router,
     body::Body,
     extract::{Path, State, rejection::PathRejection},
     http::HeaderValue,
@@ -11,10 +11,7 @@ use axum::{
 use serde_json::json;
 
 use super::{Alpha1, Alpha1Error, FENCING_TOKEN, TryLock, Unlock, json};
-use crate::{
-    net::{delivery::Delivery, writes::Writes},
-    sidecar::api::body,
-};
+use crate::{net::delivery::Delivery, sidecar::api::body};
 
 type StoreName = Result<Path<String>, PathRejection>;
 
@@ -31,7 +28,6 @@ pub fn routes(alpha1: Alpha1) -> Router {
 async fn try_lock(
     State(alpha1): State<Alpha1>,
     store: StoreName,
-    writes: Option<Extension<Writes>>,
     body: Body,
 ) -> Result<Response, Alpha1Error> {
     let body: json::TryLockBody = json::read(&read_body(body).await?)?;
@@ -48,8 +44,7 @@ async fn try_lock(
         if let Some(token) = granted.token {
             response.headers_mut().insert(FENCING_TOKEN, HeaderValue::from(token.get()));
         }
-        let delivery = Delivery::of(granted.receipt);
-        response.extensions_mut().insert(delivery.once_written(writes.map(|Extension(w)| w)));
+        response.extensions_mut().insert(Delivery::of(granted.receipt));
     }
     Ok(response)
 }

@@ -11,7 +11,7 @@ use super::inspection::PageTokens;
 use crate::{
     held::{Change, Ended, Engine, HeldGuard, Holding, MaxHold, Target},
     lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId},
-    net::{delivery::Delivery, writes::Writes},
+    net::delivery::Delivery,
     sidecar::{
         api::error::ApiError,
         identity::{Identity, Label},
@@ -311,25 +311,17 @@ fn answer_by(call: &LockCall) -> Option<Instant> {
 }
 
 impl UndeliveredGrant {
-    /// Ties the grant to an answer. The lock is held once the transport takes the answer,
-    /// and released if the answer is not written (`writes`), because a grant that nobody
-    /// received would be renewed for ever. A grant that a replay found is not released: it
-    /// stays with the caller that received it first.
+    /// Ties the grant to an answer. The lock is held once the transport takes the answer, and
+    /// released if that does not happen. A grant that a replay found is not released: it stays
+    /// with the caller that received it first.
     #[must_use]
-    pub(crate) fn deliver(self, writes: Option<Writes>) -> Delivery {
+    pub(crate) fn deliver(self) -> Delivery {
         let Self { granted, engine, holding } = self;
-        Delivery::new(move || {
-            let found = !granted.receipt.undoes();
-            let held = engine.hold(holding);
-            let held = held.map(|held| if found { held.found() } else { held });
-            granted.receipt.accept();
-            move || {
-                if let Some(held) = held {
-                    held.keep();
-                }
+        Delivery::new(granted.receipt, move || {
+            if let Some(held) = engine.hold(holding) {
+                held.keep();
             }
         })
-        .once_written(writes)
     }
 
     /// Holds the grant for a stream, which releases it at its end.

@@ -33,7 +33,6 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::LockRequest>,
     ) -> Result<Response<proto::LockResponse>, Status> {
-        let writes = request.extensions().get().cloned();
         let call = wire::lock_call(request)?;
         let grant = Self::lock(self, call).await?;
         let granted = &grant.granted;
@@ -44,7 +43,7 @@ impl proto::locks_server::Locks for Locks {
             waited: Some(duration(granted.waited)),
             grant_id: wire::grant_id(granted.id),
         });
-        response.extensions_mut().insert(grant.deliver(writes));
+        response.extensions_mut().insert(grant.deliver());
         Ok(response)
     }
 

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     held::MaxHold,
     lock::{LockError, LockId, RequestId, Violation},
-    net::{self, peer::Peer, status::ErrorDescription, writes::Writes},
+    net::{self, peer::Peer, status::ErrorDescription},
     sidecar::{
         api::{
             body::{self, BodyError},
@@ -65,7 +65,6 @@ async fn lock(
     RawQuery(query): RawQuery,
     version: Version,
     headers: HeaderMap,
-    writes: Option<Extension<Writes>>,
     body: Body,
 ) -> Result<Response, ErrorDescription> {
     let arrived = Instant::now();
@@ -102,7 +101,7 @@ async fn lock(
     }
     let grant = locks.lock(call).await?;
     let mut response = Json(json::of_grant(&grant.granted)).into_response();
-    response.extensions_mut().insert(grant.deliver(writes.map(|Extension(writes)| writes)));
+    response.extensions_mut().insert(grant.deliver());
     Ok(response)
 }
 

@@ -1,0 +1,108 @@
+//! The grants whose answers a connection has yet to write.
+//!
+//! A grant is received when the connection is about to write the first bytes of its answer.
+//! This process may have stood still since the grant was made. So immediately before that
+//! write the connection asks the system whether its peer has closed it, and then looks at the
+//! clock. While an answer waits, every read asks the system, too: HTTP/2 then knows of all
+//! cancellations that have arrived, and drops the answers to them.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::delivery::Delivery;
+
+/// The grants whose answers one connection has yet to write. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answers(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// How many answers the transport has not encoded yet.
+    unencoded: AtomicUsize,
+    /// Those that it has encoded.
+    encoded: Mutex<Vec<Encoded>>,
+}
+
+#[derive(Debug)]
+struct Encoded {
+    delivery: Delivery,
+    deadline: Option<Instant>,
+}
+
+impl Answers {
+    /// A grant whose answer must be written before `deadline`.
+    pub(super) fn add(&self, delivery: Delivery, deadline: Option<Instant>) -> Unencoded {
+        self.0.unencoded.fetch_add(1, Ordering::Relaxed);
+        Unencoded { delivery, deadline, counted: Counted(self.clone()) }
+    }
+
+    /// Whether an answer waits to be written.
+    pub(super) fn are_waiting(&self) -> bool {
+        self.0.unencoded.load(Ordering::Relaxed) > 0 || !self.0.encoded.lock().is_empty()
+    }
+
+    /// To be called immediately before a write: encoded answers whose deadline has not passed
+    /// count as received. The others are released.
+    ///
+    /// # Errors
+    ///
+    /// `is_closed` failed or returned true. Then all encoded answers are released, and nothing
+    /// must be written.
+    pub(super) fn receive(
+        &self,
+        is_closed: impl FnOnce() -> io::Result<bool>,
+    ) -> io::Result<()> {
+        let encoded = std::mem::take(&mut *self.0.encoded.lock());
+        if encoded.is_empty() {
+            return Ok(());
+        }
+        if is_closed()? {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        for Encoded { delivery, deadline } in encoded {
+            if deadline.is_none_or(|deadline| Instant::now() < deadline) {
+                delivery.accept();
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases what is encoded and will not be written.
+    pub(super) fn close(&self) {
+        let encoded = std::mem::take(&mut *self.0.encoded.lock());
+        drop(encoded);
+    }
+}
+
+/// A grant whose answer is not encoded yet. Dropping it releases the grant.
+#[derive(Debug)]
+pub(super) struct Unencoded {
+    delivery: Delivery,
+    deadline: Option<Instant>,
+    counted: Counted,
+}
+
+impl Unencoded {
+    /// The transport encodes the answer, and will write it or end.
+    pub(super) fn encode(self) {
+        let Self { delivery, deadline, counted } = self;
+        counted.0.0.encoded.lock().push(Encoded { delivery, deadline });
+    }
+}
+
+#[derive(Debug)]
+struct Counted(Answers);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.unencoded.fetch_sub(1, Ordering::Relaxed);
+    }
+}
