@@ -349,9 +349,10 @@ impl BackendError {
 ///   the live grant gets this grant: its lock ID and token, with `created` false, and its
 ///   TTL starts again with the attempt's `ttl`. From then on a release of either attempt
 ///   leaves the grant alone: the later one did not create it, and it was claimed from the
-///   earlier one. The backend keeps which attempt claimed it last, for [`ReleaseOf::Claim`]. If `lock_id_given` is set and the lock ID differs, or if the mode
+///   earlier one. If `lock_id_given` is set and the lock ID differs, or if the mode
 ///   differs, the attempt is refused as [`BackendError::ReplayMismatch`], and nothing
 ///   changes. Without the feature, `request_id` is always `None`.
+/// - The backend keeps which attempt got a grant last, for [`ReleaseOf::Claim`].
 /// - Expiry: a grant ends by itself when its TTL is over, though its process has died. A
 ///   backend without a clock of its own counts a grant that it finds after a restart from
 ///   when it was found: it may end later, never earlier.
