@@ -8,7 +8,6 @@ use std::{path::Path, time::Duration};
 use etcd_client::GetOptions;
 use leasehold_reliability::world::{
     Backend, Store, World,
-    clock_shim::ClockShim,
     etcd::EtcdCluster,
     member::PREFIX,
     probe::{Probe, reason},
@@ -302,20 +301,10 @@ async fn a_leader_that_comes_back_ends_no_grant_that_was_renewed_since() {
 /// The lease that it keeps for reuse has aged meanwhile, though its clock says otherwise.
 #[tokio::test]
 async fn a_grant_after_the_machine_was_suspended_lives_for_its_ttl() {
-    let (mut world, folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
-    let clock = ClockShim::new(folder.path()).unwrap();
-    let suspended = &mut world.leaseholds[0];
-    suspended.kill();
-    suspended.set_clock(&clock);
-    suspended.start().unwrap();
-    suspended.ready().await.unwrap();
+    let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [probe, other] = probes(&world).await.try_into().unwrap();
     probe.cycle().await.unwrap();
-    world.leaseholds[0].suspend().unwrap();
-    let sleep = LEASE - Duration::from_millis(1_200);
-    tokio::time::sleep(sleep).await;
-    clock.hide(sleep).unwrap();
-    world.leaseholds[0].resume().unwrap();
+    world.leaseholds[0].sleep(LEASE - Duration::from_millis(1_200)).await.unwrap();
     let asked = tokio::time::Instant::now();
     probe.try_lock("r").await.unwrap();
     eventually(SOON, "another process is granted it", async || {

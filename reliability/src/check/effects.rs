@@ -12,6 +12,8 @@ use crate::history::{Acquisition, Call, Mode, Operation, Outcome};
 /// How long a call that does not wait may take: the operation timeout, and more for a
 /// loaded machine.
 const ANSWER_NS_MAX: u64 = 8_000_000_000;
+/// For how long a fault is felt by calls after its end.
+const FELT_NS: u64 = 4_000_000_000;
 /// How much longer the end of grants by their IDs may take: it looks first, and then ends.
 const END_MS: u64 = 5_000;
 
@@ -62,7 +64,9 @@ pub(crate) fn check(
         if let Some(what) = gave_up_early(history, operation) {
             violated(Rule::Served, what);
         }
-        if let Some(what) = late(operation, environment) {
+        if let Some(what) =
+            late(operation, environment).or_else(|| without_cause(operation, environment))
+        {
             violated(Rule::Prompt, what);
         }
     }
@@ -253,6 +257,20 @@ fn gave_up_early(history: &ResourceHistory<'_>, operation: &Operation) -> Option
                 history.at(operation.completed_ns())
             )
         })
+}
+
+/// Finds a renewal that was given up although no fault was felt.
+fn without_cause(operation: &Operation, environment: Environment<'_>) -> Option<String> {
+    let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());
+    let renews = matches!(operation.invocation.call, Call::Renew { .. });
+    let is_given_up = operation.known() == Some(&Outcome::Unavailable);
+    let is_calm = environment.calm(from_ns.saturating_sub(FELT_NS), until_ns);
+    (renews && is_given_up && is_calm && !operation.is_through_front()).then(|| {
+        format!(
+            "a renewal was answered STORE_UNAVAILABLE after {} ms, and there was no fault",
+            (until_ns - from_ns) / 1_000_000
+        )
+    })
 }
 
 fn late(operation: &Operation, environment: Environment<'_>) -> Option<String> {

@@ -86,10 +86,7 @@ impl Environment<'_> {
     /// Whether a leasehold process, and with it its calls, ended in this time.
     pub(crate) fn ends_processes(&self, from_ns: u64, until_ns: u64) -> bool {
         self.faults.iter().any(|fault| {
-            ["leasehold-killed", "leasehold-restarted", "crowd-killed-with-leasehold"]
-                .contains(&&*fault.name)
-                && fault.from_ns <= until_ns
-                && fault.until_ns >= from_ns
+            fault.ends_processes() && fault.from_ns <= until_ns && fault.until_ns >= from_ns
         })
     }
 

@@ -28,6 +28,13 @@ impl Injected {
         self.name.starts_with("etcd-used-follower-")
     }
 
+    /// Whether it ends a leasehold process.
+    pub(crate) fn ends_processes(&self) -> bool {
+        ["leasehold-killed", "leasehold-vanished", "crowd-killed-with-leasehold"]
+            .contains(&&*self.name)
+            || self.name.starts_with("leasehold-restarted")
+    }
+
     /// Whether it replaces a grant by something else for a while.
     pub(crate) fn puts_its_own(&self) -> bool {
         self.name.ends_with("-holder-replaced") || self.name.ends_with("-of-wrong-type")

@@ -1,5 +1,5 @@
 //! Clients that each hold one lock for as long as they can, and renew it every
-//! third of its TTL.
+//! third of its TTL; and clients that wait for such a lock by the lock ID of its holder.
 
 use std::time::Duration;
 
@@ -16,8 +16,10 @@ const ROAMING: u32 = 8;
 
 /// Over how many resources shared grants are spread.
 const SHARED_RESOURCES: u32 = 8;
+/// How long a wait by the lock ID of the holder lasts.
+const BRIEF_MS: std::ops::Range<u64> = 100..600;
 
-pub(super) async fn run(mut client: Client, settings: Settings) -> anyhow::Result<()> {
+pub(super) async fn run(client: Client, settings: Settings) -> anyhow::Result<()> {
     let process = settings.process;
     let (mode, number) = if client.readers.are_none() || client.number.is_multiple_of(2) {
         (Mode::Exclusive, client.number)
@@ -26,20 +28,53 @@ pub(super) async fn run(mut client: Client, settings: Settings) -> anyhow::Resul
         (Mode::Shared, client.number % (SHARED_RESOURCES * 2))
     };
     let resource = format!("{}renewed/{process}-{mode}-{number}", settings.names);
+    let acquisition = Acquisition { ttl_ms: settings.ttl_ms, mode, ..Acquisition::default() };
+    hold(client, &settings, &resource, acquisition).await
+}
+
+/// The first of those that share a resource holds it, and the others wait for it, all by
+/// the same lock ID.
+pub(super) async fn namesakes(mut client: Client, settings: Settings) -> anyhow::Result<()> {
+    let resources = settings.resources.max(1);
+    let name = format!("{}-{}", settings.process, client.number % resources);
+    let resource = format!("{}renewed/namesakes-{name}", settings.names);
+    let (ttl_ms, lock_id) = (settings.ttl_ms, Some(name));
+    let acquisition = Acquisition { ttl_ms, lock_id, ..Acquisition::default() };
+    if client.number < resources {
+        return hold(client, &settings, &resource, acquisition).await;
+    }
+    while client.goes_on() {
+        let wait_ms = client.rng.u64(BRIEF_MS);
+        let call = Call::Lock { acquisition: acquisition.clone(), wait_ms };
+        if let Outcome::Granted(granted) = client.anywhere().call(&resource, call, None).await?
+        {
+            let call = Call::Unlock { lock_id: granted.lock_id };
+            client.anywhere().call(&resource, call, None).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn hold(
+    mut client: Client,
+    settings: &Settings,
+    resource: &str,
+    acquisition: Acquisition,
+) -> anyhow::Result<()> {
     let every = Duration::from_millis(settings.ttl_ms) / RENEWED_WITHIN;
     client.pause_ms(0..STARTED_WITHIN_MS).await;
     while client.goes_on() {
-        let ttl_ms = settings.ttl_ms;
-        let acquisition = Acquisition { ttl_ms, mode, ..Acquisition::default() };
-        let call = Call::Try(acquisition);
-        let outcome = client.caller.call(&resource, call, Some(every)).await?;
+        let call = Call::Try(acquisition.clone());
+        let outcome = client.caller.call(resource, call, Some(every)).await?;
         let Outcome::Granted(granted) = outcome else {
             client.pause(every / 4).await;
             continue;
         };
         let lock_id = granted.lock_id;
-        if keep(&mut client, &resource, &lock_id, settings.ttl_ms, every).await? {
-            client.caller.call(&resource, Call::Unlock { lock_id }, None).await?;
+        // Who has namesakes waits for what is answered.
+        let patience = acquisition.lock_id.is_none().then_some(every);
+        if keep(&mut client, resource, &lock_id, settings.ttl_ms, patience).await? {
+            client.caller.call(resource, Call::Unlock { lock_id }, None).await?;
         }
     }
     Ok(())
@@ -51,8 +86,9 @@ async fn keep(
     resource: &str,
     lock_id: &str,
     ttl_ms: u64,
-    every: Duration,
+    patience: Option<Duration>,
 ) -> anyhow::Result<bool> {
+    let every = Duration::from_millis(ttl_ms) / RENEWED_WITHIN;
     // Somewhat earlier than each third of the TTL: a busy machine adds to it.
     let mut pause = every * 9 / 10;
     loop {
@@ -66,7 +102,7 @@ async fn keep(
             client.caller.clone()
         };
         let call = Call::Renew { lock_id: lock_id.to_owned(), ttl_ms };
-        match caller.call(resource, call, Some(every)).await? {
+        match caller.call(resource, call, patience).await? {
             Outcome::Renewed { .. } => pause = every * 9 / 10,
             Outcome::NotHeld { .. } => return Ok(false),
             _ => pause = every / 10,

@@ -57,6 +57,8 @@ pub enum Role {
     /// Each holds one lock for as long as it can, and renews it every third of
     /// its TTL.
     Keepers,
+    /// One holds a lock, and the others wait for it by the same lock ID, briefly and often.
+    Namesakes,
     /// They wait for up to 22 s, in queues that move slowly.
     Waiters,
     /// They wait in long queues, all of them at one leasehold process.
@@ -83,6 +85,7 @@ impl Role {
             Self::Sharing => "sharing",
             Self::Lasting => "lasting",
             Self::Keepers => "keepers",
+            Self::Namesakes => "namesakes",
             Self::Waiters => "waiters",
             Self::Crowd => "crowd",
             Self::Visitors => "visitors",
@@ -229,6 +232,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             }
             Role::Keepers => {
                 clients.spawn(keepers::run(client, settings.clone()));
+            }
+            Role::Namesakes => {
+                clients.spawn(keepers::namesakes(client, settings.clone()));
             }
             Role::Waiters => {
                 clients.spawn(waiters::run(client, settings.clone()));

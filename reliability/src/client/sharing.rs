@@ -160,18 +160,22 @@ impl Sharing {
         self.unlock(grant).await
     }
 
-    /// Many resources, each locked for hours and unlocked at once: what stays
-    /// behind of them stays for long.
+    /// Many resources, locked for hours, half of them renewed at any process, and unlocked
+    /// soon: what stays behind of them stays for long.
     async fn lock_for_hours(&mut self) -> anyhow::Result<()> {
+        let mut held = Vec::new();
         for number in 0..LASTING_AT_ONCE {
             let prefix = &self.settings.names;
             let resource = format!("{prefix}{LASTING}{}-{number}", self.client.number);
-            let ttl_ms = 1_000 * self.client.rng.u64(3_600..86_400);
-            if let Some(grant) =
-                self.acquire(self.client.number as usize, &resource, ttl_ms).await?
-            {
-                self.unlock(grant).await?;
+            let ttl_ms = self.hours_ms();
+            held.extend(self.acquire(self.client.number as usize, &resource, ttl_ms).await?);
+        }
+        for mut grant in held {
+            if self.client.rng.bool() {
+                let (process, ttl_ms) = (self.process(), self.hours_ms());
+                self.renew(process, &mut grant, ttl_ms).await?;
             }
+            self.unlock(grant).await?;
         }
         Ok(())
     }
@@ -228,6 +232,10 @@ impl Sharing {
 
     fn process(&mut self) -> usize {
         self.client.rng.usize(..self.client.caller.processes())
+    }
+
+    fn hours_ms(&mut self) -> u64 {
+        1_000 * self.client.rng.u64(3_600..86_400)
     }
 
     fn ttl_ms(&mut self) -> u64 {

@@ -76,12 +76,20 @@ impl Done {
 pub fn catalogue(backend: Backend) -> Vec<&'static str> {
     let on_backend: &[&[&str]] = match backend {
         Backend::Memory => &[],
-        Backend::Redis => {
-            &[network::NAMES, redis_server::NAMES, redis_keys::NAMES, redis_failover::NAMES]
-        }
-        Backend::Etcd => {
-            &[network::NAMES, etcd_members::NAMES, etcd_keys::NAMES, etcd_space::NAMES]
-        }
+        Backend::Redis => &[
+            processes::WITH_SERVERS,
+            network::NAMES,
+            redis_server::NAMES,
+            redis_keys::NAMES,
+            redis_failover::NAMES,
+        ],
+        Backend::Etcd => &[
+            processes::WITH_SERVERS,
+            network::NAMES,
+            etcd_members::NAMES,
+            etcd_keys::NAMES,
+            etcd_space::NAMES,
+        ],
     };
     processes::NAMES.iter().chain(on_backend.iter().copied().flatten()).copied().collect()
 }
@@ -124,7 +132,7 @@ async fn carry_out(
     name: &str,
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<Done> {
-    if processes::NAMES.contains(&name) {
+    if catalogue(world.backend()).contains(&name) && name.starts_with("leasehold-") {
         return processes::inject(world, name, rng).await;
     }
     if fronts::knows(name) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use futures_util::future::join_all;
 use leasehold_testkit::proxy::{Admission, Conduct, Flow, Proxy};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
     Done,
@@ -77,7 +77,7 @@ pub(super) async fn inject(
         "network-peer-vanished" => (Conduct::default(), Duration::ZERO),
         _ => bail!("unknown"),
     };
-    let detail = format!("{whose}, {during:?}: {conduct:?}");
+    let mut detail = format!("{whose}, {during:?}: {conduct:?}");
     for proxy in &proxies {
         proxy.set(conduct.clone());
         match name {
@@ -89,10 +89,12 @@ pub(super) async fn inject(
     last(during).await;
     if name == "network-peer-vanished" {
         // Until then whatever is sent is lost.
+        let since = Instant::now();
         let given_up = join_all(proxies.iter().map(|proxy| proxy.given_up()));
         if timeout(GIVEN_UP_AFTER, given_up).await.is_err() {
             bail!("{whose} kept a connection that was silent for {GIVEN_UP_AFTER:?}");
         }
+        detail = format!("{whose}, given up after {:?}", since.elapsed());
     }
     for proxy in &proxies {
         proxy.heal();

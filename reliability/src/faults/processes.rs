@@ -8,8 +8,14 @@ use super::{
 };
 use crate::world::{Backend, World};
 
-pub(super) const NAMES: &[&str] =
-    &["leasehold-killed", "leasehold-suspended", "leasehold-restarted"];
+pub(super) const NAMES: &[&str] = &[
+    "leasehold-killed",
+    "leasehold-suspended",
+    "leasehold-machine-suspended",
+    "leasehold-restarted",
+];
+/// Where there are several processes, or servers that they are connected to.
+pub(super) const WITH_SERVERS: &[&str] = &["leasehold-vanished", "leasehold-restarted-in-turn"];
 
 pub(super) async fn inject(
     world: &mut World,
@@ -24,13 +30,17 @@ pub(super) async fn inject(
     // What crashed is not to pass for what this is about to end.
     leasehold.has_not_crashed()?;
     match name {
-        "leasehold-killed" => {
+        "leasehold-killed" | "leasehold-vanished" => {
             let down = duration_ms(rng, 0..=1_500);
-            world.kill_leasehold(number).await?;
+            if name == "leasehold-killed" {
+                world.kill_leasehold(number).await?;
+            } else {
+                world.vanish_leasehold(number).await?;
+            }
             last(down).await;
             world.start_again().await?;
             let name = &world.leaseholds[number].name;
-            let detail = format!("{name} killed, started again after {down:?}");
+            let detail = format!("{name} ended, started again after {down:?}");
             Ok(Done { detail, voids: restart_voids })
         }
         "leasehold-suspended" => {
@@ -39,6 +49,20 @@ pub(super) async fn inject(
             last(during).await;
             leasehold.resume()?;
             Ok(Done::harmless(format!("{} suspended for {during:?}", leasehold.name)))
+        }
+        "leasehold-machine-suspended" => {
+            let during = outage(rng);
+            leasehold.sleep(during).await?;
+            Ok(Done::harmless(format!("that of {}, for {during:?}", leasehold.name)))
+        }
+        "leasehold-restarted-in-turn" => {
+            for number in 0..world.leaseholds.len() {
+                let leasehold = &mut world.leaseholds[number];
+                leasehold.drain().await?;
+                leasehold.start()?;
+                leasehold.ready().await?;
+            }
+            Ok(Done::harmless("all processes drained and started again"))
         }
         "leasehold-restarted" => {
             leasehold.drain().await?;

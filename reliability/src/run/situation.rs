@@ -86,10 +86,14 @@ impl Situation {
     /// The faults that it is about.
     pub(super) fn prefers(self) -> &'static [&'static str] {
         match self {
-            Self::Usual | Self::Lasting => &[],
-            Self::Sharing => {
-                &["etcd-leader-suspended", "etcd-leader-killed", "etcd-used-follower-killed"]
-            }
+            Self::Usual => &[],
+            Self::Lasting => &["leasehold-restarted-in-turn"],
+            Self::Sharing => &[
+                "etcd-leader-suspended",
+                "etcd-leader-killed",
+                "etcd-used-follower-killed",
+                "leasehold-machine-suspended",
+            ],
             Self::Keepers => &[
                 "redis-suspended",
                 "redis-failed-over",
@@ -101,6 +105,9 @@ impl Situation {
                 "etcd-out-of-space",
                 "network-cut",
                 "network-partitioned",
+                "network-peer-vanished",
+                "leasehold-machine-suspended",
+                "leasehold-restarted-in-turn",
             ],
             Self::Waiters => &[
                 "redis-suspended",
@@ -111,7 +118,9 @@ impl Situation {
                 "etcd-used-follower-suspended",
                 "etcd-used-follower-killed",
                 "leasehold-suspended",
+                "leasehold-vanished",
                 "network-partitioned",
+                "network-peer-vanished",
             ],
             Self::Crowd => &[
                 "crowd-killed",
@@ -121,6 +130,7 @@ impl Situation {
                 "redis-suspended",
                 "etcd-all-suspended",
                 "leasehold-suspended",
+                "leasehold-vanished",
             ],
             Self::Few => &["etcd-restored"],
             Self::Foreign => &["network-cut", "redis-suspended"],

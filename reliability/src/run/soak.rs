@@ -13,9 +13,11 @@ const RSS_SLACK_BYTES: u64 = 8 * 1024 * 1024;
 const DESCRIPTORS_SLACK: u64 = 8;
 
 /// Faults that end a leasehold process.
-const ENDING: [&str; 5] = [
+const ENDING: [&str; 7] = [
     "leasehold-killed",
+    "leasehold-vanished",
     "leasehold-restarted",
+    "leasehold-restarted-in-turn",
     "crowd-killed-with-leasehold",
     "front-killed",
     "front-restarted",

@@ -21,6 +21,7 @@ pub struct ClockShim {
     offset: File,
     offset_path: PathBuf,
     now_us: i64,
+    hidden: Duration,
     /// Until when it shows a time that it has shown before.
     repeats_until: Option<Instant>,
     /// When the server last lost its data.
@@ -38,15 +39,17 @@ impl ClockShim {
             offset,
             offset_path,
             now_us: 0,
+            hidden: Duration::ZERO,
             repeats_until: None,
             data_lost: None,
         })
     }
 
-    /// Hides time from the monotonic clock, as the suspension of a machine does. The clock
-    /// never goes back if the process stands still for as long.
-    pub fn hide(&self, time: Duration) -> anyhow::Result<()> {
-        let us = i64::try_from(time.as_micros())?;
+    /// Hides more time from the monotonic clock, as the suspension of a machine does. The
+    /// clock never goes back if the process stands still for as long.
+    pub fn hide(&mut self, time: Duration) -> anyhow::Result<()> {
+        self.hidden += time;
+        let us = i64::try_from(self.hidden.as_micros())?;
         Ok(self.offset.write_all_at(&us.to_ne_bytes(), 8)?)
     }
 

@@ -28,7 +28,7 @@ const KEPT_LEASES_MAX: usize = 1024;
 /// What a left lease is told as begins so.
 pub const LEASE: &str = "lease ";
 /// A lease of a longer TTL is litter if nobody needs it.
-const LASTING_S: i64 = 60;
+const LASTING_S: i64 = 20;
 /// So much later than any token can be, and what etcd recommends.
 const BUMP: &str = "1000000000";
 

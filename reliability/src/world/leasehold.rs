@@ -10,8 +10,9 @@ use std::{
 use anyhow::Context as _;
 use leasehold_testkit::{process::Process, proxy::Proxy, wait::eventually};
 use tempfile::TempDir;
+use tokio::time::sleep;
 
-use super::{Backend, INSTANCE, Weight, clock_shim::ClockShim, probe::Probe};
+use super::{Backend, INSTANCE, Weight, clock_shim::ClockShim, member, probe::Probe};
 
 /// A drain ends within 10 s; the rest is for a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
@@ -38,7 +39,10 @@ pub struct Leasehold {
     /// Its ways to the backend, one to each server.
     pub proxies: Vec<Proxy>,
     serves: Serves,
+    backend: Backend,
+    components: PathBuf,
     process: Process,
+    clock: ClockShim,
     log: PathBuf,
     /// Where in the log its last start begins.
     started_at: u64,
@@ -48,25 +52,26 @@ pub struct Leasehold {
 }
 
 impl Leasehold {
-    /// Prepares one that reaches the backend by `items` of component metadata,
-    /// over `proxies`.
+    /// Prepares one that reaches the backend over `proxies`.
     pub(super) fn new(
         name: String,
         serves: Serves,
         program: &Path,
         backend: Backend,
-        items: &[(&str, String)],
         proxies: Vec<Proxy>,
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let folder = folder.join(&name);
         let components = folder.join("components");
         fs::create_dir_all(&components)?;
-        fs::write(components.join("locks.yaml"), yaml(backend, items))?;
+        let clock = ClockShim::new(&folder)?;
         let sockets = tempfile::Builder::new().prefix("leasehold-").tempdir()?;
         let store = backend.name();
         let log = folder.join("log");
         let mut process = Process::new(program).log_to(&log);
+        for (name, value) in clock.variables() {
+            process.set_variable(name, value);
+        }
         process = match serves {
             Serves::Component => process
                 .arguments(["serve", "--store", store, "--socket-folder"])
@@ -77,15 +82,27 @@ impl Leasehold {
         };
         process = process.arguments([Path::new("--resources-path"), &components]);
         let socket = sockets.path().join(format!("{store}.sock"));
-        let started_at = 0;
-        Ok(Self { name, proxies, serves, process, log, started_at, socket, _sockets: sockets })
+        let mut leasehold = Self {
+            name,
+            proxies: Vec::new(),
+            serves,
+            backend,
+            components,
+            process,
+            clock,
+            log,
+            started_at: 0,
+            socket,
+            _sockets: sockets,
+        };
+        leasehold.use_ways(proxies)?;
+        Ok(leasehold)
     }
 
-    /// Starts it with clocks of its own from now on.
-    pub fn set_clock(&mut self, clock: &ClockShim) {
-        for (name, value) in clock.variables() {
-            self.process.set_variable(name, value);
-        }
+    /// Reaches the backend over `proxies` from its next start on. Returns those before.
+    pub(super) fn use_ways(&mut self, proxies: Vec<Proxy>) -> anyhow::Result<Vec<Proxy>> {
+        fs::write(self.components.join("locks.yaml"), yaml(self.backend, &proxies))?;
+        Ok(std::mem::replace(&mut self.proxies, proxies))
     }
 
     /// Its component socket.
@@ -182,6 +199,15 @@ impl Leasehold {
         self.process.resume()
     }
 
+    /// Suspends it for so long as the suspension of its machine does: its monotonic clock
+    /// does not count the time.
+    pub async fn sleep(&mut self, during: Duration) -> anyhow::Result<()> {
+        self.suspend()?;
+        sleep(during).await;
+        self.clock.hide(during)?;
+        self.resume()
+    }
+
     /// What it takes of the machine; `None` when it does not run.
     pub fn weight(&self) -> Option<Weight> {
         let process = PathBuf::from(format!("/proc/{}", self.process.id()?));
@@ -193,14 +219,22 @@ impl Leasehold {
     }
 }
 
-fn yaml(backend: Backend, items: &[(&str, String)]) -> String {
+fn yaml(backend: Backend, proxies: &[Proxy]) -> String {
     use std::fmt::Write as _;
+    let hosts: Vec<&str> = proxies.iter().map(Proxy::address).collect();
+    let items = match backend {
+        Backend::Memory => Vec::new(),
+        Backend::Redis => vec![("redisHost", hosts.join(","))],
+        Backend::Etcd => {
+            vec![("endpoints", hosts.join(",")), ("keyPrefixPath", member::PREFIX.to_owned())]
+        }
+    };
     let mut yaml = format!(
         "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata:\n  name: {INSTANCE}\nspec:\n  \
          type: lock.{}\n  version: v1\n  metadata:\n",
         backend.name()
     );
-    for (name, value) in items {
+    for (name, value) in &items {
         let _ = writeln!(yaml, "    - name: {name}\n      value: \"{value}\"");
     }
     if items.is_empty() {

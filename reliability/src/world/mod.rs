@@ -14,7 +14,10 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::ValueEnum;
 use futures_util::future::join_all;
-use leasehold_testkit::{leasehold::program, proxy::Proxy};
+use leasehold_testkit::{
+    leasehold::program,
+    proxy::{Conduct, Flow, Proxy},
+};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -106,6 +109,8 @@ pub struct World {
     pub store: Store,
     /// The way to Redis of clients that do not use leasehold.
     foreign: Option<Proxy>,
+    /// The ways of processes whose hosts have vanished: the servers see no end of them.
+    dark: Vec<Proxy>,
 }
 
 impl World {
@@ -130,7 +135,7 @@ impl World {
             Store::Redis(redis) => Some(Proxy::start(redis.address()).await),
             Store::Memory | Store::Etcd(_) => None,
         };
-        let mut world = Self { leaseholds, fronts, store, foreign };
+        let mut world = Self { leaseholds, fronts, store, foreign, dark: Vec::new() };
         world.serve().await?;
         Ok(world)
     }
@@ -210,6 +215,20 @@ impl World {
         // What crashed is not to pass for what this ends.
         leasehold.has_not_crashed()?;
         leasehold.kill();
+        self.after_kill().await
+    }
+
+    /// Kills a leasehold process with its host: its servers still have its connections, and
+    /// it is started again elsewhere.
+    pub(crate) async fn vanish_leasehold(&mut self, number: usize) -> anyhow::Result<()> {
+        let ways = prepare::ways(&self.store).await;
+        let leasehold = &mut self.leaseholds[number];
+        for proxy in &leasehold.proxies {
+            let (requests, replies) = (Flow::Swallow, Flow::Swallow);
+            proxy.set(Conduct { requests, replies, ..Conduct::default() });
+        }
+        leasehold.kill();
+        self.dark.extend(leasehold.use_ways(ways)?);
         self.after_kill().await
     }
 

@@ -1,12 +1,12 @@
 //! The leasehold processes of a world, before they are started.
 
+use futures_util::future::join_all;
 use leasehold_testkit::proxy::Proxy;
 
 use super::{
-    Backend, Settings, Store,
+    Settings, Store,
     front::Front,
     leasehold::{Leasehold, Serves},
-    member,
 };
 
 /// Those that serve the component, and the fronts.
@@ -39,23 +39,17 @@ async fn one(
     settings: &Settings,
     store: &Store,
 ) -> anyhow::Result<Leasehold> {
+    let proxies = ways(store).await;
+    let (program, folder) = (&settings.leasehold, &settings.folder);
+    Leasehold::new(name, serves, program, settings.backend, proxies, folder)
+}
+
+/// New ways to the servers.
+pub(super) async fn ways(store: &Store) -> Vec<Proxy> {
     let servers = match store {
         Store::Memory => Vec::new(),
         Store::Redis(redis) => vec![redis.address()],
         Store::Etcd(etcd) => etcd.addresses(),
     };
-    let mut proxies = Vec::new();
-    for server in servers {
-        proxies.push(Proxy::start(server).await);
-    }
-    let hosts: Vec<&str> = proxies.iter().map(Proxy::address).collect();
-    let items = match settings.backend {
-        Backend::Memory => Vec::new(),
-        Backend::Redis => vec![("redisHost", hosts.join(","))],
-        Backend::Etcd => {
-            vec![("endpoints", hosts.join(",")), ("keyPrefixPath", member::PREFIX.to_owned())]
-        }
-    };
-    let (program, folder) = (&settings.leasehold, &settings.folder);
-    Leasehold::new(name, serves, program, settings.backend, &items, proxies, folder)
+    join_all(servers.into_iter().map(Proxy::start)).await
 }

@@ -77,7 +77,10 @@ impl Witness {
         let now = processes(world);
         let restarted = now.iter().filter(|id| !self.processes.contains(id)).count();
         match injected.name.as_str() {
-            "leasehold-killed" | "leasehold-restarted" => return Ok(restarted == 1),
+            "leasehold-killed" | "leasehold-vanished" | "leasehold-restarted" => {
+                return Ok(restarted == 1);
+            }
+            "leasehold-restarted-in-turn" => return Ok(restarted == world.leaseholds.len()),
             "etcd-leader-killed" | "etcd-member-killed" => return Ok(restarted == 1),
             "etcd-restarted-in-turn" | "etcd-all-down" => return Ok(restarted == 3),
             "etcd-used-follower-killed" | "etcd-used-follower-suspended" => {

@@ -94,3 +94,16 @@ fn a_name_is_invalid_while_its_key_has_another_type() {
     assert_eq!(story_of("redis-holder-of-wrong-type", 22), [Answers]);
     assert_eq!(story_of("redis-holder-replaced", 12), [Answers]);
 }
+
+#[test]
+fn a_renewal_that_is_given_up_without_a_fault_is_found() {
+    let given_up_at = |at| {
+        story()
+            .fault(0, 10, Voids::Nothing)
+            .call(20, 21, tries(), granted("a", 1))
+            .call(at, at + 5_000, renews("a"), Outcome::Unavailable)
+            .rules()
+    };
+    assert!(given_up_at(4_009).is_empty(), "the fault may still be felt");
+    assert_eq!(given_up_at(4_020), [Prompt]);
+}
