@@ -165,13 +165,16 @@ impl Sharing {
     async fn lock_for_hours(&mut self) -> anyhow::Result<()> {
         let mut held = Vec::new();
         for number in 0..LASTING_AT_ONCE {
+            if !self.client.goes_on() {
+                break;
+            }
             let prefix = &self.settings.names;
             let resource = format!("{prefix}{LASTING}{}-{number}", self.client.number);
             let ttl_ms = self.hours_ms();
             held.extend(self.acquire(self.client.number as usize, &resource, ttl_ms).await?);
         }
         for mut grant in held {
-            if self.client.rng.bool() {
+            if self.client.goes_on() && self.client.rng.bool() {
                 let (process, ttl_ms) = (self.process(), self.hours_ms());
                 self.renew(process, &mut grant, ttl_ms).await?;
             }

@@ -171,11 +171,13 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
                 (rng.u32(60..600), &[6_000, 9_000, 12_000, 15_000])
             };
             let ttl_ms = ttls_ms[rng.usize(..ttls_ms.len())];
-            let resources = rng.u32(1..4);
-            vec![
-                Extra { ttl_ms, ..extra(Role::Keepers, clients, 1) },
-                extra(Role::Namesakes, resources * rng.u32(10..40), resources),
-            ]
+            let mut all = vec![Extra { ttl_ms, ..extra(Role::Keepers, clients, 1) }];
+            // Beside thousands of keepers a busy machine does not serve both.
+            if clients < 1_000 {
+                let resources = rng.u32(1..4);
+                all.push(extra(Role::Namesakes, resources * rng.u32(10..40), resources));
+            }
+            all
         }
         Situation::Waiters => {
             // Whoever lost a place must meet somebody who came later and is served.
