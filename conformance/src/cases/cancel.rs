@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
+use super::hand_over::serve_all;
 use crate::{
     case::Cases,
     expect::Expect as _,
@@ -24,6 +25,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a wait whose connection is cut is never granted", cut);
     cases.core("a cancelled wait does not hold up the next waiter", cancelled_next);
     cases.core("a wait whose connection is cut does not hold up the next waiter", cut_next);
+    cases.core("waits cancelled between others leave those in the queue", cancelled_between);
     cases.core("when waits before it are cancelled, a waiter still waits", still_waits);
     cases.core("a holder's grant outlives its connection", grant_outlives);
     cases.core("a wait cancelled just before its turn is never granted", cancel_first);
@@ -64,6 +66,21 @@ async fn cancelled_next(world: World) -> anyhow::Result<()> {
     first.cancel().await;
     store.release(&grant).await.or_fail("Unlock")?;
     second.granted().await.map(drop)
+}
+
+async fn cancelled_between(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let first = store.queue(&lock(&resource)).await?;
+    let gone = [(); 3].map(|()| store.start(&lock(&resource)));
+    let last = store.queue(&lock(&resource)).await?;
+    let behind = store.queue(&lock(&resource)).await?;
+    for waiter in gone.into_iter().chain([behind]) {
+        waiter.cancel().await;
+    }
+    store.ping().await.or_fail("Ping behind the cancels")?;
+    store.release(&grant).await.or_fail("Unlock")?;
+    serve_all(&store, [first, last]).await
 }
 
 async fn cut_next(world: World) -> anyhow::Result<()> {

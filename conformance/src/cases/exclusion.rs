@@ -1,7 +1,9 @@
 //! One holder at a time, under load.
 
+use std::time::Duration;
+
 use anyhow::ensure;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::time::Instant;
 
 use crate::{
@@ -12,11 +14,13 @@ use crate::{
     reason::Reason,
     store::Store,
     words::Told,
-    world::secs,
+    world::{World, secs},
 };
 
 const CALLERS: usize = 8;
 const ROUNDS: usize = 25;
+/// For how long grants are left to expire.
+const EXPIRIES_LAST: Duration = Duration::from_secs(4);
 
 pub(crate) fn tests(cases: &mut Cases) {
     cases.core("callers that wait never hold a resource together", |world| async move {
@@ -31,6 +35,18 @@ pub(crate) fn tests(cases: &mut Cases) {
         never_together(&run(&stores, &resource, tries).await?)
     });
     cases.alone();
+    cases.core("callers whose grants expire never hold a resource together", expiries);
+    cases.alone();
+    cases.add(
+        Demand::Features(&[Feature::Fencing]),
+        "tokens rise in the order in which callers that try held the resource",
+        |world| async move {
+            let resource = world.resource();
+            let stores: Vec<_> = (0..CALLERS).map(|_| world.fresh()).collect();
+            tokens_follow(&run(&stores, &resource, tries).await?)
+        },
+    );
+    cases.alone();
     cases.add(
         Demand::Features(&[Feature::Fencing]),
         "tokens rise in the order in which callers held the resource",
@@ -44,7 +60,7 @@ pub(crate) fn tests(cases: &mut Cases) {
 }
 
 /// A grant and the moment at which its Unlock was sent. In between it was certainly live.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) grant: Grant,
     pub(crate) released_at: Instant,
@@ -75,6 +91,35 @@ where
     let mut held = held?.into_iter().flatten().collect::<Vec<_>>();
     held.sort_by_key(|held| held.grant.told_at);
     Ok(held)
+}
+
+/// Half of the callers wait, half try, and all leave their grants to expire.
+async fn expiries(world: World) -> anyhow::Result<()> {
+    let resource = world.resource();
+    let ask = Ask::of(&resource).ttl(Duration::from_millis(100));
+    let until = Instant::now() + EXPIRIES_LAST;
+    let callers = (0..CALLERS).map(|number| {
+        let (store, ask) = (world.fresh(), ask.clone());
+        async move {
+            let mut held = Vec::new();
+            while Instant::now() < until {
+                let grant = if number % 2 == 0 {
+                    locks(store.clone(), ask.clone()).await?
+                } else {
+                    tries(store.clone(), ask.clone()).await?
+                };
+                // Unless its answer came late, it is certainly live until then.
+                let released_at = grant.lives_until();
+                if grant.told_at < released_at {
+                    held.push(Held { grant, released_at });
+                }
+            }
+            anyhow::Ok(held)
+        }
+    });
+    let mut held = try_join_all(callers).await?.concat();
+    held.sort_by_key(|held| held.grant.told_at);
+    never_together(&held)
 }
 
 /// Acquires by waiting.

@@ -17,6 +17,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("Init makes an instance that grants", grants);
     cases.core("Init repeated with equal metadata is accepted", repeated);
     cases.core("Init repeated with equal metadata leaves grants alive", keeps_grants);
+    cases.core("Init repeated with equal metadata leaves waits in the queue", keeps_waits);
     cases.core("Init with another default TTL replaces the old one", replaces);
     cases.core("a bad property is INVALID_METADATA and is named", bad_property);
     cases.core("Init names all bad properties at once", all_bad_properties);
@@ -80,6 +81,16 @@ async fn keeps_grants(world: World) -> anyhow::Result<()> {
     store.release(&grant).await.or_fail("unlocking a grant from before the second Init")
 }
 
+async fn keeps_waits(world: World) -> anyhow::Result<()> {
+    let (store, ask) = (world.new_instance()?, Ask::of(&world.resource()));
+    store.init(world.properties()).await.or_fail("the first Init")?;
+    let grant = hold(&store, &ask).await?;
+    let waiter = store.queue(&ask.within(secs(60))).await?;
+    store.init(world.properties()).await.or_fail("the second Init")?;
+    store.release(&grant).await.or_fail("Unlock")?;
+    waiter.granted().await.map(drop)
+}
+
 async fn replaces(world: World) -> anyhow::Result<()> {
     let store = world.new_instance()?;
     store.init(with(&world, &[("ttl", "7s")])).await.or_fail("Init with ttl 7s")?;
@@ -109,10 +120,23 @@ async fn all_bad_properties(world: World) -> anyhow::Result<()> {
 
 async fn refused_changes_nothing(world: World) -> anyhow::Result<()> {
     let store = world.new_instance()?;
-    store.init(world.properties()).await.or_fail("the first Init")?;
-    let grant = hold(&store, &Ask::of(&world.resource())).await?;
-    let init = store.init(with(&world, &[("ttl", "soon")])).await;
-    init.refused(Reason::InvalidMetadata)?;
+    store.init(with(&world, &[("ttl", "7s")])).await.or_fail("the first Init")?;
+    let mut ask = Ask::of(&world.resource());
+    ask.request.ttl = None;
+    let grant = hold(&store, &ask).await?;
+    // One property is good, so a store that takes them over one by one is noticed.
+    for changes in
+        [[("ttl", "1m10s"), ("maxTTL", "never")], [("ttl", "soon"), ("maxTTL", "2s")]]
+    {
+        store.init(with(&world, &changes)).await.refused(Reason::InvalidMetadata)?;
+    }
+    ask.request.resource_id = world.resource();
+    let granted = hold(&store, &ask).await?.ttl;
+    ensure!(
+        granted < secs(70),
+        "the default TTL should still be 7 s, granted {}",
+        Told(granted)
+    );
     store.release(&grant).await.or_fail("unlocking a grant from before the refused Init")
 }
 

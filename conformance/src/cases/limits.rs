@@ -17,6 +17,16 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a resource_id of 1,024 bytes of two-byte letters is granted", |world| {
         longest(world, 'é')
     });
+    cases.core(
+        "names of 1,024 bytes that differ in the last are different",
+        |world| async move {
+            let name = format!("{:r<1$}", world.resource(), RESOURCE_ID_BYTES_MAX - 1);
+            for last in ["a", "b"] {
+                hold(&world.store(), &Ask::of(&format!("{name}{last}"))).await?;
+            }
+            Ok(())
+        },
+    );
     cases.core("a lock_id of 256 bytes is granted and unlocks", lock_id);
     cases.core("a request_id of 256 bytes is granted", |world| async move {
         let ask = Ask::of(&world.resource()).request_id(&padded(NAME_BYTES_MAX, 'q'));

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use futures_util::future::try_join_all;
 
+use super::invalid::NAME_BYTES_MAX;
 use crate::{
     case::Cases,
     expect::Expect as _,
@@ -26,6 +27,9 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a caller's own lock ID unlocks its grant", own_unlocks);
     cases.core("the same lock ID on a held resource is refused", same_refused);
     cases.core("a lock ID proves nothing on another resource", elsewhere);
+    cases.core("a lock ID that only resembles the holder's proves nothing", resembling);
+    cases.core("a caller's own lock ID is the one granted, by a Lock that waits", own_by_wait);
+    cases.core("a waiter's lock ID proves nothing before its turn", before_turn);
     cases.core("one lock ID may hold two resources", two_resources);
 }
 
@@ -104,6 +108,52 @@ async fn elsewhere(world: World) -> anyhow::Result<()> {
     let grant = hold(&store, &Ask::of(&world.resource())).await?;
     hold(&store, &Ask::of(&other)).await?;
     store.unlock(&other, &grant.lock_id).await.refused(Reason::LockNotFound).map(drop)
+}
+
+async fn resembling(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let own = format!("Lock{}{}", World::secret(), "x".repeat(NAME_BYTES_MAX - 41));
+    hold(&store, &Ask::of(&resource).lock_id(&own)).await?;
+    for other in [
+        own.to_lowercase(),
+        own.to_uppercase(),
+        own[..4].to_owned(),
+        own[..own.len() - 1].to_owned(),
+        format!("{}y", &own[..own.len() - 1]),
+        own[1..].to_owned(),
+        format!("{own}x"),
+        format!("{own} "),
+        format!(" {own}"),
+        "*".to_owned(),
+        "%".to_owned(),
+    ] {
+        let context = || format!("the holder's is `{own}`, not `{other}`");
+        let unlocked = store.unlock(&resource, &other).await;
+        unlocked.refused(Reason::LockNotFound).with_context(context)?;
+        if !world.lacks().renewal {
+            let renewed = store.renew(&resource, &other, secs(60)).await;
+            renewed.refused(Reason::LockNotFound).with_context(context)?;
+        }
+    }
+    Ok(())
+}
+
+async fn own_by_wait(world: World) -> anyhow::Result<()> {
+    let (store, ask, own) = (world.store(), Ask::of(&world.resource()), World::secret());
+    let first = hold(&store, &ask).await?;
+    let waiter = store.queue(&ask.lock_id(&own).within(secs(60))).await?;
+    store.release(&first).await.or_fail("Unlock")?;
+    let grant = waiter.granted().await?;
+    ensure!(grant.lock_id == own, "asked with {own}, granted {}", grant.lock_id);
+    store.release(&grant).await.or_fail("Unlock with the waiter's own lock ID")
+}
+
+async fn before_turn(world: World) -> anyhow::Result<()> {
+    let (store, resource, own) = (world.store(), world.resource(), World::secret());
+    hold(&store, &Ask::of(&resource)).await?;
+    let _waiter = store.queue(&Ask::of(&resource).lock_id(&own).within(secs(60))).await?;
+    store.renew(&resource, &own, secs(60)).await.refused(Reason::LockNotFound)?;
+    store.unlock(&resource, &own).await.refused(Reason::LockNotFound).map(drop)
 }
 
 async fn two_resources(world: World) -> anyhow::Result<()> {

@@ -20,6 +20,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a renewal starts the TTL again", restarts);
     cases.core("a renewal may lengthen the TTL", lengthens);
     cases.core("a renewal may shorten the TTL", shortens);
+    cases.core("of several renewals the last one counts", last_counts);
     cases.core("a renewal's TTL is never shorter than what was asked for", full);
     cases.core("a renewal without a TTL gives the default of 30 s", default);
     cases.core("a renewal's TTL below 100 ms is raised to it", raised);
@@ -33,6 +34,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("of an expired grant it does not bring it back", not_revived);
     cases.core("of an expired grant it does not pass for the next holder's", another_holds);
     cases.core("of an expired grant it fails also after another came and went", came_and_went);
+    cases.core("of an expired grant it fails also if nobody took the resource", abandoned);
     cases.core("of an unlocked grant it is LOCK_NOT_FOUND", unlocked);
     cases.core("a renewal does not serve the waiters", not_a_release);
 }
@@ -63,7 +65,9 @@ async fn restarts(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource).ttl(secs(2))).await?;
     tokio::time::sleep(grant.ttl / 2).await;
-    let renewal = store.renew(&resource, &grant.lock_id, secs(2)).await.or_fail("RenewLock")?;
+    // Not whole seconds: a store may cut off the rest.
+    let renewal =
+        store.renew(&resource, &grant.lock_id, ms(1900)).await.or_fail("RenewLock")?;
     let deadline = renewal.lives_until() + EXPIRY_SLACK;
     let next = hold_by(&store, &Ask::of(&resource), deadline, "after the renewed TTL").await?;
     not_before(next.told_at, renewal.lives_until(), "another was granted the resource")
@@ -87,6 +91,20 @@ async fn shortens(world: World) -> anyhow::Result<()> {
     let deadline = renewal.lives_until() + EXPIRY_SLACK;
     let next = hold_by(&store, &Ask::of(&resource), deadline, "after the shorter TTL").await?;
     not_before(next.told_at, renewal.lives_until(), "another was granted the resource")
+}
+
+async fn last_counts(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource)).await?;
+    let mut longest_short = Duration::ZERO;
+    for ttl in [ms(500), secs(60), ms(700), secs(60)] {
+        let renewed = store.renew(&resource, &grant.lock_id, ttl).await.or_fail("RenewLock")?;
+        if ttl < secs(1) {
+            longest_short = longest_short.max(renewed.ttl);
+        }
+    }
+    tokio::time::sleep(longest_short + ms(500)).await;
+    must_be_held(&store, &resource, "past a shorter TTL, which was renewed").await
 }
 
 async fn full(world: World) -> anyhow::Result<()> {
@@ -198,6 +216,15 @@ async fn came_and_went(world: World) -> anyhow::Result<()> {
     store.release(&other).await.or_fail("Unlock")?;
     let renewed = store.renew(&resource, &grant.lock_id, secs(60)).await;
     renewed.refused(Reason::LockNotFound).map(drop)
+}
+
+/// A store that looks for expired grants only when it grants must look here too.
+async fn abandoned(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let grant = hold(&store, &Ask::of(&resource).ttl(ms(200))).await?;
+    tokio::time::sleep_until(grant.lives_until() + EXPIRY_SLACK).await;
+    let renewed = store.renew(&resource, &grant.lock_id, secs(60)).await;
+    renewed.refused(Reason::LockNotFound)?.held_is(false)
 }
 
 async fn unlocked(world: World) -> anyhow::Result<()> {

@@ -17,6 +17,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a free resource is granted", granted);
     cases.core("a held resource is refused with ABORTED and RESOURCE_LOCKED", refused);
     cases.core("a refusal names the holder by its label", names_holder);
+    cases.core("after a hand-over a refusal names the new holder", names_next_holder);
     cases.core("a refusal tells neither the lock ID nor the request ID", keeps_secrets);
     cases.core("a held resource is refused at once, without waiting", at_once);
     cases.core("the holder's own second try is refused", not_reentrant);
@@ -45,6 +46,18 @@ async fn names_holder(world: World) -> anyhow::Result<()> {
     let refusal = tried.refused(Reason::ResourceLocked)?;
     let holder = refusal.metadata("holder")?;
     ensure!(holder == "first of all", "the metadata `holder` is \"{holder}\"");
+    Ok(())
+}
+
+async fn names_next_holder(world: World) -> anyhow::Result<()> {
+    let (store, ask) = (world.store(), Ask::of(&world.resource()));
+    let first = hold(&store, &ask.clone().holder("first")).await?;
+    let waiter = store.queue(&ask.clone().holder("second").within(secs(60))).await?;
+    store.release(&first).await.or_fail("Unlock")?;
+    waiter.granted().await?;
+    let refusal = store.try_lock(&ask).await.refused(Reason::ResourceLocked)?;
+    let holder = refusal.metadata("holder")?;
+    ensure!(holder == "second", "the metadata `holder` is \"{holder}\"");
     Ok(())
 }
 
@@ -95,14 +108,17 @@ async fn independent(world: World) -> anyhow::Result<()> {
 
 async fn injective(world: World) -> anyhow::Result<()> {
     let base = world.resource();
-    for suffix in
-        ["", "/", "//", "/a", "/a/b", "%2Fa", "/A", " ", ":", "*", "{a}", "\u{e9}", "e\u{301}"]
-    {
-        let ask = Ask::of(&format!("{base}{suffix}"));
-        let tried = world.store().try_lock(&ask).await;
-        tried.or_fail(&format!(
-            "`{base}{suffix}` was refused after its neighbours were granted"
-        ))?;
+    // Some look alike, some are equal after a Unicode normalisation or a change of case, some
+    // are equal in a URL.
+    let suffixes = [
+        "", "/", "//", "/a", "/a/b", "%2Fa", "/A", " ", "  ", " a", "  a", ":", "*", "{a}",
+        "\u{e9}", "e\u{301}", "\u{c9}", "\u{a0}", "\u{200b}", "\u{fb01}", "fi", "\u{df}", "ss",
+        "\u{212a}", "k", "+a", "%20a", "?a", "#a", "%", "_", "1", "01",
+    ];
+    let names = suffixes.iter().map(|suffix| format!("{base}{suffix}"));
+    for name in names.chain([format!(" {base}")]) {
+        let tried = world.store().try_lock(&Ask::of(&name)).await;
+        tried.or_fail(&format!("`{name}` was refused after its neighbours were granted"))?;
     }
     Ok(())
 }

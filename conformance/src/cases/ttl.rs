@@ -3,6 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use anyhow::ensure;
+use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
 use crate::{
@@ -11,6 +12,7 @@ use crate::{
     grant::{Ask, Grant},
     reason::Reason,
     store::Store,
+    waiter::Waiter,
     words::Told,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, secs},
 };
@@ -53,7 +55,11 @@ pub(crate) fn tests(cases: &mut Cases) {
     });
     cases.core("an expired grant frees its resource", expires);
     cases.core("an expired grant's waiter is granted the resource", hands_over);
+    cases.core("a grant is not cut short by a few milliseconds", exact);
+    cases.alone();
     cases.core("refused tries do not lengthen a grant", tries_do_not_renew);
+    cases.core("waiters that arrive do not lengthen a grant", waits_do_not_renew);
+    cases.core("what is refused or waits does not shorten a grant", not_shortened);
 }
 
 async fn granted(store: &Store, resource: &str, ttl: Duration) -> anyhow::Result<Grant> {
@@ -133,4 +139,48 @@ async fn tries_do_not_renew(world: World) -> anyhow::Result<()> {
     // The refused tries of this loop must not count as renewals.
     let ask = Ask::of(&resource).ttl(secs(60)).lock_id(&grant.lock_id);
     hold_by(&store, &ask, deadline, "tried every 10 ms until after the TTL").await.map(drop)
+}
+
+/// Waiters are told of an expiry at once. Their number is against noise: a store that ends
+/// grants early is found by the one that is told soonest.
+async fn exact(world: World) -> anyhow::Result<()> {
+    let expiries = (0..20).map(|number| {
+        let (store, resource) = (world.store(), world.resource());
+        async move {
+            let grant = granted(&store, &resource, ms(300 + 25 * number)).await?;
+            let waiter = store.start(&Ask::of(&resource).within(secs(60)));
+            let next = waiter.answer_within(grant.ttl + EXPIRY_SLACK).await?;
+            let told_at = next.or_fail("the waiter")?.told_at;
+            not_before(told_at, grant.lives_until(), "the waiter was granted the resource")
+        }
+    });
+    try_join_all(expiries).await.map(drop)
+}
+
+async fn waits_do_not_renew(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    let ask = Ask::of(&resource).within(secs(60));
+    let grant = granted(&store, &resource, secs(1)).await?;
+    let mut waiters = vec![store.queue(&ask).await?];
+    while !waiters.iter().any(Waiter::is_answered) {
+        ensure!(
+            Instant::now() < grant.lives_until() + EXPIRY_SLACK,
+            "no waiter was granted the resource, of which one came every 100 ms"
+        );
+        waiters.push(store.start(&ask));
+        tokio::time::sleep(ms(100)).await;
+    }
+    Ok(())
+}
+
+async fn not_shortened(world: World) -> anyhow::Result<()> {
+    let (store, resource) = (world.store(), world.resource());
+    granted(&store, &resource, secs(60)).await?;
+    let short = Ask::of(&resource).ttl(MIN);
+    store.try_lock(&short).await.refused(Reason::ResourceLocked)?;
+    let mut waiter = store.queue(&short.within(secs(60))).await?;
+    // Another case checks that this is refused.
+    let _ = store.renew(&resource, &World::secret(), MIN).await;
+    tokio::time::sleep(MIN).await;
+    waiter.stays("the holder's TTL is longer").await
 }

@@ -1,5 +1,9 @@
 //! Unlock by the lock ID.
 
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+
 use crate::{
     case::{Cases, Demand},
     expect::Expect as _,
@@ -16,6 +20,8 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("of a free resource it is LOCK_NOT_FOUND with held false", free);
     cases.core("repeated, it is LOCK_NOT_FOUND with held false", repeated);
     cases.core("of an expired grant it is LOCK_NOT_FOUND", expired);
+    cases.core("of an expired grant it fails also if nobody took the resource", abandoned);
+    cases.core("that meets the expiry, it leaves the next holder's grant alone", meets_expiry);
     cases.core("come late, it leaves the next holder's grant alone", late);
     for (lock_id, same) in [("another", false), ("the same", true)] {
         let sentence = format!(
@@ -86,6 +92,34 @@ async fn expired(world: World) -> anyhow::Result<()> {
     let deadline = grant.lives_until() + EXPIRY_SLACK;
     hold_by(&store, &ask, deadline, "after the TTL").await?;
     store.release(&grant).await.refused(Reason::LockNotFound).map(drop)
+}
+
+async fn abandoned(world: World) -> anyhow::Result<()> {
+    let (store, ask) = (world.store(), Ask::of(&world.resource()));
+    let grant = hold(&store, &ask.ttl(ms(200))).await?;
+    tokio::time::sleep_until(grant.lives_until() + EXPIRY_SLACK).await;
+    store.release(&grant).await.refused(Reason::LockNotFound)?.held_is(false)
+}
+
+/// A store that reads a grant and then deletes what is there may delete the next one.
+async fn meets_expiry(world: World) -> anyhow::Result<()> {
+    let races = (0..50_u64).map(|number| {
+        let (store, ask) = (world.store(), Ask::of(&world.resource()));
+        async move {
+            // One after another, so that none delays the next.
+            tokio::time::sleep(ms(20 * number)).await;
+            let grant = hold(&store, &ask.clone().ttl(secs(1))).await?;
+            let waiter = store.start(&ask.clone().within(secs(60)));
+            // From 5 ms before the end of the TTL to 5 ms after it.
+            let end = grant.lives_until() - ms(5) + Duration::from_micros(number * 200);
+            tokio::time::sleep_until(end).await;
+            // It comes in time or is too late.
+            let _ = store.release(&grant).await;
+            let next = waiter.answer_within(EXPIRY_SLACK).await?.or_fail("the waiter")?;
+            store.release(&next).await.or_fail("the next holder's Unlock")
+        }
+    });
+    try_join_all(races).await.map(drop)
 }
 
 async fn late(world: World) -> anyhow::Result<()> {

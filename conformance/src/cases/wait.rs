@@ -38,6 +38,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a waiter's grant is exclusive", exclusive);
     cases.core("a waiter's lock ID unlocks its grant", unlocks);
     cases.core("a waiter's TTL counts from the end of its wait", full_ttl);
+    cases.core("a wait may have a deadline of 60 days", long_deadline);
     cases.core("`waited` covers the time for which the resource was held", covers_wait);
     cases.core("`waited` is no longer than the call took", not_longer);
     cases.core("a wait that reaches its deadline ends with WAIT_DEADLINE", deadline);
@@ -109,6 +110,13 @@ async fn full_ttl(world: World) -> anyhow::Result<()> {
     let deadline = Instant::now() + grant.ttl + EXPIRY_SLACK;
     let next = hold_by(&store, &Ask::of(&resource), deadline, "after the waiter's TTL").await?;
     not_before(next.told_at, grant.lives_until(), "another was granted the resource")
+}
+
+async fn long_deadline(world: World) -> anyhow::Result<()> {
+    let (store, ask) = (world.store(), Ask::of(&world.resource()));
+    hold(&store, &ask).await?;
+    let mut waiter = store.queue(&ask.within(secs(60 * 24 * 60 * 60))).await?;
+    waiter.stays("its deadline is far").await
 }
 
 async fn covers_wait(world: World) -> anyhow::Result<()> {
