@@ -211,7 +211,7 @@ async fn refused(items: &[(&str, &str)]) -> Vec<String> {
 
 async fn what_etcd_refuses_is_named(version: Version) {
     let (server, _root) = with_users(version, &[]).await;
-    assert_eq!(refused(&items(&server, "/t", "wrong")).await, ["username", "password"]);
+    assert_eq!(refused(&items(&server, "/t", "wrong")).await, ["password"]);
     assert_eq!(refused(&items(&server, "/elsewhere", "pw")).await, ["keyPrefixPath"]);
     assert_eq!(refused(&[("endpoints", server.url.as_str())]).await, ["username"]);
     // A user where none is asked for is no mistake.
