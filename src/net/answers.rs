@@ -3,7 +3,8 @@
 //! A grant is received when the connection is about to write the first bytes of its answer.
 //! This process may have stood still since the grant was made. So immediately before that
 //! write the connection asks the system whether its peer has closed it, and then looks at the
-//! clock. While an answer waits, every read asks the system, too: HTTP/2 then knows of all
+//! clock. An answer that comes late is not written: its caller might still read it, and its grant
+//! is released. The connection ends instead. While an answer waits, every read asks the system, too: HTTP/2 then knows of all
 //! cancellations that have arrived, and drops the answers to them.
 
 use std::{
@@ -38,7 +39,7 @@ struct Encoded {
 }
 
 impl Answers {
-    /// A grant whose answer must be written before `deadline`.
+    /// A grant whose answer must be written before `deadline`, when its caller gives up.
     pub(super) fn add(&self, delivery: Delivery, deadline: Option<Instant>) -> Unencoded {
         self.0.unencoded.fetch_add(1, Ordering::Relaxed);
         Unencoded { delivery, deadline, counted: Counted(self.clone()) }
@@ -49,28 +50,30 @@ impl Answers {
         self.0.unencoded.load(Ordering::Relaxed) > 0 || !self.0.encoded.lock().is_empty()
     }
 
-    /// To be called immediately before a write: encoded answers whose deadline has not passed
-    /// count as received. The others are released.
+    /// To be called immediately before a write: the encoded answers count as received.
     ///
     /// # Errors
     ///
-    /// `is_closed` failed or returned true. Then all encoded answers are released, and nothing
-    /// must be written.
+    /// `is_closed` failed or returned true, or the deadline of an answer has passed. Then
+    /// nothing must be written; [`Answers::close`] releases the grants.
     pub(super) fn receive(
         &self,
         is_closed: impl FnOnce() -> io::Result<bool>,
     ) -> io::Result<()> {
-        let encoded = std::mem::take(&mut *self.0.encoded.lock());
+        let mut encoded = self.0.encoded.lock();
         if encoded.is_empty() {
             return Ok(());
         }
-        if is_closed()? {
+        let is_closed = is_closed()?;
+        let now = Instant::now();
+        let is_late = |answer: &Encoded| answer.deadline.is_some_and(|at| at <= now);
+        if is_closed || encoded.iter().any(is_late) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        for Encoded { delivery, deadline } in encoded {
-            if deadline.is_none_or(|deadline| Instant::now() < deadline) {
-                delivery.accept();
-            }
+        let written = std::mem::take(&mut *encoded);
+        drop(encoded);
+        for answer in written {
+            answer.delivery.accept();
         }
         Ok(())
     }

@@ -16,10 +16,13 @@ use bytes::{Buf, Bytes};
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use super::answers::{Answers, Unencoded};
 use crate::lock::{LockError, Receipt};
+
+/// How long an answer may take to reach its caller, on this machine or near it.
+const TRANSIT: Duration = Duration::from_micros(500);
 
 /// Called when the grant is received.
 type Accept = Box<dyn FnOnce() + Send>;
@@ -63,7 +66,7 @@ impl std::fmt::Debug for Delivery {
 ///
 /// # Errors
 ///
-/// The grant is over, or the deadline has passed: nobody can receive it.
+/// The grant is over, or its answer cannot arrive before the deadline.
 pub(crate) fn attach<B>(
     mut response: Response<B>,
     answers: &Answers,
@@ -73,7 +76,7 @@ pub(crate) fn attach<B>(
         None => None,
         Some(delivery) => {
             delivery.receipt.check()?;
-            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if deadline.is_some_and(|deadline| deadline <= Instant::now() + TRANSIT) {
                 let why = "the lock was not acquired in time for the answer to arrive before the \
                            deadline; it is released";
                 return Err(LockError::OutcomeUnknown(why.into()));
@@ -155,7 +158,7 @@ mod tests {
     use std::{io, task::Waker};
 
     use http_body_util::Full;
-    use tokio::time::{Duration, advance, sleep};
+    use tokio::time::{advance, sleep};
 
     use super::*;
     use crate::{
@@ -248,12 +251,24 @@ mod tests {
         closed.take().chunk();
         let refused = closed.answers.receive(|| Ok(true)).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
+        closed.answers.close();
         closed.expect_held(false, "closed").await;
-        let mut late = Answered::new().await;
-        late.take().chunk();
-        advance(DEADLINE).await;
-        late.answers.receive(|| Ok(false)).unwrap();
-        late.expect_held(false, "after the deadline").await;
+    }
+
+    /// Two holders otherwise: the caller may read an answer whose grant is released.
+    #[tokio::test(start_paused = true)]
+    async fn a_grant_is_held_if_and_only_if_its_answer_may_be_written() {
+        for (early, held) in [(TRANSIT / 2, true), (Duration::ZERO, false)] {
+            let mut answered = Answered::new().await;
+            answered.take().chunk();
+            advance(DEADLINE - early).await;
+            for _again in 0..2 {
+                let written = answered.answers.receive(|| Ok(false));
+                assert_eq!(written.is_ok(), held, "{early:?} before the deadline");
+            }
+            answered.answers.close();
+            answered.expect_held(held, "after the write").await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use tracing::{debug, error};
@@ -35,9 +35,6 @@ use super::{
     wire::deadline_after,
 };
 use crate::lock::LockError;
-
-/// How long an answer may take from its write to its caller, on this machine or near it.
-const TRANSIT: Duration = Duration::from_micros(500);
 
 /// Responds to requests. Clones share what they respond with.
 pub(crate) trait Respond: Clone + Send + Sync + 'static {
@@ -131,7 +128,7 @@ impl<R: Respond> Shared<R> {
         let failed = self.config.failed;
         let service = service_fn(|request: Request<Incoming>| {
             let (call, answers) = (exchange.begin(request.version()), answers.clone());
-            let written_by = written_by(request.headers(), Instant::now());
+            let deadline = deadline(request.headers(), Instant::now());
             let mut request = request.map(Body::new);
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
@@ -139,7 +136,7 @@ impl<R: Respond> Shared<R> {
             let response = respond(self.responder.clone(), request, failed);
             async move {
                 let response = response.await;
-                let response = attach(response, &answers, written_by)
+                let response = attach(response, &answers, deadline)
                     .unwrap_or_else(|late| AnswerBody::without_grant(failed(late)));
                 Ok::<_, Infallible>(response.map(|body| call.until_sent(body)))
             }
@@ -184,11 +181,9 @@ fn respond(
     })
 }
 
-/// By when the answer to a call that arrived just now must be written, for its caller to receive
-/// it before its deadline. `None` if it has no deadline.
-fn written_by(headers: &HeaderMap, arrived: Instant) -> Option<Instant> {
-    let deadline = deadline_after(headers.get("grpc-timeout")?.to_str().ok()?, arrived)?;
-    Some(deadline - TRANSIT)
+/// The deadline of a call that arrived just now. `None` if it has none.
+fn deadline(headers: &HeaderMap, arrived: Instant) -> Option<Instant> {
+    deadline_after(headers.get("grpc-timeout")?.to_str().ok()?, arrived)
 }
 
 /// Ends when the peer has closed the connection while a call is under way.
