@@ -6,8 +6,8 @@ use tonic::metadata::MetadataMap;
 
 use crate::{
     lock::{
-        AcquireRequest, FencingToken, Granted, Holder, LockId, Mode, RenewRequest, RequestId,
-        ResourceId, UnlockRequest, Violation,
+        AcquireRequest, AttemptId, FencingToken, Granted, Holder, LockId, Mode, RenewRequest,
+        RequestId, ResourceId, UnlockRequest, Violation,
     },
     net::wire::{duration, positive},
 };
@@ -25,6 +25,7 @@ pub(crate) fn acquire(
     deadline: Option<Instant>,
 ) -> Result<AcquireRequest, Violation> {
     Ok(AcquireRequest {
+        attempt: AttemptId::random(),
         ttl: positive("ttl", request.ttl)?,
         mode: mode(request.mode)?,
         resource: ResourceId::new(&request.resource_id)?,

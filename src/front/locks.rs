@@ -20,7 +20,7 @@ use crate::lock::{
     inspect::{Inspected, PageRequest},
 };
 
-/// Finds the store, which may be replaced at any time.
+/// Finds the store once it is initialised.
 pub type FindStore =
     Arc<dyn Fn() -> BoxFuture<'static, Result<Store, LockError>> + Send + Sync>;
 

@@ -75,10 +75,16 @@ impl Belief {
         }
     }
 
-    /// A renewal succeeded.
+    /// A renewal succeeded. What was sent since and asks for less may take effect after it.
     pub(super) fn renewed(&mut self, sending: &Sending, renewed: Renewed) {
         let safe_deadline = safe_deadline(renewed.since, renewed.ttl);
-        self.terms = Terms { ttl: renewed.ttl, asked: sending.asked, safe_deadline };
+        let was_shortened = self.terms.asked < sending.asked.min(sending.before.asked);
+        if was_shortened {
+            self.terms.ttl = self.terms.ttl.min(renewed.ttl);
+            self.terms.safe_deadline = self.terms.safe_deadline.min(safe_deadline);
+        } else {
+            self.terms = Terms { ttl: renewed.ttl, asked: sending.asked, safe_deadline };
+        }
     }
 
     /// A replay found the grant: `replay` is what its answer says on its own. If
@@ -97,6 +103,11 @@ impl Sending {
     /// When the request was sent.
     pub(super) fn at(&self) -> Instant {
         self.at
+    }
+
+    /// The TTL that it asked for.
+    pub(super) fn asked(&self) -> Duration {
+        self.asked
     }
 
     /// Whether the request asked for less than renewals did before it.

@@ -7,16 +7,53 @@ use tokio::sync::oneshot;
 use super::{
     Cause, Change, Ended, Engine, HeldError, HeldKey, Target,
     belief::Sending,
+    claims::Claims,
     record::RecordId,
+    release::Abandoned,
     renewal::{cancel, changed_nothing},
 };
-use crate::lock::{GrantId, Instant, LockError, LockId, Renewed, RequestId};
+use crate::lock::{AttemptId, GrantId, Instant, LockError, LockId, Renewed, RequestId};
 
-/// A repeated request that may find a grant that is held here.
+/// A repeated request that may find a grant that is held here. When it is dropped, its attempt
+/// goes to the record of the grant, or is released if the grant was released here meanwhile.
 #[derive(Debug)]
 pub struct Resent {
+    engine: Engine,
     id: RecordId,
     sending: Sending,
+    target: Target,
+    lock_id: LockId,
+    /// `None`: it has claimed nothing.
+    attempt: Option<AttemptId>,
+}
+
+impl Drop for Resent {
+    fn drop(&mut self) {
+        let Some(attempt) = self.attempt else { return };
+        let engine = &self.engine;
+        let release = {
+            let mut table = engine.table();
+            let key = self.target.key();
+            let id = table.find(&key, &self.lock_id);
+            if let Some(held) = id.and_then(|id| table.get_mut(id)) {
+                held.claims.add(attempt);
+                return;
+            }
+            let lost = table.lost.cause(&key, &self.lock_id, Instant::now());
+            // Another process may renew what was only lost here.
+            if lost.is_some_and(Cause::may_still_be_held) {
+                return;
+            }
+            let grant = Abandoned {
+                target: self.target.clone(),
+                lock_id: self.lock_id.clone(),
+                claims: Claims::of(attempt),
+                ttl: self.sending.asked(),
+            };
+            Engine::release_grant(&engine.0, &mut table, grant, None)
+        };
+        engine.0.tasks.spawn_on(release, &engine.0.runtime);
+    }
 }
 
 impl Engine {
@@ -186,7 +223,7 @@ impl Engine {
         let engine = self.clone();
         record.schedule.start(self.0.runtime.spawn(async move {
             cancel(before).await;
-            let Some(sending) = engine.sends(id, asked) else { return };
+            let Some(sending) = engine.sends(id, Some(asked)) else { return };
             let result = target.renew(&lock_id, ttl).await;
             engine.renewed(id, &sending, &result, change);
             let _ = answer.send(result);
@@ -202,16 +239,24 @@ impl Engine {
         target: &Target,
         request_id: &RequestId,
         asked: Duration,
+        attempt: AttemptId,
     ) -> Option<Resent> {
-        let id = self.table().find_request(&target.key(), request_id)?;
-        Some(Resent { id, sending: self.sends(id, asked)? })
+        let (id, lock_id) = {
+            let mut table = self.table();
+            let id = table.find_request(&target.key(), request_id)?;
+            (id, table.get_mut(id)?.lock_id.clone())
+        };
+        let sending = self.sends(id, Some(asked))?;
+        let (engine, target, attempt) = (self.clone(), target.clone(), Some(attempt));
+        Some(Resent { engine, id, sending, target, lock_id, attempt })
     }
 
     /// The request of [`Engine::sends_again`] failed.
-    pub fn not_sent_again(&self, resent: &Resent, error: &LockError) {
+    pub fn not_sent_again(&self, resent: &mut Resent, error: &LockError) {
         if !changed_nothing(error) {
             return;
         }
+        resent.attempt = None;
         let mut table = self.table();
         if let Some(held) = table.get_mut(resent.id) {
             held.schedule.did_not_happen(&resent.sending);
@@ -245,7 +290,7 @@ impl Engine {
             && let Some(mut record) = table.remove(id)
         {
             if let Ended::Lost(cause) = ended {
-                let loss = (cause, record.attempt);
+                let loss = (cause, record.claims.clone());
                 table.lost.remember(key.clone(), lock_id.clone(), loss, Instant::now());
             }
             record.holder.tell(ended);

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::{task::yield_now, time::timeout_at};
+use tokio::{
+    task::yield_now,
+    time::{self, timeout_at},
+};
 use tracing::warn;
 
 use super::{
@@ -107,15 +110,12 @@ impl Engine {
     fn start_renewal(&self, table: &mut Table, id: RecordId, permit: LanePermit) {
         let Some(record) = table.get_mut(id) else { return };
         let patience = record.schedule.attempt_patience();
-        let asked = record.schedule.belief().asked();
         let (target, lock_id) = (record.target(), record.lock_id.clone());
         let engine = self.clone();
         record.schedule.start(self.0.runtime.spawn(async move {
-            let renew = || target.renew(&lock_id, Some(asked));
-            let Some((sending, result)) = engine.attempt(id, asked, patience, renew).await
-            else {
-                return;
-            };
+            let renew = |asked| target.renew(&lock_id, Some(asked));
+            let attempt = engine.attempt(id, patience, renew);
+            let Some((sending, result)) = attempt.await else { return };
             drop(permit);
             engine.renewed(id, &sending, &result, Change::Nothing);
         }));
@@ -126,21 +126,19 @@ impl Engine {
     async fn attempt<Renewing: Future<Output = Result<Renewed, LockError>>>(
         &self,
         id: RecordId,
-        asked: Duration,
         patience: Duration,
-        renew: impl Fn() -> Renewing,
+        renew: impl Fn(Duration) -> Renewing,
     ) -> Option<(Sending, Renewing::Output)> {
         let mut under_way = FuturesUnordered::new();
         loop {
             // While the app is unhealthy nothing more is sent.
             if under_way.is_empty() || *self.0.healthy.borrow() {
-                let (sending, renewing) = (self.sends(id, asked)?, renew());
+                let sending = self.sends(id, None)?;
+                let renewing = renew(sending.asked());
                 under_way.push(async move { (sending, renewing.await) });
             }
-            let until = Instant::now() + patience;
-            while let Ok(Some((sending, result))) =
-                timeout_at(until.running(), under_way.next()).await
-            {
+            let until = time::Instant::now() + patience;
+            while let Ok(Some((sending, result))) = timeout_at(until, under_way.next()).await {
                 if settles(&result) || under_way.is_empty() {
                     return Some((sending, result));
                 }
@@ -148,10 +146,13 @@ impl Engine {
         }
     }
 
-    /// A renewal is sent now; `None` if the lock is gone.
-    pub(super) fn sends(&self, id: RecordId, asked: Duration) -> Option<Sending> {
+    /// A request for the TTL `asked`, or for what renewals ask for, is sent now; `None` if the
+    /// lock is gone.
+    pub(super) fn sends(&self, id: RecordId, asked: Option<Duration>) -> Option<Sending> {
         let mut table = self.table();
-        let sending = table.get_mut(id)?.schedule.sends(Instant::now(), asked);
+        let schedule = &mut table.get_mut(id)?.schedule;
+        let asked = asked.unwrap_or(schedule.belief().asked());
+        let sending = schedule.sends(Instant::now(), asked);
         self.reschedule(&mut table, id);
         Some(sending)
     }

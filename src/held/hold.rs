@@ -51,10 +51,6 @@ impl Engine {
         let mut table = self.table();
         let key = record.key();
         table.lost.forget(&key, &record.lock_id);
-        if table.release_of(&key, &record.lock_id).is_some() {
-            self.tell(&mut table, record, Cause::Forced);
-            return None;
-        }
         if let Some(id) = table.find(&key, &record.lock_id) {
             let replays = table.replayed(id, record)?;
             self.reschedule(&mut table, id);
@@ -83,20 +79,6 @@ impl Engine {
 }
 
 impl HeldGuard {
-    /// The same, of a grant that an earlier request made. If it is dropped, the
-    /// lock stays with who received it, and is left to its TTL if that is not
-    /// known here.
-    #[must_use]
-    pub fn found(self) -> Self {
-        // A lock that was held here before has the state that its first request left.
-        if let Some((id, 0)) = self.lock
-            && let Some(record) = self.engine.table().get_mut(id)
-        {
-            record.holder.found();
-        }
-        self
-    }
-
     /// Leaves the lock held.
     pub fn keep(mut self) {
         if let Some((id, _)) = self.lock.take()

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinHandle};
 use tracing::{info, warn};
 
 use super::{
     Cause, Ended, Engine, Target,
     engine::Inner,
-    holder::OnDrop,
     lost::Name,
     record::{Record, RecordId},
-    release, renewal,
+    release::{self, Abandoned},
+    renewal,
     table::Table,
 };
 use crate::lock::{Instant, LockError, LockId};
@@ -35,15 +35,10 @@ impl Engine {
         let release = {
             let mut table = self.table();
             let held = table.get_mut(id).filter(|held| held.replays == replays);
-            let Some(on_drop) = held.map(|held| held.holder.on_drop()) else { return };
-            if on_drop == OnDrop::Keep {
+            if held.is_none_or(|held| held.holder.has_received()) {
                 return;
             }
-            let Some(mut record) = table.remove(id) else { return };
-            if on_drop == OnDrop::LeaveToTtl {
-                record.cancel_renewal();
-                return;
-            }
+            let Some(record) = table.remove(id) else { return };
             Self::release(&self.0, &mut table, record)
         };
         // Spawned without the table's lock: a runtime that is shutting down drops the
@@ -91,9 +86,9 @@ impl Engine {
             self.0.tasks.spawn_on(release, &self.0.runtime);
             return Ok(true);
         }
-        let Some((cause, attempt)) = loss else { return Ok(false) };
+        let Some((cause, claims)) = loss else { return Ok(false) };
         if cause.may_still_be_held() {
-            match target.release(lock_id, attempt).await {
+            match target.release(lock_id, &claims).await {
                 // After an unknown outcome the store goes on releasing it by itself.
                 Ok(()) | Err(LockError::NotFound { .. } | LockError::OutcomeUnknown(_)) => {}
                 Err(error) => return Err(error),
@@ -128,7 +123,7 @@ impl Engine {
         } else {
             warn!(store, resource, %cause, "a held lock is lost");
         }
-        let loss = (cause, record.attempt);
+        let loss = (cause, record.claims.clone());
         table.lost.remember(record.key(), lost.lock_id.clone(), loss, Instant::now());
         if by_notice
             && let Err(mpsc::error::TrySendError::Full(lost)) = self.0.notices.try_send(lost)
@@ -147,15 +142,30 @@ impl Engine {
         table: &mut Table,
         mut record: Record,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let name = (record.key(), record.lock_id.clone());
-        table.begin_release(name.clone());
         let renewal = record.schedule.take_task();
+        let released = Self::release_grant(inner, table, record.abandoned(), renewal);
+        async move {
+            released.await;
+            // Its place is free only now.
+            drop(record);
+        }
+    }
+
+    /// The same for a grant that is not held here, once this renewal of it has ended.
+    pub(super) fn release_grant(
+        inner: &Arc<Inner>,
+        table: &mut Table,
+        grant: Abandoned,
+        renewal: Option<JoinHandle<()>>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let name = (grant.target.key(), grant.lock_id.clone());
+        table.begin_release(name.clone());
         let engine = Self(Arc::clone(inner));
         async move {
             // Made in the task, so that dropping a task that never ran takes no lock.
             let _ending = Releasing { engine: &engine, name: &name };
             renewal::cancel(renewal).await;
-            release::until_gone(&record, &engine.0.releases).await;
+            release::until_gone(&grant, &engine.0.releases).await;
         }
     }
 }

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use super::{Cause, HeldKey};
-use crate::lock::{AttemptId, Instant, LockId};
+use super::{Cause, HeldKey, claims::Claims};
+use crate::lock::{Instant, LockId};
 
 /// How long a lost lock is remembered.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
@@ -17,8 +17,8 @@ const REMEMBERED_MAX: usize = 10_000;
 /// A grant's full name.
 pub(super) type Name = (HeldKey, LockId);
 
-/// Why a lock was lost, and the attempt that had got it.
-pub(super) type Loss = (Cause, AttemptId);
+/// Why a lock was lost, and the attempts that may have got it.
+pub(super) type Loss = (Cause, Claims);
 
 /// Remembers lost locks for a while.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl Lost {
         self.loss(key, lock_id, now).map(|(cause, _)| cause)
     }
 
-    /// The same, and the attempt that had got it.
+    /// The same, and the attempts that may have got it.
     pub(super) fn loss(
         &mut self,
         key: &HeldKey,
@@ -57,7 +57,7 @@ impl Lost {
         now: Instant,
     ) -> Option<Loss> {
         self.forget_old(now);
-        self.losses.get(&(key.clone(), lock_id.clone())).map(|(_, loss)| *loss)
+        self.losses.get(&(key.clone(), lock_id.clone())).map(|(_, loss)| loss.clone())
     }
 
     /// A lock of this name is held again: a caller that chooses its lock ID may use it
@@ -85,7 +85,7 @@ impl Lost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::ResourceId;
+    use crate::lock::{AttemptId, ResourceId};
 
     fn key(resource: usize) -> HeldKey {
         HeldKey {
@@ -97,7 +97,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_loss_is_remembered_for_ten_minutes() {
         let (mut lost, id, now) = (Lost::default(), LockId::random(), Instant::now());
-        lost.remember(key(0), id.clone(), (Cause::Forced, AttemptId::random()), now);
+        lost.remember(
+            key(0),
+            id.clone(),
+            (Cause::Forced, Claims::of(AttemptId::random())),
+            now,
+        );
         let last = now + Duration::from_secs(600) - Duration::from_millis(1);
         assert_eq!(lost.cause(&key(0), &id, last), Some(Cause::Forced));
         assert_eq!(lost.cause(&key(0), &LockId::random(), last), None);
@@ -113,7 +118,7 @@ mod tests {
             lost.remember(
                 key(resource),
                 id.clone(),
-                (Cause::Expired, AttemptId::random()),
+                (Cause::Expired, Claims::of(AttemptId::random())),
                 now,
             );
         }

@@ -1,7 +1,8 @@
 //! For how long a lock is held at most.
 
-use crate::lock::Instant;
 use std::time::Duration;
+
+use crate::lock::Instant;
 
 /// For how long a lock is held at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

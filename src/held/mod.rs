@@ -30,6 +30,7 @@ mod belief;
 mod calls;
 mod cause;
 mod change;
+mod claims;
 mod driver;
 mod engine;
 mod error;
@@ -51,6 +52,7 @@ mod table;
 pub(crate) mod tests;
 mod unlock;
 
+pub use calls::Resent;
 pub use cause::{Cause, Ended};
 pub use change::Change;
 pub use engine::{Engine, EngineOptions};

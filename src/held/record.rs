@@ -5,8 +5,14 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
-    Cause, Change, Ended, HeldKey, LockStore, MaxHold, Target, belief::Belief, belief::Sending,
-    holder::Holder, renewal::changed_nothing, schedule::RenewalSchedule, unlock::Unlock,
+    Cause, Change, Ended, HeldKey, LockStore, MaxHold, Target,
+    belief::{Belief, Sending},
+    claims::Claims,
+    holder::Holder,
+    release::Abandoned,
+    renewal::changed_nothing,
+    schedule::RenewalSchedule,
+    unlock::Unlock,
 };
 use crate::lock::{
     AttemptId, FencingToken, GrantId, Instant, LockError, LockId, Mode, Renewed, RequestId,
@@ -76,7 +82,7 @@ pub(super) struct Record {
     pub(super) resource: ResourceId,
     pub(super) app_resource: ResourceId,
     pub(super) lock_id: LockId,
-    pub(super) attempt: AttemptId,
+    pub(super) claims: Claims,
     pub(super) grant_id: Option<GrantId>,
     pub(super) mode: Mode,
     pub(super) token: Option<FencingToken>,
@@ -107,7 +113,7 @@ impl Record {
             resource: holding.resource,
             app_resource: holding.app_resource,
             lock_id: holding.lock_id,
-            attempt: holding.attempt,
+            claims: Claims::of(holding.attempt),
             grant_id: holding.grant_id,
             mode: holding.mode,
             token: holding.token,
@@ -124,7 +130,9 @@ impl Record {
     /// A repeated request was granted the same lock.
     pub(super) fn replayed(&mut self, replay: Self) {
         self.replays += 1;
-        self.attempt = replay.attempt;
+        for attempt in replay.claims.latest_first() {
+            self.claims.add(attempt);
+        }
         self.holder.replayed(replay.holder);
         if let Some(renewal) = self.schedule.replayed(replay.schedule) {
             renewal.abort();
@@ -189,6 +197,16 @@ impl Record {
     /// The store, and the name there, with which it was acquired.
     pub(super) fn target(&self) -> Target {
         Target { store: Arc::clone(&self.store), resource: self.resource.clone() }
+    }
+
+    /// The grant, to be released.
+    pub(super) fn abandoned(&self) -> Abandoned {
+        Abandoned {
+            target: self.target(),
+            lock_id: self.lock_id.clone(),
+            claims: self.claims.clone(),
+            ttl: self.schedule.belief().ttl(),
+        }
     }
 
     pub(super) fn lost(&self, cause: Cause) -> LostLock {

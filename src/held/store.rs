@@ -4,8 +4,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
+use super::claims::Claims;
 use crate::lock::{
-    AttemptId, GrantId, LockError, LockId, RenewRequest, Renewed, ResourceId, Store, UnlockOf,
+    GrantId, LockError, LockId, RenewRequest, Renewed, ResourceId, Store, UnlockOf,
     UnlockRequest,
 };
 
@@ -55,14 +56,23 @@ impl Target {
     }
 
     /// Ends the grant with this lock ID, unless a repeated request has got it elsewhere after
-    /// this attempt did.
+    /// these attempts did.
     pub(super) async fn release(
         &self,
         lock_id: &LockId,
-        attempt: AttemptId,
+        claims: &Claims,
     ) -> Result<(), LockError> {
-        let of = UnlockOf::Claim(lock_id.clone(), attempt);
-        self.store.store().unlock(UnlockRequest { resource: self.resource.clone(), of }).await
+        let mut result = Err(LockError::NotFound { held: false });
+        for attempt in claims.latest_first() {
+            let of = UnlockOf::Claim(lock_id.clone(), attempt);
+            let request = UnlockRequest { resource: self.resource.clone(), of };
+            result = self.store.store().unlock(request).await;
+            if !matches!(result, Err(LockError::NotFound { .. } | LockError::OutcomeUnknown(_)))
+            {
+                break;
+            }
+        }
+        result
     }
 
     /// Ends the grants of all who hold the resource, or the one with this public ID.

@@ -45,7 +45,7 @@ struct Inner {
     settler: Settler,
     joins: Joins,
     draining: CancellationToken,
-    /// Ends watches: the store drains, or was replaced.
+    /// Ends watches: the store drains or retires.
     ending: CancellationToken,
     calls: TaskTracker,
     /// Lets one page of a list be read at a time, and not before this moment.
@@ -243,8 +243,8 @@ impl Store {
         self.0.draining.cancel();
     }
 
-    /// From now on ends every watch with [`LockError::ShuttingDown`], because another store
-    /// has taken the place of this one. Everything else is served on.
+    /// From now on ends every watch with [`LockError::ShuttingDown`]. Everything else is served
+    /// on.
     pub fn end_watches(&self) {
         self.0.ending.cancel();
     }
@@ -280,7 +280,7 @@ impl Store {
             self.must_have(Feature::Shared, "this store has no shared locks")?;
         }
         Ok(Attempt {
-            id: AttemptId::random(),
+            id: request.attempt,
             resource: request.resource,
             lock_id_given: request.lock_id.is_some(),
             lock_id: request.lock_id.unwrap_or_else(LockId::random),

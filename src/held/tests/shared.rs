@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     held::Cause,
-    lock::{RequestId, UnlockRequest},
+    lock::{AttemptId, RequestId, UnlockRequest},
 };
 
 const READERS: usize = 50;
@@ -153,10 +153,11 @@ async fn a_repeated_request_finds_its_own_among_many_readers() {
     }
     // A repetition with so short a TTL may end its own grant, and no other, early.
     let short = Duration::from_secs(1);
+    let attempt = AttemptId::random();
     let id = request_id(READERS / 2).unwrap();
-    assert!(setup.engine.sends_again(&setup.target("r"), &id, short).is_some());
+    assert!(setup.engine.sends_again(&setup.target("r"), &id, short, attempt).is_some());
     let unknown = RequestId::new("unknown").unwrap().unwrap();
-    assert!(setup.engine.sends_again(&setup.target("r"), &unknown, short).is_none());
+    assert!(setup.engine.sends_again(&setup.target("r"), &unknown, short, attempt).is_none());
     let table = setup.engine.table();
     let ends = |held: &crate::held::record::Record| held.schedule.belief().safe_deadline();
     let shortened = table

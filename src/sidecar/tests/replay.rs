@@ -1,5 +1,7 @@
 //! A repeated request finds a lock that is held, or that is being given back.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::lock::{self, RequestId, safe_deadline};
 
@@ -167,4 +169,88 @@ async fn another_request_for_the_lock_leaves_its_holders_belief_alone() {
     api.locks.acquire(other).await.unwrap_err();
     setup.notices.recv().await.unwrap();
     assert_eq!(lock::Instant::now(), safe_deadline(first.since, TTL));
+}
+
+/// Trap 50: the store may carry out the shorter request last.
+#[tokio::test(start_paused = true)]
+async fn no_renewal_lengthens_the_belief_beyond_a_shorter_request_sent_since() {
+    let shortly = Fault::ReplyDelayed(Duration::from_secs(2));
+    let at_once = Fault::Delayed(Duration::ZERO);
+    for (renewals, replay) in [
+        // The renewal is sent again after the request, which arrives after it.
+        ([Fault::Silent, at_once], Fault::Delayed(Duration::from_secs(4))),
+        // The renewal is answered after the request was carried out.
+        ([shortly, Fault::Unreachable], Fault::ReplyDelayed(TTL)),
+    ] {
+        let mut setup = setup();
+        let api = Api::of(&setup);
+        let call = LockCall { ttl: Some(Duration::from_secs(12)), ..Api::call() };
+        api.locks.acquire(call).await.unwrap().deliver().accept();
+        api.script.on_every_renewal(Some(Fault::Unreachable));
+        for fault in renewals {
+            api.script.on_renewal(fault);
+        }
+        while api.script.renewals.load(Ordering::SeqCst) == 0 {
+            settle().await;
+        }
+        sleep(Duration::from_secs(1)).await;
+        api.script.on_try(replay);
+        let _again = api.send_again(Duration::from_secs(6));
+        setup.notices.recv().await.unwrap();
+        assert!(!api.is_free().await, "{renewals:?}");
+    }
+}
+
+/// A repetition at this sidecar claims the lock, whatever becomes of its answer.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_stream_releases_what_was_claimed_again_through_this_sidecar() {
+    for case in ["not written", "unknown", "cancelled", "cancelled later", "out of order"] {
+        let setup = setup();
+        let api = Api::of(&setup);
+        let acquire = || async { api.locks.acquire(Api::call()).await.unwrap() };
+        let mut stream = acquire().await.hold_for_stream();
+        match case {
+            "not written" => drop(api.lock(false).await.unwrap()),
+            "unknown" => {
+                api.script.on_try(Fault::ReplyLost);
+                api.lock(true).await.unwrap_err();
+            }
+            "out of order" => {
+                let first = acquire().await;
+                acquire().await.deliver().accept();
+                stream = first.hold_for_stream();
+            }
+            _ => {
+                api.script.on_try(Fault::ReplyDelayed(Duration::from_secs(4)));
+                let again = api.send_again(TTL);
+                settle().await;
+                if case == "cancelled later" {
+                    stream.0 = None;
+                    settle().await;
+                }
+                again.abort();
+            }
+        }
+        settle().await;
+        drop(stream);
+        settle().await;
+        assert!(api.is_free().await, "{case}");
+        assert_eq!((setup.engine.held(), setup.engine.releasing()), (0, 0), "{case}");
+    }
+}
+
+/// The release spares what the replay claimed, so nothing else would end it.
+#[tokio::test(start_paused = true)]
+async fn a_replay_answered_while_the_lock_is_released_holds_it() {
+    let mut setup = setup();
+    let api = Api::of(&setup);
+    let (stream, _) = api.locks.acquire(Api::call()).await.unwrap().hold_for_stream();
+    let again = api.locks.acquire(Api::call()).await.unwrap();
+    api.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
+    drop(stream);
+    settle().await;
+    again.deliver().accept();
+    sleep(TTL * 3).await;
+    assert!(setup.notices.try_recv().is_err());
+    assert!(setup.engine.held() == 1 && !api.is_free().await);
 }

@@ -9,7 +9,7 @@ use tokio::{
 
 use super::inspection::PageTokens;
 use crate::{
-    held::{Change, Ended, Engine, HeldGuard, Holding, MaxHold, Target},
+    held::{Change, Ended, Engine, HeldGuard, Holding, MaxHold, Resent, Target},
     lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId},
     net::delivery::Delivery,
     sidecar::{
@@ -97,6 +97,7 @@ pub struct UndeliveredGrant {
     pub granted: Granted,
     engine: Engine,
     holding: Holding,
+    resent: Option<Resent>,
 }
 
 impl Locks {
@@ -180,15 +181,14 @@ impl Locks {
             return Err(ApiError::TooManyHeld);
         }
         let request = AcquireRequest {
-            resource: target.resource.clone(),
             ttl: call.ttl,
-            lock_id: None,
             request_id: call.request_id.clone(),
             mode: call.mode,
             holder: self.identity.holder(call.label.as_ref())?,
             arrived: call.arrived,
             deadline: call.deadline,
             wait_end: call.wait_end,
+            ..AcquireRequest::new(target.resource.clone())
         };
         if !call.no_renewal {
             store.must_renew(&target.resource).await?;
@@ -196,15 +196,17 @@ impl Locks {
         let asked = store.store().ttl(call.ttl)?.duration();
         let limit = call.limit();
         let request_id = call.request_id;
-        let resent =
-            request_id.as_ref().and_then(|id| self.engine.sends_again(&target, id, asked));
+        let attempt = request.attempt;
+        let mut resent = request_id
+            .as_ref()
+            .and_then(|id| self.engine.sends_again(&target, id, asked, attempt));
         let granted = if call.immediate {
             store.store().try_lock(request).await
         } else {
             store.store().lock(request).await
         };
         let granted = granted.inspect_err(|error| {
-            if let Some(resent) = &resent {
+            if let Some(resent) = &mut resent {
                 self.engine.not_sent_again(resent, error);
             }
         })?;
@@ -239,7 +241,7 @@ impl Locks {
             max_hold,
             place,
         };
-        Ok(Some(UndeliveredGrant { granted, engine: self.engine.clone(), holding }))
+        Ok(Some(UndeliveredGrant { granted, engine: self.engine.clone(), holding, resent }))
     }
 
     /// Starts a grant's TTL again, and makes the change if that succeeds.
@@ -316,11 +318,12 @@ impl UndeliveredGrant {
     /// with the caller that received it first.
     #[must_use]
     pub(crate) fn deliver(self) -> Delivery {
-        let Self { granted, engine, holding } = self;
+        let Self { granted, engine, holding, resent } = self;
         Delivery::new(granted.receipt, move || {
             if let Some(held) = engine.hold(holding) {
                 held.keep();
             }
+            drop(resent);
         })
     }
 

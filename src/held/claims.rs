@@ -1,0 +1,30 @@
+//! The attempts of this process that may have got a grant last.
+
+use crate::lock::AttemptId;
+
+/// How many are kept. The oldest is dropped first.
+const CLAIMS_MAX: usize = 32;
+
+/// The attempts of this process that may have got a grant last: those whose answer arrived, and
+/// repeated requests without an answer. A call that is under way keeps its own attempt, so that
+/// no release ends what the call is about to answer.
+#[derive(Clone, Debug)]
+pub(super) struct Claims(Vec<AttemptId>);
+
+impl Claims {
+    pub(super) fn of(attempt: AttemptId) -> Self {
+        Self(vec![attempt])
+    }
+
+    pub(super) fn add(&mut self, attempt: AttemptId) {
+        self.0.retain(|earlier| *earlier != attempt);
+        if self.0.len() == CLAIMS_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(attempt);
+    }
+
+    pub(super) fn latest_first(&self) -> impl Iterator<Item = AttemptId> {
+        self.0.iter().rev().copied()
+    }
+}
