@@ -188,7 +188,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     async fn send(&mut self) -> io::Result<()> {
         // After a pause of this process, a request and the end of its connection are found
         // together. Nobody reads the reply then, although the transport would take it.
-        if !self.unsent.is_empty() && self.transport.is_at_end()? {
+        if !self.unsent.is_empty() && self.transport.is_closed_by_peer()? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut sent = 0;

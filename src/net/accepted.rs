@@ -2,7 +2,6 @@
 
 use std::{
     io::{self, Read as _},
-    mem::MaybeUninit,
     net::Shutdown,
     pin::Pin,
     sync::Arc,
@@ -69,18 +68,20 @@ impl Accepted {
         let _ = on_either!(self, stream => stream.ready(Interest::PRIORITY).await);
     }
 
-    /// Whether the peer has closed the connection, or its sending side, and all that it sent
-    /// before that was read. Asks the system, because the runtime may not know of it yet.
-    ///
-    /// # Errors
-    ///
-    /// The connection broke.
-    pub(crate) fn is_at_end(&self) -> io::Result<bool> {
-        let mut byte = [MaybeUninit::uninit()];
-        match on_either!(self, stream => SockRef::from(&**stream).peek(&mut byte)) {
-            Ok(received) => Ok(received == 0),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(error),
+    /// Whether the peer has closed the connection, or its sending side, even while bytes that
+    /// it sent before that are unread. Asks the system, because the runtime may not know of it
+    /// yet.
+    pub(crate) fn is_closed_by_peer(&self) -> io::Result<bool> {
+        Ok(!self.events(PollFlags::RDHUP)?.is_empty())
+    }
+
+    /// Which of these events there are now. That the connection broke is always one.
+    fn events(&self, events: PollFlags) -> io::Result<PollFlags> {
+        let mut polled = [on_either!(self, stream => PollFd::new(&**stream, events))];
+        match poll(&mut polled, Some(&Timespec::default())) {
+            Ok(_) => Ok(polled[0].revents()),
+            Err(Errno::INTR) => self.events(events),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -95,13 +96,29 @@ impl Transport for Accepted {
         Ok(())
     }
 
-    fn is_closed_by_peer(&self) -> io::Result<bool> {
-        let mut ends = [on_either!(self, stream => PollFd::new(&**stream, PollFlags::RDHUP))];
-        match poll(&mut ends, Some(&Timespec::default())) {
-            Ok(count) => Ok(count > 0),
-            Err(Errno::INTR) => self.is_closed_by_peer(),
-            Err(error) => Err(error.into()),
+    fn poll_write_after(
+        &mut self,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+        before: impl Fn(&Self) -> io::Result<()>,
+    ) -> Poll<io::Result<usize>> {
+        on_either!(&*self, stream => loop {
+            ready!(stream.poll_write_ready(context))?;
+            // Either one that would block makes the next wait for the system.
+            let may_write = stream.try_io(Interest::WRITABLE, || before(self));
+            match may_write.and_then(|()| stream.try_write_vectored(buffers)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        })
+    }
+
+    fn takes_bytes(&self) -> io::Result<()> {
+        let events = self.events(PollFlags::OUT | PollFlags::RDHUP)?;
+        if events.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
+        if events == PollFlags::OUT { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 }
 
@@ -131,17 +148,11 @@ impl AsyncWrite for Accepted {
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        on_either!(&*self, stream => loop {
-            ready!(stream.poll_write_ready(context))?;
-            match stream.try_write_vectored(buffers) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
-            }
-        })
+        self.poll_write_after(context, buffers, |_| Ok(()))
     }
 
     fn is_write_vectored(&self) -> bool {

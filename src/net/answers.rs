@@ -2,7 +2,7 @@
 //!
 //! A grant is received when the connection is about to write the first bytes of its answer.
 //! This process may have stood still since the grant was made. So immediately before that
-//! write the connection asks the system whether its peer has closed it, and then looks at the
+//! write the connection asks the system whether its peer takes bytes, and then looks at the
 //! clock. An answer that comes late is not written: its caller might still read it, and its grant
 //! is released. The connection ends instead. While an answer waits, every read asks the system, too: HTTP/2 then knows of all
 //! cancellations that have arrived, and drops the answers to them.
@@ -54,20 +54,19 @@ impl Answers {
     ///
     /// # Errors
     ///
-    /// `is_closed` failed or returned true, or the deadline of an answer has passed. Then
-    /// nothing must be written; [`Answers::close`] releases the grants.
+    /// `takes_bytes` failed, or the deadline of an answer has passed. Then nothing must be
+    /// written, and the answers wait on; [`Answers::close`] releases their grants.
     pub(super) fn receive(
         &self,
-        is_closed: impl FnOnce() -> io::Result<bool>,
+        takes_bytes: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let mut encoded = self.0.encoded.lock();
         if encoded.is_empty() {
             return Ok(());
         }
-        let is_closed = is_closed()?;
+        takes_bytes()?;
         let now = Instant::now();
-        let is_late = |answer: &Encoded| answer.deadline.is_some_and(|at| at <= now);
-        if is_closed || encoded.iter().any(is_late) {
+        if encoded.iter().any(|answer| answer.deadline.is_some_and(|at| at <= now)) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let written = std::mem::take(&mut *encoded);

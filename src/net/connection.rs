@@ -23,8 +23,21 @@ pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// [`io::ErrorKind::WouldBlock`] if that is nothing.
     fn read_now(&self, buffer: &mut ReadBuf<'_>) -> io::Result<()>;
 
-    /// Whether the peer has closed the connection, or its sending side.
-    fn is_closed_by_peer(&self) -> io::Result<bool>;
+    /// Writes. `before` is called with the transport immediately before that.
+    fn poll_write_after(
+        &mut self,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+        before: impl Fn(&Self) -> io::Result<()>,
+    ) -> Poll<io::Result<usize>>;
+
+    /// Whether the peer would take bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if there is no room for them, and
+    /// [`io::ErrorKind::BrokenPipe`] if the peer has closed the connection, or its sending side.
+    fn takes_bytes(&self) -> io::Result<()>;
 }
 
 /// A transport, watched.
@@ -78,10 +91,6 @@ impl<S: Transport> Watched<S> {
             read => Poll::Ready(read),
         }
     }
-
-    fn before_write(&self) -> io::Result<()> {
-        self.answers.receive(|| self.transport.is_closed_by_peer())
-    }
 }
 
 impl<S: Transport> AsyncRead for Watched<S> {
@@ -102,12 +111,11 @@ impl<S: Transport> AsyncRead for Watched<S> {
 
 impl<S: Transport> AsyncWrite for Watched<S> {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.before_write()?;
-        Pin::new(&mut self.transport).poll_write(context, buffer)
+        self.poll_write_vectored(context, &[io::IoSlice::new(buffer)])
     }
 
     fn poll_write_vectored(
@@ -115,8 +123,10 @@ impl<S: Transport> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.before_write()?;
-        Pin::new(&mut self.transport).poll_write_vectored(context, buffers)
+        let Self { transport, answers, .. } = &mut *self;
+        transport.poll_write_after(context, buffers, |transport| {
+            answers.receive(|| transport.takes_bytes())
+        })
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -152,8 +162,18 @@ pub(super) mod tests {
             Err(io::ErrorKind::WouldBlock.into())
         }
 
-        fn is_closed_by_peer(&self) -> io::Result<bool> {
-            Ok(false)
+        fn poll_write_after(
+            &mut self,
+            context: &mut Context<'_>,
+            buffers: &[io::IoSlice<'_>],
+            before: impl Fn(&Self) -> io::Result<()>,
+        ) -> Poll<io::Result<usize>> {
+            before(self)?;
+            Pin::new(self).poll_write_vectored(context, buffers)
+        }
+
+        fn takes_bytes(&self) -> io::Result<()> {
+            Ok(())
         }
     }
 }

@@ -155,15 +155,22 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, task::Waker};
+    use std::{io, pin::pin, task::Waker};
 
+    use futures_util::poll;
     use http_body_util::Full;
-    use tokio::time::{advance, sleep};
+    use socket2::SockRef;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::UnixStream,
+        time::{advance, sleep},
+    };
 
     use super::*;
     use crate::{
         backend::{Context as BackendContext, memory::Memory},
         lock::{AcquireRequest, Clock, Settings, Store},
+        net::{accepted::Accepted, connection::Connection},
     };
 
     const DEADLINE: Duration = Duration::from_secs(1);
@@ -193,8 +200,11 @@ mod tests {
 
     impl Answered {
         async fn new() -> Self {
-            let (store, answers) = (store(), Answers::default());
-            let deadline = Some(Instant::now() + DEADLINE);
+            Self::on(Answers::default(), Some(Instant::now() + DEADLINE)).await
+        }
+
+        async fn on(answers: Answers, deadline: Option<Instant>) -> Self {
+            let store = store();
             let body = attach(response(&store).await, &answers, deadline).unwrap().into_body();
             Self { store, answers, body }
         }
@@ -227,7 +237,7 @@ mod tests {
         let mut answered = Answered::new().await;
         assert_eq!(answered.take().chunk(), b"answer");
         assert!(answered.answers.are_waiting());
-        answered.answers.receive(|| Ok(false)).unwrap();
+        answered.answers.receive(|| Ok(())).unwrap();
         answered.expect_held(true, "written").await;
     }
 
@@ -249,7 +259,8 @@ mod tests {
     async fn a_grant_whose_caller_is_gone_at_the_write_is_released() {
         let mut closed = Answered::new().await;
         closed.take().chunk();
-        let refused = closed.answers.receive(|| Ok(true)).unwrap_err();
+        let refused =
+            closed.answers.receive(|| Err(io::ErrorKind::BrokenPipe.into())).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
         closed.answers.close();
         closed.expect_held(false, "closed").await;
@@ -263,11 +274,39 @@ mod tests {
             answered.take().chunk();
             advance(DEADLINE - early).await;
             for _again in 0..2 {
-                let written = answered.answers.receive(|| Ok(false));
+                let written = answered.answers.receive(|| Ok(()));
                 assert_eq!(written.is_ok(), held, "{early:?} before the deadline");
             }
             answered.answers.close();
             answered.expect_held(held, "after the write").await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_grant_is_not_received_while_the_system_takes_no_byte_of_its_answer() {
+        for reads in [false, true] {
+            let (near, mut far) = UnixStream::pair().unwrap();
+            // The runtime goes on to believe that it is writable.
+            near.writable().await.unwrap();
+            while SockRef::from(&near).send(&[0; 4096]).is_ok() {}
+            let mut connection = Connection::accepted(Accepted::from(near), 0);
+            let mut answered = Answered::on(connection.answers(), None).await;
+            answered.take().chunk();
+            {
+                let mut write = pin!(connection.write_all(b"answer"));
+                assert!(poll!(&mut write).is_pending());
+                let mut unread = vec![0; 1024 * 1024];
+                if reads {
+                    loop {
+                        tokio::select! {
+                            written = &mut write => break written.unwrap(),
+                            read = far.read(&mut unread) => assert!(read.unwrap() > 0),
+                        }
+                    }
+                }
+            }
+            drop(connection);
+            answered.expect_held(reads, "the peer may have read").await;
         }
     }
 

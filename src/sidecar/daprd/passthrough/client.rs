@@ -28,6 +28,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Lets the system notice a host that vanished.
 const TCP_KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How long what was sent may be unacknowledged by the other host.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(15);
 const IDLE_CONNECTIONS_MAX: usize = 128;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A gRPC trailer may carry error details; 16 KiB, the default, is too little.
@@ -84,6 +86,7 @@ fn tcp() -> HttpConnector {
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(TCP_KEEP_ALIVE));
+    tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
     tcp
 }
 
