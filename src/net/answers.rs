@@ -3,9 +3,15 @@
 //! A grant is received when the connection is about to write the first bytes of its answer.
 //! This process may have stood still since the grant was made. So immediately before that
 //! write the connection asks the system whether its peer takes bytes, and then looks at the
-//! clock. An answer that comes late is not written: its caller might still read it, and its grant
-//! is released. The connection ends instead. While an answer waits, every read asks the system, too: HTTP/2 then knows of all
-//! cancellations that have arrived, and drops the answers to them.
+//! clock. If an answer is much too late, it is not written and its grant is released. The caller
+//! might still read it otherwise, and believe in a grant that is over. As encoded bytes cannot be
+//! taken back, the connection ends.
+//!
+//! An answer that is a little late is written, and its grant counts as received: a busy machine
+//! must not cost the other calls of the connection.
+//!
+//! While an answer waits, every read asks the system, too: HTTP/2 then knows of all cancellations
+//! that have arrived, and drops the answers to them.
 
 use std::{
     io,
@@ -13,12 +19,16 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::delivery::Delivery;
+
+/// How much later than its deadline an encoded answer is still written.
+pub(super) const LATE_MAX: Duration = Duration::from_millis(250);
 
 /// The grants whose answers one connection has yet to write. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +64,7 @@ impl Answers {
     ///
     /// # Errors
     ///
-    /// `takes_bytes` failed, or the deadline of an answer has passed. Then nothing must be
+    /// `takes_bytes` failed, or an answer is more than [`LATE_MAX`] late. Then nothing must be
     /// written, and the answers wait on; [`Answers::close`] releases their grants.
     pub(super) fn receive(
         &self,
@@ -66,7 +76,7 @@ impl Answers {
         }
         takes_bytes()?;
         let now = Instant::now();
-        if encoded.iter().any(|answer| answer.deadline.is_some_and(|at| at <= now)) {
+        if encoded.iter().any(|answer| answer.deadline.is_some_and(|at| at + LATE_MAX <= now)) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let written = std::mem::take(&mut *encoded);

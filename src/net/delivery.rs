@@ -166,7 +166,7 @@ mod tests {
         time::{advance, sleep},
     };
 
-    use super::*;
+    use super::{super::answers::LATE_MAX, *};
     use crate::{
         backend::{Context as BackendContext, memory::Memory},
         lock::{AcquireRequest, Clock, Settings, Store},
@@ -269,13 +269,13 @@ mod tests {
     /// Two holders otherwise: the caller may read an answer whose grant is released.
     #[tokio::test(start_paused = true)]
     async fn a_grant_is_held_if_and_only_if_its_answer_may_be_written() {
-        for (early, held) in [(TRANSIT / 2, true), (Duration::ZERO, false)] {
+        for (late, held) in [(LATE_MAX / 2, true), (LATE_MAX, false)] {
             let mut answered = Answered::new().await;
             answered.take().chunk();
-            advance(DEADLINE - early).await;
+            advance(DEADLINE + late).await;
             for _again in 0..2 {
                 let written = answered.answers.receive(|| Ok(()));
-                assert_eq!(written.is_ok(), held, "{early:?} before the deadline");
+                assert_eq!(written.is_ok(), held, "{late:?} after the deadline");
             }
             answered.answers.close();
             answered.expect_held(held, "after the write").await;
