@@ -154,7 +154,8 @@ async function listing(inspector, store) {
     const told = await pages((fields) => inspector.list(fields), 2, { scope: { namespace } });
     expect("longest page", longest(told.map(({ locks }) => locks.length)), 2);
     const states = told.flatMap(({ locks }) => locks);
-    expect("names", names(states), "a,b,c");
+    // A list is no snapshot: a lock may be listed again where a page ends.
+    expect("names", [...new Set(names(states).split(","))].join(), "a,b,c");
     for (const state of states) {
       expect(`grants of ${state.resourceId}`, ids(state.grants), ids([grants[state.resourceId]]));
     }

@@ -80,7 +80,9 @@ func ids[G interface{ GetGrantId() string }](grants []G) string {
 }
 
 func names(states []*pb.LockState) string {
-	return sorted(states, (*pb.LockState).GetResourceId)
+	// A list is no snapshot: a lock may be listed again where a page ends.
+	all := strings.Split(sorted(states, (*pb.LockState).GetResourceId), ",")
+	return strings.Join(slices.Compact(all), ",")
 }
 
 func sorted[T any](items []T, name func(T) string) string {

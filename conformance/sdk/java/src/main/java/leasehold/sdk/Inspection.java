@@ -148,7 +148,8 @@ public final class Inspection {
               ListLocksResponse::getNextPageToken);
       expect("longest page", told.stream().mapToInt(ListLocksResponse::getLocksCount).max().getAsInt(), 2);
       List<LockState> states = told.stream().flatMap(page -> page.getLocksList().stream()).toList();
-      expect("names", names(states), List.of("a", "b", "c"));
+      // A list is no snapshot: a lock may be listed again where a page ends.
+      expect("names", names(states).stream().distinct().toList(), List.of("a", "b", "c"));
       for (LockState state : states) {
         expect("grants of " + state.getResourceId(), ids(state), List.of(held.grantId(state.getResourceId())));
       }
