@@ -6,8 +6,8 @@ use tonic::metadata::MetadataMap;
 
 use crate::{
     lock::{
-        AcquireRequest, AttemptId, FencingToken, Granted, Holder, LockId, Mode, RenewRequest,
-        RequestId, ResourceId, UnlockRequest, Violation,
+        AcquireRequest, FencingToken, Granted, Holder, LockId, Mode, RenewRequest, RequestId,
+        ResourceId, UnlockRequest, Violation,
     },
     net::wire::{duration, positive},
 };
@@ -25,7 +25,7 @@ pub(crate) fn acquire(
     deadline: Option<Instant>,
 ) -> Result<AcquireRequest, Violation> {
     Ok(AcquireRequest {
-        attempt: AttemptId::random(),
+        attempt: None,
         ttl: positive("ttl", request.ttl)?,
         mode: mode(request.mode)?,
         resource: ResourceId::new(&request.resource_id)?,

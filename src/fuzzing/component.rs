@@ -20,7 +20,7 @@ use super::{
 use crate::{
     backend::memory,
     component::{Instances, Metadata, service::Service, wire},
-    lock::{AcquireRequest, AttemptId, Violation},
+    lock::Violation,
     net::wire::deadline,
 };
 
@@ -56,10 +56,8 @@ pub fn component_protocol(data: &[u8]) {
     let message = input.rest();
     let is_message = match method {
         "TryLock" | "Lock" => {
-            let (now, attempt) = (Instant::now(), AttemptId::random());
-            parts::<pb::LockRequest, _>(message, |request| {
-                Ok(AcquireRequest { attempt, ..wire::acquire(request, now, None)? })
-            })
+            let now = Instant::now();
+            parts::<pb::LockRequest, _>(message, |request| wire::acquire(request, now, None))
         }
         "RenewLock" => parts::<pb::RenewLockRequest, _>(message, wire::renew),
         "Unlock" => parts::<pb::UnlockRequest, _>(message, wire::unlock),

@@ -36,8 +36,9 @@ pub struct AcquireRequest {
     /// The TTL asked for; `None` means the store's default. The store checks it, because
     /// its limit is the store's.
     pub ttl: Option<Duration>,
-    /// Names this try of the request. No other try has it.
-    pub attempt: AttemptId,
+    /// Names this try of the request, for a caller that must know the name before it asks; no
+    /// other try may have it. `None`: the store makes one.
+    pub attempt: Option<AttemptId>,
     /// The caller's own name for the grant; `None`: the store makes one.
     pub lock_id: Option<LockId>,
     /// The caller's secret for retries.
@@ -62,7 +63,7 @@ impl AcquireRequest {
         Self {
             resource,
             ttl: None,
-            attempt: AttemptId::random(),
+            attempt: None,
             lock_id: None,
             request_id: None,
             mode: Mode::Exclusive,

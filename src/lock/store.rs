@@ -280,7 +280,7 @@ impl Store {
             self.must_have(Feature::Shared, "this store has no shared locks")?;
         }
         Ok(Attempt {
-            id: request.attempt,
+            id: request.attempt.unwrap_or_else(AttemptId::random),
             resource: request.resource,
             lock_id_given: request.lock_id.is_some(),
             lock_id: request.lock_id.unwrap_or_else(LockId::random),

@@ -10,7 +10,7 @@ use tokio::{
 use super::inspection::PageTokens;
 use crate::{
     held::{Change, Ended, Engine, HeldGuard, Holding, MaxHold, Resent, Target},
-    lock::{AcquireRequest, Granted, LockError, LockId, Mode, Renewed, RequestId},
+    lock::{AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, Renewed, RequestId},
     net::delivery::Delivery,
     sidecar::{
         api::error::ApiError,
@@ -180,7 +180,9 @@ impl Locks {
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
         }
+        let attempt = AttemptId::random();
         let request = AcquireRequest {
+            attempt: Some(attempt),
             ttl: call.ttl,
             request_id: call.request_id.clone(),
             mode: call.mode,
@@ -196,7 +198,6 @@ impl Locks {
         let asked = store.store().ttl(call.ttl)?.duration();
         let limit = call.limit();
         let request_id = call.request_id;
-        let attempt = request.attempt;
         let mut resent = request_id
             .as_ref()
             .and_then(|id| self.engine.sends_again(&target, id, asked, attempt));
