@@ -34,14 +34,17 @@ impl Receipt {
     /// Notes that the caller has the grant: from now on it is left to its TTL. Returns false,
     /// and does nothing, if the safe deadline has passed.
     pub fn accept(&self) -> bool {
-        if self.check().is_err() {
-            return false;
-        }
+        self.try_accept().is_ok()
+    }
+
+    /// The same with the error that the caller is answered instead.
+    pub(crate) fn try_accept(&self) -> Result<(), LockError> {
+        self.check()?;
         let pending = self.pending.lock().take();
         if let Some(pending) = pending {
             pending.disarm();
         }
-        true
+        Ok(())
     }
 }
 

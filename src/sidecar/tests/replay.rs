@@ -45,7 +45,7 @@ impl Api {
     async fn lock_by_stream(&self) -> Granted {
         let acquired = self.locks.acquire(Self::call()).await.unwrap();
         let granted = acquired.granted.clone();
-        drop(acquired.hold_for_stream());
+        drop(acquired.hold_for_stream().unwrap());
         granted
     }
 
@@ -152,7 +152,7 @@ async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief()
         .await
         .unwrap();
     api.script.on_every_renewal(Some(Fault::Unreachable));
-    let (_guard, told) = replay.hold_for_stream();
+    let (_guard, told) = replay.hold_for_stream().unwrap();
     told.await.unwrap();
     assert!(lock::Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
     assert!(setup.notices.try_recv().is_err());
@@ -208,7 +208,7 @@ async fn the_end_of_a_stream_releases_what_was_claimed_again_through_this_sideca
         let setup = setup();
         let api = Api::of(&setup);
         let acquire = || async { api.locks.acquire(Api::call()).await.unwrap() };
-        let mut stream = acquire().await.hold_for_stream();
+        let mut stream = acquire().await.hold_for_stream().unwrap();
         match case {
             "not written" => drop(api.lock(false).await.unwrap()),
             "unknown" => {
@@ -218,7 +218,7 @@ async fn the_end_of_a_stream_releases_what_was_claimed_again_through_this_sideca
             "out of order" => {
                 let first = acquire().await;
                 acquire().await.deliver().accept();
-                stream = first.hold_for_stream();
+                stream = first.hold_for_stream().unwrap();
             }
             _ => {
                 api.script.on_try(Fault::ReplyDelayed(Duration::from_secs(4)));
@@ -244,7 +244,7 @@ async fn the_end_of_a_stream_releases_what_was_claimed_again_through_this_sideca
 async fn a_replay_answered_while_the_lock_is_released_holds_it() {
     let mut setup = setup();
     let api = Api::of(&setup);
-    let (stream, _) = api.locks.acquire(Api::call()).await.unwrap().hold_for_stream();
+    let (stream, _) = api.locks.acquire(Api::call()).await.unwrap().hold_for_stream().unwrap();
     let again = api.locks.acquire(Api::call()).await.unwrap();
     api.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
     drop(stream);

@@ -151,10 +151,24 @@ async fn a_stream_has_no_default_max_hold() {
     let api = api(&setup);
     api.lock(call()).await;
     // A stream ends the lock when its client is gone, also one that takes over.
-    let (_guard, mut told) = api.locks.acquire(call()).await.unwrap().hold_for_stream();
+    let (_guard, mut told) =
+        api.locks.acquire(call()).await.unwrap().hold_for_stream().unwrap();
     sleep(HOUR * 3).await;
     assert!(told.try_recv().is_err() && setup.notices.try_recv().is_err());
     assert_eq!(setup.engine.held(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_does_not_hold_a_grant_that_is_over() {
+    let setup = setup();
+    let api = api(&setup);
+    let acquired = api.locks.acquire(call()).await.unwrap();
+    sleep(acquired.granted.ttl - acquired.granted.ttl / 20).await;
+    assert!(!api.is_free().await);
+    assert!(matches!(acquired.hold_for_stream(), Err(LockError::OutcomeUnknown(_))));
+    sleep(Duration::from_millis(1)).await;
+    assert!(api.is_free().await);
+    assert_eq!(setup.engine.held(), 0);
 }
 
 #[tokio::test(start_paused = true)]

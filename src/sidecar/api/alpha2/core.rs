@@ -328,11 +328,13 @@ impl UndeliveredGrant {
         })
     }
 
-    /// Holds the grant for a stream, which releases it at its end.
-    pub(crate) fn hold_for_stream(self) -> (Option<HeldGuard>, oneshot::Receiver<Ended>) {
-        let held = self.engine.hold_for_stream(self.holding);
-        self.granted.receipt.accept();
-        held
+    /// Holds the grant for a stream, which releases it at its end. A grant that is over is
+    /// released instead.
+    pub(crate) fn hold_for_stream(
+        self,
+    ) -> Result<(Option<HeldGuard>, oneshot::Receiver<Ended>), LockError> {
+        self.granted.receipt.try_accept()?;
+        Ok(self.engine.hold_for_stream(self.holding))
     }
 }
 

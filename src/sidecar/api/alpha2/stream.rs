@@ -99,7 +99,7 @@ async fn session(
         }
     };
     let granted = grant.granted.clone();
-    let (_guard, mut told) = grant.hold_for_stream();
+    let (_guard, mut told) = grant.hold_for_stream()?;
     deliver(tell, Event::Acquired(granted)).await?;
     loop {
         tokio::select! {
