@@ -182,6 +182,17 @@ async fn what_is_no_http_answer_is_a_bad_gateway() {
     assert!(answer.contains("ERR_DAPRD_BROKEN_RESPONSE"), "{answer}");
 }
 
+/// HTTP/1 has no pings, so a request to a suspended daprd was never answered.
+#[tokio::test]
+async fn a_daprd_that_answers_nothing_is_a_bad_gateway() {
+    // The system connects callers to it, and nobody reads.
+    let suspended = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let front = Front::http(suspended.local_addr().unwrap()).await;
+    let (status, error) = refusal(&front, Request::builder()).await;
+    assert_eq!((status, error["errorCode"].as_str()), (502, Some("ERR_DAPRD_BROKEN_RESPONSE")));
+    assert!(error["message"].as_str().unwrap().contains("health"), "{error}");
+}
+
 #[tokio::test]
 async fn a_change_of_protocol_is_refused_and_an_offer_of_http2_passed_over() {
     let mut daprd = StandIn::start().await;

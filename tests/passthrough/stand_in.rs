@@ -14,7 +14,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use leasehold::sidecar::daprd::passthrough::{Endpoint, GrpcPassthrough, HttpPassthrough};
+use leasehold::sidecar::daprd::passthrough::{Endpoint, Passthrough};
 use tokio::{
     net::TcpListener,
     sync::mpsc,
@@ -202,13 +202,13 @@ pub(crate) struct Front {
 impl Front {
     pub(crate) async fn grpc(daprd: SocketAddr) -> Self {
         let endpoint = endpoint("--daprd-grpc-endpoint", daprd);
-        let service = GrpcPassthrough::new(endpoint).unwrap();
+        let service = Passthrough::grpc(endpoint).unwrap();
         Self::serve(Router::new().fallback_service(service)).await
     }
 
     pub(crate) async fn http(daprd: SocketAddr) -> Self {
         let endpoint = endpoint("--daprd-http-endpoint", daprd);
-        let service = HttpPassthrough::new(endpoint).unwrap();
+        let service = Passthrough::http(endpoint).unwrap();
         Self::serve(Router::new().fallback_service(service)).await
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tower::util::BoxCloneSyncService;
 
 use self::{
-    passthrough::{Endpoint, EndpointError, GrpcPassthrough, HttpPassthrough},
+    passthrough::{Endpoint, EndpointError, Passthrough},
     secrets::DaprdSecrets,
 };
 use super::{Hooks, Options, SidecarArgs, options::Listen};
@@ -62,8 +62,8 @@ impl Daprd {
 
     /// Passes on the calls that are not for locks.
     pub(crate) fn hooks(self, healthy: watch::Receiver<bool>) -> Result<Hooks, EndpointError> {
-        let grpc = self.grpc.map(GrpcPassthrough::new).transpose()?;
-        let http = self.http.map(HttpPassthrough::new).transpose()?;
+        let grpc = self.grpc.map(Passthrough::grpc).transpose()?;
+        let http = self.http.map(Passthrough::http).transpose()?;
         Ok(Hooks {
             grpc: grpc.map(BoxCloneSyncService::new),
             http: http.map(BoxCloneSyncService::new),

@@ -21,11 +21,10 @@ use crate::net::config::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 
 /// How long a connection may take to be made, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// When to ask daprd whether an HTTP/2 connection with calls is alive, after so long without
-/// a frame, and how long the answer may take. daprd closes a connection with pings that are
-/// less than 8 s apart.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
-const PING_TIMEOUT: Duration = Duration::from_secs(5);
+/// When to ask daprd whether it is alive while calls wait for it, and how long the answer may
+/// take. daprd closes an HTTP/2 connection with pings that are less than 8 s apart.
+pub(super) const PING_INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Lets the system notice a host that vanished.
 const TCP_KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long what was sent may be unacknowledged by the other host.

@@ -94,6 +94,11 @@ impl Endpoint {
         Uri::from_parts(parts).unwrap_or_default()
     }
 
+    /// Where daprd is asked for its health.
+    pub(super) fn health(&self) -> Uri {
+        self.uri(Some(&PathAndQuery::from_static("/v1.0/healthz")))
+    }
+
     /// The URL of a path below the endpoint.
     pub fn url(&self, path: &str) -> Result<Uri, http::uri::InvalidUri> {
         Ok(self.uri(Some(&path.parse()?)))

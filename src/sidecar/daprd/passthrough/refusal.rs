@@ -1,38 +1,50 @@
 //! What the sidecar says itself when a call could not be passed on.
 
+use std::error::Error;
+
 use axum::body::Body;
-use http::{HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
 use serde_json::json;
 use tonic::Status;
+use tower::BoxError;
 
-use super::Endpoint;
+use super::{Endpoint, pass::Protocol};
+use crate::error_chain::{causes, chain};
 
 /// Why a call could not be passed on.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     /// daprd could not be connected to: nothing was sent.
-    Unreachable(Endpoint, String),
+    #[error("daprd at {0} was not reached: {error}", error = chain(&**.1))]
+    Unreachable(Endpoint, BoxError),
     /// daprd went away, or answered what is no answer.
-    Broken(Endpoint, String),
+    #[error("daprd at {0} broke the call off: {error}", error = chain(&**.1))]
+    Broken(Endpoint, BoxError),
     /// As many calls as may be are on their way to daprd.
+    #[error("{0} calls to daprd are under way, as many as may be; try again")]
     Busy(usize),
     /// The request asked for a change of protocol.
+    #[error("a change of protocol (to {0}) is not passed on to daprd")]
     Upgrade(String),
 }
 
 impl Refusal {
-    fn http(&self) -> (StatusCode, &'static str) {
-        match self {
-            Self::Unreachable(..) => (StatusCode::SERVICE_UNAVAILABLE, "ERR_DAPRD_UNREACHABLE"),
-            Self::Broken(..) => (StatusCode::BAD_GATEWAY, "ERR_DAPRD_BROKEN_RESPONSE"),
-            Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "ERR_DAPRD_BUSY"),
-            Self::Upgrade(_) => (StatusCode::NOT_IMPLEMENTED, "ERR_UPGRADE_NOT_SUPPORTED"),
+    /// The answer to the call.
+    pub(super) fn into_answer(self, protocol: Protocol) -> Response<Body> {
+        match protocol {
+            Protocol::Grpc => self.into_status().into_http(),
+            Protocol::Http => self.into_http(),
         }
     }
 
     /// As an error of Dapr's HTTP API.
-    pub(super) fn into_http(self) -> Response<Body> {
-        let (status, code) = self.http();
+    fn into_http(self) -> Response<Body> {
+        let (status, code) = match &self {
+            Self::Unreachable(..) => (StatusCode::SERVICE_UNAVAILABLE, "ERR_DAPRD_UNREACHABLE"),
+            Self::Broken(..) => (StatusCode::BAD_GATEWAY, "ERR_DAPRD_BROKEN_RESPONSE"),
+            Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "ERR_DAPRD_BUSY"),
+            Self::Upgrade(_) => (StatusCode::NOT_IMPLEMENTED, "ERR_UPGRADE_NOT_SUPPORTED"),
+        };
         let body = json!({ "errorCode": code, "message": self.to_string() }).to_string();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
@@ -43,31 +55,30 @@ impl Refusal {
     }
 
     /// As the status of a gRPC call.
-    pub(super) fn into_status(self) -> Status {
+    fn into_status(self) -> Status {
         let message = self.to_string();
         match self {
-            Self::Upgrade(_) => Status::unimplemented(message),
+            // gRPC defines a status for each of HTTP/2's error codes.
+            Self::Broken(_, error) if is_reset(&*error) => Status::from_error(error),
             Self::Unreachable(..) | Self::Broken(..) => Status::unavailable(message),
             Self::Busy(_) => Status::resource_exhausted(message),
+            Self::Upgrade(_) => Status::unimplemented(message),
         }
+    }
+
+    /// As the trailers of a gRPC call; without the message if that cannot be a header's value.
+    pub(super) fn into_trailers(self) -> HeaderMap {
+        let (mut trailers, status) = (HeaderMap::new(), self.into_status());
+        if status.add_header(&mut trailers).is_err() {
+            trailers.insert(Status::GRPC_STATUS, i32::from(status.code()).into());
+        }
+        trailers
     }
 }
 
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unreachable(endpoint, why) => {
-                write!(f, "daprd at {endpoint} was not reached: {why}")
-            }
-            Self::Broken(endpoint, why) => {
-                write!(f, "daprd at {endpoint} broke the call off: {why}")
-            }
-            Self::Busy(limit) => {
-                write!(f, "{limit} calls to daprd are under way, as many as may be; try again")
-            }
-            Self::Upgrade(protocol) => {
-                write!(f, "a change of protocol (to {protocol}) is not passed on to daprd")
-            }
-        }
-    }
+/// Whether daprd itself reset the stream.
+pub(super) fn is_reset(error: &(dyn Error + 'static)) -> bool {
+    causes(error)
+        .filter_map(|error| error.downcast_ref::<h2::Error>())
+        .any(|error| error.is_reset() && error.is_remote())
 }

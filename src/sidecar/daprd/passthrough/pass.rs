@@ -1,0 +1,203 @@
+//! Passes calls that are not lock calls to daprd.
+
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::{FutureExt as _, future::BoxFuture};
+use http::{
+    HeaderValue, Method, Request, Response, Version,
+    header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
+};
+use http_body::Body as _;
+use tokio::sync::Semaphore;
+use tower::{BoxError, Service};
+
+use super::{
+    Endpoint, EndpointError,
+    body::PassedBody,
+    client::{self, PassingClient},
+    headers::{demanded_upgrade, join_cookies, strip_hop_by_hop},
+    liveness::Liveness,
+    refusal::Refusal,
+};
+use crate::{
+    descriptors,
+    net::config::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES},
+};
+
+/// How many gRPC calls to daprd may be under way at once, streams included.
+const GRPC_CALLS_MAX: usize = 10_000;
+/// The most HTTP requests to daprd under way at once, each on a connection of its own.
+const HTTP_CALLS_MAX: usize = 1_000;
+
+// Neither bodies that daprd does not read nor answers that callers do not read can fill the
+// window of a connection that they share with others.
+const _: () =
+    assert!(GRPC_CALLS_MAX < (CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES) as usize);
+
+/// Passes calls on to daprd: any method and path, bodies, answers and trailers as they stream.
+/// When one side goes away, the call is cancelled on the other.
+///
+/// gRPC keeps its metadata and deadline; `:authority` is that of the endpoint. Over HTTP `Host`
+/// stays the caller's, and hop-by-hop headers end here. When daprd is down, the answer is a
+/// gRPC status or a JSON error that says so. Cheap to clone; all clones share the connections.
+#[derive(Clone, Debug)]
+pub struct Passthrough(Arc<Inner>);
+
+/// How calls are made to daprd, and how a refusal is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Grpc,
+    Http,
+}
+
+#[derive(Debug)]
+struct Inner {
+    protocol: Protocol,
+    endpoint: Endpoint,
+    client: PassingClient,
+    liveness: Liveness,
+    calls_max: usize,
+    calls: Arc<Semaphore>,
+}
+
+impl Passthrough {
+    /// Passes gRPC calls to the daprd at `endpoint`, and connects at the first call. Fails only
+    /// if TLS is asked for and cannot be set up.
+    pub fn grpc(endpoint: Endpoint) -> Result<Self, EndpointError> {
+        let client = client::http2(&endpoint)?;
+        Ok(Self::new(Protocol::Grpc, endpoint, client, GRPC_CALLS_MAX))
+    }
+
+    /// The same for HTTP requests.
+    pub fn http(endpoint: Endpoint) -> Result<Self, EndpointError> {
+        let client = client::http1(&endpoint)?;
+        // The other half of the reserve is for backends.
+        let spare = usize::try_from(descriptors::reserve() / 2).unwrap_or(HTTP_CALLS_MAX);
+        Ok(Self::new(Protocol::Http, endpoint, client, spare.min(HTTP_CALLS_MAX)))
+    }
+
+    fn new(
+        protocol: Protocol,
+        endpoint: Endpoint,
+        client: PassingClient,
+        calls_max: usize,
+    ) -> Self {
+        let calls = Arc::new(Semaphore::new(calls_max));
+        let liveness = Liveness::default();
+        Self(Arc::new(Inner { protocol, endpoint, client, liveness, calls_max, calls }))
+    }
+
+    async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+        let this = &self.0;
+        if let Some(protocol) = demanded_upgrade(request.headers()) {
+            return Err(Refusal::Upgrade(protocol.to_owned()));
+        }
+        if request.method() == Method::CONNECT {
+            return Err(Refusal::Upgrade("a tunnel".to_owned()));
+        }
+        let Ok(call) = Arc::clone(&this.calls).try_acquire_owned() else {
+            return Err(Refusal::Busy(this.calls_max));
+        };
+        let mut lost = self.lost();
+        let answer = tokio::select! {
+            answer = this.client.request(this.prepare(request)) => answer,
+            lost = &mut lost => return Err(Refusal::Broken(this.endpoint.clone(), lost)),
+        };
+        let answer = answer.map_err(|error| {
+            let is_connect = error.is_connect();
+            let (endpoint, error) = (this.endpoint.clone(), error.into());
+            if is_connect {
+                Refusal::Unreachable(endpoint, error)
+            } else {
+                Refusal::Broken(endpoint, error)
+            }
+        })?;
+        let (mut answered, inner) = answer.into_parts();
+        strip_hop_by_hop(&mut answered.headers);
+        let endpoint = this.endpoint.clone();
+        let body = PassedBody::new(inner, this.protocol, endpoint, lost, call);
+        let mut response = Response::new(Body::new(body));
+        *response.status_mut() = answered.status;
+        *response.headers_mut() = answered.headers;
+        Ok(response)
+    }
+
+    /// Ends when daprd answers nothing any more.
+    fn lost(&self) -> BoxFuture<'static, BoxError> {
+        let this = Arc::clone(&self.0);
+        match this.protocol {
+            // HTTP/2 has its own pings.
+            Protocol::Grpc => std::future::pending().boxed(),
+            Protocol::Http => async move {
+                this.liveness.lost(|| this.client.get(this.endpoint.health())).await
+            }
+            .boxed(),
+        }
+    }
+}
+
+impl Inner {
+    fn prepare(&self, request: Request<Body>) -> Request<Body> {
+        let (arrived, body) = request.into_parts();
+        let mut headers = arrived.headers;
+        strip_hop_by_hop(&mut headers);
+        let version = match self.protocol {
+            Protocol::Grpc => {
+                // HTTP/2 has :authority in its place.
+                headers.remove(HOST);
+                Version::HTTP_2
+            }
+            Protocol::Http => {
+                join_cookies(&mut headers);
+                // HTTP/2 has the name in :authority. HTTP/1.0 may have none: then the
+                // client puts the endpoint's.
+                if let (false, Some(authority)) =
+                    (headers.contains_key(HOST), arrived.uri.authority())
+                    && let Ok(host) = HeaderValue::from_str(authority.as_str())
+                {
+                    headers.insert(HOST, host);
+                }
+                // Said explicitly, because for a method that seldom has a body the
+                // client would drop one of unknown length.
+                if !headers.contains_key(CONTENT_LENGTH) && !body.is_end_stream() {
+                    headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+                }
+                Version::HTTP_11
+            }
+        };
+        let mut passed = Request::new(body);
+        *passed.method_mut() = arrived.method;
+        *passed.uri_mut() = self.endpoint.uri(arrived.uri.path_and_query());
+        *passed.version_mut() = version;
+        *passed.headers_mut() = headers;
+        passed
+    }
+}
+
+impl<B> Service<Request<B>> for Passthrough
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let this = self.clone();
+        let request = request.map(Body::new);
+        Box::pin(async move {
+            let answer = this.pass(request).await;
+            Ok(answer.unwrap_or_else(|refusal| refusal.into_answer(this.0.protocol)))
+        })
+    }
+}
