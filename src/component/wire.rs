@@ -34,6 +34,7 @@ pub(crate) fn acquire(
         holder: Holder::new(&request.holder)?,
         arrived,
         deadline,
+        answer_by: None,
         wait_end: None,
     })
 }

@@ -51,6 +51,9 @@ pub struct AcquireRequest {
     pub arrived: Instant,
     /// When a wait must have been answered, so it ends a little earlier; `None`: never.
     pub deadline: Option<Instant>,
+    /// When a wait ends so that its answer arrives before `deadline`, from a caller that knows
+    /// how long an answer takes; `None`: the store decides.
+    pub answer_by: Option<Instant>,
     /// When a wait ends. It may be answered later, by at most the operation timeout, once the
     /// backend has confirmed that it left the queue. `None`: `deadline` alone limits it.
     pub wait_end: Option<Instant>,
@@ -70,6 +73,7 @@ impl AcquireRequest {
             holder: None,
             arrived: Instant::now(),
             deadline: None,
+            answer_by: None,
             wait_end: None,
         }
     }

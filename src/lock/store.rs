@@ -378,7 +378,10 @@ impl Inner {
 /// When a wait is given up, and when that must be answered, settled or not.
 fn limits(request: &AcquireRequest) -> (Option<Instant>, Option<Instant>) {
     let Some(deadline) = request.deadline else { return (request.wait_end, None) };
-    let margin = answer_margin(deadline.saturating_duration_since(request.arrived));
+    let margin = match request.answer_by {
+        Some(answer_by) => deadline.saturating_duration_since(answer_by),
+        None => answer_margin(deadline.saturating_duration_since(request.arrived)),
+    };
     // Confirming takes a round trip, for which a tiny margin leaves no time.
     let kept = if margin < CONFIRM_MIN { Duration::ZERO } else { margin / 4 };
     let given_up = request.wait_end.map_or(deadline - margin, |end| end.min(deadline - margin));

@@ -84,7 +84,7 @@ impl Api {
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_answered_a_quarter_of_its_time_before_the_deadline() {
     for (deadline_ms, answered_by_ms) in
-        [(20, 10), (100, 75), (1_000, 750), (10_000, 9_750), (60_000, 59_750)]
+        [(20, 10), (100, 75), (700, 525), (1_000, 750), (10_000, 9_750), (60_000, 59_750)]
     {
         for request_id in ["", "secret"] {
             let setup = setup();
@@ -96,7 +96,7 @@ async fn a_lock_is_answered_a_quarter_of_its_time_before_the_deadline() {
             let ended = api.lock_within(deadline, wait).await.unwrap_err();
             assert_eq!(ended.code(), tonic::Code::DeadlineExceeded);
             assert!(ms(begun) <= answered_by_ms, "{} of {deadline_ms} ms", ms(begun));
-            assert!(ms(begun) * 3 >= u128::from(deadline_ms), "it waited");
+            assert!(ms(begun) + 2 >= answered_by_ms, "{} of {deadline_ms} ms", ms(begun));
         }
     }
 }

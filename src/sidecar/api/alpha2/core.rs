@@ -127,11 +127,11 @@ impl Locks {
         let max_hold = self.limited(&call);
         // The answer ends the call, so it must come before the end of the wait too.
         let call = LockCall { deadline: call.limit(), wait_end: None, ..call };
-        let Some(answer_by) = answer_by(&call) else {
-            return self.acquire_within(call, max_hold).await;
+        let Some((answer_by, ended_by)) = answer_times(&call) else {
+            return self.acquire_within(call, max_hold, None).await;
         };
-        let call = LockCall { deadline: Some(answer_by), ..call };
-        match timeout_at(answer_by, self.acquire_within(call, max_hold)).await {
+        let acquiring = self.acquire_within(call, max_hold, Some(answer_by));
+        match timeout_at(ended_by, acquiring).await {
             Ok(answer) if answer.is_err() || Instant::now() <= answer_by => answer,
             // Dropping the grant, or the attempt, releases it.
             _ => Err(LockError::OutcomeUnknown(
@@ -147,7 +147,7 @@ impl Locks {
     /// may what it returns: the grant is then released.
     pub async fn acquire(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
         let max_hold = MaxHold::asked_for(call.max_hold);
-        self.acquire_within(call, max_hold).await
+        self.acquire_within(call, max_hold, None).await
     }
 
     /// The limit of a lock that nothing else would end if its app stands still.
@@ -162,9 +162,10 @@ impl Locks {
         &self,
         call: LockCall,
         max_hold: MaxHold,
+        answer_by: Option<Instant>,
     ) -> Result<UndeliveredGrant, ApiError> {
         loop {
-            if let Some(grant) = self.acquire_once(call.clone(), max_hold).await? {
+            if let Some(grant) = self.acquire_once(call.clone(), max_hold, answer_by).await? {
                 return Ok(grant);
             }
         }
@@ -175,6 +176,7 @@ impl Locks {
         &self,
         call: LockCall,
         max_hold: MaxHold,
+        answer_by: Option<Instant>,
     ) -> Result<Option<UndeliveredGrant>, ApiError> {
         let (store, target) = self.locate(&call.store_name, &call.resource)?;
         if self.engine.is_full() {
@@ -189,6 +191,7 @@ impl Locks {
             holder: self.identity.holder(call.label.as_ref())?,
             arrived: call.arrived,
             deadline: call.deadline,
+            answer_by,
             wait_end: call.wait_end,
             ..AcquireRequest::new(target.resource.clone())
         };
@@ -304,13 +307,15 @@ impl Locks {
     }
 }
 
-/// When a call must have been answered for its caller to read the answer. `None` if it
-/// has no deadline, or less time than the smallest margin.
-fn answer_by(call: &LockCall) -> Option<Instant> {
+/// When a call must have its grant for its caller to read the answer, and when it must have
+/// ended without one: a wait is given some of the margin to leave the queue. `None` if it has no
+/// deadline, or less time than the smallest margin.
+fn answer_times(call: &LockCall) -> Option<(Instant, Instant)> {
     let deadline = call.deadline?;
     let whole = deadline.saturating_duration_since(call.arrived);
     let margin = (whole / 4).clamp(ANSWER_MARGIN_MIN, ANSWER_MARGIN_MAX);
-    (margin < whole).then(|| deadline - margin)
+    let answer_by = (margin < whole).then(|| deadline - margin)?;
+    Some((answer_by, if call.immediate { answer_by } else { deadline - margin / 4 }))
 }
 
 impl UndeliveredGrant {

@@ -61,7 +61,7 @@ pub(super) async fn open(
     let immediate = call.immediate;
     let mut acquiring = {
         let locks = locks.clone();
-        async move { locks.acquire_within(call, max_hold).await }.boxed()
+        async move { locks.acquire_within(call, max_hold, None).await }.boxed()
     };
     if immediate {
         let grant = acquiring.await?;
