@@ -111,6 +111,7 @@ async fn ask(stream: &mut TcpStream, words: &[&str]) -> String {
     String::from_utf8(reply).unwrap().trim_end().to_owned()
 }
 
+/// Trap: front 22
 #[tokio::test]
 async fn a_script_releases_only_the_lock_of_its_value() {
     let rig = Rig::start().await;
@@ -120,6 +121,7 @@ async fn a_script_releases_only_the_lock_of_its_value() {
     assert_eq!(rig.ask(&["EVAL", RELEASE, "1", "k", "mine"]).await, ":1");
 }
 
+/// Trap: front 10
 #[tokio::test]
 async fn a_client_that_goes_away_before_its_reply_leaves_nothing_held() {
     let mut rig = Rig::start().await;
@@ -137,6 +139,7 @@ async fn a_client_that_goes_away_before_its_reply_leaves_nothing_held() {
     assert!(rig.takes_soon("another").await);
 }
 
+/// Trap: front 23
 #[tokio::test]
 async fn two_programs_that_use_one_value_exclude_each_other() {
     let rig = Rig::start().await;
@@ -159,6 +162,7 @@ fn locks(store: &Store) -> Locks {
     Locks::new(Arc::new(move || Box::pin(ready(Ok(store.clone())))))
 }
 
+/// Trap: front 23
 #[tokio::test]
 async fn a_retry_keeps_its_lock_though_an_earlier_try_is_released() {
     let kind = Kind::named("memory").unwrap();

@@ -111,6 +111,7 @@ mod tests {
         assert!(lost.losses.is_empty() && lost.order.is_empty());
     }
 
+    /// Trap: sidecar 20
     #[tokio::test(start_paused = true)]
     async fn ten_thousand_are_remembered() {
         let (mut lost, id, now) = (Lost::default(), LockId::random(), Instant::now());

@@ -1,6 +1,6 @@
 //! The port: what the domain asks of whatever keeps the locks.
 //!
-//! The numbers of traps are those of `docs/guarantees.md`.
+//! The numbers of traps are those of `docs/traps.md`.
 
 use std::{
     any::Any,

@@ -72,6 +72,7 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
+    /// Trap: domain 30
     #[test]
     fn a_ttl_is_rounded_up_to_whole_milliseconds() {
         let ttl = Ttl::new(Duration::from_nanos(1_500_000_001), DAY).unwrap();
@@ -90,6 +91,7 @@ mod tests {
         assert_eq!(Ttl::new(DAY + Duration::from_nanos(1), DAY).unwrap_err().field, "ttl");
     }
 
+    /// Trap: domain 15
     #[tokio::test(start_paused = true)]
     async fn the_safe_deadline_lies_a_drift_allowance_before_the_ttl_ends() {
         let since = Instant::now();

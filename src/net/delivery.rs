@@ -255,6 +255,7 @@ mod tests {
     }
 
     /// What a process finds after it has stood still with the answer in its hands.
+    /// Trap: net 10
     #[tokio::test(start_paused = true)]
     async fn a_grant_whose_caller_is_gone_at_the_write_is_released() {
         let mut closed = Answered::new().await;
@@ -267,6 +268,7 @@ mod tests {
     }
 
     /// Two holders otherwise: the caller may read an answer whose grant is released.
+    /// Trap: net 10
     #[tokio::test(start_paused = true)]
     async fn a_grant_is_held_if_and_only_if_its_answer_may_be_written() {
         for (late, held) in [(LATE_MAX / 2, true), (LATE_MAX, false)] {
@@ -282,6 +284,7 @@ mod tests {
         }
     }
 
+    /// Trap: net 10
     #[tokio::test]
     async fn a_grant_is_not_received_while_the_system_takes_no_byte_of_its_answer() {
         for reads in [false, true] {

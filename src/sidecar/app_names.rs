@@ -182,6 +182,7 @@ mod tests {
             prop_assert_eq!(names.scope(wanted).unwrap().has(&stored), fits);
         }
 
+        /// Trap: sidecar 29
         #[test]
         fn no_scope_of_an_app_has_a_name_of_another(
             (name, wanted) in named_and_scope(),

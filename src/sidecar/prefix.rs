@@ -199,6 +199,7 @@ mod tests {
     }
 
     /// All of the short ones, with and without a namespace, of several apps.
+    /// Trap: sidecar 29
     #[test]
     fn two_resources_never_have_one_name_in_a_store() {
         let (segments, keys) = (texts(2), texts(3));
@@ -225,6 +226,7 @@ mod tests {
         assert!(names.len() > 100_000);
     }
 
+    /// Trap: sidecar 29
     #[test]
     fn a_separator_is_refused_in_daprs_words() {
         let refused = KeyPrefix::default().apply("a||b", "store", "app").unwrap_err();

@@ -9,6 +9,7 @@ use crate::client::{Client, eventually, reason};
 
 const AT_ONCE: Duration = Duration::from_secs(1);
 
+/// Trap: component 10
 #[tokio::test]
 async fn a_grant_whose_caller_cancelled_its_wait_goes_to_the_next_at_once() {
     let leasehold = Leasehold::serve("memory", &[]);
@@ -22,6 +23,7 @@ async fn a_grant_whose_caller_cancelled_its_wait_goes_to_the_next_at_once() {
     tokio::time::timeout(AT_ONCE, next).await.expect("the next in line").unwrap().unwrap();
 }
 
+/// Trap: component 10
 #[tokio::test]
 async fn a_grant_whose_caller_disconnected_goes_to_the_next_at_once() {
     let leasehold = Leasehold::serve("memory", &[]);

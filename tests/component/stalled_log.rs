@@ -80,6 +80,7 @@ async fn have_lines_logged(client: &Client, lines: usize) {
     }
 }
 
+/// Trap: component 53
 #[tokio::test]
 async fn a_reader_of_stderr_that_stalls_hangs_nothing() {
     let mut process = Piped::serve(&["--log-level", "debug"]);
@@ -90,6 +91,7 @@ async fn a_reader_of_stderr_that_stalls_hangs_nothing() {
     assert_eq!(process.exited().await.code(), Some(0));
 }
 
+/// Trap: component 53
 #[tokio::test]
 async fn what_a_stalled_reader_missed_is_counted_once_it_reads_again() {
     let mut process = Piped::serve(&["--log-level", "debug", "--log-as-json"]);

@@ -20,8 +20,9 @@ const NOW_US: u64 = 1_800_000_000_000_000;
 const HOUR_US: i64 = 3_600_000_000;
 const TTL: Duration = Duration::from_secs(30);
 
-/// Trap 19: a clock that is set forward or back by an hour neither ends nor extends a
+/// A clock that is set forward or back by an hour neither ends nor extends a
 /// grant, and tokens still rise.
+/// Trap: memory 19
 #[tokio::test(start_paused = true)]
 async fn a_stepped_clock_changes_no_expiry_and_no_order_of_tokens() {
     for step_us in [HOUR_US, -HOUR_US] {

@@ -55,6 +55,7 @@ async fn read_by(store: &Store, readers: usize) -> Vec<Granted> {
     grants
 }
 
+/// Trap: domain 22
 #[tokio::test(start_paused = true)]
 async fn an_end_that_comes_late_spares_the_grant_that_came_after() {
     let (store, faulty) = store();

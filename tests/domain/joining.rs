@@ -23,6 +23,7 @@ async fn waiting(
     wait
 }
 
+/// Trap: domain 23, memory 23
 #[tokio::test(start_paused = true)]
 async fn a_repeated_wait_shares_the_place_of_the_first() {
     let (store, _) = store();

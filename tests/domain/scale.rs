@@ -12,8 +12,9 @@ const HELD: usize = 10_000;
 /// How much the memory of the process may grow.
 const GROWTH_KIB_MAX: u64 = 100 * 1024;
 
-/// Traps 20 and 28: each of a million resources is locked once. Half of the locks are
+/// Each of a million resources is locked once. Half of the locks are
 /// unlocked, and the others expire.
+/// Trap: memory 20, memory 28
 #[tokio::test(start_paused = true)]
 async fn a_million_distinct_locks_leave_no_record_and_no_task() {
     let (store, faulty) = store();

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
 
+/// Trap: domain 10, memory 10
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_nobody_received_is_released_at_once() {
     let (store, faulty) = store();
@@ -31,6 +32,7 @@ async fn a_received_grant_stays() {
     assert_eq!(faulty.memory.records(), 1);
 }
 
+/// Trap: domain 15
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_is_over_when_its_answer_comes_is_none() {
     const TTL: Duration = Duration::from_secs(1);
@@ -45,6 +47,7 @@ async fn a_grant_that_is_over_when_its_answer_comes_is_none() {
     assert!(!granted.receipt.accept(), "it is over when its answer is written");
 }
 
+/// Trap: domain 15
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_over_when_its_answer_comes_is_none() {
     let (store, faulty) = store();
@@ -59,7 +62,8 @@ async fn a_renewal_that_is_over_when_its_answer_comes_is_none() {
     assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
 }
 
-/// Trap 1: the acquisition commits and its reply is lost.
+/// The acquisition commits and its reply is lost.
+/// Trap: domain 1
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_whose_reply_was_lost_is_undone() {
     let (store, faulty) = store();
@@ -90,7 +94,8 @@ async fn an_attempt_that_never_reached_the_backend_is_not_cleaned_up() {
     assert_eq!(faulty.script.unlocks.load(Ordering::Relaxed), 0);
 }
 
-/// Trap 24: a failed delete may leave the lock held, so it must be tried again.
+/// A failed delete may leave the lock held, so it must be tried again.
+/// Trap: domain 24, domain 47, memory 24, memory 47
 #[tokio::test(start_paused = true)]
 async fn a_clean_up_goes_on_until_it_is_confirmed() {
     let (store, faulty) = store();
@@ -101,7 +106,8 @@ async fn a_clean_up_goes_on_until_it_is_confirmed() {
     no_record_left(&faulty).await;
 }
 
-/// Trap 7: the caller leaves while its acquisition is in flight.
+/// The caller leaves while its acquisition is in flight.
+/// Trap: domain 7, memory 7
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_leaves_during_the_acquisition_leaves_nothing() {
     for left_after_ms in [0, 1, 50, 99, 100, 101, 150] {
@@ -126,6 +132,7 @@ fn renewal(lock_id: &str) -> RenewRequest {
 }
 
 /// A renewal by the lock ID that the caller brought was told of a lock which then ended.
+/// Trap: domain 35
 #[tokio::test(start_paused = true)]
 async fn a_renewal_does_not_find_an_acquisition_that_is_being_undone() {
     let (store, faulty) = store();
@@ -169,6 +176,7 @@ async fn an_acquisition_that_is_being_undone_delays_no_renewal_of_another_lock_i
 }
 
 /// Renewals waited until no attempt with the lock ID was being undone, which was never the case.
+/// Trap: domain 35
 #[tokio::test(start_paused = true)]
 async fn renewals_go_on_while_waits_with_the_same_lock_id_end() {
     const LATENCY: Duration = Duration::from_millis(40);
@@ -198,6 +206,7 @@ async fn renewals_go_on_while_waits_with_the_same_lock_id_end() {
 }
 
 /// The backend renews before it releases, and answers in the other order.
+/// Trap: domain 35
 #[tokio::test(start_paused = true)]
 async fn a_renewal_of_a_grant_that_is_undone_before_it_is_answered_does_not_succeed() {
     let (store, faulty) = store();
@@ -231,6 +240,7 @@ async fn a_clean_up_spares_a_grant_that_a_replay_has_claimed() {
 }
 
 /// An attempt undoes only a grant that it made, never one that it found.
+/// Trap: domain 23, memory 23
 #[tokio::test(start_paused = true)]
 async fn a_replay_that_nobody_received_leaves_the_grant_it_found() {
     let (store, faulty) = store();
@@ -276,7 +286,8 @@ async fn retiring_waits_until_everything_is_settled() {
     assert_eq!(faulty.memory.records(), 0);
 }
 
-/// Trap 41: an outage leaves more releases to settle than are tried at the same time.
+/// An outage leaves more releases to settle than are tried at the same time.
+/// Trap: domain 41
 #[tokio::test(start_paused = true)]
 async fn twelve_thousand_unsettled_attempts_are_all_undone() {
     const ATTEMPTS: usize = 12_000;
@@ -288,6 +299,7 @@ async fn twelve_thousand_unsettled_attempts_are_all_undone() {
     no_record_left(&faulty).await;
 }
 
+/// Trap: domain 41
 #[tokio::test(start_paused = true)]
 async fn unsettled_attempts_are_undone_a_few_at_a_time() {
     let (store, faulty) = store();
@@ -302,6 +314,7 @@ async fn unsettled_attempts_are_undone_a_few_at_a_time() {
     assert!(most <= 256, "{most} at the same time");
 }
 
+/// Trap: domain 41
 #[tokio::test(start_paused = true)]
 async fn with_too_many_unsettled_releases_acquisitions_are_refused() {
     let (store, faulty) = store();

@@ -128,8 +128,9 @@ async fn a_deadline_before_the_end_of_a_wait_limits_it() {
     assert_eq!(asked_at.elapsed().as_millis() / 10, 985);
 }
 
-/// Trap 9: whether the deadline or the grant comes first, an error means that nothing is
+/// Whether the deadline or the grant comes first, an error means that nothing is
 /// held, and a grant means that the lock is held.
+/// Trap: domain 9, memory 9
 #[tokio::test(start_paused = true)]
 async fn a_deadline_that_races_the_grant_never_loses_it() {
     let (store, faulty) = store();
@@ -152,7 +153,8 @@ async fn a_deadline_that_races_the_grant_never_loses_it() {
     }
 }
 
-/// Trap 9: the deadline passes after the grant is made, while the reply is in flight.
+/// The deadline passes after the grant is made, while the reply is in flight.
+/// Trap: domain 9, memory 9
 #[tokio::test(start_paused = true)]
 async fn a_wait_whose_deadline_meets_its_grant_fails_after_the_release() {
     let (store, faulty) = store();
@@ -163,7 +165,8 @@ async fn a_wait_whose_deadline_meets_its_grant_fails_after_the_release() {
     assert_eq!(faulty.memory.records(), 0, "answered while the lock was still held");
 }
 
-/// Trap 10: a wait ends with its caller, whatever step it has reached.
+/// A wait ends with its caller, whatever step it has reached.
+/// Trap: domain 10, memory 10
 #[tokio::test(start_paused = true)]
 async fn a_wait_dropped_at_any_poll_does_not_block_the_next_one() {
     for polls in 0..6 {

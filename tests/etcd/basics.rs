@@ -66,6 +66,7 @@ async fn tokens_rise_and_stay_for_the_grants_life(version: Version) {
     }
 }
 
+/// Trap: etcd 26
 async fn tokens_rise_across_a_restart_of_etcd(version: Version) {
     let mut server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -80,6 +81,7 @@ async fn tokens_rise_across_a_restart_of_etcd(version: Version) {
     assert!(token(&try_lock(&backend, "r").await.unwrap()) > token(&grant));
 }
 
+/// Trap: etcd 2
 async fn a_failed_try_writes_nothing(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -116,6 +118,7 @@ async fn a_lock_id_that_holds_nothing_is_told_so(version: Version) {
     assert_eq!(renew(&backend, "r", &grant.lock_id, TTL).await, Err(free));
 }
 
+/// Trap: etcd 22
 async fn force_ends_anybodys_grant(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -130,6 +133,7 @@ async fn force_ends_anybodys_grant(version: Version) {
     unlock(&b, "r", &next).await.unwrap();
 }
 
+/// Trap: etcd 23
 async fn a_replay_finds_its_grant_and_no_clean_up_ends_it(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -148,6 +152,7 @@ async fn a_replay_finds_its_grant_and_no_clean_up_ends_it(version: Version) {
     try_lock(&b, "r").await.unwrap();
 }
 
+/// Trap: etcd 22
 async fn a_release_spares_what_a_repeated_request_has_got_elsewhere(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -179,6 +184,7 @@ async fn a_replay_must_ask_for_the_same(version: Version) {
     );
 }
 
+/// Trap: etcd 21, etcd 47
 async fn a_retried_unlock_never_ends_a_later_grant(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -274,6 +280,7 @@ async fn a_grant_that_another_process_rewrote_is_unlocked_by_its_maker(version: 
     eventually("the leases of ended grants end", async || server.leases().await <= 6).await;
 }
 
+/// Trap: etcd 29
 async fn odd_names_and_prefixes_do_not_meet(version: Version) {
     let server = EtcdServer::start(version).await;
     let names = ["a/b", "a", "b", "a%2Fb", "a%b", "é/ü {x}", "q/", "/", "a/h"];
@@ -293,6 +300,7 @@ async fn odd_names_and_prefixes_do_not_meet(version: Version) {
     }
 }
 
+/// Trap: etcd 20
 async fn many_locks_at_once_are_all_granted(version: Version) {
     let server = EtcdServer::start_with(version, &["--max-txn-ops", "20"]).await;
     let backend = open(&server.url).await;

@@ -73,9 +73,10 @@ async fn assert_held(server: &EtcdServer, names: &[String], by: Instant) {
     assert_eq!(lost, 0, "of {} grants, before the end of their TTL", names.len());
 }
 
-/// Trap 33: the leases that a process keeps for reuse were granted by a leader
+/// The leases that a process keeps for reuse were granted by a leader
 /// that stands still, and are kept alive by its successor. The first leader
 /// revokes them when it comes back, so nothing may be granted under them.
+/// Trap: etcd 33
 async fn a_returning_leader_ends_no_grant_under_a_kept_lease(version: Version) {
     let cluster = Cluster::start(version).await;
     let (names, ttl) = (names(30), Duration::from_secs(8));
@@ -109,8 +110,9 @@ async fn a_returning_leader_ends_no_grant_under_a_kept_lease(version: Version) {
     assert_held(cluster.another(), &names, by).await;
 }
 
-/// Trap 33: renewals that meet an election are sent again, and answered by the
+/// Renewals that meet an election are sent again, and answered by the
 /// successor.
+/// Trap: etcd 33
 async fn a_returning_leader_ends_no_renewed_grant(version: Version) {
     let cluster = Cluster::start(version).await;
     let backend = cluster.open().await;
@@ -154,7 +156,8 @@ async fn a_returning_leader_ends_no_renewed_grant(version: Version) {
     assert_eq!(lost.count(), 0, "of {} grants, before the end of their TTL", lives.count());
 }
 
-/// Trap 33: a renewal in a new term moves the grant. A grant that nobody renews stays.
+/// A renewal in a new term moves the grant. A grant that nobody renews stays.
+/// Trap: etcd 33
 async fn the_first_renewal_after_an_election_moves_the_grant(version: Version) {
     let mut server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;

@@ -80,6 +80,7 @@ async fn an_etcd_out_of_reach_is_told_in_time(version: Version) {
     eventually("it is back", || async { try_lock(&backend, "r").await.is_ok() }).await;
 }
 
+/// Trap: etcd 1, etcd 7
 async fn an_unknown_acquisition_is_undone(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -105,6 +106,7 @@ async fn an_unknown_acquisition_is_undone(version: Version) {
     soon(next).await;
 }
 
+/// Trap: etcd 1
 async fn an_acquisition_whose_reply_was_lost_is_found_again(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -126,6 +128,7 @@ async fn an_acquisition_whose_reply_was_lost_is_found_again(version: Version) {
     unlock(&backend, "r", &grant).await.unwrap();
 }
 
+/// Trap: etcd 21, etcd 24
 async fn an_unlock_whose_reply_was_lost_is_completed(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -163,6 +166,7 @@ async fn an_unlock_whose_reply_was_lost_leaves_no_lease(version: Version) {
     eventually("no lease is left", || async { server.leases().await == 0 }).await;
 }
 
+/// Trap: etcd 1
 async fn a_waiter_whose_reply_was_lost_leaves_nothing_behind(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -191,6 +195,7 @@ async fn a_waiter_whose_reply_was_lost_leaves_nothing_behind(version: Version) {
     try_lock(&other, "r").await.unwrap();
 }
 
+/// Trap: etcd 6, etcd 17
 async fn a_wait_outlives_a_cut_connection(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -232,6 +237,7 @@ async fn a_wait_ends_when_etcd_stays_away(version: Version) {
     assert!(matches!(ended, Err(BackendError::Unavailable(_))), "{ended:?}");
 }
 
+/// Trap: etcd 4
 async fn a_revoked_session_queues_again(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -252,6 +258,7 @@ async fn a_revoked_session_queues_again(version: Version) {
     soon(wait).await;
 }
 
+/// Trap: etcd 4, etcd 42
 async fn a_deleted_entry_queues_again(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -265,6 +272,7 @@ async fn a_deleted_entry_queues_again(version: Version) {
     soon(wait).await;
 }
 
+/// Trap: etcd 6, etcd 45
 async fn a_deleted_holder_key_wakes_the_waiter(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -277,6 +285,7 @@ async fn a_deleted_holder_key_wakes_the_waiter(version: Version) {
     unlock(&b, "r", &next).await.unwrap();
 }
 
+/// Trap: etcd 6
 async fn a_compaction_does_not_stop_a_waiter(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -337,6 +346,7 @@ async fn another_endpoint_takes_over(version: Version) {
     soon(wait).await;
 }
 
+/// Trap: etcd 8
 async fn a_cluster_survives_the_loss_of_a_member(version: Version) {
     let mut cluster = EtcdCluster::start(version, 3, true).await;
     let tls = cluster.tls.clone().unwrap();

@@ -109,6 +109,7 @@ async fn a_foreign_key_is_told_by_name_only(version: Version) {
     assert!(listed(&backend, "").await.is_empty());
 }
 
+/// Trap: etcd 29
 async fn keys_of_others_are_not_listed(version: Version) {
     let server = EtcdServer::start(version).await;
     let (backend, deeper) = (
@@ -280,6 +281,7 @@ async fn any_process_ends_one_of_many_readers_by_its_id(version: Version) {
     assert_eq!(readers(&server, "r").await.len(), grants.len());
 }
 
+/// Trap: etcd 22
 async fn an_end_by_id_spares_the_next_grant(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -294,6 +296,7 @@ async fn an_end_by_id_spares_the_next_grant(version: Version) {
     assert_eq!(end(&backend, "r", second.id).await, Err(BackendError::NotHeld { held: false }));
 }
 
+/// Trap: etcd 21
 async fn an_end_by_id_whose_reply_was_lost_is_completed(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;

@@ -70,6 +70,7 @@ async fn fill(client: &mut Client) {
 
 /// etcd applies the write that exceeds its quota, and answers that there is no
 /// space: what was told a failure must not hold its resource.
+/// Trap: etcd 36
 async fn a_write_that_exceeds_the_space_leaves_nothing_locked(version: Version) {
     let server = EtcdServer::start_with(version, &["--quota-backend-bytes", QUOTA_BYTES]).await;
     let backend = open(&server.url).await;
@@ -145,6 +146,7 @@ fn assert_names_the_cause(error: &BackendError) {
 }
 
 /// Deletes and revocations need no space.
+/// Trap: etcd 36
 async fn without_space_locks_end_and_tries_name_the_cause(version: Version) {
     let server = EtcdServer::start_with(version, &["--quota-backend-bytes", QUOTA_BYTES]).await;
     let backend = open(&server.url).await;
@@ -192,6 +194,7 @@ async fn without_space_locks_end_and_tries_name_the_cause(version: Version) {
 }
 
 /// A lease for every TTL would be a lease for nearly every lock.
+/// Trap: etcd 37
 async fn locks_of_any_ttl_share_a_bounded_number_of_leases(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;

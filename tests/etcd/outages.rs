@@ -112,6 +112,7 @@ async fn some_are_served(server: &EtcdServer, waits: Waits, count: usize) {
     waits.for_each(|wait| wait.abort());
 }
 
+/// Trap: etcd 39
 async fn waits_of_one_process_share_a_watch_stream(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -127,6 +128,7 @@ async fn waits_of_one_process_share_a_watch_stream(version: Version) {
     .await;
 }
 
+/// Trap: etcd 39
 async fn a_short_pause_of_etcd_costs_no_connection(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -146,6 +148,7 @@ async fn a_short_pause_of_etcd_costs_no_connection(version: Version) {
     assert_eq!(proxy.admitted(), connections);
 }
 
+/// Trap: etcd 39
 async fn waits_on_many_resources_outlive_a_pause_of_etcd(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -157,6 +160,7 @@ async fn waits_on_many_resources_outlive_a_pause_of_etcd(version: Version) {
     some_are_served(&server, waits, 50).await;
 }
 
+/// Trap: etcd 39
 async fn waits_on_many_resources_outlive_a_lost_connection_in_their_places(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -172,6 +176,7 @@ async fn waits_on_many_resources_outlive_a_lost_connection_in_their_places(versi
     some_are_served(&server, waits, 50).await;
 }
 
+/// Trap: etcd 40
 async fn waits_keep_their_places_when_a_follower_stands_still(version: Version) {
     let cluster = EtcdCluster::start(version, 3, false).await;
     let leader = cluster.leader().await;
@@ -285,6 +290,7 @@ async fn memory_of_a_watched_resource(version: Version) {
 /// Each fence makes the entries that wait to be sent start again. With a fence for each lost
 /// answer, thousands of waiters could not enter for 16 s, and newcomers were granted their
 /// resources.
+/// Trap: etcd 39
 async fn lost_answers_to_many_entries_cost_one_fence_and_not_one_each(version: Version) {
     const WAITS: usize = 100;
     let server = EtcdServer::start(version).await;

@@ -55,9 +55,10 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Trap 32: another process renews with another TTL, which moves the key to a
+/// Another process renews with another TTL, which moves the key to a
 /// lease of its own. The first one's lease runs out meanwhile, though that
 /// process renews the grant too.
+/// Trap: etcd 32
 async fn a_lease_that_another_process_replaced_is_not_reused(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -103,7 +104,7 @@ async fn same_revision_after_a_restore(
     (server, a, first, before, b, after)
 }
 
-/// Trap 34.
+/// Trap: etcd 34
 async fn an_unlock_after_a_restore_spares_the_grant_at_the_same_revision(version: Version) {
     let (server, a, _, before, b, after) = same_revision_after_a_restore(version).await;
     let mut told = Ok(());
@@ -117,7 +118,8 @@ async fn an_unlock_after_a_restore_spares_the_grant_at_the_same_revision(version
     unlock(&b, "r", &after).await.unwrap();
 }
 
-/// Trap 34: the same for an attempt that is undone.
+/// The same for an attempt that is undone.
+/// Trap: etcd 34
 async fn an_undo_after_a_restore_spares_the_grant_at_the_same_revision(version: Version) {
     let (server, a, first, _, b, after) = same_revision_after_a_restore(version).await;
     eventually("it is undone", async || undo(&a, &first).await.is_ok()).await;
@@ -125,7 +127,8 @@ async fn an_undo_after_a_restore_spares_the_grant_at_the_same_revision(version: 
     unlock(&b, "r", &after).await.unwrap();
 }
 
-/// Trap 35: nothing is written for a renewal because the connection is another.
+/// Nothing is written for a renewal because the connection is another.
+/// Trap: etcd 35
 async fn a_renewal_after_a_reconnect_writes_nothing(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -165,7 +168,8 @@ async fn fill(server: &EtcdServer) {
     panic!("the quota was never exceeded");
 }
 
-/// Trap 35: etcd still keeps leases alive, and takes no writes.
+/// Etcd still keeps leases alive, and takes no writes.
+/// Trap: etcd 35
 async fn a_renewal_survives_a_reconnect_when_the_quota_is_exceeded(version: Version) {
     let server = small(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -181,7 +185,8 @@ async fn a_renewal_survives_a_reconnect_when_the_quota_is_exceeded(version: Vers
     unlock(&backend, "r", &grant).await.unwrap();
 }
 
-/// Trap 35: a process that did not make the grant renews it all the same.
+/// A process that did not make the grant renews it all the same.
+/// Trap: etcd 35
 async fn a_grant_of_another_process_is_renewed_when_the_quota_is_exceeded(version: Version) {
     let server = small(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -192,7 +197,8 @@ async fn a_grant_of_another_process_is_renewed_when_the_quota_is_exceeded(versio
     unlock(&b, "r", &grant).await.unwrap();
 }
 
-/// Trap 35: each of these takes a round trip between two members.
+/// Each of these takes a round trip between two members.
+/// Trap: etcd 35
 async fn thousands_of_renewals_at_once_over_a_follower_all_succeed(version: Version) {
     let cluster = EtcdCluster::start(version, 3, false).await;
     let follower = (cluster.leader().await + 1) % 3;
@@ -218,7 +224,7 @@ async fn thousands_of_renewals_at_once_over_a_follower_all_succeed(version: Vers
     assert_eq!(proxy.admitted(), connections, "the connection was given up");
 }
 
-/// Trap 35: grants that are held by an app that renews them each third of the TTL, and
+/// Grants that are held by an app that renews them each third of the TTL, and
 /// once more soon if that fails.
 struct Holders {
     held: AtomicU64,
@@ -292,6 +298,7 @@ impl Holders {
     }
 }
 
+/// Trap: etcd 35
 async fn an_outage_of_nearly_half_the_ttl_loses_no_grant(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -316,6 +323,7 @@ async fn an_outage_of_nearly_half_the_ttl_loses_no_grant(version: Version) {
 }
 
 // The lease of the first move stayed until its TTL ended, which may be a day.
+/// Trap: etcd 37
 async fn a_move_that_another_replaced_leaves_no_lease(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;

@@ -172,6 +172,7 @@ async fn a_store_goes_on_when_authentication_is_turned_off_and_on(version: Versi
 
 /// A watch stream keeps the token that it was opened with, and etcd checks it for each
 /// watch that is created over the stream.
+/// Trap: etcd 39
 async fn a_watch_whose_token_expired_costs_no_connection(version: Version) {
     let (server, _root) = with_users(version, &["--auth-token-ttl", "1"]).await;
     let proxy = Proxy::start(&server.url).await;

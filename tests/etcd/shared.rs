@@ -104,6 +104,7 @@ async fn any_process_renews_and_unlocks_a_reader(version: Version) {
     assert_eq!(unlock(&b, "r", &grant).await, gone);
 }
 
+/// Trap: etcd 59
 async fn renewing_a_reader_prolongs_no_other(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -172,6 +173,7 @@ async fn a_shared_replay_finds_its_grant_among_many(version: Version) {
     assert!(bytes < 10_000, "{bytes} bytes were answered");
 }
 
+/// Trap: etcd 60
 async fn a_replay_in_the_other_mode_is_a_mismatch(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);

@@ -172,6 +172,7 @@ async fn a_waiting_reader_outlives_a_cut_connection(version: Version) {
     renew(&other, "r", &held.lock_id, TTL).await.unwrap();
 }
 
+/// Trap: etcd 58
 async fn a_writer_whose_session_was_revoked_lets_the_readers_in(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);

@@ -108,6 +108,7 @@ async fn a_thousand_waiting_readers_cost_at_most_twenty_raft_writes(version: Ver
     assert!(tokens.len() <= 20, "{tokens:?}");
 }
 
+/// Trap: etcd 57
 async fn a_reader_does_not_overtake_a_waiting_writer(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -124,6 +125,7 @@ async fn a_reader_does_not_overtake_a_waiting_writer(version: Version) {
     assert!(token(&soon(late).await) > token(&writer));
 }
 
+/// Trap: etcd 57
 async fn a_try_is_refused_while_anybody_waits(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -138,6 +140,7 @@ async fn a_try_is_refused_while_anybody_waits(version: Version) {
     writer.abort();
 }
 
+/// Trap: etcd 58
 async fn a_writer_that_gives_up_admits_the_readers_behind_it(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -168,6 +171,7 @@ async fn die_waiting(server: &EtcdServer) -> Instant {
     Instant::now()
 }
 
+/// Trap: etcd 58
 async fn a_writer_of_a_dead_process_admits_the_readers_behind_it(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -180,6 +184,7 @@ async fn a_writer_of_a_dead_process_admits_the_readers_behind_it(version: Versio
     );
 }
 
+/// Trap: etcd 58
 async fn a_dead_writer_alone_in_the_queue_is_passed_over(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -209,6 +214,7 @@ async fn a_writer_waits_for_the_readers_of_all_processes(version: Version) {
     assert!(token(&soon(writer).await) > token(&held[1]));
 }
 
+/// Trap: etcd 59
 async fn a_dead_processes_reader_ends_with_its_ttl(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -239,6 +245,7 @@ async fn a_forced_reader_makes_way_for_the_waiting_writer(version: Version) {
     soon(writer).await;
 }
 
+/// Trap: etcd 58
 async fn queued_readers_that_wait_for_each_other_never_hang(version: Version) {
     const READERS: usize = 40;
     let server = EtcdServer::start(version).await;

@@ -40,7 +40,8 @@ pub(crate) fn cases() -> Vec<Case> {
 const WITHIN: Duration = Duration::from_millis(40);
 const STEP: Duration = Duration::from_millis(1);
 
-/// Traps 13 and 22: A has expired, B holds, A comes back.
+/// A has expired, B holds, A comes back.
+/// Trap: etcd 13, etcd 22
 async fn a_late_holder_finds_nothing_and_ends_nothing(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -56,7 +57,7 @@ async fn a_late_holder_finds_nothing_and_ends_nothing(version: Version) {
     assert!(keys(&server, "/t/r/").await.is_empty());
 }
 
-/// Trap 27.
+/// Trap: etcd 27
 async fn a_hundred_renewals_leave_the_token_as_it_was(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -69,7 +70,8 @@ async fn a_hundred_renewals_leave_the_token_as_it_was(version: Version) {
     assert_eq!(again.token, grant.token);
 }
 
-/// Trap 3: each of these tries takes a lease and fails in its transaction.
+/// Each of these tries takes a lease and fails in its transaction.
+/// Trap: etcd 3
 async fn failed_tries_hand_their_lease_on(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -116,9 +118,10 @@ async fn a_renewal_whose_caller_left_leaves_no_lease(version: Version) {
     eventually("no lease outlives the store", async || server.leases().await == 0).await;
 }
 
-/// Trap 9: an error means that nothing is held, and a grant is one, wherever
+/// An error means that nothing is held, and a grant is one, wherever
 /// the deadline meets the hand-over. Ten thousand rounds of this are run on the
 /// domain in paused time; here a server answers, so there are fewer.
+/// Trap: etcd 9
 async fn a_deadline_that_races_the_hand_over_never_loses_it(version: Version) {
     let server = EtcdServer::start(version).await;
     let store = store(&server.url, Clock::system()).await;
@@ -161,8 +164,9 @@ async fn a_deadline_that_races_the_hand_over_never_loses_it(version: Version) {
     assert!(granted > 0 && refused > 0, "no race: {granted} granted, {refused} refused");
 }
 
-/// Trap 18: a new leader starts every TTL again, so that on etcd a TTL is the
+/// A new leader starts every TTL again, so that on etcd a TTL is the
 /// least that a grant lasts, and a takeover may come later.
+/// Trap: etcd 18
 async fn a_restart_every_half_ttl_ends_no_grant_early(version: Version) {
     let mut server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -184,7 +188,8 @@ async fn a_restart_every_half_ttl_ends_no_grant_early(version: Version) {
     assert_eq!(late, Err(BackendError::NotHeld { held: true }));
 }
 
-/// Trap 19: leasehold's own clock decides nothing, wherever it is set.
+/// The wall clock of the process decides nothing, wherever it is set.
+/// Trap: etcd 19
 async fn a_stepped_clock_changes_no_expiry(version: Version) {
     const HOUR_US: u64 = 3_600_000_000;
     let server = EtcdServer::start(version).await;

@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
+/// Trap: etcd 13
 async fn an_expired_grant_is_never_revived(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
@@ -55,6 +56,7 @@ async fn a_renewal_changes_the_ttl_either_way(version: Version) {
     assert!(try_lock(&b, "r").await.is_ok());
 }
 
+/// Trap: etcd 13
 async fn a_deleted_key_is_not_renewed(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -68,6 +70,7 @@ async fn a_deleted_key_is_not_renewed(version: Version) {
     try_lock(&backend, "r").await.unwrap();
 }
 
+/// Trap: etcd 30
 async fn a_short_ttl_is_rounded_up_and_told(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -79,6 +82,7 @@ async fn a_short_ttl_is_rounded_up_and_told(version: Version) {
     }
 }
 
+/// Trap: etcd 15, etcd 30
 async fn a_reused_lease_gives_the_whole_ttl(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -96,6 +100,7 @@ async fn a_reused_lease_gives_the_whole_ttl(version: Version) {
     assert_eq!(server.leases().await, 1, "one lease did it all");
 }
 
+/// Trap: etcd 3, etcd 20
 async fn leases_return_to_the_kept_ones_and_end_at_close(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);

@@ -80,6 +80,7 @@ async fn a_forced_lock_goes_to_the_first_waiter(version: Version) {
     soon(wait).await;
 }
 
+/// Trap: etcd 10, etcd 41, etcd 43
 async fn a_dead_process_is_passed_over(version: Version) {
     let server = EtcdServer::start(version).await;
     let a = open(&server.url).await;
@@ -100,6 +101,7 @@ async fn a_dead_process_is_passed_over(version: Version) {
     drop(dead);
 }
 
+/// Trap: etcd 5
 async fn a_dead_waiter_in_the_middle_does_not_wake_its_successor(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -120,6 +122,7 @@ async fn a_dead_waiter_in_the_middle_does_not_wake_its_successor(version: Versio
     soon(last).await;
 }
 
+/// Trap: etcd 20
 async fn a_waiter_that_goes_away_leaves_nothing_behind(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -134,6 +137,7 @@ async fn a_waiter_that_goes_away_leaves_nothing_behind(version: Version) {
     try_lock(&backend, "r").await.unwrap();
 }
 
+/// Trap: etcd 7, etcd 10
 async fn a_cancel_at_any_moment_leaves_nothing_behind(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -221,6 +225,7 @@ async fn a_burst_of_waiters_takes_no_lease_each(version: Version) {
     waits.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
+/// Trap: etcd 23
 async fn a_waiting_replay_finds_its_grant(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);

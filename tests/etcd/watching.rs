@@ -64,6 +64,7 @@ async fn a_watch_folds_into_what_is_listed(version: Version) {
     assert_eq!(watcher.restarts, 0);
 }
 
+/// Trap: etcd 6
 async fn changes_while_a_watch_begins_are_told(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -89,6 +90,7 @@ async fn changes_while_a_watch_begins_are_told(version: Version) {
     assert_eq!(watcher.restarts, 0);
 }
 
+/// Trap: etcd 6
 async fn changes_while_the_connection_is_cut_are_told_after_a_restart(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
@@ -106,6 +108,7 @@ async fn changes_while_the_connection_is_cut_are_told_after_a_restart(version: V
     }
 }
 
+/// Trap: etcd 6
 async fn a_compaction_while_a_watch_is_cut_off_loses_no_change(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;

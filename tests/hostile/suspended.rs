@@ -177,12 +177,14 @@ async fn nothing_is_held_after(interface: Interface, ways: &[Leaving]) {
     }
 }
 
+/// Trap: component 10
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_component_keeps_no_grant_whose_caller_left_while_it_stood_still() {
     use Leaving::{Cancels, Closes, DeadlinePasses};
     nothing_is_held_after(Interface::Component, &[DeadlinePasses, Cancels, Closes]).await;
 }
 
+/// Trap: sidecar 10
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sidecar_keeps_no_grant_whose_caller_left_while_it_stood_still() {
     use Leaving::{Cancels, Closes, DeadlinePasses};

@@ -12,6 +12,7 @@ use crate::{
 /// Answers are given up after this long.
 const IMPATIENT: [(&str, &str); 1] = [("operationTimeout", "300ms")];
 
+/// Trap: pluggable 1
 #[tokio::test]
 async fn a_try_without_an_answer_is_unknown_and_undone() {
     let mut fake = Fake::start(&[]).await;
@@ -36,6 +37,7 @@ async fn an_unavailable_without_a_reason_may_have_happened() {
     assert!(matches!(fake.next().await, Asked::Unlock(_)));
 }
 
+/// Trap: pluggable 7
 #[tokio::test]
 async fn what_undoes_a_try_does_not_overtake_it() {
     let mut fake = Fake::start(&[]).await;
@@ -90,6 +92,7 @@ async fn an_attempt_with_a_request_id_is_left_to_its_repetition() {
     fake.must_be_left_alone().await;
 }
 
+/// Trap: pluggable 21
 #[tokio::test]
 async fn an_unlock_of_unknown_outcome_is_not_sent_again() {
     let mut fake = Fake::start(&["FORCE_UNLOCK"]).await;

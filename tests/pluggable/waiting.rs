@@ -12,6 +12,7 @@ use tonic::Status;
 
 use crate::fake::{Asked, Fake, Told};
 
+/// Trap: pluggable 10
 #[tokio::test]
 async fn a_caller_that_goes_away_ends_its_wait() {
     let mut fake = Fake::start(&[]).await;
@@ -106,6 +107,7 @@ async fn a_long_wait_that_does_not_say_since_when_is_renewed() {
     granted.receipt.accept();
 }
 
+/// Trap: pluggable 6
 #[tokio::test]
 async fn a_wait_that_is_broken_off_begins_again_with_nothing_left_of_it() {
     let mut fake = Fake::start(&[]).await;

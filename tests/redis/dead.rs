@@ -73,6 +73,7 @@ impl HeldResource {
     }
 }
 
+/// Trap: redis 10
 #[tokio::test]
 async fn a_dead_waiter_is_passed_over() {
     let mut held = HeldResource::new().await;
@@ -82,6 +83,7 @@ async fn a_dead_waiter_is_passed_over() {
     held.serves_a_live_waiter().await;
 }
 
+/// Trap: redis 43
 #[tokio::test]
 async fn ten_thousand_dead_waiters_are_passed_over_in_time() {
     let mut held = HeldResource::with(&[("maxWaiters", "20000")]).await;
@@ -89,6 +91,7 @@ async fn ten_thousand_dead_waiters_are_passed_over_in_time() {
     held.serves_a_live_waiter().await;
 }
 
+/// Trap: redis 10
 #[tokio::test]
 async fn a_waiter_that_hears_but_never_confirms_is_passed_over() {
     let mut held = HeldResource::new().await;
@@ -97,6 +100,7 @@ async fn a_waiter_that_hears_but_never_confirms_is_passed_over() {
     held.serves_a_live_waiter().await;
 }
 
+/// Trap: redis 41
 #[tokio::test]
 async fn all_places_of_a_silent_process_cost_one_lapse() {
     let mut held = HeldResource::new().await;
@@ -136,6 +140,7 @@ async fn a_silent_waiter_is_passed_over_also_when_the_releaser_has_gone() {
     in_four_seconds(live).await.unwrap().unwrap();
 }
 
+/// Trap: redis 41
 #[tokio::test]
 async fn a_call_for_an_unknown_attempt_is_passed_on_at_once() {
     let mut held = HeldResource::new().await;
@@ -156,6 +161,7 @@ async fn a_call_for_an_unknown_attempt_is_passed_on_at_once() {
 }
 
 /// Such a try was refused once, also long after the last waiter had died.
+/// Trap: redis 43
 #[tokio::test]
 async fn a_try_takes_what_only_dead_processes_wait_for() {
     let server = RedisServer::start();
@@ -177,6 +183,7 @@ async fn a_try_of_a_free_lock_serves_the_process_that_waits_for_it() {
     assert!(holder.contains(FROZEN), "{holder:?}");
 }
 
+/// Trap: redis 43
 #[tokio::test]
 async fn dead_places_do_not_fill_a_queue() {
     let mut held = HeldResource::with(&[("maxWaiters", "2")]).await;
@@ -188,6 +195,7 @@ async fn dead_places_do_not_fill_a_queue() {
 
 /// `PUBLISH` counts who listens by a pattern: with a monitoring client each dead
 /// process counted as alive, and cost a lapse of 2 s.
+/// Trap: redis 10
 #[tokio::test]
 async fn a_monitoring_client_keeps_no_dead_waiter_alive() {
     let server = RedisServer::start();
@@ -207,6 +215,7 @@ async fn a_monitoring_client_keeps_no_dead_waiter_alive() {
 }
 
 /// leasehold may not have noticed it yet, but the first lapse says so.
+/// Trap: redis 10
 #[tokio::test]
 async fn a_monitoring_client_that_came_late_costs_one_lapse() {
     let mut held = HeldResource::new().await;
@@ -220,6 +229,7 @@ async fn a_monitoring_client_that_came_late_costs_one_lapse() {
 
 /// An earlier look than the one that was planned at the hand-over, as after the
 /// hand-over before, found it still unconfirmed, and was the last.
+/// Trap: redis 41
 #[tokio::test]
 async fn a_releaser_looks_until_the_hand_over_is_over() {
     let mut held = HeldResource::new().await;
@@ -235,6 +245,7 @@ async fn a_releaser_looks_until_the_hand_over_is_over() {
     until("passed over", || held.waiting() == 0).await;
 }
 
+/// Trap: redis 41
 #[tokio::test]
 async fn a_releaser_looks_again_after_an_outage() {
     let server = RedisServer::start();
@@ -256,6 +267,7 @@ async fn a_releaser_looks_again_after_an_outage() {
 
 /// Tickets begin again in a queue that was empty: the places of one that has
 /// begun since a lapse are newer than it, whatever their tickets.
+/// Trap: redis 42
 #[tokio::test]
 async fn a_late_sweep_spares_the_places_of_a_newer_queue() {
     let mut held = HeldResource::new().await;

@@ -37,6 +37,7 @@ async fn fail_over(master: &RedisServer, replica: &RedisServer) {
     let () = ask(&mut master.connect(), &["REPLICAOF", "127.0.0.1", "1"]);
 }
 
+/// Trap: redis 46
 #[tokio::test]
 async fn calls_go_on_at_the_new_master_while_the_demoted_one_stays_connected() {
     let (old, new) = pair().await;
@@ -51,6 +52,7 @@ async fn calls_go_on_at_the_new_master_while_the_demoted_one_stays_connected() {
     assert_eq!(ask::<i64>(&mut new.connect(), &["EXISTS", "r", "held"]), 1);
 }
 
+/// Trap: redis 46
 #[tokio::test]
 async fn calls_go_on_at_the_new_master_when_the_old_one_was_killed() {
     let (mut old, new) = pair().await;
@@ -71,6 +73,7 @@ async fn calls_go_on_at_the_new_master_when_the_old_one_was_killed() {
     store.unlock(unlock(&held, "held")).await.unwrap();
 }
 
+/// Trap: redis 46
 #[tokio::test]
 async fn a_demoted_master_refuses_no_try_from_its_old_data() {
     let (old, new) = pair().await;
@@ -84,6 +87,7 @@ async fn a_demoted_master_refuses_no_try_from_its_old_data() {
     take(&store, "r", MINUTE).await;
 }
 
+/// Trap: redis 46
 #[tokio::test]
 async fn a_demoted_master_tells_no_holder_that_it_holds_nothing() {
     let (old, new) = pair().await;
@@ -102,6 +106,7 @@ async fn a_demoted_master_tells_no_holder_that_it_holds_nothing() {
     stores[2].unlock(force("r")).await.unwrap();
 }
 
+/// Trap: redis 46
 #[tokio::test]
 async fn a_waiter_at_a_demoted_master_goes_on_waiting_at_the_new_one() {
     let (old, new) = pair().await;
@@ -118,6 +123,7 @@ async fn a_waiter_at_a_demoted_master_goes_on_waiting_at_the_new_one() {
     tokio::time::timeout(SECOND * 20, waiter).await.expect("in time").unwrap().unwrap();
 }
 
+/// Trap: redis 46
 #[tokio::test]
 async fn without_a_new_master_a_demoted_one_is_unavailable() {
     let (old, new) = pair().await;
@@ -145,6 +151,7 @@ async fn refused_host(server: &RedisServer) -> String {
     }
 }
 
+/// Trap: redis 46
 #[tokio::test]
 async fn init_refuses_a_replica() {
     let (_master, replica) = pair().await;
@@ -152,6 +159,7 @@ async fn init_refuses_a_replica() {
     assert!(problem.contains("replica") && problem.contains("master"), "{problem}");
 }
 
+/// Trap: redis 46
 #[tokio::test]
 async fn init_refuses_a_node_in_cluster_mode() {
     let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);

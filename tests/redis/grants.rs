@@ -22,6 +22,7 @@ async fn a_grant_excludes_a_second_and_names_its_holder() {
     take(&there, "r", MINUTE).await;
 }
 
+/// Trap: redis 29
 #[tokio::test]
 async fn the_key_is_the_resource_and_its_value_the_lock_id() {
     let server = RedisServer::start();
@@ -30,6 +31,7 @@ async fn the_key_is_the_resource_and_its_value_the_lock_id() {
     assert_eq!(value, granted.lock_id.as_str());
 }
 
+/// Trap: redis 2
 #[tokio::test]
 async fn a_failed_try_writes_nothing() {
     let server = RedisServer::start();
@@ -43,7 +45,8 @@ async fn a_failed_try_writes_nothing() {
     assert_eq!(changes(&mut connection), before);
 }
 
-/// Traps 20 and 28: free resources leave no key, but for the counters.
+/// Free resources leave no key, but for the counters.
+/// Trap: redis 20, redis 28
 #[tokio::test]
 async fn many_locks_leave_only_a_bounded_number_of_counters() {
     const LOCKS: usize = 20_000;
@@ -71,6 +74,7 @@ async fn many_locks_leave_only_a_bounded_number_of_counters() {
     assert!(keys.iter().all(|key| key.starts_with("\x01c")), "{keys:?}");
 }
 
+/// Trap: redis 26
 #[tokio::test]
 async fn tokens_rise_across_release_force_flush_and_a_restart() {
     let mut server = RedisServer::start();
@@ -101,6 +105,7 @@ async fn tokens_rise_across_release_force_flush_and_a_restart() {
     }
 }
 
+/// Trap: redis 26
 #[tokio::test]
 async fn a_token_rises_also_where_the_counter_is_ahead_of_the_clock() {
     let server = RedisServer::start();
@@ -128,6 +133,7 @@ async fn a_counter_that_somebody_spoilt_counts_for_nothing() {
     }
 }
 
+/// Trap: redis 13
 #[tokio::test]
 async fn a_renewal_changes_the_ttl_either_way_and_never_creates() {
     let server = RedisServer::start();
@@ -163,6 +169,7 @@ async fn a_release_tells_whether_somebody_else_holds() {
     assert_eq!(store.unlock(unlock(&old, "r")).await, not_found(true));
 }
 
+/// Trap: redis 23
 #[tokio::test]
 async fn a_repeated_request_finds_its_grant_and_its_clean_up_spares_it() {
     let server = RedisServer::start();
@@ -183,6 +190,7 @@ async fn a_repeated_request_finds_its_grant_and_its_clean_up_spares_it() {
     }
 }
 
+/// Trap: redis 22
 #[tokio::test]
 async fn a_release_spares_what_a_repeated_request_has_got_elsewhere() {
     let server = RedisServer::start();

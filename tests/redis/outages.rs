@@ -21,6 +21,7 @@ async fn scripts_that_were_flushed_are_loaded_again() {
     store.unlock(unlock(&held, "r")).await.unwrap();
 }
 
+/// Trap: redis 6, redis 39
 #[tokio::test]
 async fn a_cut_connection_is_made_anew_and_waiters_stay_in_line() {
     let server = RedisServer::start();
@@ -36,6 +37,7 @@ async fn a_cut_connection_is_made_anew_and_waiters_stay_in_line() {
     soon(first).await.unwrap().unwrap();
 }
 
+/// Trap: redis 6
 #[tokio::test]
 async fn waiters_outlive_a_restart_that_lost_everything() {
     let mut server = RedisServer::start();
@@ -73,6 +75,7 @@ async fn without_a_server_it_did_not_happen_and_does_not_later() {
     take(&store, "r", MINUTE).await;
 }
 
+/// Trap: redis 1
 #[tokio::test]
 async fn a_silent_server_makes_the_outcome_unknown_and_it_is_settled_afterwards() {
     let server = RedisServer::start();
@@ -145,6 +148,7 @@ async fn an_unreachable_server_is_unavailable() {
     assert!(matches!(refused, Some(LockError::StoreUnavailable(_))), "{refused:?}");
 }
 
+/// Trap: redis 20
 #[tokio::test]
 async fn a_closed_store_leaves_nothing() {
     let server = RedisServer::start();
@@ -261,6 +265,7 @@ fn client_id(connection: &mut redis::Connection) -> String {
 }
 
 /// A firewall forgets a connection, and new ones work.
+/// Trap: redis 39
 #[tokio::test]
 async fn a_connection_that_falls_silent_is_replaced_however_patient_calls_are() {
     let server = RedisServer::start();
@@ -279,6 +284,7 @@ async fn a_connection_that_falls_silent_is_replaced_however_patient_calls_are() 
     soon(proxy.given_up()).await;
 }
 
+/// Trap: redis 39
 #[tokio::test]
 async fn a_server_that_is_silent_on_new_connections_too_keeps_the_old_one() {
     for slow in [&["DEBUG", "SLEEP", "4"][..], &["CLIENT", "PAUSE", "4000", "WRITE"]] {

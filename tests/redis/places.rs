@@ -12,6 +12,7 @@ fn places_of(connection: &mut redis::Connection, process: &str) -> usize {
     places(connection, "r").iter().filter(|place| place.starts_with(process)).count()
 }
 
+/// Trap: redis 42
 #[tokio::test]
 async fn waiters_that_were_skipped_enter_again() {
     let server = RedisServer::start();
@@ -38,6 +39,7 @@ async fn waiters_that_were_skipped_enter_again() {
     drop(skipped);
 }
 
+/// Trap: redis 42
 #[tokio::test]
 async fn a_lost_place_is_noticed_while_others_wait() {
     let server = RedisServer::start();
@@ -55,6 +57,7 @@ async fn a_lost_place_is_noticed_while_others_wait() {
     drop((waiter, others));
 }
 
+/// Trap: redis 42
 #[tokio::test]
 async fn a_wait_outlives_a_shortage_of_memory() {
     let server = RedisServer::start();
@@ -75,6 +78,7 @@ async fn a_wait_outlives_a_shortage_of_memory() {
     }
 }
 
+/// Trap: redis 45
 #[tokio::test]
 async fn an_unlock_by_another_client_is_noticed() {
     let server = RedisServer::start();
@@ -115,6 +119,7 @@ pub(super) fn scripts_run(connection: &mut redis::Connection) -> usize {
     calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
+/// Trap: redis 44
 #[tokio::test]
 async fn renewals_go_before_waiters_that_enter_again() {
     const WAITERS: usize = 5_000;
@@ -131,6 +136,7 @@ async fn renewals_go_before_waiters_that_enter_again() {
     drop(crowd);
 }
 
+/// Trap: redis 44
 #[tokio::test]
 async fn renewals_go_before_waiters_that_leave() {
     const WAITERS: usize = 5_000;
@@ -146,6 +152,7 @@ async fn renewals_go_before_waiters_that_leave() {
 }
 
 /// Renewals waited until no attempt with the lock ID was being undone, which was never the case.
+/// Trap: redis 35
 #[tokio::test]
 async fn a_holder_renews_while_waits_with_its_lock_id_end() {
     let server = RedisServer::start();
@@ -177,6 +184,7 @@ async fn a_holder_renews_while_waits_with_its_lock_id_end() {
     drop(callers);
 }
 
+/// Trap: redis 42
 #[tokio::test]
 async fn waiters_outlive_a_server_that_stands_still() {
     let server = RedisServer::start_with(&["--enable-debug-command", "local"]);

@@ -43,6 +43,7 @@ pub(super) fn in_time() -> tokio::time::Instant {
     tokio::time::Instant::now() + SECOND * 5
 }
 
+/// Trap: redis 1, redis 23
 #[tokio::test]
 async fn an_acquisition_whose_reply_was_lost_is_recognised_as_its_own() {
     let server = RedisServer::start();
@@ -54,6 +55,7 @@ async fn an_acquisition_whose_reply_was_lost_is_recognised_as_its_own() {
     backend.unlock(&owner("me"), in_time()).await.unwrap();
 }
 
+/// Trap: redis 1
 #[tokio::test]
 async fn a_wait_whose_reply_was_lost_has_one_place_only() {
     let server = RedisServer::start();
@@ -84,6 +86,7 @@ async fn a_release_whose_reply_was_lost_is_never_told_as_not_held() {
     assert_eq!(exists, 0);
 }
 
+/// Trap: redis 21
 #[tokio::test]
 async fn a_release_that_is_tried_again_spares_what_was_granted_since() {
     let server = RedisServer::start();
@@ -100,6 +103,7 @@ async fn a_release_that_is_tried_again_spares_what_was_granted_since() {
     there.unlock(&owner("me"), in_time()).await.unwrap();
 }
 
+/// Trap: redis 24
 #[tokio::test]
 async fn a_release_that_did_not_happen_is_completed_when_tried_again() {
     let server = RedisServer::start();
@@ -111,6 +115,7 @@ async fn a_release_that_did_not_happen_is_completed_when_tried_again() {
     backend.unlock(&release, in_time()).await.unwrap();
 }
 
+/// Trap: redis 7
 #[tokio::test]
 async fn the_clean_up_of_an_attempt_takes_effect_after_what_it_sent() {
     let server = RedisServer::start();
@@ -125,6 +130,7 @@ async fn the_clean_up_of_an_attempt_takes_effect_after_what_it_sent() {
     assert_eq!(ask::<i64>(&mut connection, &["EXISTS", "r"]), 0);
 }
 
+/// Trap: redis 7
 #[tokio::test]
 async fn what_a_lost_connection_still_held_back_never_happens() {
     let server = RedisServer::start();

@@ -111,6 +111,7 @@ async fn idle_waiters_cost_little() {
     until("left", || waiting(&mut connection, "r") == 0).await;
 }
 
+/// Trap: redis 6
 #[tokio::test]
 async fn what_expires_is_handed_over_without_a_notice() {
     let server = RedisServer::start();
@@ -150,6 +151,7 @@ async fn a_try_does_not_overtake_waiters() {
     soon(first).await.unwrap().unwrap();
 }
 
+/// Trap: redis 6, redis 45
 #[tokio::test]
 async fn waiters_behind_a_foreigner_are_served_when_it_ends() {
     let server = RedisServer::start();
@@ -211,6 +213,7 @@ async fn a_wait_ends_at_its_deadline_and_leaves_the_queue() {
     }
 }
 
+/// Trap: redis 10
 #[tokio::test]
 async fn whenever_a_caller_goes_away_the_next_is_served() {
     let server = RedisServer::start();
@@ -234,6 +237,7 @@ async fn wait_unreceived(store: &Store, patience: Duration) {
     let _ = tokio::time::timeout(patience, store.lock(request("r", MINUTE))).await;
 }
 
+/// Trap: redis 4
 #[tokio::test]
 async fn waiters_whose_queue_was_deleted_enter_again() {
     let server = RedisServer::start();
@@ -249,6 +253,7 @@ async fn waiters_whose_queue_was_deleted_enter_again() {
 }
 
 /// Where each look handed over what had expired, none of them kept the queue.
+/// Trap: redis 4
 #[tokio::test]
 async fn a_look_that_hands_over_keeps_the_queue() {
     let server = RedisServer::start();
@@ -269,6 +274,7 @@ async fn a_look_that_hands_over_keeps_the_queue() {
 
 /// 100,000 queues are looked at in turn, 64 at a time: with a round trip of a
 /// second each is looked at every 26 minutes.
+/// Trap: redis 4
 #[tokio::test]
 async fn a_queue_outlives_the_time_between_looks_at_most_resources_of_a_slow_server() {
     let server = RedisServer::start();

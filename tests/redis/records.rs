@@ -49,6 +49,7 @@ fn stand_still_waiting(server: &RedisServer) -> std::sync::mpsc::Sender<()> {
     go_on
 }
 
+/// Trap: redis 48
 #[tokio::test]
 async fn a_record_ends_with_its_key_however_the_grant_was_made() {
     let server = RedisServer::start();
@@ -72,6 +73,7 @@ async fn a_record_ends_with_its_key_however_the_grant_was_made() {
     assert_eq!(key, record, "handed over");
 }
 
+/// Trap: redis 48
 #[tokio::test]
 async fn a_hand_over_that_lapsed_leaves_no_record() {
     let server = RedisServer::start();
@@ -96,6 +98,7 @@ async fn a_hand_over_that_lapsed_leaves_no_record() {
 
 /// A hand-over that nobody confirmed or looked at left the record of the grant
 /// before: a lock by other means that ended in its millisecond was taken for it.
+/// Trap: redis 48
 #[tokio::test]
 async fn a_released_grant_leaves_no_record_behind_a_hand_over() {
     let server = RedisServer::start();
@@ -125,6 +128,7 @@ async fn a_released_grant_leaves_no_record_behind_a_hand_over() {
     }
 }
 
+/// Trap: redis 48
 #[tokio::test]
 async fn a_foreign_lock_of_the_same_owner_is_not_taken_for_a_dead_grant() {
     let server = RedisServer::start();
@@ -139,6 +143,7 @@ async fn a_foreign_lock_of_the_same_owner_is_not_taken_for_a_dead_grant() {
     assert!(left_ms > 20_000, "its TTL was cut to {left_ms} ms");
 }
 
+/// Trap: redis 48
 #[tokio::test]
 async fn a_renewed_foreign_lock_is_not_taken_for_a_dead_grant() {
     let server = RedisServer::start();
@@ -153,6 +158,7 @@ async fn a_renewed_foreign_lock_is_not_taken_for_a_dead_grant() {
     assert_eq!(repeated.map(drop).unwrap_err(), LockError::Locked { by: None });
 }
 
+/// Trap: redis 48
 #[tokio::test]
 async fn the_clean_up_of_a_dead_grant_spares_a_foreign_lock_of_the_same_owner() {
     let server = RedisServer::start();
@@ -166,6 +172,7 @@ async fn the_clean_up_of_a_dead_grant_spares_a_foreign_lock_of_the_same_owner() 
     assert_eq!(ask::<i64>(&mut connection, &["EXISTS", "r"]), 1);
 }
 
+/// Trap: redis 48
 #[tokio::test]
 async fn a_key_whose_expiry_was_taken_away_by_hand_counts_as_foreign() {
     let server = RedisServer::start();

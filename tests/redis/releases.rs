@@ -24,6 +24,7 @@ fn put_tokens_ahead_of_the_clock(connection: &mut redis::Connection) {
     }
 }
 
+/// Trap: redis 47
 #[tokio::test]
 async fn an_unlock_during_a_reconnect_is_completed_though_its_request_is_lost() {
     let server = RedisServer::start();
@@ -45,6 +46,7 @@ async fn an_unlock_during_a_reconnect_is_completed_though_its_request_is_lost() 
     assert!(!is_held(&mut server.connect()));
 }
 
+/// Trap: redis 47
 #[tokio::test]
 async fn an_unlock_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
     let server = RedisServer::start();
@@ -57,6 +59,7 @@ async fn an_unlock_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
     assert!(!is_held(&mut connection));
 }
 
+/// Trap: redis 47
 #[tokio::test]
 async fn a_force_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
     let server = RedisServer::start();
@@ -69,6 +72,7 @@ async fn a_force_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
     assert!(!is_held(&mut connection));
 }
 
+/// Trap: redis 47
 #[tokio::test]
 async fn a_force_that_is_tried_again_spares_a_foreign_lock_set_since() {
     let server = RedisServer::start();
@@ -86,6 +90,7 @@ async fn a_force_that_is_tried_again_spares_a_foreign_lock_set_since() {
     assert!(is_held(&mut connection));
 }
 
+/// Trap: redis 47
 #[tokio::test]
 async fn a_force_that_is_tried_again_spares_what_was_granted_since() {
     let server = RedisServer::start();
@@ -101,6 +106,7 @@ async fn a_force_that_is_tried_again_spares_what_was_granted_since() {
     there.unlock(&owner("me"), in_time()).await.unwrap();
 }
 
+/// Trap: redis 47
 #[tokio::test]
 async fn a_force_is_completed_also_where_tokens_are_ahead_of_the_clock() {
     let server = RedisServer::start();
@@ -114,6 +120,7 @@ async fn a_force_is_completed_also_where_tokens_are_ahead_of_the_clock() {
     assert!(!is_held(&mut connection));
 }
 
+/// Trap: redis 47
 #[tokio::test]
 async fn an_unlock_by_a_made_lock_id_is_completed_also_where_tokens_are_ahead_of_the_clock() {
     let server = RedisServer::start();
@@ -145,8 +152,9 @@ async fn cut_off(proxy: &Proxy, backend: &dyn Backend) {
     .await;
 }
 
-/// Trap 47: a release whose caller left before anything was sent was carried out after
+/// A release whose caller left before anything was sent was carried out after
 /// the outage, against whatever was held then.
+/// Trap: redis 47
 #[tokio::test]
 async fn a_release_that_was_never_sent_spares_what_was_granted_since() {
     let server = RedisServer::start();

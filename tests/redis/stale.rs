@@ -21,8 +21,9 @@ fn left(connection: &mut redis::Connection) -> i64 {
     ask(connection, &["EXISTS", "r", "\x01hr", "\x01qr"])
 }
 
-/// Trap 13: a renewal neither passes for the next holder's nor brings back what
+/// A renewal neither passes for the next holder's nor brings back what
 /// has expired.
+/// Trap: redis 13
 #[tokio::test]
 async fn a_late_renewal_finds_nothing_whoever_came_and_went() {
     let server = RedisServer::start();
@@ -39,7 +40,8 @@ async fn a_late_renewal_finds_nothing_whoever_came_and_went() {
     assert_eq!(left(&mut connection), 0);
 }
 
-/// Trap 22: a late unlock leaves the next holder's grant alone.
+/// A late unlock leaves the next holder's grant alone.
+/// Trap: redis 22
 #[tokio::test]
 async fn a_late_unlock_spares_the_next_holder() {
     let server = RedisServer::start();
@@ -50,7 +52,8 @@ async fn a_late_unlock_spares_the_next_holder() {
     store.unlock(unlock(&next, "r")).await.unwrap();
 }
 
-/// Trap 27: a token stays for its grant's life.
+/// A token stays for its grant's life.
+/// Trap: redis 27
 #[tokio::test]
 async fn a_hundred_renewals_leave_the_token_as_it_was() {
     let server = RedisServer::start();
@@ -65,9 +68,10 @@ async fn a_hundred_renewals_leave_the_token_as_it_was() {
     assert_eq!(store.try_lock(asked).await.unwrap().token, granted.token);
 }
 
-/// Trap 9: an error means that nothing is held, and a grant is one, wherever
+/// An error means that nothing is held, and a grant is one, wherever
 /// the deadline meets the hand-over. Ten thousand rounds of this are run on the
 /// domain in paused time; here a server answers, so there are fewer.
+/// Trap: redis 9
 #[tokio::test]
 async fn a_deadline_that_races_the_hand_over_never_loses_it() {
     let server = RedisServer::start();
@@ -109,7 +113,8 @@ async fn a_deadline_that_races_the_hand_over_never_loses_it() {
     assert!(granted > 0 && refused > 0, "no race: {granted} granted, {refused} refused");
 }
 
-/// Trap 19: leasehold's own clock decides nothing, wherever it is set.
+/// The wall clock of the process decides nothing, wherever it is set.
+/// Trap: redis 19
 #[tokio::test]
 async fn a_stepped_clock_changes_no_expiry_and_no_order_of_tokens() {
     const HOUR_US: u64 = 3_600_000_000;

@@ -68,6 +68,7 @@ async fn a_lock_expires() {
     assert_eq!(unlock(&mut dapr, "r", "a").await, Unlocked::LockBelongsToOthers);
 }
 
+/// Trap: sidecar 25
 #[tokio::test]
 async fn a_granted_try_carries_its_fencing_token_as_metadata() {
     let harness = Harness::start().await;

@@ -179,6 +179,7 @@ async fn any_sidecar_can_unlock_and_renew_a_grant_of_another() {
     unlock(&mut client, "r", granted.lock_id.as_str()).await.unwrap();
 }
 
+/// Trap: sidecar 23
 #[tokio::test]
 async fn a_repeated_request_finds_its_grant_again() {
     let harness = Harness::start().await;

@@ -26,6 +26,7 @@ fn is_forbidden(answer: &Answer) -> bool {
     answer.status == 403 && answer.error().1 == "ERR_FORBIDDEN_ORIGIN"
 }
 
+/// Trap: sidecar 55
 #[tokio::test]
 async fn a_page_of_any_origin_can_neither_take_nor_end_a_lock() {
     let harness = Harness::start().await;
@@ -44,6 +45,7 @@ async fn a_page_of_any_origin_can_neither_take_nor_end_a_lock() {
     assert_eq!(harness.memory.records(), 0);
 }
 
+/// Trap: sidecar 55
 #[tokio::test]
 async fn a_name_that_resolves_to_loopback_does_not_help_a_page() {
     let harness = Harness::start().await;
@@ -113,6 +115,7 @@ fn lock() -> LockRequest {
     LockRequest { store_name: STORE.into(), resource_id: "r".into(), ..Default::default() }
 }
 
+/// Trap: sidecar 55
 #[tokio::test]
 async fn grpc_calls_are_refused_alike() {
     let harness = Harness::start().await;

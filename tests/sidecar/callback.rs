@@ -240,6 +240,7 @@ async fn the_health_of_an_app_is_asked_for_over_tls() {
     assert!(why.starts_with("Unimplemented"), "{why}");
 }
 
+/// Trap: sidecar 16
 #[tokio::test]
 async fn an_app_that_fails_is_told_again_but_not_for_ever() {
     let app = http_app(&[500, 503, 200]).await;

@@ -180,6 +180,7 @@ async fn try_lock(sidecar: &Binary, resource: &str) -> u16 {
     sidecar.call(Method::POST, &path, r#"{"immediate":true}"#).await.status.as_u16()
 }
 
+/// Trap: sidecar 55
 #[tokio::test]
 async fn a_page_of_another_site_takes_no_lock() {
     let yaml = tempfile::tempdir().unwrap();

@@ -58,6 +58,7 @@ async fn contend(mut locks: LocksClient<Channel>) -> usize {
 /// A grant whose answer came as its caller gave up was renewed for ever: within
 /// 2.4 s there was one. Answers come a while before the deadline now, and what a
 /// caller misses nevertheless ends with the greatest time to hold a lock.
+/// Trap: sidecar 49
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_is_left_when_its_callers_gave_up() {
     let yaml = tempfile::tempdir().unwrap();

@@ -168,6 +168,7 @@ async fn a_lock_of_alpha1_is_released_by_its_token() {
     eventually("it is released", || !reporting.is_held()).await;
 }
 
+/// Trap: sidecar 22
 #[tokio::test]
 async fn an_old_report_does_not_end_a_later_lock_of_the_same_owner() {
     let reporting = Reporting::start().await;

@@ -133,16 +133,19 @@ async fn a_waiter_that_leaves_is_noticed(on_unix: bool) {
     }
 }
 
+/// Trap: sidecar 54
 #[tokio::test]
 async fn bytes_behind_a_request_do_not_hide_that_its_client_has_left() {
     a_waiter_that_leaves_is_noticed(false).await;
 }
 
+/// Trap: sidecar 54
 #[tokio::test]
 async fn bytes_behind_a_request_on_a_unix_socket_do_not_hide_it_either() {
     a_waiter_that_leaves_is_noticed(true).await;
 }
 
+/// Trap: sidecar 54
 #[tokio::test]
 async fn bytes_behind_a_stream_do_not_keep_its_lock() {
     let sidecar = Served::start(false).await;

@@ -57,6 +57,7 @@ impl Between {
     }
 }
 
+/// Trap: sidecar 56
 #[tokio::test]
 async fn a_lock_path_in_another_spelling_is_refused_and_not_passed_on() {
     let mut between = Between::start().await;
@@ -68,6 +69,7 @@ async fn a_lock_path_in_another_spelling_is_refused_and_not_passed_on() {
     }
 }
 
+/// Trap: sidecar 56
 #[tokio::test]
 async fn a_lock_path_with_another_method_is_refused_and_not_passed_on() {
     let mut between = Between::start().await;
@@ -95,6 +97,7 @@ async fn other_paths_are_passed_on_as_they_are_written() {
     }
 }
 
+/// Trap: sidecar 56
 #[tokio::test]
 async fn a_lock_method_in_another_spelling_is_refused_and_not_passed_on() {
     let mut between = Between::start().await;

@@ -155,6 +155,7 @@ async fn a_parameter_that_does_not_exist_is_refused() {
     assert_eq!(harness.memory.records(), 0);
 }
 
+/// Trap: sidecar 29
 #[tokio::test]
 async fn a_plain_name_never_meets_one_in_a_namespace() {
     let harness = Harness::start().await;

@@ -81,6 +81,7 @@ async fn an_unlock_ends_it_without_a_further_line() {
     assert_eq!(line(&mut stream).await, None);
 }
 
+/// Trap: sidecar 17
 #[tokio::test]
 async fn a_lost_lock_is_told_with_its_cause() {
     let harness = Harness::start().await;
@@ -95,6 +96,7 @@ async fn a_lost_lock_is_told_with_its_cause() {
 }
 
 /// An app that was suspended kept its lock for ever: the system acknowledges for it.
+/// Trap: sidecar 49
 #[tokio::test]
 async fn over_http_1_the_default_max_hold_ends_it() {
     let max_hold_default = Some(Duration::from_millis(100));

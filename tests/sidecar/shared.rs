@@ -93,6 +93,7 @@ async fn each_of_several_shared_locks_is_renewed_past_its_ttl() {
     assert_eq!(harness.memory.records(), 0);
 }
 
+/// Trap: sidecar 59
 #[tokio::test]
 async fn the_end_of_one_stream_releases_its_shared_lock_only() {
     let harness = Harness::start().await;

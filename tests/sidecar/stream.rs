@@ -64,6 +64,7 @@ async fn an_unlock_ends_the_stream_well() {
     assert_eq!(harness.memory.records(), 0);
 }
 
+/// Trap: sidecar 17
 #[tokio::test]
 async fn a_forced_lock_ends_the_stream_as_lost() {
     let harness = Harness::start().await;
@@ -160,6 +161,7 @@ async fn a_wait_does_not_end_a_stream_that_has_the_lock() {
     assert_eq!(harness.memory.records(), 1);
 }
 
+/// Trap: sidecar 10
 #[tokio::test]
 async fn disconnecting_at_any_moment_leaves_nothing_behind() {
     let harness = Harness::start().await;
@@ -180,6 +182,7 @@ async fn disconnecting_at_any_moment_leaves_nothing_behind() {
 
 /// The first sidecar unlocked it by its lock ID, and a third got it while the second still
 /// held it.
+/// Trap: sidecar 22
 #[tokio::test]
 async fn the_end_of_a_stream_spares_a_lock_that_a_repeated_request_has_got_at_another_sidecar()
 {

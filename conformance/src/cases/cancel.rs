@@ -26,8 +26,10 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a cancelled wait does not hold up the next waiter", cancelled_next);
     cases.core("a wait whose connection is cut does not hold up the next waiter", cut_next);
     cases.core("waits cancelled between others leave those in the queue", cancelled_between);
+    // Trap: all 5
     cases.core("when waits before it are cancelled, a waiter still waits", still_waits);
     cases.core("a holder's grant outlives its connection", grant_outlives);
+    // Trap: component 10
     cases.core("a wait cancelled just before its turn is never granted", cancel_first);
     cases.core("a grant that meets a cancel ends with its TTL at the latest", cancel_race);
     cases.alone();

@@ -27,6 +27,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.alone();
     cases.add(FAIR, "a later Lock does not overtake a waiter", lock_does_not_overtake);
     cases.add(FAIR, "a waiter that was cut off is passed over", passed_over);
+    // Trap: all 5
     cases.add(FAIR, "a cancelled waiter in the middle changes no other's turn", middle);
     cases.add(FAIR, "a waiter whose deadline passed changes no other's turn", deadline);
     cases.add(FAIR, "a waiter that was cancelled and asks again stands at the end", at_the_end);

@@ -23,16 +23,20 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.add(FENCING, "a token is greater than that of the grant expired before", expired);
     cases.add(FENCING, "a waiter's token is greater than the releaser's", handed_over);
     cases.add(FENCING, "a waiter's token is greater than the expired holder's", taken_over);
+    // Trap: all 26
     cases.add(FENCING, "tokens rise over a hundred grants", rise);
     cases.add(FENCING, "tokens rise though the lock ID is the same", same_lock_id);
     cases.add(FENCING, "tokens rise across an Init", across_init);
+    // Trap: all 25
     cases.add(FENCING, "a refused TryLock tells no token", try_tells_none);
+    // Trap: all 25
     cases.add(FENCING, "a refused RenewLock tells no token", renew_tells_none);
     cases.add(
         Demand::Features(&[Feature::Fencing, Feature::ForceUnlock]),
         "a token is greater than that of the grant forced away before",
         forced,
     );
+    // Trap: all 27
     cases.add(
         Demand::Features(&[Feature::Fencing, Feature::Replay]),
         "a token is the same after a hundred renewals",

@@ -37,6 +37,7 @@ const LATE: [usize; 2] = [1, 3];
 const LATE_MAX: usize = 3;
 
 pub(crate) fn tests(cases: &mut Cases) {
+    // Trap: all 2
     cases.core(
         "after an Unlock, one of those who try is granted though other tries are in flight",
         |world| async move {

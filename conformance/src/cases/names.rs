@@ -24,16 +24,19 @@ const SLASHES: [(&str, &str); 7] =
 const PAIRS_AT_ONCE: usize = 2;
 
 pub(crate) fn tests(cases: &mut Cases) {
+    // Trap: all 29
     cases.core("holding a name leaves longer names that begin with it free", |world| {
         let pair = |x: String, ending: &str| (x.clone(), format!("{x}{ending}"));
         let pairs = ENDINGS.map(|ending| pair(world.resource(), ending));
         all_free(world, pairs.to_vec())
     });
+    // Trap: all 29
     cases.core("holding a name leaves shorter names that it begins with free", |world| {
         let pair = |x: String, ending: &str| (format!("{x}{ending}"), x);
         let pairs = ENDINGS.map(|ending| pair(world.resource(), ending));
         all_free(world, pairs.to_vec())
     });
+    // Trap: all 29
     cases.core("names that differ in their slashes are different resources", |world| {
         let mut pairs = Vec::new();
         for held in SLASHES {

@@ -33,6 +33,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("of an expired grant it is LOCK_NOT_FOUND with held false", expired);
     cases.core("of an expired grant it does not bring it back", not_revived);
     cases.core("of an expired grant it does not pass for the next holder's", another_holds);
+    // Trap: all 13
     cases.core("of an expired grant it fails also after another came and went", came_and_went);
     cases.core("of an expired grant it fails also if nobody took the resource", abandoned);
     cases.core("of an unlocked grant it is LOCK_NOT_FOUND", unlocked);

@@ -23,6 +23,7 @@ pub(crate) fn tests(cases: &mut Cases) {
         "a Lock finds the grant of a TryLock with its request ID",
         lock_after_try,
     );
+    // Trap: all 23
     cases.add(REPLAY, "one Unlock frees a grant that was repeated", one_unlock);
     cases.add(REPLAY, "a repeated request starts the TTL again", restarts_ttl);
     cases.add(REPLAY, "a repeated request finds the grant of a waiter", after_wait);

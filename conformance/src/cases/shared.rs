@@ -26,12 +26,17 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.add(SHARED, "a writer is refused while a reader holds", writer_refused);
     cases.add(SHARED, "a reader is refused while a writer holds", reader_refused);
     cases.add(SHARED, "a refused reader leaves nothing behind", refused_leaves_nothing);
+    // Trap: all 60
     cases.add(SHARED, "a reader's lock ID does not make it a writer", no_upgrade);
     cases.add(SHARED, "a writer's lock ID does not make it a reader", no_downgrade);
     cases.add(SHARED, "an Unlock ends one of several shared grants", unlock_one);
+    // Trap: all 59
     cases.add(SHARED, "a renewal lengthens one of several shared grants", renew_one);
+    // Trap: all 59
     cases.add(SHARED, "an expiry ends one of several shared grants", expire_one);
+    // Trap: all 61
     cases.add(SHARED, "the longest of several shared grants keeps writers out", longest);
+    // Trap: all 61
     cases.add(SHARED, "the longest shared grant, once unlocked, keeps nobody out", shorter);
     cases.add(
         SHARED,

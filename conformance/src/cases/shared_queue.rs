@@ -27,10 +27,13 @@ pub(crate) const LET_IN_MAX: Duration = Duration::from_secs(2);
 pub(crate) fn tests(cases: &mut Cases) {
     cases.add(SHARED, "a writer waits until the last reader has unlocked", last_reader);
     cases.add(SHARED, "a waiting writer is granted when the last reader expires", expiry);
+    // Trap: all 58
     cases.add(SHARED, "readers that wait for each other are all let in", barrier);
     cases.add(SHARED, "a reader that is cancelled while it waits is never granted", cancelled);
     cases.add(SHARED, "a reader's wait ends with WAIT_DEADLINE while a writer holds", deadline);
+    // Trap: all 57
     cases.add(FAIR, "tries of both modes are refused while a writer waits", tries);
+    // Trap: all 57
     cases.add(
         FAIR,
         "a reader that comes later does not overtake a waiting writer",
@@ -41,13 +44,17 @@ pub(crate) fn tests(cases: &mut Cases) {
         "readers in a row are let in together, and nobody behind a writer",
         in_rows,
     );
+    // Trap: all 58
     cases.add(FAIR, "a cancelled writer lets the readers behind it in", writer_cancelled);
+    // Trap: all 58
     cases.add(FAIR, "a writer that was cut off lets the readers behind it in", writer_cut);
+    // Trap: all 58
     cases.add(
         FAIR,
         "a writer whose deadline passed lets the readers behind it in",
         writer_deadline,
     );
+    // Trap: all 58
     cases.add(
         FAIR,
         "after the only waiter, a writer, is cancelled readers may try",

@@ -27,6 +27,7 @@ pub(crate) fn tests(cases: &mut Cases) {
         "a repeated request finds its shared grant while a writer waits",
         waiting,
     );
+    // Trap: all 60
     cases.add(
         REPLAY,
         "a shared request repeated in exclusive mode is INVALID_REQUEST for mode",
@@ -38,6 +39,7 @@ pub(crate) fn tests(cases: &mut Cases) {
         |world| other_mode(world, LockMode::Exclusive, LockMode::Shared),
     );
     cases.add(REPLAY, "one Unlock ends a shared grant that was repeated", one_unlock);
+    // Trap: all 59
     cases.add(REPLAY, "a repeated request starts the TTL of its own grant again", own_ttl);
     cases.add(REPLAY, "the request ID of an ended shared grant makes a new one", ended);
 }

@@ -25,6 +25,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.add(TWO, "a shared grant of one is renewed and unlocked at the other", other_process);
     cases.add(TWO, "a renewal at one leaves the readers of the other alone", renew_one);
     cases.add(TWO, "the expiry of a reader at one lets a writer at the other in", expiry);
+    // Trap: all 57
     cases.add(FAIR, "a writer that waits at one keeps later readers at the other out", late);
     cases.add(
         FAIR,

@@ -21,11 +21,15 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a refusal tells neither the lock ID nor the request ID", keeps_secrets);
     cases.core("a held resource is refused at once, without waiting", at_once);
     cases.core("the holder's own second try is refused", not_reentrant);
+    // Trap: all 2
     cases.core("of fifty tries at once on a free resource exactly one is granted", one_of_many);
     cases.core("different resources are held independently", independent);
+    // Trap: all 29
     cases.core("names that differ little are different resources", injective);
     cases.core("a refused try leaves the grant alone", leaves_grant);
+    // Trap: all 2
     cases.core("refused tries leave nothing in the way of the next grant", no_litter);
+    // Trap: all 12
     cases.core("a refused try is never granted later", never_later);
 }
 

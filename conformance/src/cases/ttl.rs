@@ -30,6 +30,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a negative TTL is the default", |world| default(world, Some((-5, 0))));
     cases.core("the default is the property `ttl`", property);
     cases.core("the longest TTL is the property `maxTTL`", longest);
+    // Trap: all 30
     cases.core("a TTL below 100 ms is raised to it", |world| async move {
         not_shorter(granted(&world.store(), &world.resource(), ms(1)).await?.ttl, MIN)
     });
@@ -47,13 +48,16 @@ pub(crate) fn tests(cases: &mut Cases) {
             Ok(())
         });
     }
+    // Trap: all 15
     cases.core("a grant lives at least its granted TTL", |world| async move {
         not_early(&world, ms(800)).await
     });
+    // Trap: all 30
     cases.core("the shortest grant lives at least its granted TTL", |world| async move {
         not_early(&world, MIN).await
     });
     cases.core("an expired grant frees its resource", expires);
+    // Trap: all 6
     cases.core("an expired grant's waiter is granted the resource", hands_over);
     cases.core("a grant is not cut short by a few milliseconds", exact);
     cases.alone();

@@ -22,6 +22,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("of an expired grant it is LOCK_NOT_FOUND", expired);
     cases.core("of an expired grant it fails also if nobody took the resource", abandoned);
     cases.core("that meets the expiry, it leaves the next holder's grant alone", meets_expiry);
+    // Trap: all 22
     cases.core("come late, it leaves the next holder's grant alone", late);
     for (lock_id, same) in [("another", false), ("the same", true)] {
         let sentence = format!(

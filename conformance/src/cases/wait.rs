@@ -45,6 +45,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a wait does not end before its deadline is near", not_early);
     cases.core("after WAIT_DEADLINE nothing is held", deadline_holds_nothing);
     cases.core("after WAIT_DEADLINE the next waiter is served", deadline_frees_place);
+    // Trap: all 9
     cases.core("a deadline that meets a grant leaves nothing held", deadline_race);
     cases.alone();
     cases.core("300 waits leave room for other calls on their connection", leave_room);

@@ -221,6 +221,7 @@ mod tests {
         }
     }
 
+    /// Trap: etcd 38
     #[test]
     fn a_prefix_within_the_keys_of_another_is_refused() {
         let with = |prefix| read(&[("endpoints", "a:1"), ("keyPrefixPath", prefix)]).1;

@@ -240,6 +240,7 @@ pub(super) mod tests {
         }
     }
 
+    /// Trap: etcd 25
     #[test]
     fn what_is_shown_of_a_grant_has_neither_lock_id_nor_request_id() {
         let mut made = attempt("r");

@@ -64,6 +64,7 @@ fn a_writer_is_granted_when_the_last_reader_has_left() {
     assert!(granted(&mut writer).token > second.token);
 }
 
+/// Trap: memory 58
 #[test]
 fn adjacent_readers_are_granted_together_and_the_writer_behind_them_waits() {
     let (mut table, now) = (table(), Instant::now());
@@ -78,6 +79,7 @@ fn adjacent_readers_are_granted_together_and_the_writer_behind_them_waits() {
     assert!(writer.try_recv().is_err() && late.try_recv().is_err());
 }
 
+/// Trap: memory 57
 #[test]
 fn tries_of_both_modes_are_refused_while_a_writer_waits_for_readers() {
     let (mut table, now) = (table(), Instant::now());
@@ -87,6 +89,7 @@ fn tries_of_both_modes_are_refused_while_a_writer_waits_for_readers() {
     assert!(is_locked(&table.try_lock(&attempt(1000), now)));
 }
 
+/// Trap: memory 58
 #[test]
 fn a_writer_that_leaves_lets_the_readers_behind_it_join() {
     let (mut table, now) = (table(), Instant::now());
@@ -101,6 +104,7 @@ fn a_writer_that_leaves_lets_the_readers_behind_it_join() {
     assert!(table.try_lock(&reader(1000), now).is_ok(), "nobody waits any more");
 }
 
+/// Trap: memory 59
 #[test]
 fn a_renewal_of_one_reader_leaves_the_ends_of_others_alone() {
     let (mut table, now) = (table(), Instant::now());

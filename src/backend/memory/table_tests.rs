@@ -55,6 +55,7 @@ fn table() -> Table {
     Table::new(Clock::from_fn(|| 1_000_000), &limits(3, 3))
 }
 
+/// Trap: memory 26
 #[test]
 fn tokens_rise_though_the_clock_stands_still_or_is_set_back() {
     let steps = std::sync::Mutex::new([500_u64, 500, 100, 900].into_iter());
@@ -70,7 +71,8 @@ fn tokens_rise_though_the_clock_stands_still_or_is_set_back() {
     assert_eq!(tokens, [500, 501, 502, 900]);
 }
 
-/// Trap 27: a token stays for its grant's life.
+/// A token stays for its grant's life.
+/// Trap: memory 27
 #[test]
 fn a_hundred_renewals_leave_the_token_as_it_was() {
     let (mut table, mut now) = (table(), Instant::now());
@@ -107,6 +109,7 @@ fn one_waiter_too_many_is_refused() {
     drop(waits);
 }
 
+/// Trap: memory 13
 #[test]
 fn a_renewal_of_an_expired_grant_does_not_revive_it() {
     let (mut table, now) = (table(), Instant::now());
@@ -121,6 +124,7 @@ fn a_renewal_of_an_expired_grant_does_not_revive_it() {
     assert_eq!(table.records(), 0);
 }
 
+/// Trap: memory 23
 #[test]
 fn a_replay_with_another_lock_id_is_refused_and_changes_nothing() {
     let (mut table, now) = (table(), Instant::now());
@@ -238,6 +242,7 @@ impl Model {
 }
 
 proptest! {
+    /// Trap: memory 22
     #[test]
     fn it_behaves_like_a_fair_fenced_lock(steps in prop::collection::vec(step(), 1..120)) {
         let (mut table, mut model, mut now) = (table(), Model::default(), Instant::now());

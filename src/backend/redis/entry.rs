@@ -164,6 +164,7 @@ mod tests {
     }
 
     proptest! {
+        /// Trap: redis 29
         #[test]
         fn every_record_can_be_read_back(
             lock in "[:a-zé]{1,20}", request in "[:a-zé]{0,20}", holder in "[:a-zé]{0,20}",
@@ -185,6 +186,7 @@ mod tests {
             prop_assert_eq!(Rest::of_hand_over(&value), Some(expected));
         }
 
+        /// Trap: redis 28
         #[test]
         fn there_are_1024_counters_at_most(resource in "[a-z|/]{1,64}") {
             prop_assert!(counter(&ResourceId::new(&resource).unwrap()) < COUNTERS);

@@ -106,6 +106,7 @@ mod tests {
 
     use super::*;
 
+    /// Trap: redis 39
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_comes_late_is_no_silence_while_others_come() {
         let owed = Owed::default();
@@ -122,6 +123,7 @@ mod tests {
         }
     }
 
+    /// Trap: redis 39
     #[tokio::test(start_paused = true)]
     async fn a_request_that_was_given_up_is_owed_an_answer_until_a_later_one_comes() {
         let owed = Owed::default();

@@ -11,6 +11,7 @@ impl Setup {
     }
 }
 
+/// Trap: sidecar 24
 #[tokio::test(start_paused = true)]
 async fn a_reported_lock_is_released_until_that_is_confirmed() {
     let setup = setup();

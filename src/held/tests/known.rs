@@ -22,6 +22,7 @@ async fn a_held_lock_is_valid_until_its_safe_deadline() {
     assert_eq!(setup.known(&granted.lock_id), Known::Held(valid_for - Duration::from_secs(5)));
 }
 
+/// Trap: sidecar 15
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_lost_when_the_machine_was_suspended_for_its_ttl() {
     let mut setup = setup();

@@ -5,7 +5,8 @@ use crate::{held::Cause, lock::safe_deadline};
 
 const SHORT: Duration = Duration::from_secs(1);
 
-/// Trap 16: the holder is told no later than the safe deadline, whatever the failure.
+/// The holder is told no later than the safe deadline, whatever the failure.
+/// Trap: sidecar 16
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_is_cut_off_is_told_at_its_safe_deadline() {
     for fault in [Fault::Unreachable, Fault::Silent] {
@@ -21,7 +22,8 @@ async fn a_holder_that_is_cut_off_is_told_at_its_safe_deadline() {
     }
 }
 
-/// Trap 15: the deadline counts from the sending, not from the reply.
+/// The deadline counts from the sending, not from the reply.
+/// Trap: sidecar 15
 #[tokio::test(start_paused = true)]
 async fn a_late_reply_moves_no_deadline() {
     let mut setup = setup();
@@ -103,6 +105,7 @@ async fn a_stream_is_told_and_the_app_is_not_called_too() {
     assert!(setup.notices.try_recv().is_err());
 }
 
+/// Trap: sidecar 16
 #[tokio::test(start_paused = true)]
 async fn a_thousand_lost_at_once_are_told_while_the_others_are_renewed() {
     let mut setup = setup();
@@ -173,8 +176,9 @@ async fn a_lock_whose_shorter_ttl_is_unknown_is_renewed_in_time() {
     assert!(!setup.is_free("r").await);
 }
 
-/// Trap 50: the belief was shortened when the renewal was answered, not when it
+/// The belief was shortened when the renewal was answered, not when it
 /// was sent.
+/// Trap: sidecar 50
 #[tokio::test(start_paused = true)]
 async fn a_renewal_to_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
     for renewed in [false, true] {
@@ -194,6 +198,7 @@ async fn a_renewal_to_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
     }
 }
 
+/// Trap: sidecar 50
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_another_superseded_has_shortened_the_belief() {
     let mut setup = setup();

@@ -16,7 +16,8 @@ async fn a_lock_is_renewed_about_every_third_of_its_ttl() {
     assert!(setup.notices.try_recv().is_err());
 }
 
-/// Trap 13: a renewal never makes a grant again.
+/// A renewal never makes a grant again.
+/// Trap: sidecar 13
 #[tokio::test(start_paused = true)]
 async fn what_expired_is_not_renewed_into_being() {
     let mut setup = setup();
@@ -33,7 +34,8 @@ async fn what_expired_is_not_renewed_into_being() {
     assert!(setup.is_free("r").await);
 }
 
-/// Trap 14: one passing error does not end the renewal.
+/// One passing error does not end the renewal.
+/// Trap: sidecar 14
 #[tokio::test(start_paused = true)]
 async fn one_failed_renewal_is_tried_again() {
     for fault in [Fault::Unreachable, Fault::ReplyLost, Fault::Silent] {
@@ -47,6 +49,7 @@ async fn one_failed_renewal_is_tried_again() {
 }
 
 /// Each attempt was given up after a quarter of the TTL, just before its answer came.
+/// Trap: sidecar 14
 #[tokio::test(start_paused = true)]
 async fn an_answer_counts_though_another_attempt_was_sent_since() {
     let mut setup = setup();

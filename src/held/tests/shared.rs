@@ -67,6 +67,7 @@ async fn a_reader_that_unlocks_leaves_the_others_held() {
     assert!(setup.is_free("r").await);
 }
 
+/// Trap: sidecar 59
 #[tokio::test(start_paused = true)]
 async fn the_loss_of_one_reader_is_told_to_it_alone() {
     let mut setup = setup();

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use super::{scripted::Fault, *};
 use crate::{held::Cause, lock::RequestId};
 
-/// Trap 11: the renewal has ended before the unlock is sent.
+/// The renewal has ended before the unlock is sent.
+/// Trap: sidecar 11
 #[tokio::test(start_paused = true)]
 async fn a_renewal_in_flight_ends_before_the_unlock() {
     let setup = setup();
@@ -22,6 +23,7 @@ async fn a_renewal_in_flight_ends_before_the_unlock() {
     assert_eq!(setup.script.renewals.load(Ordering::SeqCst), 1);
 }
 
+/// Trap: sidecar 24
 #[tokio::test(start_paused = true)]
 async fn an_unlock_whose_caller_went_away_is_completed() {
     let setup = setup();
@@ -152,7 +154,8 @@ async fn an_unlock_finds_a_lock_that_was_forced_elsewhere_lost() {
     assert_eq!(forgotten, Err(HeldError::Lock(LockError::NotFound { held: false })));
 }
 
-/// Trap 24: a failed release is tried again.
+/// A failed release is tried again.
+/// Trap: sidecar 24
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_ends_releases_until_it_is_confirmed() {
     let setup = setup();
@@ -166,6 +169,7 @@ async fn a_stream_that_ends_releases_until_it_is_confirmed() {
 }
 
 /// It was released by its lock ID, and the other sidecar believed in it on.
+/// Trap: sidecar 22
 #[tokio::test(start_paused = true)]
 async fn what_a_repeated_request_has_got_elsewhere_is_not_released() {
     for end in ["stream", "max_hold", "report", "report of a loss"] {
@@ -196,6 +200,7 @@ async fn what_a_repeated_request_has_got_elsewhere_is_not_released() {
     }
 }
 
+/// Trap: sidecar 11
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_ends_joins_its_renewal_first() {
     let setup = setup();
@@ -210,6 +215,7 @@ async fn a_stream_that_ends_joins_its_renewal_first() {
     assert!(setup.is_free("r").await);
 }
 
+/// Trap: sidecar 20
 #[tokio::test(start_paused = true)]
 async fn a_place_is_free_again_when_a_lock_ends() {
     let limits = EngineOptions { held_max: 1, ..EngineOptions::default() };

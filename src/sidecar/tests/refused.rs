@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 
-/// Trap 12: a refused acquisition starts no renewal that takes the lock later.
+/// A refused acquisition starts no renewal that takes the lock later.
+/// Trap: sidecar 12
 #[tokio::test(start_paused = true)]
 async fn a_refused_acquisition_renews_nothing() {
     let setup = setup();

@@ -58,7 +58,8 @@ impl Api {
     }
 }
 
-/// Trap 23: who only found a grant must not undo it.
+/// Who only found a grant must not undo it.
+/// Trap: sidecar 23
 #[tokio::test(start_paused = true)]
 async fn a_replay_whose_answer_is_not_written_leaves_the_lock_held_and_renewed() {
     let setup = setup();
@@ -91,6 +92,7 @@ async fn a_replay_that_nobody_received_of_a_lock_held_elsewhere_is_left_to_its_t
 }
 
 /// The release names the attempt, and so spares what a replay has claimed since.
+/// Trap: sidecar 23
 #[tokio::test(start_paused = true)]
 async fn a_replay_keeps_a_grant_that_was_about_to_be_released() {
     let setup = setup();
@@ -119,7 +121,8 @@ async fn a_replay_that_cannot_await_the_release_says_so_in_time() {
     assert!(asked.elapsed() <= Duration::from_secs(6));
 }
 
-/// Trap 50: the backend may end the grant as early as the replay asks.
+/// The backend may end the grant as early as the replay asks.
+/// Trap: sidecar 50
 #[tokio::test(start_paused = true)]
 async fn a_replay_with_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
     const SHORT: Duration = Duration::from_secs(1);
@@ -137,6 +140,7 @@ async fn a_replay_with_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
 }
 
 /// The answer of a replay is taken later than a renewal that came after it.
+/// Trap: sidecar 50
 #[tokio::test(start_paused = true)]
 async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief() {
     const SHORT: Duration = Duration::from_secs(1);
@@ -171,7 +175,8 @@ async fn another_request_for_the_lock_leaves_its_holders_belief_alone() {
     assert_eq!(lock::Instant::now(), safe_deadline(first.since, TTL));
 }
 
-/// Trap 50: the store may carry out the shorter request last.
+/// The store may carry out the shorter request last.
+/// Trap: sidecar 50
 #[tokio::test(start_paused = true)]
 async fn no_renewal_lengthens_the_belief_beyond_a_shorter_request_sent_since() {
     let shortly = Fault::ReplyDelayed(Duration::from_secs(2));
@@ -202,6 +207,7 @@ async fn no_renewal_lengthens_the_belief_beyond_a_shorter_request_sent_since() {
 }
 
 /// A repetition at this sidecar claims the lock, whatever becomes of its answer.
+/// Trap: sidecar 22
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_stream_releases_what_was_claimed_again_through_this_sidecar() {
     for case in ["not written", "unknown", "cancelled", "cancelled later", "out of order"] {

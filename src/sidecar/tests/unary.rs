@@ -79,8 +79,9 @@ impl Api {
     }
 }
 
-/// Trap 49: an answer that arrives as the caller gives up counts as written, and
+/// An answer that arrives as the caller gives up counts as written, and
 /// the lock was renewed for nobody.
+/// Trap: sidecar 49
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_answered_a_quarter_of_its_time_before_the_deadline() {
     for (deadline_ms, answered_by_ms) in
@@ -101,6 +102,7 @@ async fn a_lock_is_answered_a_quarter_of_its_time_before_the_deadline() {
     }
 }
 
+/// Trap: sidecar 49
 #[tokio::test(start_paused = true)]
 async fn a_try_that_is_granted_too_late_for_its_deadline_is_given_back() {
     let setup = setup();
@@ -119,6 +121,7 @@ fn call() -> LockCall {
     LockCall { request_id: crate::lock::RequestId::new("secret").unwrap(), ..super::call() }
 }
 
+/// Trap: sidecar 49
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_nothing_else_ends_is_released_after_the_default_max_hold() {
     let mut setup = setup();
@@ -131,6 +134,7 @@ async fn a_lock_that_nothing_else_ends_is_released_after_the_default_max_hold() 
     assert!(api.is_free().await);
 }
 
+/// Trap: sidecar 49
 #[tokio::test(start_paused = true)]
 async fn a_replay_does_not_start_max_hold_again() {
     for max_hold in [None, Some(HOUR)] {

@@ -69,7 +69,7 @@ async fn held_elsewhere(api: &Api, store: &Store) -> LockId {
     lock_id
 }
 
-/// Trap 52.
+/// Trap: sidecar 52
 #[tokio::test(start_paused = true)]
 async fn an_unlock_of_a_lock_that_another_sidecar_renewed_releases_it() {
     let mut setup = setup();
@@ -85,6 +85,7 @@ async fn an_unlock_of_a_lock_that_another_sidecar_renewed_releases_it() {
     assert!(matches!(again, Err(ApiError::Lock(LockError::NotFound { .. }))));
 }
 
+/// Trap: sidecar 52
 #[tokio::test(start_paused = true)]
 async fn an_unlock_of_a_lock_that_is_really_lost_is_told_why() {
     let mut setup = setup();

@@ -50,6 +50,7 @@ async fn a_reader_is_refused_while_the_built_in_holds_and_served_after_it() {
     soon(waits).await.unwrap().unwrap();
 }
 
+/// Trap: redis 61
 #[tokio::test]
 async fn the_built_in_is_refused_while_one_reader_renews_and_others_expire() {
     let server = RedisServer::start();
@@ -74,6 +75,7 @@ async fn the_built_in_is_refused_while_one_reader_renews_and_others_expire() {
     until("the others have expired", || lock_by_the_built_in(&mut connection)).await;
 }
 
+/// Trap: redis 61
 #[tokio::test]
 async fn readers_whose_key_was_deleted_are_not_those_of_a_later_key() {
     let server = RedisServer::start();
@@ -115,6 +117,7 @@ async fn a_mark_whose_records_were_deleted_keeps_everybody_out_until_it_ends() {
     soon(wait_to_read(&store, "r")).await.unwrap().unwrap();
 }
 
+/// Trap: redis 61
 #[tokio::test]
 async fn a_hand_over_to_readers_keeps_the_built_in_out() {
     let server = RedisServer::start();

@@ -22,6 +22,7 @@ async fn a_shared_grant_and_an_exclusive_one_exclude_each_other() {
     assert!(is_locked(&store.try_lock(shared("r", MINUTE)).await));
 }
 
+/// Trap: redis 61
 #[tokio::test]
 async fn the_key_ends_with_the_last_reader_whoever_comes_renews_and_goes() {
     let server = RedisServer::start();
@@ -45,6 +46,7 @@ async fn the_key_ends_with_the_last_reader_whoever_comes_renews_and_goes() {
     }
 }
 
+/// Trap: redis 59
 #[tokio::test]
 async fn a_renewal_extends_no_other_shared_grant() {
     let server = RedisServer::start();
@@ -63,6 +65,7 @@ async fn a_renewal_extends_no_other_shared_grant() {
     assert_eq!(key, last);
 }
 
+/// Trap: redis 59
 #[tokio::test]
 async fn a_release_ends_no_other_shared_grant() {
     let server = RedisServer::start();
@@ -88,6 +91,7 @@ async fn the_last_release_leaves_no_key() {
     assert_eq!(gone, Err(LockError::NotFound { held: false }));
 }
 
+/// Trap: redis 59
 #[tokio::test]
 async fn an_expired_shared_grant_exists_for_no_verb() {
     let server = RedisServer::start();
@@ -128,6 +132,7 @@ async fn a_repeated_request_finds_its_own_grant_among_thousands() {
     assert_eq!(spent[0], spent[1], "commands with few and with many readers");
 }
 
+/// Trap: redis 60
 #[tokio::test]
 async fn a_repeated_request_in_another_mode_is_refused() {
     let server = RedisServer::start();

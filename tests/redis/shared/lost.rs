@@ -66,6 +66,7 @@ async fn a_shared_release_whose_reply_was_lost_is_never_told_as_not_held() {
     assert!(!is_reader(&mut connection, "me") && is_reader(&mut connection, "other"));
 }
 
+/// Trap: redis 59
 #[tokio::test]
 async fn a_shared_release_that_is_tried_again_spares_what_was_granted_since() {
     let server = RedisServer::start();

@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// Trap: redis 58
 #[tokio::test]
 async fn readers_in_a_row_are_granted_together() {
     /// More than may be handed over at the same time.
@@ -34,6 +35,7 @@ async fn at_most_sixty_four_hand_overs_are_unconfirmed() {
     assert_eq!((called(&mut connection, "r"), waiting(&mut connection, "r")), (64, 36));
 }
 
+/// Trap: redis 57
 #[tokio::test]
 async fn a_reader_does_not_overtake_a_writer_that_waits() {
     let server = RedisServer::start();
@@ -51,6 +53,7 @@ async fn a_reader_does_not_overtake_a_writer_that_waits() {
     assert!(soon(reader).await.unwrap().unwrap().token > written.token);
 }
 
+/// Trap: redis 5
 #[tokio::test]
 async fn a_writer_waits_for_the_last_reader() {
     let server = RedisServer::start();
@@ -66,6 +69,7 @@ async fn a_writer_waits_for_the_last_reader() {
     soon(writer).await.unwrap().unwrap();
 }
 
+/// Trap: redis 57
 #[tokio::test]
 async fn a_try_in_either_mode_is_refused_while_a_writer_waits() {
     let server = RedisServer::start();
@@ -95,6 +99,7 @@ async fn a_refused_shared_try_writes_nothing() {
     assert_eq!(changes(&mut connection), before);
 }
 
+/// Trap: redis 58
 #[tokio::test]
 async fn readers_behind_a_writer_that_gives_up_join_those_that_hold() {
     let server = RedisServer::start();
@@ -112,6 +117,7 @@ async fn readers_behind_a_writer_that_gives_up_join_those_that_hold() {
     here.renew(renewal(&held, "r", MINUTE)).await.unwrap();
 }
 
+/// Trap: redis 58
 #[tokio::test]
 async fn a_writer_that_gives_up_calls_the_readers_behind_it_though_nobody_looks() {
     let server = RedisServer::start();
@@ -126,6 +132,7 @@ async fn a_writer_that_gives_up_calls_the_readers_behind_it_though_nobody_looks(
     until("called", || called(&mut connection, "r") == 1).await;
 }
 
+/// Trap: redis 57
 #[tokio::test]
 async fn readers_between_two_writers_are_granted_before_the_second() {
     let server = RedisServer::start();
@@ -154,6 +161,7 @@ async fn readers_between_two_writers_are_granted_before_the_second() {
     soon(late).await.unwrap().unwrap();
 }
 
+/// Trap: redis 61
 #[tokio::test]
 async fn a_writer_enters_when_the_last_reader_expires() {
     let server = RedisServer::start();

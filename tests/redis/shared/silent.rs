@@ -20,6 +20,7 @@ async fn released_to(
     in_four_seconds(waiter).await.unwrap().unwrap();
 }
 
+/// Trap: redis 58
 #[tokio::test]
 async fn a_reader_behind_a_dead_writer_joins_those_that_hold() {
     let server = RedisServer::start();
@@ -30,6 +31,7 @@ async fn a_reader_behind_a_dead_writer_joins_those_that_hold() {
     in_four_seconds(wait_to_read(&store, "r")).await.unwrap().unwrap();
 }
 
+/// Trap: redis 58
 #[tokio::test]
 async fn a_reader_behind_ten_thousand_dead_waiters_joins_those_that_hold() {
     let server = RedisServer::start();
@@ -40,6 +42,7 @@ async fn a_reader_behind_ten_thousand_dead_waiters_joins_those_that_hold() {
     in_four_seconds(wait_to_read(&store, "r")).await.unwrap().unwrap();
 }
 
+/// Trap: redis 58
 #[tokio::test]
 async fn shared_tries_are_granted_when_only_a_dead_writer_waits() {
     let server = RedisServer::start();
@@ -51,6 +54,7 @@ async fn shared_tries_are_granted_when_only_a_dead_writer_waits() {
     assert_eq!(waiting(&mut connection, "r"), 0);
 }
 
+/// Trap: redis 58
 #[tokio::test]
 async fn shared_tries_are_granted_again_when_a_writer_stands_still() {
     let server = RedisServer::start();
@@ -67,6 +71,7 @@ async fn shared_tries_are_granted_again_when_a_writer_stands_still() {
     .await;
 }
 
+/// Trap: redis 58
 #[tokio::test]
 async fn a_reader_behind_a_writer_that_stands_still_joins_those_that_hold() {
     let server = RedisServer::start();
@@ -78,6 +83,7 @@ async fn a_reader_behind_a_writer_that_stands_still_joins_those_that_hold() {
     soon(wait_to_read(&store, "r")).await.unwrap().unwrap();
 }
 
+/// Trap: redis 57
 #[tokio::test]
 async fn a_writer_that_lives_keeps_its_place_before_readers() {
     let server = RedisServer::start();

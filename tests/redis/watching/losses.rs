@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// Trap: redis 6
 #[tokio::test]
 async fn what_was_told_is_what_a_list_tells_though_the_connection_is_cut() {
     let server = RedisServer::start();
@@ -43,6 +44,7 @@ async fn a_holder_that_went_during_an_outage_is_not_left() {
     assert_eq!(of_all.restarts, 1, "an outage is told once");
 }
 
+/// Trap: redis 6
 #[tokio::test]
 async fn nothing_is_held_after_all_data_were_deleted() {
     let server = RedisServer::start();
@@ -62,6 +64,7 @@ async fn nothing_is_held_after_all_data_were_deleted() {
     assert_eq!(of_all.held.len(), 1);
 }
 
+/// Trap: redis 46
 #[tokio::test]
 async fn the_holders_of_a_lost_master_are_forgotten_with_it() {
     let (old, new) = (RedisServer::start(), RedisServer::start());

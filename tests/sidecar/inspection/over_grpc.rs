@@ -206,7 +206,7 @@ async fn an_unknown_store_is_refused_as_for_locks() {
     }
 }
 
-/// Trap 25.
+/// Trap: sidecar 25
 #[tokio::test]
 async fn no_answer_has_a_secret() {
     let harness = Harness::start().await;

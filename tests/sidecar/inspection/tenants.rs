@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// Trap: sidecar 29
 #[tokio::test]
 async fn an_app_without_an_id_does_not_see_the_locks_of_others() {
     let harness = two_tenants().await;
@@ -14,6 +15,7 @@ async fn an_app_without_an_id_does_not_see_the_locks_of_others() {
     assert_eq!(listed(&harness, list_request(all())).await, ["a/r", "r"]);
 }
 
+/// Trap: sidecar 29
 #[tokio::test]
 async fn a_page_token_does_not_tell_the_names_of_others() {
     use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
@@ -40,6 +42,7 @@ async fn a_page_token_does_not_tell_the_names_of_others() {
     assert_eq!(seen.len(), 20);
 }
 
+/// Trap: sidecar 29
 #[tokio::test]
 async fn an_app_without_an_id_does_not_end_the_locks_of_others() {
     let harness = two_tenants().await;

@@ -101,6 +101,7 @@ async fn a_drain_ends_a_watch() {
     assert_eq!(reason(&ended, "").0, "SHUTTING_DOWN");
 }
 
+/// Trap: sidecar 25
 #[tokio::test]
 async fn a_watch_has_no_secret() {
     let harness = Harness::start().await;

@@ -227,6 +227,7 @@ mod tests {
         }
     }
 
+    /// Trap: etcd 36
     #[test]
     fn a_refusal_is_told_by_its_message() {
         let refusals = [
@@ -270,6 +271,7 @@ mod tests {
         }
     }
 
+    /// Trap: etcd 36
     #[test]
     fn an_exceeded_quota_may_have_been_reached_by_the_write_itself() {
         let full = Failure::from(Status::resource_exhausted(NO_SPACE));

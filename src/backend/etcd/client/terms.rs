@@ -81,6 +81,7 @@ headed!(
 mod tests {
     use super::*;
 
+    /// Trap: etcd 33
     #[test]
     fn a_term_is_another_only_if_its_number_is() {
         let terms = Terms::default();

@@ -9,6 +9,7 @@ fn resource(id: &str) -> ResourceId {
 }
 
 proptest! {
+    /// Trap: etcd 29
     #[test]
     fn two_resources_never_share_a_key_or_a_range(a in NAME, other in NAME, how in 0..4) {
         // Chance alone hardly ever finds the name that another is escaped to.
@@ -30,6 +31,7 @@ proptest! {
         }
     }
 
+    /// Trap: etcd 38
     #[test]
     fn two_prefixes_never_share_a_key_or_a_range(
         outer in "(/?[rsq]|/locks){0,3}",
@@ -51,6 +53,7 @@ proptest! {
         prop_assert!(!outer.holder(&a).starts_with(&inner.resource(&b)));
     }
 
+    /// Trap: etcd 29
     #[test]
     fn the_range_of_a_prefix_has_the_keys_of_names_that_begin_so(
         name in NAME,

@@ -337,6 +337,7 @@ mod tests {
         Ttl::new(Duration::from_secs(seconds), day).unwrap()
     }
 
+    /// Trap: etcd 37
     #[test]
     fn a_long_ttl_is_rounded_up_by_a_25th_at_most() {
         let mut classes = std::collections::BTreeSet::new();

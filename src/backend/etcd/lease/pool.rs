@@ -203,6 +203,7 @@ mod tests {
         assert!(pool.take(31).is_none() && pool.take(12).is_none());
     }
 
+    /// Trap: etcd 15
     #[tokio::test(start_paused = true)]
     async fn a_lease_gives_a_whole_grant_only_while_its_slack_lasts() {
         let lease = lease(1, 31);
@@ -214,6 +215,7 @@ mod tests {
         assert!(left > lease.grant_ttl(), "refreshed before it is too late, not after");
     }
 
+    /// Trap: etcd 32
     #[tokio::test(start_paused = true)]
     async fn no_lease_is_fresh_after_the_machine_was_suspended() {
         let lease = lease(1, 31);
@@ -236,6 +238,7 @@ mod tests {
         assert_eq!(pool.chores(Instant::now(), ORIGIN).refresh, [1]);
     }
 
+    /// Trap: etcd 3
     #[tokio::test(start_paused = true)]
     async fn what_is_unused_for_long_or_too_much_is_revoked() {
         let mut pool = Pool::new(1);
@@ -257,6 +260,7 @@ mod tests {
         assert!(pool.take(31).is_none());
     }
 
+    /// Trap: etcd 33
     #[tokio::test(start_paused = true)]
     async fn a_lease_from_an_earlier_term_is_revoked() {
         let mut pool = Pool::new(9);

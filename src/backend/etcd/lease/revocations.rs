@@ -316,6 +316,7 @@ mod tests {
         config::properties::Properties,
     };
 
+    /// Trap: etcd 37
     #[tokio::test(start_paused = true)]
     async fn no_lease_is_forgotten_and_new_ones_wait_for_old_ones_to_be_revoked() {
         let mut properties =

@@ -234,6 +234,7 @@ mod tests {
         assert!(!mirror.is_held(Mode::Exclusive));
     }
 
+    /// Trap: etcd 5
     #[test]
     fn a_holder_seen_ahead_of_the_events_is_cleared_by_its_own_deletion_only() {
         for part in [Part::Holder, reader(1)] {

@@ -22,6 +22,7 @@ async fn is_looked_at(waiters: &Waiters) -> bool {
     looks.await.is_ok_and(|due| due == [attempt().resource])
 }
 
+/// Trap: redis 41
 #[tokio::test(start_paused = true)]
 async fn a_guard_stays_when_the_last_waiter_leaves() {
     let waiters = Arc::new(Waiters::new());

@@ -72,6 +72,7 @@ mod tests {
         Scope::resource(ResourceId::new(name).unwrap())
     }
 
+    /// Trap: redis 6
     #[test]
     fn a_newcomer_does_not_know_everything_before_its_scope_was_read() {
         let mirror = Arc::new(Mirror::default());

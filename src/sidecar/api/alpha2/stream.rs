@@ -156,7 +156,8 @@ mod tests {
 
     use super::*;
 
-    /// Trap 17: an end without a reason is no success.
+    /// An end without a reason is no success.
+    /// Trap: sidecar 17
     #[tokio::test]
     async fn an_end_that_was_not_told_is_an_error() {
         let (tell, queue) = mpsc::channel(1);

@@ -53,6 +53,7 @@ fn only_the_grant_with_the_token_is_removed() {
     assert!(grants.remove(&resource, &named("me"), Revision(5)).is_some());
 }
 
+/// Trap: etcd 32
 #[test]
 fn a_grant_under_another_lease_is_no_longer_this_process() {
     let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());
@@ -64,6 +65,7 @@ fn a_grant_under_another_lease_is_no_longer_this_process() {
     assert!(grants.made().exclusive.is_empty());
 }
 
+/// Trap: etcd 32
 #[tokio::test(start_paused = true)]
 async fn a_keep_alive_of_another_lease_refreshes_nothing() {
     let (grants, resource) = (Grants::default(), ResourceId::new("r").unwrap());

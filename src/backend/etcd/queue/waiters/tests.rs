@@ -36,6 +36,7 @@ fn order(queue: &Queue) -> Vec<u64> {
     order
 }
 
+/// Trap: etcd 39
 #[test]
 fn events_that_come_while_a_list_is_read_are_applied_after_it() {
     let queue = queue();
@@ -58,6 +59,7 @@ fn a_mirror_that_is_listed_again_loses_no_event() {
     assert_eq!(order(&queue), [1, 2]);
 }
 
+/// Trap: etcd 39
 #[test]
 fn a_list_during_which_too_much_happened_does_not_count() {
     let queue = queue();
