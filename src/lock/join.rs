@@ -20,7 +20,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::{Attempt, BackendError, Granted, LockError, LockId, Mode, RequestId, ResourceId};
+use super::{
+    Attempt, BackendError, Granted, LockError, LockId, Mode, RenewRequest, Renewed, RequestId,
+    ResourceId, Store, safe_deadline, store::wait_deadline,
+};
 
 type Outcome = Result<Granted, LockError>;
 type Key = (ResourceId, RequestId);
@@ -153,6 +156,54 @@ impl Share<'_> {
 impl Drop for Share<'_> {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+impl Store {
+    /// Waits together with all who repeat the request. A caller that asked for a longer TTL
+    /// than the grant was made for renews it; if the grant has ended meanwhile, the caller
+    /// waits again.
+    pub(super) async fn wait_with_others(
+        &self,
+        id: RequestId,
+        attempt: Arc<Attempt>,
+        given_up: Option<Instant>,
+        answer_by: Option<Instant>,
+    ) -> Outcome {
+        loop {
+            let (inner, shared) = (Arc::clone(&self.0), Arc::clone(&attempt));
+            let open = |stop: CancellationToken| {
+                let stopped = async move {
+                    stop.cancelled_owned().await;
+                    LockError::WaitDeadline
+                };
+                async move { inner.wait(shared, stopped, None).await }.boxed()
+            };
+            let deadline = wait_deadline(given_up);
+            let joined =
+                self.0.joins.wait(id.clone(), &attempt, deadline, answer_by, open).await?;
+            if joined.ttl >= attempt.ttl.duration() {
+                return Ok(joined);
+            }
+            let renewal = RenewRequest {
+                resource: attempt.resource.clone(),
+                lock_id: joined.lock_id.clone(),
+                ttl: Some(attempt.ttl.duration()),
+            };
+            let until = answer_by.map_or(self.until(), |answer_by| answer_by.min(self.until()));
+            match timeout_at(until, self.renew(renewal)).await {
+                Ok(Ok(Renewed { ttl, since, .. })) => {
+                    let receipt = joined.receipt.until(safe_deadline(since, ttl));
+                    return Ok(Granted { ttl, since, receipt, ..joined });
+                }
+                Ok(Err(LockError::NotFound { .. })) => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {
+                    let why = "the TTL of the grant was not changed in time";
+                    return Err(LockError::OutcomeUnknown(why.into()));
+                }
+            }
+        }
     }
 }
 

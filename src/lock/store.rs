@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::FutureExt as _;
 use tokio::{
     sync::Mutex,
     time::{Instant, sleep_until, timeout_at},
@@ -37,13 +36,13 @@ const CONFIRM_MIN: Duration = Duration::from_millis(4);
 /// Every future may be dropped at any await. What it acquired is then released, and an
 /// unlock that it began is completed.
 #[derive(Clone)]
-pub struct Store(Arc<Inner>);
+pub struct Store(pub(super) Arc<Inner>);
 
-struct Inner {
+pub(super) struct Inner {
     backend: Arc<dyn Backend>,
     settings: Settings,
     settler: Settler,
-    joins: Joins,
+    pub(super) joins: Joins,
     draining: CancellationToken,
     /// Ends watches: the store drains or retires.
     ending: CancellationToken,
@@ -105,63 +104,11 @@ impl Store {
         let arrived = request.arrived;
         let (given_up, answer_by) = limits(&request);
         let attempt = Arc::new(self.admit(request)?);
-        let deadline = wait_deadline(given_up);
         let granted = match attempt.request_id.clone() {
-            None => self.0.wait(Arc::clone(&attempt), deadline, answer_by).await,
-            Some(request_id) => {
-                let inner = Arc::clone(&self.0);
-                let shared = Arc::clone(&attempt);
-                let joined = self
-                    .0
-                    .joins
-                    .wait(request_id, &attempt, deadline, answer_by, move |stop| {
-                        async move {
-                            let stopped = async move {
-                                stop.cancelled_owned().await;
-                                LockError::WaitDeadline
-                            };
-                            inner.wait(shared, stopped, None).await
-                        }
-                        .boxed()
-                    })
-                    .await?;
-                if joined.ttl >= attempt.ttl.duration() {
-                    Ok(joined)
-                } else {
-                    self.lengthen(joined, attempt, given_up, answer_by).await
-                }
-            }
+            None => self.0.wait(attempt, wait_deadline(given_up), answer_by).await,
+            Some(id) => self.wait_with_others(id, attempt, given_up, answer_by).await,
         }?;
         Ok(granted.waited_since(arrived))
-    }
-
-    /// Gives a grant the TTL of a caller that joined the wait of a request for a shorter one. If
-    /// the grant has ended meanwhile, the caller waits for its own.
-    async fn lengthen(
-        &self,
-        joined: Granted,
-        attempt: Arc<Attempt>,
-        given_up: Option<Instant>,
-        answer_by: Option<Instant>,
-    ) -> Result<Granted, LockError> {
-        let renewal = RenewRequest {
-            resource: attempt.resource.clone(),
-            lock_id: joined.lock_id.clone(),
-            ttl: Some(attempt.ttl.duration()),
-        };
-        let until = answer_by.map_or(self.until(), |answer_by| answer_by.min(self.until()));
-        let why = "the TTL of the grant was not changed in time";
-        match timeout_at(until, self.renew(renewal)).await {
-            Ok(Ok(Renewed { ttl, since, .. })) => {
-                let receipt = joined.receipt.until(safe_deadline(since, ttl));
-                Ok(Granted { ttl, since, receipt, ..joined })
-            }
-            Ok(Err(LockError::NotFound { .. })) => {
-                self.0.wait(attempt, wait_deadline(given_up), answer_by).await
-            }
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(LockError::OutcomeUnknown(why.into())),
-        }
     }
 
     /// Starts the TTL of a live grant again. If that grant is being undone, because its caller
@@ -346,7 +293,7 @@ impl Inner {
 
     /// Waits for a grant until `stop` says why not to. That answer is given
     /// only when it is confirmed by `answer_by` that nothing is held (trap 9).
-    async fn wait(
+    pub(super) async fn wait(
         &self,
         attempt: Arc<Attempt>,
         stop: impl Future<Output = LockError>,
@@ -389,7 +336,7 @@ fn limits(request: &AcquireRequest) -> (Option<Instant>, Option<Instant>) {
 }
 
 /// Ends when a wait must be given up for its answer to arrive in time.
-async fn wait_deadline(given_up: Option<Instant>) -> LockError {
+pub(super) async fn wait_deadline(given_up: Option<Instant>) -> LockError {
     match given_up {
         None => std::future::pending().await,
         Some(given_up) => {
