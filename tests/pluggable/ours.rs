@@ -78,14 +78,16 @@ async fn a_wait_is_handed_the_lock_and_counts_its_ttl_from_then() {
     let store = open(folder.path()).await;
     let held = store.try_lock(request()).await.unwrap();
     held.receipt.accept();
+    let asked = request();
     let waiting = tokio::spawn({
         let store = store.clone();
-        async move { store.lock(request()).await }
+        async move { store.lock(asked).await }
     });
-    sleep(Duration::from_millis(300)).await;
+    let wait = Duration::from_millis(300);
+    sleep(wait).await;
     unlock(&store, "r", held.lock_id.as_str()).await.unwrap();
     let granted = timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap().unwrap();
-    assert!(granted.waited >= Duration::from_millis(250), "{:?}", granted.waited);
+    assert!(granted.waited >= wait, "{:?}", granted.waited);
     assert!(granted.token.unwrap() > held.token.unwrap());
     granted.receipt.accept();
 }
