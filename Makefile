@@ -61,13 +61,14 @@ deny: ## Licences, bans and sources of every dependency (installs cargo-deny)
 
 .PHONY: test
 test: setup ## Run every test, on servers that the tests start themselves
-	$(CARGO) test --workspace
+	$(CARGO) build --workspace --bins
+	LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold" $(CARGO) test --workspace
 
 SEEDS ?= 20000
 
 .PHONY: sim
 sim: ## Run the state machines under simulated time, SEEDS schedules each; prints seeds a minute
-	LEASEHOLD_SEEDS=$(SEEDS) $(CARGO) test --package leasehold --test sim -- --nocapture
+	LEASEHOLD_SEEDS=$(SEEDS) $(CARGO) test --package leasehold-tests --test sim -- --nocapture
 	LEASEHOLD_SEEDS=$(SEEDS) $(CARGO) test --package leasehold --lib -- --nocapture held::tests::chance etcd::schedules
 
 .PHONY: planted

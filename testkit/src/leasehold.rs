@@ -21,8 +21,8 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 const GONE_WITHIN: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The `leasehold` binary: the one that the variable `LEASEHOLD` names, else the one of
-/// the same build as this test or program.
+/// The `leasehold` binary: the one that the variable `LEASEHOLD` names. Without that variable,
+/// a test builds it, and another program takes the one of its own build.
 pub fn program() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(find).clone()
@@ -35,15 +35,24 @@ fn find() -> PathBuf {
     let this = std::env::current_exe().unwrap();
     let folder = this.parent().unwrap();
     // Tests are in a folder of their own below that of the programs.
-    let folder = if folder.ends_with("deps") { folder.parent().unwrap() } else { folder };
-    let beside = folder.join("leasehold");
-    if !beside.exists() {
-        // Only the tests of another package were asked for.
-        let mut build = Command::new(env!("CARGO"));
-        let built = build.args(["build", "--quiet", "-p", "leasehold", "--bin", "leasehold"]);
-        assert!(built.status().unwrap().success(), "leasehold does not build");
+    let Some(folder) = folder.parent().filter(|_| folder.ends_with("deps")) else {
+        return folder.join("leasehold");
+    };
+    build(folder);
+    folder.join("leasehold")
+}
+
+/// Builds the binary into this folder. Cargo does so only for tests of the binary's own
+/// package, so that those of another one could find an old binary.
+fn build(folder: &Path) {
+    let mut build = Command::new(env!("CARGO"));
+    // With the features that the dependencies have in a build of the tests.
+    build.args(["build", "--quiet", "-p", "leasehold", "-p", "leasehold-tests"]);
+    build.args(["--bin", "leasehold", "--target-dir"]).arg(folder.parent().unwrap());
+    if folder.ends_with("release") {
+        build.arg("--release");
     }
-    beside
+    assert!(build.status().unwrap().success(), "leasehold does not build");
 }
 
 /// A running `leasehold`, killed when dropped.

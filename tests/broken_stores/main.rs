@@ -173,7 +173,7 @@ fn fails_only(outcomes: &BTreeMap<String, Outcome>, case: &str) -> Result<(), Fa
 }
 
 fn options(path: &Path) -> Options {
-    let yaml = Path::new(env!("CARGO_MANIFEST_DIR")).join("components/memory.yaml");
+    let yaml = Path::new(env!("CARGO_MANIFEST_DIR")).join("../components/memory.yaml");
     Options::new(path, Manifest::read(&yaml).unwrap())
 }
 

@@ -2,9 +2,9 @@
 //! time, many processes and clients, every fault of the network; thousands of
 //! schedules a minute, each repeated from its seed.
 //!
-//!     cargo test --test sim                                  # a bounded share
-//!     LEASEHOLD_SEEDS=100000 cargo test --test sim -- --nocapture
-//!     LEASEHOLD_SEED=42 cargo test --test sim one_seed -- --ignored --nocapture
+//!     cargo test -p leasehold-tests --test sim                    # a bounded share
+//!     LEASEHOLD_SEEDS=100000 cargo test -p leasehold-tests --test sim -- --nocapture
+//!     LEASEHOLD_SEED=42 cargo test -p leasehold-tests --test sim one_seed -- --ignored --nocapture
 #![allow(
     missing_docs,
     unreachable_pub,
@@ -52,7 +52,7 @@ fn every_schedule_keeps_every_promise() {
         assert!(
             run.violations.is_empty(),
             "seed {seed} ({:?}), after {} seeds and {calls} calls: {:#?}\nrepeat it with \
-             LEASEHOLD_SEED={seed} cargo test --test sim one_seed -- --ignored --nocapture",
+             LEASEHOLD_SEED={seed} cargo test -p leasehold-tests --test sim one_seed -- --ignored --nocapture",
             run.plan,
             seed - first + 1,
             run.violations,

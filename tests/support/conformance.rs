@@ -13,7 +13,8 @@ use libtest_mimic::Arguments;
 
 /// The component YAML that users copy is the test's input.
 pub fn component(store: &str) -> Component {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("components/{store}.yaml"));
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../components/{store}.yaml"));
     Component::read(&file).unwrap()
 }
 
