@@ -151,10 +151,8 @@ async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief()
     settle().await;
     let sent = lock::Instant::now();
     let id = first.lock_id.clone();
-    api.locks
-        .renew("s", &"r".parse().unwrap(), id, Some(SHORT), Change::Nothing)
-        .await
-        .unwrap();
+    let target = api.locks.target("s", &"r".parse().unwrap()).unwrap();
+    setup.engine.renew(&target, id, Some(SHORT), Change::Nothing).await.unwrap();
     api.script.on_every_renewal(Some(Fault::Unreachable));
     let (_guard, told) = replay.hold_for_stream().unwrap();
     told.await.unwrap();

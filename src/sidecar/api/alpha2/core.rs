@@ -9,8 +9,8 @@ use tokio::{
 
 use super::inspection::PageTokens;
 use crate::{
-    held::{Change, Ended, Engine, HeldGuard, Holding, MaxHold, Resent, Target},
-    lock::{AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, Renewed, RequestId},
+    held::{Ended, Engine, HeldGuard, Holding, MaxHold, Resent, Target},
+    lock::{AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, RequestId},
     net::delivery::Delivery,
     sidecar::{
         api::error::ApiError,
@@ -246,19 +246,6 @@ impl Locks {
             place,
         };
         Ok(Some(UndeliveredGrant { granted, engine: self.engine.clone(), holding, resent }))
-    }
-
-    /// Starts a grant's TTL again, and makes the change if that succeeds.
-    pub async fn renew(
-        &self,
-        store_name: &str,
-        resource: &ResourceName,
-        lock_id: LockId,
-        ttl: Option<Duration>,
-        change: Change,
-    ) -> Result<Renewed, ApiError> {
-        let target = self.target(store_name, resource)?;
-        Ok(self.engine.renew(&target, lock_id, ttl, change).await?)
     }
 
     /// Ends the grant of a lock ID.

@@ -4,22 +4,18 @@ use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt as _};
 use leasehold_proto::locks::{self as proto, lock_server_stream::LockServerStream as Told};
+use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    Locks, check,
-    inspection::Force,
-    keep_alive,
+    LockCall, Locks, check, keep_alive,
     stream::{self, Event},
     wire,
 };
 use crate::{
     held::MaxHold,
-    lock::LockId,
-    net::{
-        inspection,
-        wire::{duration, positive},
-    },
+    lock::Violation,
+    net::wire::{deadline, duration},
 };
 
 #[tonic::async_trait]
@@ -33,7 +29,7 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::LockRequest>,
     ) -> Result<Response<proto::LockResponse>, Status> {
-        let call = wire::lock_call(request)?;
+        let call = lock_call(request)?;
         let grant = Self::lock(self, call).await?;
         let granted = &grant.granted;
         let mut response = Response::new(proto::LockResponse {
@@ -51,23 +47,15 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::RenewLockRequest>,
     ) -> Result<Response<proto::RenewLockResponse>, Status> {
-        let request = request.into_inner();
-        let resource = wire::resource(&request.resource_id, request.namespace)?;
-        let lock_id = LockId::new(&request.lock_id)?;
-        let ttl = positive("ttl", request.ttl)?;
-        let change = wire::change(request.detach, wire::max_hold(request.max_hold)?)?;
-        let renewed = self.renew(&request.store_name, &resource, lock_id, ttl, change).await?;
-        Ok(Response::new(proto::RenewLockResponse { ttl: Some(duration(renewed.ttl)) }))
+        let ttl = Self::renew_lock(self, request.into_inner()).await?;
+        Ok(Response::new(proto::RenewLockResponse { ttl: Some(duration(ttl)) }))
     }
 
     async fn unlock(
         &self,
         request: Request<proto::UnlockRequest>,
     ) -> Result<Response<proto::UnlockResponse>, Status> {
-        let request = request.into_inner();
-        let resource = wire::resource(&request.resource_id, request.namespace)?;
-        let lock_id = LockId::new(&request.lock_id)?;
-        self.unlock(&request.store_name, &resource, lock_id).await?;
+        self.unlock_lock(request.into_inner()).await?;
         Ok(Response::new(proto::UnlockResponse {}))
     }
 
@@ -83,7 +71,7 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::CheckLocksRequest>,
     ) -> Result<Response<proto::CheckLocksResponse>, Status> {
-        Ok(Response::new(check::grpc(self, request.into_inner())?))
+        Ok(Response::new(check::answer(self, request.into_inner())?))
     }
 
     async fn force_unlock(
@@ -91,12 +79,7 @@ impl proto::locks_server::Locks for Locks {
         request: Request<proto::ForceUnlockRequest>,
     ) -> Result<Response<proto::ForceUnlockResponse>, Status> {
         let peer = request.extensions().get().copied();
-        let request = request.into_inner();
-        let resource = wire::resource(&request.resource_id, request.namespace)?;
-        let grant_id = inspection::grant_id(&request.grant_id)?;
-        let reason = inspection::reason(&request.reason)?.to_owned();
-        let force = Force { grant_id, reason, peer };
-        self.force_unlock(&request.store_name, &resource, force).await?;
+        self.force(request.into_inner(), peer).await?;
         Ok(Response::new(proto::ForceUnlockResponse {}))
     }
 
@@ -104,7 +87,7 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::LockRequest>,
     ) -> Result<Response<Self::LockStreamStream>, Status> {
-        let call = wire::lock_call(request)?;
+        let call = lock_call(request)?;
         let max_hold = MaxHold::asked_for(call.max_hold);
         let events = stream::open(self, call, max_hold).await?;
         let told = events.map(|event| match event {
@@ -113,6 +96,13 @@ impl proto::locks_server::Locks for Locks {
         });
         Ok(Response::new(Box::pin(told)))
     }
+}
+
+/// Reads a request that arrives now.
+fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall, Violation> {
+    let arrived = Instant::now();
+    let deadline = deadline(request.metadata(), arrived);
+    wire::lock_call(request.into_inner(), arrived, deadline)
 }
 
 fn told(event: &Event) -> Told {

@@ -8,42 +8,25 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{any, post},
 };
+use leasehold_proto::locks as pb;
 use serde_json::json;
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    LockCall, Locks, Patience, check,
-    inspection::{self, Force},
+    Locks, check, inspection,
     json::{self, Fields, go_duration},
     ndjson, stream, wire,
 };
 use crate::{
     held::MaxHold,
-    lock::{LockError, LockId, RequestId, Violation},
-    net::{self, peer::Peer, status::ErrorDescription},
-    sidecar::{
-        api::{
-            body::{self, BodyError},
-            query,
-        },
-        identity::Label,
-        name::ResourceName,
+    lock::{LockError, Violation},
+    net::{peer::Peer, status::ErrorDescription},
+    sidecar::api::{
+        body::{self, BodyError},
+        query,
     },
 };
-
-/// The fields of a request to lock.
-const LOCK_FIELDS: [&str; 9] = [
-    "immediate",
-    "ttl",
-    "wait",
-    "requestID",
-    "mode",
-    "maxHold",
-    "noRenewal",
-    "metadata",
-    "label",
-];
 
 type Target = Result<Path<(String, String)>, PathRejection>;
 
@@ -68,25 +51,24 @@ async fn lock(
     body: Body,
 ) -> Result<Response, ErrorDescription> {
     let arrived = Instant::now();
-    let (store_name, resource) = named(target, query.as_deref())?;
-    let fields = read(body, &LOCK_FIELDS).await?;
-    fields.check_metadata()?;
-    let Patience { immediate, wait_end } =
-        Patience::new(arrived, fields.flag("immediate")?, fields.wait()?);
-    let call = LockCall {
+    let (store_name, resource_id, namespace) = named(target, query.as_deref())?;
+    let mut fields = read(body).await?;
+    let request = pb::LockRequest {
         store_name,
-        resource,
-        immediate,
-        ttl: fields.ttl()?,
-        request_id: RequestId::new(&fields.text("requestID")?)?,
-        mode: fields.mode()?,
-        max_hold: fields.max_hold()?,
+        resource_id,
+        namespace,
+        immediate: fields.flag("immediate")?,
+        ttl: fields.duration("ttl")?,
+        wait: fields.duration("wait")?,
+        request_id: fields.text("requestID")?,
+        mode: fields.mode()?.into(),
+        max_hold: fields.duration("maxHold")?,
         no_renewal: fields.flag("noRenewal")?,
-        label: Label::new(&fields.text("label")?)?,
-        arrived,
-        wait_end,
-        deadline: None,
+        metadata: fields.texts_by_name("metadata")?,
+        label: fields.text("label")?,
     };
+    fields.end()?;
+    let call = wire::lock_call(request, arrived, None)?;
     if ndjson::is_wanted(&headers) {
         let max_hold = if version < Version::HTTP_2 {
             warn!(
@@ -111,12 +93,20 @@ async fn renew(
     RawQuery(query): RawQuery,
     body: Body,
 ) -> Result<Response, ErrorDescription> {
-    let (store_name, resource) = named(target, query.as_deref())?;
-    let fields = read(body, &["lockID", "ttl", "detach", "maxHold"]).await?;
-    let lock_id = lock_id(&fields)?;
-    let change = wire::change(fields.flag("detach")?, fields.max_hold()?)?;
-    let renewed = locks.renew(&store_name, &resource, lock_id, fields.ttl()?, change).await?;
-    Ok(Json(json!({ "ttl": go_duration(renewed.ttl) })).into_response())
+    let (store_name, resource_id, namespace) = named(target, query.as_deref())?;
+    let mut fields = read(body).await?;
+    let request = pb::RenewLockRequest {
+        store_name,
+        resource_id,
+        namespace,
+        lock_id: fields.text("lockID")?,
+        ttl: fields.duration("ttl")?,
+        detach: fields.flag("detach")?,
+        max_hold: fields.duration("maxHold")?,
+    };
+    fields.end()?;
+    let ttl = locks.renew_lock(request).await?;
+    Ok(Json(json!({ "ttl": go_duration(ttl) })).into_response())
 }
 
 async fn unlock(
@@ -126,23 +116,28 @@ async fn unlock(
     peer: Option<Extension<Peer>>,
     body: Body,
 ) -> Result<StatusCode, ErrorDescription> {
-    let (store_name, resource) = named(target, query.as_deref())?;
-    let fields = read(body, &["lockID", "force", "grantID", "reason"]).await?;
-    if fields.flag("force")? {
-        if !fields.text("lockID")?.is_empty() {
+    let (store_name, resource_id, namespace) = named(target, query.as_deref())?;
+    let mut fields = read(body).await?;
+    let (force, lock_id) = (fields.flag("force")?, fields.text("lockID")?);
+    let grant_id =
+        if force { fields.selecting_text("grantID") } else { fields.text("grantID") }?;
+    let reason = fields.text("reason")?;
+    fields.end()?;
+    if force {
+        if !lock_id.is_empty() {
             let told = "is given with force, which ends the grants of others too; leave out one \
                         of the two, or give grantID";
             return Err(Violation::new("lockID", told).into());
         }
-        let grant_id = net::inspection::grant_id(&fields.selecting_text("grantID")?)?;
-        let reason = net::inspection::reason(&fields.text("reason")?)?.to_owned();
-        let force = Force { grant_id, reason, peer: peer.map(|Extension(peer)| peer) };
-        locks.force_unlock(&store_name, &resource, force).await?;
-    } else if !fields.text("grantID")?.is_empty() && fields.text("lockID")?.is_empty() {
+        let request =
+            pb::ForceUnlockRequest { store_name, resource_id, namespace, grant_id, reason };
+        locks.force(request, peer.map(|Extension(peer)| peer)).await?;
+    } else if !grant_id.is_empty() && lock_id.is_empty() {
         let told = "needs \"force\": true, because it proves no ownership; or give lockID";
         return Err(Violation::new("grantID", told).into());
     } else {
-        locks.unlock(&store_name, &resource, lock_id(&fields)?).await?;
+        let request = pb::UnlockRequest { store_name, resource_id, namespace, lock_id };
+        locks.unlock_lock(request).await?;
     }
     Ok(StatusCode::NO_CONTENT)
 }
@@ -156,8 +151,8 @@ async fn check_locks(
         return Err(query::unknown(pair.name(), "none").into());
     }
     let body = body::read_up_to(check::BYTES_MAX, body).await.map_err(unread)?;
-    let fields = Fields::read(&body)?.only(&["locks"])?;
-    Ok(Json(check::http(&locks, &fields)?).into_response())
+    let request = check::read(Fields::read(&body)?)?;
+    Ok(Json(check::json(&check::answer(&locks, request)?)).into_response())
 }
 
 async fn no_resource() -> ErrorDescription {
@@ -168,19 +163,12 @@ async fn no_resource() -> ErrorDescription {
     missing.into()
 }
 
-fn lock_id(fields: &Fields) -> Result<LockId, Violation> {
-    let lock_id = LockId::optional(&fields.text("lockID")?)?;
-    lock_id.ok_or_else(|| {
-        Violation::new(
-            "lockID",
-            "is missing; give the ID that came with the grant, in a JSON body",
-        )
-    })
-}
-
-/// The names in the URL: the store, and the resource in the namespace of the query.
-fn named(target: Target, query: Option<&str>) -> Result<(String, ResourceName), Violation> {
-    let Path((store_name, key)) =
+/// The names in the URL: the store, the resource, and the segments of its namespace.
+fn named(
+    target: Target,
+    query: Option<&str>,
+) -> Result<(String, String, Vec<String>), Violation> {
+    let Path((store_name, resource_id)) =
         target.map_err(|error| Violation::new("resourceID", error.body_text()))?;
     let mut namespace = Vec::new();
     for pair in query::pairs(query.unwrap_or_default()) {
@@ -189,14 +177,14 @@ fn named(target: Target, query: Option<&str>) -> Result<(String, ResourceName), 
             other => return Err(query::unknown(other, "namespace")),
         }
     }
-    Ok((store_name, wire::resource(&key, namespace)?))
+    Ok((store_name, resource_id, namespace))
 }
 
-async fn read(body: Body, known: &[&str]) -> Result<Fields, ErrorDescription> {
+async fn read(body: Body) -> Result<Fields, ErrorDescription> {
     let body = body::read(body).await.map_err(unread)?;
     let fields = Fields::read(&body)?;
     fields.check_no_namespace()?;
-    Ok(fields.only(known)?)
+    Ok(fields)
 }
 
 fn unread(error: BodyError) -> ErrorDescription {

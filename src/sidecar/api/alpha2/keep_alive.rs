@@ -4,14 +4,10 @@ use futures_util::{Stream, StreamExt as _, stream::once};
 use leasehold_proto::locks as proto;
 use tonic::Status;
 
-use super::{Locks, wire};
+use super::Locks;
 use crate::{
-    held::Change,
-    lock::{LockError, LockId},
-    net::{
-        status::ErrorDescription,
-        wire::{duration, positive},
-    },
+    lock::LockError,
+    net::{status::ErrorDescription, wire::duration},
 };
 
 /// How many requests of one stream may be under way. At the limit no more are read.
@@ -50,8 +46,18 @@ async fn answer(
     request: proto::LockKeepAliveRequest,
 ) -> proto::LockKeepAliveResponse {
     let id = request.id;
-    match renew(locks, request).await {
-        Ok(ttl) => proto::LockKeepAliveResponse { id, ttl: Some(ttl), ..Default::default() },
+    let renewal = proto::RenewLockRequest {
+        store_name: request.store_name,
+        resource_id: request.resource_id,
+        namespace: request.namespace,
+        lock_id: request.lock_id,
+        ttl: request.ttl,
+        ..Default::default()
+    };
+    match locks.renew_lock(renewal).await.map_err(ErrorDescription::from) {
+        Ok(ttl) => {
+            proto::LockKeepAliveResponse { id, ttl: Some(duration(ttl)), ..Default::default() }
+        }
         Err(error) => proto::LockKeepAliveResponse {
             id,
             ttl: None,
@@ -60,18 +66,6 @@ async fn answer(
             message: error.message,
         },
     }
-}
-
-async fn renew(
-    locks: &Locks,
-    request: proto::LockKeepAliveRequest,
-) -> Result<prost_types::Duration, ErrorDescription> {
-    let resource = wire::resource(&request.resource_id, request.namespace)?;
-    let lock_id = LockId::new(&request.lock_id)?;
-    let ttl = positive("ttl", request.ttl)?;
-    let renewed =
-        locks.renew(&request.store_name, &resource, lock_id, ttl, Change::Nothing).await?;
-    Ok(duration(renewed.ttl))
 }
 
 #[cfg(test)]

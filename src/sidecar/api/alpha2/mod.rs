@@ -1,6 +1,7 @@
 //! The alpha2 lock API, over gRPC and HTTP: locks with an explicit unlock, renewed in the
 //! background, and locks that are held for as long as a stream lives.
 
+mod calls;
 mod check;
 mod core;
 pub mod grpc;

@@ -1,28 +1,28 @@
-//! Turns gRPC's messages into calls of the core.
+//! Turns messages, which HTTP builds as well, into calls of the core.
 
 use std::time::Duration;
 
 use leasehold_proto::locks as proto;
 use prost_types::Duration as WireDuration;
 use tokio::time::Instant;
-use tonic::Request;
 
 use super::{LockCall, Patience};
 use crate::{
     held::Change,
     lock::{FencingToken, GrantId, Mode, RequestId, ResourceId, Violation},
-    net::wire::{deadline, positive},
+    net::wire::positive,
     sidecar::{
         identity::Label,
         name::{Namespace, ResourceName},
     },
 };
 
-/// Reads a request for a lock that arrives now.
-pub(super) fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall, Violation> {
-    let arrived = Instant::now();
-    let deadline = deadline(request.metadata(), arrived);
-    let request = request.into_inner();
+/// Reads a request for a lock.
+pub(super) fn lock_call(
+    request: proto::LockRequest,
+    arrived: Instant,
+    deadline: Option<Instant>,
+) -> Result<LockCall, Violation> {
     let wait = wait(request.wait)?;
     let Patience { immediate, wait_end } = Patience::new(arrived, request.immediate, wait);
     Ok(LockCall {
@@ -47,16 +47,16 @@ pub(super) fn resource(key: &str, namespace: Vec<String>) -> Result<ResourceName
     ResourceName::new(&Namespace::new(namespace)?, key)
 }
 
-/// The violation of a `max_hold` that is not positive.
-pub(super) fn no_hold() -> Violation {
-    Violation::new("max_hold", "is not positive; leave it out for the limit of the sidecar")
-}
-
 /// After how long the lock is released; `None` if nothing limits that.
 pub(super) fn max_hold(wish: Option<WireDuration>) -> Result<Option<Duration>, Violation> {
     match wish {
         None => Ok(None),
-        wish => positive("max_hold", wish)?.map(Some).ok_or_else(no_hold),
+        wish => positive("max_hold", wish)?.map(Some).ok_or_else(|| {
+            Violation::new(
+                "max_hold",
+                "is not positive; leave it out for the limit of the sidecar",
+            )
+        }),
     }
 }
 
@@ -73,18 +73,14 @@ pub(super) fn change(detach: bool, max_hold: Option<Duration>) -> Result<Change,
     }
 }
 
-/// The violation of a `wait` below zero.
-pub(super) fn negative_wait() -> Violation {
-    Violation::new("wait", "is negative; use 0s or more")
-}
-
 /// How long a call may wait; `None` if only its deadline ends the wait.
 fn wait(wish: Option<WireDuration>) -> Result<Option<Duration>, Violation> {
     let Some(wish) = wish else { return Ok(None) };
     if (wish.seconds, wish.nanos) == (0, 0) {
         return Ok(Some(Duration::ZERO));
     }
-    positive("wait", Some(wish))?.map(Some).ok_or_else(negative_wait)
+    let wait = positive("wait", Some(wish))?;
+    wait.map(Some).ok_or_else(|| Violation::new("wait", "is negative; use 0s or more"))
 }
 
 /// Writes the public name of a grant; empty if the store's grants have none.
@@ -139,8 +135,10 @@ mod tests {
             (wait(-1), "wait"),
             (wait(i64::MIN), "wait"),
         ] {
-            assert_eq!(lock_call(Request::new(request)).err().unwrap().field, field);
+            let call = lock_call(request, Instant::now(), None);
+            assert_eq!(call.err().unwrap().field, field);
         }
-        assert!(lock_call(Request::new(max_hold(1))).unwrap().max_hold.is_some());
+        let call = lock_call(max_hold(1), Instant::now(), None);
+        assert!(call.unwrap().max_hold.is_some());
     }
 }
