@@ -43,6 +43,7 @@ pub(super) async fn namesakes(mut client: Client, settings: Settings) -> anyhow:
     if client.number < resources {
         return hold(client, &settings, &resource, acquisition).await;
     }
+    let pause = Duration::from_millis(settings.ttl_ms) / RENEWED_WITHIN / 4;
     while client.goes_on() {
         let wait_ms = client.rng.u64(BRIEF_MS);
         let call = Call::Lock { acquisition: acquisition.clone(), wait_ms };
@@ -50,6 +51,8 @@ pub(super) async fn namesakes(mut client: Client, settings: Settings) -> anyhow:
         {
             let call = Call::Unlock { lock_id: granted.lock_id };
             client.anywhere().call(&resource, call, None).await?;
+            // So that the first one, which only tries, finds the resource free.
+            client.pause(pause).await;
         }
     }
     Ok(())
