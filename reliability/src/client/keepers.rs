@@ -38,7 +38,8 @@ pub(super) async fn namesakes(mut client: Client, settings: Settings) -> anyhow:
     let resources = settings.resources.max(1);
     let name = format!("{}-{}", settings.process, client.number % resources);
     let resource = format!("{}renewed/namesakes-{name}", settings.names);
-    let (ttl_ms, lock_id) = (settings.ttl_ms, Some(name));
+    // Not a part of the resource's name, which watchers may see.
+    let (ttl_ms, lock_id) = (settings.ttl_ms, Some(format!("secret-{name}")));
     let acquisition = Acquisition { ttl_ms, lock_id, ..Acquisition::default() };
     if client.number < resources {
         return hold(client, &settings, &resource, acquisition).await;
