@@ -1,4 +1,5 @@
-//! Every trap of docs/traps.md has its tests, and every planted defect its code.
+//! Every trap of docs/traps.md has its tests, every planted defect its code, and every link
+//! of a page its file.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::{
@@ -115,6 +116,24 @@ fn every_planted_defect_applies() {
     };
     let stale: Vec<_> = patches().into_iter().filter(|patch| !applies(patch)).collect();
     assert!(stale.is_empty(), "bring these up to the code: {stale:?}");
+}
+
+#[test]
+fn every_link_of_a_page_leads_to_a_file() {
+    let pages = output("git", &["ls-files", "*.md"]);
+    let mut broken = Vec::new();
+    for page in pages.lines().map(Path::new) {
+        let Ok(text) = read_to_string(root().join(page)) else { continue };
+        // What stands in a block of code is no link.
+        let prose: String = text.split("\n```").step_by(2).collect();
+        let links = prose.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        for link in links.filter(|link| !link.contains(':')) {
+            if !root().join(page).with_file_name(link).exists() {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
 }
 
 fn patches() -> Vec<PathBuf> {
