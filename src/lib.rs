@@ -10,8 +10,7 @@
 //! - [`front`]: the Redis front, for clients that speak the protocol of Redis.
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
 //! - `net`: the server under both: sockets, connections, delivery, errors on the wire.
-//! - `retry` and `error_chain`: delays between tries, and the causes of errors.
-//! - [`descriptors`], [`runtime`], [`signals`], [`telemetry`]: what the process has once.
+//! - [`runtime`], [`telemetry`]: what the process has once.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 
@@ -19,8 +18,6 @@ pub mod backend;
 pub mod command;
 pub mod component;
 pub mod config;
-pub mod descriptors;
-mod error_chain;
 pub mod front;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
@@ -28,10 +25,6 @@ pub mod fuzzing;
 pub mod held;
 pub mod lock;
 mod net;
-mod retry;
 pub mod runtime;
 pub mod sidecar;
-pub mod signals;
 pub mod telemetry;
-
-pub use net::cork;

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
+use leasehold_util::{descriptors, signals::StopSignals};
+
 use leasehold::{
     command::{Cli, Command, StartError, redis_front, serve, sidecar},
-    descriptors, runtime,
-    signals::StopSignals,
-    telemetry,
+    runtime, telemetry,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};

@@ -8,11 +8,11 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use hyper_util::rt::TokioIo;
-use leasehold::cork::Corked;
 use leasehold_proto::components::{
     LockMode, LockRequest, LockResponse, LockStoreInitRequest, MetadataRequest, UnlockRequest,
     lock_store_client::LockStoreClient,
 };
+use leasehold_util::cork::Corked;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_util::retry::Backoff;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
@@ -13,7 +14,6 @@ use crate::{
     config::manifest::{self, Environment, NoSecrets},
     front::FindStore,
     lock::{Clock, LockError},
-    retry::Backoff,
 };
 
 /// How long to wait between attempts to initialise an instance.

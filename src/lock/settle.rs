@@ -11,6 +11,7 @@ use futures_util::{
     FutureExt as _,
     stream::{FuturesUnordered, StreamExt as _},
 };
+use leasehold_util::retry::Backoff;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     runtime::Handle,
@@ -24,7 +25,6 @@ use super::{
     Backend, BackendError, Release, ReleaseOf, Settings,
     undoing::{Undo, Undoing},
 };
-use crate::retry::Backoff;
 
 /// With this many unsettled releases nothing new may be acquired, and no further unlock
 /// is completed. An attempt's clean-up is never dropped: a waiter's forgotten place would

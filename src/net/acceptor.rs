@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_util::descriptors;
 use tokio::{
     sync::Semaphore,
     time::{Instant, sleep, timeout_at},
@@ -10,7 +11,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::warn;
 
 use super::listener::{Listener, Stream};
-use crate::descriptors;
 
 /// How long to pause after a connection could not be accepted, for example because the process
 /// has no file descriptor left.

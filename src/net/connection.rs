@@ -6,9 +6,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use leasehold_util::cork::Corked;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{answers::Answers, cork::Corked, exchange::Exchange, read_timeout::ReadTimeout};
+use super::{answers::Answers, exchange::Exchange, read_timeout::ReadTimeout};
 
 /// A connection on which reading fails when its peer does not send in time, and on which a
 /// write settles the grants whose answers it has.
@@ -49,30 +50,28 @@ pub(crate) struct Watched<S> {
     answers: Answers,
 }
 
-impl<S: Transport> Connection<S> {
+impl<S: Transport> Watched<S> {
     /// A connection that was accepted just now. Its flushes are delayed by one scheduler turn,
     /// while it holds at most `held_bytes_max` bytes. With 0 it writes at once.
-    pub(crate) fn accepted(transport: S, held_bytes_max: usize) -> Self {
+    pub(crate) fn accepted(transport: S, held_bytes_max: usize) -> Connection<S> {
         let exchange = Exchange::default();
-        let watched = Watched {
+        let watched = Self {
             transport,
             read_timeout: ReadTimeout::new(exchange.clone()),
             exchange,
             answers: Answers::default(),
         };
-        Self::new(watched, held_bytes_max)
+        Corked::new(watched, held_bytes_max)
     }
-}
 
-impl<S: Transport> Connection<S> {
     /// The grants whose answers it has yet to write.
     pub(crate) fn answers(&self) -> Answers {
-        self.get_ref().answers.clone()
+        self.answers.clone()
     }
 
     /// What it is doing, if it speaks HTTP/1.
     pub(super) fn exchange(&self) -> Exchange {
-        self.get_ref().exchange.clone()
+        self.exchange.clone()
     }
 }
 

@@ -170,7 +170,7 @@ mod tests {
     use crate::{
         backend::{Context as BackendContext, memory::Memory},
         lock::{AcquireRequest, Clock, Settings, Store},
-        net::{accepted::Accepted, connection::Connection},
+        net::{accepted::Accepted, connection::Watched},
     };
 
     const DEADLINE: Duration = Duration::from_secs(1);
@@ -292,8 +292,8 @@ mod tests {
             // The runtime goes on to believe that it is writable.
             near.writable().await.unwrap();
             while SockRef::from(&near).send(&[0; 4096]).is_ok() {}
-            let mut connection = Connection::accepted(Accepted::from(near), 0);
-            let mut answered = Answered::on(connection.answers(), None).await;
+            let mut connection = Watched::accepted(Accepted::from(near), 0);
+            let mut answered = Answered::on(connection.get_ref().answers(), None).await;
             answered.take().chunk();
             {
                 let mut write = pin!(connection.write_all(b"answer"));

@@ -5,7 +5,7 @@
 //! - [`listener`]: TCP ports and Unix sockets; [`socket`]: Unix sockets that never take the
 //!   place of a live one.
 //! - [`connection`]: an accepted connection. It closes peers that do not send in time
-//!   ([`read_timeout`]), delays flushes ([`cork`]) and settles the grants whose answers it
+//!   ([`read_timeout`]), delays flushes ([`cork`](leasehold_util::cork)) and settles the grants whose answers it
 //!   writes ([`answers`]).
 //! - [`exchange`]: whether a call is under way on an HTTP/1 connection; [`accepted`]: tells
 //!   when its client has closed it.
@@ -25,7 +25,6 @@ pub(crate) mod answers;
 pub(crate) mod completed;
 pub(crate) mod config;
 pub(crate) mod connection;
-pub mod cork;
 pub(crate) mod delivery;
 mod exchange;
 pub(crate) mod inspection;

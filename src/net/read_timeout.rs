@@ -114,7 +114,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::net::connection::Connection;
+    use crate::net::connection::{Connection, Watched};
 
     const LITTLE: Duration = Duration::from_millis(10);
 
@@ -127,8 +127,8 @@ mod tests {
     impl Peers {
         fn connect() -> Self {
             let (client, stream) = duplex(1024);
-            let server = Connection::accepted(stream, 0);
-            let exchange = server.exchange();
+            let server = Watched::accepted(stream, 0);
+            let exchange = server.get_ref().exchange();
             Self { client, server, exchange }
         }
 

@@ -27,7 +27,7 @@ use super::{
     accepted::Accepted,
     acceptor::Acceptor,
     config::{Config, Protocols},
-    connection::Connection,
+    connection::{Connection, Watched},
     delivery::{AnswerBody, attach},
     exchange::{Exchange, Phase},
     listener::{Listener, Stream},
@@ -105,11 +105,11 @@ impl<R: Respond> Shared<R> {
     /// Serves one connection until it ends.
     async fn serve(&self, stream: Accepted, peer: Option<Peer>, closing: CancellationToken) {
         let watched = stream.clone();
-        let connection = Connection::accepted(stream, self.config.held_bytes_max);
+        let connection = Watched::accepted(stream, self.config.held_bytes_max);
         match self.config.protocols {
             Protocols::Http2 => self.converse(connection, peer, pending(), closing).await,
             Protocols::Http1AndHttp2 => {
-                let abandoned = abandoned(watched, connection.exchange());
+                let abandoned = abandoned(watched, connection.get_ref().exchange());
                 self.converse(connection, peer, abandoned, closing).await;
             }
         }
@@ -124,7 +124,8 @@ impl<R: Respond> Shared<R> {
         abandoned: impl Future<Output = ()>,
         closing: CancellationToken,
     ) {
-        let (exchange, answers) = (connection.exchange(), connection.answers());
+        let (exchange, answers) =
+            (connection.get_ref().exchange(), connection.get_ref().answers());
         let failed = self.config.failed;
         let service = service_fn(|request: Request<Incoming>| {
             let (call, answers) = (exchange.begin(request.version()), answers.clone());

@@ -4,6 +4,7 @@
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
+use leasehold_util::retry::Backoff;
 use tokio::{
     sync::mpsc,
     time::{sleep, timeout},
@@ -22,7 +23,6 @@ use crate::{
     },
     config::manifest::{Change, Component, Environment, PropertyError, Secrets},
     lock::{Clock, LockError, Store, Violation},
-    retry::Backoff,
 };
 
 /// A component whose backend is not reached is tried again after so long, each

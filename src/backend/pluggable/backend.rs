@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use leasehold_proto::components::{LockResponse, PingRequest};
+use leasehold_util::retry::Backoff;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -14,12 +15,9 @@ use super::{
     tries::Tries,
     wire::{from_wire, lock_request, renew_request, unlock_request},
 };
-use crate::{
-    lock::{
-        self, Attempt, Backend, BackendError, Feature, FencingToken, Grant, GrantId, LockId,
-        Release, ReleaseOf, Renewal, Renewed, ResourceId, inspect::Inspect,
-    },
-    retry::Backoff,
+use crate::lock::{
+    self, Attempt, Backend, BackendError, Feature, FencingToken, Grant, GrantId, LockId,
+    Release, ReleaseOf, Renewal, Renewed, ResourceId, inspect::Inspect,
 };
 
 /// The first delay between attempts to wait. It grows to [`RETRY_DELAY_MAX`], plus a random

@@ -1,16 +1,14 @@
 //! Translates a store's refusals into errors.
 
-use std::{fmt, path::Path};
+use std::{error::Error, fmt, path::Path};
 
 use leasehold_proto::locks as pb;
-use tonic::{Code, Status};
+use leasehold_util::error_chain::causes;
+use tonic::{Code, ConnectError, Status};
 use tonic_types::{ErrorInfo, StatusExt as _};
 
 use super::views;
-use crate::{
-    error_chain::was_never_connected,
-    lock::{BackendError, LockError, Violation, inspect::GrantView},
-};
+use crate::lock::{BackendError, LockError, Violation, inspect::GrantView};
 
 /// How much of a text of another process is passed on.
 const MESSAGE_CHARS_MAX: usize = 300;
@@ -195,4 +193,9 @@ fn told(verb: Verb, status: &Status) -> String {
 
 fn short(text: &str) -> String {
     text.chars().take(MESSAGE_CHARS_MAX).collect()
+}
+
+/// Whether a call was never sent, because no connection could be made.
+fn was_never_connected(status: &Status) -> bool {
+    causes(status).any(<dyn Error>::is::<ConnectError>)
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use ::redis::{Client, Cmd, ErrorKind, RedisError, Script, Value, cmd};
+use leasehold_util::retry::{Backoff, pause_before};
 use parking_lot::Mutex;
 use tokio::{
     sync::watch,
@@ -25,10 +26,7 @@ use super::{
     silence::{SUSPICIOUS, outlived},
     waiters::Waiters,
 };
-use crate::{
-    lock::{self, BackendError, FencingToken, ResourceId, Violation},
-    retry::{Backoff, pause_before},
-};
+use crate::lock::{self, BackendError, FencingToken, ResourceId, Violation};
 
 const REOPEN_DELAY_MIN: Duration = Duration::from_millis(20);
 const REOPEN_DELAY_MAX: Duration = Duration::from_secs(1);

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
 
+use leasehold_util::signals::Hangup;
 use notify::{
     Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _,
     event::{AccessKind, AccessMode},
@@ -14,7 +15,6 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{Component, Loaded, Problem, Resources};
-use crate::signals::Hangup;
 
 /// Files are read when they have not changed for this long, because an editor or a
 /// deployment writes in several steps.

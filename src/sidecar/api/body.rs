@@ -4,9 +4,10 @@ use std::error::Error;
 
 use axum::body::{Body, Bytes};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use leasehold_util::error_chain::causes;
 use tonic::{Code, Status};
 
-use crate::{error_chain::causes, net::request_budget::WHOLE_WITHIN};
+use crate::net::request_budget::WHOLE_WITHIN;
 
 /// The largest body of a lock call, which is some names and durations.
 pub(crate) const BYTES_MAX: usize = 64 * 1024;

@@ -11,6 +11,7 @@ use axum::body::Body;
 use backon::{ExponentialBuilder, Retryable as _};
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header, uri::PathAndQuery};
 use leasehold_proto::locks::{self as proto, lock_events_client::LockEventsClient};
+use leasehold_util::error_chain::chain;
 use serde_json::json;
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -21,7 +22,6 @@ use tracing::{debug, warn};
 
 use super::client::{AppChannel, AppChannelError, AppClient};
 use crate::{
-    error_chain::chain,
     held::LostLock,
     sidecar::{
         api::auth::{self, Token},

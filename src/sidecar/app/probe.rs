@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use http::{Request, Uri, uri::PathAndQuery};
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
+use leasehold_util::error_chain::chain;
 use tokio::{
     sync::{Semaphore, mpsc},
     time::timeout,
@@ -17,7 +18,7 @@ use super::{
     client::{AppChannel, AppChannelError, AppClient},
     health::AppProbe,
 };
-use crate::{error_chain::chain, sidecar::failed_unlocks::Reports};
+use crate::sidecar::failed_unlocks::Reports;
 
 const GRPC_METHOD: &str = "/dapr.proto.runtime.v1.AppCallbackHealthCheck/HealthCheck";
 /// An answer's body is read for what it reports, but no further than this.

@@ -14,24 +14,22 @@ use std::{
 
 use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp, TxnResponse};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use leasehold_util::retry::{Backoff, pause_before};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{
-    backend::etcd::{
-        client::{
-            dial::{CONNECT_TIMEOUT, dial},
-            failure::{Failure, Refusal},
-            link::{Link, Origin},
-            silence::LastAnswer,
-            terms::{Headed, Terms},
-        },
-        config::Config,
-        keys::Keys,
+use crate::backend::etcd::{
+    client::{
+        dial::{CONNECT_TIMEOUT, dial},
+        failure::{Failure, Refusal},
+        link::{Link, Origin},
+        silence::LastAnswer,
+        terms::{Headed, Terms},
     },
-    retry::{Backoff, pause_before},
+    config::Config,
+    keys::Keys,
 };
 
 /// How long a request may go unanswered before the connection counts as lost.

@@ -15,10 +15,9 @@ use std::{
 
 use etcd_client::{Channel, Error, TlsOptions};
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
+use leasehold_util::cork::Corked;
 use tonic::transport::Endpoint;
 use tower::{BoxError, ServiceExt as _, service_fn};
-
-use crate::cork::Corked;
 
 /// How long an endpoint may take to connect.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);

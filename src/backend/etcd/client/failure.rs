@@ -1,14 +1,12 @@
 //! What an error of etcd or of the connection means.
 
-use std::{error::Error as _, sync::Arc};
+use std::{error, error::Error as _, sync::Arc};
 
 use etcd_client::Error;
-use tonic::{Code, Status};
+use leasehold_util::error_chain::{causes, chain};
+use tonic::{Code, ConnectError, Status};
 
-use crate::{
-    error_chain::{chain, was_never_connected},
-    lock::BackendError,
-};
+use crate::lock::BackendError;
 
 /// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +98,7 @@ impl From<Error> for Failure {
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         let message = status.message();
-        if was_never_connected(&status) {
+        if causes(&status).any(<dyn error::Error>::is::<ConnectError>) {
             let cause = status.source().map(chain).unwrap_or_default();
             return Self::NotSent(format!("cannot connect: {cause}").into());
         }

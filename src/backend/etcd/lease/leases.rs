@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::{LeaseGrantOptions, LeaseTimeToLiveOptions};
+use leasehold_util::retry::pause_before;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Semaphore,
@@ -25,7 +26,6 @@ use crate::{
         },
     },
     lock::{self, Ttl},
-    retry::pause_before,
 };
 
 /// Idle leases kept.

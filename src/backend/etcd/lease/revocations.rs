@@ -12,6 +12,7 @@ use std::{
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse};
 use futures_util::{StreamExt as _, stream::poll_fn};
+use leasehold_util::retry::pause_before;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, mpsc},
@@ -19,17 +20,14 @@ use tokio::{
 };
 use tracing::warn;
 
-use crate::{
-    backend::etcd::{
-        background::Background,
-        client::{
-            connection::{Connection, delays},
-            failure::{Failure, Refusal},
-        },
-        lease::taken::Move,
-        revision::Revision,
+use crate::backend::etcd::{
+    background::Background,
+    client::{
+        connection::{Connection, delays},
+        failure::{Failure, Refusal},
     },
-    retry::pause_before,
+    lease::taken::Move,
+    revision::Revision,
 };
 
 /// Leases waiting to be revoked beyond which no new ones are granted: etcd 3.5 and 3.6

@@ -14,6 +14,7 @@ use http::{
     header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
 };
 use http_body::Body as _;
+use leasehold_util::descriptors;
 use tokio::sync::Semaphore;
 use tower::{BoxError, Service};
 
@@ -25,10 +26,7 @@ use super::{
     liveness::Liveness,
     refusal::Refusal,
 };
-use crate::{
-    descriptors,
-    net::config::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES},
-};
+use crate::net::config::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 
 /// How many gRPC calls to daprd may be under way at once, streams included.
 const GRPC_CALLS_MAX: usize = 10_000;

@@ -4,12 +4,12 @@ use std::error::Error;
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
+use leasehold_util::error_chain::{causes, chain};
 use serde_json::json;
 use tonic::Status;
 use tower::BoxError;
 
 use super::{Endpoint, pass::Protocol};
-use crate::error_chain::{causes, chain};
 
 /// Why a call could not be passed on.
 #[derive(Debug, thiserror::Error)]

@@ -7,15 +7,13 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::{Error, LeaseKeepAliveStream, LeaseKeeper};
+use leasehold_util::retry::pause_before;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::{
-    backend::etcd::client::{
-        connection::{Connection, delays},
-        failure::Failure,
-        link::Link,
-    },
-    retry::pause_before,
+use crate::backend::etcd::client::{
+    connection::{Connection, delays},
+    failure::Failure,
+    link::Link,
 };
 
 /// How long an answer may be outstanding before other endpoints are tried.

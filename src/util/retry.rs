@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// random part of itself, so that callers which failed together do not come back
 /// together. There is no last one.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     delays: ExponentialBackoff,
     delay_max: Duration,
 }
 
 impl Backoff {
     /// Delays from `delay_min` to `delay_max`.
-    pub(crate) fn new(delay_min: Duration, delay_max: Duration) -> Self {
+    pub fn new(delay_min: Duration, delay_max: Duration) -> Self {
         let delays = ExponentialBuilder::new()
             .with_min_delay(delay_min)
             .with_max_delay(delay_max)
@@ -27,19 +27,19 @@ impl Backoff {
     }
 
     /// The next delay.
-    pub(crate) fn next_delay(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         self.delays.next().unwrap_or(self.delay_max)
     }
 
     /// Waits for the next delay.
-    pub(crate) async fn pause(&mut self) {
+    pub async fn pause(&mut self) {
         sleep(self.next_delay()).await;
     }
 }
 
 /// Waits for `delay`, unless that would end at `deadline` or later. Returns whether it
 /// waited, that is whether there is time for another try.
-pub(crate) async fn pause_before(deadline: Instant, delay: Duration) -> bool {
+pub async fn pause_before(deadline: Instant, delay: Duration) -> bool {
     let next_try = Instant::now() + delay;
     if next_try >= deadline {
         return false;

@@ -2,10 +2,8 @@
 
 use std::{error::Error, iter::successors};
 
-use tonic::{ConnectError, Status};
-
 /// An error and its causes, outermost first.
-pub(crate) fn causes<'a>(
+pub fn causes<'a>(
     error: &'a (dyn Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     successors(Some(error), |error| (*error).source())
@@ -13,7 +11,7 @@ pub(crate) fn causes<'a>(
 
 /// An error and its causes as one line, outermost first. A cause that the line already
 /// ends with is left out.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+pub fn chain(error: &(dyn Error + 'static)) -> String {
     causes(error).fold(String::new(), |line, cause| {
         let cause = cause.to_string();
         if line.is_empty() {
@@ -24,11 +22,6 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
             format!("{line}: {cause}")
         }
     })
-}
-
-/// Whether a call was never sent, because no connection could be made.
-pub(crate) fn was_never_connected(status: &Status) -> bool {
-    causes(status).any(<dyn Error>::is::<ConnectError>)
 }
 
 #[cfg(test)]

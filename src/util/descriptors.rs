@@ -19,13 +19,13 @@ pub fn raise_limit() -> io::Result<()> {
 }
 
 /// How many descriptors clients may not take: a quarter of the limit, within bounds.
-pub(crate) fn reserve() -> u64 {
+pub fn reserve() -> u64 {
     (limit() / 4).min(RESERVE_MAX)
 }
 
 /// Whether a new descriptor is one of the reserve. Each descriptor gets the lowest number that
 /// is free, so its number shows how many are in use at least.
-pub(crate) fn is_reserved(descriptor: &impl AsRawFd) -> bool {
+pub fn is_reserved(descriptor: &impl AsRawFd) -> bool {
     u64::try_from(descriptor.as_raw_fd()).is_ok_and(|number| number >= limit() - reserve())
 }
 
