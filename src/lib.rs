@@ -1,7 +1,6 @@
 //! A distributed lock store for Dapr: a pluggable component over etcd leases,
 //! Redis or memory.
 //!
-//! - [`lock`]: the domain and the port that backends implement.
 //! - [`held`]: renews the locks that this process holds for an app.
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
 //! - [`command`]: the command line, and the start of each command.
@@ -23,7 +22,6 @@ pub mod front;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod held;
-pub mod lock;
 mod net;
 pub mod runtime;
 pub mod sidecar;

@@ -3,10 +3,9 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use leasehold::{
-    backend::{KINDS, Kind},
-    config::properties::Properties,
-};
+use leasehold_lock::{Kind, properties::Properties};
+
+use leasehold::backend::KINDS;
 use serde_yaml_ng::Value;
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_lock::{Clock, Kind, LockError};
 use leasehold_util::retry::Backoff;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -9,11 +10,9 @@ use tracing::warn;
 
 use super::StartError;
 use crate::{
-    backend::Kind,
     component::{Instances, OpenInstance},
     config::manifest::{self, Environment, NoSecrets},
     front::FindStore,
-    lock::{Clock, LockError},
 };
 
 /// How long to wait between attempts to initialise an instance.

@@ -3,12 +3,10 @@
 use std::{env, ffi::OsString, path::PathBuf};
 
 use clap::{ArgAction, Parser, Subcommand, builder::BoolishValueParser};
+use leasehold_lock::Kind;
 
 use crate::{
-    backend::{KINDS, Kind},
-    component::SocketMode,
-    front::FrontArgs,
-    sidecar::SidecarArgs,
+    backend::KINDS, component::SocketMode, front::FrontArgs, sidecar::SidecarArgs,
     telemetry::LogLevel,
 };
 
@@ -137,7 +135,7 @@ pub struct StoreOption {
 impl StoreOption {
     fn parse(text: &str) -> Result<Self, String> {
         let (name, socket) = text.split_once('=').unwrap_or((text, text));
-        let Some(kind) = Kind::named(name) else {
+        let Some(kind) = Kind::named(KINDS, name) else {
             let known: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
             return Err(format!("there is no store {name:?}; there are {}", known.join(", ")));
         };

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use leasehold_lock::Kind;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::warn;
 
 use super::{StartError, instances};
+use crate::backend::KINDS;
 use crate::{
-    backend::{self, Kind},
     component::{DRAIN_MAX, Instances},
     config::manifest::{Component, Environment, Resources},
     front::{Front, FrontArgs},
@@ -42,8 +43,8 @@ pub async fn start(args: &FrontArgs) -> Result<Serving, StartError> {
         )));
     }
     let kind = component.lock_type().unwrap_or_default();
-    let unknown = || format!("{origin}: {}", backend::unknown_type(&kind));
-    let kind = Kind::named(&kind).ok_or_else(|| StartError::Configuration(unknown()))?;
+    let unknown = || format!("{origin}: {}", Kind::unknown(KINDS, &kind));
+    let kind = Kind::named(KINDS, &kind).ok_or_else(|| StartError::Configuration(unknown()))?;
     let own = instances::resolve(kind, component, &resources.environment).await?;
     let instances = instances::of_kind(kind);
     let initialising = instances::begin(&instances, own);

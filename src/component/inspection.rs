@@ -3,6 +3,10 @@
 use std::pin::Pin;
 
 use futures_util::{Stream, stream};
+use leasehold_lock::{
+    LockError, ResourceId, Store, Violation,
+    inspect::{EndRequest, Ended, GrantView, Listing, Scope},
+};
 use leasehold_proto::locks::{self as pb, inspection_server::Inspection};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
@@ -11,17 +15,11 @@ use super::{
     service::{Service, answer},
     wire,
 };
-use crate::{
-    lock::{
-        LockError, ResourceId, Store, Violation,
-        inspect::{EndRequest, Ended, GrantView, Listing, Scope},
-    },
-    net::{
-        completed::completed,
-        inspection::{self, ForcedBy, List, count, raw, state},
-        peer::Peer,
-        wire::deadline,
-    },
+use crate::net::{
+    completed::completed,
+    inspection::{self, ForcedBy, List, count, raw, state},
+    peer::Peer,
+    wire::deadline,
 };
 
 impl Service {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, join_all};
+use leasehold_lock::{Feature, LockError, Store, answer_margin};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Notify,
@@ -17,8 +18,6 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 use tracing::{Instrument as _, debug, info, info_span};
-
-use crate::lock::{Feature, LockError, Store, answer_margin};
 
 /// The time limit of an Init, so that its answer arrives within the 4 s that the protocol
 /// allows. daprd waits 5 s.
@@ -297,13 +296,11 @@ impl std::fmt::Debug for Instances {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_lock::{Clock, Context, Settings};
     use tokio::time::sleep;
 
     use super::*;
-    use crate::{
-        backend::{Context, memory},
-        lock::{Clock, Settings},
-    };
+    use crate::backend::memory;
 
     const OPENING: Duration = Duration::from_secs(2);
     const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);

@@ -122,11 +122,11 @@ fn config(answers: Answers) -> Config {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_lock::LockError;
     use tonic::{Code, Status};
     use tonic_types::StatusExt as _;
 
     use super::*;
-    use crate::lock::LockError;
 
     #[test]
     fn a_panic_is_an_internal_error() {

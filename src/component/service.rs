@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use leasehold_lock::{Granted, LockError, Store, UnlockRequest, inspect::EndOutcome};
 use leasehold_proto::components::{self as pb, lock_store_server::LockStore};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
@@ -11,16 +12,13 @@ use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, debug, debug_span};
 
 use super::{instances::Instances, wire};
-use crate::{
-    lock::{Granted, LockError, Store, UnlockRequest, inspect::EndOutcome},
-    net::{
-        completed::completed,
-        delivery::Delivery,
-        inspection::{self, ForcedBy},
-        peer::Peer,
-        status::ErrorDescription,
-        wire::{deadline, duration},
-    },
+use crate::net::{
+    completed::completed,
+    delivery::Delivery,
+    inspection::{self, ForcedBy},
+    peer::Peer,
+    status::ErrorDescription,
+    wire::{deadline, duration},
 };
 
 /// How many TryLocks and Inits may be under way at a time. Waits need no permit. Neither

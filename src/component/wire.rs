@@ -1,16 +1,14 @@
 //! Turns the protocol's messages into the domain's requests, and grants into messages.
 
+use leasehold_lock::{
+    AcquireRequest, FencingToken, Granted, Holder, LockId, Mode, RenewRequest, RequestId,
+    ResourceId, UnlockRequest, Violation,
+};
 use leasehold_proto::components as pb;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 
-use crate::{
-    lock::{
-        AcquireRequest, FencingToken, Granted, Holder, LockId, Mode, RenewRequest, RequestId,
-        ResourceId, UnlockRequest, Violation,
-    },
-    net::wire::{duration, positive},
-};
+use crate::net::wire::{duration, positive};
 
 /// The metadata key that names the instance. Without it a call is for the unnamed one.
 pub(crate) const INSTANCE: &str = "x-component-instance";

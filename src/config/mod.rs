@@ -1,4 +1,3 @@
 //! What configures a store: component YAML and the properties that it becomes.
 
 pub mod manifest;
-pub mod properties;

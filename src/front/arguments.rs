@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use leasehold_lock::{LockId, ResourceId, Violation};
 
 use super::verb::Pair;
-use crate::lock::{LockId, ResourceId, Violation};
 
 /// Why a command is refused. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

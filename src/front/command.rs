@@ -1,6 +1,7 @@
 //! The commands that are served.
 
 use bytes::Bytes;
+use leasehold_lock::ResourceId;
 
 use super::{
     arguments::{Refusal, compared, integer, key},
@@ -9,7 +10,6 @@ use super::{
     set,
     verb::{Call, Replies, Verb},
 };
-use crate::lock::ResourceId;
 
 /// How many keys a command may have. Each is looked up by itself.
 const KEYS_MAX: usize = 16;

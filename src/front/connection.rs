@@ -4,6 +4,7 @@ use std::{future::pending, io, time::Duration};
 
 use bytes::BytesMut;
 use futures_util::FutureExt as _;
+use leasehold_lock::Receipt;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     time::{Instant, sleep_until, timeout},
@@ -18,7 +19,7 @@ use super::{
     session::{Answer, Session, Step, failed},
     verb::Call,
 };
-use crate::{lock::Receipt, net::accepted::Accepted};
+use crate::net::accepted::Accepted;
 
 /// How long a connection may be silent. Clients close the connections of their pools earlier,
 /// or make new ones.

@@ -9,16 +9,16 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use leasehold_lock::{
+    AcquireRequest, Feature, Holder, LockError, Receipt, RenewRequest, RequestId, ResourceId,
+    Store, UnlockRequest,
+    inspect::{Inspected, PageRequest},
+};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::verb::{Outcome, Pair, Verb};
-use crate::lock::{
-    AcquireRequest, Feature, Holder, LockError, Receipt, RenewRequest, RequestId, ResourceId,
-    Store, UnlockRequest,
-    inspect::{Inspected, PageRequest},
-};
 
 /// Finds the store once it is initialised.
 pub type FindStore =

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use bytes::Bytes;
+use leasehold_lock::{Holder, LockError, Receipt};
 use tracing::debug;
 
 use super::{
@@ -19,10 +20,7 @@ use super::{
     scripts::Scripts,
     verb::Call,
 };
-use crate::{
-    lock::{Holder, LockError, Receipt},
-    net::status::ErrorDescription,
-};
+use crate::net::status::ErrorDescription;
 
 /// The only user.
 const USER: &[u8] = b"default";

@@ -2,6 +2,7 @@
 
 use std::{future::ready, net::SocketAddr, sync::Arc, time::Duration};
 
+use leasehold_lock::{Clock, Store};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -14,10 +15,7 @@ use super::{
     locks::Locks,
     verb::{Outcome, Pair, Verb},
 };
-use crate::{
-    backend::Kind,
-    lock::{Clock, Store},
-};
+use crate::backend::memory;
 
 const SOON: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -36,8 +34,7 @@ struct Rig {
 
 impl Rig {
     async fn start() -> Self {
-        let kind = Kind::named("memory").unwrap();
-        let store = kind.open([], Clock::system(), None).await.unwrap();
+        let store = memory::KIND.open([], Clock::system(), None).await.unwrap();
         let args = FrontArgs {
             store: "locks".into(),
             resources_path: Vec::new(),
@@ -165,8 +162,7 @@ fn locks(store: &Store) -> Locks {
 /// Trap: front 23
 #[tokio::test]
 async fn a_retry_keeps_its_lock_though_an_earlier_try_is_released() {
-    let kind = Kind::named("memory").unwrap();
-    let store = kind.open([], Clock::system(), None).await.unwrap();
+    let store = memory::KIND.open([], Clock::system(), None).await.unwrap();
     let locks = locks(&store);
     let obtain = async |key: &str| {
         let pair = Pair { key: key.parse().unwrap(), value: "mine".parse().unwrap() };

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{LockId, ResourceId};
+
 use super::reply::Reply;
-use crate::lock::{LockId, ResourceId};
 
 /// A value under a key: the lock ID of its holder, and the resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

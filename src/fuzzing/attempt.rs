@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{Attempt, AttemptId, Holder, LockId, Mode, RequestId, ResourceId, Ttl};
+
 use super::input::Input;
-use crate::lock::{Attempt, AttemptId, Holder, LockId, Mode, RequestId, ResourceId, Ttl};
 
 /// Makes an attempt from the next bytes and lines; `None` if one of its names is invalid.
 pub(super) fn attempt(input: &mut Input<'_>) -> Option<Attempt> {

@@ -4,6 +4,7 @@
 use std::{fmt::Debug, sync::Arc};
 
 use futures_util::FutureExt as _;
+use leasehold_lock::Violation;
 use leasehold_proto::{
     components::{self as pb, lock_store_server::LockStoreServer},
     locks::{self, inspection_server::InspectionServer},
@@ -20,7 +21,6 @@ use super::{
 use crate::{
     backend::memory,
     component::{Instances, Metadata, service::Service, wire},
-    lock::Violation,
     net::wire::deadline,
 };
 

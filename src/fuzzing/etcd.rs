@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_lock::{AttemptId, Mode, ResourceId};
+
 use crate::{
     backend::etcd::{
         keys::{EntryId, Keys, Part},
@@ -12,7 +14,6 @@ use crate::{
         revision::Revision,
     },
     fuzzing::input::Input,
-    lock::{AttemptId, Mode, ResourceId},
 };
 
 /// The first byte selects what the rest is: a holder's value, a key, or the events of a

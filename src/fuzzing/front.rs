@@ -10,6 +10,7 @@ use std::{
 
 use ::redis::parse_redis_value;
 use bytes::BytesMut;
+use leasehold_lock::inspect::PageRequest;
 
 use super::{
     locks::Locks,
@@ -19,10 +20,7 @@ use super::{
     scripts::Scripts,
     session::{Answer, Session, Shared, Step},
 };
-use crate::{
-    fuzzing::{input::Input, world::World},
-    lock::inspect::PageRequest,
-};
+use crate::fuzzing::{input::Input, world::World};
 
 const KEY: &str = "held";
 /// The value with which the key is held from the beginning.

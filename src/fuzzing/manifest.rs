@@ -3,13 +3,11 @@
 use std::{path::PathBuf, sync::Arc};
 
 use futures_util::FutureExt as _;
+use leasehold_lock::{Kind, LockError};
 
-use crate::{
-    backend::Kind,
-    config::manifest::{
-        Component, Environment, NoSecrets, document, folder::read_file_text, yaml,
-    },
-    lock::LockError,
+use crate::backend::KINDS;
+use crate::config::manifest::{
+    Component, Environment, NoSecrets, document, folder::read_file_text, yaml,
 };
 
 /// The input is the text of a file.
@@ -63,7 +61,7 @@ fn properties(component: &Component, environment: &Environment) {
         .expect("no secret store is asked");
     let Ok(properties) = read else { return };
     assert!(properties.len() <= component.items.len());
-    let kind = component.lock_type().and_then(|name| Kind::named(&name));
+    let kind = component.lock_type().and_then(|name| Kind::named(KINDS, &name));
     match kind.map(|kind| kind.check(properties)) {
         None | Some(Ok(_) | Err(LockError::InvalidMetadata(_))) => {}
         Some(Err(other)) => panic!("bad metadata became {other:?}"),

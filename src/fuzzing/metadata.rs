@@ -1,10 +1,13 @@
 //! The metadata of components.
 
+use leasehold_lock::{
+    LockError, Violation,
+    properties::{Properties, parse_go_duration},
+};
+
 use super::input::Input;
 use crate::{
     backend::KINDS,
-    config::properties::{Properties, parse_go_duration},
-    lock::{LockError, Violation},
     sidecar::{api::alpha2::go_duration, prefix::KeyPrefix},
 };
 

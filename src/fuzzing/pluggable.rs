@@ -2,15 +2,13 @@
 
 use std::path::Path;
 
+use leasehold_lock::{BackendError, Instant, LockError, safe_deadline};
 use leasehold_proto::components::{LockResponse, RenewLockResponse};
 use prost::Message as _;
 use tonic::{Code, Status};
 
 use super::{attempt::attempt, input::Input};
-use crate::{
-    backend::pluggable::{backend, status, wire},
-    lock::{BackendError, Instant, LockError, safe_deadline},
-};
+use crate::backend::pluggable::{backend, status, wire};
 
 const VERBS: [status::Verb; 5] = [
     status::Verb::TryLock,

@@ -1,13 +1,11 @@
 //! Replies and messages of Redis, and the records that are written there.
 
 use ::redis::{Value, parse_redis_value};
+use leasehold_lock::{Attempt, FencingToken, LockId};
 
 use super::{attempt::attempt, input::Input};
-use crate::{
-    backend::redis::{
-        entry, inspect::seen::read_seen, reply::Reply, session, upkeep::Seen, waiters::Waiters,
-    },
-    lock::{Attempt, FencingToken, LockId},
+use crate::backend::redis::{
+    entry, inspect::seen::read_seen, reply::Reply, session, upkeep::Seen, waiters::Waiters,
 };
 
 /// The first byte selects what the rest is: a reply, a channel and its message, or an

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lock::{Instant, Renewed, Ttl, safe_deadline};
+use leasehold_lock::{Instant, Renewed, Ttl, safe_deadline};
 
 /// Until when the holder may believe in a grant, and what that rests on.
 #[derive(Clone, Copy, Debug)]

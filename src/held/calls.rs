@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{AttemptId, GrantId, Instant, LockError, LockId, Renewed, RequestId};
 use tokio::sync::oneshot;
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     release::Abandoned,
     renewal::{cancel, changed_nothing},
 };
-use crate::lock::{AttemptId, GrantId, Instant, LockError, LockId, Renewed, RequestId};
 
 /// A repeated request that may find a grant that is held here. When it is dropped, its attempt
 /// goes to the record of the grant, or is released if the grant was released here meanwhile.

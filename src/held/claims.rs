@@ -1,6 +1,6 @@
 //! The attempts of this process that may have got a grant last.
 
-use crate::lock::AttemptId;
+use leasehold_lock::AttemptId;
 
 /// How many are kept. The oldest is dropped first.
 const CLAIMS_MAX: usize = 32;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use leasehold_lock::{Instant, LockError, Renewed, sleep_until};
 use tokio::{
     task::yield_now,
     time::{self, timeout_at},
@@ -13,7 +14,6 @@ use super::{
     Change, Ended, Engine, belief::Sending, lane::LanePermit, record::RecordId, schedule::Due,
     table::Table,
 };
-use crate::lock::{Instant, LockError, Renewed, sleep_until};
 
 /// How many due records are acted on before others get a turn.
 const BATCH: usize = 512;

@@ -1,7 +1,8 @@
 //! Why a call on a held lock failed.
 
+use leasehold_lock::LockError;
+
 use super::Cause;
-use crate::lock::LockError;
 
 /// Why a call on a held lock failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

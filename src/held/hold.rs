@@ -1,12 +1,12 @@
 //! How a grant comes into the engine, and the guard that releases it.
 
+use leasehold_lock::Instant;
 use tokio::sync::oneshot;
 
 use super::{
     Cause, Ended, Engine, Holding,
     record::{Record, RecordId},
 };
-use crate::lock::Instant;
 
 /// Releases a lock when dropped: the life of a stream, or of an answer that is
 /// not written yet.

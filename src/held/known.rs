@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{Instant, LockId};
+
 use super::{Cause, Engine, Target, record::Record, schedule::Due, unlock::Unlock};
-use crate::lock::{Instant, LockId};
 
 /// What this process knows of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

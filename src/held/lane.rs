@@ -8,10 +8,10 @@ use std::{
     },
 };
 
+use leasehold_lock::Instant;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::record::RecordId;
-use crate::lock::Instant;
 
 /// The renewals of one store. Each store has its own lane, so that a backend that does
 /// not answer delays the renewals of no other.

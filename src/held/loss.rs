@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use leasehold_lock::{Instant, LockError, LockId};
 use tokio::{sync::mpsc, task::JoinHandle};
 use tracing::{info, warn};
 
@@ -14,7 +15,6 @@ use super::{
     renewal,
     table::Table,
 };
-use crate::lock::{Instant, LockError, LockId};
 
 /// Records the end of a release, also if its task is dropped.
 struct Releasing<'a> {

@@ -6,8 +6,9 @@ use std::{
     time::Duration,
 };
 
+use leasehold_lock::{Instant, LockId};
+
 use super::{Cause, HeldKey, claims::Claims};
-use crate::lock::{Instant, LockId};
 
 /// How long a lost lock is remembered.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
@@ -84,8 +85,9 @@ impl Lost {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_lock::{AttemptId, ResourceId};
+
     use super::*;
-    use crate::lock::{AttemptId, ResourceId};
 
     fn key(resource: usize) -> HeldKey {
         HeldKey {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lock::Instant;
+use leasehold_lock::Instant;
 
 /// For how long a lock is held at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

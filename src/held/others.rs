@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use leasehold_lock::{LockId, RequestId};
+
 use super::record::{Record, RecordId};
-use crate::lock::{LockId, RequestId};
 
 /// Records of one name. Each is found by its lock ID and by its request ID, also among
 /// thousands.

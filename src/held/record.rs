@@ -2,6 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_lock::{
+    AttemptId, FencingToken, GrantId, Instant, LockError, LockId, Mode, Renewed, RequestId,
+    ResourceId,
+};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
@@ -13,10 +17,6 @@ use super::{
     renewal::changed_nothing,
     schedule::RenewalSchedule,
     unlock::Unlock,
-};
-use crate::lock::{
-    AttemptId, FencingToken, GrantId, Instant, LockError, LockId, Mode, Renewed, RequestId,
-    ResourceId,
 };
 
 /// A grant, as it is handed to the engine.

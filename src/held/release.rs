@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{Instant, LockError, LockId};
 use leasehold_util::retry::Backoff;
 use tokio::sync::Semaphore;
 use tracing::debug;
 
 use super::{Target, claims::Claims};
-use crate::lock::{Instant, LockError, LockId};
 
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);

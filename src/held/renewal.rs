@@ -1,8 +1,7 @@
 //! The renewal of one held lock.
 
+use leasehold_lock::{Instant, LockError};
 use tokio::task::{self, JoinHandle};
-
-use crate::lock::{Instant, LockError};
 
 /// Where the renewal of one lock stands.
 ///

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{Instant, Renewed};
 use tokio::task::JoinHandle;
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     max_hold::ReleaseAt,
     renewal::Renewal,
 };
-use crate::lock::{Instant, Renewed};
 
 /// A renewal is due when this part of the TTL has passed.
 const RENEWAL_PART: u32 = 3;

@@ -2,13 +2,13 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tokio::time::Instant;
-
-use super::claims::Claims;
-use crate::lock::{
+use leasehold_lock::{
     GrantId, LockError, LockId, RenewRequest, Renewed, ResourceId, Store, UnlockOf,
     UnlockRequest,
 };
+use tokio::time::Instant;
+
+use super::claims::Claims;
 
 /// A store through which locks are held.
 pub trait LockStore: Send + Sync + 'static {

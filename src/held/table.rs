@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use leasehold_lock::{Instant, LockId, Mode, RequestId};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +17,6 @@ use super::{
     record::{Record, RecordId},
     schedule::Due,
 };
-use crate::lock::{Instant, LockId, Mode, RequestId};
 
 /// How many releases of one grant are under way, and a token that is cancelled when the
 /// last has ended.

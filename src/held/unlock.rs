@@ -4,10 +4,10 @@ use futures_util::{
     FutureExt as _,
     future::{BoxFuture, Shared, ready},
 };
+use leasehold_lock::LockError;
 use tokio::task::JoinHandle;
 
 use super::{Cause, Ended, renewal::cancel};
-use crate::lock::LockError;
 
 /// Ends when nothing is left of a renewal that was cancelled.
 pub(super) type RenewalEnd = Shared<BoxFuture<'static, ()>>;

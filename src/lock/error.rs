@@ -120,7 +120,7 @@ fn join(violations: &[Violation]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::{Holder, Mode};
+    use crate::{Holder, Mode};
 
     #[test]
     fn a_holder_cannot_forge_a_line_of_a_log() {

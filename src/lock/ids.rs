@@ -140,7 +140,7 @@ impl RequestId {
 
 impl RequestId {
     /// How the IDs begin of requests that publish their lock ID.
-    pub(crate) const PUBLISHING: &str = "redis-front:";
+    pub const PUBLISHING: &str = "redis-front:";
 
     /// A random ID of a request that publishes its lock ID: whoever may read the resource
     /// through a Redis front gets it as the value of the key, as from Redis.
@@ -269,11 +269,7 @@ impl fmt::Debug for AttemptId {
 }
 
 /// Checks that a text has at most `bytes_max` bytes and no control character.
-pub(crate) fn check_text(
-    field: &'static str,
-    text: &str,
-    bytes_max: usize,
-) -> Result<(), Violation> {
+pub fn check_text(field: &'static str, text: &str, bytes_max: usize) -> Result<(), Violation> {
     limit(field, text, bytes_max)?;
     match text.char_indices().find(|(_, c)| c.is_control()) {
         None => Ok(()),

@@ -137,8 +137,8 @@ fn suspended() -> Duration {
         noticed_us = NOTICED.fetch_max(suspended_us, Ordering::Relaxed).max(suspended_us);
     }
     let noticed = Duration::from_micros(noticed_us);
-    #[cfg(test)]
-    let noticed = noticed + tests::SUSPENDED.get();
+    #[cfg(any(test, feature = "test-util"))]
+    let noticed = noticed + SUSPENDED.get();
     noticed
 }
 
@@ -149,22 +149,22 @@ fn since_boot() -> Duration {
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), nanos)
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    use std::cell::Cell;
+#[cfg(any(test, feature = "test-util"))]
+thread_local! {
+    static SUSPENDED: std::cell::Cell<Duration> = const { std::cell::Cell::new(Duration::ZERO) };
+}
 
+/// Lets time pass as during a suspension, for this thread: only [`Instant`] counts it.
+#[cfg(any(test, feature = "test-util"))]
+pub fn suspend(duration: Duration) {
+    SUSPENDED.set(SUSPENDED.get() + duration);
+}
+
+#[cfg(test)]
+mod tests {
     use tokio::time::advance;
 
     use super::*;
-
-    thread_local! {
-        pub(super) static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-    }
-
-    /// Lets time pass as during a suspension, for this thread: only [`Instant`] counts it.
-    pub(crate) fn suspend(duration: Duration) {
-        SUSPENDED.set(SUSPENDED.get() + duration);
-    }
 
     #[tokio::test(start_paused = true)]
     async fn an_instant_counts_a_suspension_and_tokios_time() {

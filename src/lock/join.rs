@@ -212,7 +212,7 @@ mod tests {
     use std::{future::pending, time::Duration};
 
     use super::*;
-    use crate::lock::{AttemptId, Ttl};
+    use crate::{AttemptId, Ttl};
 
     fn attempt() -> Attempt {
         Attempt {

@@ -27,7 +27,7 @@ impl Receipt {
     }
 
     /// Fails if the safe deadline has passed, so that nobody may rely on the grant any more.
-    pub(crate) fn check(&self) -> Result<(), LockError> {
+    pub fn check(&self) -> Result<(), LockError> {
         check(self.safe_deadline)
     }
 
@@ -38,7 +38,7 @@ impl Receipt {
     }
 
     /// The same with the error that the caller is answered instead.
-    pub(crate) fn try_accept(&self) -> Result<(), LockError> {
+    pub fn try_accept(&self) -> Result<(), LockError> {
         self.check()?;
         let pending = self.pending.lock().take();
         if let Some(pending) = pending {

@@ -71,7 +71,7 @@ impl Store {
     }
 
     /// The backend that keeps the locks.
-    pub(crate) fn backend(&self) -> Arc<dyn Backend> {
+    pub fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.0.backend)
     }
 
@@ -145,7 +145,7 @@ impl Store {
     }
 
     /// The same as a part of a call that must have ended by `until`.
-    pub(crate) async fn unlock_by(
+    pub async fn unlock_by(
         &self,
         request: UnlockRequest,
         until: Instant,
@@ -244,7 +244,7 @@ impl Store {
     }
 
     /// When a call that begins now must have ended.
-    pub(crate) fn until(&self) -> Instant {
+    pub fn until(&self) -> Instant {
         self.0.until()
     }
 

@@ -161,7 +161,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::lock::{AttemptId, Mode, Ttl};
+    use crate::{AttemptId, Mode, Ttl};
 
     fn attempt() -> Attempt {
         Attempt {

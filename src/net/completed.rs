@@ -1,8 +1,7 @@
 //! Work that is completed although its caller goes away.
 
+use leasehold_lock::LockError;
 use tracing::Instrument as _;
-
-use crate::lock::LockError;
 
 /// Completes the work also if this future is dropped, as it is when the caller of a gRPC or
 /// HTTP call goes away. What the work logs at its end is then logged, too.

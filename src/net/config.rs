@@ -7,8 +7,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
     server::conn::auto,
 };
-
-use crate::lock::LockError;
+use leasehold_lock::LockError;
 
 /// Above every limit of waiters, so that waits never keep other calls out.
 const STREAMS_MAX: u32 = 250_000;

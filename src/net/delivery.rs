@@ -15,11 +15,11 @@ use std::{
 use bytes::{Buf, Bytes};
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
+use leasehold_lock::{LockError, Receipt};
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
 use super::answers::{Answers, Unencoded};
-use crate::lock::{LockError, Receipt};
 
 /// How long an answer may take to reach its caller, on this machine or near it.
 const TRANSIT: Duration = Duration::from_micros(500);
@@ -159,6 +159,7 @@ mod tests {
 
     use futures_util::poll;
     use http_body_util::Full;
+    use leasehold_lock::{AcquireRequest, Clock, Context as BackendContext, Settings, Store};
     use socket2::SockRef;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -168,8 +169,7 @@ mod tests {
 
     use super::{super::answers::LATE_MAX, *};
     use crate::{
-        backend::{Context as BackendContext, memory::Memory},
-        lock::{AcquireRequest, Clock, Settings, Store},
+        backend::memory::Memory,
         net::{accepted::Accepted, connection::Watched},
     };
 
@@ -182,7 +182,7 @@ mod tests {
         body: AnswerBody<Full<Bytes>>,
     }
 
-    async fn lock(store: &Store) -> Result<crate::lock::Granted, LockError> {
+    async fn lock(store: &Store) -> Result<leasehold_lock::Granted, LockError> {
         store.try_lock(AcquireRequest::new("r".parse().unwrap())).await
     }
 

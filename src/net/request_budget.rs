@@ -13,6 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use leasehold_lock::LockError;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Sleep, sleep},
@@ -20,7 +21,6 @@ use tokio::{
 use tonic::Status;
 
 use super::{message_framing::MessageFraming, status::ErrorDescription};
-use crate::lock::LockError;
 
 /// Bytes of all incomplete requests together. The usual request is small and arrives in
 /// one piece.

@@ -18,6 +18,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
+use leasehold_lock::LockError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
@@ -34,7 +35,6 @@ use super::{
     peer::Peer,
     wire::deadline_after,
 };
-use crate::lock::LockError;
 
 /// Responds to requests. Clones share what they respond with.
 pub(crate) trait Respond: Clone + Send + Sync + 'static {

@@ -2,11 +2,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use leasehold_lock::{LockError, Violation, inspect::GrantView};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::wire::timestamp;
-use crate::lock::{LockError, Violation, inspect::GrantView};
 
 /// The domain of every `ErrorInfo`.
 pub(crate) const DOMAIN: &str = "dapr.io";
@@ -117,16 +117,11 @@ impl From<ErrorDescription> for Status {
     }
 }
 
-impl From<Violation> for Status {
-    fn from(violation: Violation) -> Self {
-        ErrorDescription::from(violation).into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use leasehold_lock::{Holder, Mode};
+
     use super::*;
-    use crate::lock::{Holder, Mode};
 
     fn status(error: LockError) -> Status {
         ErrorDescription::from(error).into()

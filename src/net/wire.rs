@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use leasehold_lock::Violation;
 use prost_types::{Duration as WireDuration, Timestamp};
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
-
-use crate::lock::Violation;
 
 /// The range of a well-formed protobuf duration, in seconds.
 const SECONDS_MAX: i64 = 315_576_000_000;

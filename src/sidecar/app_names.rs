@@ -1,10 +1,11 @@
 //! Which names of a store belong to an app, and which of them a scope has.
 
+use leasehold_lock::{ResourceId, Violation, inspect::Scope};
+
 use super::{
     name::{NameScope, ResourceName},
     prefix::{KeyPrefix, no_namespaces},
 };
-use crate::lock::{ResourceId, Violation, inspect::Scope};
 
 /// The names of a store that belong to one app: they begin with its prefix, and the rest is
 /// a name as the app gives it. An app sees and ends no others. Where an app has no ID, the

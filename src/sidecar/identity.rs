@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use crate::lock::{Holder, Violation, check_text};
+use leasehold_lock::{Holder, Violation, check_text};
 
 /// Longest `APP/INSTANCE` in bytes: with a slash and the longest label, it is as long as a
 /// holder may be.

@@ -4,6 +4,7 @@
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
+use leasehold_lock::{Clock, Kind, LockError, Store, Violation};
 use leasehold_util::retry::Backoff;
 use tokio::{
     sync::mpsc,
@@ -16,13 +17,10 @@ use super::{
     prefix::{self, KeyPrefix},
     stores::{NamedStore, Stores},
 };
+use crate::backend::KINDS;
 use crate::{
-    backend::{
-        self, Kind,
-        pluggable::{PluggableComponent, socket_path},
-    },
+    backend::pluggable::{PluggableComponent, socket_path},
     config::manifest::{Change, Component, Environment, PropertyError, Secrets},
-    lock::{Clock, LockError, Store, Violation},
 };
 
 /// A component whose backend is not reached is tried again after so long, each
@@ -173,7 +171,7 @@ impl Loader {
         )
         .map_err(|violation| LoadStoreError::Metadata(name.clone(), violation.into()))?;
         let opening = async {
-            match Kind::named(backend) {
+            match Kind::named(KINDS, backend) {
                 Some(kind) => {
                     let own = properties
                         .into_iter()
@@ -220,7 +218,7 @@ impl Loader {
         match opened {
             // Rather a misspelt type than a component that is late.
             Err(LockError::StoreUnavailable(why)) if !is_there => {
-                let hint = backend::unknown_type(backend);
+                let hint = Kind::unknown(KINDS, backend);
                 Err(LockError::StoreUnavailable(format!("{why}; {hint}").into()))
             }
             opened => opened,

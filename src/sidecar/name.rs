@@ -7,7 +7,7 @@
 
 use std::{borrow::Cow, str::FromStr};
 
-use crate::lock::{ResourceId, Violation, check_text};
+use leasehold_lock::{ResourceId, Violation, check_text};
 
 const FIELD: &str = "namespace";
 /// How many segments a namespace may have.

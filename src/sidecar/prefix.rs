@@ -1,8 +1,9 @@
 //! Key prefixes: how the name that an app gives a resource becomes the store's name. It is
 //! done exactly as daprd does it, so that locks of both exclude each other.
 
+use leasehold_lock::{ResourceId, Violation};
+
 use super::name::{ResourceName, refuse_separator};
-use crate::lock::{ResourceId, Violation};
 
 /// The metadata key, matched without regard to case.
 pub const PROPERTY: &str = "keyPrefix";

@@ -7,6 +7,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::future::join_all;
+use leasehold_lock::LockError;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -34,7 +35,6 @@ use super::{
 };
 use crate::{
     held::{Engine, EngineOptions},
-    lock::LockError,
     net::{
         config::{Config, Protocols},
         listener::Listener,

@@ -8,15 +8,13 @@ use std::{
     },
 };
 
+use leasehold_lock::{Kind, LockError, LockId, RenewRequest, ResourceId, Store, Violation};
 use parking_lot::RwLock;
 use tracing::warn;
 
 use super::{app_names::AppNames, name::ResourceName, prefix::KeyPrefix};
-use crate::{
-    backend::Kind,
-    held::LockStore,
-    lock::{LockError, LockId, RenewRequest, ResourceId, Store, Violation},
-};
+use crate::backend::KINDS;
+use crate::held::LockStore;
 
 /// An open component of a lock type.
 #[derive(Debug)]
@@ -56,7 +54,7 @@ impl NamedStore {
     ) -> Self {
         let kind: String = kind.into();
         let name_of_kind = kind.strip_prefix("lock.").map(str::to_lowercase);
-        let renews = name_of_kind.is_some_and(|name| Kind::named(&name).is_some());
+        let renews = name_of_kind.is_some_and(|name| Kind::named(KINDS, &name).is_some());
         let renews = AtomicBool::new(renews);
         Self {
             name: name.into(),

@@ -9,13 +9,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use leasehold::{
-    backend::memory::Memory,
-    lock::{
-        Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken, Grant, GrantId,
-        LockId, Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl,
-        inspect::{GrantView, Inspect},
-    },
+use leasehold::backend::memory::Memory;
+use leasehold_lock::{
+    Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken, Grant, GrantId,
+    LockId, Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl,
+    inspect::{GrantView, Inspect},
 };
 use tokio::time::{Instant, sleep};
 
@@ -278,7 +276,7 @@ impl Backend for Broken {
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
         if self.defect == Defect::RenewalIsIgnored {
-            let (ttl, since) = (renewal.ttl.duration(), leasehold::lock::Instant::now());
+            let (ttl, since) = (renewal.ttl.duration(), leasehold_lock::Instant::now());
             return Ok(Renewed { id: None, ttl, since });
         }
         if self.defect == Defect::AReaderRenewsAll {

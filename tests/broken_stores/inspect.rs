@@ -1,7 +1,7 @@
 //! What is wrong with the stores that can be seen: an `Inspect` around that of memory.
 
 use async_trait::async_trait;
-use leasehold::lock::{
+use leasehold_lock::{
     Backend as _, BackendError, Holder, ResourceId,
     inspect::{Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView},
 };

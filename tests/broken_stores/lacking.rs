@@ -1,19 +1,20 @@
 //! A store that lacks one thing which many cases would trip over: a front of
 //! another store, over its socket.
 
-use leasehold_proto::components::{
-    FeaturesRequest, FeaturesResponse, LockRequest, LockResponse, LockStoreInitRequest,
-    LockStoreInitResponse, PingRequest, PingResponse, RenewLockRequest, RenewLockResponse,
-    UnlockRequest, UnlockResponse,
-    lock_store_client::LockStoreClient,
-    lock_store_server::{LockStore, LockStoreServer},
-};
 use std::path::Path;
 use tokio::{net::UnixListener, task::AbortHandle};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{
     Request, Response, Status,
     transport::{Channel, Endpoint, Server},
+};
+
+use leasehold_proto::components::{
+    FeaturesRequest, FeaturesResponse, LockRequest, LockResponse, LockStoreInitRequest,
+    LockStoreInitResponse, PingRequest, PingResponse, RenewLockRequest, RenewLockResponse,
+    UnlockRequest, UnlockResponse,
+    lock_store_client::LockStoreClient,
+    lock_store_server::{LockStore, LockStoreServer},
 };
 
 /// What the store lacks.

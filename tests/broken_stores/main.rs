@@ -12,14 +12,11 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 use defect::{Broken, Defect};
 use lacking::Lack;
 use leasehold::{
-    backend::{
-        Context,
-        memory::{self, Memory},
-    },
+    backend::memory::{self, Memory},
     component::{Answers, Component, Instances, OpenInstance, Socket, SocketMode},
-    lock::{Clock, Settings, Store},
 };
 use leasehold_conformance::{Component as Manifest, Options, Outcome, catalogue, run_collect};
+use leasehold_lock::{Clock, Context, Settings, Store};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Each defect, and the case that must fail for it.

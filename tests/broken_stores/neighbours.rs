@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::lock::ResourceId;
+use leasehold_lock::ResourceId;
 use tokio::time::sleep;
 
 /// One refused try in so many takes [`LINGER`] to leave the queue.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::PutOptions;
-use leasehold::lock::{
+use leasehold_lock::{
     Aim, Attempt, AttemptId, BackendError, FencingToken, LockId, Mode, Release, ReleaseOf,
 };
 
@@ -191,7 +191,7 @@ async fn a_retried_unlock_never_ends_a_later_grant(version: Version) {
     let mut mine = attempt("r", TTL);
     mine.lock_id_given = true;
     let grant = a.try_lock(&mine, until()).await.unwrap();
-    let of = leasehold::lock::ReleaseOf::Owner(grant.lock_id.clone());
+    let of = leasehold_lock::ReleaseOf::Owner(grant.lock_id.clone());
     for first in [&a, &b] {
         let release = release("r", of.clone());
         first.unlock(&release, until()).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_release_that_names_a_token_ends_the_grant_with_that_token_only(versio
     mine.lock_id_given = true;
     for backend in [&a, &b] {
         mine.id = AttemptId::random();
-        let of = || leasehold::lock::ReleaseOf::Owner(mine.lock_id.clone());
+        let of = || leasehold_lock::ReleaseOf::Owner(mine.lock_id.clone());
         let at = |token| Release { aim: Aim::at(token), ..release("r", of()) };
         let first = a.try_lock(&mine, until()).await.unwrap().token.unwrap();
         backend.unlock(&at(first), until()).await.unwrap();

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use etcd_client::CompactionOptions;
 use futures_util::future::join_all;
-use leasehold::lock::{BackendError, ReleaseOf};
+use leasehold_lock::{BackendError, ReleaseOf};
 use tokio::time::{Instant, sleep};
 
 use crate::{

@@ -4,13 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use etcd_client::KeyValue;
 use futures_util::future::join_all;
-use leasehold::{
-    backend::{Context, Kind, OpenError},
-    config::properties::Properties,
-    lock::{
-        Aim, Attempt, AttemptId, Backend, BackendError, Clock, Grant, LockId, Mode, Release,
-        ReleaseOf, Renewal, Renewed, RequestId, ResourceId, Settings, Ttl,
-    },
+use leasehold::backend::KINDS;
+use leasehold_lock::{
+    Aim, Attempt, AttemptId, Backend, BackendError, Clock, Context, Grant, Kind, LockId, Mode,
+    OpenError, Release, ReleaseOf, Renewal, Renewed, RequestId, ResourceId, Settings, Ttl,
+    properties::Properties,
 };
 use tokio::{
     task::JoinHandle,
@@ -29,7 +27,7 @@ pub(crate) async fn try_open(items: &[(&str, &str)]) -> Result<Shared, OpenError
     let mut properties =
         Properties::new(items.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
     let settings = properties.settings();
-    let connect = (Kind::named("etcd").unwrap().read)(&mut properties);
+    let connect = (Kind::named(KINDS, "etcd").unwrap().read)(&mut properties);
     properties.finish().unwrap();
     connect(Context::new(settings, Clock::system())).await
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold::lock::{
+use leasehold_lock::{
     Attempt, BackendError, GrantId, Holder, Mode, ReleaseOf, ResourceId,
     inspect::{Inspect, Inspected, LockView, Page, PageRequest, Selection, WaiterView},
 };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leasehold::lock::{BackendError, LockId};
+use leasehold_lock::{BackendError, LockId};
 use tokio::time::{Duration, Instant};
 
 use crate::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use etcd_client::{Txn, TxnOp};
 use futures_util::future::join_all;
-use leasehold::lock::{BackendError, Grant, Settings};
+use leasehold_lock::{BackendError, Grant, Settings};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use leasehold::lock::{BackendError, Grant};
+use leasehold_lock::{BackendError, Grant};
 use tokio::{
     sync::Semaphore,
     time::{Instant, sleep, sleep_until},
@@ -81,7 +81,7 @@ async fn a_lease_that_another_process_replaced_is_not_reused(version: Version) {
 /// another process gets the same revision for a grant of its own.
 async fn same_revision_after_a_restore(
     version: Version,
-) -> (EtcdServer, Shared, leasehold::lock::Attempt, Grant, Shared, Grant) {
+) -> (EtcdServer, Shared, leasehold_lock::Attempt, Grant, Shared, Grant) {
     let mut server = EtcdServer::start(version).await;
     let a = open(&server.url).await;
     server.back_up();
@@ -211,8 +211,8 @@ async fn thousands_of_renewals_at_once_over_a_follower_all_succeed(version: Vers
     }
     let connections = proxy.admitted();
     let renewals = names.iter().zip(&grants).map(|(name, grant)| {
-        let renewal = leasehold::lock::Renewal {
-            resource: leasehold::lock::ResourceId::new(name).unwrap(),
+        let renewal = leasehold_lock::Renewal {
+            resource: leasehold_lock::ResourceId::new(name).unwrap(),
             lock_id: grant.lock_id.clone(),
             ttl: attempt(name, TTL).ttl,
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use etcd_client::{Client, GetOptions, Permission};
-use leasehold::{backend::OpenError, lock::BackendError};
+use leasehold_lock::{BackendError, OpenError};
 use tempfile::TempDir;
 use tokio::time::{Duration, sleep};
 

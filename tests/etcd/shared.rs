@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::lock::{Attempt, BackendError, LockId, Mode, ReleaseOf, RequestId};
+use leasehold_lock::{Attempt, BackendError, LockId, Mode, ReleaseOf, RequestId};
 
 use crate::{
     Case, cases,

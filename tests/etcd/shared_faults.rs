@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use leasehold::lock::{Attempt, BackendError, ReleaseOf, RequestId};
+use leasehold_lock::{Attempt, BackendError, ReleaseOf, RequestId};
 use tokio::time::{Instant, sleep};
 
 use crate::{

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use leasehold::lock::{Attempt, BackendError, Grant, LockId, RequestId};
+use leasehold_lock::{Attempt, BackendError, Grant, LockId, RequestId};
 use tokio::{
     sync::Barrier,
     time::{Instant, sleep, timeout},

@@ -9,11 +9,9 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{
-    backend::Kind,
-    lock::{
-        AcquireRequest, BackendError, Clock, LockError, RenewRequest, Store, UnlockRequest,
-    },
+use leasehold::backend::KINDS;
+use leasehold_lock::{
+    AcquireRequest, BackendError, Clock, Kind, LockError, RenewRequest, Store, UnlockRequest,
 };
 use tokio::time::{Instant, sleep};
 
@@ -91,7 +89,7 @@ async fn failed_tries_hand_their_lease_on(version: Version) {
 async fn store(url: &str, clock: Clock) -> Store {
     let items = [("endpoints", url), ("keyPrefixPath", "/t")];
     let items = items.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    Kind::named("etcd").unwrap().open(items, clock, None).await.unwrap()
+    Kind::named(KINDS, "etcd").unwrap().open(items, clock, None).await.unwrap()
 }
 
 fn asked(ttl: Duration) -> AcquireRequest {

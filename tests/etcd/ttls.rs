@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::lock::BackendError;
+use leasehold_lock::BackendError;
 
 use crate::{
     Case, cases,

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold::lock::BackendError;
+use leasehold_lock::BackendError;
 use tokio::time::{Instant, timeout};
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use leasehold::lock::{
+use leasehold_lock::{
     GrantId, Settings, Store,
     inspect::{EndCause, LockView, Scope, Selection, Watch, WatchEvent},
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::lock::{AcquireRequest, Attempt, Mode, Settings, Store, inspect::EndCause};
+use leasehold_lock::{AcquireRequest, Attempt, Mode, Settings, Store, inspect::EndCause};
 use leasehold_testkit::proxy::Proxy;
 use tokio::time::{Instant, sleep};
 

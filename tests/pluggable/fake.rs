@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::lock::Store;
+use leasehold_lock::Store;
 use leasehold_proto::components::{
     FeaturesRequest, FeaturesResponse, LockRequest, LockResponse, LockStoreInitRequest,
     LockStoreInitResponse, PingRequest, PingResponse, RenewLockRequest, RenewLockResponse,

@@ -1,6 +1,6 @@
 //! Ending grants that a store tells without a public ID.
 
-use leasehold::lock::{
+use leasehold_lock::{
     LockError,
     inspect::{EndOf, Ended},
 };

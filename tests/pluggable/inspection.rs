@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::{Stream, StreamExt as _, stream};
-use leasehold::lock::{
+use leasehold_lock::{
     AcquireRequest, GrantId, LockError, Store, UnlockOf, UnlockRequest,
     inspect::{
         EndCause, EndOf, EndRequest, Ended, Listing, PageRequest, Scope, Watch, WatchEvent,

@@ -14,10 +14,9 @@ mod waiting;
 
 use std::{path::PathBuf, time::Duration};
 
-use leasehold::{
-    backend::pluggable::PluggableComponent,
-    lock::{AcquireRequest, LockError, RenewRequest, Store, UnlockRequest},
-};
+use leasehold_lock::{AcquireRequest, LockError, RenewRequest, Store, UnlockRequest};
+
+use leasehold::backend::pluggable::PluggableComponent;
 
 /// An instance `i` at this socket with these properties.
 fn component(socket: PathBuf, properties: &[(&str, &str)]) -> PluggableComponent {

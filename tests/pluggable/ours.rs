@@ -2,21 +2,23 @@
 
 use std::{path::Path, time::Duration};
 
+use leasehold::backend::KINDS;
+use leasehold_lock::{AcquireRequest, Feature, Holder, Kind, LockError, RequestId, Store};
+
 use leasehold::{
-    backend::{Kind, pluggable::socket_path},
+    backend::pluggable::socket_path,
     command::{
         ServeOptions, StoreOption,
         serve::{self, Serving},
     },
     component::SocketMode,
-    lock::{AcquireRequest, Feature, Holder, LockError, RequestId, Store},
 };
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{component, force, renew, unlock};
 
 pub(crate) async fn serve(folder: &Path) -> Serving {
-    let kind = Kind::named("memory").unwrap();
+    let kind = Kind::named(KINDS, "memory").unwrap();
     let options = ServeOptions {
         socket_folder: Some(folder.to_owned()),
         resources_path: Vec::new(),

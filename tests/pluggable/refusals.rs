@@ -1,9 +1,7 @@
 //! What a store refuses, and how that is told.
 
-use leasehold::{
-    backend::pluggable::socket_path,
-    lock::{AcquireRequest, LockError, Mode, RequestId, Violation},
-};
+use leasehold::backend::pluggable::socket_path;
+use leasehold_lock::{AcquireRequest, LockError, Mode, RequestId, Violation};
 use leasehold_proto::components::{LockMode, LockResponse};
 use tokio::net::UnixListener;
 use tonic::{Code, Status};

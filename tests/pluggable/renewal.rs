@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use leasehold_lock::{AcquireRequest, LockError, Mode};
+
 use leasehold::{
     held::{Engine, EngineOptions},
-    lock::{AcquireRequest, LockError, Mode},
     sidecar::{
         ApiError, Hooks,
         api::alpha2::{LockCall, Locks},

@@ -1,6 +1,6 @@
 //! Lost answers and callers that go away.
 
-use leasehold::lock::{AcquireRequest, LockError, RequestId};
+use leasehold_lock::{AcquireRequest, LockError, RequestId};
 use tokio::sync::oneshot;
 use tonic::Status;
 

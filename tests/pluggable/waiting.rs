@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::lock::{self, AcquireRequest, LockError};
+use leasehold_lock::{self as lock, AcquireRequest, LockError};
 use leasehold_proto::components::LockResponse;
 use tokio::{
     sync::oneshot,

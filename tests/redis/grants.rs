@@ -1,6 +1,6 @@
 //! What one caller sees: try, renew, unlock, force, replay, tokens, foreign keys.
 
-use leasehold::lock::{Mode, UnlockOf};
+use leasehold_lock::{Mode, UnlockOf};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! What is told of locks, and ending them by their public IDs.
 
-use leasehold::lock::{
+use leasehold_lock::{
     Attempt, AttemptId, Backend, BackendError, Grant, Holder, Mode, ReleaseOf, ResourceId,
     inspect::{Inspect, Inspected, LockView, PageRequest, Selection},
 };

@@ -33,12 +33,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{
-    backend::Kind,
-    lock::{
-        AcquireRequest, Clock, Granted, Holder, LockError, LockId, RenewRequest, RequestId,
-        Store, UnlockRequest,
-    },
+use leasehold::backend::KINDS;
+use leasehold_lock::{
+    AcquireRequest, Clock, Granted, Holder, Kind, LockError, LockId, RenewRequest, RequestId,
+    Store, UnlockRequest,
 };
 use leasehold_testkit::{proxy::Proxy, redis::RedisServer};
 
@@ -53,7 +51,7 @@ async fn open_with(server: &RedisServer, more: &[(&str, &str)]) -> Store {
 async fn try_open(address: &str, more: &[(&str, &str)]) -> Result<Store, LockError> {
     let mut items = vec![("redisHost".to_owned(), address.to_owned())];
     items.extend(more.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
-    Kind::named("redis").unwrap().open(items, Clock::system(), None).await
+    Kind::named(KINDS, "redis").unwrap().open(items, Clock::system(), None).await
 }
 
 fn request(resource: &str, ttl: Duration) -> AcquireRequest {

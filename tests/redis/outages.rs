@@ -1,6 +1,6 @@
 //! What is lost on the way, and what the server does to us.
 
-use leasehold::lock::inspect::{Listing, PageRequest, Scope};
+use leasehold_lock::inspect::{Listing, PageRequest, Scope};
 
 use super::*;
 
@@ -205,7 +205,7 @@ async fn the_documented_permissions_suffice() {
 /// Whatever shared locks need.
 async fn share_with_documented_permissions(store: &Store, connection: &mut redis::Connection) {
     let shared =
-        AcquireRequest { mode: leasehold::lock::Mode::Shared, ..request("r", SECOND / 5) };
+        AcquireRequest { mode: leasehold_lock::Mode::Shared, ..request("r", SECOND / 5) };
     store.try_lock(shared.clone()).await.unwrap().receipt.accept();
     until("over", || ask::<i64>(connection, &["EXISTS", "r"]) == 0).await;
     let brief = shared.clone();

@@ -1,19 +1,16 @@
 //! What the port promises when replies are lost.
 
-use leasehold::{
-    backend::Context,
-    config::properties::Properties,
-    lock::{
-        Aim, Attempt, AttemptId, Backend, BackendError, LockId, Mode, Release, ReleaseOf,
-        ResourceId, Settings, Ttl,
-    },
+use leasehold::backend::KINDS;
+use leasehold_lock::{
+    Aim, Attempt, AttemptId, Backend, BackendError, Context, LockId, Mode, Release, ReleaseOf,
+    ResourceId, Settings, Ttl, properties::Properties,
 };
 
 use super::*;
 
 pub(super) async fn backend(address: &str) -> Arc<dyn Backend> {
     let mut properties = Properties::new([("redisHost".to_owned(), address.to_owned())]);
-    let connect = (Kind::named("redis").unwrap().read)(&mut properties);
+    let connect = (Kind::named(KINDS, "redis").unwrap().read)(&mut properties);
     let context = Context::new(Settings::default(), Clock::system());
     connect(context).await.unwrap()
 }

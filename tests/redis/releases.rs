@@ -1,7 +1,7 @@
 //! Releases that are sent again: completed against the grant that they were
 //! aimed at, and against no other.
 
-use leasehold::lock::{Attempt, Backend, BackendError, LockId, ReleaseOf};
+use leasehold_lock::{Attempt, Backend, BackendError, LockId, ReleaseOf};
 
 use super::{
     port::{attempt, backend, in_time, owner, release},

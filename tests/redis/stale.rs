@@ -125,7 +125,7 @@ async fn a_stepped_clock_changes_no_expiry_and_no_order_of_tokens() {
         Clock::from_fn(move || now_us.load(Ordering::Relaxed))
     };
     let items = [("redisHost".to_owned(), server.address())];
-    let store = Kind::named("redis").unwrap().open(items, clock, None).await.unwrap();
+    let store = Kind::named(KINDS, "redis").unwrap().open(items, clock, None).await.unwrap();
     let mut last = None;
     for step_us in [HOUR_US * 500_001, HOUR_US * 499_999, 0] {
         let granted = take(&store, "r", SECOND).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::lock::Mode;
+use leasehold_lock::Mode;
 use leasehold_testkit::wait::eventually;
 use tokio::time::Instant;
 
@@ -151,7 +151,7 @@ async fn a_shared_lock_excludes(backend: Backend) {
 }
 
 async fn a_waiter_gets_the_lock_that_a_client_releases(backend: Backend) {
-    use leasehold::lock::AcquireRequest;
+    use leasehold_lock::AcquireRequest;
     let stage = Stage::on(backend).await;
     let mut client = stage.client().await;
     client.take("k", "v").await;

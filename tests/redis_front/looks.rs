@@ -1,6 +1,6 @@
 //! What `GET`, `PTTL` and `EXISTS` tell, on each backend.
 
-use leasehold::lock::{
+use leasehold_lock::{
     Holder, Mode,
     inspect::{Listing, PageRequest, Scope},
 };
@@ -63,7 +63,7 @@ async fn a_shared_lock_lasts_as_long_as_its_longest_grant(backend: Backend) {
     let stage = Stage::on(backend).await;
     stage.take_otherwise("k", "reader-1", Mode::Shared).await;
     stage.take_otherwise("k", "reader-2", Mode::Shared).await;
-    let longer = leasehold::lock::RenewRequest {
+    let longer = leasehold_lock::RenewRequest {
         resource: "k".parse().unwrap(),
         lock_id: "reader-1".parse().unwrap(),
         ttl: Some(std::time::Duration::from_secs(600)),

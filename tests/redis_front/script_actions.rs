@@ -3,7 +3,7 @@
 //! What a script does is carried out in the same way whatever its text, so each thing that scripts
 //! do is tried on each backend once.
 
-use leasehold::lock::Mode;
+use leasehold_lock::Mode;
 
 use crate::{
     client::{NULL, int},

@@ -2,14 +2,13 @@
 
 use std::{future::ready, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use leasehold::{
-    backend::Kind,
-    front::{Front, FrontArgs},
-    lock::{
-        AcquireRequest, Clock, Granted, Mode, Store,
-        inspect::{Inspected, PageRequest},
-    },
+use leasehold::backend::KINDS;
+use leasehold_lock::{
+    AcquireRequest, Clock, Granted, Kind, Mode, Store,
+    inspect::{Inspected, PageRequest},
 };
+
+use leasehold::front::{Front, FrontArgs};
 use leasehold_testkit::{
     etcd::{EtcdServer, Version},
     proxy::Proxy,
@@ -112,7 +111,7 @@ impl Stage {
             .collect();
         // On a busy machine etcd may need more than one attempt to answer in time.
         let store = eventually(PATIENCE, "the store is opened", async || {
-            let kind = Kind::named(kind).unwrap();
+            let kind = Kind::named(KINDS, kind).unwrap();
             Ok(kind.open(properties.clone(), Clock::system(), None).await?)
         })
         .await

@@ -174,7 +174,7 @@ async fn resources_are_prefixed_as_daprd_prefixes_them() {
     assert!(other.success, "another prefix is another resource");
     let unlock = |resource: &str| {
         let (resource, lock_id) = (resource.parse().unwrap(), "a".parse().unwrap());
-        leasehold::lock::UnlockRequest::owner(resource, lock_id)
+        leasehold_lock::UnlockRequest::owner(resource, lock_id)
     };
     store.unlock(unlock("lock||r")).await.unwrap();
     store.unlock(unlock("lock||other||r")).await.unwrap();

@@ -117,7 +117,7 @@ async fn a_lock_forced_elsewhere_is_noticed_at_the_next_renewal() {
     let granted =
         lock(&mut client, LockRequest { ttl: ttl(3000), ..request("r") }).await.unwrap();
     let store = harness.stores.get(STORE).unwrap();
-    let elsewhere = leasehold::lock::UnlockRequest::force("lock||app||r".parse().unwrap());
+    let elsewhere = leasehold_lock::UnlockRequest::force("lock||app||r".parse().unwrap());
     store.store().unlock(elsewhere).await.unwrap();
     eventually("it is noticed", || harness.engine.held() == 0).await;
     // Had no renewal noticed it, the cause would be another.
@@ -165,7 +165,7 @@ async fn any_sidecar_can_unlock_and_renew_a_grant_of_another() {
     let harness = Harness::start().await;
     let mut client = harness.locks().await;
     let store = harness.stores.get(STORE).unwrap();
-    let elsewhere = leasehold::lock::AcquireRequest::new("lock||app||r".parse().unwrap());
+    let elsewhere = leasehold_lock::AcquireRequest::new("lock||app||r".parse().unwrap());
     let granted = store.store().try_lock(elsewhere).await.unwrap();
     granted.receipt.accept();
     let renewal = RenewLockRequest {

@@ -106,7 +106,7 @@ async fn the_resource_is_the_rest_of_the_path_decoded() {
         assert_eq!(granted.status, 200, "{path} {granted:?}");
         let lock_id = granted.json()["lockID"].as_str().unwrap().parse().unwrap();
         let resource = format!("lock||app||{resource}").parse().unwrap();
-        let request = leasehold::lock::UnlockRequest::owner(resource, lock_id);
+        let request = leasehold_lock::UnlockRequest::owner(resource, lock_id);
         store.store().unlock(request).await.unwrap();
     }
 }

@@ -11,9 +11,8 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use leasehold::{
-    backend::{Context, memory::Memory},
+    backend::memory::Memory,
     held::Engine,
-    lock::{Clock, Settings, Store},
     sidecar::{
         Hooks, Options, Sidecar,
         api::auth::Token,
@@ -22,6 +21,7 @@ use leasehold::{
         stores::{NamedStore, Stores},
     },
 };
+use leasehold_lock::{Clock, Context, Settings, Store};
 use leasehold_proto::{dapr::dapr_client::DaprClient, locks::locks_client::LocksClient};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};

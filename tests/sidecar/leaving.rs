@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use leasehold::{
-    lock::Settings,
-    sidecar::{
-        Hooks, Options, Sidecar,
-        options::Listen,
-        prefix::KeyPrefix,
-        stores::{NamedStore, Stores},
-    },
+use leasehold_lock::Settings;
+
+use leasehold::sidecar::{
+    Hooks, Options, Sidecar,
+    options::Listen,
+    prefix::KeyPrefix,
+    stores::{NamedStore, Stores},
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},

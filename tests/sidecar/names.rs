@@ -119,7 +119,7 @@ async fn the_store_has_the_encoded_name() {
     let harness = Harness::start().await;
     let lock_id = take(&harness, &["a/b", "100%"], "k|").await.unwrap().lock_id;
     let name = "lock||app||||a%2Fb/100%25//k%7C".parse().unwrap();
-    let unlock = leasehold::lock::UnlockRequest::owner(name, lock_id.parse().unwrap());
+    let unlock = leasehold_lock::UnlockRequest::owner(name, lock_id.parse().unwrap());
     harness.stores.get(STORE).unwrap().store().unlock(unlock).await.unwrap();
 }
 

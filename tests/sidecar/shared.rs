@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use http::Method;
-use leasehold::{
-    lock::Settings,
-    sidecar::{
-        Hooks,
-        prefix::KeyPrefix,
-        stores::{NamedStore, Stores},
-    },
+use leasehold::sidecar::{
+    Hooks,
+    prefix::KeyPrefix,
+    stores::{NamedStore, Stores},
 };
+use leasehold_lock::Settings;
 use leasehold_proto::locks::{
     ForceUnlockRequest, LockMode, LockRequest, LockResponse, LockServerStream, UnlockRequest,
     lock_server_stream::LockServerStream as Told, locks_client::LocksClient,

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use leasehold::lock::LockError;
+use leasehold_lock::LockError;
 
 use super::history::{Call, End as EndBy, Event, OpId, Told, What};
 

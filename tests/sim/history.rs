@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use leasehold::lock::LockError;
+use leasehold_lock::LockError;
 use tokio::time::Instant;
 
 /// Names a call of a client; it travels to the server as the holder's label.

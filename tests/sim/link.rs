@@ -7,7 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use leasehold::lock::{
+use leasehold_lock::{
     Aim, Attempt, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed,
 };
 use tokio::{
@@ -160,7 +160,7 @@ impl Backend for Link {
             Box::pin(async move { Some(server.try_lock(&asked)) })
         };
         let (grant, since) = self.call(until, SILENCE, happens).await?;
-        Ok(Grant { since: leasehold::lock::Instant::now() - since.elapsed(), ..grant })
+        Ok(Grant { since: leasehold_lock::Instant::now() - since.elapsed(), ..grant })
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
@@ -180,7 +180,7 @@ impl Backend for Link {
             Box::pin(async move { Some(server.renew(&asked)) })
         };
         let (renewed, since) = self.call(until, SILENCE, happens).await?;
-        Ok(Renewed { since: leasehold::lock::Instant::now() - since.elapsed(), ..renewed })
+        Ok(Renewed { since: leasehold_lock::Instant::now() - since.elapsed(), ..renewed })
     }
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use leasehold::lock::{
+use leasehold_lock::{
     Attempt, AttemptId, BackendError, FencingToken, Grant, LockId, Mode, Release, ReleaseOf,
     Renewal, Renewed, Violation, inspect::GrantView,
 };
@@ -64,7 +64,7 @@ impl Held {
             lock_id: self.by.lock_id.clone(),
             token: FencingToken::new(self.token),
             ttl: asked.ttl.duration(),
-            since: leasehold::lock::Instant::now() - since.elapsed(),
+            since: leasehold_lock::Instant::now() - since.elapsed(),
             created,
         }
     }
@@ -161,7 +161,7 @@ impl Model {
         Ok(Renewed {
             id: Some(held.by.id.into()),
             ttl: asked.ttl.duration(),
-            since: leasehold::lock::Instant::now() - now.elapsed(),
+            since: leasehold_lock::Instant::now() - now.elapsed(),
         })
     }
 

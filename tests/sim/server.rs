@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, future::BoxFuture, task::AtomicWaker};
-use leasehold::lock::{
+use leasehold_lock::{
     Aim, Attempt, AttemptId, Backend, BackendError, Grant, LockId, Release, ReleaseOf, Renewal,
     Renewed,
 };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use leasehold::lock::{
+use leasehold_lock::{
     Attempt, AttemptId, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed,
 };
 use tokio::{

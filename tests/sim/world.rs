@@ -7,9 +7,9 @@ use std::{
 };
 
 use fastrand::Rng;
-use leasehold::{
-    backend::{Context, memory::Memory},
-    lock::{Aim, Backend, Clock, Release, ReleaseOf, ResourceId, Settings, Store},
+use leasehold::backend::memory::Memory;
+use leasehold_lock::{
+    Aim, Backend, Clock, Context, Release, ReleaseOf, ResourceId, Settings, Store,
 };
 use tokio::{
     runtime::Handle,

@@ -4,31 +4,26 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, TxnOp};
+use leasehold_lock::{
+    self as lock, Attempt, AttemptId, Backend, BackendError, Context, Feature, Grant,
+    OpenError, Release, Renewal, Renewed, Violation, inspect::Inspect,
+};
 use tokio::{
     sync::oneshot,
     time::{Instant, interval, timeout},
 };
 use tokio_util::task::TaskTracker;
 
-use crate::{
-    backend::{
-        Context, OpenError,
-        etcd::{
-            client::{
-                connection::delays,
-                failure::{Failure, Refusal},
-            },
-            config::Config,
-            core::{Core, Failed, Leftover},
-            flights::Flight,
-            queue::sweep,
-            verbs::state::Patience,
-        },
+use crate::backend::etcd::{
+    client::{
+        connection::delays,
+        failure::{Failure, Refusal},
     },
-    lock::{
-        self, Attempt, AttemptId, Backend, BackendError, Feature, Grant, Release, Renewal,
-        Renewed, Violation, inspect::Inspect,
-    },
+    config::Config,
+    core::{Core, Failed, Leftover},
+    flights::Flight,
+    queue::sweep,
+    verbs::state::Patience,
 };
 
 /// How long opening may take; Init ends within 4 s.

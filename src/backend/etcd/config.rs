@@ -3,9 +3,9 @@
 use std::fmt;
 
 use etcd_client::{Certificate, Identity, TlsOptions};
+use leasehold_lock::properties::Properties;
 
 use super::keys::is_prefix;
-use crate::config::properties::Properties;
 
 /// How many operations etcd takes in one transaction unless told otherwise
 /// (its `--max-txn-ops`).

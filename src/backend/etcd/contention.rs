@@ -2,9 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use leasehold_lock::{Mode, ResourceId};
 use parking_lot::Mutex;
-
-use crate::lock::{Mode, ResourceId};
 
 /// Resources remembered as held. When there are more, all are forgotten, which costs a
 /// failed transaction each.

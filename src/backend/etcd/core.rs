@@ -2,28 +2,25 @@
 
 use std::sync::Arc;
 
+use leasehold_lock::{BackendError, Clock, LockId, ResourceId, Settings, WaiterBudget};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::{
-    backend::etcd::{
-        background::Background,
-        client::{connection::Connection, reads::Reads},
-        commit::committer::Committer,
-        config::Config,
-        contention::Contention,
-        flights::Flights,
-        key_cache::KeyCache,
-        keys::Keys,
-        lease::{
-            grants::Grants, keeper::Keeper, keyed_mutex::KeyedMutex, leases::Leases,
-            taken::Taken,
-        },
-        queue::{
-            queues::Queues,
-            session::{Session, Sessions},
-        },
+use crate::backend::etcd::{
+    background::Background,
+    client::{connection::Connection, reads::Reads},
+    commit::committer::Committer,
+    config::Config,
+    contention::Contention,
+    flights::Flights,
+    key_cache::KeyCache,
+    keys::Keys,
+    lease::{
+        grants::Grants, keeper::Keeper, keyed_mutex::KeyedMutex, leases::Leases, taken::Taken,
     },
-    lock::{BackendError, Clock, LockId, ResourceId, Settings, WaiterBudget},
+    queue::{
+        queues::Queues,
+        session::{Session, Sessions},
+    },
 };
 
 /// How many grants may be moved at the same time after an election: fewer than a sidecar's

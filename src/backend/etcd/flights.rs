@@ -2,10 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use leasehold_lock::AttemptId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
-
-use crate::lock::AttemptId;
 
 /// The state of an attempt. An attempt runs in a task of its own and goes on when its
 /// caller leaves, until the outcome of everything that it sent is known.

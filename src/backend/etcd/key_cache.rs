@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
+use leasehold_lock::GrantId;
 use parking_lot::Mutex;
-
-use crate::lock::GrantId;
 
 /// How many grants are remembered. With more of them all are forgotten.
 const GRANTS_MAX: usize = 32_768;

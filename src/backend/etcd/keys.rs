@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 pub(super) use self::part::Part;
 
-use crate::lock::{Attempt, LockId, Mode, RequestId, ResourceId};
+use leasehold_lock::{Attempt, LockId, Mode, RequestId, ResourceId};
 
 /// The part after the prefix in the keys of resources.
 const RESOURCES: &str = "r";

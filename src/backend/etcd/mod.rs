@@ -42,7 +42,8 @@ mod waiter_record;
 
 use std::sync::Arc;
 
-use super::{Kind, OpenError};
+use leasehold_lock::{Kind, OpenError};
+
 use backend::EtcdBackend;
 use config::Config;
 
@@ -56,7 +57,7 @@ pub(super) const KIND: Kind = Kind {
         Box::new(move |context| {
             Box::pin(async move {
                 let backend = EtcdBackend::open(config, context).await?;
-                Ok::<Arc<dyn crate::lock::Backend>, OpenError>(Arc::new(backend))
+                Ok::<Arc<dyn leasehold_lock::Backend>, OpenError>(Arc::new(backend))
             })
         })
     },

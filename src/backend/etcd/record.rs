@@ -1,11 +1,11 @@
 //! The values of the keys of grants.
 
+use leasehold_lock::{
+    Attempt, AttemptId, GrantId, Holder, LockId, Mode, RequestId, inspect::GrantView,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    backend::etcd::keys::GrantName,
-    lock::{Attempt, AttemptId, GrantId, Holder, LockId, Mode, RequestId, inspect::GrantView},
-};
+use crate::backend::etcd::keys::GrantName;
 
 /// The value of a grant's key, as JSON, so that an operator can read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,8 +191,9 @@ pub(super) fn read_holder(holder: Option<&str>) -> Option<Holder> {
 pub(super) mod tests {
     use std::time::Duration;
 
+    use leasehold_lock::{RequestId, ResourceId, Ttl};
+
     use super::*;
-    use crate::lock::{RequestId, ResourceId, Ttl};
 
     pub(in super::super) fn attempt(resource: &str) -> Attempt {
         Attempt {

@@ -10,9 +10,8 @@ mod model;
 use std::{collections::BTreeMap, time::Duration};
 
 use fastrand::Rng;
+use leasehold_lock::{self as lock, Mode};
 use tokio::time::Instant;
-
-use crate::lock::{self, Mode};
 
 use super::{
     client::{failure::Refusal, link::Origin},

@@ -1,9 +1,9 @@
 //! The values of the keys of waiters.
 
+use leasehold_lock::{Attempt, Holder};
 use serde::{Deserialize, Serialize};
 
 use super::record::read_holder;
-use crate::lock::{Attempt, Holder};
 
 /// The value of a waiter's key, as JSON. It is only for those who look at the queue: the
 /// order and the modes of the waiters are told by their keys.

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
-use parking_lot::Mutex;
-use tokio::sync::Notify;
-
-use crate::lock::{
+use leasehold_lock::{
     ResourceId,
     inspect::{EndedGrant, GRANTS_SHOWN_MAX},
 };
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 /// Resources whose grants have changed since they were last taken out, each with grants that
 /// have ended. There are at most as many as are held and were freed meanwhile.

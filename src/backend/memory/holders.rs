@@ -5,7 +5,7 @@ use std::{
     hash::Hash,
 };
 
-use crate::lock::{
+use leasehold_lock::{
     Attempt, AttemptId, FencingToken, Grant, GrantId, Holder, Instant, LockId, Mode, RequestId,
     Ttl, inspect::GrantView,
 };

@@ -3,6 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use leasehold_lock::{
+    BackendError, Mode, ResourceId,
+    inspect::{
+        Cursor, EndedGrant, GrantPage, GrantView, Inspect, Inspected, LockView, Mirror, Page,
+        PageRequest, Selection, WaiterView,
+    },
+};
 use tokio::{
     task::yield_now,
     time::{Instant, sleep},
@@ -13,13 +20,6 @@ use super::{
     changes::Changes,
     shard::Shard,
     slot::{Slot, Ticket},
-};
-use crate::lock::{
-    BackendError, Mode, ResourceId,
-    inspect::{
-        Cursor, EndedGrant, GrantPage, GrantView, Inspect, Inspected, LockView, Mirror, Page,
-        PageRequest, Selection, WaiterView,
-    },
 };
 
 /// How many resources a table is read for at a time, so that it is not locked for long.

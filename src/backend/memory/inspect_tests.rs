@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{
+    Attempt, Backend as _, Clock, Context, Grant, Holder, ReleaseOf, ResourceId, Settings,
+    inspect::{EndCause, Inspect as _, Mirror, PageRequest, Selection},
+};
 use tokio::time::{Instant, sleep};
 
 use super::{
     Memory,
     table_tests::{attempt, owner, reader, release},
-};
-use crate::{
-    backend::Context,
-    lock::{
-        Attempt, Backend as _, Clock, Grant, Holder, ReleaseOf, ResourceId, Settings,
-        inspect::{EndCause, Inspect as _, Mirror, PageRequest, Selection},
-    },
 };
 
 fn memory() -> Memory {
@@ -113,9 +110,9 @@ async fn a_cursor_that_nobody_told_is_refused_or_begins_anywhere() {
 async fn a_grant_that_was_claimed_keeps_its_id() {
     let memory = memory();
     let mut asked = attempt(60_000);
-    asked.request_id = crate::lock::RequestId::new("secret").unwrap();
+    asked.request_id = leasehold_lock::RequestId::new("secret").unwrap();
     let grant = held(&memory, &asked).await;
-    let again = Attempt { id: crate::lock::AttemptId::random(), ..asked.clone() };
+    let again = Attempt { id: leasehold_lock::AttemptId::random(), ..asked.clone() };
     assert_eq!(held(&memory, &again).await.id, grant.id);
     let undone =
         memory.unlock(&release(ReleaseOf::Attempt(asked.into())), Instant::now()).await;

@@ -3,11 +3,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{changes::Changes, holders::Held};
-use crate::lock::{
+use leasehold_lock::{
     Attempt, BackendError, Clock, FencingToken, Grant, Instant, Mode, ResourceId, Ttl,
     inspect::{EndCause, EndedGrant},
 };
+
+use super::{changes::Changes, holders::Held};
 
 /// Makes grants, and knows which ends next.
 #[derive(Debug)]

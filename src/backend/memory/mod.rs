@@ -26,16 +26,12 @@ use std::{
 };
 
 use async_trait::async_trait;
+use leasehold_lock::{
+    Attempt, Backend, BackendError, Connect, Context, Feature, Grant, Kind, Release, Renewal,
+    Renewed, ResourceId, Settings, WaiterBudget, inspect::Inspect, properties::Properties,
+};
 use tokio::time::Instant;
 
-use super::{Connect, Context, Kind};
-use crate::{
-    config::properties::Properties,
-    lock::{
-        Attempt, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed, ResourceId,
-        Settings, WaiterBudget, inspect::Inspect,
-    },
-};
 use shard::Shard;
 
 /// The memory backend. Each instance is a separate store.

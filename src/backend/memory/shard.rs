@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
+use leasehold_lock::{
+    Attempt, BackendError, Context, Grant, Instant, Release, Renewal, Renewed, ResourceId,
+    Settings, WaiterBudget, sleep_until,
+};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    super::Context,
     changes::Changes,
     slot::Ticket,
     table::{Entered, Table},
-};
-use crate::lock::{
-    Attempt, BackendError, Grant, Instant, Release, Renewal, Renewed, ResourceId, Settings,
-    WaiterBudget, sleep_until,
 };
 
 /// A part of the store's resources. Dropping it ends its sweeper.

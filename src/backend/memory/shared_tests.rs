@@ -2,6 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_lock::{
+    Attempt, AttemptId, BackendError, Clock, Grant, Holder, Instant, LockId, Mode, ReleaseOf,
+    Renewal, RequestId, WaiterBudget,
+};
 use tokio::sync::oneshot;
 
 use super::{
@@ -9,10 +13,6 @@ use super::{
     slot::Ticket,
     table::{Entered, Table},
     table_tests::{attempt, limits, owner, reader, release},
-};
-use crate::lock::{
-    Attempt, AttemptId, BackendError, Clock, Grant, Holder, Instant, LockId, Mode, ReleaseOf,
-    Renewal, RequestId, WaiterBudget,
 };
 
 const NOT_HELD: BackendError = BackendError::NotHeld { held: true };

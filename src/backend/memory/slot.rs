@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_lock::{
+    Attempt, BackendError, FencingToken, Grant, Instant, LockId, Mode, WaiterSlot,
+    inspect::EndCause,
+};
 use tokio::sync::oneshot;
 
 use super::{
     holders::{Holders, Readers},
     ledger::Ledger,
-};
-use crate::lock::{
-    Attempt, BackendError, FencingToken, Grant, Instant, LockId, Mode, WaiterSlot,
-    inspect::EndCause,
 };
 
 /// A resource that is held.

@@ -7,6 +7,10 @@ use std::{
     sync::Arc,
 };
 
+use leasehold_lock::{
+    Attempt, BackendError, Clock, FencingToken, Grant, Instant, Mode, Release, ReleaseOf,
+    Renewal, Renewed, ResourceId, Settings, WaiterBudget, inspect::EndCause,
+};
 use tokio::sync::oneshot;
 
 use super::{
@@ -14,10 +18,6 @@ use super::{
     holders::Holders,
     ledger::Ledger,
     slot::{Slot, Ticket, Waiter},
-};
-use crate::lock::{
-    Attempt, BackendError, Clock, FencingToken, Grant, Instant, Mode, Release, ReleaseOf,
-    Renewal, Renewed, ResourceId, Settings, WaiterBudget, inspect::EndCause,
 };
 
 /// The resources that are held. A free resource has no record (trap 20) and no waiters,

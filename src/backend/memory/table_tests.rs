@@ -2,16 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_lock::{
+    Aim, Attempt, AttemptId, BackendError, Clock, FencingToken, Grant, Instant, LockId, Mode,
+    Release, ReleaseOf, Renewal, RequestId, ResourceId, Settings, Ttl, WaiterBudget,
+};
 use proptest::prelude::*;
 use tokio::sync::oneshot;
 
 use super::{
     slot::Ticket,
     table::{Entered, Table},
-};
-use crate::lock::{
-    Aim, Attempt, AttemptId, BackendError, Clock, FencingToken, Grant, Instant, LockId, Mode,
-    Release, ReleaseOf, Renewal, RequestId, ResourceId, Settings, Ttl, WaiterBudget,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

@@ -3,6 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use leasehold_lock::{
+    self as lock, Attempt, Backend, BackendError, Feature, FencingToken, Grant, GrantId,
+    LockId, Release, ReleaseOf, Renewal, Renewed, ResourceId, inspect::Inspect,
+};
 use leasehold_proto::components::{LockResponse, PingRequest};
 use leasehold_util::retry::Backoff;
 use tokio::time::Instant;
@@ -14,10 +18,6 @@ use super::{
     status::Verb,
     tries::Tries,
     wire::{from_wire, lock_request, renew_request, unlock_request},
-};
-use crate::lock::{
-    self, Attempt, Backend, BackendError, Feature, FencingToken, Grant, GrantId, LockId,
-    Release, ReleaseOf, Renewal, Renewed, ResourceId, inspect::Inspect,
 };
 
 /// The first delay between attempts to wait. It grows to [`RETRY_DELAY_MAX`], plus a random

@@ -9,6 +9,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
+use leasehold_lock::{self as lock, BackendError, Feature, LockError, Violation};
 use leasehold_proto::components::{
     FeaturesRequest, LockStoreInitRequest, MetadataRequest, lock_store_client::LockStoreClient,
 };
@@ -26,7 +27,6 @@ use tower::util::service_fn;
 use tracing::info;
 
 use super::status::{Failure, Verb, init_error, read};
-use crate::lock::{self, BackendError, Feature, LockError, Violation};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const INSTANCE_KEY: &str = "x-component-instance";

@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 
 use async_trait::async_trait;
-use leasehold_proto::locks as pb;
-use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
-
-use super::{backend::Pluggable, rpc, status::Verb, views};
-use crate::lock::{
+use leasehold_lock::{
     BackendError, GrantId, ResourceId,
     inspect::{
         Cursor, Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView,
     },
 };
+use leasehold_proto::locks as pb;
+use tokio::time::{Duration, Instant, sleep_until, timeout, timeout_at};
+
+use super::{backend::Pluggable, rpc, status::Verb, views};
 
 /// The longest position in a list that is passed on.
 const CURSOR_BYTES_MAX: usize = 1536;

@@ -1,5 +1,5 @@
 //! Lock stores in other processes: any `lock.NAME` that a pluggable component serves at
-//! `NAME.sock`, as an implementation of [`Backend`](crate::lock::Backend).
+//! `NAME.sock`, as an implementation of [`Backend`](leasehold_lock::Backend).
 //!
 //! Such a store promises what alpha2 says and what its `Features` declare, which is less
 //! than a backend must do. The protocol cannot name one grant among several with the same
@@ -25,12 +25,9 @@ pub(crate) mod wire;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use crate::{
-    config::properties::Properties,
-    lock::{LockError, Settings, Store},
-};
 use backend::Pluggable;
 use connection::{Connection, Instance};
+use leasehold_lock::{LockError, Settings, Store, properties::Properties};
 
 pub use connection::socket_path;
 

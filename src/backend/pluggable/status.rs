@@ -2,13 +2,13 @@
 
 use std::{error::Error, fmt, path::Path};
 
+use leasehold_lock::{BackendError, LockError, Violation, inspect::GrantView};
 use leasehold_proto::locks as pb;
 use leasehold_util::error_chain::causes;
 use tonic::{Code, ConnectError, Status};
 use tonic_types::{ErrorInfo, StatusExt as _};
 
 use super::views;
-use crate::lock::{BackendError, LockError, Violation, inspect::GrantView};
 
 /// How much of a text of another process is passed on.
 const MESSAGE_CHARS_MAX: usize = 300;

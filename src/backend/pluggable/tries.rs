@@ -5,13 +5,12 @@ use std::{
     sync::Arc,
 };
 
+use leasehold_lock::{Attempt, AttemptId, LockId, ResourceId};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
-
-use crate::lock::{Attempt, AttemptId, LockId, ResourceId};
 
 /// How many grants with lock IDs that callers chose are remembered. A grant is looked up
 /// soon after it was made, when its caller has gone away.

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{
+    GrantId, Holder, Mode, ResourceId,
+    inspect::{EndCause, EndedGrant, GrantView, LockView, Selection, WaiterView},
+};
 use leasehold_proto::locks as pb;
 use prost_types::Timestamp;
 
 use super::wire::from_wire;
-use crate::lock::{
-    GrantId, Holder, Mode, ResourceId,
-    inspect::{EndCause, EndedGrant, GrantView, LockView, Selection, WaiterView},
-};
 
 /// A resource of a list or of a watch, with its selected grants; `None` if it has another
 /// name than was asked for.

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{Attempt, LockId, Mode, Renewal, RequestId, ResourceId};
 use leasehold_proto::components::{LockMode, LockRequest, RenewLockRequest, UnlockRequest};
-
-use crate::lock::{Attempt, LockId, Mode, Renewal, RequestId, ResourceId};
 
 pub(super) fn lock_request(attempt: &Attempt) -> LockRequest {
     let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
@@ -19,7 +18,7 @@ pub(super) fn lock_request(attempt: &Attempt) -> LockRequest {
             Mode::Shared => LockMode::Shared,
         }
         .into(),
-        holder: text(attempt.holder.as_ref().map(crate::lock::Holder::as_str)),
+        holder: text(attempt.holder.as_ref().map(leasehold_lock::Holder::as_str)),
     }
 }
 

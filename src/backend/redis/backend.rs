@@ -4,6 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use ::redis::{Client, Cmd, cmd};
 use async_trait::async_trait;
+use leasehold_lock::{
+    Attempt, Backend, BackendError, Feature, Grant, Release, ReleaseOf, Renewal, Renewed,
+    Settings, inspect::Inspect,
+};
 use tokio::time::Instant;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -18,10 +22,6 @@ use super::{
     scripts::SCRIPTS,
     session::Session,
     waiters::Waiters,
-};
-use crate::lock::{
-    Attempt, Backend, BackendError, Feature, Grant, Release, ReleaseOf, Renewal, Renewed,
-    Settings, inspect::Inspect,
 };
 
 /// What it can do beyond the core.

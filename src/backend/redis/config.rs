@@ -8,7 +8,7 @@ use ::redis::{
     ProtocolVersion, RedisConnectionInfo, RedisError, TlsCertificates, io::tcp::TcpSettings,
 };
 
-use crate::config::properties::Properties;
+use leasehold_lock::properties::Properties;
 
 const PORT: u16 = 6379;
 /// After so long without an acknowledgement the system gives up a connection, also a closed one
@@ -256,8 +256,9 @@ fn tcp_settings() -> TcpSettings {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_lock::Violation;
+
     use super::*;
-    use crate::lock::Violation;
 
     fn read_all(items: &[(&str, &str)]) -> Result<Client, Vec<Violation>> {
         let mut properties =

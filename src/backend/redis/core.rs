@@ -7,15 +7,15 @@ use std::{
 };
 
 use ::redis::{Client, Cmd};
+use leasehold_lock::{
+    self as lock, Attempt, BackendError, FencingToken, Grant, GrantId, LockId, ResourceId,
+    Settings, WaiterBudget, WaiterSlot,
+};
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::debug;
 
 use super::{entry, link::Link, reply::Reply, waiters::Waiters};
-use crate::lock::{
-    self, Attempt, BackendError, FencingToken, Grant, GrantId, LockId, ResourceId, Settings,
-    WaiterBudget, WaiterSlot,
-};
 
 /// How soon the first waiter of a resource looks at it, because a client without leasehold
 /// may hold it.

@@ -16,7 +16,7 @@
 //!
 //! The attempt is the public ID of the grant, too.
 
-use crate::lock::{Attempt, BackendError, LockId, Mode, ResourceId, Violation};
+use leasehold_lock::{Attempt, BackendError, LockId, Mode, ResourceId, Violation};
 
 /// How many token counters there are. It does not depend on the number of resources.
 pub(crate) const COUNTERS: u32 = 1024;
@@ -144,10 +144,10 @@ fn fnv(text: &str) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_lock::{AttemptId, Holder, LockId, RequestId, Ttl};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::lock::{AttemptId, Holder, LockId, RequestId, Ttl};
     use std::time::Duration;
 
     fn attempt(lock: &str, request: &str, holder: &str) -> Attempt {

@@ -8,6 +8,13 @@
 
 use ::redis::{Cmd, from_redis_value};
 use async_trait::async_trait;
+use leasehold_lock::{
+    BackendError, ResourceId,
+    inspect::{
+        GRANTS_SHOWN_MAX, Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection,
+        WaiterView,
+    },
+};
 use tokio::time::{Duration, Instant};
 
 use self::{
@@ -19,13 +26,6 @@ use super::{
     core::Core,
     reply::{read_holder, read_mode},
     scripts::SCRIPTS,
-};
-use crate::lock::{
-    BackendError, ResourceId,
-    inspect::{
-        GRANTS_SHOWN_MAX, Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection,
-        WaiterView,
-    },
 };
 
 mod cursors;

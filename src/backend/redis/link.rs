@@ -10,6 +10,7 @@ use std::{
 };
 
 use ::redis::{Client, Cmd, ErrorKind, RedisError, Script, Value, cmd};
+use leasehold_lock::{self as lock, BackendError, FencingToken, ResourceId, Violation};
 use leasehold_util::retry::{Backoff, pause_before};
 use parking_lot::Mutex;
 use tokio::{
@@ -26,7 +27,6 @@ use super::{
     silence::{SUSPICIOUS, outlived},
     waiters::Waiters,
 };
-use crate::lock::{self, BackendError, FencingToken, ResourceId, Violation};
 
 const REOPEN_DELAY_MIN: Duration = Duration::from_millis(20);
 const REOPEN_DELAY_MAX: Duration = Duration::from_secs(1);

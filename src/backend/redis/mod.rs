@@ -31,12 +31,11 @@ mod waiting;
 use std::sync::Arc;
 
 use ::redis::{Client, ErrorKind};
+use leasehold_lock::{Backend, Context, Kind, OpenError, Violation};
 use tokio::time::timeout;
 use tracing::warn;
 
 use self::session::{Failure, Unfit};
-use super::{Context, Kind, OpenError};
-use crate::lock::{Backend, Violation};
 
 /// The Redis backend.
 pub(super) const KIND: Kind = Kind {
@@ -140,8 +139,9 @@ fn unreached(client: &Client, why: &str) -> OpenError {
 mod tests {
     use std::collections::BTreeSet;
 
+    use leasehold_lock::properties::Properties;
+
     use super::*;
-    use crate::config::properties::Properties;
 
     #[test]
     fn the_schema_has_exactly_the_keys_that_are_read() {

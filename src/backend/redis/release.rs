@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ::redis::Cmd;
+use leasehold_lock::{Attempt, AttemptId, BackendError, GrantId, LockId, Release, ResourceId};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     scripts::{PROVISIONAL, SCRIPTS},
     waiters::Stray,
 };
-use crate::lock::{Attempt, AttemptId, BackendError, GrantId, LockId, Release, ResourceId};
 
 impl Core {
     /// Ends the grant of an attempt, or removes its place in the queue.

@@ -1,11 +1,11 @@
 //! The results of scripts.
 
 use ::redis::{Value, from_redis_value};
-
-use super::scripts::{LOOK_NOW, LOOK_SOON};
-use crate::lock::{
+use leasehold_lock::{
     BackendError, FencingToken, GrantId, Holder, LockId, Mode, inspect::GrantView,
 };
+
+use super::scripts::{LOOK_NOW, LOOK_SOON};
 
 /// The result of a script.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! An estimate of the server's clock.
 
-use crate::lock::Instant;
+use leasehold_lock::Instant;
 
 /// A reading of the server's clock.
 #[derive(Clone, Copy, Debug)]

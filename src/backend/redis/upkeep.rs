@@ -8,6 +8,7 @@ use futures_util::{
     future::join_all,
     stream::{FuturesUnordered, StreamExt as _},
 };
+use leasehold_lock::{Attempt, BackendError, ResourceId, WaiterSlot};
 use parking_lot::MutexGuard;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::debug;
@@ -17,7 +18,6 @@ use super::{
     link::Sessions,
     scripts::SCRIPTS,
 };
-use crate::lock::{Attempt, BackendError, ResourceId, WaiterSlot};
 
 /// How many looks are under way at the same time.
 const LOOKS_MAX: usize = 64;

@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
+use leasehold_lock::{Attempt, ResourceId};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 use uuid::Uuid;
 
 use super::{entry, notice::Notice, scripts::LOOK_MAX};
-use crate::lock::{Attempt, ResourceId};
 
 /// The prefix of the names of processes' channels.
 const CHANNEL: &str = "\x01n";

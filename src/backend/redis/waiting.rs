@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ::redis::Cmd;
+use leasehold_lock::{Attempt, BackendError, Grant, WaiterSlot};
 use tokio::{
     sync::SemaphorePermit,
     time::{Instant, sleep},
@@ -16,7 +17,6 @@ use super::{
     scripts::SCRIPTS,
     waiters::{Seat, Summons},
 };
-use crate::lock::{Attempt, BackendError, Grant, WaiterSlot};
 
 /// How much longer than the operation timeout an outage may last without ending a wait.
 const OUTAGE_GRACE: Duration = Duration::from_secs(1);

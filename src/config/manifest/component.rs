@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
+use leasehold_lock::properties::{nearest, parse_go_duration};
 use tracing::warn;
 
 use super::{
@@ -10,7 +11,6 @@ use super::{
     problem::{Fault, Origin},
     template::has_template,
 };
-use crate::config::properties::{nearest, parse_go_duration};
 
 const API_VERSION: &str = "dapr.io/v1alpha1";
 const KIND: &str = "Component";

@@ -10,6 +10,7 @@ mod ledger;
 use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
+use leasehold_lock::{LockId, Settings, UnlockRequest, safe_deadline, sleep_until};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
@@ -17,7 +18,6 @@ use tokio::{
 };
 
 use super::*;
-use crate::lock::{LockId, Settings, UnlockRequest, safe_deadline, sleep_until};
 use faulty_backend::FaultyBackend;
 use ledger::{Ledger, What};
 

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use leasehold_lock::RequestId;
+
 use super::{scripted::Fault, *};
-use crate::{held::Cause, lock::RequestId};
+use crate::held::Cause;
 
 impl Setup {
     async fn give_up(&self, lock_id: &LockId) -> Result<bool, LockError> {

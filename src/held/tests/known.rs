@@ -1,10 +1,9 @@
 //! What is known of a lock without asking its store.
 
+use leasehold_lock::{drift_allowance, suspend};
+
 use super::{scripted::Fault, *};
-use crate::{
-    held::{Cause, Known},
-    lock::{drift_allowance, suspend},
-};
+use crate::held::{Cause, Known};
 
 impl Setup {
     fn known(&self, lock_id: &LockId) -> Known {

@@ -1,7 +1,9 @@
 //! A lost lock is told at its safe deadline at the latest, with its cause.
 
+use leasehold_lock::safe_deadline;
+
 use super::{scripted::Fault, *};
-use crate::{held::Cause, lock::safe_deadline};
+use crate::held::Cause;
 
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -43,7 +45,7 @@ async fn a_late_reply_moves_no_deadline() {
 async fn what_is_gone_before_its_safe_deadline_was_forced() {
     let mut setup = setup();
     setup.hold("r").await;
-    let force = crate::lock::UnlockRequest::force("r".parse().unwrap());
+    let force = leasehold_lock::UnlockRequest::force("r".parse().unwrap());
     setup.store.store().unlock(force).await.unwrap();
     let begun = Instant::now();
     let lost = setup.notices.recv().await.unwrap();

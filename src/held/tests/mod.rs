@@ -13,6 +13,9 @@ mod unlock;
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_lock::{
+    AcquireRequest, Granted, Instant, LockError, LockId, Mode, Renewed, ResourceId, Store,
+};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::sleep,
@@ -21,9 +24,6 @@ use tokio::{
 use super::{
     Change, Ended, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, Holding, LockStore,
     LostLock, MaxHold, Target,
-};
-use crate::lock::{
-    AcquireRequest, Granted, Instant, LockError, LockId, Mode, Renewed, ResourceId, Store,
 };
 use scripted::{Script, Scripted};
 

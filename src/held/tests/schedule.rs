@@ -1,13 +1,12 @@
 //! When a held lock is renewed, released and lost.
 
+use leasehold_lock::safe_deadline;
+
 use super::*;
-use crate::{
-    held::{
-        Cause,
-        belief::Belief,
-        schedule::{Due, RenewalSchedule},
-    },
-    lock::safe_deadline,
+use crate::held::{
+    Cause,
+    belief::Belief,
+    schedule::{Due, RenewalSchedule},
 };
 
 fn renewed(since: Instant) -> RenewalSchedule {

@@ -10,16 +10,14 @@ use std::{
 };
 
 use async_trait::async_trait;
+use leasehold_lock::{
+    Attempt, Backend, BackendError, Clock, Context, Feature, Grant, Release, Renewal, Renewed,
+    ResourceId, Settings, Ttl,
+    inspect::{Inspect, Inspected, LockView, Page, PageRequest, Selection, WaiterView},
+};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    backend::{Context, memory::Memory},
-    lock::{
-        Attempt, Backend, BackendError, Clock, Feature, Grant, Release, Renewal, Renewed,
-        ResourceId, Settings, Ttl,
-        inspect::{Inspect, Inspected, LockView, Page, PageRequest, Selection, WaiterView},
-    },
-};
+use crate::backend::memory::Memory;
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug)]

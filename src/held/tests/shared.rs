@@ -1,10 +1,9 @@
 //! Many shared grants of one resource, held through one process.
 
+use leasehold_lock::{AttemptId, RequestId, UnlockRequest};
+
 use super::*;
-use crate::{
-    held::Cause,
-    lock::{AttemptId, RequestId, UnlockRequest},
-};
+use crate::held::Cause;
 
 const READERS: usize = 50;
 

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use leasehold_lock::RequestId;
+
 use super::{scripted::Fault, *};
-use crate::{held::Cause, lock::RequestId};
+use crate::held::Cause;
 
 /// The renewal has ended before the unlock is sent.
 /// Trap: sidecar 11
@@ -143,7 +145,7 @@ async fn a_renewal_after_an_unlock_without_an_answer_tells_no_loss() {
 async fn an_unlock_finds_a_lock_that_was_forced_elsewhere_lost() {
     let setup = setup();
     let granted = setup.hold("r").await;
-    let force = crate::lock::UnlockRequest::force("r".parse().unwrap());
+    let force = leasehold_lock::UnlockRequest::force("r".parse().unwrap());
     setup.store.store().unlock(force).await.unwrap();
     let unlock = || setup.unlock("r", granted.lock_id.clone());
     assert_eq!(unlock().await, Err(HeldError::Lost(Cause::Forced)));

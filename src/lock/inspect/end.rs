@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{Cursor, GrantView, Inspected, Listing, LockView, PageRequest, Scope};
-use crate::lock::{GrantId, LockError, ResourceId, Store, UnlockOf, UnlockRequest, Violation};
+use crate::{GrantId, LockError, ResourceId, Store, UnlockOf, UnlockRequest, Violation};
 
 /// After this time no further end is begun, and the answer says that there are more. The whole
 /// call ends within `operationTimeout`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{Inspect, Inspected, LockView, Page, PageRequest, Scope, Selection, WaiterView};
-use crate::lock::{BackendError, Feature, LockError, ResourceId, Store, settle::bounded};
+use crate::{BackendError, Feature, LockError, ResourceId, Store, settle::bounded};
 
 /// After this time no further part of a page is read. What was found by then is the page.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(1);

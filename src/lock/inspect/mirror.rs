@@ -11,7 +11,7 @@ use super::{
     EndedGrant, GRANTS_SHOWN_MAX, LockView, Scope,
     subscriptions::{CompleteUpTo, SubscriptionNumber, Subscriptions},
 };
-use crate::lock::LockError;
+use crate::LockError;
 
 mod polled;
 mod state;
@@ -125,8 +125,8 @@ impl Mirror {
 
     /// Each resource's name, how many grants it has, and why earlier ones ended, in the order
     /// of their last changes.
-    #[cfg(test)]
-    pub(crate) fn told_from_the_beginning(&self) -> Vec<(String, usize, Vec<super::EndCause>)> {
+    #[cfg(any(test, feature = "test-util"))]
+    pub fn told_from_the_beginning(&self) -> Vec<(String, usize, Vec<super::EndCause>)> {
         self.state.lock().told_from_the_beginning()
     }
 }

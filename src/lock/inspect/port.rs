@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::{Inspected, LockView, Mirror, WaiterView};
-use crate::lock::{BackendError, GrantId, Holder, ResourceId};
+use crate::{BackendError, GrantId, Holder, ResourceId};
 
 /// The most that a page holds, in bytes as [`LockView::size`] counts them.
 pub const PAGE_BYTES_MAX: usize = 1024 * 1024;
@@ -88,13 +88,13 @@ impl Selection {
     }
 }
 
-/// What a backend with [`Feature::Inspection`](crate::lock::Feature::Inspection) tells of its
+/// What a backend with [`Feature::Inspection`](crate::Feature::Inspection) tells of its
 /// locks.
 ///
 /// Because nothing changes, the domain tells [`BackendError::Unknown`] as unavailable.
 ///
 /// Rules for every method but `watch`:
-/// - `until` bounds it, as it does the verbs of [`Backend`](crate::lock::Backend), and its
+/// - `until` bounds it, as it does the verbs of [`Backend`](crate::Backend), and its
 ///   future may be dropped at any await.
 /// - It writes nothing to the keys of a resource, and does not delay the verbs.
 /// - What it tells was so at some moment between call and answer, for each resource by
@@ -134,7 +134,7 @@ pub trait Inspect: Send + Sync {
     /// is then restarted and the method called again. [`BackendError::Unsupported`] ends all
     /// watches instead. A backend that has to read in order to learn of changes may keep to
     /// the resources that [`Mirror::forget_unwatched`] returns. Only with
-    /// [`Feature::Watch`](crate::lock::Feature::Watch).
+    /// [`Feature::Watch`](crate::Feature::Watch).
     async fn watch(&self, mirror: &Mirror) -> BackendError {
         let _ = mirror;
         BackendError::Unsupported("this store cannot be watched".into())

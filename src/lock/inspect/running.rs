@@ -16,7 +16,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::warn;
 
 use super::Mirror;
-use crate::lock::{Backend, LockError};
+use crate::{Backend, LockError};
 
 /// How many may watch a store.
 const WATCHES_MAX: usize = 1000;
@@ -27,7 +27,7 @@ pub(super) const NOT_WATCHABLE: &str = "this store cannot be watched";
 
 /// Those who watch a store.
 #[derive(Debug)]
-pub(in crate::lock) struct Watches {
+pub(crate) struct Watches {
     running: Mutex<Weak<Running>>,
     permits: Arc<Semaphore>,
 }

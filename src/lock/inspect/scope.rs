@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::lock::ResourceId;
+use crate::ResourceId;
 
 /// Some of the resources of a store: those whose name begins with a prefix, and of these the
 /// ones that a condition accepts.

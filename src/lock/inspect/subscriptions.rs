@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Scope;
-use crate::lock::ResourceId;
+use crate::ResourceId;
 
 /// The resources that the watches of a store cover.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::GRANTS_SHOWN_MAX;
-use crate::lock::{GrantId, Holder, LockId, Mode, ResourceId};
+use crate::{GrantId, Holder, LockId, Mode, ResourceId};
 
 /// A live grant, as everybody may see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct Inspected {
     /// By how much less than the truth [`GrantView::remaining`] may tell here.
     pub remaining_short_max: Duration,
     /// The lock ID of its exclusive grant, if the request for that published it
-    /// ([`RequestId::publishing`](crate::lock::RequestId::publishing)). It is told to clients
+    /// ([`RequestId::publishing`](crate::RequestId::publishing)). It is told to clients
     /// of a Redis front only.
     pub published: Option<LockId>,
     /// How many wait for it.

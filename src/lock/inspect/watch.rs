@@ -14,7 +14,7 @@ use super::{
     mirror::{Next, Position, Subscription},
     running::{NOT_WATCHABLE, Running},
 };
-use crate::lock::{Feature, LockError, Store};
+use crate::{Feature, LockError, Store};
 
 /// How often a watcher is told that it knows everything.
 const SYNCED_EVERY: Duration = Duration::from_secs(10);

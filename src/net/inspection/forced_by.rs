@@ -1,15 +1,13 @@
 //! The log lines of grants that are ended by force.
 
+use leasehold_lock::{
+    GrantId, Holder, ResourceId, Store,
+    inspect::{EndOutcome, GrantView, LockView, PageRequest},
+};
 use tokio::time::timeout;
 use tracing::info;
 
-use crate::{
-    lock::{
-        GrantId, Holder, ResourceId, Store,
-        inspect::{EndOutcome, GrantView, LockView, PageRequest},
-    },
-    net::peer::Peer,
-};
+use crate::net::peer::Peer;
 
 /// How many grants of a resource that is unlocked by force are logged each by itself.
 const LOGGED_MAX: usize = 1000;

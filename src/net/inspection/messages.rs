@@ -1,17 +1,15 @@
 //! The messages of what is told.
 
+use leasehold_lock::{
+    Holder, LockError, Mode, ResourceId,
+    inspect::{EndCause, EndedGrant, GrantView, LockView, WaiterView, WatchEvent},
+};
 use leasehold_proto::locks as pb;
 use tonic::Status;
 
-use crate::{
-    lock::{
-        Holder, LockError, Mode, ResourceId,
-        inspect::{EndCause, EndedGrant, GrantView, LockView, WaiterView, WatchEvent},
-    },
-    net::{
-        status::ErrorDescription,
-        wire::{duration, timestamp},
-    },
+use crate::net::{
+    status::ErrorDescription,
+    wire::{duration, timestamp},
 };
 
 /// A resource as its caller names it.

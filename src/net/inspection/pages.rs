@@ -1,12 +1,11 @@
 //! Pages of lists, and their tokens.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use uuid::Uuid;
-
-use crate::lock::{
+use leasehold_lock::{
     Violation,
     inspect::{Cursor, PAGE_BYTES_MAX, PageRequest},
 };
+use uuid::Uuid;
 
 const PAGE_SIZE_DEFAULT: usize = 100;
 const PAGE_SIZE_MAX: usize = 1000;

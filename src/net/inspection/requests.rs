@@ -1,12 +1,12 @@
 //! Reads requests: what they are about, and which grants they end.
 
-use leasehold_proto::locks as pb;
-
-use super::pages::limit;
-use crate::lock::{
+use leasehold_lock::{
     GrantId, ResourceId, Violation, check_text,
     inspect::{EndOf, EndRequest, Scope},
 };
+use leasehold_proto::locks as pb;
+
+use super::pages::limit;
 
 /// The longest reason for ending a grant, and the longest prefix of a holder, in bytes.
 const TEXT_BYTES_MAX: usize = 256;

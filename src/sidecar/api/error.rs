@@ -1,9 +1,8 @@
 //! The errors that the sidecar adds to the domain's.
 
-use crate::{
-    held::{Cause, HeldError},
-    lock::{LockError, Violation},
-};
+use leasehold_lock::{LockError, Violation};
+
+use crate::held::{Cause, HeldError};
 
 /// Why an alpha2 call failed. `alpha2::status` maps these to codes and reasons.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

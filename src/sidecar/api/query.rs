@@ -2,9 +2,8 @@
 
 use std::borrow::Cow;
 
+use leasehold_lock::Violation;
 use percent_encoding::percent_decode_str;
-
-use crate::lock::Violation;
 
 /// One `name=value` of a query.
 pub(super) struct Pair<'a> {

@@ -137,7 +137,7 @@ async fn post(
         "resourceID": resource,
         "namespace": namespace,
         "lockID": lost.lock_id.as_str(),
-        "fencingToken": lost.token.map_or(0, crate::lock::FencingToken::get),
+        "fencingToken": lost.token.map_or(0, leasehold_lock::FencingToken::get),
         "cause": lost.cause.as_str(),
     });
     let mut request = Request::builder()
@@ -179,7 +179,7 @@ async fn call(
         resource_id: resource.clone(),
         namespace: namespace.clone(),
         lock_id: lost.lock_id.as_str().to_owned(),
-        fencing_token: lost.token.map_or(0, crate::lock::FencingToken::as_i64),
+        fencing_token: lost.token.map_or(0, leasehold_lock::FencingToken::as_i64),
         cause: lost.cause.as_str().to_owned(),
     });
     if let Some(secret) = token.secret() {

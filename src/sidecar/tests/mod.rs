@@ -9,6 +9,7 @@ mod unlock;
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_lock::{AcquireRequest, Granted, LockError, Mode, Store};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -20,16 +21,13 @@ use super::{
     prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
-use crate::{
-    held::{
-        Cause, Change,
-        tests::{
-            Setup, TTL, ms,
-            scripted::{Fault, Script, Scripted},
-            settle, setup,
-        },
+use crate::held::{
+    Cause, Change,
+    tests::{
+        Setup, TTL, ms,
+        scripted::{Fault, Script, Scripted},
+        settle, setup,
     },
-    lock::{AcquireRequest, Granted, LockError, Mode, Store},
 };
 
 /// An immediate Lock of the resource `r` in the store `s`.

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use leasehold_lock::{self as lock, RequestId, safe_deadline};
+
 use super::*;
-use crate::lock::{self, RequestId, safe_deadline};
 
 /// The API over one scripted store, its resource as the store has it.
 struct Api {

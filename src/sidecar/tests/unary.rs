@@ -19,7 +19,7 @@ fn api(setup: &Setup) -> Api {
     api_with(setup, |_| {})
 }
 
-fn api_with(setup: &Setup, adjust: impl FnOnce(&mut crate::lock::Settings)) -> Api {
+fn api_with(setup: &Setup, adjust: impl FnOnce(&mut leasehold_lock::Settings)) -> Api {
     let stores = Stores::default();
     let (backend, script, mut settings) = Scripted::new();
     adjust(&mut settings);
@@ -91,7 +91,7 @@ async fn a_lock_is_answered_a_quarter_of_its_time_before_the_deadline() {
             let setup = setup();
             let api = api(&setup);
             let _held = api.hold().await;
-            let begun = crate::lock::Instant::now();
+            let begun = leasehold_lock::Instant::now();
             let wait = LockRequest { request_id: request_id.into(), ..request() };
             let deadline = Duration::from_millis(deadline_ms);
             let ended = api.lock_within(deadline, wait).await.unwrap_err();
@@ -108,7 +108,7 @@ async fn a_try_that_is_granted_too_late_for_its_deadline_is_given_back() {
     let setup = setup();
     let api = api(&setup);
     api.script.on_try(Fault::ReplyDelayed(Duration::from_millis(90)));
-    let begun = crate::lock::Instant::now();
+    let begun = leasehold_lock::Instant::now();
     let immediate = LockRequest { immediate: true, ..request() };
     let ended = api.lock_within(Duration::from_millis(100), immediate).await;
     assert!(ms(begun) <= 76, "answered after {} ms", ms(begun));
@@ -118,7 +118,7 @@ async fn a_try_that_is_granted_too_late_for_its_deadline_is_given_back() {
 }
 
 fn call() -> LockCall {
-    LockCall { request_id: crate::lock::RequestId::new("secret").unwrap(), ..super::call() }
+    LockCall { request_id: leasehold_lock::RequestId::new("secret").unwrap(), ..super::call() }
 }
 
 /// Trap: sidecar 49

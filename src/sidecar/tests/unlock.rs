@@ -1,12 +1,11 @@
 //! Unlocks of locks that are held here, or were.
 
+use leasehold_lock::{LockId, UnlockRequest};
+
 use super::*;
-use crate::{
-    lock::{LockId, UnlockRequest},
-    sidecar::api::{
-        alpha1::{Alpha1, Unlock, UnlockStatus},
-        alpha2::inspection::Force,
-    },
+use crate::sidecar::api::{
+    alpha1::{Alpha1, Unlock, UnlockStatus},
+    alpha2::inspection::Force,
 };
 
 /// The API over one scripted store.
@@ -60,7 +59,7 @@ async fn alpha1_unlocks_it_too() {
 /// The app renews by itself through two sidecars, one of which does not know.
 async fn held_elsewhere(api: &Api, store: &Store) -> LockId {
     let lock_id = api.lock().await;
-    let request = crate::lock::RenewRequest {
+    let request = leasehold_lock::RenewRequest {
         resource: "lock||r".parse().unwrap(),
         lock_id: lock_id.clone(),
         ttl: Some(TTL * 100),
@@ -117,7 +116,7 @@ async fn an_unlock_of_a_forced_lock_does_not_go_to_the_store() {
     store.unlock(UnlockRequest::force("lock||r".parse().unwrap())).await.unwrap();
     assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Forced);
     script.on_unlock(Fault::Silent);
-    let asked = crate::lock::Instant::now();
+    let asked = leasehold_lock::Instant::now();
     assert!(api.locks.unlock("s", &"r".parse().unwrap(), lock_id.clone()).await.is_err());
     assert_eq!(ms(asked), 0);
 }

@@ -243,7 +243,7 @@ async fn a_lock_id_that_begins_with_the_byte_one_is_refused_by_every_verb() {
     let mark: String = ask(&mut server.connect(), &["GET", "r"]);
     let lock_id: LockId = mark.parse().unwrap();
     let asked = AcquireRequest { lock_id: Some(lock_id.clone()), ..request("free", MINUTE) };
-    let resource: leasehold::lock::ResourceId = "r".parse().unwrap();
+    let resource: leasehold_lock::ResourceId = "r".parse().unwrap();
     let renew =
         RenewRequest { resource: resource.clone(), lock_id: lock_id.clone(), ttl: None };
     for refused in [

@@ -1,6 +1,6 @@
 //! Shared grants when replies are lost.
 
-use leasehold::lock::{Attempt, BackendError, ReleaseOf};
+use leasehold_lock::{Attempt, BackendError, ReleaseOf};
 
 use super::{
     super::port::{attempt, backend, in_time, owner, release},

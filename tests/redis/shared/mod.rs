@@ -8,7 +8,7 @@ mod lost;
 mod queue;
 mod silent;
 
-use leasehold::lock::Mode;
+use leasehold_lock::Mode;
 
 use super::*;
 

@@ -6,7 +6,7 @@ mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold::lock::{
+use leasehold_lock::{
     GrantId, Mode, ResourceId,
     inspect::{GrantView, Listing, LockView, PageRequest, Scope, Watch, WatchEvent},
 };

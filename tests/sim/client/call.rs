@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::lock::{LockError, inspect::GrantView};
+use leasehold_lock::{LockError, inspect::GrantView};
 use tokio::time::{Instant, sleep};
 
 use super::{

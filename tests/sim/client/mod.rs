@@ -12,7 +12,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use leasehold::lock::{
+use leasehold_lock::{
     AcquireRequest, FencingToken, Granted, Holder, LockError, Mode, RenewRequest, Renewed,
     RequestId, ResourceId, safe_deadline,
 };
@@ -199,7 +199,7 @@ impl Client {
         holding.ttl_ms = ttl_ms;
         let ttl = Duration::from_millis(ttl_ms);
         // It may become shorter at once, whatever is answered.
-        let sent_until = safe_deadline(leasehold::lock::Instant::now(), ttl).running();
+        let sent_until = safe_deadline(leasehold_lock::Instant::now(), ttl).running();
         if sent_until < holding.until {
             holding.until = sent_until;
             self.believe(holding.name.token, holding.name.resource, holding.until);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::lock::{RenewRequest, UnlockRequest};
+use leasehold_lock::{RenewRequest, UnlockRequest};
 
 use super::{
     super::history::{Call, OpId, Told},

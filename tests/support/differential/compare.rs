@@ -1,6 +1,6 @@
 //! Compares what a backend answers with what the model answers.
 
-use leasehold::lock::{
+use leasehold_lock::{
     Attempt, BackendError, Grant, GrantId, Mode, ResourceId,
     inspect::{GrantView, PageRequest, Selection},
 };

@@ -6,7 +6,7 @@ mod compare;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use fastrand::Rng;
-use leasehold::lock::{
+use leasehold_lock::{
     Aim, Attempt, AttemptId, Backend, BackendError, Feature, Grant, GrantId, Holder, LockId,
     Mode, Release, ReleaseOf, Renewal, RequestId, ResourceId, Ttl,
 };

@@ -3,10 +3,9 @@
 use std::{error, error::Error as _, sync::Arc};
 
 use etcd_client::Error;
+use leasehold_lock::BackendError;
 use leasehold_util::error_chain::{causes, chain};
 use tonic::{Code, ConnectError, Status};
-
-use crate::lock::BackendError;
 
 /// Why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,9 +19,10 @@ use std::{
     hash::Hash,
 };
 
+use leasehold_lock::Mode;
 use tokio::time::Instant;
 
-use crate::{backend::etcd::client::failure::Refusal, lock::Mode};
+use crate::backend::etcd::client::failure::Refusal;
 
 /// What the batcher needs to know of an item.
 pub(crate) trait Item {

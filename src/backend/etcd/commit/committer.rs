@@ -11,6 +11,7 @@ use std::{
 
 use etcd_client::{Txn, TxnOp, TxnResponse, proto::PbTxnOpResponse};
 use futures_util::FutureExt as _;
+use leasehold_lock as lock;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::oneshot,
@@ -20,20 +21,17 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use crate::{
-    backend::etcd::{
-        background::Background,
-        client::{
-            connection::Connection,
-            failure::{Failure, no_space},
-        },
-        commit::{
-            batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
-            op::{Claim, Op, OpError, Reply},
-        },
-        revision::Revision,
+use crate::backend::etcd::{
+    background::Background,
+    client::{
+        connection::Connection,
+        failure::{Failure, no_space},
     },
-    lock,
+    commit::{
+        batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
+        op::{Claim, Op, OpError, Reply},
+    },
+    revision::Revision,
 };
 
 /// Half of the 512 KiB by which etcd's gRPC limit exceeds `--max-request-bytes`, so that a

@@ -5,16 +5,14 @@ use std::sync::Arc;
 use etcd_client::{
     Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse,
 };
+use leasehold_lock::{self as lock, Mode};
 use tokio::time::Instant;
 
-use crate::{
-    backend::etcd::{
-        client::failure::Refusal,
-        keys::{GrantKeys, range_end},
-        lease::pool::Lease,
-        revision::Revision,
-    },
-    lock::{self, Mode},
+use crate::backend::etcd::{
+    client::failure::Refusal,
+    keys::{GrantKeys, range_end},
+    lease::pool::Lease,
+    revision::Revision,
 };
 
 /// Bytes that an operation costs besides its keys and values.

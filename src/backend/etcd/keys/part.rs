@@ -1,7 +1,8 @@
 //! What a key is by its name.
 
+use leasehold_lock::ResourceId;
+
 use super::{EntryId, Keys};
-use crate::lock::ResourceId;
 
 /// What one of a resource's keys is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,18 +5,16 @@
 
 use std::collections::HashMap;
 
+use leasehold_lock::{Attempt, Instant, LockId, Mode, ResourceId};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{
-    backend::etcd::{
-        keys::GrantName,
-        lease::{
-            local_grant::LocalGrant,
-            readers::{Count, Readers, Uncounted},
-        },
-        revision::Revision,
+use crate::backend::etcd::{
+    keys::GrantName,
+    lease::{
+        local_grant::LocalGrant,
+        readers::{Count, Readers, Uncounted},
     },
-    lock::{Attempt, Instant, LockId, Mode, ResourceId},
+    revision::Revision,
 };
 
 /// How many resources are remembered at once only for their number of shared grants.

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::{LeaseGrantOptions, LeaseTimeToLiveOptions};
+use leasehold_lock::{self as lock, Ttl};
 use leasehold_util::retry::pause_before;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
@@ -11,21 +12,18 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use crate::{
-    backend::etcd::{
-        background::Background,
-        client::{
-            connection::{Connection, delays},
-            failure::{Failure, Refusal, no_space},
-        },
-        lease::{
-            keeper::{KeepError, Keeper},
-            pool::{Lease, Pool, SLACK},
-            revocations::Revocations,
-            taken::{Move, Taken},
-        },
+use crate::backend::etcd::{
+    background::Background,
+    client::{
+        connection::{Connection, delays},
+        failure::{Failure, Refusal, no_space},
     },
-    lock::{self, Ttl},
+    lease::{
+        keeper::{KeepError, Keeper},
+        pool::{Lease, Pool, SLACK},
+        revocations::Revocations,
+        taken::{Move, Taken},
+    },
 };
 
 /// Idle leases kept.

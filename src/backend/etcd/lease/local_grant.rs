@@ -1,9 +1,8 @@
 //! A grant of this process.
 
-use crate::{
-    backend::etcd::{keys::GrantName, lease::pool::Lease, revision::Revision},
-    lock::{AttemptId, Instant},
-};
+use leasehold_lock::{AttemptId, Instant};
+
+use crate::backend::etcd::{keys::GrantName, lease::pool::Lease, revision::Revision};
 
 /// A grant under a lease of this process.
 #[derive(Clone, Debug)]

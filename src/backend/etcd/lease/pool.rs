@@ -9,7 +9,9 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use crate::{backend::etcd::client::link::Origin, lock::Instant};
+use leasehold_lock::Instant;
+
+use crate::backend::etcd::client::link::Origin;
 
 /// How much longer a lease lasts than a grant under it.
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
@@ -180,11 +182,11 @@ impl Pool {
 mod tests {
     use std::collections::HashSet;
 
+    use leasehold_lock::suspend;
     use proptest::prelude::*;
     use tokio::time::advance;
 
     use super::*;
-    use crate::lock::suspend;
 
     const ORIGIN: Origin = Origin { connection: 1, term: 1 };
 

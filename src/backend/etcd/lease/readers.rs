@@ -9,10 +9,9 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    backend::etcd::{lease::local_grant::LocalGrant, revision::Revision},
-    lock::{AttemptId, Instant, LockId},
-};
+use leasehold_lock::{AttemptId, Instant, LockId};
+
+use crate::backend::etcd::{lease::local_grant::LocalGrant, revision::Revision};
 
 /// How long the count of other processes' grants is believed.
 const COUNT_MAX_AGE: Duration = Duration::from_secs(1);
@@ -129,11 +128,10 @@ impl Readers {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_lock::Mode;
+
     use super::*;
-    use crate::{
-        backend::etcd::{client::link::Origin, keys::GrantName, lease::pool::Lease},
-        lock::Mode,
-    };
+    use crate::backend::etcd::{client::link::Origin, keys::GrantName, lease::pool::Lease};
 
     fn reserve(
         readers: &mut Readers,

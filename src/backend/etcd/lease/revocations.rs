@@ -308,11 +308,10 @@ impl Revocations {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_lock::properties::Properties;
+
     use super::*;
-    use crate::{
-        backend::etcd::{config::Config, keys::Keys},
-        config::properties::Properties,
-    };
+    use crate::backend::etcd::{config::Config, keys::Keys};
 
     /// Trap: etcd 37
     #[tokio::test(start_paused = true)]

@@ -7,22 +7,20 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
+use leasehold_lock::{BackendError, ResourceId};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::error;
 
-use crate::{
-    backend::etcd::{
-        client::{connection::delays, failure::Failure, link::Link},
-        keys::EntryId,
-        queue::{
-            list,
-            place::Place,
-            queues::Queues,
-            waiters::Queue,
-            watch::stream::{End, Watch},
-        },
+use crate::backend::etcd::{
+    client::{connection::delays, failure::Failure, link::Link},
+    keys::EntryId,
+    queue::{
+        list,
+        place::Place,
+        queues::Queues,
+        waiters::Queue,
+        watch::stream::{End, Watch},
     },
-    lock::{BackendError, ResourceId},
 };
 
 /// How long a queue is followed when nobody waits any more: when a lock is handed from one

@@ -7,12 +7,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::{
-    backend::etcd::{
-        keys::{EntryId, Part},
-        revision::Revision,
-    },
-    lock::Mode,
+use leasehold_lock::Mode;
+
+use crate::backend::etcd::{
+    keys::{EntryId, Part},
+    revision::Revision,
 };
 
 /// The copy.

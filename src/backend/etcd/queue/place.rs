@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
+use leasehold_lock::BackendError;
 use tokio::sync::Notify;
 
-use crate::{
-    backend::etcd::{
-        keys::{EntryId, Part},
-        queue::waiters::Queue,
-        revision::Revision,
-    },
-    lock::BackendError,
+use crate::backend::etcd::{
+    keys::{EntryId, Part},
+    queue::waiters::Queue,
+    revision::Revision,
 };
 
 /// The message for a waiter who finds the queue full.

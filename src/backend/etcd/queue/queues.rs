@@ -2,18 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use leasehold_lock::{BackendError, Mode, ResourceId, Settings};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{
-    backend::etcd::{
-        background::Background,
-        client::{connection::Connection, reads::Reads},
-        keys::{EntryId, Keys},
-        queue::{
-            place::Place, session::Sessions, waiters::Queue, watch::streams::WatchStreams,
-        },
-    },
-    lock::{BackendError, Mode, ResourceId, Settings},
+use crate::backend::etcd::{
+    background::Background,
+    client::{connection::Connection, reads::Reads},
+    keys::{EntryId, Keys},
+    queue::{place::Place, session::Sessions, waiters::Queue, watch::streams::WatchStreams},
 };
 
 /// All queues of a backend instance, and what following them takes.

@@ -16,25 +16,23 @@ use std::{
 };
 
 use etcd_client::{TxnOp, TxnOpResponse};
+use leasehold_lock::Mode;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 use uuid::Uuid;
 
-use crate::{
-    backend::etcd::{
-        background::Background,
-        client::{connection::Connection, failure::Failure},
-        commit::{
-            committer::Committer,
-            op::{Op, OpError},
-        },
-        keys::{EntryId, Keys},
-        lease::{leases::Leases, pool::Lease},
-        queue::session::keep_alive::{KeepAlive, Kept},
-        revision::Revision,
+use crate::backend::etcd::{
+    background::Background,
+    client::{connection::Connection, failure::Failure},
+    commit::{
+        committer::Committer,
+        op::{Op, OpError},
     },
-    lock::Mode,
+    keys::{EntryId, Keys},
+    lease::{leases::Leases, pool::Lease},
+    queue::session::keep_alive::{KeepAlive, Kept},
+    revision::Revision,
 };
 
 /// The waiters of a dead process are passed over after this time, plus the half second in

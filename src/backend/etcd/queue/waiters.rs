@@ -5,16 +5,14 @@ use std::{
     sync::Arc,
 };
 
+use leasehold_lock::{Mode, ResourceId};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::{
-    backend::etcd::{
-        keys::{EntryId, Part},
-        queue::mirror::Mirror,
-        revision::Revision,
-    },
-    lock::{Mode, ResourceId},
+use crate::backend::etcd::{
+    keys::{EntryId, Part},
+    queue::mirror::Mirror,
+    revision::Revision,
 };
 
 /// Events that are kept while a list is read; with more of them the list is read again.

@@ -4,28 +4,26 @@
 use std::sync::Arc;
 
 use etcd_client::{TxnOp, TxnOpResponse};
+use leasehold_lock::{self as lock, Attempt, BackendError, FencingToken, Grant, Mode};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    backend::etcd::{
-        client::failure::{Failure, Refusal},
-        commit::op::{Op, OpError, Reply},
-        core::{Core, Failed, Leftover},
-        keys::{GrantKeys, GrantName, Keys},
-        lease::{
-            grants::Seat,
-            leases::lease_ttl_s,
-            local_grant::LocalGrant,
-            pool::Lease,
-            readers::{Count, Uncounted},
-            taken::Taken,
-        },
-        record::Record,
-        revision::Revision,
-        verbs::state::Patience,
+use crate::backend::etcd::{
+    client::failure::{Failure, Refusal},
+    commit::op::{Op, OpError, Reply},
+    core::{Core, Failed, Leftover},
+    keys::{GrantKeys, GrantName, Keys},
+    lease::{
+        grants::Seat,
+        leases::lease_ttl_s,
+        local_grant::LocalGrant,
+        pool::Lease,
+        readers::{Count, Uncounted},
+        taken::Taken,
     },
-    lock::{self, Attempt, BackendError, FencingToken, Grant, Mode},
+    record::Record,
+    revision::Revision,
+    verbs::state::Patience,
 };
 
 /// How a try compares that nobody holds and nobody waits.

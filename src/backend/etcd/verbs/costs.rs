@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{self as lock, Attempt, Mode, RequestId};
 use tokio::time::Instant;
 
 use super::{
@@ -10,16 +11,13 @@ use super::{
     release::Deletion,
     wait::Promotion,
 };
-use crate::{
-    backend::etcd::{
-        client::link::Origin,
-        commit::op::Op,
-        keys::{GrantKeys, GrantName, Keys},
-        lease::{local_grant::LocalGrant, pool::Lease},
-        record::{Record, tests::attempt},
-        revision::Revision,
-    },
-    lock::{self, Attempt, Mode, RequestId},
+use crate::backend::etcd::{
+    client::link::Origin,
+    commit::op::Op,
+    keys::{GrantKeys, GrantName, Keys},
+    lease::{local_grant::LocalGrant, pool::Lease},
+    record::{Record, tests::attempt},
+    revision::Revision,
 };
 
 fn of(mode: Mode, request: &str) -> Attempt {

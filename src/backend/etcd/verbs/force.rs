@@ -7,21 +7,19 @@ use std::{collections::HashMap, sync::Arc};
 
 use etcd_client::{GetOptions, KeyValue};
 use futures_util::future::join_all;
+use leasehold_lock::{BackendError, LockId, Release, ResourceId};
 use tokio::time::Instant;
 
-use crate::{
-    backend::etcd::{
-        client::{failure::Failure, reads::Found},
-        commit::op::OpError,
-        core::Core,
-        keys::{GrantKeys, GrantName, SharedKeys, key_after, range_end},
-        revision::Revision,
-        verbs::{
-            held::Held,
-            release::{Deletion, unread},
-        },
+use crate::backend::etcd::{
+    client::{failure::Failure, reads::Found},
+    commit::op::OpError,
+    core::Core,
+    keys::{GrantKeys, GrantName, SharedKeys, key_after, range_end},
+    revision::Revision,
+    verbs::{
+        held::Held,
+        release::{Deletion, unread},
     },
-    lock::{BackendError, LockId, Release, ResourceId},
 };
 
 /// How many grants are read and ended at a time: as many as fit into one batch, unless

@@ -1,19 +1,17 @@
 //! A grant as it was read from etcd, and how it is looked for.
 
 use etcd_client::{GetOptions, KeyValue};
+use leasehold_lock::{GrantId, LockId, Mode, ResourceId};
 use tokio::time::Instant;
 
-use crate::{
-    backend::etcd::{
-        client::failure::Failure,
-        commit::op::Op,
-        core::Core,
-        keys::{GrantKeys, GrantName, Keys, key_after, range_end},
-        lease::pool::Lease,
-        record::Record,
-        revision::Revision,
-    },
-    lock::{GrantId, LockId, Mode, ResourceId},
+use crate::backend::etcd::{
+    client::failure::Failure,
+    commit::op::Op,
+    core::Core,
+    keys::{GrantKeys, GrantName, Keys, key_after, range_end},
+    lease::pool::Lease,
+    record::Record,
+    revision::Revision,
 };
 
 /// A grant's key, as it was read.

@@ -5,24 +5,22 @@
 use async_trait::async_trait;
 use etcd_client::{GetOptions, KeyValue, ResponseHeader, TxnOp, TxnOpResponse};
 use futures_util::future::join_all;
+use leasehold_lock::{
+    BackendError, LockId, Mode, ResourceId,
+    inspect::{
+        GrantPage, GrantView, Inspect, Inspected, LockView, Mirror, Page, PageRequest,
+        Selection, WaiterView,
+    },
+};
 use tokio::time::{Duration, Instant};
 
-use crate::{
-    backend::etcd::{
-        client::{failure::Failure, reads::Found},
-        core::Core,
-        keys::{EntryId, Part, key_after, range_end},
-        revision::Revision,
-        verbs::held::Held,
-        waiter_record::WaiterRecord,
-    },
-    lock::{
-        BackendError, LockId, Mode, ResourceId,
-        inspect::{
-            GrantPage, GrantView, Inspect, Inspected, LockView, Mirror, Page, PageRequest,
-            Selection, WaiterView,
-        },
-    },
+use crate::backend::etcd::{
+    client::{failure::Failure, reads::Found},
+    core::Core,
+    keys::{EntryId, Part, key_after, range_end},
+    revision::Revision,
+    verbs::held::Held,
+    waiter_record::WaiterRecord,
 };
 
 /// How many keys are read at a time with their values: as many as always fit into the 4 MiB

@@ -1,20 +1,16 @@
 //! Lists held resources, by reading ranges of keys.
 
+use leasehold_lock::{
+    BackendError, ResourceId,
+    inspect::{Cursor, GRANTS_SHOWN_MAX, GrantView, LockView, Page, PageRequest, Selection},
+};
 use tokio::time::{Duration, Instant};
 
 use super::{inspect::PAGE_KEYS, walk::Walk};
-use crate::{
-    backend::etcd::{
-        core::Core,
-        keys::{Part, range_end},
-        revision::Revision,
-    },
-    lock::{
-        BackendError, ResourceId,
-        inspect::{
-            Cursor, GRANTS_SHOWN_MAX, GrantView, LockView, Page, PageRequest, Selection,
-        },
-    },
+use crate::backend::etcd::{
+    core::Core,
+    keys::{Part, range_end},
+    revision::Revision,
 };
 
 /// After so many keys a page ends, though it may be empty.

@@ -7,22 +7,20 @@
 
 use std::sync::Arc;
 
+use leasehold_lock::{self as lock, Attempt, BackendError, Grant, Renewal, Renewed};
 use tokio::time::Instant;
 
-use crate::{
-    backend::etcd::{
-        commit::op::OpError,
-        core::{Core, Failed},
-        lease::{
-            local_grant::LocalGrant,
-            pool::Lease,
-            taken::{Move, Taken},
-        },
-        record::Record,
-        revision::Revision,
-        verbs::held::Held,
+use crate::backend::etcd::{
+    commit::op::OpError,
+    core::{Core, Failed},
+    lease::{
+        local_grant::LocalGrant,
+        pool::Lease,
+        taken::{Move, Taken},
     },
-    lock::{self, Attempt, BackendError, Grant, Renewal, Renewed},
+    record::Record,
+    revision::Revision,
+    verbs::held::Held,
 };
 
 /// What a move came to.

@@ -3,21 +3,19 @@
 use std::sync::Arc;
 
 use etcd_client::KeyValue;
+use leasehold_lock::{
+    Attempt, AttemptId, BackendError, GrantId, LockId, Mode, Release, ReleaseOf, ResourceId,
+};
 use tokio::time::{Instant, sleep_until};
 
-use crate::{
-    backend::etcd::{
-        client::failure::Failure,
-        commit::op::{Op, OpError},
-        core::Core,
-        keys::{GrantKeys, GrantName},
-        lease::local_grant::LocalGrant,
-        revision::Revision,
-        verbs::held::Held,
-    },
-    lock::{
-        Attempt, AttemptId, BackendError, GrantId, LockId, Mode, Release, ReleaseOf, ResourceId,
-    },
+use crate::backend::etcd::{
+    client::failure::Failure,
+    commit::op::{Op, OpError},
+    core::Core,
+    keys::{GrantKeys, GrantName},
+    lease::local_grant::LocalGrant,
+    revision::Revision,
+    verbs::held::Held,
 };
 
 /// What a grant is looked for by.

@@ -3,15 +3,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_lock::{BackendError, Renewal, Renewed};
 use tokio::time::{Instant, sleep};
 
-use crate::{
-    backend::etcd::{
-        core::{BUSY, Core},
-        lease::{keeper::KeepError, leases::lease_ttl_s, pool::SLACK},
-        verbs::moves::{Moved, NotMoved},
-    },
-    lock::{BackendError, Renewal, Renewed},
+use crate::backend::etcd::{
+    core::{BUSY, Core},
+    lease::{keeper::KeepError, leases::lease_ttl_s, pool::SLACK},
+    verbs::moves::{Moved, NotMoved},
 };
 
 /// The delay between reads of a key whose lease has ended, which is about to be deleted.

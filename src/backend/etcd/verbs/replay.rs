@@ -1,19 +1,17 @@
 //! REPLAY: a repeated request finds its grant again.
 
 use etcd_client::KeyValue;
+use leasehold_lock::{Attempt, BackendError, FencingToken, Grant};
 use tokio::time::Instant;
 
-use crate::{
-    backend::etcd::{
-        core::{BUSY, Core, Failed},
-        lease::leases::lease_ttl_s,
-        record::Record,
-        verbs::{
-            held::Held,
-            moves::{Moved, NotMoved},
-        },
+use crate::backend::etcd::{
+    core::{BUSY, Core, Failed},
+    lease::leases::lease_ttl_s,
+    record::Record,
+    verbs::{
+        held::Held,
+        moves::{Moved, NotMoved},
     },
-    lock::{Attempt, BackendError, FencingToken, Grant},
 };
 
 impl Core {

@@ -2,18 +2,16 @@
 //! also which grants it would meet.
 
 use etcd_client::{GetOptions, KeyValue, TxnOp, TxnOpResponse};
+use leasehold_lock::{Attempt, BackendError, Grant, Mode};
 use tokio::time::Instant;
 
-use crate::{
-    backend::etcd::{
-        client::failure::Failure,
-        core::{Core, Failed},
-        keys::{GrantKeys, range_end},
-        lease::readers::Count,
-        record::Record,
-        revision::Revision,
-    },
-    lock::{Attempt, BackendError, Grant, Mode},
+use crate::backend::etcd::{
+    client::failure::Failure,
+    core::{Core, Failed},
+    keys::{GrantKeys, range_end},
+    lease::readers::Count,
+    record::Record,
+    revision::Revision,
 };
 
 /// What the caller of an attempt asked for.

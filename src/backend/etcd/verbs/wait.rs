@@ -2,30 +2,28 @@
 
 use std::sync::Arc;
 
+use leasehold_lock::{Attempt, BackendError, Grant, Mode};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    backend::etcd::{
-        client::failure::Failure,
-        commit::op::{Op, OpError, Reply},
-        core::{Core, Failed, Leftover},
-        flights::Flight,
-        keys::{GrantKeys, GrantName, Part},
-        lease::{leases::lease_ttl_s, pool::Lease, taken::Taken},
-        queue::{
-            place::{FULL, Place, Turn},
-            session::{EntryOutcome, Session},
-        },
-        record::Record,
-        revision::Revision,
-        verbs::{
-            acquire::{Written, unavailable},
-            state::Patience,
-        },
-        waiter_record::WaiterRecord,
+use crate::backend::etcd::{
+    client::failure::Failure,
+    commit::op::{Op, OpError, Reply},
+    core::{Core, Failed, Leftover},
+    flights::Flight,
+    keys::{GrantKeys, GrantName, Part},
+    lease::{leases::lease_ttl_s, pool::Lease, taken::Taken},
+    queue::{
+        place::{FULL, Place, Turn},
+        session::{EntryOutcome, Session},
     },
-    lock::{Attempt, BackendError, Grant, Mode},
+    record::Record,
+    revision::Revision,
+    verbs::{
+        acquire::{Written, unavailable},
+        state::Patience,
+    },
+    waiter_record::WaiterRecord,
 };
 
 /// What a promotion came to.

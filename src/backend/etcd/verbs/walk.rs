@@ -104,16 +104,14 @@ fn common_length(one: &[u8], other: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use etcd_client::proto::PbKeyValue;
+    use leasehold_lock::{LockId, Mode, ResourceId};
     use proptest::{
         collection::{btree_map, vec},
         prelude::*,
     };
 
     use super::*;
-    use crate::{
-        backend::etcd::keys::{EntryId, GrantName, range_end},
-        lock::{LockId, Mode, ResourceId},
-    };
+    use crate::backend::etcd::keys::{EntryId, GrantName, range_end};
 
     /// What a walk has cost etcd.
     #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::lock::{BackendError, GrantId, ResourceId, inspect::Cursor};
+use leasehold_lock::{BackendError, GrantId, ResourceId, inspect::Cursor};
 
 /// A position in the walk through all keys.
 #[derive(Debug, Default, PartialEq, Eq)]

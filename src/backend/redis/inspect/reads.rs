@@ -3,6 +3,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use ::redis::{Cmd, Value, from_redis_value};
+use leasehold_lock::{
+    BackendError, ResourceId, Violation,
+    inspect::{GrantView, LockView, Selection},
+};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -10,10 +14,6 @@ use super::{
     super::{link::Link, scripts::SCRIPTS},
     cursors::After,
     seen::{Seen, read_seen},
-};
-use crate::lock::{
-    BackendError, ResourceId, Violation,
-    inspect::{GrantView, LockView, Selection},
 };
 
 /// How many keys a script of a list goes through.

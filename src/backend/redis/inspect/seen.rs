@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ::redis::{Value, from_redis_value};
+use leasehold_lock::{LockId, Mode, RequestId, inspect::GrantView};
 
 use super::{
     super::{
@@ -11,7 +12,6 @@ use super::{
     },
     cursors::After,
 };
-use crate::lock::{LockId, Mode, RequestId, inspect::GrantView};
 
 /// What was read of a resource.
 #[derive(Debug, Default)]
@@ -93,8 +93,9 @@ fn read_remaining(left_ms: Value) -> Option<Option<Duration>> {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_lock::Holder;
+
     use super::*;
-    use crate::lock::Holder;
 
     fn text(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())

@@ -10,6 +10,10 @@ use std::{
 
 use ::redis::Client;
 use futures_util::future::try_join_all;
+use leasehold_lock::{
+    BackendError, ResourceId,
+    inspect::{GRANTS_SHOWN_MAX, LockView, Mirror, Selection, WatchFilter},
+};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
@@ -22,10 +26,6 @@ use super::{
     },
     pace::Pace,
     reads::{FOUND_MAX, RESOURCES_MAX},
-};
-use crate::lock::{
-    BackendError, ResourceId,
-    inspect::{GRANTS_SHOWN_MAX, LockView, Mirror, Selection, WatchFilter},
 };
 
 /// How many resources are read at a time. Their scripts are sent together, and hold the server

@@ -1,7 +1,8 @@
 //! When a resource is looked at.
 
+use leasehold_lock::{AttemptId, LockId, Mode, Ttl};
+
 use super::*;
-use crate::lock::{AttemptId, LockId, Mode, Ttl};
 
 fn attempt() -> Attempt {
     Attempt {

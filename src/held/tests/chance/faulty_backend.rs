@@ -7,19 +7,17 @@ use std::{
 
 use async_trait::async_trait;
 use fastrand::Rng;
+use leasehold_lock::{
+    self as lock, Attempt, Backend, BackendError, Clock, Context, Feature, Grant, Release,
+    Renewal, Renewed, Settings,
+};
 use tokio::time::{Instant, sleep};
 
 use super::{
     Plan,
     ledger::{Ledger, What},
 };
-use crate::{
-    backend::{Context, memory::Memory},
-    lock::{
-        self, Attempt, Backend, BackendError, Clock, Feature, Grant, Release, Renewal, Renewed,
-        Settings,
-    },
-};
+use crate::backend::memory::Memory;
 
 pub(super) struct FaultyBackend {
     pub(super) memory: Arc<Memory>,

@@ -7,11 +7,10 @@ use std::{
     time::Duration,
 };
 
+use leasehold_lock::{Instant, Renewed};
+
 use super::{Granted, faulty_backend::Outcome, safe_deadline};
-use crate::{
-    held::Cause,
-    lock::{Instant, Renewed},
-};
+use crate::held::Cause;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {

@@ -4,7 +4,7 @@ use super::{
     super::{LockView, WatchFilter},
     Mirror,
 };
-use crate::lock::ResourceId;
+use crate::ResourceId;
 
 impl Mirror {
     /// Returns what is watched, and forgets everything else, which the backend need not read:

@@ -7,7 +7,7 @@ use super::super::{
     EndCause, EndedGrant, GRANTS_SHOWN_MAX, LockView, Scope, WatchEvent,
     subscriptions::{CompleteUpTo, SubscriptionNumber},
 };
-use crate::lock::{LockError, ResourceId};
+use crate::{LockError, ResourceId};
 
 /// How many free resources are remembered, so that watchers are told that they became free. A
 /// watcher that is further behind begins again.
@@ -204,7 +204,7 @@ impl State {
 
     /// Each resource's name, how many grants it has, and why earlier ones ended, in the order
     /// of their last changes.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "test-util"))]
     pub(super) fn told_from_the_beginning(&self) -> Vec<(String, usize, Vec<EndCause>)> {
         let entries = self.order.values().map(|resource| &self.locks[resource]);
         let told = entries.map(|Entry { lock, ended, .. }| {

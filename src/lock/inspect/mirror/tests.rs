@@ -1,5 +1,5 @@
 use super::{state::FREED_MAX, *};
-use crate::lock::{
+use crate::{
     GrantId, Mode, ResourceId,
     inspect::{EndCause, GrantView, WatchEvent},
 };

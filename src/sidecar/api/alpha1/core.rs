@@ -6,12 +6,14 @@ use std::{
     time::Duration,
 };
 
+use leasehold_lock::{
+    AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest, Violation,
+};
 use tracing::warn;
 
 use super::Alpha1Error;
 use crate::{
     held::{Engine, HeldError, Target},
-    lock::{AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest, Violation},
     sidecar::{
         identity::Identity,
         stores::{NamedStore, Stores},

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use leasehold_lock::LockId;
 use leasehold_proto::locks as pb;
 
 use super::{Locks, inspection::Force, wire};
 use crate::{
-    lock::LockId,
     net::{inspection, peer::Peer, wire::positive},
     sidecar::api::error::ApiError,
 };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{LockId, Violation};
 use leasehold_proto::locks as proto;
 use serde_json::{Value, json};
 
@@ -12,7 +13,6 @@ use super::{
 };
 use crate::{
     held::Known,
-    lock::{LockId, Violation},
     net::wire::duration,
     sidecar::{api::error::ApiError, name::ResourceName},
 };

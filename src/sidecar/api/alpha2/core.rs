@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_lock::{AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, RequestId};
 use tokio::{
     sync::oneshot,
     time::{Instant, timeout_at},
@@ -10,7 +11,6 @@ use tokio::{
 use super::inspection::PageTokens;
 use crate::{
     held::{Ended, Engine, HeldGuard, Holding, MaxHold, Resent, Target},
-    lock::{AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, RequestId},
     net::delivery::Delivery,
     sidecar::{
         api::error::ApiError,

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     held::MaxHold,
-    lock::Violation,
     net::wire::{deadline, duration},
+    sidecar::api::error::ApiError,
 };
 
 #[tonic::async_trait]
@@ -71,7 +71,7 @@ impl proto::locks_server::Locks for Locks {
         &self,
         request: Request<proto::CheckLocksRequest>,
     ) -> Result<Response<proto::CheckLocksResponse>, Status> {
-        Ok(Response::new(check::answer(self, request.into_inner())?))
+        Ok(Response::new(check::answer(self, request.into_inner()).map_err(ApiError::from)?))
     }
 
     async fn force_unlock(
@@ -99,10 +99,10 @@ impl proto::locks_server::Locks for Locks {
 }
 
 /// Reads a request that arrives now.
-fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall, Violation> {
+fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall, ApiError> {
     let arrived = Instant::now();
     let deadline = deadline(request.metadata(), arrived);
-    wire::lock_call(request.into_inner(), arrived, deadline)
+    Ok(wire::lock_call(request.into_inner(), arrived, deadline)?)
 }
 
 fn told(event: &Event) -> Told {

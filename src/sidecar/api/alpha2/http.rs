@@ -8,6 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{any, post},
 };
+use leasehold_lock::{LockError, Violation};
 use leasehold_proto::locks as pb;
 use serde_json::json;
 use tokio::time::Instant;
@@ -20,7 +21,6 @@ use super::{
 };
 use crate::{
     held::MaxHold,
-    lock::{LockError, Violation},
     net::{peer::Peer, status::ErrorDescription},
     sidecar::api::{
         body::{self, BodyError},

@@ -4,15 +4,12 @@
 use std::{collections::HashMap, time::Duration};
 
 use go_duration::GoDuration;
+use leasehold_lock::{Granted, Violation, properties::nearest};
 use leasehold_proto::locks::LockMode;
 use prost_types::Duration as WireDuration;
 use serde_json::{Map, Value, json};
 
 use super::wire;
-use crate::{
-    config::properties::nearest,
-    lock::{Granted, Violation},
-};
 
 /// A longer name of an unknown field is not repeated in the error.
 const NAME_BYTES_MAX: usize = 64;

@@ -1,14 +1,12 @@
 //! LockKeepAlive: the renewals of many locks over one stream.
 
 use futures_util::{Stream, StreamExt as _, stream::once};
+use leasehold_lock::LockError;
 use leasehold_proto::locks as proto;
 use tonic::Status;
 
 use super::Locks;
-use crate::{
-    lock::LockError,
-    net::{status::ErrorDescription, wire::duration},
-};
+use crate::net::{status::ErrorDescription, wire::duration};
 
 /// How many requests of one stream may be under way. At the limit no more are read.
 const IN_FLIGHT_MAX: usize = 1024;
@@ -73,6 +71,7 @@ mod tests {
     use std::sync::Arc;
 
     use futures_util::stream::{self, poll_fn};
+    use leasehold_lock::Store;
     use tokio::sync::{mpsc, watch};
 
     use super::*;
@@ -81,7 +80,6 @@ mod tests {
             Engine, EngineOptions,
             tests::scripted::{Fault, Script, Scripted},
         },
-        lock::Store,
         sidecar::{
             identity::Identity,
             prefix::KeyPrefix,

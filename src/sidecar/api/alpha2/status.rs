@@ -5,11 +5,11 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use leasehold_lock::Violation;
 use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
 
 use crate::{
-    lock::Violation,
     net::status::{DOMAIN, ErrorDescription},
     sidecar::api::error::ApiError,
 };

@@ -12,6 +12,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, Stream, future::BoxFuture};
+use leasehold_lock::{Granted, LockError};
 use tokio::{
     sync::mpsc,
     time::{MissedTickBehavior, interval, timeout},
@@ -20,7 +21,6 @@ use tokio::{
 use super::{LockCall, Locks, UndeliveredGrant};
 use crate::{
     held::{Ended, Engine, MaxHold},
-    lock::{Granted, LockError},
     sidecar::api::error::ApiError,
 };
 

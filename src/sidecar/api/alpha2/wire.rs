@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_lock::{FencingToken, GrantId, Mode, RequestId, ResourceId, Violation};
 use leasehold_proto::locks as proto;
 use prost_types::Duration as WireDuration;
 use tokio::time::Instant;
@@ -9,7 +10,6 @@ use tokio::time::Instant;
 use super::{LockCall, Patience};
 use crate::{
     held::Change,
-    lock::{FencingToken, GrantId, Mode, RequestId, ResourceId, Violation},
     net::wire::positive,
     sidecar::{
         identity::Label,

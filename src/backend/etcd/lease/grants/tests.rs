@@ -1,12 +1,10 @@
 use std::time::Duration;
 
+use leasehold_lock::AttemptId;
 use tokio::time::advance;
 
 use super::*;
-use crate::{
-    backend::etcd::{client::link::Origin, lease::pool::Lease},
-    lock::AttemptId,
-};
+use crate::backend::etcd::{client::link::Origin, lease::pool::Lease};
 
 fn grant(token: u64) -> LocalGrant {
     LocalGrant {

@@ -2,13 +2,12 @@
 
 use std::{collections::BinaryHeap, sync::Arc};
 
+use leasehold_lock as lock;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
 };
-
-use crate::lock;
 
 /// Streams. More would not get more through over a follower.
 pub(super) const STREAMS: usize = 8;

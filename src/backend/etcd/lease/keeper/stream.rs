@@ -3,17 +3,15 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use etcd_client::{Error, LeaseKeepAliveResponse, LeaseKeeper};
+use leasehold_lock as lock;
 use tokio::time::{Instant, timeout};
 
 use super::queue::{Ask, KeepError, KeptAlive, Queue};
-use crate::{
-    backend::etcd::client::{
-        connection::{Connection, delays},
-        failure::Failure,
-        link::Link,
-        silence::LastAnswer,
-    },
-    lock,
+use crate::backend::etcd::client::{
+    connection::{Connection, delays},
+    failure::Failure,
+    link::Link,
+    silence::LastAnswer,
 };
 
 /// Keep-alives of a stream that may be sent and not answered.

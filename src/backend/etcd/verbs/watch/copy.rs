@@ -3,16 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use etcd_client::KeyValue;
+use leasehold_lock::{
+    ResourceId,
+    inspect::{EndCause, EndedGrant, GRANTS_SHOWN_MAX, GrantView, LockView, Mirror},
+};
 
-use crate::{
-    backend::etcd::{
-        keys::{Keys, Part},
-        verbs::held::Held,
-    },
-    lock::{
-        ResourceId,
-        inspect::{EndCause, EndedGrant, GRANTS_SHOWN_MAX, GrantView, LockView, Mirror},
-    },
+use crate::backend::etcd::{
+    keys::{Keys, Part},
+    verbs::held::Held,
 };
 
 /// The grants that leasehold made.
@@ -117,14 +115,12 @@ fn grant_part(keys: &Keys, key: &[u8]) -> Option<(ResourceId, Part)> {
 #[cfg(test)]
 mod tests {
     use etcd_client::proto::PbKeyValue;
+    use leasehold_lock::{Attempt, AttemptId, LockId, Mode};
 
     use super::*;
-    use crate::{
-        backend::etcd::{
-            keys::GrantName,
-            record::{Record, tests::attempt},
-        },
-        lock::{Attempt, AttemptId, LockId, Mode},
+    use crate::backend::etcd::{
+        keys::GrantName,
+        record::{Record, tests::attempt},
     };
 
     const LEASE: i64 = 7;

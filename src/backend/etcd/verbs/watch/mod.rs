@@ -19,18 +19,16 @@ use std::{convert::Infallible, time::Duration};
 use etcd_client::{
     Event, EventType, ResponseHeader, TxnOp, WatchOptions, WatchResponse, WatchStream,
 };
+use leasehold_lock::inspect::Mirror;
 use tokio::{sync::watch, time::timeout};
 
 use self::copy::StoreCopy;
 use super::{inspect::PAGE_KEYS, walk::Walk};
-use crate::{
-    backend::etcd::{
-        client::{failure::Failure, link::Link},
-        core::Core,
-        keys::range_end,
-        revision::Revision,
-    },
-    lock::inspect::Mirror,
+use crate::backend::etcd::{
+    client::{failure::Failure, link::Link},
+    core::Core,
+    keys::range_end,
+    revision::Revision,
 };
 
 /// How long a message of etcd may be. A fragment has at most `--max-request-bytes` (1.5 MiB

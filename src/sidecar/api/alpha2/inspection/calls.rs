@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use leasehold_lock::{
+    ResourceId, Violation,
+    inspect::{Listing, PageRequest, Watch},
+};
 use leasehold_proto::locks as pb;
 
 use super::super::{Locks, wire};
 use crate::{
-    lock::{
-        ResourceId, Violation,
-        inspect::{Listing, PageRequest, Watch},
-    },
     net::{
         inspection::{self, List, Named, count, state},
         peer::Peer,

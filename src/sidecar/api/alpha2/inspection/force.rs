@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use leasehold_lock::{
+    GrantId, LockError, ResourceId,
+    inspect::{EndOutcome, EndRequest, Ended, GrantView},
+};
+
 use super::super::Locks;
 use crate::{
     held::{HeldError, Target},
-    lock::{
-        GrantId, LockError, ResourceId,
-        inspect::{EndOutcome, EndRequest, Ended, GrantView},
-    },
     net::{
         completed::completed,
         inspection::{ForcedBy, seen},

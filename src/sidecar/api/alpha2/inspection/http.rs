@@ -9,6 +9,7 @@ use axum::{
     routing::get,
 };
 use futures_util::stream;
+use leasehold_lock::Violation;
 use leasehold_proto::locks as pb;
 use serde_json::{Value, json};
 
@@ -18,7 +19,6 @@ use super::{
     params::Params,
 };
 use crate::{
-    lock::Violation,
     net::{peer::Peer, status::ErrorDescription},
     sidecar::api::body,
 };

@@ -1,6 +1,8 @@
 //! The parameters of a query.
 
-use crate::{lock::Violation, net::inspection::given_limit, sidecar::api::query};
+use leasehold_lock::Violation;
+
+use crate::{net::inspection::given_limit, sidecar::api::query};
 
 const NAMESPACE: &str = "namespace";
 

@@ -6,8 +6,8 @@ use futures_util::future::BoxFuture;
 use tracing::warn;
 
 use crate::{
-    config::properties::Properties,
-    lock::{Backend, Clock, Feature, LockError, Settings, Store, Violation},
+    Backend, Clock, Feature, LockError, Settings, Store, Violation,
+    properties::{Properties, nearest},
 };
 
 /// A backend that can be opened from a component's properties.
@@ -72,6 +72,26 @@ impl std::fmt::Debug for Kind {
 }
 
 impl Kind {
+    /// The one of this name among `kinds`.
+    #[must_use]
+    pub fn named(kinds: &[Self], name: &str) -> Option<Self> {
+        kinds.iter().copied().find(|kind| kind.name == name)
+    }
+
+    /// The error for a type `lock.NAME` that is none of `kinds`, which are built in, and that
+    /// no pluggable component serves. Lists the built-in types, and suggests a similar one.
+    #[must_use]
+    pub fn unknown(kinds: &[Self], name: &str) -> String {
+        let known: Vec<_> = kinds.iter().map(|kind| format!("lock.{}", kind.name)).collect();
+        let names = kinds.iter().map(|kind| kind.name);
+        let meant = nearest(name, names).map(|name| format!("; did you mean lock.{name}?"));
+        format!(
+            "lock.{name} is no built-in type, which are {}{}",
+            known.join(", "),
+            meant.unwrap_or_default()
+        )
+    }
+
     /// Reads a component's metadata items without connecting, and returns the limits that its
     /// store would have. [`LockError::InvalidMetadata`] lists every mistake.
     pub fn check(

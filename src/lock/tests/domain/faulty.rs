@@ -10,15 +10,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use leasehold::{
-    backend::{Context, memory::Memory},
-    lock::{
-        AcquireRequest, Attempt, Backend, BackendError, Clock, Feature, Grant, Granted,
-        LockError, Release, Renewal, Renewed, ResourceId, Settings, Store, UnlockRequest,
-        inspect::{
-            Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView,
-        },
-    },
+use leasehold::backend::memory::Memory;
+use leasehold_lock::{
+    AcquireRequest, Attempt, Backend, BackendError, Clock, Context, Feature, Grant, Granted,
+    LockError, Release, Renewal, Renewed, ResourceId, Settings, Store, UnlockRequest,
+    inspect::{Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView},
 };
 use tokio::time::{Instant, sleep, sleep_until};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::lock::{AcquireRequest, LockError, RenewRequest, UnlockRequest};
+use leasehold_lock::{AcquireRequest, LockError, RenewRequest, UnlockRequest};
 
 use crate::faulty::{hold, request, store};
 

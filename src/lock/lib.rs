@@ -19,6 +19,8 @@ mod ids;
 pub mod inspect;
 mod instant;
 mod join;
+mod kind;
+pub mod properties;
 mod receipt;
 mod request;
 mod settings;
@@ -36,11 +38,11 @@ pub use backend::{
 pub use clock::Clock;
 pub use error::LockError;
 pub use granted::Granted;
-pub(crate) use ids::check_text;
-pub use ids::{AttemptId, GrantId, Holder, LockId, RequestId, ResourceId};
-#[cfg(test)]
-pub(crate) use instant::tests::suspend;
+pub use ids::{AttemptId, GrantId, Holder, LockId, RequestId, ResourceId, check_text};
+#[cfg(any(test, feature = "test-util"))]
+pub use instant::suspend;
 pub use instant::{Instant, sleep_until};
+pub use kind::{Connect, Context, Kind, OpenError};
 pub use receipt::Receipt;
 pub use request::{AcquireRequest, Mode, RenewRequest, UnlockOf, UnlockRequest};
 pub use settings::Settings;

@@ -6,15 +6,11 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use leasehold::{
-    backend::{Context, memory::Memory},
-    lock::{
-        Attempt, Backend, BackendError, Clock, Feature, Grant, Release, Renewal, Renewed,
-        ResourceId, Settings, Store,
-        inspect::{
-            Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView,
-        },
-    },
+use leasehold::backend::memory::Memory;
+use leasehold_lock::{
+    Attempt, Backend, BackendError, Clock, Context, Feature, Grant, Release, Renewal, Renewed,
+    ResourceId, Settings, Store,
+    inspect::{Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView},
 };
 use tokio::time::Instant;
 

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use leasehold::lock::{
+use leasehold_lock::{
     AcquireRequest, LockError, LockId, RenewRequest, RequestId, UnlockRequest,
 };
 use tokio::time::Instant;

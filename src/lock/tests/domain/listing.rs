@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::poll;
-use leasehold::lock::{
+use leasehold_lock::{
     LockError, ResourceId, Store,
     inspect::{Listing, PageRequest, Scope},
 };

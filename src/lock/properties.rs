@@ -10,7 +10,7 @@ use std::{
 
 use go_duration::GoDuration;
 
-use crate::lock::{Settings, Violation};
+use crate::{Settings, Violation};
 
 /// How similar a known key must be to an unknown one to be suggested.
 const LIKENESS_MIN: f64 = 0.6;
@@ -193,7 +193,8 @@ impl fmt::Debug for Properties {
 }
 
 /// The known key that is most similar to `text`, if one is similar enough.
-pub(crate) fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|known| (strsim::jaro_winkler(&known.to_lowercase(), text), known))
         .filter(|(likeness, _)| *likeness >= LIKENESS_MIN)

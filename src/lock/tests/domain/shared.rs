@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::lock::{
+use leasehold_lock::{
     AcquireRequest, Granted, LockError, Mode, RequestId, Store, safe_deadline,
 };
 use tokio::time::{sleep, timeout};
@@ -84,7 +84,7 @@ async fn a_writer_waits_no_longer_than_the_safe_deadlines_of_readers_that_are_go
     let (store, faulty) = store();
     let gone = hold_shared(&store).await;
     let written = store.lock(request("r")).await.unwrap();
-    assert!(leasehold::lock::Instant::now() >= safe_deadline(gone.since, gone.ttl));
+    assert!(leasehold_lock::Instant::now() >= safe_deadline(gone.since, gone.ttl));
     assert!(gone.since.elapsed() <= gone.ttl + Duration::from_millis(10));
     drop(written);
     no_record_left(&faulty).await;

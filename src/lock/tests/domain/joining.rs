@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::lock::{AcquireRequest, LockError, LockId, RequestId, Store};
+use leasehold_lock::{AcquireRequest, LockError, LockId, RequestId, Store};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
@@ -16,7 +16,7 @@ fn repeated() -> AcquireRequest {
 async fn waiting(
     store: &Store,
     asked: AcquireRequest,
-) -> tokio::task::JoinHandle<Result<leasehold::lock::Granted, LockError>> {
+) -> tokio::task::JoinHandle<Result<leasehold_lock::Granted, LockError>> {
     let store = store.clone();
     let wait = tokio::spawn(async move { store.lock(asked).await });
     sleep(Duration::from_millis(1)).await;

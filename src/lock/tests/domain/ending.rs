@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::lock::{
+use leasehold_lock::{
     AcquireRequest, GrantId, Granted, LockError, Mode, RenewRequest, ResourceId, Store,
     inspect::{EndOf, EndOutcome, EndRequest, Ended, GrantView, Scope},
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use leasehold::lock::{LockError, RequestId, Store};
+use leasehold_lock::{LockError, RequestId, Store};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
@@ -12,7 +12,7 @@ use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
 async fn waiting(
     store: &Store,
     resource: &str,
-) -> tokio::task::JoinHandle<Result<leasehold::lock::Granted, LockError>> {
+) -> tokio::task::JoinHandle<Result<leasehold_lock::Granted, LockError>> {
     let (store, asked) = (store.clone(), request(resource));
     let wait = tokio::spawn(async move { store.lock(asked).await });
     sleep(Duration::from_millis(1)).await;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::poll;
-use leasehold::lock::{
+use leasehold_lock::{
     BackendError, LockError, ResourceId, UnlockRequest,
     inspect::{EndOf, EndRequest, Listing, PageRequest, Scope, WatchEvent},
 };

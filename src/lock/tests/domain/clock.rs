@@ -8,10 +8,9 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{
-    backend::{Context, memory::Memory},
-    lock::{Clock, LockError, Settings, Store},
-};
+use leasehold_lock::{Clock, Context, LockError, Settings, Store};
+
+use leasehold::backend::memory::Memory;
 use tokio::time::sleep;
 
 use crate::faulty::{hold, request};
