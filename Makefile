@@ -36,7 +36,8 @@ run: setup-build ## Build, show a lock's life over the socket, then serve the Da
 	@target/debug/examples/tour --leasehold target/debug/leasehold --socket-folder $(SOCKETS) --no-wait
 	@mkdir -p target/run/components && cp components/memory.yaml target/run/components/
 	@echo
-	@echo "Now the sidecar, on the memory store (Ctrl-C ends it). In another terminal:"
+	@echo "Now the sidecar, on the memory store (Ctrl-C ends it). In another terminal take a lock; taken"
+	@echo "twice, the second call waits. Then release it by its lockID:"
 	@echo
 	@echo "  curl -d '{\"ttl\":\"30s\",\"wait\":\"10s\"}' http://127.0.0.1:3500/v1.0-alpha2/lock/lockstore/order-1"
 	@echo "  curl -X DELETE -d '{\"lockID\":\"...\"}' http://127.0.0.1:3500/v1.0-alpha2/lock/lockstore/order-1"
