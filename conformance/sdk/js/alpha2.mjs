@@ -101,12 +101,12 @@ async function noSuchStore(store) {
 
 const checks = {
   "a lock is granted with a rising token, refused to others, and unlocked once": lockAndUnlock,
-  "a waiting call is granted when the holder unlocks, or told of its deadline": waiting,
+  "a waiting call is granted when the holder unlocks, or ends at its deadline": waiting,
   "the sidecar renews a lock past its TTL": renewal,
   "an app renews its own lock, and one that does not loses it": ownRenewal,
   "the end of a stream releases its lock": streamIsTheLock,
   "an unlock ends the stream without an error": unlockEndsTheStream,
-  "a forced unlock is told on the stream and to the holder's later call": force,
+  "a forced unlock ends the stream and fails the holder's later call": force,
   "a store that does not exist is refused": noSuchStore,
 };
 

@@ -36,7 +36,7 @@ async function checkSurroundings(report, dapr) {
     expect("error", (await dapr.pubsub.publish(PUBSUB, fresh("topic"), { order: 1 })).error, undefined);
   });
   report.ignore("a published event reaches a streaming subscription", "the JS SDK has no streaming subscriptions");
-  await report.check("a secret is told", async () => {
+  await report.check("a secret is read", async () => {
     expect("secret", (await dapr.secret.get(SECRET_STORE, SECRET_KEY))[SECRET_KEY], SECRET_VALUE);
   });
   await report.check("the metadata names daprd's components", async () => {

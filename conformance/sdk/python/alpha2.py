@@ -96,12 +96,12 @@ def no_such_store(locks: Locks) -> None:
 
 CHECKS = {
     "a lock is granted with a rising token, refused to others, and unlocked once": lock_and_unlock,
-    "a waiting call is granted when the holder unlocks, or told of its deadline": waiting,
+    "a waiting call is granted when the holder unlocks, or ends at its deadline": waiting,
     "the sidecar renews a lock past its TTL": renewal,
     "an app renews its own lock, and one that does not loses it": own_renewal,
     "the end of a stream releases its lock": stream_is_the_lock,
     "an unlock ends the stream without an error": unlock_ends_the_stream,
-    "a forced unlock is told on the stream and to the holder's later call": force,
+    "a forced unlock ends the stream and fails the holder's later call": force,
     "a store that does not exist is refused": no_such_store,
 }
 

@@ -251,15 +251,15 @@ def no_such_store(inspector: Inspector, _: Locks) -> None:
 
 
 CHECKS = {
-    "a held lock is told with its grant, and a free one without": one_lock,
-    "the grants of a shared lock are told in pages": readers,
-    "those who wait are told in their order, in pages": queue,
+    "a held lock is shown with its grant, a free one without": one_lock,
+    "the grants of a shared lock are read in pages": readers,
+    "those who wait are read in their order, in pages": queue,
     "what is held is listed in pages": listing,
     "a scope chooses by namespace, with those below, by prefix and by holder": scopes,
-    "a watch tells what is held, and then each change": watching,
-    "a watch of one resource tells of no other": watching_one,
-    "a dry run tells what would be ended, and ends nothing": dry_run,
-    "the locks of a scope are ended, and their holders told": ending_a_scope,
+    "a watch sends what is held, and then each change": watching,
+    "a watch of one resource shows no other": watching_one,
+    "a dry run shows what would be ended, and ends nothing": dry_run,
+    "the locks of a scope are ended, and their holders lose them": ending_a_scope,
     "a grant is ended by its ID, and its successor is not": ending_a_grant,
     "to end everything must be asked for as such": everything,
     "a store that does not exist is refused": no_such_store,

@@ -101,7 +101,7 @@ def check_surroundings(report: Report, dapr: DaprClient) -> None:
         expect("components that the metadata lacks", missing, set())
 
     report.check(
-        "a secret is told",
+        "a secret is read",
         lambda: expect("secret", dapr.get_secret(SECRET_STORE, SECRET_KEY).secret, {SECRET_KEY: SECRET_VALUE}),
     )
     report.check("the metadata names daprd's components", metadata_is_daprds)

@@ -24,7 +24,7 @@ var terms = []check{
 	{"a refusal names the holder with its label", label},
 	{"a wait ends a call that waits, and a wait of zero is a try", wait},
 	{"a wait ends the waiting of a stream, and not its lock", waitOfAStream},
-	{"a check tells for how long a lock is valid, or why it is not", validity},
+	{"a check says for how long a lock is valid, or why it is not", validity},
 	{"one stream renews many locks, and one that fails does not end it", keepAlive},
 	{"a detached lock outlives its stream until its TTL", detaching},
 	{"a limit that is set later ends a lock that the sidecar renews", laterLimit},

@@ -24,15 +24,15 @@ func main() {
 	hasWatch := i.hasWatch()
 	r := report.New("go inspection")
 	for _, check := range []check{
-		{"a held lock is told with its grant, and a free one without", oneLock, false},
-		{"the grants of a shared lock are told in pages", readers, false},
-		{"those who wait are told in their order, in pages", queue, false},
+		{"a held lock is shown with its grant, a free one without", oneLock, false},
+		{"the grants of a shared lock are read in pages", readers, false},
+		{"those who wait are read in their order, in pages", queue, false},
 		{"what is held is listed in pages", listing, false},
 		{"a scope chooses by namespace, with those below, by prefix and by holder", scopes, false},
-		{"a watch tells what is held, and then each change", watching, true},
-		{"a watch of one resource tells of no other", watchingOne, true},
-		{"a dry run tells what would be ended, and ends nothing", dryRun, false},
-		{"the locks of a scope are ended, and their holders told", endingAScope, false},
+		{"a watch sends what is held, and then each change", watching, true},
+		{"a watch of one resource shows no other", watchingOne, true},
+		{"a dry run shows what would be ended, and ends nothing", dryRun, false},
+		{"the locks of a scope are ended, and their holders lose them", endingAScope, false},
 		{"a grant is ended by its ID, and its successor is not", endingAGrant, false},
 		{"to end everything must be asked for as such", everything, false},
 		{"a store that does not exist is refused", noSuchStore, false},

@@ -132,7 +132,7 @@ func publishAnew(ctx context.Context, c client.Client, pubsub, topic string) {
 }
 
 func checkSecret(r *report.Report, c client.Client, store, key, value string) {
-	r.Check("a secret is told", within(func(ctx context.Context) error {
+	r.Check("a secret is read", within(func(ctx context.Context) error {
 		secret, err := c.GetSecret(ctx, store, key, nil)
 		if err != nil {
 			return err

@@ -30,12 +30,12 @@ public final class Alpha2 {
       report.check(
           "a lock is granted with a rising token, refused to others, and unlocked once", alpha2::lockAndUnlock);
       report.check(
-          "a waiting call is granted when the holder unlocks, or told of its deadline", alpha2::waiting);
+          "a waiting call is granted when the holder unlocks, or ends at its deadline", alpha2::waiting);
       report.check("the sidecar renews a lock past its TTL", alpha2::renewal);
       report.check("an app renews its own lock, and one that does not loses it", alpha2::ownRenewal);
       report.check("the end of a stream releases its lock", alpha2::streamIsTheLock);
       report.check("an unlock ends the stream without an error", alpha2::unlockEndsTheStream);
-      report.check("a forced unlock is told on the stream and to the holder's later call", alpha2::force);
+      report.check("a forced unlock ends the stream and fails the holder's later call", alpha2::force);
       report.check("a store that does not exist is refused", alpha2::noSuchStore);
       new Terms(store).check(report);
       code = report.close();

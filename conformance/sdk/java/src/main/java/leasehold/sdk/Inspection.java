@@ -52,14 +52,14 @@ public final class Inspection {
   }
 
   private void check(Report report) throws Exception {
-    report.check("a held lock is told with its grant, and a free one without", this::oneLock);
-    report.check("the grants of a shared lock are told in pages", this::readers);
-    report.check("those who wait are told in their order, in pages", this::queue);
+    report.check("a held lock is shown with its grant, a free one without", this::oneLock);
+    report.check("the grants of a shared lock are read in pages", this::readers);
+    report.check("those who wait are read in their order, in pages", this::queue);
     report.check("what is held is listed in pages", this::listing);
     report.check("a scope chooses by namespace, with those below, by prefix and by holder", this::scopes);
     new Watching(inspector, store).check(report);
-    report.check("a dry run tells what would be ended, and ends nothing", this::dryRun);
-    report.check("the locks of a scope are ended, and their holders told", this::endingAScope);
+    report.check("a dry run shows what would be ended, and ends nothing", this::dryRun);
+    report.check("the locks of a scope are ended, and their holders lose them", this::endingAScope);
     report.check("a grant is ended by its ID, and its successor is not", this::endingAGrant);
     report.check("to end everything must be asked for as such", this::everything);
     report.check("a store that does not exist is refused", this::noSuchStore);

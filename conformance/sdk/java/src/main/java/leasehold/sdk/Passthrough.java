@@ -137,7 +137,7 @@ public final class Passthrough {
 
   private void checkSurroundings() {
     report.check(
-        "a secret is told",
+        "a secret is read",
         () -> {
           String key = System.getenv("SECRET_KEY");
           expect("secret", dapr.getSecret(SECRET_STORE, key).block(CALL_TIMEOUT).get(key), System.getenv("SECRET_VALUE"));

@@ -35,7 +35,7 @@ final class Terms {
     report.check("a refusal names the holder with its label", this::label);
     report.check("a wait ends a call that waits, and a wait of zero is a try", this::waiting);
     report.check("a wait ends the waiting of a stream, and not its lock", this::waitOfAStream);
-    report.check("a check tells for how long a lock is valid, or why it is not", this::validity);
+    report.check("a check says for how long a lock is valid, or why it is not", this::validity);
     report.check("one stream renews many locks, and one that fails does not end it", this::keepAlive);
     report.check("a detached lock outlives its stream until its TTL", this::detaching);
     report.check("a limit that is set later ends a lock that the sidecar renews", this::laterLimit);

@@ -23,8 +23,8 @@ final class Watching {
   }
 
   void check(Report report) throws Exception {
-    checkWatch(report, "a watch tells what is held, and then each change", this::watching);
-    checkWatch(report, "a watch of one resource tells of no other", this::watchingOne);
+    checkWatch(report, "a watch sends what is held, and then each change", this::watching);
+    checkWatch(report, "a watch of one resource shows no other", this::watchingOne);
   }
 
   private void checkWatch(Report report, String sentence, Report.Check body) throws Exception {
