@@ -13,8 +13,8 @@ use tracing::{Instrument as _, debug, debug_span};
 
 use super::{instances::Instances, wire};
 use crate::net::{
+    answers::Delivery,
     completed::completed,
-    delivery::Delivery,
     inspection::{self, ForcedBy},
     peer::Peer,
     status::ErrorDescription,

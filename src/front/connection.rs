@@ -19,7 +19,7 @@ use super::{
     session::{Answer, Session, Step, failed},
     verb::Call,
 };
-use crate::net::accepted::Accepted;
+use crate::net::accepted::Transport;
 
 /// How long a connection may be silent. Clients close the connections of their pools earlier,
 /// or make new ones.
@@ -39,7 +39,7 @@ const INPUT_BYTES_KEPT: usize = 16 * 1024;
 pub(super) struct Connection<S> {
     stream: S,
     /// The transport below the stream, which tells when the client has closed it.
-    transport: Accepted,
+    transport: Transport,
     session: Session,
     input: BytesMut,
     /// Since when `input` has had the beginning of a request, or the password is missing.
@@ -57,7 +57,7 @@ pub(super) struct Connection<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// A connection over `stream`, whose bytes go through `transport`.
-    pub(super) fn new(stream: S, transport: Accepted, session: Session) -> Self {
+    pub(super) fn new(stream: S, transport: Transport, session: Session) -> Self {
         Self {
             stream,
             transport,

@@ -110,20 +110,18 @@ async fn converse(
     tls: Option<TlsAcceptor>,
     closing: CancellationToken,
 ) {
-    let (accepted, peer) = match stream {
+    let peer = match &stream {
         Stream::Tcp(stream) => {
-            let peer =
-                stream.peer_addr().map_or_else(|_| "tcp".to_owned(), |at| at.to_string());
-            (Accepted::from(stream), peer)
+            stream.peer_addr().map_or_else(|_| "tcp".to_owned(), |at| at.to_string())
         }
         Stream::Unix(stream) => {
-            let pid = Peer::of(&stream).and_then(|peer| peer.pid);
-            let peer = pid.map_or_else(|| "unix".to_owned(), |pid| format!("pid-{pid}"));
-            (Accepted::from(stream), peer)
+            let pid = Peer::of(stream).and_then(|peer| peer.pid);
+            pid.map_or_else(|| "unix".to_owned(), |pid| format!("pid-{pid}"))
         }
     };
     let session = Session::new(shared, peer);
-    let transport = accepted.clone();
+    let accepted = Accepted::from(stream);
+    let transport = accepted.transport();
     let Some(tls) = tls else {
         Connection::new(accepted, transport, session).serve(&closing).await;
         return;

@@ -1,4 +1,4 @@
-//! An accepted connection that tells when its peer has closed it.
+//! An accepted connection, which settles the grants whose answers it writes.
 
 use std::{
     io::{self, Read as _},
@@ -18,47 +18,44 @@ use tokio::{
     net::{TcpStream, UnixStream},
 };
 
-use super::{connection::Transport, listener::Stream};
+use super::{answers::Answers, listener::Stream};
 
-/// A connection over TCP or a Unix socket. Cheap to clone: one clone can wait for its end
-/// while another one reads and writes.
+/// A connection over TCP or a Unix socket. A grant whose answer it was to write is released when
+/// it is dropped.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    transport: Transport,
+    answers: Answers,
+}
+
+/// What is below a connection. Cheap to clone: one clone can wait for its end while the connection
+/// reads and writes.
 #[derive(Clone, Debug)]
-pub(crate) enum Accepted {
+pub(crate) enum Transport {
     Tcp(Arc<TcpStream>),
     Unix(Arc<UnixStream>),
 }
 
 impl From<Stream> for Accepted {
     fn from(stream: Stream) -> Self {
-        match stream {
-            Stream::Tcp(stream) => stream.into(),
-            Stream::Unix(stream) => stream.into(),
-        }
-    }
-}
-
-impl From<TcpStream> for Accepted {
-    fn from(stream: TcpStream) -> Self {
-        Self::Tcp(Arc::new(stream))
-    }
-}
-
-impl From<UnixStream> for Accepted {
-    fn from(stream: UnixStream) -> Self {
-        Self::Unix(Arc::new(stream))
+        let transport = match stream {
+            Stream::Tcp(stream) => Transport::Tcp(Arc::new(stream)),
+            Stream::Unix(stream) => Transport::Unix(Arc::new(stream)),
+        };
+        Self { transport, answers: Answers::default() }
     }
 }
 
 macro_rules! on_either {
-    ($accepted:expr, $stream:ident => $result:expr) => {
-        match $accepted {
-            Accepted::Tcp($stream) => $result,
-            Accepted::Unix($stream) => $result,
+    ($transport:expr, $stream:ident => $result:expr) => {
+        match $transport {
+            Transport::Tcp($stream) => $result,
+            Transport::Unix($stream) => $result,
         }
     };
 }
 
-impl Accepted {
+impl Transport {
     /// Ends when the peer has closed the connection, or its sending side, even
     /// while bytes that it sent before that are unread.
     pub(crate) async fn closed_by_peer(&self) {
@@ -84,35 +81,25 @@ impl Accepted {
             Err(error) => Err(error.into()),
         }
     }
-}
 
-impl Transport for Accepted {
-    fn read_now(&self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+    /// Reads what has arrived. Asks the system, as [`Self::is_closed_by_peer`] does.
+    fn poll_read_now(&self, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let read = on_either!(self, stream => {
             let (socket, unfilled) = (SockRef::from(&**stream), buffer.initialize_unfilled());
             (&mut &*socket as &mut &Socket).read(unfilled)
-        })?;
-        buffer.advance(read);
-        Ok(())
+        });
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            read => Poll::Ready(read.map(|count| buffer.advance(count))),
+        }
     }
 
-    fn poll_write_after(
-        &mut self,
-        context: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-        before: impl Fn(&Self) -> io::Result<()>,
-    ) -> Poll<io::Result<usize>> {
-        on_either!(&*self, stream => loop {
-            ready!(stream.poll_write_ready(context))?;
-            // Either one that would block makes the next wait for the system.
-            let may_write = stream.try_io(Interest::WRITABLE, || before(self));
-            match may_write.and_then(|()| stream.try_write_vectored(buffers)) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
-            }
-        })
-    }
-
+    /// Whether the peer would take bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if there is no room for them, and
+    /// [`io::ErrorKind::BrokenPipe`] if the peer has closed the connection, or its sending side.
     fn takes_bytes(&self) -> io::Result<()> {
         let events = self.events(PollFlags::OUT | PollFlags::RDHUP)?;
         if events.is_empty() {
@@ -122,14 +109,32 @@ impl Transport for Accepted {
     }
 }
 
+impl Accepted {
+    /// The grants whose answers it has yet to write.
+    pub(super) fn answers(&self) -> Answers {
+        self.answers.clone()
+    }
+
+    /// What is below it.
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport.clone()
+    }
+}
+
 impl AsyncRead for Accepted {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        on_either!(&*self, stream => loop {
-            ready!(stream.poll_read_ready(context))?;
+        on_either!(&self.transport, stream => loop {
+            if stream.poll_read_ready(context)?.is_pending() {
+                return if self.answers.are_waiting() {
+                    self.transport.poll_read_now(buffer)
+                } else {
+                    Poll::Pending
+                };
+            }
             match stream.try_read_buf(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return Poll::Ready(read.map(drop)),
@@ -148,11 +153,22 @@ impl AsyncWrite for Accepted {
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_after(context, buffers, |_| Ok(()))
+        let Self { transport, answers } = &*self;
+        on_either!(transport, stream => loop {
+            ready!(stream.poll_write_ready(context))?;
+            // Either one that would block makes the next wait for the system.
+            let may_write = stream.try_io(Interest::WRITABLE, || {
+                answers.receive(|| transport.takes_bytes())
+            });
+            match may_write.and_then(|()| stream.try_write_vectored(buffers)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        })
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -164,7 +180,7 @@ impl AsyncWrite for Accepted {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut_down = on_either!(&*self, stream => {
+        let shut_down = on_either!(&self.transport, stream => {
             SockRef::from(&**stream).shutdown(Shutdown::Write)
         });
         Poll::Ready(match shut_down {
@@ -172,6 +188,12 @@ impl AsyncWrite for Accepted {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             shut_down => shut_down,
         })
+    }
+}
+
+impl Drop for Accepted {
+    fn drop(&mut self) {
+        self.answers.close();
     }
 }
 
@@ -191,16 +213,17 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (near, far) = tokio::join!(listener.accept(), TcpStream::connect(address));
-        let tcp = (near.unwrap().0.into(), far.unwrap().into());
+        let tcp = [near.unwrap().0, far.unwrap()].map(|stream| Stream::Tcp(stream).into());
         let (near, far) = UnixStream::pair().unwrap();
-        vec![tcp, (near.into(), far.into())]
+        let unix = [near, far].map(|stream| Stream::Unix(stream).into());
+        [tcp, unix].map(|[near, far]| (near, far)).into()
     }
 
     #[tokio::test]
     async fn a_peer_that_has_left_is_noticed_behind_unread_bytes() {
         for (near, mut far) in pairs().await {
             far.write_all(b"unread").await.unwrap();
-            let watch = near.clone();
+            let watch = near.transport();
             let closed = watch.closed_by_peer();
             tokio::pin!(closed);
             assert!(timeout(Duration::from_millis(20), &mut closed).await.is_err());

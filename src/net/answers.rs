@@ -22,13 +22,55 @@ use std::{
     time::Duration,
 };
 
+use leasehold_lock::{LockError, Receipt};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::delivery::Delivery;
-
 /// How much later than its deadline an encoded answer is still written.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(250);
+
+/// Called when the grant is received.
+type Accept = Box<dyn FnOnce() + Send>;
+
+/// A grant on its way to the caller. Clones share one grant; dropping the last
+/// without having accepted it releases the grant.
+#[derive(Clone)]
+pub(crate) struct Delivery {
+    receipt: Receipt,
+    accepted: Arc<Mutex<Option<Accept>>>,
+}
+
+impl Delivery {
+    /// `accepted` is called when the grant is received, and dropped if it is not.
+    pub(crate) fn new(receipt: Receipt, accepted: impl FnOnce() + Send + 'static) -> Self {
+        Self { receipt, accepted: Arc::new(Mutex::new(Some(Box::new(accepted)))) }
+    }
+
+    /// A grant that needs nothing but its receipt to be accepted.
+    pub(crate) fn of(receipt: Receipt) -> Self {
+        Self::new(receipt, || {})
+    }
+
+    /// Whether the grant may still be received.
+    pub(super) fn check(&self) -> Result<(), LockError> {
+        self.receipt.check()
+    }
+
+    pub(crate) fn accept(&self) {
+        let accepted = self.accepted.lock().take();
+        if let Some(accepted) = accepted
+            && self.receipt.accept()
+        {
+            accepted();
+        }
+    }
+}
+
+impl std::fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Delivery")
+    }
+}
 
 /// The grants whose answers one connection has yet to write. Cheap to clone.
 #[derive(Clone, Debug, Default)]

@@ -23,6 +23,9 @@ const EARLY_RESETS_MAX: usize = 100_000;
 /// The most headers of an HTTP/1 request. hyper's own limit is 100; daprd takes as many as
 /// fit.
 const HTTP1_HEADERS_MAX: usize = 4_096;
+/// How long an HTTP/1 connection may take to send the headers of its next request, the time that
+/// it is idle before them included.
+const HTTP1_REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 /// How often an HTTP/2 peer is asked whether it is still there, and how long its answer may
 /// take.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -57,8 +60,8 @@ impl Config {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder
             .http1()
-            // hyper's own counts the time of an idle connection too: see `read_timeout`.
-            .header_read_timeout(None)
+            .timer(TokioTimer::new())
+            .header_read_timeout(HTTP1_REQUEST_TIMEOUT)
             .max_buf_size(self.header_bytes_max as usize)
             .max_headers(HTTP1_HEADERS_MAX)
             // A client that closes its side has gone away: its call ends with it.

@@ -8,59 +8,19 @@
 use std::{
     cell::Cell,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use bytes::{Buf, Bytes};
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
-use leasehold_lock::{LockError, Receipt};
-use parking_lot::Mutex;
+use leasehold_lock::LockError;
 use tokio::time::{Duration, Instant};
 
-use super::answers::{Answers, Unencoded};
+use super::answers::{Answers, Delivery, Unencoded};
 
 /// How long an answer may take to reach its caller, on this machine or near it.
 const TRANSIT: Duration = Duration::from_micros(500);
-
-/// Called when the grant is received.
-type Accept = Box<dyn FnOnce() + Send>;
-
-/// A grant on its way to the caller. Clones share one grant; dropping the last
-/// without having accepted it releases the grant.
-#[derive(Clone)]
-pub(crate) struct Delivery {
-    receipt: Receipt,
-    accepted: Arc<Mutex<Option<Accept>>>,
-}
-
-impl Delivery {
-    /// `accepted` is called when the grant is received, and dropped if it is not.
-    pub(crate) fn new(receipt: Receipt, accepted: impl FnOnce() + Send + 'static) -> Self {
-        Self { receipt, accepted: Arc::new(Mutex::new(Some(Box::new(accepted)))) }
-    }
-
-    /// A grant that needs nothing but its receipt to be accepted.
-    pub(crate) fn of(receipt: Receipt) -> Self {
-        Self::new(receipt, || {})
-    }
-
-    pub(crate) fn accept(&self) {
-        let accepted = self.accepted.lock().take();
-        if let Some(accepted) = accepted
-            && self.receipt.accept()
-        {
-            accepted();
-        }
-    }
-}
-
-impl std::fmt::Debug for Delivery {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Delivery")
-    }
-}
 
 /// Moves the delivery in a response's extensions, if there is one, into its body.
 ///
@@ -75,7 +35,7 @@ pub(crate) fn attach<B>(
     let grant = match response.extensions_mut().remove::<Delivery>() {
         None => None,
         Some(delivery) => {
-            delivery.receipt.check()?;
+            delivery.check()?;
             if deadline.is_some_and(|deadline| deadline <= Instant::now() + TRANSIT) {
                 let why = "the lock was not acquired in time for the answer to arrive before the \
                            deadline; it is released";
@@ -155,7 +115,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, pin::pin, task::Waker};
+    use std::{io, pin::pin, sync::Arc, task::Waker};
 
     use futures_util::poll;
     use http_body_util::Full;
@@ -170,7 +130,7 @@ mod tests {
     use super::{super::answers::LATE_MAX, *};
     use crate::{
         backend::memory::Memory,
-        net::{accepted::Accepted, connection::Watched},
+        net::{accepted::Accepted, listener::Stream},
     };
 
     const DEADLINE: Duration = Duration::from_secs(1);
@@ -292,8 +252,8 @@ mod tests {
             // The runtime goes on to believe that it is writable.
             near.writable().await.unwrap();
             while SockRef::from(&near).send(&[0; 4096]).is_ok() {}
-            let mut connection = Watched::accepted(Accepted::from(near), 0);
-            let mut answered = Answered::on(connection.get_ref().answers(), None).await;
+            let mut connection = Accepted::from(Stream::Unix(near));
+            let mut answered = Answered::on(connection.answers(), None).await;
             answered.take().chunk();
             {
                 let mut write = pin!(connection.write_all(b"answer"));

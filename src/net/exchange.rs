@@ -2,47 +2,32 @@
 
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
-use parking_lot::Mutex;
 
-/// The calls of an HTTP/1 connection. It has none for HTTP/2. Cheap to clone.
+/// Whether a call is under way on an HTTP/1 connection. HTTP/2 has none. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exchange(Arc<Mutex<Phase>>);
-
-/// What a connection is doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// It waits for a request, or reads its headers.
-    #[default]
-    NoCall,
-    /// A call is under way.
-    Call,
-    /// A call has ended, and the wait for the next one has not begun.
-    Ended,
-}
+pub(super) struct Exchange(Arc<AtomicBool>);
 
 impl Exchange {
     /// Takes note of a request. Its call is under way until the returned value is dropped.
     pub(super) fn begin(&self, version: Version) -> Call {
         let is_http1 = version < Version::HTTP_2;
         if is_http1 {
-            *self.0.lock() = Phase::Call;
+            self.0.store(true, Ordering::Relaxed);
         }
         Call(is_http1.then(|| self.clone()))
     }
 
-    /// Begins to wait for the next call.
-    pub(super) fn await_call(&self) {
-        *self.0.lock() = Phase::NoCall;
-    }
-
-    pub(super) fn phase(&self) -> Phase {
-        *self.0.lock()
+    pub(super) fn is_call_under_way(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -60,7 +45,7 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         if let Some(exchange) = &self.0 {
-            *exchange.0.lock() = Phase::Ended;
+            exchange.0.store(false, Ordering::Relaxed);
         }
     }
 }

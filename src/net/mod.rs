@@ -4,11 +4,11 @@
 //!   limits.
 //! - [`listener`]: TCP ports and Unix sockets; [`socket`]: Unix sockets that never take the
 //!   place of a live one.
-//! - [`connection`]: an accepted connection. It closes peers that do not send in time
-//!   ([`read_timeout`]), delays flushes ([`cork`](leasehold_util::cork)) and settles the grants whose answers it
-//!   writes ([`answers`]).
-//! - [`exchange`]: whether a call is under way on an HTTP/1 connection; [`accepted`]: tells
-//!   when its client has closed it.
+//! - [`accepted`]: an accepted connection. It tells when its peer has closed it, and settles the
+//!   grants whose answers it writes ([`answers`]). The server closes it if its peer does not
+//!   start its protocol in time ([`preface`]), and delays its flushes
+//!   ([`cork`](leasehold_util::cork)).
+//! - [`exchange`]: whether a call is under way on an HTTP/1 connection.
 //! - [`quiet`]: how long a drain waits for holders.
 //! - [`peer`]: the process that made a connection.
 //! - [`request_budget`]: limits the bytes and the time of incomplete requests;
@@ -24,15 +24,14 @@ pub(crate) mod acceptor;
 pub(crate) mod answers;
 pub(crate) mod completed;
 pub(crate) mod config;
-pub(crate) mod connection;
 pub(crate) mod delivery;
 mod exchange;
 pub(crate) mod inspection;
 pub(crate) mod listener;
 mod message_framing;
 pub(crate) mod peer;
+mod preface;
 pub(crate) mod quiet;
-mod read_timeout;
 pub(crate) mod request_budget;
 pub(crate) mod server;
 pub(crate) mod socket;

@@ -19,20 +19,21 @@ use hyper_util::{
     server::conn::auto,
 };
 use leasehold_lock::LockError;
+use leasehold_util::cork::Corked;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use tracing::{debug, error};
 
 use super::{
-    accepted::Accepted,
+    accepted::{Accepted, Transport},
     acceptor::Acceptor,
     config::{Config, Protocols},
-    connection::{Connection, Watched},
     delivery::{AnswerBody, attach},
-    exchange::{Exchange, Phase},
+    exchange::Exchange,
     listener::{Listener, Stream},
     peer::Peer,
+    preface::PrefaceTimeout,
     wire::deadline_after,
 };
 
@@ -104,13 +105,12 @@ impl<R: Respond> Server<R> {
 impl<R: Respond> Shared<R> {
     /// Serves one connection until it ends.
     async fn serve(&self, stream: Accepted, peer: Option<Peer>, closing: CancellationToken) {
-        let watched = stream.clone();
-        let connection = Watched::accepted(stream, self.config.held_bytes_max);
+        let exchange = Exchange::default();
         match self.config.protocols {
-            Protocols::Http2 => self.converse(connection, peer, pending(), closing).await,
+            Protocols::Http2 => self.converse(stream, peer, exchange, pending(), closing).await,
             Protocols::Http1AndHttp2 => {
-                let abandoned = abandoned(watched, connection.get_ref().exchange());
-                self.converse(connection, peer, abandoned, closing).await;
+                let abandoned = abandoned(stream.transport(), exchange.clone());
+                self.converse(stream, peer, exchange, abandoned, closing).await;
             }
         }
     }
@@ -119,13 +119,14 @@ impl<R: Respond> Shared<R> {
     /// under way is dropped with it.
     async fn converse(
         &self,
-        connection: Connection<Accepted>,
+        stream: Accepted,
         peer: Option<Peer>,
+        exchange: Exchange,
         abandoned: impl Future<Output = ()>,
         closing: CancellationToken,
     ) {
-        let (exchange, answers) =
-            (connection.get_ref().exchange(), connection.get_ref().answers());
+        let answers = stream.answers();
+        let connection = Corked::new(PrefaceTimeout::new(stream), self.config.held_bytes_max);
         let failed = self.config.failed;
         let service = service_fn(|request: Request<Incoming>| {
             let (call, answers) = (exchange.begin(request.version()), answers.clone());
@@ -191,10 +192,10 @@ fn deadline(headers: &HeaderMap, arrived: Instant) -> Option<Instant> {
 ///
 /// hyper notices that by itself only while it has nothing left to parse: bytes behind the
 /// request would hide it for as long as the call lasts.
-async fn abandoned(peer: Accepted, exchange: Exchange) {
+async fn abandoned(peer: Transport, exchange: Exchange) {
     peer.closed_by_peer().await;
     // A call begins where the connection is polled, which is in the same task.
-    poll_fn(|_| if exchange.phase() == Phase::Call { Poll::Ready(()) } else { Poll::Pending })
+    poll_fn(|_| if exchange.is_call_under_way() { Poll::Ready(()) } else { Poll::Pending })
         .await;
 }
 

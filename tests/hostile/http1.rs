@@ -14,7 +14,7 @@ use crate::{
 };
 
 const LOCK: &str = "POST /v1.0-alpha2/lock/mem/attacked HTTP/1.1\r\nHost: localhost\r\n";
-/// Longer than the time in which headers must have come.
+/// How long a client may at least be idle.
 const IDLE: Duration = Duration::from_secs(12);
 
 /// Sends a byte at a time until the other side has had enough; what it said.
@@ -52,8 +52,7 @@ async fn headers_sent_a_byte_at_a_time_are_not_waited_for() {
     attacked.end().await;
 }
 
-/// Clients keep connections for their next call: the time to send headers in
-/// begins with their first byte.
+/// Clients keep connections for their next call.
 #[tokio::test]
 async fn a_connection_may_be_idle_between_requests() {
     let attacked = Attacked::start(Interface::Http).await;

@@ -7,7 +7,7 @@ use leasehold_proto::dapr::{
 use tonic::{Request, Response, Status, metadata::MetadataValue};
 
 use super::{Alpha1, FENCING_TOKEN, TryLock, Unlock, UnlockStatus};
-use crate::{net::delivery::Delivery, sidecar::api::metadata::Metadata};
+use crate::{net::answers::Delivery, sidecar::api::metadata::Metadata};
 
 /// The part of Dapr's API that is served here.
 #[derive(Clone, Debug)]

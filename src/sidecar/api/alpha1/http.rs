@@ -11,7 +11,7 @@ use axum::{
 use serde_json::json;
 
 use super::{Alpha1, Alpha1Error, FENCING_TOKEN, TryLock, Unlock, json};
-use crate::{net::delivery::Delivery, sidecar::api::body};
+use crate::{net::answers::Delivery, sidecar::api::body};
 
 type StoreName = Result<Path<String>, PathRejection>;
 

@@ -11,7 +11,7 @@ use tokio::{
 use super::inspection::PageTokens;
 use crate::{
     held::{Ended, Engine, HeldGuard, Holding, MaxHold, Resent, Target},
-    net::delivery::Delivery,
+    net::answers::Delivery,
     sidecar::{
         api::error::ApiError,
         identity::{Identity, Label},
