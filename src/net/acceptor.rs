@@ -15,6 +15,9 @@ use super::listener::{Listener, Stream};
 /// How long to pause after a connection could not be accepted, for example because the process
 /// has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often it is logged that connections of a listener fail. A crowd of clients that come back
+/// at once would fill the log otherwise.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accepts on any number of listeners, until it is closed or dropped.
 #[derive(Debug)]
@@ -54,27 +57,38 @@ impl Acceptor {
         let (places, closing) = (Arc::clone(&self.places), self.closing.clone());
         let connections = self.connections.clone();
         let accepting = async move {
+            let mut failures = Failures::default();
             loop {
                 let stream = match listener.accept().await {
                     Ok(stream) => stream,
                     Err(error) => {
-                        warn!(%error, "a connection could not be accepted");
+                        if let Some(count) = failures.to_log() {
+                            warn!(count, %error, "connections could not be accepted");
+                        }
                         sleep(ACCEPT_PAUSE).await;
                         continue;
                     }
                 };
-                if descriptors::is_reserved(&stream) {
-                    stream.tell(refusal);
-                    warn!(
-                        "a connection is refused because the file descriptors left are for \
-                         backends; raise the hard limit of open files"
-                    );
-                    continue;
-                }
-                let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                    stream.tell(refusal);
-                    warn!(limit = connections_max, "one connection too many, closed");
-                    continue;
+                let place = if descriptors::is_reserved(&stream) {
+                    Err("the file descriptors left are for backends; raise the hard limit of \
+                         open files")
+                } else {
+                    let place = Arc::clone(&places).try_acquire_owned();
+                    place.map_err(|_| "as many clients are connected as may be")
+                };
+                let place = match place {
+                    Ok(place) => place,
+                    Err(why) => {
+                        stream.tell(refusal);
+                        if let Some(count) = failures.to_log() {
+                            warn!(
+                                count,
+                                limit = connections_max,
+                                "connections are refused: {why}"
+                            );
+                        }
+                        continue;
+                    }
                 };
                 let conversation = converse(stream, closing.clone());
                 connections.spawn(async move {
@@ -108,5 +122,41 @@ impl Acceptor {
 impl Drop for Acceptor {
     fn drop(&mut self) {
         self.closing.cancel();
+    }
+}
+
+/// Connections that failed and are not logged yet.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u64,
+    logged: Option<Instant>,
+}
+
+impl Failures {
+    /// Counts one. Returns how many there are if they are to be logged now.
+    fn to_log(&mut self) -> Option<u64> {
+        self.count += 1;
+        if self.logged.is_some_and(|logged| logged.elapsed() < LOG_INTERVAL) {
+            return None;
+        }
+        self.logged = Some(Instant::now());
+        Some(std::mem::take(&mut self.count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn many_refusals_are_one_line_with_their_number() {
+        let mut failures = Failures::default();
+        assert_eq!(failures.to_log(), Some(1));
+        for _ in 0..1_000 {
+            assert_eq!(failures.to_log(), None);
+        }
+        sleep(LOG_INTERVAL).await;
+        assert_eq!(failures.to_log(), Some(1_001));
+        assert_eq!(failures.to_log(), None);
     }
 }
