@@ -16,6 +16,7 @@ use socket2::{SockRef, Socket};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::{TcpStream, UnixStream},
+    task::coop,
 };
 
 use super::{answers::Answers, listener::Stream};
@@ -83,14 +84,25 @@ impl Transport {
     }
 
     /// Reads what has arrived. Asks the system, as [`Self::is_closed_by_peer`] does.
-    fn poll_read_now(&self, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    ///
+    /// It gives way to other tasks as any read does. A peer that goes on sending could otherwise
+    /// make HTTP/2 read without end, and hold more cancelled calls than it takes.
+    fn poll_read_now(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let turn = ready!(coop::poll_proceed(context));
         let read = on_either!(self, stream => {
             let (socket, unfilled) = (SockRef::from(&**stream), buffer.initialize_unfilled());
             (&mut &*socket as &mut &Socket).read(unfilled)
         });
         match read {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
-            read => Poll::Ready(read.map(|count| buffer.advance(count))),
+            read => {
+                turn.made_progress();
+                Poll::Ready(read.map(|count| buffer.advance(count)))
+            }
         }
     }
 
@@ -130,7 +142,7 @@ impl AsyncRead for Accepted {
         on_either!(&self.transport, stream => loop {
             if stream.poll_read_ready(context)?.is_pending() {
                 return if self.answers.are_waiting() {
-                    self.transport.poll_read_now(buffer)
+                    self.transport.poll_read_now(context, buffer)
                 } else {
                     Poll::Pending
                 };

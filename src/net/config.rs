@@ -17,8 +17,10 @@ pub(crate) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// take together, so that the others never wait for them. h2 also ends a connection with too
 /// many small unread frames: each counts as 256 bytes, and half of this is allowed.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024 * 1024;
-/// How many HTTP/2 calls may be cancelled before the server has taken them up. A client that
-/// cancels thousands of waits at once is no attack.
+/// How many HTTP/2 calls may be cancelled before the server has taken them up. It takes up all
+/// that it has read whenever it gives way to other tasks, which is after 128 reads: that is some
+/// 30,000 of the shortest calls with their cancellations, so that a crowd whose calls time out
+/// never ends a connection.
 const EARLY_RESETS_MAX: usize = 100_000;
 /// The most headers of an HTTP/1 request. hyper's own limit is 100; daprd takes as many as
 /// fit.

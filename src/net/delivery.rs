@@ -115,9 +115,9 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
 
 #[cfg(test)]
 mod tests {
-    use std::{io, pin::pin, sync::Arc, task::Waker};
+    use std::{future::poll_fn, io, pin::pin, sync::Arc, task::Waker};
 
-    use futures_util::poll;
+    use futures_util::{FutureExt as _, poll};
     use http_body_util::Full;
     use leasehold_lock::{AcquireRequest, Clock, Context as BackendContext, Settings, Store};
     use socket2::SockRef;
@@ -271,6 +271,20 @@ mod tests {
             drop(connection);
             answered.expect_held(reads, "the peer may have read").await;
         }
+    }
+
+    /// HTTP/2 reads all that it can before it takes up calls. When the calls of a crowd timed out,
+    /// it had read more cancelled calls than it takes, and ended the connection.
+    #[tokio::test]
+    async fn reading_gives_way_although_an_answer_waits_to_be_written() {
+        const SENT: usize = 10_000;
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let mut connection = Accepted::from(Stream::Unix(near));
+        let _waiting = Answered::on(connection.answers(), None).await;
+        far.write_all(&[7; SENT]).await.unwrap();
+        let mut read = || connection.read_u8().now_or_never().is_some();
+        let reads = poll_fn(|_| Poll::Ready((0..SENT).take_while(|_| read()).count())).await;
+        assert!(0 < reads && reads < SENT / 10, "{reads} reads at once");
     }
 
     #[tokio::test(start_paused = true)]
