@@ -18,8 +18,12 @@ help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9_-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Install what the build and the tests need (protoc, redis-server, etcd, Chromium)
+setup: ## Install what all targets need from Debian (protoc, redis-server, etcd, Chromium, …)
 	@scripts/setup
+
+.PHONY: setup-test
+setup-test: ## Install only what `make test` needs (protoc, redis-server, etcd)
+	@scripts/setup test
 
 .PHONY: setup-build
 setup-build: ## Install only what the build needs (protoc)
@@ -52,7 +56,7 @@ tour: setup-build ## Show a lock's life over the socket, then serve the socket u
 .PHONY: lint
 lint: setup ## rustfmt and clippy, warnings as errors
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --test '*' -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --quiet
 
 .PHONY: deny
@@ -60,10 +64,26 @@ deny: ## Licences, bans and sources of every dependency (installs cargo-deny)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check licenses bans sources
 
+# Where the tests find the program.
+TESTED = LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold"
+# Targets with `test = false` in their Cargo.toml: they take long, or kill and suspend processes.
+LONG_TESTS = hostile apps faults histories worlds worst_cases
+
 .PHONY: test
-test: setup ## Run every test, on servers that the tests start themselves
+test: setup-test ## Test everything here, on the Redis and the etcd that Debian has (10 min)
 	$(CARGO) build --workspace --bins
-	LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold" $(CARGO) test --workspace
+	$(TESTED) $(CARGO) test --workspace
+
+.PHONY: test-all
+test-all: setup ## `test`, and etcd 3.6, hostile clients, faults, a browser, daprd, SDKs, clients (needs Go, Node, Python, Java)
+	$(CARGO) build --workspace --bins
+	$(TESTED) LEASEHOLD_TEST_ALL=1 $(CARGO) test --workspace
+	$(TESTED) LEASEHOLD_TEST_ALL=1 $(CARGO) test --workspace $(addprefix --test ,$(LONG_TESTS))
+	$(TESTED) $(CARGO) test --workspace --test sidecar -- --ignored chromium
+	$(MAKE) thirdparty-test daprd-test clients-test redis-front-test
+
+.PHONY: heavy-test
+heavy-test: planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
 
 SEEDS ?= 20000
 

@@ -4,6 +4,7 @@
 //! - [`process`]: a program that can be killed, suspended and started again.
 //! - [`ports`]: free ports.
 //! - [`wait`]: polling with a deadline.
+//! - [`extent`]: which tests are left out of `make test`.
 //! - [`etcd`], [`redis`], [`leasehold`]: the servers.
 //! - [`lock_scripts`]: what lock libraries send to Redis.
 //! - [`proxy`]: a network that misbehaves on demand.
@@ -16,6 +17,7 @@
 )]
 
 pub mod etcd;
+pub mod extent;
 pub mod leasehold;
 pub mod lock_scripts;
 pub mod ports;

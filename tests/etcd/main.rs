@@ -1,7 +1,7 @@
 //! The etcd backend on real servers, of every version it is made for.
 //!
-//! Each case is run on each version; where there is no such etcd it is printed
-//! as ignored, with the reason.
+//! Each case is run on each version. One that is left out, or whose etcd is missing, is
+//! printed as ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +42,7 @@ use std::process::ExitCode;
 use futures_util::future::LocalBoxFuture;
 use leasehold_testkit::{
     etcd::{self, Version},
-    proxy,
+    extent, proxy,
 };
 use libtest_mimic::{Arguments, Trial};
 
@@ -70,10 +70,19 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
     for version in [Version::V34, Version::V36] {
-        let program = if arguments.list { Ok(Default::default()) } else { version.program() };
-        if let Err(why) = &program {
+        let ignored = match version.left_out() {
+            Some(why) => Some(why.to_owned()),
+            None if arguments.list => None,
+            None => version.program().err(),
+        };
+        if let Some(why) = &ignored {
             eprintln!("{} is ignored: {why}", version.name());
         }
+        let long = elections::cases()
+            .into_iter()
+            .chain(outages::cases())
+            .chain(security::cases())
+            .map(|case| (case, extent::left_out().is_some()));
         let cases = basics::cases()
             .into_iter()
             .chain(ttls::cases())
@@ -81,9 +90,6 @@ fn main() -> ExitCode {
             .chain(faults::cases())
             .chain(leases::cases())
             .chain(renewing::cases())
-            .chain(elections::cases())
-            .chain(outages::cases())
-            .chain(security::cases())
             .chain(stale::cases())
             .chain(limits::cases())
             .chain(shared::cases())
@@ -91,10 +97,14 @@ fn main() -> ExitCode {
             .chain(shared_faults::cases())
             .chain(inspection::cases())
             .chain(watching::cases())
-            .chain(figures::cases());
-        for case in cases {
+            .chain(figures::cases())
+            .map(|case| {
+                let measures = case.measures;
+                (case, measures)
+            })
+            .chain(long);
+        for (case, left_out) in cases {
             let name = format!("{}::{}", version.name(), case.name);
-            let ignored = case.measures || program.is_err();
             let trial = Trial::test(name, move || {
                 let runtime = tokio::runtime::Builder::new_multi_thread()
                     .worker_threads(2)
@@ -103,7 +113,7 @@ fn main() -> ExitCode {
                 runtime.block_on((case.run)(version));
                 Ok(())
             });
-            trials.push(trial.with_ignored_flag(ignored));
+            trials.push(trial.with_ignored_flag(left_out || ignored.is_some()));
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -6,6 +6,8 @@ use std::{
     sync::OnceLock,
 };
 
+use crate::extent;
+
 /// A version that the tests run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
@@ -22,6 +24,11 @@ impl Version {
             Self::V34 => "etcd34",
             Self::V36 => "etcd36",
         }
+    }
+
+    /// Why the tests leave it out, if they do.
+    pub fn left_out(self) -> Option<&'static str> {
+        if self == Self::V36 { extent::left_out() } else { None }
     }
 
     /// Its program, or why there is none.
