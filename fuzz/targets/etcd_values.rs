@@ -1,4 +1,4 @@
-//! See `leasehold::fuzzing::etcd_values`.
+//! See `leasehold_etcd::fuzzing::etcd_values`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold::fuzzing::etcd_values(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold_etcd::fuzzing::etcd_values(data));

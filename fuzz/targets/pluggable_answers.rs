@@ -1,4 +1,4 @@
-//! See `leasehold::fuzzing::pluggable_answers`.
+//! See `leasehold_pluggable::fuzzing::pluggable_answers`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold::fuzzing::pluggable_answers(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold_pluggable::fuzzing::pluggable_answers(data));

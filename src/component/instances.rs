@@ -297,10 +297,10 @@ impl std::fmt::Debug for Instances {
 #[cfg(test)]
 mod tests {
     use leasehold_lock::{Clock, Context, Settings};
+    use leasehold_memory as memory;
     use tokio::time::sleep;
 
     use super::*;
-    use crate::backend::memory;
 
     const OPENING: Duration = Duration::from_secs(2);
     const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);

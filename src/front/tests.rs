@@ -3,6 +3,7 @@
 use std::{future::ready, net::SocketAddr, sync::Arc, time::Duration};
 
 use leasehold_lock::{Clock, Store};
+use leasehold_memory as memory;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -15,7 +16,6 @@ use super::{
     locks::Locks,
     verb::{Outcome, Pair, Verb},
 };
-use crate::backend::memory;
 
 const SOON: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

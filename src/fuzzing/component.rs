@@ -5,21 +5,19 @@ use std::{fmt::Debug, sync::Arc};
 
 use futures_util::FutureExt as _;
 use leasehold_lock::Violation;
+use leasehold_memory as memory;
 use leasehold_proto::{
     components::{self as pb, lock_store_server::LockStoreServer},
     locks::{self, inspection_server::InspectionServer},
 };
+use leasehold_testing::Input;
 use prost::Message;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tower::ServiceExt as _;
 
-use super::{
-    input::Input,
-    world::{Told, World, frame},
-};
+use super::world::{Told, World, frame};
 use crate::{
-    backend::memory,
     component::{Instances, Metadata, service::Service, wire},
     net::wire::deadline,
 };

@@ -11,6 +11,7 @@ use std::{
 use ::redis::parse_redis_value;
 use bytes::BytesMut;
 use leasehold_lock::inspect::PageRequest;
+use leasehold_testing::Input;
 
 use super::{
     locks::Locks,
@@ -20,7 +21,7 @@ use super::{
     scripts::Scripts,
     session::{Answer, Session, Shared, Step},
 };
-use crate::fuzzing::{input::Input, world::World};
+use crate::fuzzing::world::World;
 
 const KEY: &str = "held";
 /// The value with which the key is held from the beginning.

@@ -4,8 +4,8 @@ use leasehold_lock::{
     LockError, Violation,
     properties::{Properties, parse_go_duration},
 };
+use leasehold_testing::Input;
 
-use super::input::Input;
 use crate::{
     backend::KINDS,
     sidecar::{api::alpha2::go_duration, prefix::KeyPrefix},

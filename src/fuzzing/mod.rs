@@ -6,13 +6,9 @@
 //! exists in fuzzing builds and in tests only, and no other module uses it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
-mod attempt;
 mod component;
-pub(crate) mod input;
 mod manifest;
 mod metadata;
-mod pluggable;
-mod redis;
 mod sidecar;
 #[cfg(test)]
 mod tests;
@@ -21,11 +17,8 @@ pub(crate) mod world;
 pub use component::component_protocol;
 pub use manifest::component_yaml;
 pub use metadata::component_metadata;
-pub use pluggable::pluggable_answers;
-pub use redis::redis_values;
 pub use sidecar::{health_answers, sidecar_grpc, sidecar_http};
 
-pub use crate::backend::etcd::fuzzing::etcd_values;
 pub use crate::front::fuzzing::redis_front;
 
 /// Takes an input; panics if a property is broken.
@@ -39,8 +32,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("health_answers", health_answers),
     ("component_yaml", component_yaml),
     ("component_metadata", component_metadata),
-    ("redis_values", redis_values),
-    ("etcd_values", etcd_values),
-    ("pluggable_answers", pluggable_answers),
     ("redis_front", redis_front),
 ];

@@ -6,15 +6,13 @@ use axum::body::Body;
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use leasehold_proto::{dapr, locks};
+use leasehold_testing::Input;
 use prost::Message;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt as _;
 
-use super::{
-    input::Input,
-    world::{Told, World, frame},
-};
+use super::world::{Told, World, frame};
 use crate::{
     held::{Engine, EngineOptions},
     net::request_budget::RequestBudget,

@@ -5,10 +5,9 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use leasehold_lock::{AcquireRequest, Clock, LockId, Store};
+use leasehold_memory as memory;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
-
-use crate::backend::memory;
 
 /// Longer than any call that ends by itself.
 const PATIENCE: Duration = Duration::from_secs(3600);

@@ -120,6 +120,7 @@ mod tests {
     use futures_util::{FutureExt as _, poll};
     use http_body_util::Full;
     use leasehold_lock::{AcquireRequest, Clock, Context as BackendContext, Settings, Store};
+    use leasehold_memory::Memory;
     use socket2::SockRef;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -128,10 +129,7 @@ mod tests {
     };
 
     use super::{super::answers::LATE_MAX, *};
-    use crate::{
-        backend::memory::Memory,
-        net::{accepted::Accepted, listener::Stream},
-    };
+    use crate::net::{accepted::Accepted, listener::Stream};
 
     const DEADLINE: Duration = Duration::from_secs(1);
 

@@ -9,12 +9,12 @@ use std::{
 };
 
 use async_trait::async_trait;
-use leasehold::backend::memory::Memory;
 use leasehold_lock::{
     Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken, Grant, GrantId,
     LockId, Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl,
     inspect::{GrantView, Inspect},
 };
+use leasehold_memory::Memory;
 use tokio::time::{Instant, sleep};
 
 use crate::neighbours::{Neighbours, merged};

@@ -11,12 +11,10 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
 use defect::{Broken, Defect};
 use lacking::Lack;
-use leasehold::{
-    backend::memory::{self, Memory},
-    component::{Answers, Component, Instances, OpenInstance, Socket, SocketMode},
-};
+use leasehold::component::{Answers, Component, Instances, OpenInstance, Socket, SocketMode};
 use leasehold_conformance::{Component as Manifest, Options, Outcome, catalogue, run_collect};
 use leasehold_lock::{Clock, Context, Settings, Store};
+use leasehold_memory::{self as memory, Memory};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Each defect, and the case that must fail for it.

@@ -11,7 +11,6 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use leasehold::{
-    backend::memory::Memory,
     held::Engine,
     sidecar::{
         Hooks, Options, Sidecar,
@@ -22,6 +21,7 @@ use leasehold::{
     },
 };
 use leasehold_lock::{Clock, Context, Settings, Store};
+use leasehold_memory::Memory;
 use leasehold_proto::{dapr::dapr_client::DaprClient, locks::locks_client::LocksClient};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};

@@ -15,9 +15,8 @@ use leasehold_lock::{
     ResourceId, Settings, Ttl,
     inspect::{Inspect, Inspected, LockView, Page, PageRequest, Selection, WaiterView},
 };
+use leasehold_memory::Memory;
 use tokio::time::{Instant, sleep};
-
-use crate::backend::memory::Memory;
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug)]

@@ -11,13 +11,13 @@ use leasehold_lock::{
     self as lock, Attempt, Backend, BackendError, Clock, Context, Feature, Grant, Release,
     Renewal, Renewed, Settings,
 };
+use leasehold_memory::Memory;
 use tokio::time::{Instant, sleep};
 
 use super::{
     Plan,
     ledger::{Ledger, What},
 };
-use crate::backend::memory::Memory;
 
 pub(super) struct FaultyBackend {
     pub(super) memory: Arc<Memory>,

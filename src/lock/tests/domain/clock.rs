@@ -9,8 +9,8 @@ use std::{
 };
 
 use leasehold_lock::{Clock, Context, LockError, Settings, Store};
+use leasehold_memory::Memory;
 
-use leasehold::backend::memory::Memory;
 use tokio::time::sleep;
 
 use crate::faulty::{hold, request};

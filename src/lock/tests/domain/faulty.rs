@@ -10,12 +10,12 @@ use std::{
 };
 
 use async_trait::async_trait;
-use leasehold::backend::memory::Memory;
 use leasehold_lock::{
     AcquireRequest, Attempt, Backend, BackendError, Clock, Context, Feature, Grant, Granted,
     LockError, Release, Renewal, Renewed, ResourceId, Settings, Store, UnlockRequest,
     inspect::{Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView},
 };
+use leasehold_memory::Memory;
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// What happens to one call to the backend.

@@ -6,12 +6,12 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use leasehold::backend::memory::Memory;
 use leasehold_lock::{
     Attempt, Backend, BackendError, Clock, Context, Feature, Grant, Release, Renewal, Renewed,
     ResourceId, Settings, Store,
     inspect::{Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView},
 };
+use leasehold_memory::Memory;
 use tokio::time::Instant;
 
 /// Memory that fails some of the watches first, and counts them.

@@ -1,0 +1,305 @@
+//! The properties of `lock.etcd`: those of `state.etcd`, plus a user.
+
+use std::fmt;
+
+use etcd_client::{Certificate, Identity, TlsOptions};
+use leasehold_lock::properties::Properties;
+
+use super::keys::is_prefix;
+
+/// How many operations etcd takes in one transaction unless told otherwise
+/// (its `--max-txn-ops`).
+const TXN_OPS_DEFAULT: usize = 128;
+
+/// Where etcd is and how to log in. `Debug` shows no secret.
+#[derive(Clone)]
+pub(super) struct Config {
+    /// One URL for each member, with `http://` or `https://`.
+    pub(super) endpoints: Vec<String>,
+    /// What all keys begin with; empty by default.
+    pub(super) key_prefix: String,
+    /// Certificates, if TLS is on.
+    pub(super) tls: Option<TlsOptions>,
+    /// User and password, if etcd asks for them.
+    pub(super) user: Option<(String, String)>,
+    /// The server's `--max-txn-ops`. A smaller limit is learned from its refusals.
+    pub(super) txn_ops_max: usize,
+}
+
+impl Config {
+    /// Reads the properties and notes every mistake.
+    pub(super) fn read(properties: &mut Properties) -> Self {
+        let endpoints = properties.required("endpoints");
+        let key_prefix = properties.text("keyPrefixPath").unwrap_or_default();
+        if !is_prefix(&key_prefix) {
+            properties.refuse(
+                "keyPrefixPath",
+                "has a part \"r\" between slashes, under which stores with a shorter prefix keep \
+                 their keys; choose another name",
+            );
+        }
+        let tls_enabled = properties.flag("tlsEnable", false);
+        let (ca, cert, key) =
+            (properties.text("ca"), properties.text("cert"), properties.text("key"));
+        let (username, password) = (properties.text("username"), properties.text("password"));
+        let txn_ops_max = properties.number("maxTxnOps", TXN_OPS_DEFAULT, 4..=100_000);
+        let tls = tls_enabled.then(|| tls(properties, ca, cert, key));
+        Self {
+            endpoints: split_endpoints(properties, &endpoints, tls_enabled),
+            key_prefix,
+            tls,
+            user: user(properties, username, password),
+            txn_ops_max,
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("endpoints", &self.endpoints)
+            .field("key_prefix", &self.key_prefix)
+            .field("tls", &self.tls.is_some())
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .field("txn_ops_max", &self.txn_ops_max)
+            .finish()
+    }
+}
+
+fn split_endpoints(properties: &mut Properties, list: &str, tls: bool) -> Vec<String> {
+    let mut endpoints = Vec::new();
+    for endpoint in list.split(',').map(str::trim).filter(|endpoint| !endpoint.is_empty()) {
+        // The endpoint is not repeated here, because it holds a secret.
+        if endpoint.contains('@') {
+            properties.refuse(
+                "endpoints",
+                "has a user in it; write host:port, and give username and password by their keys",
+            );
+            continue;
+        }
+        let scheme = if tls { "https" } else { "http" };
+        let url = match endpoint.split_once("://") {
+            None => format!("{scheme}://{endpoint}"),
+            Some((given, _)) if given == scheme => endpoint.to_owned(),
+            Some(("https", _)) => {
+                properties.refuse(
+                    "endpoints",
+                    format!("names {endpoint:?}; set tlsEnable to true, or write http://"),
+                );
+                continue;
+            }
+            Some(("http", _)) => {
+                properties.refuse(
+                    "endpoints",
+                    format!("names {endpoint:?}, which has no TLS; write https:// or unset tlsEnable"),
+                );
+                continue;
+            }
+            Some((other, _)) => {
+                properties.refuse(
+                    "endpoints",
+                    format!(
+                        "names {endpoint:?}; {other:?} is no scheme of etcd's, write host:port"
+                    ),
+                );
+                continue;
+            }
+        };
+        match url.parse::<http::Uri>() {
+            Ok(uri) if uri.port_u16().is_some() => endpoints.push(url),
+            _ => properties.refuse(
+                "endpoints",
+                format!("names {endpoint:?}; write host:port, several separated by commas"),
+            ),
+        }
+    }
+    if endpoints.is_empty() && !list.is_empty() && list.split(',').all(|e| e.trim().is_empty())
+    {
+        properties.refuse("endpoints", "names no endpoint; write host:port");
+    }
+    endpoints
+}
+
+fn tls(
+    properties: &mut Properties,
+    ca: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+) -> TlsOptions {
+    let mut options = TlsOptions::new();
+    match ca {
+        Some(ca) if is_pem(&ca) => options = options.ca_certificate(Certificate::from_pem(ca)),
+        Some(_) => {
+            properties.refuse("ca", "is not PEM; give the certificate itself, not a path");
+        }
+        None => {
+            properties.refuse("ca", "is missing; tlsEnable needs the CA's certificate as PEM");
+        }
+    }
+    match (cert, key) {
+        (Some(cert), Some(key)) => {
+            if !is_pem(&cert) {
+                properties
+                    .refuse("cert", "is not PEM; give the certificate itself, not a path");
+            }
+            if !is_pem(&key) {
+                properties.refuse("key", "is not PEM; give the key itself, not a path");
+            }
+            options = options.identity(Identity::from_pem(cert, key));
+        }
+        (Some(_), None) => properties.refuse("key", "is missing; cert needs its private key"),
+        (None, Some(_)) => properties.refuse("cert", "is missing; key needs its certificate"),
+        (None, None) => {}
+    }
+    options
+}
+
+fn user(
+    properties: &mut Properties,
+    username: Option<String>,
+    password: Option<String>,
+) -> Option<(String, String)> {
+    match (username, password) {
+        (Some(username), Some(password)) => Some((username, password)),
+        (Some(_), None) => {
+            properties.refuse("password", "is missing; username needs its password");
+            None
+        }
+        (None, Some(_)) => {
+            properties.refuse("username", "is missing; password needs its username");
+            None
+        }
+        (None, None) => None,
+    }
+}
+
+fn is_pem(text: &str) -> bool {
+    text.contains("-----BEGIN ") && text.contains("-----END ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn read(items: &[(&str, &str)]) -> (Config, Vec<String>) {
+        let mut properties =
+            Properties::new(items.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        let config = Config::read(&mut properties);
+        let warnings = properties.warnings();
+        let fields = match properties.finish() {
+            Ok(()) => warnings,
+            Err(violations) => {
+                violations.into_iter().map(|violation| violation.field).collect()
+            }
+        };
+        (config, fields)
+    }
+
+    #[test]
+    fn endpoints_are_separated_by_commas_and_need_no_scheme() {
+        let (config, problems) = read(&[("endpoints", "a:1, http://b:2,")]);
+        assert_eq!(config.endpoints, ["http://a:1", "http://b:2"]);
+        assert!(problems.is_empty(), "{problems:?}");
+    }
+
+    #[test]
+    fn bad_endpoints_are_refused_by_name() {
+        for bad in ["", ",", "a", "ftp://a:1", "https://a:1", "a b:1", "unix:///x"] {
+            assert_eq!(read(&[("endpoints", bad)]).1, ["endpoints"], "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn credentials_in_an_endpoint_are_refused_unrepeated() {
+        for list in ["http://me:hunter2@a:1", "me:hunter2@a:1,b:2"] {
+            let mut properties = Properties::new([("endpoints".to_owned(), list.to_owned())]);
+            let config = Config::read(&mut properties);
+            let told = format!("{config:?} {:?}", properties.finish().unwrap_err());
+            assert!(!told.contains("hunter2"), "{told}");
+        }
+    }
+
+    /// Trap: etcd 38
+    #[test]
+    fn a_prefix_within_the_keys_of_another_is_refused() {
+        let with = |prefix| read(&[("endpoints", "a:1"), ("keyPrefixPath", prefix)]).1;
+        for bad in ["r", "/locks/r", "/locks/r/", "/locks/r/orders/q", "r/x"] {
+            assert_eq!(with(bad), ["keyPrefixPath"], "{bad:?}");
+        }
+        for good in ["", "/", "/locks", "/locks/rr", "/locks/R/x", "/locks/s"] {
+            assert!(with(good).is_empty(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn certificates_are_pem_and_complete() {
+        let pem = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----";
+        let base = [("endpoints", "a:1"), ("tlsEnable", "true")];
+        assert_eq!(read(&base).1, ["ca"]);
+        assert_eq!(read(&[base[0], base[1], ("ca", "/etc/ca.pem")]).1, ["ca"]);
+        assert_eq!(read(&[base[0], base[1], ("ca", pem), ("cert", pem)]).1, ["key"]);
+        assert!(read(&[base[0], base[1], ("ca", pem)]).0.tls.is_some());
+    }
+
+    #[test]
+    fn a_user_needs_a_password_and_the_other_way_round() {
+        assert_eq!(read(&[("endpoints", "a:1"), ("username", "u")]).1, ["password"]);
+        assert_eq!(read(&[("endpoints", "a:1"), ("password", "p")]).1, ["username"]);
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let (config, _) =
+            read(&[("endpoints", "a:1"), ("username", "u"), ("password", "hunter2")]);
+        assert!(!format!("{config:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn the_schema_lists_exactly_the_keys_that_are_read() {
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../components/schema/etcd.metadata.yaml");
+        let schema: serde_json::Value =
+            serde_yaml_ng::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let profiles = schema["authenticationProfiles"].as_array().unwrap();
+        let listed: BTreeSet<String> = profiles
+            .iter()
+            .chain([&schema])
+            .flat_map(|part| part["metadata"].as_array().unwrap())
+            .map(|item| item["name"].as_str().unwrap().to_owned())
+            .collect();
+        for key in &listed {
+            let mut properties = Properties::new([(key.clone(), "1".to_owned())]);
+            let _ = properties.settings();
+            let _ = Config::read(&mut properties);
+            let warnings = properties.warnings();
+            let known = match properties.finish() {
+                Ok(()) => warnings.is_empty(),
+                Err(violations) => {
+                    violations.iter().all(|violation| violation.field == "endpoints")
+                        || violations.iter().any(|violation| &violation.field == key)
+                        || violations.iter().any(|v| v.problem.contains(key.as_str()))
+                }
+            };
+            assert!(known, "{key} is in the schema, but nothing reads it");
+        }
+        let read = [
+            "endpoints",
+            "keyPrefixPath",
+            "tlsEnable",
+            "ca",
+            "cert",
+            "key",
+            "username",
+            "password",
+            "maxTxnOps",
+            "ttl",
+            "maxTTL",
+            "maxWaiters",
+            "maxHolders",
+            "operationTimeout",
+        ];
+        assert_eq!(listed, read.into_iter().map(str::to_owned).collect());
+    }
+}

@@ -1,0 +1,60 @@
+//! Keep-alives of all leases, over a few streams.
+//!
+//! etcd answers the keep-alives of one stream one after the other, and a follower asks its
+//! leader about each. So there are several streams, each with few keep-alives in flight.
+//! Waiting keep-alives are sent in the order in which they are needed, by the first stream
+//! that has room, so that a process with little to do uses a single stream.
+
+mod queue;
+mod stream;
+
+use std::sync::Arc;
+
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
+
+pub(crate) use self::queue::{KeepError, KeptAlive};
+use self::{
+    queue::{Ask, Queue, STREAMS},
+    stream::Stream,
+};
+use crate::{background::Background, client::connection::Connection};
+
+/// Keeps leases alive; a handle on the streams.
+#[derive(Clone)]
+pub(crate) struct Keeper(Arc<Queue>);
+
+impl Keeper {
+    /// Starts the streams; their tasks end with `background`.
+    pub(crate) fn start(connection: &Arc<Connection>, background: &Background) -> Self {
+        let queue = Arc::new(Queue::default());
+        for number in 0..STREAMS {
+            let stream = Stream::new(Arc::clone(&queue), number);
+            background.spawn(stream.run(Arc::clone(connection)));
+        }
+        Self(queue)
+    }
+
+    /// Keeps a lease alive. If the answer is lost, the keep-alive is sent again until
+    /// `until`. Of the waiting ones, the one with the earliest `needed_by` is sent first.
+    pub(crate) async fn keep_alive(
+        &self,
+        id: i64,
+        needed_by: Instant,
+        until: Instant,
+    ) -> Result<KeptAlive, KeepError> {
+        let (answer, answered) = oneshot::channel();
+        if !self.0.push(Ask { id, needed_by, answer }) {
+            return Err(KeepError::Failed("too many leases are to be kept alive".into()));
+        }
+        tokio::select! {
+            biased;
+            result = answered => {
+                result.unwrap_or_else(|_| Err(KeepError::Failed("the store is closed".into())))
+            }
+            () = sleep_until(until) => Err(KeepError::Failed(self.0.hindrance())),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! One stream of keep-alives.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use etcd_client::{Error, LeaseKeepAliveResponse, LeaseKeeper};
+use leasehold_lock as lock;
+use tokio::time::{Instant, timeout};
+
+use super::queue::{Ask, KeepError, KeptAlive, Queue};
+use crate::client::{
+    connection::{Connection, delays},
+    failure::Failure,
+    link::Link,
+    silence::LastAnswer,
+};
+
+/// Keep-alives of a stream that may be sent and not answered.
+const IN_FLIGHT_MAX: usize = 32;
+/// How long a stream tries to connect before it notes the reason.
+const LINK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a stream ended.
+enum StreamEnd {
+    /// Its lease does not exist; the stream can be opened again at once.
+    NoLease,
+    /// Something failed.
+    Failed(Arc<str>),
+    /// The login that it was opened with has expired.
+    LoginExpired,
+}
+
+/// One stream, opened again whenever it ends.
+pub(super) struct Stream {
+    queue: Arc<Queue>,
+    /// Streams with a lower number are used first.
+    number: usize,
+}
+
+impl Stream {
+    pub(super) fn new(queue: Arc<Queue>, number: usize) -> Self {
+        Self { queue, number }
+    }
+
+    pub(super) async fn run(self, connection: Arc<Connection>) {
+        let mut retry_delays = delays();
+        loop {
+            let first = self.next().await;
+            let ended = match connection.link(Instant::now() + LINK_TIMEOUT).await {
+                Ok(link) => self.serve(&connection, &link, first).await,
+                Err(failure) => {
+                    self.give_back(first);
+                    StreamEnd::Failed(Arc::clone(failure.why()))
+                }
+            };
+            match ended {
+                StreamEnd::NoLease => retry_delays = delays(),
+                StreamEnd::LoginExpired => {
+                    self.take(0);
+                    // A read renews the login; opening a stream does not.
+                    let _ = connection.check(Instant::now() + LINK_TIMEOUT).await;
+                }
+                StreamEnd::Failed(why) => {
+                    self.queue.hindered(Some(why));
+                    // The other streams send meanwhile.
+                    self.take(0);
+                    retry_delays.pause().await;
+                }
+            }
+        }
+    }
+
+    fn take(&self, room: usize) -> Option<Ask> {
+        self.queue.take(self.number, room)
+    }
+
+    /// Waits for a keep-alive to open the stream with.
+    async fn next(&self) -> Ask {
+        loop {
+            if let Some(ask) = self.take(1) {
+                return ask;
+            }
+            self.queue.woken(self.number).await;
+        }
+    }
+
+    /// Sends keep-alives over one stream until that ends.
+    async fn serve(&self, connection: &Connection, link: &Link, first: Ask) -> StreamEnd {
+        let mut leases = link.client().lease_client();
+        let opened = tokio::select! {
+            opened = timeout(connection.silence_max(), leases.keep_alive(first.id)) => opened,
+            () = link.lost() => Ok(Err(lost())),
+        };
+        let (sender, mut answers) = match opened {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(Error::LeaseKeepAliveError(_))) => {
+                let _ = first.answer.send(Err(KeepError::Dead));
+                return StreamEnd::NoLease;
+            }
+            Ok(Err(error)) => {
+                let mut sent = Sent::new(&self.queue, None);
+                sent.due.push_back(Due::now(first));
+                let ended = sent.fail(connection, link, &Failure::from(error));
+                self.take(0);
+                sent.send_again();
+                return ended;
+            }
+            Err(_) => {
+                connection.lose(link, "no answer to a keep-alive");
+                self.give_back(first);
+                return StreamEnd::Failed("etcd did not answer a keep-alive".into());
+            }
+        };
+        self.queue.hindered(None);
+        // The answer to the opening keep-alive does not say the TTL, so it is sent again.
+        let mut sent = Sent::new(&self.queue, Some(sender));
+        let mut next = Some(first);
+        let ended = loop {
+            if let Some(ask) = next.take().or_else(|| self.take(sent.room())) {
+                if sent.send(ask).await {
+                    continue;
+                }
+                break sent.fail(connection, link, &Failure::from(lost()));
+            }
+            tokio::select! {
+                biased;
+                answer = answers.message() => match answer {
+                    Ok(Some(answer)) => {
+                        link.note(&answer);
+                        sent.answered(&answer);
+                    }
+                    Ok(None) => break sent.fail(connection, link, &Failure::from(lost())),
+                    Err(error) => break sent.fail(connection, link, &Failure::from(error)),
+                },
+                () = link.lost() => break StreamEnd::Failed("the connection to etcd was lost".into()),
+                () = sent.silence(connection.silence_max()) => {
+                    connection.lose(link, "keep-alives are not answered");
+                    break StreamEnd::Failed("etcd did not answer a keep-alive".into());
+                }
+                () = self.queue.woken(self.number), if sent.room() > 0 => {}
+            }
+        };
+        self.take(0);
+        sent.send_again();
+        ended
+    }
+
+    /// Leaves a keep-alive to another stream: this one has no room now.
+    fn give_back(&self, ask: Ask) {
+        self.take(0);
+        self.queue.push(ask);
+    }
+}
+
+/// A keep-alive that was sent and is not answered.
+struct Due {
+    ask: Ask,
+    sent: lock::Instant,
+    /// The same moment on tokio's clock.
+    running: Instant,
+}
+
+impl Due {
+    fn now(ask: Ask) -> Self {
+        Self { ask, sent: lock::Instant::now(), running: Instant::now() }
+    }
+}
+
+/// The keep-alives that were sent over a stream and are not answered, in order.
+struct Sent<'a> {
+    queue: &'a Queue,
+    sender: Option<LeaseKeeper>,
+    due: VecDeque<Due>,
+    last_answer: LastAnswer,
+}
+
+impl<'a> Sent<'a> {
+    fn new(queue: &'a Queue, sender: Option<LeaseKeeper>) -> Self {
+        Self { queue, sender, due: VecDeque::new(), last_answer: LastAnswer::new() }
+    }
+
+    /// How many more may be sent.
+    fn room(&self) -> usize {
+        IN_FLIGHT_MAX - self.due.len().min(IN_FLIGHT_MAX)
+    }
+
+    /// Sends one; `false` if the stream has ended.
+    async fn send(&mut self, ask: Ask) -> bool {
+        let id = ask.id;
+        self.due.push_back(Due::now(ask));
+        let Some(sender) = &mut self.sender else { return false };
+        sender.id = id;
+        sender.keep_alive().await.is_ok()
+    }
+
+    /// Takes an answer. Answers come in the order of the keep-alives.
+    fn answered(&mut self, answer: &LeaseKeepAliveResponse) {
+        self.last_answer.note();
+        while let Some(Due { ask, sent, .. }) = self.due.pop_front() {
+            if ask.id != answer.id() {
+                // etcd left it out.
+                self.queue.push(ask);
+                continue;
+            }
+            let result = match u64::try_from(answer.ttl()) {
+                Ok(ttl_s) if ttl_s > 0 => Ok(KeptAlive { ttl_s, sent }),
+                _ => Err(KeepError::Dead),
+            };
+            let _ = ask.answer.send(result);
+            return;
+        }
+    }
+
+    /// Waits until the stream has been silent for too long.
+    async fn silence(&self, silence_max: Duration) {
+        match self.due.front() {
+            Some(due) => self.last_answer.silence(due.running, silence_max).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Handles a failure of the stream. If the connection is lost, the streams often notice
+    /// it before any request does, and leases granted over it must not be reused. A refusal
+    /// concerns only the oldest keep-alive, because etcd carries them out one after the
+    /// other; but an expired login concerns all of them.
+    fn fail(&mut self, connection: &Connection, link: &Link, failure: &Failure) -> StreamEnd {
+        connection.failed(link, failure);
+        let login = matches!(failure, Failure::Refused(refusal, _) if refusal.is_of_login());
+        if matches!(failure, Failure::Refused(..))
+            && !login
+            && let Some(Due { ask, .. }) = self.due.pop_front()
+        {
+            let _ = ask.answer.send(Err(KeepError::Failed(Arc::clone(failure.why()))));
+        }
+        if login {
+            return StreamEnd::LoginExpired;
+        }
+        StreamEnd::Failed(Arc::clone(failure.why()))
+    }
+
+    /// Queues the unanswered keep-alives again.
+    fn send_again(&mut self) {
+        for due in self.due.drain(..) {
+            self.queue.push(due.ask);
+        }
+    }
+}
+
+fn lost() -> Error {
+    Error::GRpcStatus(tonic::Status::unavailable("the keep-alive stream ended"))
+}

@@ -1,0 +1,336 @@
+//! Leases that are to be revoked, in the background and for as long as it takes.
+
+use std::{
+    collections::VecDeque,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse};
+use futures_util::{StreamExt as _, stream::poll_fn};
+use leasehold_util::retry::pause_before;
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Notify, mpsc},
+    time::{Instant, interval, sleep, timeout_at},
+};
+use tracing::warn;
+
+use crate::{
+    background::Background,
+    client::{
+        connection::{Connection, delays},
+        failure::{Failure, Refusal},
+    },
+    lease::taken::Move,
+    revision::Revision,
+};
+
+/// Leases waiting to be revoked beyond which no new ones are granted: etcd 3.5 and 3.6
+/// revoke some 820 a second, and grant far more.
+const BACKLOG_MAX: usize = 10_000;
+/// Leases that may wait to be revoked: as many as can have been granted before the backlog
+/// was full. Any more are left to their TTL.
+const WAITING_MAX: usize = 1_000_000;
+/// Revocations in flight. Each is a raft entry of its own, for which other writes have to
+/// wait.
+const IN_FLIGHT_MAX: usize = 16;
+/// How long one try to revoke a lease may take.
+const REVOKE_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// The time after which etcd has carried out a grant whose answer was lost, or never will.
+/// By default etcd waits at most 7 s for its own proposals.
+const GRANT_LATE_MAX: Duration = Duration::from_secs(10);
+/// How many leases may wait to be revoked again; any more are left to their TTL.
+const LATE_MAX: usize = 10_000;
+const LATE_INTERVAL: Duration = Duration::from_millis(200);
+/// How long closing may take to revoke what waits.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+const CLOSE_POLL: Duration = Duration::from_millis(10);
+
+/// A lease that is to be revoked.
+struct Unwanted {
+    id: i64,
+    /// Whether it counts for the backlog, which new locks have to wait for.
+    is_backlog: bool,
+    /// Whether etcd may grant it after it was asked to revoke it.
+    may_come_late: bool,
+    /// A move to it whose outcome is unknown. If it was applied, the lease before is revoked
+    /// instead.
+    unsettled: Option<Move>,
+}
+
+impl Unwanted {
+    fn new(id: i64) -> Self {
+        Self { id, is_backlog: true, may_come_late: false, unsettled: None }
+    }
+
+    fn unhurried(id: i64) -> Self {
+        Self { is_backlog: false, ..Self::new(id) }
+    }
+}
+
+/// Revokes leases.
+pub(crate) struct Revocations {
+    connection: Arc<Connection>,
+    queue: mpsc::Sender<Unwanted>,
+    /// How many leases are not revoked yet.
+    left: AtomicUsize,
+    /// How many of these count for the backlog.
+    backlog: AtomicUsize,
+    /// Wakes whoever waits until the backlog is no longer full.
+    room: Notify,
+    /// Leases that could not be revoked yet, and when that is tried again.
+    late: Mutex<VecDeque<(Instant, Unwanted)>>,
+}
+
+impl Revocations {
+    /// Starts the tasks, which end with `background`.
+    pub(crate) fn start(connection: Arc<Connection>, background: &Background) -> Arc<Self> {
+        let (queue, queued) = mpsc::channel(WAITING_MAX);
+        let revocations = Arc::new(Self {
+            connection,
+            queue,
+            left: AtomicUsize::new(0),
+            backlog: AtomicUsize::new(0),
+            room: Notify::new(),
+            late: Mutex::default(),
+        });
+        background.spawn(Arc::clone(&revocations).run(queued));
+        background.spawn(Arc::clone(&revocations).revoke_late());
+        revocations
+    }
+
+    /// Revokes a lease in the background. New locks wait while too many of these are left.
+    pub(crate) fn later(&self, id: i64) {
+        self.push(Unwanted::new(id));
+    }
+
+    /// The same, but no new lock waits for it.
+    pub(crate) fn later_unhurried(&self, id: i64) {
+        self.push(Unwanted::unhurried(id));
+    }
+
+    /// Revokes a lease whose grant was asked for and not answered: again later, if etcd does
+    /// not know it yet.
+    pub(crate) fn later_if_granted(&self, id: i64) {
+        self.push(Unwanted { may_come_late: true, ..Unwanted::new(id) });
+    }
+
+    /// Revokes a lease to which a grant may have been moved, or the one before if it was.
+    pub(super) fn settle(&self, id: i64, begun: Move) {
+        self.push(Unwanted { unsettled: Some(begun), ..Unwanted::unhurried(id) });
+    }
+
+    /// Revokes a lease, and with it whatever it holds or might come to hold: no write that
+    /// is still on its way can use it afterwards.
+    pub(crate) async fn now(&self, id: i64, until: Instant) -> Result<(), Failure> {
+        self.revoke(id, until).await.map(|_| ())
+    }
+
+    /// Waits while too many leases are to be revoked.
+    pub(crate) async fn wait_for_room(&self, until: Instant) -> Result<(), Failure> {
+        loop {
+            let mut room = pin!(self.room.notified());
+            room.as_mut().enable();
+            if self.backlog.load(Ordering::Relaxed) < BACKLOG_MAX {
+                return Ok(());
+            }
+            timeout_at(until, room).await.map_err(|_| {
+                Failure::NotSent("etcd is too slow to revoke the leases of ended locks".into())
+            })?;
+        }
+    }
+
+    /// Waits until all leases are revoked, but not for long.
+    pub(crate) async fn close(&self) {
+        let until = Instant::now() + CLOSE_TIMEOUT;
+        // Also those that are not due yet: nobody revokes them later.
+        self.push_late(until + GRANT_LATE_MAX);
+        while self.left.load(Ordering::Relaxed) > 0 && Instant::now() < until {
+            sleep(CLOSE_POLL).await;
+        }
+        let left = self.left.load(Ordering::Relaxed);
+        if left > 0 {
+            warn!(
+                left,
+                "leases without a lock could not be revoked in time; their TTL ends them"
+            );
+        }
+    }
+
+    fn push(&self, unwanted: Unwanted) {
+        // A key without a lease has lease 0.
+        if unwanted.id == 0 {
+            return;
+        }
+        let backlog = usize::from(unwanted.is_backlog);
+        self.left.fetch_add(1, Ordering::Relaxed);
+        self.backlog.fetch_add(backlog, Ordering::Relaxed);
+        if self.queue.try_send(unwanted).is_err() {
+            self.left.fetch_sub(1, Ordering::Relaxed);
+            self.backlog.fetch_sub(backlog, Ordering::Relaxed);
+            warn!("too many leases are to be revoked; one is left to its TTL");
+        }
+    }
+
+    async fn run(self: Arc<Self>, mut queued: mpsc::Receiver<Unwanted>) {
+        let queued = poll_fn(|context| queued.poll_recv(context));
+        queued.for_each_concurrent(IN_FLIGHT_MAX, |lease| self.revoke_surely(lease)).await;
+    }
+
+    /// Revokes a lease, also after an outage of any length.
+    async fn revoke_surely(&self, unwanted: Unwanted) {
+        let Unwanted { id, is_backlog, may_come_late, ref unsettled } = unwanted;
+        loop {
+            let until = Instant::now() + REVOKE_TIMEOUT;
+            let revoked = match unsettled {
+                None => self.revoke(id, until).await,
+                Some(begun) => match self.settled(id, begun, until).await {
+                    // A key without a lease has lease 0.
+                    Ok(0) => Ok(true),
+                    Ok(unwanted) => self.revoke(unwanted, until).await,
+                    Err(failure) => Err(failure),
+                },
+            };
+            match revoked {
+                Ok(false) if may_come_late => {
+                    self.again_later(Unwanted::unhurried(id));
+                    break;
+                }
+                Ok(_) => break,
+                // Others must not wait for space: they need none.
+                Err(Failure::OutOfSpace(_)) => {
+                    self.again_later(Unwanted { is_backlog: false, ..unwanted });
+                    break;
+                }
+                Err(failure) if failure.is_passing() => sleep(RETRY_DELAY).await,
+                Err(refused) => {
+                    warn!(why = %refused.why(), "a lease could not be revoked; its TTL ends it");
+                    break;
+                }
+            }
+        }
+        self.left.fetch_sub(1, Ordering::Relaxed);
+        if is_backlog && self.backlog.fetch_sub(1, Ordering::Relaxed) == BACKLOG_MAX {
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Revokes a lease; returns whether there was one.
+    async fn revoke(&self, id: i64, until: Instant) -> Result<bool, Failure> {
+        let mut delays = delays();
+        loop {
+            let link = self.connection.link(until).await?;
+            let mut client = link.client().lease_client();
+            match self.connection.answer(&link, until, Box::pin(client.revoke(id))).await {
+                Ok(_) => return Ok(true),
+                Err(Failure::Refused(Refusal::LeaseNotFound, _)) => return Ok(false),
+                Err(failure) if failure.is_passing() => {
+                    if !pause_before(until, delays.next_delay()).await {
+                        return Err(failure);
+                    }
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
+    }
+
+    /// Which of two leases a grant does not lie under, and never will. As long as its key is as
+    /// it was, the move may still be on its way. The key is then written again, under the lease
+    /// that it lies under, so that the move finds it changed.
+    async fn settled(&self, id: i64, begun: &Move, until: Instant) -> Result<i64, Failure> {
+        let Move { key, compared, from } = begun;
+        loop {
+            let read = self.connection.read(vec![TxnOp::get(&**key, None)], until).await?;
+            let found = match read.op_responses().into_iter().next() {
+                Some(TxnOpResponse::Get(mut get)) => get.take_kvs().into_iter().next(),
+                _ => None,
+            };
+            let Some(pair) = found else { return Ok(id) };
+            if pair.lease() == id {
+                return Ok(*from);
+            }
+            if Revision::from_etcd(pair.mod_revision()) != *compared {
+                return Ok(id);
+            }
+            let options = PutOptions::new().with_lease(pair.lease());
+            let fence = Txn::new()
+                .when([
+                    Compare::mod_revision(&**key, CompareOp::Equal, pair.mod_revision()),
+                    Compare::lease(&**key, CompareOp::Equal, pair.lease()),
+                ])
+                .and_then([TxnOp::put(&**key, pair.value(), Some(options))]);
+            let link = self.connection.link(until).await?;
+            let mut client = link.client().kv_client();
+            let fenced = self.connection.answer(&link, until, Box::pin(client.txn(fence)));
+            if fenced.await?.succeeded() {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Plans to revoke a lease again, when etcd can no longer carry out its grant.
+    fn again_later(&self, unwanted: Unwanted) {
+        let mut late = self.late.lock();
+        if late.len() >= LATE_MAX {
+            drop(late);
+            warn!("too many leases are to be revoked later; one is left to its TTL");
+            return;
+        }
+        late.push_back((Instant::now() + GRANT_LATE_MAX, unwanted));
+    }
+
+    async fn revoke_late(self: Arc<Self>) {
+        let mut ticks = interval(LATE_INTERVAL);
+        loop {
+            ticks.tick().await;
+            self.push_late(Instant::now());
+        }
+    }
+
+    /// Revokes the leases again that are due by `by`.
+    fn push_late(&self, by: Instant) {
+        let due: Vec<_> = {
+            let mut late = self.late.lock();
+            let due = late.partition_point(|(at, _)| *at <= by);
+            late.drain(..due).collect()
+        };
+        for (_, unwanted) in due {
+            self.push(unwanted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_lock::properties::Properties;
+
+    use super::*;
+    use crate::{config::Config, keys::Keys};
+
+    /// Trap: etcd 37
+    #[tokio::test(start_paused = true)]
+    async fn no_lease_is_forgotten_and_new_ones_wait_for_old_ones_to_be_revoked() {
+        let mut properties =
+            Properties::new([("endpoints".to_owned(), "127.0.0.1:1".to_owned())]);
+        let config = Config::read(&mut properties);
+        let background = Background::default();
+        let connection = Arc::new(Connection::new(config, &Keys::new("t")));
+        let revocations = Revocations::start(connection, &background);
+        for id in 1..=20_000 {
+            revocations.later(id);
+            tokio::task::yield_now().await;
+        }
+        sleep(2 * REVOKE_TIMEOUT).await;
+        assert_eq!(revocations.left.load(Ordering::Relaxed), 20_000);
+        let refused = revocations.wait_for_room(Instant::now() + REVOKE_TIMEOUT).await;
+        let refused = refused.unwrap_err();
+        assert!(refused.why().contains("too slow to revoke"), "{refused:?}");
+        background.close().await;
+    }
+}

@@ -1,0 +1,64 @@
+//! etcd: the safest backend.
+//!
+//! A grant is a key under a lease of its own; its token is the key's creation
+//! revision. Two things make it fast: concurrent writes travel as nested
+//! transactions of one etcd transaction ([`commit`]), and leases are kept
+//! for reuse instead of being granted and revoked per lock ([`lease`]).
+//!
+//! ```text
+//! backend ── verbs/   the port's verbs, and moves between leases after an election
+//!    │
+//!  core               the state that they share
+//!    │
+//!  queue/             who waits and whose turn it is: mirrors, watches, the session
+//!  commit/            group commit: every write goes through it
+//!  lease/             leases for reuse, their keep-alives, this process's grants
+//!  client/            one connection at a time, failures, reads that travel together
+//! ```
+//!
+//! A folder imports only what stands below it.
+
+mod backend;
+mod background;
+mod client;
+mod commit;
+mod config;
+mod contention;
+mod core;
+mod flights;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod key_cache;
+mod keys;
+mod lease;
+mod queue;
+mod record;
+mod revision;
+#[cfg(test)]
+mod schedules;
+mod verbs;
+mod waiter_record;
+
+use std::sync::Arc;
+
+use leasehold_lock::{Kind, OpenError};
+
+use backend::EtcdBackend;
+use config::Config;
+
+/// The kind.
+pub const KIND: Kind = Kind {
+    name: "etcd",
+    commits_groups: true,
+    features: backend::FEATURES,
+    read: |properties| {
+        let config = Config::read(properties);
+        Box::new(move |context| {
+            Box::pin(async move {
+                let backend = EtcdBackend::open(config, context).await?;
+                Ok::<Arc<dyn leasehold_lock::Backend>, OpenError>(Arc::new(backend))
+            })
+        })
+    },
+};

@@ -1,0 +1,371 @@
+//! The session of a process: the lease under which its waiters' entries lie.
+//!
+//! When the process dies, the lease ends within seconds, and the entries with it. The
+//! session has a key of its own, which is compared when an entry is put. So no entry can
+//! appear after its session is gone, and writing the key again (a fence) makes sure that no
+//! entry whose answer was lost can be put later.
+
+mod keep_alive;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use etcd_client::{TxnOp, TxnOpResponse};
+use leasehold_lock::Mode;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+use uuid::Uuid;
+
+use crate::{
+    background::Background,
+    client::{connection::Connection, failure::Failure},
+    commit::{
+        committer::Committer,
+        op::{Op, OpError},
+    },
+    keys::{EntryId, Keys},
+    lease::{leases::Leases, pool::Lease},
+    queue::session::keep_alive::{KeepAlive, Kept},
+    revision::Revision,
+};
+
+/// The waiters of a dead process are passed over after this time, plus the half second in
+/// which etcd looks for expired leases.
+const SESSION_TTL_S: u64 = 3;
+/// Short enough that the lease outlives a pause of etcd of 2.4 s, or as long a search for
+/// another endpoint.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(600);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a session without waiters is kept.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+/// How long closing waits for the lease to be revoked.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    id: String,
+    lease: Lease,
+    /// The revision at which its key was last written, which entries compare.
+    fenced_at: AtomicU64,
+    /// How many fences were begun.
+    fences_begun: AtomicU64,
+    /// Locked while its key is written again: one fence at a time.
+    fences: tokio::sync::Mutex<Fences>,
+    next_seq: AtomicU64,
+}
+
+/// What the fences of a session came to.
+#[derive(Debug, Default)]
+struct Fences {
+    /// The number of the last one that succeeded.
+    succeeded: u64,
+    /// Whether one found the session's key gone.
+    gone: bool,
+}
+
+impl Session {
+    /// The name of the next entry, of a waiter for a grant of this mode.
+    pub(crate) fn next_entry(&self, mode: Mode) -> EntryId {
+        let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
+        EntryId { session: self.id.clone(), seq, shared: mode == Mode::Shared }
+    }
+
+    /// The lease that its entries lie under.
+    pub(crate) fn lease_id(&self) -> i64 {
+        self.lease.id
+    }
+
+    /// The key that its entries compare.
+    pub(crate) fn key(&self, keys: &Keys) -> String {
+        keys.session(&self.id)
+    }
+}
+
+/// What became of an entry that was to be put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EntryOutcome {
+    /// It was put, at this revision.
+    PutAt(Revision),
+    /// Its session is gone; it was not put.
+    SessionLost,
+}
+
+/// The current session, and what it takes to keep one.
+pub(crate) struct Sessions {
+    keys: Keys,
+    committer: Arc<Committer>,
+    leases: Arc<Leases>,
+    connection: Arc<Connection>,
+    /// Begins the name of every session of this backend instance.
+    instance: Arc<str>,
+    made: AtomicU64,
+    current: tokio::sync::Mutex<Option<Arc<Session>>>,
+}
+
+impl Sessions {
+    /// Starts what keeps the session alive; its task ends with `background`.
+    pub(crate) fn start(
+        keys: Keys,
+        committer: Arc<Committer>,
+        leases: Arc<Leases>,
+        connection: Arc<Connection>,
+        background: &Background,
+    ) -> Arc<Self> {
+        let sessions = Arc::new(Self {
+            keys,
+            committer,
+            leases,
+            connection,
+            instance: Uuid::new_v4().simple().to_string().into(),
+            made: AtomicU64::new(0),
+            current: tokio::sync::Mutex::default(),
+        });
+        background.spawn(Arc::clone(&sessions).keep());
+        sessions
+    }
+
+    /// What the names of this backend instance's sessions begin with, and no others.
+    pub(crate) fn instance(&self) -> Arc<str> {
+        Arc::clone(&self.instance)
+    }
+
+    /// The session, or a new one.
+    pub(crate) async fn current(&self, until: Instant) -> Result<Arc<Session>, OpError> {
+        let mut current = self.current.lock().await;
+        if let Some(session) = &*current {
+            return Ok(Arc::clone(session));
+        }
+        let session = Arc::new(self.create(until).await?);
+        *current = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// The session, if there is one.
+    pub(crate) async fn kept(&self) -> Option<Arc<Session>> {
+        self.current.lock().await.clone()
+    }
+
+    /// Puts an entry, unless the session is gone. If the answer is lost, the session is
+    /// fenced, and the entry is then looked for.
+    pub(crate) async fn enter(
+        &self,
+        session: &Session,
+        key: &str,
+        value: String,
+        until: Instant,
+        unwanted: &CancellationToken,
+    ) -> Result<EntryOutcome, OpError> {
+        loop {
+            let fenced_at = Revision(session.fenced_at.load(Ordering::Acquire));
+            let session_key = self.keys.session(&session.id);
+            let op = Op::new(until)
+                .entering()
+                .when_written_at(&session_key, fenced_at)
+                .put(key, value.clone(), session.lease.id)
+                .or_get(&session_key);
+            match self.committer.commit_while_wanted(op, unwanted).await {
+                Ok(reply) if reply.succeeded => return Ok(EntryOutcome::PutAt(reply.revision)),
+                Ok(reply) => match reply.pair() {
+                    None => {
+                        self.lose(session).await;
+                        return Ok(EntryOutcome::SessionLost);
+                    }
+                    Some(pair) => {
+                        let now = Revision::from_etcd(pair.mod_revision());
+                        if now < fenced_at {
+                            // An older data set was restored, in which no entry would ever
+                            // be put with this revision.
+                            if self.lose(session).await {
+                                self.leases.revoke_later(session.lease.id);
+                            }
+                            return Ok(EntryOutcome::SessionLost);
+                        }
+                        // Fenced meanwhile, for another entry's sake.
+                        session.fenced_at.fetch_max(now.0, Ordering::AcqRel);
+                    }
+                },
+                // It is not on its way any more, so it needs no fence.
+                Err(OpError::OutOfSpace(why)) => {
+                    return match self.find(key, until).await {
+                        Ok(Some(revision)) => Ok(EntryOutcome::PutAt(revision)),
+                        Ok(None) => Err(OpError::NotSent(why)),
+                        Err(_) => Err(OpError::Unknown(why)),
+                    };
+                }
+                Err(OpError::Unknown(why)) => {
+                    if !self.fence(session, until).await? {
+                        self.lose(session).await;
+                        return Ok(EntryOutcome::SessionLost);
+                    }
+                    match self.find(key, until).await {
+                        Ok(Some(revision)) => return Ok(EntryOutcome::PutAt(revision)),
+                        Ok(None) => {}
+                        Err(_) => return Err(OpError::Unknown(why)),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            if Instant::now() >= until {
+                return Err(OpError::NotSent("the queue could not be entered in time".into()));
+            }
+        }
+    }
+
+    /// Removes an entry that is known to have been put.
+    pub(crate) async fn delete_entry(&self, key: &str, until: Instant) -> Result<(), OpError> {
+        let op = Op::new(until).delete(key);
+        loop {
+            match self.committer.commit(op.clone()).await {
+                // A delete needs no space itself, so others in its batch are the reason.
+                Err(OpError::OutOfSpace(_)) if Instant::now() < until => {}
+                committed => return committed.map(|_| ()),
+            }
+        }
+    }
+
+    /// Removes an entry that may have been put, or may be put later.
+    pub(crate) async fn remove_entry(
+        &self,
+        session: &Session,
+        key: &str,
+        until: Instant,
+    ) -> Result<(), OpError> {
+        match self.fence(session, until).await {
+            Ok(false) => {
+                // The entries went with the session.
+                self.lose(session).await;
+                Ok(())
+            }
+            // Also if the fence failed, for it takes space that a delete does not.
+            fenced => self.delete_entry(key, until).await.and(fenced.map(|_| ())),
+        }
+    }
+
+    /// Gives the session back.
+    pub(crate) async fn close(&self) {
+        let session = self.current.lock().await.take();
+        if let Some(session) = session {
+            let until = Instant::now() + CLOSE_TIMEOUT;
+            let _ = self.leases.revoke_now(session.lease.id, until).await;
+        }
+    }
+
+    async fn create(&self, until: Instant) -> Result<Session, OpError> {
+        let failed = |failure: Failure| OpError::NotSent(Arc::clone(failure.why()));
+        let mut lease = self.leases.grant(SESSION_TTL_S, until).await.map_err(failed)?;
+        let id = format!("{}.{}", self.instance, self.made.fetch_add(1, Ordering::Relaxed));
+        let key = self.keys.session(&id);
+        let op = Op::new(until).put(&key, "", lease.id);
+        lease.begin();
+        match self.committer.commit(op).await {
+            Ok(reply) => Ok(Session {
+                id,
+                lease: lease.used(),
+                fenced_at: AtomicU64::new(reply.revision.0),
+                fences_begun: AtomicU64::new(0),
+                fences: tokio::sync::Mutex::default(),
+                next_seq: AtomicU64::new(0),
+            }),
+            // Nothing else is under the lease, which is revoked.
+            Err(error) => Err(OpError::NotSent(error.why())),
+        }
+    }
+
+    /// Writes the session's key again, so that no entry that is on its way can be put any
+    /// more; `false` if the session is gone.
+    ///
+    /// All who ask before a fence begins share it. Every fence makes the entries that wait to
+    /// be sent start again, so a fence for each of the many answers that an outage can lose
+    /// would keep all waiters out of the queue until the last of them was written.
+    async fn fence(&self, session: &Session, until: Instant) -> Result<bool, OpError> {
+        let needed = session.fences_begun.load(Ordering::Acquire) + 1;
+        let mut fences = session.fences.lock().await;
+        if fences.gone {
+            return Ok(false);
+        }
+        if fences.succeeded >= needed {
+            return Ok(true);
+        }
+        let number = session.fences_begun.fetch_add(1, Ordering::AcqRel) + 1;
+        let key = self.keys.session(&session.id);
+        loop {
+            let op = Op::new(until).when_present(&key).put(&key, "", session.lease.id);
+            match self.committer.commit(op).await {
+                Ok(reply) if reply.succeeded => {
+                    session.fenced_at.fetch_max(reply.revision.0, Ordering::AcqRel);
+                    fences.succeeded = number;
+                    return Ok(true);
+                }
+                Ok(_) => {
+                    fences.gone = true;
+                    return Ok(false);
+                }
+                // A fence may be written twice.
+                Err(OpError::Unknown(_)) if Instant::now() < until => {}
+                Err(error) => return Err(OpError::Unknown(error.why())),
+            }
+        }
+    }
+
+    /// The revision at which a key was created, if it exists.
+    async fn find(&self, key: &str, until: Instant) -> Result<Option<Revision>, Failure> {
+        let get = vec![TxnOp::get(key, None)];
+        let read = self.connection.read(get, until).await?;
+        Ok(match read.op_responses().first() {
+            Some(TxnOpResponse::Get(get)) => {
+                get.kvs().first().map(|pair| Revision::from_etcd(pair.create_revision()))
+            }
+            _ => None,
+        })
+    }
+
+    /// Forgets a session; `false` if somebody else did before.
+    async fn lose(&self, lost: &Session) -> bool {
+        let mut current = self.current.lock().await;
+        let is_current = current.as_ref().is_some_and(|session| session.id == lost.id);
+        if is_current {
+            warn!("the session with etcd was lost; waiters queue again");
+            *current = None;
+        }
+        is_current
+    }
+
+    async fn keep(self: Arc<Self>) {
+        let mut ticks = interval(KEEP_ALIVE_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut keep_alive = KeepAlive::new(Arc::clone(&self.connection));
+        let mut used = Instant::now();
+        loop {
+            ticks.tick().await;
+            let session = {
+                let mut current = self.current.lock().await;
+                match &*current {
+                    None => {
+                        used = Instant::now();
+                        continue;
+                    }
+                    Some(session) if Arc::strong_count(session) > 1 => used = Instant::now(),
+                    Some(session) if used.elapsed() >= IDLE_MAX => {
+                        self.leases.revoke_later(session.lease.id);
+                        *current = None;
+                        continue;
+                    }
+                    Some(_) => {}
+                }
+                current.clone()
+            };
+            let Some(session) = session else { continue };
+            let until = Instant::now() + KEEP_ALIVE_TIMEOUT;
+            if keep_alive.keep(session.lease.id, until).await == Kept::Dead {
+                self.lose(&session).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The watch streams of a backend: many watches share one.
+//!
+//! A stream costs etcd some 60 KiB and several goroutines, a watch on a shared stream a few
+//! hundred bytes. There is one stream for each connection; a second one is opened only after
+//! etcd refused a watch on the first.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::{
+    background::Background,
+    client::{connection::Connection, link::Link},
+    keys::Keys,
+    queue::{
+        waiters::Queue,
+        watch::{
+            serve,
+            stream::{Shared, Status, Stream, Wanted, Watch},
+        },
+    },
+};
+
+/// See the module.
+pub(crate) struct WatchStreams {
+    shared: Arc<Shared>,
+    background: Background,
+    /// The stream that new watches go to.
+    newest: Mutex<Option<Arc<Stream>>>,
+    next_id: AtomicI64,
+}
+
+impl WatchStreams {
+    /// Opens nothing yet; the tasks end with `background`.
+    pub(crate) fn new(
+        keys: Keys,
+        connection: Arc<Connection>,
+        background: Background,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            shared: Arc::new(Shared::new(keys, connection)),
+            background,
+            newest: Mutex::default(),
+            next_id: AtomicI64::new(1),
+        })
+    }
+
+    /// Watches the keys of a queue over `link`, from the current revision on. The events go
+    /// to the queue.
+    pub(in crate::queue) fn watch(&self, link: &Arc<Link>, queue: &Arc<Queue>) -> Watch {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (status, observed) = watch::channel(Status::Asked);
+        queue.followed_by(id);
+        let mut wanted = Wanted { id, queue: Arc::clone(queue), status };
+        let mut newest = self.newest.lock();
+        if let Some(stream) = &*newest
+            && Arc::ptr_eq(&stream.link, link)
+        {
+            match stream.want(wanted) {
+                Ok(()) => return Watch::new(id, Arc::clone(stream), observed),
+                Err(back) => wanted = back,
+            }
+        }
+        let stream = Arc::new(Stream::new(Arc::clone(link), wanted));
+        *newest = Some(Arc::clone(&stream));
+        drop(newest);
+        self.background.spawn(serve::run(Arc::clone(&self.shared), Arc::clone(&stream)));
+        Watch::new(id, stream, observed)
+    }
+}

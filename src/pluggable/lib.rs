@@ -1,0 +1,78 @@
+//! Lock stores in other processes: any `lock.NAME` that a pluggable component serves at
+//! `NAME.sock`, as an implementation of [`Backend`](leasehold_lock::Backend).
+//!
+//! Such a store promises what alpha2 says and what its `Features` declare, which is less
+//! than a backend must do. The protocol cannot name one grant among several with the same
+//! lock ID, so in doubt a grant is left to its TTL:
+//! - An unlock, or a force, whose outcome is unknown is not sent again: it
+//!   could end a later grant.
+//! - An attempt with a lock ID that the caller chose is undone only if it is known to have
+//!   been granted: an earlier grant may have the same ID.
+//! - An attempt with a `request_id` is not undone: it may have found the grant of an earlier
+//!   attempt, and a repetition finds it again.
+//! - What it tells of its locks is taken only as far as it was asked for, and it is never
+//!   asked to end more than one grant.
+//! - A grant that the store makes after the caller went away lasts until its TTL ends.
+
+mod backend;
+mod connection;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod inspect;
+mod rpc;
+mod status;
+mod tries;
+mod views;
+mod wire;
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use backend::Pluggable;
+use connection::{Connection, Instance};
+use leasehold_lock::{LockError, Settings, Store, properties::Properties};
+
+pub use connection::socket_path;
+
+/// A component that another process serves.
+#[derive(Clone)]
+pub struct PluggableComponent {
+    /// The socket; see [`socket_path`].
+    pub socket: PathBuf,
+    /// The component's name, sent as `x-component-instance`.
+    pub instance: String,
+    /// Its metadata items, as the store's Init gets them.
+    pub properties: BTreeMap<String, String>,
+    /// How long Init may take; daprd's default is 5 s.
+    pub init_timeout: Duration,
+}
+
+impl PluggableComponent {
+    /// Initialises the instance and opens it as a store. Must be called within
+    /// a runtime.
+    ///
+    /// Metadata that the store refuses is [`LockError::InvalidMetadata`]. A socket that does
+    /// not exist or does not answer is [`LockError::StoreUnavailable`], which names it.
+    pub async fn open(self) -> Result<Store, LockError> {
+        let settings = settings(&self.properties);
+        let instance = Instance::new(&self.instance, self.properties, self.init_timeout)?;
+        let connection = Connection::open(self.socket, instance).await?;
+        let backend = Pluggable::new(connection, settings.operation_timeout);
+        Ok(Store::new(Arc::new(backend), settings))
+    }
+}
+
+impl std::fmt::Debug for PluggableComponent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PluggableComponent")
+            .field("socket", &self.socket)
+            .field("instance", &self.instance)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The limits, as far as the properties have them under leasehold's keys. The keys belong to
+/// the store, which checks them itself, so mistakes are ignored here.
+fn settings(properties: &BTreeMap<String, String>) -> Settings {
+    Properties::new(properties.clone()).settings()
+}

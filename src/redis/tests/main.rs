@@ -1,0 +1,153 @@
+//! The Redis backend over real servers.
+#![allow(
+    clippy::disallowed_types,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "real servers keep real time, and a test may panic"
+)]
+
+mod costs;
+mod dead;
+mod failover;
+mod grants;
+mod inspection;
+mod outages;
+mod places;
+mod port;
+mod queue;
+mod records;
+mod releases;
+mod shared;
+mod stale;
+mod watching;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use leasehold_lock::{
+    AcquireRequest, Clock, Granted, Holder, LockError, LockId, RenewRequest, RequestId, Store,
+    UnlockRequest,
+};
+use leasehold_testkit::{proxy::Proxy, redis::RedisServer};
+
+async fn open(server: &RedisServer) -> Store {
+    open_with(server, &[]).await
+}
+
+async fn open_with(server: &RedisServer, more: &[(&str, &str)]) -> Store {
+    try_open(&server.address(), more).await.unwrap()
+}
+
+async fn try_open(address: &str, more: &[(&str, &str)]) -> Result<Store, LockError> {
+    let mut items = vec![("redisHost".to_owned(), address.to_owned())];
+    items.extend(more.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+    leasehold_redis::KIND.open(items, Clock::system(), None).await
+}
+
+fn request(resource: &str, ttl: Duration) -> AcquireRequest {
+    AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource.parse().unwrap()) }
+}
+
+fn unlock(granted: &Granted, resource: &str) -> UnlockRequest {
+    UnlockRequest::owner(resource.parse().unwrap(), granted.lock_id.clone())
+}
+
+fn force(resource: &str) -> UnlockRequest {
+    UnlockRequest::force(resource.parse().unwrap())
+}
+
+fn renewal(granted: &Granted, resource: &str, ttl: Duration) -> RenewRequest {
+    RenewRequest {
+        resource: resource.parse().unwrap(),
+        lock_id: granted.lock_id.clone(),
+        ttl: Some(ttl),
+    }
+}
+
+/// Acquires and keeps.
+async fn take(store: &Store, resource: &str, ttl: Duration) -> Granted {
+    let granted = store.try_lock(request(resource, ttl)).await.unwrap();
+    granted.receipt.accept();
+    granted
+}
+
+/// Waits in the background, and keeps what it gets.
+fn wait(
+    store: &Store,
+    resource: &str,
+    ttl: Duration,
+) -> tokio::task::JoinHandle<Result<Granted, LockError>> {
+    let (store, request) = (store.clone(), request(resource, ttl));
+    tokio::spawn(async move {
+        let granted = store.lock(request).await?;
+        granted.receipt.accept();
+        Ok(granted)
+    })
+}
+
+/// Polls until `holds`, for half a minute at most.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What comes within half a minute.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), future).await.expect("in time")
+}
+
+fn ask<T: redis::FromRedisValue>(connection: &mut redis::Connection, command: &[&str]) -> T {
+    let mut request = redis::cmd(command[0]);
+    request.arg(&command[1..]);
+    request.query(connection).unwrap()
+}
+
+/// How many changes the server's data has had since it was last saved.
+fn changes(connection: &mut redis::Connection) -> String {
+    let info: String = ask(connection, &["INFO", "persistence"]);
+    info.lines()
+        .find(|line| line.starts_with("rdb_changes_since_last_save"))
+        .unwrap()
+        .to_owned()
+}
+
+fn waiting(connection: &mut redis::Connection, resource: &str) -> usize {
+    ask(connection, &["ZCARD", &format!("\x01q{resource}")])
+}
+
+/// The places in the queue, in order.
+fn places(connection: &mut redis::Connection, resource: &str) -> Vec<String> {
+    ask(connection, &["ZRANGE", &format!("\x01q{resource}"), "0", "-1"])
+}
+
+/// Appends places of attempts that nobody makes to the queue.
+fn put_places(connection: &mut redis::Connection, resource: &str, process: &str, count: usize) {
+    let first = waiting(connection, resource);
+    for n in first..first + count {
+        let place = format!("{process}60000:{n:032x}:x:0:4:0:dead");
+        let ticket = (n + 1).to_string();
+        let _: i64 = ask(connection, &["ZADD", &format!("\x01q{resource}"), &ticket, &place]);
+    }
+}
+
+/// The processes that are connected, by their names in queues.
+fn processes(connection: &mut redis::Connection) -> Vec<String> {
+    let channels: Vec<String> = ask(connection, &["PUBSUB", "CHANNELS", "\x01n?*"]);
+    channels.iter().map(|channel| channel[2..].to_owned()).collect()
+}
+
+/// Within what time a waiter is served though those before it are dead.
+async fn in_four_seconds<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SECOND * 4, future).await.expect("within 4 s")
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+type Shared = Arc<tokio::sync::Mutex<Vec<usize>>>;

@@ -1,0 +1,180 @@
+//! What the port promises when replies are lost.
+
+use leasehold_lock::{
+    Aim, Attempt, AttemptId, Backend, BackendError, Context, LockId, Mode, Release, ReleaseOf,
+    ResourceId, Settings, Ttl, properties::Properties,
+};
+
+use super::*;
+
+pub(super) async fn backend(address: &str) -> Arc<dyn Backend> {
+    let mut properties = Properties::new([("redisHost".to_owned(), address.to_owned())]);
+    let connect = (leasehold_redis::KIND.read)(&mut properties);
+    let context = Context::new(Settings::default(), Clock::system());
+    connect(context).await.unwrap()
+}
+
+pub(super) fn attempt(lock_id: &str) -> Arc<Attempt> {
+    Arc::new(Attempt {
+        id: AttemptId::random(),
+        resource: ResourceId::new("r").unwrap(),
+        lock_id: LockId::new(lock_id).unwrap(),
+        lock_id_given: true,
+        request_id: None,
+        mode: Mode::Exclusive,
+        holder: None,
+        ttl: Ttl::new(MINUTE, MINUTE).unwrap(),
+    })
+}
+
+pub(super) fn release(of: ReleaseOf) -> Release {
+    Release { resource: ResourceId::new("r").unwrap(), of, aim: Aim::default() }
+}
+
+pub(super) fn owner(lock_id: &str) -> Release {
+    release(ReleaseOf::Owner(LockId::new(lock_id).unwrap()))
+}
+
+pub(super) fn in_time() -> tokio::time::Instant {
+    tokio::time::Instant::now() + SECOND * 5
+}
+
+/// Trap: redis 1, redis 23
+#[tokio::test]
+async fn an_acquisition_whose_reply_was_lost_is_recognised_as_its_own() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address()).await;
+    let backend = backend(proxy.address()).await;
+    proxy.lose_reply_to("");
+    let grant = backend.try_lock(&attempt("me"), in_time()).await.unwrap();
+    assert!(grant.created);
+    backend.unlock(&owner("me"), in_time()).await.unwrap();
+}
+
+/// Trap: redis 1
+#[tokio::test]
+async fn a_wait_whose_reply_was_lost_has_one_place_only() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address()).await;
+    let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
+    there.try_lock(&attempt("first"), in_time()).await.unwrap();
+    proxy.lose_reply_to("");
+    let waiter = attempt("second");
+    let asked = Arc::clone(&waiter);
+    let waits = tokio::spawn(async move { here.lock(&asked).await });
+    let mut connection = server.connect();
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    there.unlock(&owner("first"), in_time()).await.unwrap();
+    soon(waits).await.unwrap().unwrap();
+    assert_eq!(waiting(&mut connection, "r"), 0);
+}
+
+#[tokio::test]
+async fn a_release_whose_reply_was_lost_is_never_told_as_not_held() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address()).await;
+    let backend = backend(proxy.address()).await;
+    backend.try_lock(&attempt("me"), in_time()).await.unwrap();
+    proxy.lose_reply_to("");
+    let released = backend.unlock(&owner("me"), in_time()).await;
+    assert!(matches!(released, Err(BackendError::Unknown(_))), "{released:?}");
+    let exists: i64 = ask(&mut server.connect(), &["EXISTS", "r"]);
+    assert_eq!(exists, 0);
+}
+
+/// Trap: redis 21
+#[tokio::test]
+async fn a_release_that_is_tried_again_spares_what_was_granted_since() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address()).await;
+    let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
+    let release = owner("me");
+    here.try_lock(&attempt("me"), in_time()).await.unwrap();
+    proxy.lose_reply_to("");
+    assert!(here.unlock(&release, in_time()).await.is_err());
+    let newer = there.try_lock(&attempt("me"), in_time()).await.unwrap();
+    let again = here.unlock(&release, in_time()).await;
+    assert_eq!(again, Err(BackendError::NotHeld { held: true }));
+    assert!(newer.token.is_some());
+    there.unlock(&owner("me"), in_time()).await.unwrap();
+}
+
+/// Trap: redis 24
+#[tokio::test]
+async fn a_release_that_did_not_happen_is_completed_when_tried_again() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    let grant = backend.try_lock(&attempt("me"), in_time()).await.unwrap();
+    let release = owner("me");
+    // As after a first try whose request was lost.
+    release.aim.bound_or(grant.token.unwrap().get());
+    backend.unlock(&release, in_time()).await.unwrap();
+}
+
+/// Trap: redis 7
+#[tokio::test]
+async fn the_clean_up_of_an_attempt_takes_effect_after_what_it_sent() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    let mut connection = server.connect();
+    // Still on its way when its attempt is given up.
+    let gone = attempt("gone");
+    let () = ask(&mut connection, &["CLIENT", "PAUSE", "300", "WRITE"]);
+    let sent = backend.try_lock(&gone, tokio::time::Instant::now() + SECOND / 10).await;
+    assert!(matches!(sent, Err(BackendError::Unknown(_))), "{sent:?}");
+    backend.unlock(&release(ReleaseOf::Attempt(gone)), in_time()).await.unwrap();
+    assert_eq!(ask::<i64>(&mut connection, &["EXISTS", "r"]), 0);
+}
+
+/// Trap: redis 7
+#[tokio::test]
+async fn what_a_lost_connection_still_held_back_never_happens() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address()).await;
+    let backend = backend(proxy.address()).await;
+    let gone = attempt("gone");
+    proxy.hold_request("");
+    // Made over the next connection, while the first sending still lies about.
+    backend.try_lock(&gone, in_time()).await.unwrap();
+    backend.unlock(&release(ReleaseOf::Attempt(gone)), in_time()).await.unwrap();
+    soon(proxy.deliver()).await;
+    assert_eq!(ask::<i64>(&mut server.connect(), &["EXISTS", "r"]), 0);
+}
+
+#[tokio::test]
+async fn the_clean_up_of_an_attempt_spares_another_under_the_same_lock_id() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    backend.try_lock(&attempt("me"), in_time()).await.unwrap();
+    let other = release(ReleaseOf::Attempt(attempt("me")));
+    let spared = backend.unlock(&other, in_time()).await;
+    assert_eq!(spared, Err(BackendError::NotHeld { held: true }));
+}
+
+/// The simulation's model is held against the real thing.
+#[tokio::test]
+async fn operations_have_the_results_that_the_model_has() {
+    let server = RedisServer::start();
+    for seed in 0..3 {
+        let handles = vec![backend(&server.address()).await, backend(&server.address()).await];
+        leasehold_testing::Differential::new(handles, seed).run(150).await;
+        ask::<()>(&mut server.connect(), &["FLUSHALL"]);
+    }
+}
+
+/// Also a lock by other means, whose value is the lock ID, is not what was meant.
+#[tokio::test]
+async fn a_release_that_names_a_token_ends_the_grant_with_that_token_only() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    let mut connection = server.connect();
+    let at = |token| Release { aim: Aim::at(token), ..owner("me") };
+    let first = backend.try_lock(&attempt("me"), in_time()).await.unwrap().token.unwrap();
+    backend.unlock(&at(first), in_time()).await.unwrap();
+    let second = backend.try_lock(&attempt("me"), in_time()).await.unwrap().token.unwrap();
+    let other = Err(BackendError::NotHeld { held: true });
+    assert_eq!(backend.unlock(&at(first), in_time()).await, other);
+    backend.unlock(&at(second), in_time()).await.unwrap();
+    let () = ask(&mut connection, &["SET", "r", "me", "PX", "60000"]);
+    assert_eq!(backend.unlock(&at(second), in_time()).await, other);
+}
