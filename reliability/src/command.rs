@@ -215,7 +215,7 @@ impl Command {
             Verb::Check { folder } => {
                 let (record, faults, verdict) = check_folder(&folder)?;
                 println!("seed {}: {verdict}; {} faults", record.seed, faults.len());
-                for violation in verdict.findings() {
+                for violation in &verdict.violations {
                     println!("  {violation}");
                 }
                 Ok(i32::from(!verdict.violations.is_empty()))
@@ -250,10 +250,10 @@ async fn run(settings: &Settings, runs: u64, seed: u64, keep: bool) -> anyhow::R
         match settings.run(seed, keep).await {
             Ok(report) => {
                 println!("{} {report}", settings.backend.name());
-                for violation in report.verdict.findings() {
+                for violation in &report.verdict.violations {
                     println!("  {violation}");
                 }
-                if report.verdict.findings().next().is_some() {
+                if !report.verdict.violations.is_empty() {
                     println!("  see {}", settings.folder_of(seed).display());
                 }
                 summary.add(report);
@@ -278,7 +278,7 @@ async fn hunt(settings: &Settings, runs: u64, seed: u64) -> anyhow::Result<i32> 
     let mut operations = 0;
     for seed in seed..seed.saturating_add(runs) {
         let report = settings.run(seed, false).await?;
-        if let Some(violation) = report.verdict.findings().next() {
+        if let Some(violation) = report.verdict.violations.first() {
             let found_at = report.verdict.found_at.unwrap_or(report.verdict.operations);
             println!(
                 "found after {} operations (seed {seed}): {violation}",
@@ -311,7 +311,7 @@ async fn soak(
     go_on(&mut worlds, during, |world, report| match report {
         Ok(report) => {
             println!("{} {report}", world.name());
-            for violation in report.verdict.findings() {
+            for violation in &report.verdict.violations {
                 println!("  {violation}");
             }
             summaries.entry(world.name()).or_default().add(report);

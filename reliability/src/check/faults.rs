@@ -35,11 +35,6 @@ impl Injected {
             || self.name.starts_with("leasehold-restarted")
     }
 
-    /// Whether it replaces a grant by something else for a while.
-    pub(crate) fn puts_its_own(&self) -> bool {
-        self.name.ends_with("-holder-replaced") || self.name.ends_with("-of-wrong-type")
-    }
-
     /// Whether it may lose or delay a reply of the backend to leasehold, because one of them
     /// or the network between them stopped.
     pub(crate) fn loses_replies(&self) -> bool {

@@ -14,7 +14,6 @@ mod grants;
 mod holding;
 mod leases;
 mod lifetimes;
-mod linear;
 mod outages;
 mod pace;
 mod queue;
@@ -53,22 +52,10 @@ pub struct Verdict {
     pub ordered_pairs: usize,
     /// How many resources there are; each has a history of its own.
     pub histories: usize,
-    /// How many histories were too complex to be checked for linearizability within the
-    /// limit. All other rules were checked.
-    pub undecided: usize,
     /// How many operations had been invoked when the first violation showed.
     pub found_at: Option<usize>,
-    /// Violations of what is promised, in the order in which they showed.
+    /// What was violated, in the order in which it showed.
     pub violations: Vec<Violation>,
-    /// Violations of what is not promised on this backend.
-    pub unpromised: Vec<Violation>,
-}
-
-impl Verdict {
-    /// All violations, promised or not.
-    pub fn findings(&self) -> impl Iterator<Item = &Violation> {
-        self.violations.iter().chain(&self.unpromised)
-    }
 }
 
 /// Checks the history of one run.
@@ -101,11 +88,6 @@ pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) ->
         renewals::check(&history, environment, found);
         outages::check(&history, environment, found);
         effects::check(&history, environment, found);
-        match linear::check(&history, environment) {
-            linear::Finding::Linearizable => {}
-            linear::Finding::Undecided => verdict.undecided += 1,
-            linear::Finding::Violated(violation) => found.push(violation),
-        }
     }
     let mut shown: Vec<_> = verdict
         .violations
@@ -113,11 +95,8 @@ pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) ->
         .map(|violation| (shown_at(&violation, &operations), violation))
         .collect();
     shown.sort_by_key(|(at, _)| *at);
-    let (promised, unpromised): (Vec<_>, Vec<_>) =
-        shown.into_iter().partition(|(_, violation)| violation.rule.is_promised(backend));
-    verdict.found_at = promised.first().map(|(at, _)| *at);
-    verdict.violations = promised.into_iter().map(|(_, violation)| violation).collect();
-    verdict.unpromised = unpromised.into_iter().map(|(_, violation)| violation).collect();
+    verdict.found_at = shown.first().map(|(at, _)| *at);
+    verdict.violations = shown.into_iter().map(|(_, violation)| violation).collect();
     verdict
 }
 

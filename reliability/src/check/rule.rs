@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::world::Backend;
-
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
@@ -50,22 +48,12 @@ pub enum Rule {
     Prompt,
     /// Every answer is one that the contract allows.
     Answers,
-    /// Every call takes effect at one instant between call and answer.
-    Linearizable,
     /// Nothing is left behind at the end.
     NothingLeft,
     /// What a watch tells adds up to what a list tells.
     WatchTold,
     /// No lock ID, no request ID and no token is told in an event.
     NoSecret,
-}
-
-impl Rule {
-    /// Whether leasehold promises it on this backend. On Redis linearizability is not
-    /// promised (docs/guarantees.md), but it is checked and reported.
-    pub(super) fn is_promised(self, backend: Backend) -> bool {
-        !(backend == Backend::Redis && self == Self::Linearizable)
-    }
 }
 
 impl fmt::Display for Violation {

@@ -161,19 +161,12 @@ impl Story {
         self
     }
 
-    /// The rules that it violates, linearizability aside.
-    pub(super) fn rules(&self) -> Vec<Rule> {
-        let mut rules = self.all_rules();
-        rules.retain(|rule| *rule != Rule::Linearizable);
-        rules
-    }
-
     /// The rules that it violates.
-    pub(super) fn all_rules(&self) -> Vec<Rule> {
+    pub(super) fn rules(&self) -> Vec<Rule> {
         let mut operations = self.operations.clone();
         operations.sort_by_key(Operation::invoked_ns);
         let verdict = check(self.backend, &operations, &self.faults);
-        let mut rules: Vec<_> = verdict.findings().map(|found| found.rule).collect();
+        let mut rules: Vec<_> = verdict.violations.iter().map(|found| found.rule).collect();
         rules.sort_unstable();
         rules.dedup();
         rules

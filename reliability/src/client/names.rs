@@ -1,8 +1,7 @@
 //! What the clients lock.
 //!
-//! Most resources live for a fraction of a second, so that the history of each
-//! is short enough to be checked for linearizability; a few live for the whole
-//! run, so that tokens are compared across every fault.
+//! Most resources live for a fraction of a second, so that each run has many histories; a
+//! few live for the whole run, so that tokens are compared across every fault.
 
 use std::time::Duration;
 

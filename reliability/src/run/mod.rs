@@ -117,7 +117,7 @@ impl Settings {
                 folder.display()
             )
         })?;
-        if report.verdict.findings().next().is_none() && !keep {
+        if report.verdict.violations.is_empty() && !keep {
             std::fs::remove_dir_all(&folder)?;
         }
         Ok(report)

@@ -102,7 +102,7 @@ pub fn check_folder(folder: &Path) -> anyhow::Result<(Record, Vec<Injected>, Ver
         }
     }
     let violations = folder.join(VIOLATIONS);
-    let findings: Vec<_> = verdict.findings().collect();
+    let findings = &verdict.violations;
     std::fs::write(violations, serde_json::to_vec_pretty(&findings)?)?;
     Ok((record, faults, verdict))
 }

@@ -84,7 +84,7 @@ impl Soaked {
         let report = round::carry_out(&self.settings, &mut self.world, &plan, &folder, false)
             .await
             .with_context(|| folder.display().to_string())?;
-        if report.verdict.findings().next().is_none() {
+        if report.verdict.violations.is_empty() {
             std::fs::remove_dir_all(&folder)?;
         }
         if self.used.is_empty() {

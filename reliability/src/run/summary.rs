@@ -47,9 +47,7 @@ impl Summary {
         sum.grants += verdict.grants;
         sum.ordered_pairs += verdict.ordered_pairs;
         sum.histories += verdict.histories;
-        sum.undecided += verdict.undecided;
         sum.violations.extend(verdict.violations);
-        sum.unpromised.extend(verdict.unpromised);
     }
 }
 
@@ -64,17 +62,14 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} operations ({} unknown), {} grants, {} ordered pairs, {} histories",
-            self.operations, self.unknown, self.grants, self.ordered_pairs, self.histories
-        )?;
-        if self.undecided > 0 {
-            write!(f, " ({} not decided as to linearizability)", self.undecided)?;
-        }
-        write!(f, ", {} violations", self.violations.len())?;
-        match self.unpromised.len() {
-            0 => Ok(()),
-            count => write!(f, " (and {count} of what is not promised here)"),
-        }
+            "{} operations ({} unknown), {} grants, {} ordered pairs, {} histories, {} violations",
+            self.operations,
+            self.unknown,
+            self.grants,
+            self.ordered_pairs,
+            self.histories,
+            self.violations.len()
+        )
     }
 }
 

@@ -289,7 +289,7 @@ fn a_renewal_that_leasehold_repeated_may_itself_have_ended_the_grant() {
             .call(0, 1, tries(), granted("a", 1))
             .fault_called("network-replies-lost", fault_at, fault_at + 10, Voids::Nothing)
             .call(100, over, shorter.clone(), not_held())
-            .all_rules()
+            .rules()
     };
     assert!(story_of(150, 800).is_empty());
     assert!(story_of(900, 800).contains(&WholeTtl), "no reply was lost");
@@ -306,7 +306,7 @@ fn calls_after_a_renewal_that_ended_the_grant_are_accepted() {
             .call(100, 800, shorter.clone(), not_held())
             .call(next_at, next_at + 10, tries(), granted("b", 2))
             .call(810, 820, unlocks("a"), not_held())
-            .all_rules()
+            .rules()
     };
     assert!(story_of(500, 150).is_empty());
     assert!(story_of(200, 150).contains(&OneHolder), "the grant had not ended by then");
@@ -322,7 +322,7 @@ fn an_earlier_grant_with_a_higher_token_is_no_successor() {
             .call(100, 110, tries(), granted("a", 4))
             .call(120, 121, renews("a"), renewed())
             .call(130, 140, unlocks("a"), Outcome::Unlocked)
-            .all_rules()
+            .rules()
     };
     assert!(story_of(50).is_empty());
     assert!(story_of(150).contains(&TokensRise), "the restore came after both grants");

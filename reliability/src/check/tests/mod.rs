@@ -5,14 +5,6 @@
 mod effects;
 mod front;
 mod holding;
-mod linear;
 mod order;
 mod shared;
-mod shared_linear;
 mod survival;
-
-use super::{Rule, story::Story};
-
-fn is_linearizable(story: &Story) -> bool {
-    !story.all_rules().contains(&Rule::Linearizable)
-}
