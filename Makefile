@@ -90,7 +90,7 @@ SEEDS ?= 20000
 .PHONY: sim
 sim: ## Run the state machines under simulated time, SEEDS schedules each; prints seeds a minute
 	LEASEHOLD_SEEDS=$(SEEDS) $(CARGO) test --package leasehold-memory --test sim -- --nocapture
-	LEASEHOLD_SEEDS=$(SEEDS) $(CARGO) test --package leasehold --package leasehold-etcd --lib -- --nocapture tests::chance schedules
+	LEASEHOLD_SEEDS=$(SEEDS) $(CARGO) test --package leasehold-held --package leasehold-etcd --lib -- --nocapture tests::chance schedules
 
 .PHONY: planted
 planted: setup ## Plant known defects in a copy of the sources; each must be found by its test

@@ -1,14 +1,11 @@
 //! A distributed lock store for Dapr: a pluggable component over etcd leases,
 //! Redis or memory.
 //!
-//! - [`held`]: renews the locks that this process holds for an app.
 //! - [`backend`]: memory, Redis, etcd: adapters of that port.
 //! - [`command`]: the command line, and the start of each command.
 //! - [`component`]: the pluggable component, on Unix sockets.
-//! - [`config`]: component YAML and the properties of stores.
 //! - [`front`]: the Redis front, for clients that speak the protocol of Redis.
 //! - [`sidecar`]: the edge that speaks the Dapr API to an app.
-//! - `net`: the server under both: sockets, connections, delivery, errors on the wire.
 //! - [`runtime`], [`telemetry`]: what the process has once.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
@@ -16,13 +13,10 @@
 pub mod backend;
 pub mod command;
 pub mod component;
-pub mod config;
 pub mod front;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod held;
-mod net;
 pub mod runtime;
 pub mod sidecar;
 pub mod telemetry;

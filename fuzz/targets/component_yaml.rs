@@ -1,4 +1,4 @@
-//! See `leasehold::fuzzing::component_yaml`.
+//! See `leasehold_manifest::fuzzing::component_yaml`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold::fuzzing::component_yaml(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold_manifest::fuzzing::component_yaml(data));

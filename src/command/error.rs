@@ -1,8 +1,9 @@
 //! Why a command could not start.
 
+use leasehold_manifest::{LoadError, PropertyError, WatchError};
+
 use crate::{
     component::{ServeError, SocketError},
-    config::manifest::{LoadError, PropertyError, WatchError},
     front,
     sidecar::{
         ListenError,

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_lock::{Clock, Kind, LockError};
+use leasehold_manifest::{self as manifest, Environment, NoSecrets};
 use leasehold_util::retry::Backoff;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -11,7 +12,6 @@ use tracing::warn;
 use super::StartError;
 use crate::{
     component::{Instances, OpenInstance},
-    config::manifest::{self, Environment, NoSecrets},
     front::FindStore,
 };
 

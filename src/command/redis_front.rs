@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use leasehold_lock::Kind;
+use leasehold_manifest::{Component, Environment, Resources};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::warn;
@@ -11,7 +12,6 @@ use super::{StartError, instances};
 use crate::backend::KINDS;
 use crate::{
     component::{DRAIN_MAX, Instances},
-    config::manifest::{Component, Environment, Resources},
     front::{Front, FrontArgs},
 };
 

@@ -3,6 +3,7 @@
 use std::{env, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
+use leasehold_manifest::{self as manifest, Environment, Loaded, Resources};
 use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
@@ -10,7 +11,6 @@ use tracing::{info, warn};
 use super::StartError;
 use crate::{
     component::socket_folder,
-    config::manifest::{self, Environment, Loaded, Resources},
     sidecar::{
         Hooks, Options, Sidecar, SidecarArgs,
         app::{

@@ -5,6 +5,7 @@ use std::{convert::Infallible, sync::Arc};
 use axum::{Router, body::Body, response::Response};
 use futures_util::TryFutureExt as _;
 use http::{HeaderName, Request};
+use leasehold_net::{request_budget::RequestBudget, server::Respond, wire::deadline_after};
 use leasehold_proto::{
     FILE_DESCRIPTOR_SET,
     components::lock_store_server::{self, LockStoreServer},
@@ -16,7 +17,6 @@ use tonic_health::pb::health_server::{self, Health, HealthServer};
 use tower::{Service as _, ServiceExt as _};
 
 use super::service::Service;
-use crate::net::{request_budget::RequestBudget, server::Respond, wire::deadline_after};
 
 /// Init carries certificates; nothing else is larger than a few kilobytes.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;

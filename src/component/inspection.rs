@@ -7,6 +7,12 @@ use leasehold_lock::{
     LockError, ResourceId, Store, Violation,
     inspect::{EndRequest, Ended, GrantView, Listing, Scope},
 };
+use leasehold_net::{
+    completed::completed,
+    inspection::{self, ForcedBy, List, count, raw, state},
+    peer::Peer,
+    wire::deadline,
+};
 use leasehold_proto::locks::{self as pb, inspection_server::Inspection};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, metadata::MetadataMap};
@@ -14,12 +20,6 @@ use tonic::{Request, Response, Status, metadata::MetadataMap};
 use super::{
     service::{Service, answer},
     wire,
-};
-use crate::net::{
-    completed::completed,
-    inspection::{self, ForcedBy, List, count, raw, state},
-    peer::Peer,
-    wire::deadline,
 };
 
 impl Service {

@@ -17,4 +17,4 @@ pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
 pub use instances::{Instances, Metadata, OpenInstance};
 pub use server::{Answers, Component, DRAIN_MAX, ServeError};
 
-pub use crate::net::socket::{Socket, SocketError, SocketMode};
+pub use leasehold_net::socket::{Socket, SocketError, SocketMode};

@@ -2,13 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_proto::components::lock_store_server::LockStoreServer;
-use tokio::time::{Instant, timeout_at};
-use tonic_health::{ServingStatus, server::HealthReporter};
-use tracing::{info, warn};
-
-use super::{dispatch::Dispatch, instances::Instances, service::Service};
-use crate::net::{
+use leasehold_net::{
     config::{Config, Protocols},
     listener::Listener,
     quiet::quiet,
@@ -16,6 +10,12 @@ use crate::net::{
     socket::Socket,
     status::ErrorDescription,
 };
+use leasehold_proto::components::lock_store_server::LockStoreServer;
+use tokio::time::{Instant, timeout_at};
+use tonic_health::{ServingStatus, server::HealthReporter};
+use tracing::{info, warn};
+
+use super::{dispatch::Dispatch, instances::Instances, service::Service};
 
 /// How many connections a socket serves at a time.
 const CONNECTIONS_MAX: usize = 4096;

@@ -3,6 +3,14 @@
 use std::sync::Arc;
 
 use leasehold_lock::{Granted, LockError, Store, UnlockRequest, inspect::EndOutcome};
+use leasehold_net::{
+    answers::Delivery,
+    completed::completed,
+    inspection::{self, ForcedBy},
+    peer::Peer,
+    status::ErrorDescription,
+    wire::{deadline, duration},
+};
 use leasehold_proto::components::{self as pb, lock_store_server::LockStore};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
@@ -12,14 +20,6 @@ use tonic::{Request, Response, Status};
 use tracing::{Instrument as _, debug, debug_span};
 
 use super::{instances::Instances, wire};
-use crate::net::{
-    answers::Delivery,
-    completed::completed,
-    inspection::{self, ForcedBy},
-    peer::Peer,
-    status::ErrorDescription,
-    wire::{deadline, duration},
-};
 
 /// How many TryLocks and Inits may be under way at a time. Waits need no permit. Neither
 /// do renewals and unlocks: holders must be able to keep their locks and to give them

@@ -4,11 +4,10 @@ use leasehold_lock::{
     AcquireRequest, FencingToken, Granted, Holder, LockId, Mode, RenewRequest, RequestId,
     ResourceId, UnlockRequest, Violation,
 };
+use leasehold_net::wire::{duration, positive};
 use leasehold_proto::components as pb;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
-
-use crate::net::wire::{duration, positive};
 
 /// The metadata key that names the instance. Without it a call is for the unnamed one.
 pub(crate) const INSTANCE: &str = "x-component-instance";

@@ -5,6 +5,7 @@ use std::{future::pending, io, time::Duration};
 use bytes::BytesMut;
 use futures_util::FutureExt as _;
 use leasehold_lock::Receipt;
+use leasehold_net::accepted::Transport;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     time::{Instant, sleep_until, timeout},
@@ -19,7 +20,6 @@ use super::{
     session::{Answer, Session, Step, failed},
     verb::Call,
 };
-use crate::net::accepted::Transport;
 
 /// How long a connection may be silent. Clients close the connections of their pools earlier,
 /// or make new ones.

@@ -2,14 +2,14 @@
 
 use std::{io, net::SocketAddr};
 
+use leasehold_net::{
+    listener::Listener,
+    socket::{Socket, SocketError},
+};
 use tokio::net::TcpListener;
 use tracing::info;
 
 use super::options::FrontOptions;
-use crate::net::{
-    listener::Listener,
-    socket::{Socket, SocketError},
-};
 
 /// Why a front cannot listen; names the option to change.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,13 @@ use std::{
     time::Duration,
 };
 
+use leasehold_net::{
+    accepted::Accepted,
+    acceptor::Acceptor,
+    listener::{Listener, Stream},
+    peer::Peer,
+    quiet::quiet,
+};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -18,13 +25,6 @@ use super::{
     options::FrontOptions,
     scripts::Scripts,
     session::{Session, Shared},
-};
-use crate::net::{
-    accepted::Accepted,
-    acceptor::Acceptor,
-    listener::{Listener, Stream},
-    peer::Peer,
-    quiet::quiet,
 };
 
 /// How many connections a front serves at a time.

@@ -7,6 +7,7 @@ use std::sync::{
 
 use bytes::Bytes;
 use leasehold_lock::{Holder, LockError, Receipt};
+use leasehold_net::status::ErrorDescription;
 use tracing::debug;
 
 use super::{
@@ -20,7 +21,6 @@ use super::{
     scripts::Scripts,
     verb::Call,
 };
-use crate::net::status::ErrorDescription;
 
 /// The only user.
 const USER: &[u8] = b"default";

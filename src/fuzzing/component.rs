@@ -6,21 +6,19 @@ use std::{fmt::Debug, sync::Arc};
 use futures_util::FutureExt as _;
 use leasehold_lock::Violation;
 use leasehold_memory as memory;
+use leasehold_net::wire::deadline;
 use leasehold_proto::{
     components::{self as pb, lock_store_server::LockStoreServer},
     locks::{self, inspection_server::InspectionServer},
 };
 use leasehold_testing::Input;
+use leasehold_testing::{Told, World, frame};
 use prost::Message;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tower::ServiceExt as _;
 
-use super::world::{Told, World, frame};
-use crate::{
-    component::{Instances, Metadata, service::Service, wire},
-    net::wire::deadline,
-};
+use crate::component::{Instances, Metadata, service::Service, wire};
 
 const LOCK_STORE: &str = "dapr.proto.components.v1.LockStore";
 const INSPECTION: &str = "leasehold.v1.Inspection";
@@ -111,7 +109,7 @@ where
 }
 
 fn call(service: &str, method: &str, metadata: &MetadataMap, message: &[u8]) -> Told {
-    let world = World::new("held");
+    let world = World::new(leasehold_memory::KIND, "held");
     let store = world.store.clone();
     let open = move |items: Metadata, _| {
         let store = store.clone();

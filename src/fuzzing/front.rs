@@ -12,6 +12,7 @@ use ::redis::parse_redis_value;
 use bytes::BytesMut;
 use leasehold_lock::inspect::PageRequest;
 use leasehold_testing::Input;
+use leasehold_testing::World;
 
 use super::{
     locks::Locks,
@@ -21,7 +22,6 @@ use super::{
     scripts::Scripts,
     session::{Answer, Session, Shared, Step},
 };
-use crate::fuzzing::world::World;
 
 const KEY: &str = "held";
 /// The value with which the key is held from the beginning.
@@ -58,7 +58,7 @@ fn read(bytes: &[u8], step: usize) -> (Vec<Request>, Option<ProtocolError>) {
 
 /// Carries the requests out, on a store in which [`KEY`] is held.
 fn converse(requests: &[Request], password: Option<&str>, may_delete: bool) {
-    let world = World::new(KEY);
+    let world = World::new(leasehold_memory::KIND, KEY);
     let store = world.store.clone();
     let shared = Shared {
         locks: Locks::new(Arc::new(move || Box::pin(ready(Ok(store.clone()))))),

@@ -7,15 +7,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
 mod component;
-mod manifest;
 mod metadata;
 mod sidecar;
 #[cfg(test)]
 mod tests;
-pub(crate) mod world;
 
 pub use component::component_protocol;
-pub use manifest::component_yaml;
 pub use metadata::component_metadata;
 pub use sidecar::{health_answers, sidecar_grpc, sidecar_http};
 
@@ -30,7 +27,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("sidecar_grpc", sidecar_grpc),
     ("sidecar_http", sidecar_http),
     ("health_answers", health_answers),
-    ("component_yaml", component_yaml),
     ("component_metadata", component_metadata),
     ("redis_front", redis_front),
 ];

@@ -5,31 +5,29 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
+use leasehold_held::{Engine, EngineOptions};
+use leasehold_net::request_budget::RequestBudget;
 use leasehold_proto::{dapr, locks};
 use leasehold_testing::Input;
+use leasehold_testing::{Told, World, frame};
 use prost::Message;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt as _;
 
-use super::world::{Told, World, frame};
-use crate::{
-    held::{Engine, EngineOptions},
-    net::request_budget::RequestBudget,
-    sidecar::{
-        api::{
-            alpha1::Alpha1,
-            alpha2::Locks,
-            auth::Token,
-            browsers::Reach,
-            metadata::{Attributes, Metadata},
-            routes::{self, Services},
-        },
-        failed_unlocks::Reports,
-        identity::Identity,
-        prefix::KeyPrefix,
-        stores::{NamedStore, Stores},
+use crate::sidecar::{
+    api::{
+        alpha1::Alpha1,
+        alpha2::Locks,
+        auth::Token,
+        browsers::Reach,
+        metadata::{Attributes, Metadata},
+        routes::{self, Services},
     },
+    failed_unlocks::Reports,
+    identity::Identity,
+    prefix::KeyPrefix,
+    stores::{NamedStore, Stores},
 };
 
 const APP: &str = "app";
@@ -87,7 +85,7 @@ pub fn sidecar_grpc(data: &[u8]) {
         if let Some(timeout) = &timeout {
             request.headers_mut().insert("grpc-timeout", timeout.clone());
         }
-        let world = World::new(HELD);
+        let world = World::new(leasehold_memory::KIND, HELD);
         world.run(async {
             let answer = routes::grpc(services(&world), None).oneshot(request).await.unwrap();
             Told::read(answer, method.starts_with("dapr")).await
@@ -132,7 +130,7 @@ fn answer(request: &Request<Vec<u8>>) -> (StatusCode, String) {
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
-    let world = World::new(HELD);
+    let world = World::new(leasehold_memory::KIND, HELD);
     let (status, body) = world.run(async {
         let answer = routes::http(services(&world), None).oneshot(copy).await.unwrap();
         let status = answer.status();

@@ -24,7 +24,7 @@ use super::{answers::Answers, listener::Stream};
 /// A connection over TCP or a Unix socket. A grant whose answer it was to write is released when
 /// it is dropped.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub struct Accepted {
     transport: Transport,
     answers: Answers,
 }
@@ -32,8 +32,10 @@ pub(crate) struct Accepted {
 /// What is below a connection. Cheap to clone: one clone can wait for its end while the connection
 /// reads and writes.
 #[derive(Clone, Debug)]
-pub(crate) enum Transport {
+pub enum Transport {
+    /// A TCP connection.
     Tcp(Arc<TcpStream>),
+    /// A connection over a Unix socket.
     Unix(Arc<UnixStream>),
 }
 
@@ -59,7 +61,7 @@ macro_rules! on_either {
 impl Transport {
     /// Ends when the peer has closed the connection, or its sending side, even
     /// while bytes that it sent before that are unread.
-    pub(crate) async fn closed_by_peer(&self) {
+    pub async fn closed_by_peer(&self) {
         // tokio has no interest for this alone; PRIORITY includes it, and otherwise stands for
         // urgent data, which is never registered for a stream.
         // This fails only while the runtime shuts down.
@@ -69,7 +71,7 @@ impl Transport {
     /// Whether the peer has closed the connection, or its sending side, even while bytes that
     /// it sent before that are unread. Asks the system, because the runtime may not know of it
     /// yet.
-    pub(crate) fn is_closed_by_peer(&self) -> io::Result<bool> {
+    pub fn is_closed_by_peer(&self) -> io::Result<bool> {
         Ok(!self.events(PollFlags::RDHUP)?.is_empty())
     }
 
@@ -128,7 +130,7 @@ impl Accepted {
     }
 
     /// What is below it.
-    pub(crate) fn transport(&self) -> Transport {
+    pub fn transport(&self) -> Transport {
         self.transport.clone()
     }
 }

@@ -21,7 +21,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accepts on any number of listeners, until it is closed or dropped.
 #[derive(Debug)]
-pub(crate) struct Acceptor {
+pub struct Acceptor {
     connections_max: usize,
     refusal: &'static [u8],
     places: Arc<Semaphore>,
@@ -33,7 +33,7 @@ pub(crate) struct Acceptor {
 impl Acceptor {
     /// Accepts at most so many connections at a time. One too many is sent `refusal` and
     /// closed; if it were left waiting, its caller would never know why.
-    pub(crate) fn new(connections_max: usize, refusal: &'static [u8]) -> Self {
+    pub fn new(connections_max: usize, refusal: &'static [u8]) -> Self {
         Self {
             connections_max,
             refusal,
@@ -46,7 +46,7 @@ impl Acceptor {
 
     /// Starts to accept on a listener. `converse` serves one connection until it ends, and
     /// ends it early once the token is cancelled.
-    pub(crate) fn accept<F>(
+    pub fn accept<F>(
         &self,
         listener: Listener,
         converse: impl Fn(Stream, CancellationToken) -> F + Send + 'static,
@@ -101,13 +101,13 @@ impl Acceptor {
     }
 
     /// Whether nobody is connected.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.connections.is_empty()
     }
 
     /// Stops listening, and ends every connection once its calls are answered. Returns
     /// whether all have ended by `deadline`.
-    pub(crate) async fn close(&self, deadline: Instant) -> bool {
+    pub async fn close(&self, deadline: Instant) -> bool {
         self.closing.cancel();
         self.listeners.close();
         self.connections.close();

@@ -35,19 +35,19 @@ type Accept = Box<dyn FnOnce() + Send>;
 /// A grant on its way to the caller. Clones share one grant; dropping the last
 /// without having accepted it releases the grant.
 #[derive(Clone)]
-pub(crate) struct Delivery {
+pub struct Delivery {
     receipt: Receipt,
     accepted: Arc<Mutex<Option<Accept>>>,
 }
 
 impl Delivery {
     /// `accepted` is called when the grant is received, and dropped if it is not.
-    pub(crate) fn new(receipt: Receipt, accepted: impl FnOnce() + Send + 'static) -> Self {
+    pub fn new(receipt: Receipt, accepted: impl FnOnce() + Send + 'static) -> Self {
         Self { receipt, accepted: Arc::new(Mutex::new(Some(Box::new(accepted)))) }
     }
 
     /// A grant that needs nothing but its receipt to be accepted.
-    pub(crate) fn of(receipt: Receipt) -> Self {
+    pub fn of(receipt: Receipt) -> Self {
         Self::new(receipt, || {})
     }
 
@@ -56,7 +56,8 @@ impl Delivery {
         self.receipt.check()
     }
 
-    pub(crate) fn accept(&self) {
+    /// Accepts the grant: its answer is written.
+    pub fn accept(&self) {
         let accepted = self.accepted.lock().take();
         if let Some(accepted) = accepted
             && self.receipt.accept()
@@ -74,7 +75,7 @@ impl std::fmt::Debug for Delivery {
 
 /// The grants whose answers one connection has yet to write. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Answers(Arc<Shared>);
+pub struct Answers(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {

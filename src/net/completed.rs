@@ -5,7 +5,7 @@ use tracing::Instrument as _;
 
 /// Completes the work also if this future is dropped, as it is when the caller of a gRPC or
 /// HTTP call goes away. What the work logs at its end is then logged, too.
-pub(crate) async fn completed<T, E>(
+pub async fn completed<T, E>(
     work: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> Result<T, E>
 where

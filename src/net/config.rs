@@ -12,11 +12,11 @@ use leasehold_lock::LockError;
 /// Above every limit of waiters, so that waits never keep other calls out.
 const STREAMS_MAX: u32 = 250_000;
 /// How many bytes of an HTTP/2 stream may be received before they are read.
-pub(crate) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+pub const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// The same for all streams of a connection. It must exceed what streams that stay unread can
 /// take together, so that the others never wait for them. h2 also ends a connection with too
 /// many small unread frames: each counts as 256 bytes, and half of this is allowed.
-pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024 * 1024;
+pub const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024 * 1024;
 /// How many HTTP/2 calls may be cancelled before the server has taken them up. It takes up all
 /// that it has read whenever it gives way to other tasks, which is after 128 reads: that is some
 /// 30,000 of the shortest calls with their cancellations, so that a crowd whose calls time out
@@ -35,21 +35,22 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What differs between the servers of this process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Config {
-    pub(crate) protocols: Protocols,
+pub struct Config {
+    /// What clients may speak.
+    pub protocols: Protocols,
     /// How many connections are served at a time.
-    pub(crate) connections_max: usize,
+    pub connections_max: usize,
     /// The most bytes of a request's headers.
-    pub(crate) header_bytes_max: u32,
+    pub header_bytes_max: u32,
     /// How many bytes a delayed flush may hold; 0 if flushes are not delayed.
-    pub(crate) held_bytes_max: usize,
+    pub held_bytes_max: usize,
     /// Makes the response to a call that failed outside its service.
-    pub(crate) failed: fn(LockError) -> Response,
+    pub failed: fn(LockError) -> Response,
 }
 
 /// What a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocols {
+pub enum Protocols {
     /// HTTP/2 without TLS.
     Http2,
     /// HTTP/1, and HTTP/2 without TLS.

@@ -27,7 +27,7 @@ const TRANSIT: Duration = Duration::from_micros(500);
 /// # Errors
 ///
 /// The grant is over, or its answer cannot arrive before the deadline.
-pub(crate) fn attach<B>(
+pub fn attach<B>(
     mut response: Response<B>,
     answers: &Answers,
     deadline: Option<Instant>,
@@ -48,13 +48,13 @@ pub(crate) fn attach<B>(
 }
 
 /// A body whose first bytes carry a grant.
-pub(crate) struct AnswerBody<B> {
+pub struct AnswerBody<B> {
     inner: B,
     grant: Option<Unencoded>,
 }
 
 /// Bytes of a body.
-pub(crate) struct AnswerBytes {
+pub struct AnswerBytes {
     bytes: Bytes,
     grant: Cell<Option<Unencoded>>,
 }
@@ -80,7 +80,7 @@ impl Buf for AnswerBytes {
 
 impl<B> AnswerBody<B> {
     /// The same response.
-    pub(crate) fn without_grant(response: Response<B>) -> Response<Self> {
+    pub fn without_grant(response: Response<B>) -> Response<Self> {
         response.map(|inner| Self { inner, grant: None })
     }
 }
@@ -129,7 +129,7 @@ mod tests {
     };
 
     use super::{super::answers::LATE_MAX, *};
-    use crate::net::{accepted::Accepted, listener::Stream};
+    use crate::{accepted::Accepted, listener::Stream};
 
     const DEADLINE: Duration = Duration::from_secs(1);
 

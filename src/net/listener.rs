@@ -18,15 +18,19 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A port or a Unix socket. Nothing listens there any more once it is dropped.
 #[derive(Debug)]
-pub(crate) enum Listener {
+pub enum Listener {
+    /// A port.
     Tcp(TcpListener),
+    /// A Unix socket.
     Unix(Socket),
 }
 
 /// An accepted connection.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub enum Stream {
+    /// Over TCP.
     Tcp(TcpStream),
+    /// Over a Unix socket.
     Unix(UnixStream),
 }
 
@@ -51,7 +55,7 @@ impl AsRawFd for Stream {
 
 impl Listener {
     /// The address, if it is a port's.
-    pub(crate) fn address(&self) -> io::Result<Option<SocketAddr>> {
+    pub fn address(&self) -> io::Result<Option<SocketAddr>> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Some),
             Self::Unix(_) => Ok(None),

@@ -13,7 +13,7 @@ const QUIET_POLL: Duration = Duration::from_millis(20);
 
 /// Waits until nobody is connected, or `calls` has not changed for a while. Returns whether
 /// that came in time.
-pub(crate) async fn quiet(is_idle: impl Fn() -> bool, calls: impl Fn() -> u64) -> bool {
+pub async fn quiet(is_idle: impl Fn() -> bool, calls: impl Fn() -> u64) -> bool {
     let quiet = async {
         let (mut seen, mut since) = (calls(), Instant::now());
         while !is_idle() && since.elapsed() < QUIET {

@@ -26,14 +26,14 @@ use super::{message_framing::MessageFraming, status::ErrorDescription};
 /// one piece.
 const INCOMPLETE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// How long a request may take to be complete.
-pub(crate) const WHOLE_WITHIN: Duration = Duration::from_secs(10);
+pub const WHOLE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The bytes that the incomplete requests of one process may still take. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestBudget(Arc<Semaphore>);
+pub struct RequestBudget(Arc<Semaphore>);
 
 /// The body of a request, whose bytes count against the budget until it ends.
-pub(crate) struct Counted<B> {
+pub struct Counted<B> {
     body: B,
     request_budget: RequestBudget,
     taken: Option<OwnedSemaphorePermit>,
@@ -46,12 +46,13 @@ pub(crate) struct Counted<B> {
 }
 
 impl RequestBudget {
-    pub(crate) fn new() -> Self {
+    /// Nothing is taken yet.
+    pub fn new() -> Self {
         Self(Arc::new(Semaphore::new(INCOMPLETE_BYTES_MAX)))
     }
 
     /// Counts the bytes of this body against the budget.
-    pub(crate) fn count<B>(&self, body: B) -> Counted<B> {
+    pub fn count<B>(&self, body: B) -> Counted<B> {
         Counted {
             body,
             request_budget: self.clone(),
@@ -64,7 +65,7 @@ impl RequestBudget {
 
     /// Counts the bytes of each message of this gRPC body against the budget until the
     /// message is whole.
-    pub(crate) fn count_messages<B>(&self, body: B) -> Counted<B> {
+    pub fn count_messages<B>(&self, body: B) -> Counted<B> {
         let framing = Some(MessageFraming::default());
         Counted { framing, is_between_messages: true, ..self.count(body) }
     }

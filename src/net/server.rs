@@ -38,7 +38,7 @@ use super::{
 };
 
 /// Responds to requests. Clones share what they respond with.
-pub(crate) trait Respond: Clone + Send + Sync + 'static {
+pub trait Respond: Clone + Send + Sync + 'static {
     /// The response to one request. Only the future may panic.
     fn respond(self, request: Request<Body>) -> impl Future<Output = Response> + Send;
 }
@@ -50,7 +50,7 @@ impl Respond for Router {
 }
 
 /// Serves on any number of listeners. It stops when this is dropped.
-pub(crate) struct Server<R> {
+pub struct Server<R> {
     acceptor: Acceptor,
     shared: Arc<Shared<R>>,
 }
@@ -68,7 +68,8 @@ impl<R> std::fmt::Debug for Server<R> {
 }
 
 impl<R: Respond> Server<R> {
-    pub(crate) fn new(responder: R, config: Config) -> Self {
+    /// Serves no connection yet.
+    pub fn new(responder: R, config: Config) -> Self {
         Self {
             acceptor: Acceptor::new(config.connections_max, b""),
             shared: Arc::new(Shared { responder, builder: config.builder(), config }),
@@ -76,7 +77,7 @@ impl<R: Respond> Server<R> {
     }
 
     /// Starts to serve a listener.
-    pub(crate) fn serve(&self, listener: Listener) {
+    pub fn serve(&self, listener: Listener) {
         let shared = Arc::clone(&self.shared);
         self.acceptor.accept(listener, move |stream, closing| {
             let shared = Arc::clone(&shared);
@@ -91,13 +92,13 @@ impl<R: Respond> Server<R> {
     }
 
     /// Whether nobody is connected.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.acceptor.is_idle()
     }
 
     /// Stops listening, and ends every connection once its calls are answered. Returns
     /// whether all have ended by `deadline`.
-    pub(crate) async fn close(&self, deadline: Instant) -> bool {
+    pub async fn close(&self, deadline: Instant) -> bool {
         self.acceptor.close(deadline).await
     }
 }

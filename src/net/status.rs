@@ -9,34 +9,34 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use super::wire::timestamp;
 
 /// The domain of every `ErrorInfo`.
-pub(crate) const DOMAIN: &str = "dapr.io";
+pub const DOMAIN: &str = "dapr.io";
 
 /// When to repeat a call that was refused for a passing reason.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// An error as callers are told of it, whatever the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ErrorDescription {
+pub struct ErrorDescription {
     /// The gRPC code, from which HTTP's status follows.
-    pub(crate) code: Code,
+    pub code: Code,
     /// The reason of its `ErrorInfo`.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
     /// What happened, for people.
-    pub(crate) message: String,
+    pub message: String,
     /// The metadata of its `ErrorInfo`.
-    pub(crate) metadata: Vec<(&'static str, String)>,
+    pub metadata: Vec<(&'static str, String)>,
     /// The fields of its `BadRequest`, by the names that the proto or the YAML has.
-    pub(crate) violations: Vec<Violation>,
+    pub violations: Vec<Violation>,
 }
 
 impl ErrorDescription {
     /// An error without metadata and without violations.
-    pub(crate) fn new(code: Code, reason: &'static str, message: String) -> Self {
+    pub fn new(code: Code, reason: &'static str, message: String) -> Self {
         Self { code, reason, message, metadata: Vec::new(), violations: Vec::new() }
     }
 
     /// The same with this entry in its metadata.
-    pub(crate) fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
+    pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
         self.metadata.push((key, value.into()));
         self
     }
@@ -58,7 +58,7 @@ impl ErrorDescription {
 
     /// The delay of its `RetryInfo`. Both codes that have one mean that the call may
     /// succeed unchanged later.
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
+    pub fn retry_after(&self) -> Option<Duration> {
         matches!(self.code, Code::ResourceExhausted | Code::Unavailable).then_some(RETRY_AFTER)
     }
 }

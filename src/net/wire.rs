@@ -11,7 +11,7 @@ use tonic::metadata::MetadataMap;
 const SECONDS_MAX: i64 = 315_576_000_000;
 
 /// Writes a duration.
-pub(crate) fn duration(duration: Duration) -> WireDuration {
+pub fn duration(duration: Duration) -> WireDuration {
     WireDuration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(SECONDS_MAX),
         nanos: duration.subsec_nanos().cast_signed(),
@@ -19,7 +19,7 @@ pub(crate) fn duration(duration: Duration) -> WireDuration {
 }
 
 /// Writes a time of the wall clock, in milliseconds since the Unix epoch.
-pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {
+pub fn timestamp(unix_ms: u64) -> Timestamp {
     let since = Duration::from_millis(unix_ms);
     Timestamp {
         seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
@@ -29,12 +29,12 @@ pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {
 
 /// The deadline of a call: `grpc-timeout` counts from its arrival. A malformed one is
 /// ignored, as the transport does.
-pub(crate) fn deadline(metadata: &MetadataMap, arrived: Instant) -> Option<Instant> {
+pub fn deadline(metadata: &MetadataMap, arrived: Instant) -> Option<Instant> {
     deadline_after(metadata.get("grpc-timeout")?.to_str().ok()?, arrived)
 }
 
 /// The deadline of a call whose `grpc-timeout` is `text`.
-pub(crate) fn deadline_after(text: &str, arrived: Instant) -> Option<Instant> {
+pub fn deadline_after(text: &str, arrived: Instant) -> Option<Instant> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 || digits.starts_with('+') {
         return None;
@@ -54,7 +54,7 @@ pub(crate) fn deadline_after(text: &str, arrived: Instant) -> Option<Instant> {
 
 /// Reads a duration; `None` if it is absent or not positive. The violation of a malformed
 /// one names `field`.
-pub(crate) fn positive(
+pub fn positive(
     field: &str,
     wish: Option<WireDuration>,
 ) -> Result<Option<Duration>, Violation> {

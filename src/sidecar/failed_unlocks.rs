@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 
 use futures_util::{StreamExt as _, stream};
+use leasehold_held::Known;
 use leasehold_lock::{FencingToken, LockError, LockId, ResourceId, UnlockRequest};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -20,7 +21,6 @@ use super::{
     api::alpha2::Locks,
     name::{Namespace, ResourceName},
 };
-use crate::held::Known;
 
 /// How many entries of one answer are read.
 const ENTRIES_MAX: usize = 1000;

@@ -6,16 +6,16 @@ use std::{
     path::Path,
 };
 
+use leasehold_net::{
+    listener::Listener,
+    socket::{Socket, SocketError},
+};
 use tokio::net::TcpListener;
 use tracing::info;
 
 use super::{
     api::browsers::Reach,
     options::{Listen, Options},
-};
-use crate::net::{
-    listener::Listener,
-    socket::{Socket, SocketError},
 };
 
 /// Why the sidecar cannot listen; names the flag to change.

@@ -5,6 +5,7 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use leasehold_lock::{Clock, Kind, LockError, Store, Violation};
+use leasehold_manifest::{Change, Component, Environment, PropertyError, Secrets};
 use leasehold_pluggable::{PluggableComponent, socket_path};
 use leasehold_util::retry::Backoff;
 use tokio::{
@@ -19,7 +20,6 @@ use super::{
     stores::{NamedStore, Stores},
 };
 use crate::backend::KINDS;
-use crate::config::manifest::{Change, Component, Environment, PropertyError, Secrets};
 
 /// A component whose backend is not reached is tried again after so long, each
 /// time after twice as long up to a limit.

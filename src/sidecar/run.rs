@@ -7,7 +7,14 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::future::join_all;
+use leasehold_held::{Engine, EngineOptions};
 use leasehold_lock::LockError;
+use leasehold_net::{
+    config::{Config, Protocols},
+    listener::Listener,
+    request_budget::RequestBudget,
+    server::Server,
+};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -32,15 +39,6 @@ use super::{
     listen::{ListenError, Listeners},
     options::Options,
     stores::Stores,
-};
-use crate::{
-    held::{Engine, EngineOptions},
-    net::{
-        config::{Config, Protocols},
-        listener::Listener,
-        request_budget::RequestBudget,
-        server::Server,
-    },
 };
 
 /// How many connections an API takes at a time.

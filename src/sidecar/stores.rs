@@ -8,13 +8,13 @@ use std::{
     },
 };
 
+use leasehold_held::LockStore;
 use leasehold_lock::{Kind, LockError, LockId, RenewRequest, ResourceId, Store, Violation};
 use parking_lot::RwLock;
 use tracing::warn;
 
 use super::{app_names::AppNames, name::ResourceName, prefix::KeyPrefix};
 use crate::backend::KINDS;
-use crate::held::LockStore;
 
 /// An open component of a lock type.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 //!
 //! - [`Model`](model::Model): what a lock store is; [`Differential`]: holds a backend against it.
 //! - [`Input`] and [`attempt()`]: what a fuzz harness reads from its bytes;
-//!   [`no_seed_breaks`]: a harness as a unit test.
+//!   [`no_seed_breaks`]: a harness as a unit test; [`World`]: a store under paused time.
+//! - [`scripted`]: a backend with faults on demand.
 #![allow(
     clippy::expect_used,
     clippy::print_stdout,
@@ -14,9 +15,12 @@ mod attempt;
 mod differential;
 mod input;
 pub mod model;
+pub mod scripted;
 mod seeds;
+mod world;
 
 pub use attempt::attempt;
 pub use differential::Differential;
 pub use input::Input;
 pub use seeds::no_seed_breaks;
+pub use world::{Told, World, frame};

@@ -2,7 +2,7 @@
 //! unhealthy, forces, unlocks that race renewals, streams that end. Each is repeated
 //! from its seed.
 //!
-//!     LEASEHOLD_SEEDS=100000 cargo test --lib held::tests::chance -- --nocapture
+//!     LEASEHOLD_SEEDS=100000 cargo test -p leasehold-held --lib chance -- --nocapture
 
 mod faulty_backend;
 mod ledger;
@@ -302,8 +302,8 @@ fn every_schedule_tells_the_truth_in_time() {
         assert!(
             violations.is_empty(),
             "seed {seed} ({plan:?}), after {} seeds and {locks} locks: {violations:#?}\n{log}\n\
-             repeat it with LEASEHOLD_FIRST_SEED={seed} LEASEHOLD_SEEDS=1 cargo test --lib \
-             held::tests::chance",
+             repeat it with LEASEHOLD_FIRST_SEED={seed} LEASEHOLD_SEEDS=1 cargo test -p \
+             leasehold-held chance",
             seed - first + 1,
         );
     }

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{scripted::Fault, *};
-use crate::held::Cause;
+use leasehold_testing::scripted::Fault;
+
+use super::*;
+use crate::Cause;
 
 const SHORT: Duration = Duration::from_secs(10);
 

@@ -4,8 +4,10 @@ use std::sync::atomic::Ordering;
 
 use leasehold_lock::RequestId;
 
-use super::{scripted::Fault, *};
-use crate::held::Cause;
+use leasehold_testing::scripted::Fault;
+
+use super::*;
+use crate::Cause;
 
 impl Setup {
     async fn give_up(&self, lock_id: &LockId) -> Result<bool, LockError> {

@@ -2,8 +2,10 @@
 
 use leasehold_lock::{drift_allowance, suspend};
 
-use super::{scripted::Fault, *};
-use crate::held::{Cause, Known};
+use leasehold_testing::scripted::Fault;
+
+use super::*;
+use crate::{Cause, Known};
 
 impl Setup {
     fn known(&self, lock_id: &LockId) -> Known {

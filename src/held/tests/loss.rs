@@ -2,8 +2,10 @@
 
 use leasehold_lock::safe_deadline;
 
-use super::{scripted::Fault, *};
-use crate::held::Cause;
+use leasehold_testing::scripted::Fault;
+
+use super::*;
+use crate::Cause;
 
 const SHORT: Duration = Duration::from_secs(1);
 

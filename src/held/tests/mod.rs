@@ -7,7 +7,6 @@ mod known;
 mod loss;
 mod renewal;
 mod schedule;
-pub(crate) mod scripted;
 mod shared;
 mod unlock;
 
@@ -16,6 +15,8 @@ use std::{sync::Arc, time::Duration};
 use leasehold_lock::{
     AcquireRequest, Granted, Instant, LockError, LockId, Mode, Renewed, ResourceId, Store,
 };
+use leasehold_memory::Memory;
+use leasehold_testing::scripted::{Script, Scripted};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::sleep,
@@ -25,20 +26,19 @@ use super::{
     Change, Ended, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, Holding, LockStore,
     LostLock, MaxHold, Target,
 };
-use scripted::{Script, Scripted};
 
-pub(crate) const TTL: Duration = Duration::from_secs(30);
+const TTL: Duration = Duration::from_secs(30);
 
 /// An engine, a store over a scripted backend, and what it tells.
-pub(crate) struct Setup {
-    pub(crate) engine: Engine,
+struct Setup {
+    engine: Engine,
     store: Arc<dyn LockStore>,
     script: Arc<Script>,
-    pub(crate) notices: mpsc::Receiver<LostLock>,
+    notices: mpsc::Receiver<LostLock>,
     healthy: watch::Sender<bool>,
 }
 
-pub(crate) fn setup() -> Setup {
+fn setup() -> Setup {
     setup_with(EngineOptions::default())
 }
 
@@ -50,7 +50,7 @@ fn setup_with(options: EngineOptions) -> Setup {
 }
 
 fn scripted(name: &str) -> (Arc<dyn LockStore>, Arc<Script>) {
-    let (backend, script, settings) = Scripted::new();
+    let (backend, script, settings) = Scripted::new(Memory::new);
     let store = Store::new(Arc::new(backend), settings);
     (named(name, store), script)
 }
@@ -170,10 +170,10 @@ impl Setup {
 }
 
 /// Lets every task run until it waits for the clock.
-pub(crate) async fn settle() {
+async fn settle() {
     sleep(Duration::from_millis(1)).await;
 }
 
-pub(crate) fn ms(since: Instant) -> u128 {
+fn ms(since: Instant) -> u128 {
     since.elapsed().as_millis()
 }

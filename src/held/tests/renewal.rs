@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{scripted::Fault, *};
-use crate::held::Cause;
+use leasehold_testing::scripted::Fault;
+
+use super::*;
+use crate::Cause;
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_renewed_about_every_third_of_its_ttl() {

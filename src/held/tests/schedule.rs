@@ -3,7 +3,7 @@
 use leasehold_lock::safe_deadline;
 
 use super::*;
-use crate::held::{
+use crate::{
     Cause,
     belief::Belief,
     schedule::{Due, RenewalSchedule},

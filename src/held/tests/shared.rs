@@ -3,7 +3,7 @@
 use leasehold_lock::{AttemptId, RequestId, UnlockRequest};
 
 use super::*;
-use crate::held::Cause;
+use crate::Cause;
 
 const READERS: usize = 50;
 
@@ -159,7 +159,7 @@ async fn a_repeated_request_finds_its_own_among_many_readers() {
     let unknown = RequestId::new("unknown").unwrap().unwrap();
     assert!(setup.engine.sends_again(&setup.target("r"), &unknown, short, attempt).is_none());
     let table = setup.engine.table();
-    let ends = |held: &crate::held::record::Record| held.schedule.belief().safe_deadline();
+    let ends = |held: &crate::record::Record| held.schedule.belief().safe_deadline();
     let shortened = table
         .of_key(&setup.key("r"))
         .filter(|(_, held)| ends(held) <= Instant::now() + short)

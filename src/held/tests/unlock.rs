@@ -4,8 +4,10 @@ use std::sync::atomic::Ordering;
 
 use leasehold_lock::RequestId;
 
-use super::{scripted::Fault, *};
-use crate::held::Cause;
+use leasehold_testing::scripted::Fault;
+
+use super::*;
+use crate::Cause;
 
 /// The renewal has ended before the unlock is sent.
 /// Trap: sidecar 11
@@ -238,7 +240,7 @@ async fn a_place_is_free_again_when_a_lock_ends() {
 /// A record, its two names and its entries in four indexes take well under 2 KiB.
 #[test]
 fn a_record_is_small() {
-    let record = size_of::<crate::held::record::Record>();
+    let record = size_of::<crate::record::Record>();
     assert!(record <= 336, "{record} bytes");
 }
 

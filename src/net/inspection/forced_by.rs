@@ -7,7 +7,7 @@ use leasehold_lock::{
 use tokio::time::timeout;
 use tracing::info;
 
-use crate::net::peer::Peer;
+use crate::peer::Peer;
 
 /// How many grants of a resource that is unlocked by force are logged each by itself.
 const LOGGED_MAX: usize = 1000;
@@ -16,7 +16,7 @@ const SEEN_WITHIN_PART: u32 = 5;
 
 /// The grants that an unlock by force is about to end.
 #[derive(Default)]
-pub(crate) struct SeenGrants {
+pub struct SeenGrants {
     /// Those that are logged each by itself.
     grants: Vec<GrantView>,
     /// How many there are besides.
@@ -25,7 +25,7 @@ pub(crate) struct SeenGrants {
 
 /// The grants that an unlock by force is about to end; with `grant_id` that one only. None if
 /// the store does not tell.
-pub(crate) async fn seen(
+pub async fn seen(
     store: &Store,
     resource: &ResourceId,
     grant_id: Option<GrantId>,
@@ -43,30 +43,24 @@ pub(crate) async fn seen(
 
 /// Who ends grants by force, and why, for the log.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ForcedBy<'a> {
+pub struct ForcedBy<'a> {
     /// The ID of the app whose sidecar was called.
-    pub(crate) app_id: Option<&'a str>,
+    pub app_id: Option<&'a str>,
     /// The process that called.
-    pub(crate) peer: Option<Peer>,
+    pub peer: Option<Peer>,
     /// Why; may be empty.
-    pub(crate) reason: &'a str,
+    pub reason: &'a str,
 }
 
 impl ForcedBy<'_> {
     /// Logs the end of a grant.
-    pub(crate) fn log(
-        self,
-        store: &str,
-        resource: &str,
-        grant: &GrantView,
-        outcome: EndOutcome,
-    ) {
+    pub fn log(self, store: &str, resource: &str, grant: &GrantView, outcome: EndOutcome) {
         self.line(store, resource, grant.holder.as_ref(), grant.id, outcome);
     }
 
     /// Logs an unlock by force: each grant that was seen before, and how many there were besides;
     /// if none was, the one that was asked for.
-    pub(crate) fn log_seen(
+    pub fn log_seen(
         self,
         store: &str,
         resource: &str,

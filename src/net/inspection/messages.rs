@@ -7,25 +7,27 @@ use leasehold_lock::{
 use leasehold_proto::locks as pb;
 use tonic::Status;
 
-use crate::net::{
+use crate::{
     status::ErrorDescription,
     wire::{duration, timestamp},
 };
 
 /// A resource as its caller names it.
 #[derive(Debug, Default)]
-pub(crate) struct Named {
-    pub(crate) resource_id: String,
-    pub(crate) namespace: Vec<String>,
+pub struct Named {
+    /// The ID, without a namespace.
+    pub resource_id: String,
+    /// The namespace, from its root.
+    pub namespace: Vec<String>,
 }
 
 /// The name on a component's socket: the store's.
-pub(crate) fn raw(resource: &ResourceId) -> Named {
+pub fn raw(resource: &ResourceId) -> Named {
     Named { resource_id: resource.as_str().to_owned(), namespace: Vec::new() }
 }
 
 /// Writes who holds a resource that is named so.
-pub(crate) fn state(lock: &LockView, name: Named) -> pb::LockState {
+pub fn state(lock: &LockView, name: Named) -> pb::LockState {
     let Named { resource_id, namespace } = name;
     pb::LockState {
         resource_id,
@@ -36,12 +38,12 @@ pub(crate) fn state(lock: &LockView, name: Named) -> pb::LockState {
 }
 
 /// Writes a number of something.
-pub(crate) fn count(count: usize) -> i32 {
+pub fn count(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 /// Writes somebody who waits.
-pub(crate) fn waiter(waiter: &WaiterView) -> pb::WaiterInfo {
+pub fn waiter(waiter: &WaiterView) -> pb::WaiterInfo {
     pb::WaiterInfo {
         position: count(waiter.position),
         holder: text(waiter.holder.as_ref()),
@@ -51,7 +53,7 @@ pub(crate) fn waiter(waiter: &WaiterView) -> pb::WaiterInfo {
 }
 
 /// Writes what a watcher is told of resources that are named by `name`.
-pub(crate) fn event(event: &WatchEvent, name: impl Fn(&ResourceId) -> Named) -> pb::LockEvent {
+pub fn event(event: &WatchEvent, name: impl Fn(&ResourceId) -> Named) -> pb::LockEvent {
     match event {
         WatchEvent::Changed { lock, ended } => pb::LockEvent {
             state: Some(state(lock, name(&lock.resource))),
@@ -96,6 +98,6 @@ fn mode(mode: Mode) -> pb::LockMode {
 }
 
 /// An error as a stream ends with it.
-pub(crate) fn status(error: LockError) -> Status {
+pub fn status(error: LockError) -> Status {
     ErrorDescription::from(error).into()
 }

@@ -8,9 +8,7 @@ mod messages;
 mod pages;
 mod requests;
 
-pub(crate) use forced_by::{ForcedBy, seen};
-pub(crate) use messages::{Named, count, event, raw, state, status, waiter};
-pub(crate) use pages::{List, given_limit, unknown_page};
-pub(crate) use requests::{
-    end_request, grant_id, holder_prefix, name_prefix, reason, watched_scope,
-};
+pub use forced_by::{ForcedBy, seen};
+pub use messages::{Named, count, event, raw, state, status, waiter};
+pub use pages::{List, given_limit, unknown_page};
+pub use requests::{end_request, grant_id, holder_prefix, name_prefix, reason, watched_scope};

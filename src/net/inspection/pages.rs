@@ -13,7 +13,7 @@ const PAGE_SIZE_MAX: usize = 1000;
 const LIST_BYTES: usize = 8;
 
 /// Reads a number of items, where 0 means 100; the violation names `field`.
-pub(crate) fn limit(field: &str, asked: i32) -> Result<usize, Violation> {
+pub(super) fn limit(field: &str, asked: i32) -> Result<usize, Violation> {
     match usize::try_from(asked) {
         Ok(0) => Ok(PAGE_SIZE_DEFAULT),
         Ok(limit) if limit <= PAGE_SIZE_MAX => Ok(limit),
@@ -26,7 +26,7 @@ pub(crate) fn limit(field: &str, asked: i32) -> Result<usize, Violation> {
 
 /// Checks a number of items that may be left out. An explicit 0 is refused: a script that found
 /// nothing to end must not end 100. The violation names `field`.
-pub(crate) fn given_limit(field: &str, given: i32) -> Result<i32, Violation> {
+pub fn given_limit(field: &str, given: i32) -> Result<i32, Violation> {
     match usize::try_from(given) {
         Ok(1..=PAGE_SIZE_MAX) => Ok(given),
         _ => Err(Violation::new(
@@ -38,11 +38,11 @@ pub(crate) fn given_limit(field: &str, given: i32) -> Result<i32, Violation> {
 
 /// A list of which pages are asked for. Page tokens of one list are refused by any other.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct List([u8; LIST_BYTES]);
+pub struct List([u8; LIST_BYTES]);
 
 impl List {
     /// The list with this description: everything that determines what is in it.
-    pub(crate) fn new(description: &[&str]) -> Self {
+    pub fn new(description: &[&str]) -> Self {
         // Each part with its length, so that two descriptions never agree by accident.
         let text: String =
             description.iter().map(|part| format!("{}:{part}", part.len())).collect();
@@ -53,7 +53,7 @@ impl List {
     }
 
     /// Reads which page is asked for; the violation names `page_size` or `page_token`.
-    pub(crate) fn page(self, size: i32, token: &str) -> Result<PageRequest, Violation> {
+    pub fn page(self, size: i32, token: &str) -> Result<PageRequest, Violation> {
         let limit = limit("page_size", size)?;
         let after = if token.is_empty() { None } else { Some(self.cursor(token)?) };
         Ok(PageRequest { after, limit, bytes_max: PAGE_BYTES_MAX })
@@ -67,14 +67,14 @@ impl List {
     }
 
     /// The token of the page that follows; empty if there is none.
-    pub(crate) fn token(self, next: Option<&Cursor>) -> String {
+    pub fn token(self, next: Option<&Cursor>) -> String {
         let Some(next) = next else { return String::new() };
         BASE64_URL_SAFE_NO_PAD.encode([&self.0, next.as_bytes()].concat())
     }
 }
 
 /// The refusal of a page token that is not of the list.
-pub(crate) fn unknown_page() -> Violation {
+pub fn unknown_page() -> Violation {
     Violation::new(
         "page_token",
         "is not of this list, or of a process that has ended; give the one that its last page \

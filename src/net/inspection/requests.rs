@@ -22,7 +22,7 @@ enum Subject {
 
 /// Reads the scope that is watched: one resource, or what `scope` has. Without either it is
 /// the empty scope. `resource` and `scope` find the store's names for those of the caller.
-pub(crate) fn watched_scope(
+pub fn watched_scope(
     asked: pb::WatchLocksRequest,
     resource: impl FnOnce(&str, Vec<String>) -> Result<ResourceId, Violation>,
     scope: impl FnOnce(pb::LockScope) -> Result<Scope, Violation>,
@@ -38,7 +38,7 @@ pub(crate) fn watched_scope(
 
 /// Reads which grants are to be ended. `resource` and `scope` find the store's names for those
 /// of the caller.
-pub(crate) fn end_request(
+pub fn end_request(
     asked: pb::EndLocksRequest,
     resource: impl FnOnce(&str, Vec<String>) -> Result<ResourceId, Violation>,
     scope: impl FnOnce(pb::LockScope) -> Result<Scope, Violation>,
@@ -88,25 +88,25 @@ fn is_whole(scope: &pb::LockScope) -> bool {
 }
 
 /// Reads a reason, for the log; the violation names `reason`.
-pub(crate) fn reason(text: &str) -> Result<&str, Violation> {
+pub fn reason(text: &str) -> Result<&str, Violation> {
     check_text("reason", text, TEXT_BYTES_MAX)?;
     Ok(text)
 }
 
 /// Reads the prefix of a holder; the violation names `holder_prefix`.
-pub(crate) fn holder_prefix(text: String) -> Result<String, Violation> {
+pub fn holder_prefix(text: String) -> Result<String, Violation> {
     check_text("holder_prefix", &text, TEXT_BYTES_MAX)?;
     Ok(text)
 }
 
 /// Reads what names begin with; the violation names `prefix`.
-pub(crate) fn name_prefix(text: String) -> Result<String, Violation> {
+pub fn name_prefix(text: String) -> Result<String, Violation> {
     check_text("prefix", &text, NAME_BYTES_MAX)?;
     Ok(text)
 }
 
 /// Reads the ID of the only grant that is meant; an empty one means all.
-pub(crate) fn grant_id(id: &str) -> Result<Option<GrantId>, Violation> {
+pub fn grant_id(id: &str) -> Result<Option<GrantId>, Violation> {
     if id.is_empty() { Ok(None) } else { id.parse().map(Some) }
 }
 

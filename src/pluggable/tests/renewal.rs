@@ -2,17 +2,15 @@
 
 use std::fs;
 
+use leasehold_held::{Engine, EngineOptions};
 use leasehold_lock::{AcquireRequest, LockError, Mode};
 
-use leasehold::{
-    held::{Engine, EngineOptions},
-    sidecar::{
-        ApiError, Hooks,
-        api::alpha2::{LockCall, Locks},
-        identity::Identity,
-        prefix::KeyPrefix,
-        stores::{NamedStore, Stores},
-    },
+use leasehold::sidecar::{
+    ApiError, Hooks,
+    api::alpha2::{LockCall, Locks},
+    identity::Identity,
+    prefix::KeyPrefix,
+    stores::{NamedStore, Stores},
 };
 use tokio::{sync::mpsc, time::Instant};
 use tonic::Status;

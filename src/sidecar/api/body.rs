@@ -4,10 +4,9 @@ use std::error::Error;
 
 use axum::body::{Body, Bytes};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use leasehold_net::request_budget::WHOLE_WITHIN;
 use leasehold_util::error_chain::causes;
 use tonic::{Code, Status};
-
-use crate::net::request_budget::WHOLE_WITHIN;
 
 /// The largest body of a lock call, which is some names and durations.
 pub(crate) const BYTES_MAX: usize = 64 * 1024;
@@ -30,7 +29,7 @@ pub(crate) enum BodyError {
 }
 
 /// Reads the body of a lock call whole, within the limits of
-/// [`crate::net::request_budget`].
+/// [`leasehold_net::request_budget`].
 pub(crate) async fn read(body: Body) -> Result<Bytes, BodyError> {
     read_up_to(BYTES_MAX, body).await
 }

@@ -19,12 +19,12 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
+use leasehold_net::status::DOMAIN;
 use serde_json::json;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::paths;
-use crate::net::status::DOMAIN;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const REASON: &str = "FORBIDDEN_ORIGIN";

@@ -1,8 +1,7 @@
 //! The errors that the sidecar adds to the domain's.
 
+use leasehold_held::{Cause, HeldError};
 use leasehold_lock::{LockError, Violation};
-
-use crate::held::{Cause, HeldError};
 
 /// Why an alpha2 call failed. `alpha2::status` maps these to codes and reasons.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
+use leasehold_net::request_budget::RequestBudget;
 use leasehold_proto::{
     dapr::dapr_server::DaprServer,
     locks::{inspection_server::InspectionServer, locks_server::LocksServer},
@@ -29,7 +30,7 @@ use super::{
     metadata::Metadata,
     query,
 };
-use crate::{net::request_budget::RequestBudget, sidecar::Fallback};
+use crate::sidecar::Fallback;
 
 /// What both ports serve.
 #[derive(Clone, Debug)]

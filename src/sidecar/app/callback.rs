@@ -10,6 +10,7 @@ use std::{sync::Arc, time::Duration};
 use axum::body::Body;
 use backon::{ExponentialBuilder, Retryable as _};
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header, uri::PathAndQuery};
+use leasehold_held::LostLock;
 use leasehold_proto::locks::{self as proto, lock_events_client::LockEventsClient};
 use leasehold_util::error_chain::chain;
 use serde_json::json;
@@ -21,12 +22,9 @@ use tonic::{Code, metadata::MetadataValue};
 use tracing::{debug, warn};
 
 use super::client::{AppChannel, AppChannelError, AppClient};
-use crate::{
-    held::LostLock,
-    sidecar::{
-        api::auth::{self, Token},
-        name::ResourceName,
-    },
+use crate::sidecar::{
+    api::auth::{self, Token},
+    name::ResourceName,
 };
 
 /// How many notices may wait for the app; more are dropped and logged.

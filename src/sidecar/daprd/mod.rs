@@ -7,6 +7,7 @@ pub mod secrets;
 
 use std::sync::Arc;
 
+use leasehold_manifest::{NoSecrets, Secrets};
 use tokio::sync::watch;
 use tower::util::BoxCloneSyncService;
 
@@ -15,7 +16,6 @@ use self::{
     secrets::DaprdSecrets,
 };
 use super::{Hooks, Options, SidecarArgs, options::Listen};
-use crate::config::manifest::{NoSecrets, Secrets};
 
 /// The daprd that the sidecar is in front of, as far as it is configured.
 pub(crate) struct Daprd {

@@ -7,6 +7,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
+use leasehold_manifest::{SecretError, Secrets};
 use leasehold_util::error_chain::chain;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -14,7 +15,6 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
 
 use super::passthrough::{Endpoint, EndpointError, PassingClient, http1_client};
-use crate::config::manifest::{SecretError, Secrets};
 
 /// What a URL's path and query may have as it is.
 const ENCODED: &AsciiSet =

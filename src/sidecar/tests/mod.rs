@@ -9,8 +9,14 @@ mod unlock;
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_lock::{AcquireRequest, Granted, LockError, Mode, Store};
-use tokio::time::{Instant, sleep};
+use leasehold_held::{Cause, Change, Engine, EngineOptions, LostLock};
+use leasehold_lock::{AcquireRequest, Granted, Instant as LockInstant, LockError, Mode, Store};
+use leasehold_memory::Memory;
+use leasehold_testing::scripted::{Fault, Script, Scripted};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep},
+};
 
 use super::{
     api::{
@@ -21,14 +27,31 @@ use super::{
     prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
-use crate::held::{
-    Cause, Change,
-    tests::{
-        Setup, TTL, ms,
-        scripted::{Fault, Script, Scripted},
-        settle, setup,
-    },
-};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// A renewal engine, and what it reports.
+struct Setup {
+    engine: Engine,
+    notices: mpsc::Receiver<LostLock>,
+    _healthy: watch::Sender<bool>,
+}
+
+fn setup() -> Setup {
+    let (notify, notices) = mpsc::channel(1000);
+    let (healthy, health) = watch::channel(true);
+    let engine = Engine::start(EngineOptions::default(), health, notify);
+    Setup { engine, notices, _healthy: healthy }
+}
+
+/// Lets every task run until it waits for the clock.
+async fn settle() {
+    sleep(Duration::from_millis(1)).await;
+}
+
+fn ms(since: LockInstant) -> u128 {
+    since.elapsed().as_millis()
+}
 
 /// An immediate Lock of the resource `r` in the store `s`.
 fn call() -> LockCall {
@@ -54,7 +77,7 @@ fn app() -> Identity {
 
 /// A store over a scripted backend, as the component `s`.
 fn load(stores: &Stores) -> (Store, Arc<Script>) {
-    let (backend, script, settings) = Scripted::new();
+    let (backend, script, settings) = Scripted::new(Memory::new);
     let store = Store::new(Arc::new(backend), settings);
     stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store.clone()));
     (store, script)

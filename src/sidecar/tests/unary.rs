@@ -21,7 +21,7 @@ fn api(setup: &Setup) -> Api {
 
 fn api_with(setup: &Setup, adjust: impl FnOnce(&mut leasehold_lock::Settings)) -> Api {
     let stores = Stores::default();
-    let (backend, script, mut settings) = Scripted::new();
+    let (backend, script, mut settings) = Scripted::new(Memory::new);
     adjust(&mut settings);
     let store = Store::new(Arc::new(backend), settings);
     stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store));

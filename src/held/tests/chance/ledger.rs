@@ -10,7 +10,7 @@ use std::{
 use leasehold_lock::{Instant, Renewed};
 
 use super::{Granted, faulty_backend::Outcome, safe_deadline};
-use crate::held::Cause;
+use crate::Cause;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {

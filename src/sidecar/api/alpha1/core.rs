@@ -6,18 +6,16 @@ use std::{
     time::Duration,
 };
 
+use leasehold_held::{Engine, HeldError, Target};
 use leasehold_lock::{
     AcquireRequest, Granted, LockError, LockId, ResourceId, UnlockRequest, Violation,
 };
 use tracing::warn;
 
 use super::Alpha1Error;
-use crate::{
-    held::{Engine, HeldError, Target},
-    sidecar::{
-        identity::Identity,
-        stores::{NamedStore, Stores},
-    },
+use crate::sidecar::{
+    identity::Identity,
+    stores::{NamedStore, Stores},
 };
 
 /// The alpha1 API over the sidecar's stores.

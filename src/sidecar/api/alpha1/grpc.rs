@@ -1,5 +1,6 @@
 //! alpha1 over gRPC, and the metadata that SDKs ask for at their start.
 
+use leasehold_net::answers::Delivery;
 use leasehold_proto::dapr::{
     GetMetadataRequest, GetMetadataResponse, TryLockRequest, TryLockResponse, UnlockRequest,
     UnlockResponse, dapr_server::Dapr, unlock_response,
@@ -7,7 +8,7 @@ use leasehold_proto::dapr::{
 use tonic::{Request, Response, Status, metadata::MetadataValue};
 
 use super::{Alpha1, FENCING_TOKEN, TryLock, Unlock, UnlockStatus};
-use crate::{net::answers::Delivery, sidecar::api::metadata::Metadata};
+use crate::sidecar::api::metadata::Metadata;
 
 /// The part of Dapr's API that is served here.
 #[derive(Clone, Debug)]

@@ -8,10 +8,11 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
+use leasehold_net::answers::Delivery;
 use serde_json::json;
 
 use super::{Alpha1, Alpha1Error, FENCING_TOKEN, TryLock, Unlock, json};
-use crate::{net::answers::Delivery, sidecar::api::body};
+use crate::sidecar::api::body;
 
 type StoreName = Result<Path<String>, PathRejection>;
 

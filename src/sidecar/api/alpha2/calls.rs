@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use leasehold_lock::LockId;
+use leasehold_net::{inspection, peer::Peer, wire::positive};
 use leasehold_proto::locks as pb;
 
 use super::{Locks, inspection::Force, wire};
-use crate::{
-    net::{inspection, peer::Peer, wire::positive},
-    sidecar::api::error::ApiError,
-};
+use crate::sidecar::api::error::ApiError;
 
 impl Locks {
     /// Starts a grant's TTL again, and makes the change that is asked for. Returns the TTL.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold_held::Known;
 use leasehold_lock::{LockId, Violation};
+use leasehold_net::wire::duration;
 use leasehold_proto::locks as proto;
 use serde_json::{Value, json};
 
@@ -11,11 +13,7 @@ use super::{
     json::{Fields, go_duration},
     wire,
 };
-use crate::{
-    held::Known,
-    net::wire::duration,
-    sidecar::{api::error::ApiError, name::ResourceName},
-};
+use crate::sidecar::{api::error::ApiError, name::ResourceName};
 
 /// How many locks one call may ask about.
 const LOCKS_MAX: usize = 1000;

@@ -2,22 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_held::{Ended, Engine, HeldGuard, Holding, MaxHold, Resent, Target};
 use leasehold_lock::{AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, RequestId};
+use leasehold_net::answers::Delivery;
 use tokio::{
     sync::oneshot,
     time::{Instant, timeout_at},
 };
 
 use super::inspection::PageTokens;
-use crate::{
-    held::{Ended, Engine, HeldGuard, Holding, MaxHold, Resent, Target},
-    net::answers::Delivery,
-    sidecar::{
-        api::error::ApiError,
-        identity::{Identity, Label},
-        name::ResourceName,
-        stores::{NamedStore, Stores},
-    },
+use crate::sidecar::{
+    api::error::ApiError,
+    identity::{Identity, Label},
+    name::ResourceName,
+    stores::{NamedStore, Stores},
 };
 
 /// A Lock without a stream is answered a quarter of its time before the caller's deadline,

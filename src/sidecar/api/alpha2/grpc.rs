@@ -3,6 +3,8 @@
 use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt as _};
+use leasehold_held::MaxHold;
+use leasehold_net::wire::{deadline, duration};
 use leasehold_proto::locks::{self as proto, lock_server_stream::LockServerStream as Told};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
@@ -12,11 +14,7 @@ use super::{
     stream::{self, Event},
     wire,
 };
-use crate::{
-    held::MaxHold,
-    net::wire::{deadline, duration},
-    sidecar::api::error::ApiError,
-};
+use crate::sidecar::api::error::ApiError;
 
 #[tonic::async_trait]
 impl proto::locks_server::Locks for Locks {

@@ -8,7 +8,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{any, post},
 };
+use leasehold_held::MaxHold;
 use leasehold_lock::{LockError, Violation};
+use leasehold_net::peer::Peer;
 use leasehold_proto::locks as pb;
 use serde_json::json;
 use tokio::time::Instant;
@@ -19,13 +21,10 @@ use super::{
     json::{self, Fields, go_duration},
     ndjson, stream, wire,
 };
-use crate::{
-    held::MaxHold,
-    net::{peer::Peer, status::ErrorDescription},
-    sidecar::api::{
-        body::{self, BodyError},
-        query,
-    },
+use crate::sidecar::api::{
+    body::{self, BodyError},
+    error::ApiError,
+    query,
 };
 
 type Target = Result<Path<(String, String)>, PathRejection>;
@@ -49,7 +48,7 @@ async fn lock(
     version: Version,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, ErrorDescription> {
+) -> Result<Response, ApiError> {
     let arrived = Instant::now();
     let (store_name, resource_id, namespace) = named(target, query.as_deref())?;
     let mut fields = read(body).await?;
@@ -92,7 +91,7 @@ async fn renew(
     target: Target,
     RawQuery(query): RawQuery,
     body: Body,
-) -> Result<Response, ErrorDescription> {
+) -> Result<Response, ApiError> {
     let (store_name, resource_id, namespace) = named(target, query.as_deref())?;
     let mut fields = read(body).await?;
     let request = pb::RenewLockRequest {
@@ -115,7 +114,7 @@ async fn unlock(
     RawQuery(query): RawQuery,
     peer: Option<Extension<Peer>>,
     body: Body,
-) -> Result<StatusCode, ErrorDescription> {
+) -> Result<StatusCode, ApiError> {
     let (store_name, resource_id, namespace) = named(target, query.as_deref())?;
     let mut fields = read(body).await?;
     let (force, lock_id) = (fields.flag("force")?, fields.text("lockID")?);
@@ -146,7 +145,7 @@ async fn check_locks(
     State(locks): State<Locks>,
     RawQuery(query): RawQuery,
     body: Body,
-) -> Result<Response, ErrorDescription> {
+) -> Result<Response, ApiError> {
     if let Some(pair) = query::pairs(query.as_deref().unwrap_or_default()).next() {
         return Err(query::unknown(pair.name(), "none").into());
     }
@@ -155,7 +154,7 @@ async fn check_locks(
     Ok(Json(check::json(&check::answer(&locks, request)?)).into_response())
 }
 
-async fn no_resource() -> ErrorDescription {
+async fn no_resource() -> ApiError {
     let missing = Violation::new(
         "resourceID",
         "is missing from the path; use /v1.0-alpha2/lock/STORE/RESOURCE",
@@ -180,14 +179,14 @@ fn named(
     Ok((store_name, resource_id, namespace))
 }
 
-async fn read(body: Body) -> Result<Fields, ErrorDescription> {
+async fn read(body: Body) -> Result<Fields, ApiError> {
     let body = body::read(body).await.map_err(unread)?;
     let fields = Fields::read(&body)?;
     fields.check_no_namespace()?;
     Ok(fields)
 }
 
-fn unread(error: BodyError) -> ErrorDescription {
+fn unread(error: BodyError) -> ApiError {
     match error {
         BodyError::Overloaded => LockError::Overloaded.into(),
         _ => Violation::new("body", format!("was not read: {error}")).into(),

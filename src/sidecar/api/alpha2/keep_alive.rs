@@ -2,11 +2,11 @@
 
 use futures_util::{Stream, StreamExt as _, stream::once};
 use leasehold_lock::LockError;
+use leasehold_net::{status::ErrorDescription, wire::duration};
 use leasehold_proto::locks as proto;
 use tonic::Status;
 
 use super::Locks;
-use crate::net::{status::ErrorDescription, wire::duration};
 
 /// How many requests of one stream may be under way. At the limit no more are read.
 const IN_FLIGHT_MAX: usize = 1024;
@@ -71,25 +71,22 @@ mod tests {
     use std::sync::Arc;
 
     use futures_util::stream::{self, poll_fn};
+    use leasehold_held::{Engine, EngineOptions};
     use leasehold_lock::Store;
+    use leasehold_memory::Memory;
+    use leasehold_testing::scripted::{Fault, Script, Scripted};
     use tokio::sync::{mpsc, watch};
 
     use super::*;
-    use crate::{
-        held::{
-            Engine, EngineOptions,
-            tests::scripted::{Fault, Script, Scripted},
-        },
-        sidecar::{
-            identity::Identity,
-            prefix::KeyPrefix,
-            stores::{NamedStore, Stores},
-        },
+    use crate::sidecar::{
+        identity::Identity,
+        prefix::KeyPrefix,
+        stores::{NamedStore, Stores},
     };
 
     fn locks() -> (Locks, Arc<Script>) {
         let stores = Stores::default();
-        let (backend, script, settings) = Scripted::new();
+        let (backend, script, settings) = Scripted::new(Memory::new);
         let store = Store::new(Arc::new(backend), settings);
         stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store));
         let (notices, _) = mpsc::channel(1);

@@ -6,6 +6,7 @@ use axum::{
     response::Response,
 };
 use futures_util::{Stream, StreamExt as _};
+use leasehold_net::status::ErrorDescription;
 use serde_json::{Value, json};
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
     status::HttpError,
     stream::{Event, Events},
 };
-use crate::{net::status::ErrorDescription, sidecar::api::error::ApiError};
+use crate::sidecar::api::error::ApiError;
 
 const MEDIA_TYPE: &str = "application/x-ndjson";
 

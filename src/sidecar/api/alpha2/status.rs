@@ -6,13 +6,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use leasehold_lock::Violation;
+use leasehold_net::status::{DOMAIN, ErrorDescription};
 use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
 
-use crate::{
-    net::status::{DOMAIN, ErrorDescription},
-    sidecar::api::error::ApiError,
-};
+use crate::sidecar::api::error::ApiError;
 
 /// The fields whose names differ between the proto and JSON.
 const JSON_NAMES: [(&str, &str); 9] = [
@@ -75,26 +73,21 @@ impl HttpError {
     }
 }
 
-impl IntoResponse for ErrorDescription {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let told = HttpError::of(&self);
+        let error = ErrorDescription::from(self);
+        let told = HttpError::of(&error);
         let body = json!({
             "errorCode": told.error_code,
             "message": told.message,
-            "details": details(&self, &told.violations),
+            "details": details(&error, &told.violations),
         });
-        let mut response = (http_status(self.code), Json(body)).into_response();
-        if let Some(delay) = self.retry_after() {
+        let mut response = (http_status(error.code), Json(body)).into_response();
+        if let Some(delay) = error.retry_after() {
             let seconds = HeaderValue::from(delay.as_secs());
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
         response
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        ErrorDescription::from(self).into_response()
     }
 }
 

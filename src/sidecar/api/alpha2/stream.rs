@@ -12,6 +12,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, Stream, future::BoxFuture};
+use leasehold_held::{Ended, Engine, MaxHold};
 use leasehold_lock::{Granted, LockError};
 use tokio::{
     sync::mpsc,
@@ -19,10 +20,7 @@ use tokio::{
 };
 
 use super::{LockCall, Locks, UndeliveredGrant};
-use crate::{
-    held::{Ended, Engine, MaxHold},
-    sidecar::api::error::ApiError,
-};
+use crate::sidecar::api::error::ApiError;
 
 /// How often a stream sends a ping.
 const PING_PERIOD: Duration = Duration::from_secs(10);

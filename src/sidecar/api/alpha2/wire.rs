@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
+use leasehold_held::Change;
 use leasehold_lock::{FencingToken, GrantId, Mode, RequestId, ResourceId, Violation};
+use leasehold_net::wire::positive;
 use leasehold_proto::locks as proto;
 use prost_types::Duration as WireDuration;
 use tokio::time::Instant;
 
 use super::{LockCall, Patience};
-use crate::{
-    held::Change,
-    net::wire::positive,
-    sidecar::{
-        identity::Label,
-        name::{Namespace, ResourceName},
-    },
+use crate::sidecar::{
+    identity::Label,
+    name::{Namespace, ResourceName},
 };
 
 /// Reads a request for a lock.

@@ -9,6 +9,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
+use leasehold_net::config::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::time::timeout;
 use tower::{
@@ -17,7 +18,6 @@ use tower::{
 };
 
 use super::{Endpoint, EndpointError};
-use crate::net::config::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 
 /// How long a connection may take to be made, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -14,6 +14,7 @@ use http::{
     header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
 };
 use http_body::Body as _;
+use leasehold_net::config::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 use leasehold_util::descriptors;
 use tokio::sync::Semaphore;
 use tower::{BoxError, Service};
@@ -26,7 +27,6 @@ use super::{
     liveness::Liveness,
     refusal::Refusal,
 };
-use crate::net::config::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 
 /// How many gRPC calls to daprd may be under way at once, streams included.
 const GRPC_CALLS_MAX: usize = 10_000;

@@ -7,20 +7,18 @@ use leasehold_lock::{
     ResourceId, Violation,
     inspect::{Listing, PageRequest, Watch},
 };
+use leasehold_net::{
+    inspection::{self, List, Named, count, state},
+    peer::Peer,
+};
 use leasehold_proto::locks as pb;
 
 use super::super::{Locks, wire};
-use crate::{
-    net::{
-        inspection::{self, List, Named, count, state},
-        peer::Peer,
-    },
-    sidecar::{
-        api::error::ApiError,
-        app_names::AppNames,
-        name::{NameScope, Namespace, ResourceName},
-        stores::NamedStore,
-    },
+use crate::sidecar::{
+    api::error::ApiError,
+    app_names::AppNames,
+    name::{NameScope, Namespace, ResourceName},
+    stores::NamedStore,
 };
 
 /// A watch, and how the app names what is told.

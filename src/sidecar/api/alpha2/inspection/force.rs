@@ -2,22 +2,20 @@
 
 use std::sync::Arc;
 
+use leasehold_held::{HeldError, Target};
 use leasehold_lock::{
     GrantId, LockError, ResourceId,
     inspect::{EndOutcome, EndRequest, Ended, GrantView},
 };
+use leasehold_net::{
+    completed::completed,
+    inspection::{ForcedBy, seen},
+    peer::Peer,
+};
 
 use super::super::Locks;
-use crate::{
-    held::{HeldError, Target},
-    net::{
-        completed::completed,
-        inspection::{ForcedBy, seen},
-        peer::Peer,
-    },
-    sidecar::{
-        api::error::ApiError, app_names::AppNames, name::ResourceName, stores::NamedStore,
-    },
+use crate::sidecar::{
+    api::error::ApiError, app_names::AppNames, name::ResourceName, stores::NamedStore,
 };
 
 /// How a resource is unlocked by force.

@@ -10,6 +10,7 @@ use axum::{
 };
 use futures_util::stream;
 use leasehold_lock::Violation;
+use leasehold_net::peer::Peer;
 use leasehold_proto::locks as pb;
 use serde_json::{Value, json};
 
@@ -18,10 +19,7 @@ use super::{
     json,
     params::Params,
 };
-use crate::{
-    net::{peer::Peer, status::ErrorDescription},
-    sidecar::api::body,
-};
+use crate::sidecar::api::{body, error::ApiError};
 
 /// The routes of inspection. That of one resource is also that of its lock calls.
 pub(in super::super) fn routes(locks: Locks) -> Router {
@@ -35,7 +33,7 @@ async fn get_one(
     State(locks): State<Locks>,
     target: Result<Path<(String, String)>, PathRejection>,
     RawQuery(query): RawQuery,
-) -> Result<Json<Value>, ErrorDescription> {
+) -> Result<Json<Value>, ApiError> {
     let Path((store_name, resource_id)) =
         target.map_err(|error| Violation::new("resourceID", error.body_text()))?;
     let params = Params::read(query.as_deref(), &["queue", "page"])?;
@@ -71,7 +69,7 @@ async fn list_or_watch(
     store_name: StoreName,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
-) -> Result<Response, ErrorDescription> {
+) -> Result<Response, ApiError> {
     let store_name = named(store_name)?;
     if ndjson::is_wanted(&headers) {
         let params = Params::read(query.as_deref(), &["children", "prefix"])?;
@@ -93,11 +91,7 @@ async fn list_or_watch(
     Ok(Json(answer).into_response())
 }
 
-fn watch(
-    locks: &Locks,
-    store_name: String,
-    params: Params,
-) -> Result<Response, ErrorDescription> {
+fn watch(locks: &Locks, store_name: String, params: Params) -> Result<Response, ApiError> {
     let scope = Some(scope(params)?);
     let watch =
         locks.watch(pb::WatchLocksRequest { store_name, scope, ..Default::default() })?;
@@ -117,7 +111,7 @@ async fn end(
     RawQuery(query): RawQuery,
     peer: Option<Extension<Peer>>,
     body: Body,
-) -> Result<Json<Value>, ErrorDescription> {
+) -> Result<Json<Value>, ApiError> {
     let store_name = named(store_name)?;
     let known = ["children", "prefix", "holderPrefix", "all", "dryRun", "limit", "reason"];
     let params = Params::read(query.as_deref(), &known)?;

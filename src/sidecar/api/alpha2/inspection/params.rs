@@ -1,8 +1,9 @@
 //! The parameters of a query.
 
 use leasehold_lock::Violation;
+use leasehold_net::inspection::given_limit;
 
-use crate::{net::inspection::given_limit, sidecar::api::query};
+use crate::sidecar::api::query;
 
 const NAMESPACE: &str = "namespace";
 

@@ -9,7 +9,7 @@ mod reading;
 
 use std::{fs, path::PathBuf};
 
-use leasehold::config::manifest::{Environment, Resources};
+use leasehold_manifest::{Environment, Resources};
 use tempfile::TempDir;
 
 /// A folder of YAML files that is gone with the test.

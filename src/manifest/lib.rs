@@ -10,16 +10,19 @@
 //! Only a folder that cannot be read and a duplicate name make the reading fail.
 
 mod component;
-pub(crate) mod document;
+mod document;
 mod environment;
 mod fields;
-pub(crate) mod folder;
+mod folder;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod problem;
 mod properties;
 mod scalar;
 mod template;
 mod watch;
-pub(crate) mod yaml;
+mod yaml;
 
 pub use component::{Component, Item, Reference};
 pub use environment::Environment;

@@ -19,21 +19,21 @@
 //! - [`status`]: errors, described once for gRPC and HTTP; [`wire`]: durations, times and
 //!   deadlines.
 
-pub(crate) mod accepted;
-pub(crate) mod acceptor;
-pub(crate) mod answers;
-pub(crate) mod completed;
-pub(crate) mod config;
-pub(crate) mod delivery;
+pub mod accepted;
+pub mod acceptor;
+pub mod answers;
+pub mod completed;
+pub mod config;
+pub mod delivery;
 mod exchange;
-pub(crate) mod inspection;
-pub(crate) mod listener;
+pub mod inspection;
+pub mod listener;
 mod message_framing;
-pub(crate) mod peer;
+pub mod peer;
 mod preface;
-pub(crate) mod quiet;
-pub(crate) mod request_budget;
-pub(crate) mod server;
-pub(crate) mod socket;
-pub(crate) mod status;
-pub(crate) mod wire;
+pub mod quiet;
+pub mod request_budget;
+pub mod server;
+pub mod socket;
+pub mod status;
+pub mod wire;

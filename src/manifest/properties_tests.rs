@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use uuid::Uuid;
 
 use super::*;
-use crate::config::manifest::{folder::read_file_text, problem::Origin};
+use crate::{folder::read_file_text, problem::Origin};
 
 /// Secret stores as name → secret → keys, counting who asks.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::symlink, process::Command, sync::mpsc, time::Duration};
 
-use leasehold::config::manifest::{Environment, Reference, Resources};
+use leasehold_manifest::{Environment, Reference, Resources};
 
 use crate::{Folder, component, nowhere};
 

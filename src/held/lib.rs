@@ -49,7 +49,7 @@ mod schedule;
 mod store;
 mod table;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod unlock;
 
 pub use calls::Resent;

@@ -1,4 +1,4 @@
-//! The memory backend with scripted faults in tries, renewals and unlocks.
+//! A backend with scripted faults in tries, renewals and unlocks.
 
 use std::{
     collections::VecDeque,
@@ -15,12 +15,11 @@ use leasehold_lock::{
     ResourceId, Settings, Ttl,
     inspect::{Inspect, Inspected, LockView, Page, PageRequest, Selection, WaiterView},
 };
-use leasehold_memory::Memory;
 use tokio::time::{Instant, sleep};
 
 /// What happens to a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// It never reaches the backend.
     Unreachable,
     /// Nothing is ever answered.
@@ -33,25 +32,29 @@ pub(crate) enum Fault {
     ReplyLost,
 }
 
+/// What happens to the next calls, and what has happened so far.
 #[derive(Default)]
-pub(crate) struct Script {
+pub struct Script {
     /// The TTLs granted are multiples of this, rounded up.
     rounds_to: Mutex<Option<Duration>>,
     next_tries: Mutex<VecDeque<Fault>>,
     next_renewals: Mutex<VecDeque<Fault>>,
     every_renewal: Mutex<Option<Fault>>,
     next_unlocks: Mutex<VecDeque<Fault>>,
-    pub(crate) renewals: AtomicUsize,
+    /// How many renewals were begun.
+    pub renewals: AtomicUsize,
     /// Whether nothing that inspects is ever answered.
-    pub(crate) hides: AtomicBool,
+    pub hides: AtomicBool,
     in_flight: AtomicUsize,
-    pub(crate) in_flight_max: AtomicUsize,
+    /// The most renewals that were in flight at a time.
+    pub in_flight_max: AtomicUsize,
     /// How many renewals were in flight when an unlock came.
-    pub(crate) renewing_at_unlock: AtomicUsize,
+    pub renewing_at_unlock: AtomicUsize,
 }
 
 impl Script {
-    pub(crate) fn round_ttls_up_to(&self, whole: Duration) {
+    /// Sets of what the granted TTLs are multiples.
+    pub fn round_ttls_up_to(&self, whole: Duration) {
         *self.rounds_to.lock().unwrap() = Some(whole);
     }
 
@@ -63,35 +66,42 @@ impl Script {
         })
     }
 
-    pub(crate) fn on_try(&self, fault: Fault) {
+    /// What happens to one more try.
+    pub fn on_try(&self, fault: Fault) {
         self.next_tries.lock().unwrap().push_back(fault);
     }
 
-    pub(crate) fn on_renewal(&self, fault: Fault) {
+    /// What happens to one more renewal.
+    pub fn on_renewal(&self, fault: Fault) {
         self.next_renewals.lock().unwrap().push_back(fault);
     }
 
-    pub(crate) fn on_every_renewal(&self, fault: Option<Fault>) {
+    /// What happens to the renewals for which nothing else is set.
+    pub fn on_every_renewal(&self, fault: Option<Fault>) {
         *self.every_renewal.lock().unwrap() = fault;
     }
 
-    pub(crate) fn on_unlock(&self, fault: Fault) {
+    /// What happens to one more unlock.
+    pub fn on_unlock(&self, fault: Fault) {
         self.next_unlocks.lock().unwrap().push_back(fault);
     }
 }
 
-pub(crate) struct Scripted {
-    memory: Memory,
+/// The backend.
+pub struct Scripted {
+    inner: Arc<dyn Backend>,
     script: Arc<Script>,
 }
 
 impl Scripted {
-    pub(crate) fn new() -> (Self, Arc<Script>, Settings) {
+    /// Over the backend that `open` makes.
+    pub fn new<B: Backend + 'static>(
+        open: impl FnOnce(&Context) -> B,
+    ) -> (Self, Arc<Script>, Settings) {
         let settings = Settings::default();
-        let context = Context::new(settings.clone(), Clock::system());
+        let inner = Arc::new(open(&Context::new(settings.clone(), Clock::system())));
         let script = Arc::<Script>::default();
-        let scripted = Self { memory: Memory::new(&context), script: Arc::clone(&script) };
-        (scripted, script, settings)
+        (Self { inner, script: Arc::clone(&script) }, script, settings)
     }
 }
 
@@ -131,17 +141,17 @@ async fn faulted<T>(
 #[async_trait]
 impl Backend for Scripted {
     fn features(&self) -> &[Feature] {
-        self.memory.features()
+        self.inner.features()
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
         let fault = self.script.next_tries.lock().unwrap().pop_front();
         let attempt = Attempt { ttl: self.script.rounded(attempt.ttl), ..attempt.clone() };
-        faulted(fault, self.memory.try_lock(&attempt, until)).await
+        faulted(fault, self.inner.try_lock(&attempt, until)).await
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
-        self.memory.lock(attempt).await
+        self.inner.lock(attempt).await
     }
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
@@ -153,7 +163,7 @@ impl Backend for Scripted {
         let next = script.next_renewals.lock().unwrap().pop_front();
         let fault = next.or(*script.every_renewal.lock().unwrap());
         let renewal = Renewal { ttl: script.rounded(renewal.ttl), ..renewal.clone() };
-        faulted(fault, self.memory.renew(&renewal, until)).await
+        faulted(fault, self.inner.renew(&renewal, until)).await
     }
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
@@ -161,11 +171,11 @@ impl Backend for Scripted {
         let renewing = script.in_flight.load(Ordering::SeqCst);
         script.renewing_at_unlock.fetch_add(renewing, Ordering::SeqCst);
         let fault = script.next_unlocks.lock().unwrap().pop_front();
-        faulted(fault, self.memory.unlock(release, until)).await
+        faulted(fault, self.inner.unlock(release, until)).await
     }
 
     async fn ping(&self, until: Instant) -> Result<(), BackendError> {
-        self.memory.ping(until).await
+        self.inner.ping(until).await
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
@@ -173,7 +183,7 @@ impl Backend for Scripted {
     }
 
     async fn close(&self) {
-        self.memory.close().await;
+        self.inner.close().await;
     }
 }
 

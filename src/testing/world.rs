@@ -1,11 +1,10 @@
-//! A memory store under paused time, and the answers of services over it.
+//! A store under paused time, and the answers of services over it.
 
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
-use leasehold_lock::{AcquireRequest, Clock, LockId, Store};
-use leasehold_memory as memory;
+use leasehold_lock::{AcquireRequest, Clock, Kind, LockId, Store};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
@@ -14,29 +13,35 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// A runtime whose clock advances only when nothing else can run, and a store in which
 /// one resource is held for 30 s.
-pub(crate) struct World {
+pub struct World {
     runtime: tokio::runtime::Runtime,
-    pub(crate) store: Store,
+    /// The store.
+    pub store: Store,
 }
 
 /// The parts of an answer that are the same each time.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    pub(crate) http: u16,
-    pub(crate) grpc: Option<Code>,
-    pub(crate) fields: Vec<String>,
+pub struct Told {
+    /// The status of HTTP.
+    pub http: u16,
+    /// The status of gRPC, if it has come.
+    pub grpc: Option<Code>,
+    /// The fields that were refused.
+    pub fields: Vec<String>,
 }
 
 impl World {
-    /// `held` is the key of the resource that is held.
-    pub(crate) fn new(held: &str) -> Self {
+    /// A store of this kind, without properties. `held` is the key of the resource that is
+    /// held.
+    #[must_use]
+    pub fn new(kind: Kind, held: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
             .build()
             .unwrap();
         let store = runtime.block_on(async {
-            let store = memory::KIND.open([], Clock::system(), None).await.unwrap();
+            let store = kind.open([], Clock::system(), None).await.unwrap();
             let mut request = AcquireRequest::new(held.parse().unwrap());
             request.lock_id = LockId::optional("owner").unwrap();
             store.try_lock(request).await.unwrap().receipt.accept();
@@ -46,7 +51,7 @@ impl World {
     }
 
     /// Runs `work` to its end; panics if it does not end.
-    pub(crate) fn run<T>(&self, work: impl Future<Output = T>) -> T {
+    pub fn run<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime
             .block_on(async { tokio::time::timeout(PATIENCE, work).await })
             .expect("the call did not end")
@@ -57,7 +62,7 @@ impl Told {
     /// Reads a gRPC answer up to its first message or its end. No request may be answered
     /// with INTERNAL or UNKNOWN, except that alpha1 refuses with these codes as daprd does
     /// (`daprs_codes`).
-    pub(crate) async fn read<B>(response: http::Response<B>, daprs_codes: bool) -> Self
+    pub async fn read<B>(response: http::Response<B>, daprs_codes: bool) -> Self
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Debug,
@@ -92,7 +97,8 @@ fn fields(status: &Status) -> Vec<String> {
 }
 
 /// A message with the header that gRPC puts before it.
-pub(crate) fn frame(message: &[u8]) -> Bytes {
+#[must_use]
+pub fn frame(message: &[u8]) -> Bytes {
     let mut framed = BytesMut::with_capacity(message.len() + 5);
     framed.put_u8(0);
     framed.put_u32(u32::try_from(message.len()).unwrap());

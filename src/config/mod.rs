@@ -1,3 +1,0 @@
-//! What configures a store: component YAML and the properties that it becomes.
-
-pub mod manifest;
