@@ -1,4 +1,4 @@
-//! See `leasehold::fuzzing::component_protocol`.
+//! See `leasehold_component::fuzzing::component_protocol`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold::fuzzing::component_protocol(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold_component::fuzzing::component_protocol(data));

@@ -1,4 +1,4 @@
-//! See `leasehold::fuzzing::health_answers`.
+//! See `leasehold_sidecar::fuzzing::health_answers`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold::fuzzing::health_answers(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold_sidecar::fuzzing::health_answers(data));

@@ -1,4 +1,4 @@
-//! See `leasehold::fuzzing::sidecar_grpc`.
+//! See `leasehold_sidecar::fuzzing::sidecar_grpc`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold::fuzzing::sidecar_grpc(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold_sidecar::fuzzing::sidecar_grpc(data));

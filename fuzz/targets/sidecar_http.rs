@@ -1,4 +1,4 @@
-//! See `leasehold::fuzzing::sidecar_http`.
+//! See `leasehold_sidecar::fuzzing::sidecar_http`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold::fuzzing::sidecar_http(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| leasehold_sidecar::fuzzing::sidecar_http(data));

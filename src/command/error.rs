@@ -1,16 +1,13 @@
 //! Why a command could not start.
 
+use leasehold_component::{ServeError, SocketError};
+use leasehold_front as front;
 use leasehold_manifest::{LoadError, PropertyError, WatchError};
-
-use crate::{
-    component::{ServeError, SocketError},
-    front,
-    sidecar::{
-        ListenError,
-        app::{client::AppChannelError, probe::AppProbeError},
-        daprd::passthrough::EndpointError,
-        loader::LoadStoreError,
-    },
+use leasehold_sidecar::{
+    ListenError,
+    app::{client::AppChannelError, probe::AppProbeError},
+    daprd::passthrough::EndpointError,
+    loader::LoadStoreError,
 };
 
 /// Why a command could not start.

@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use leasehold_component::{Instances, OpenInstance};
+use leasehold_front::FindStore;
 use leasehold_lock::{Clock, Kind, LockError};
 use leasehold_manifest::{self as manifest, Environment, NoSecrets};
 use leasehold_util::retry::Backoff;
@@ -10,10 +12,6 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::StartError;
-use crate::{
-    component::{Instances, OpenInstance},
-    front::FindStore,
-};
 
 /// How long to wait between attempts to initialise an instance.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);

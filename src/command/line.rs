@@ -3,12 +3,12 @@
 use std::{env, ffi::OsString, path::PathBuf};
 
 use clap::{ArgAction, Parser, Subcommand, builder::BoolishValueParser};
+use leasehold_component::SocketMode;
+use leasehold_front::FrontArgs;
 use leasehold_lock::Kind;
+use leasehold_sidecar::SidecarArgs;
 
-use crate::{
-    backend::KINDS, component::SocketMode, front::FrontArgs, sidecar::SidecarArgs,
-    telemetry::LogLevel,
-};
+use crate::{backend::KINDS, telemetry::LogLevel};
 
 /// Distributed locks that people can trust: a lock store for Dapr over etcd,
 /// Redis or memory.

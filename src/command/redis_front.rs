@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use leasehold_component::{DRAIN_MAX, Instances};
+use leasehold_front::{Front, FrontArgs};
 use leasehold_lock::Kind;
 use leasehold_manifest::{Component, Environment, Resources};
 use tokio::time::{Instant, timeout_at};
@@ -10,10 +12,6 @@ use tracing::warn;
 
 use super::{StartError, instances};
 use crate::backend::KINDS;
-use crate::{
-    component::{DRAIN_MAX, Instances},
-    front::{Front, FrontArgs},
-};
 
 /// A front that serves.
 #[derive(Debug)]

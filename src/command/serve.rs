@@ -3,13 +3,13 @@
 use std::{collections::BTreeSet, env};
 
 use futures_util::future::join_all;
+use leasehold_component::{Answers, Component, DRAIN_MAX, Socket, socket_folder};
 use leasehold_manifest::{self as manifest, Environment, Resources};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
 use super::{ServeOptions, StartError, StoreOption, instances};
-use crate::component::{Answers, Component, DRAIN_MAX, Socket, socket_folder};
 
 /// Components that are being served, with the tasks that initialise instances
 /// on their own.

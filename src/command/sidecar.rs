@@ -3,26 +3,25 @@
 use std::{env, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
+use leasehold_component::socket_folder;
 use leasehold_manifest::{self as manifest, Environment, Loaded, Resources};
+use leasehold_sidecar::{
+    Hooks, Options, Sidecar, SidecarArgs,
+    app::{
+        health::AppHealthChecks,
+        probe::{GrpcProbe, HttpProbe},
+    },
+    daprd::Daprd,
+    failed_unlocks::{self, Reports},
+    loader::Loader,
+    stores::Stores,
+};
 use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
 use super::StartError;
-use crate::{
-    component::socket_folder,
-    sidecar::{
-        Hooks, Options, Sidecar, SidecarArgs,
-        app::{
-            health::AppHealthChecks,
-            probe::{GrpcProbe, HttpProbe},
-        },
-        daprd::Daprd,
-        failed_unlocks::{self, Reports},
-        loader::Loader,
-        stores::Stores,
-    },
-};
+use crate::backend::KINDS;
 
 /// A sidecar that serves.
 #[derive(Debug)]
@@ -70,6 +69,7 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     }
     let stores = Stores::default();
     let loader = Loader {
+        kinds: KINDS,
         stores: stores.clone(),
         environment,
         secrets: daprd.secrets(&options)?,

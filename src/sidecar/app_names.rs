@@ -60,7 +60,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sidecar::name::Namespace;
+    use crate::name::Namespace;
 
     const STORE: &str = "store";
 

@@ -19,7 +19,6 @@ use super::{
     prefix::{self, KeyPrefix},
     stores::{NamedStore, Stores},
 };
-use crate::backend::KINDS;
 
 /// A component whose backend is not reached is tried again after so long, each
 /// time after twice as long up to a limit.
@@ -59,19 +58,24 @@ impl LoadStoreError {
 
 /// Opens stores as their components say.
 #[derive(Clone)]
-pub(crate) struct Loader {
-    pub(crate) stores: Stores,
-    pub(crate) environment: Environment,
-    pub(crate) secrets: Arc<dyn Secrets>,
+pub struct Loader {
+    /// The stores that are built in.
+    pub kinds: &'static [Kind],
+    /// Where they are put.
+    pub stores: Stores,
+    /// What templates and scopes are compared with.
+    pub environment: Environment,
+    /// Where secrets come from.
+    pub secrets: Arc<dyn Secrets>,
     /// Where pluggable components have their sockets.
-    pub(crate) sockets: PathBuf,
+    pub sockets: PathBuf,
 }
 
 impl Loader {
     /// Opens the store of a component that is there at the start. With
     /// `ignoreErrors`, a failure is only logged; returns the component if it is
     /// to be tried again.
-    pub(crate) async fn begin<'a>(
+    pub async fn begin<'a>(
         &self,
         component: &'a Component,
     ) -> Result<Option<&'a Component>, LoadStoreError> {
@@ -89,7 +93,7 @@ impl Loader {
     /// that appear. One that is loaded stays as it is, and the log says what was changed. One
     /// whose backend is not reached, and each of `late`, is tried again until it is reached or
     /// changes.
-    pub(crate) async fn follow(
+    pub async fn follow(
         self,
         mut changes: mpsc::Receiver<Change>,
         components: Vec<Component>,
@@ -168,8 +172,9 @@ impl Loader {
             properties.iter().map(|(key, value)| (&**key, &**value)),
         )
         .map_err(|violation| LoadStoreError::Metadata(name.clone(), violation.into()))?;
+        let built_in = Kind::named(self.kinds, backend);
         let opening = async {
-            match Kind::named(KINDS, backend) {
+            match built_in {
                 Some(kind) => {
                     let own = properties
                         .into_iter()
@@ -193,7 +198,10 @@ impl Loader {
             }
         };
         let (kind, version) = (component.kind.clone(), component.version.clone());
-        Ok(NamedStore::new(name, kind, version, key_prefix, store))
+        Ok(match built_in {
+            Some(_) => NamedStore::new(name, kind, version, key_prefix, store),
+            None => NamedStore::pluggable(name, kind, version, key_prefix, store),
+        })
     }
 
     async fn pluggable(
@@ -216,7 +224,7 @@ impl Loader {
         match opened {
             // Rather a misspelt type than a component that is late.
             Err(LockError::StoreUnavailable(why)) if !is_there => {
-                let hint = Kind::unknown(KINDS, backend);
+                let hint = Kind::unknown(self.kinds, backend);
                 Err(LockError::StoreUnavailable(format!("{why}; {hint}").into()))
             }
             opened => opened,

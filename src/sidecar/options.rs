@@ -196,7 +196,7 @@ pub enum Listen {
 
 impl SidecarArgs {
     /// What of it cannot be; names the flags and the fix.
-    pub(crate) fn problem(&self) -> Option<String> {
+    pub fn problem(&self) -> Option<String> {
         if let Some(folder) = &self.unix_domain_socket {
             if self.app_id.is_empty() {
                 return Some(

@@ -115,7 +115,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use crate::sidecar::name::Namespace;
+    use crate::name::Namespace;
 
     fn key(prefix: &str, app_id: &str) -> String {
         KeyPrefix::new(prefix).unwrap().apply("r", "store", app_id).unwrap()

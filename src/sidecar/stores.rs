@@ -9,12 +9,11 @@ use std::{
 };
 
 use leasehold_held::LockStore;
-use leasehold_lock::{Kind, LockError, LockId, RenewRequest, ResourceId, Store, Violation};
+use leasehold_lock::{LockError, LockId, RenewRequest, ResourceId, Store, Violation};
 use parking_lot::RwLock;
 use tracing::warn;
 
 use super::{app_names::AppNames, name::ResourceName, prefix::KeyPrefix};
-use crate::backend::KINDS;
 
 /// An open component of a lock type.
 #[derive(Debug)]
@@ -43,7 +42,7 @@ impl std::fmt::Debug for StoreHandle {
 }
 
 impl NamedStore {
-    /// A component of type `kind` over `store`.
+    /// A component of type `kind` over `store`, which is built in and so can renew.
     #[must_use]
     pub fn new(
         name: impl Into<Arc<str>>,
@@ -52,18 +51,28 @@ impl NamedStore {
         prefix: KeyPrefix,
         store: Store,
     ) -> Self {
-        let kind: String = kind.into();
-        let name_of_kind = kind.strip_prefix("lock.").map(str::to_lowercase);
-        let renews = name_of_kind.is_some_and(|name| Kind::named(KINDS, &name).is_some());
-        let renews = AtomicBool::new(renews);
         Self {
             name: name.into(),
-            kind,
+            kind: kind.into(),
             version: version.into(),
             prefix,
             store: StoreHandle(store),
-            renews,
+            renews: AtomicBool::new(true),
         }
+    }
+
+    /// A component of type `kind` over the `store` of another process, of which it is not known
+    /// whether it can renew.
+    #[must_use]
+    pub fn pluggable(
+        name: impl Into<Arc<str>>,
+        kind: impl Into<String>,
+        version: impl Into<String>,
+        prefix: KeyPrefix,
+        store: Store,
+    ) -> Self {
+        let renews = AtomicBool::new(false);
+        Self { renews, ..Self::new(name, kind, version, prefix, store) }
     }
 
     /// Checks that the store can renew, before a grant that must be renewed. Asks it to

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
 use defect::{Broken, Defect};
 use lacking::Lack;
-use leasehold::component::{Answers, Component, Instances, OpenInstance, Socket, SocketMode};
+use leasehold_component::{Answers, Component, Instances, OpenInstance, Socket, SocketMode};
 use leasehold_conformance::{Component as Manifest, Options, Outcome, catalogue, run_collect};
 use leasehold_lock::{Clock, Context, Settings, Store};
 use leasehold_memory::{self as memory, Memory};

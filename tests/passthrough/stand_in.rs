@@ -14,7 +14,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use leasehold::sidecar::daprd::passthrough::{Endpoint, Passthrough};
+use leasehold_sidecar::daprd::passthrough::{Endpoint, Passthrough};
 use tokio::{
     net::TcpListener,
     sync::mpsc,

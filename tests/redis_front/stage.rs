@@ -3,12 +3,12 @@
 use std::{future::ready, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use leasehold::backend::KINDS;
+use leasehold_front::{Front, FrontArgs};
 use leasehold_lock::{
     AcquireRequest, Clock, Granted, Kind, Mode, Store,
     inspect::{Inspected, PageRequest},
 };
 
-use leasehold::front::{Front, FrontArgs};
 use leasehold_testkit::{
     etcd::{EtcdServer, Version},
     proxy::Proxy,

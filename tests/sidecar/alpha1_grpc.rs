@@ -1,13 +1,13 @@
 //! alpha1 over gRPC: every row of Dapr's table.
 
-use leasehold::sidecar::{
-    Hooks,
-    prefix::KeyPrefix,
-    stores::{NamedStore, Stores},
-};
 use leasehold_proto::dapr::{
     GetMetadataRequest, TryLockRequest, UnlockRequest, dapr_client::DaprClient,
     unlock_response::Status as Unlocked,
+};
+use leasehold_sidecar::{
+    Hooks,
+    prefix::KeyPrefix,
+    stores::{NamedStore, Stores},
 };
 use tonic::{Code, Status, transport::Channel};
 

@@ -1,7 +1,7 @@
 //! alpha1 over HTTP: every row of Dapr's table.
 
 use http::{Method, header};
-use leasehold::sidecar::{Hooks, stores::Stores};
+use leasehold_sidecar::{Hooks, stores::Stores};
 use serde_json::json;
 
 use crate::harness::{Harness, memory, options};

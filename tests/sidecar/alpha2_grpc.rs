@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::sidecar::{Hooks, stores::Stores};
 use leasehold_proto::locks::{
     ForceUnlockRequest, LockRequest, LockResponse, RenewLockRequest, UnlockRequest,
     locks_client::LocksClient,
 };
+use leasehold_sidecar::{Hooks, stores::Stores};
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status, codec::CompressionEncoding, transport::Channel};
 use tonic_types::StatusExt as _;
@@ -243,7 +243,7 @@ async fn an_unknown_store_is_told_from_none_at_all() {
 
 #[tokio::test]
 async fn held_locks_have_a_limit() {
-    let limited = leasehold::sidecar::Options { held_max: 1, ..options() };
+    let limited = leasehold_sidecar::Options { held_max: 1, ..options() };
     let harness = Harness::with(limited, Hooks::default()).await;
     let mut client = harness.locks().await;
     let first = lock(&mut client, request("a")).await.unwrap();

@@ -1,8 +1,8 @@
 //! Lock calls as pages in a browser would make them.
 
 use http::Method;
-use leasehold::sidecar::{Hooks, Options, options::Listen};
 use leasehold_proto::locks::{LockRequest, locks_client::LocksClient};
+use leasehold_sidecar::{Hooks, Options, options::Listen};
 use tonic::{
     Code, Request,
     transport::{Channel, Endpoint},

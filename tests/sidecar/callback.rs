@@ -13,7 +13,11 @@ use axum::{
     routing::{get, post},
     serve::Listener,
 };
-use leasehold::sidecar::{
+use leasehold_proto::locks::{
+    LockLost, LockRequest,
+    lock_events_server::{LockEvents, LockEventsServer},
+};
+use leasehold_sidecar::{
     AppProtocol, Hooks, Options,
     api::auth::Token,
     app::{
@@ -21,10 +25,6 @@ use leasehold::sidecar::{
         health::AppProbe as _,
         probe::{GrpcProbe, HttpProbe},
     },
-};
-use leasehold_proto::locks::{
-    LockLost, LockRequest,
-    lock_events_server::{LockEvents, LockEventsServer},
 };
 use serde_json::{Value, json};
 use tokio::{

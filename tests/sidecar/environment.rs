@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use http::Method;
-use leasehold::sidecar::{Hooks, Options, api::auth::Token};
 use leasehold_proto::{dapr::GetMetadataRequest, locks::LockRequest};
+use leasehold_sidecar::{Hooks, Options, api::auth::Token};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -205,14 +205,13 @@ async fn slow_and_endless_headers_are_cut_off() {
 async fn unix_sockets_are_served_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options {
-        listen: leasehold::sidecar::options::Listen::Sockets(folder.path().to_owned()),
+        listen: leasehold_sidecar::options::Listen::Sockets(folder.path().to_owned()),
         ..options()
     };
-    let stores = leasehold::sidecar::stores::Stores::default();
+    let stores = leasehold_sidecar::stores::Stores::default();
     let stop = tokio_util::sync::CancellationToken::new();
-    let start = || {
-        leasehold::sidecar::Sidecar::start(options.clone(), stores.clone(), Hooks::default())
-    };
+    let start =
+        || leasehold_sidecar::Sidecar::start(options.clone(), stores.clone(), Hooks::default());
     let sidecar = start().await.unwrap();
     let socket = folder.path().join("dapr-app-http.socket");
     let mut client = tokio::net::UnixStream::connect(&socket).await.unwrap();

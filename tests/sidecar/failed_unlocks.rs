@@ -6,14 +6,14 @@ use std::{
 };
 
 use axum::{Json, Router, routing::get};
-use leasehold::sidecar::{
-    AppProtocol, Hooks,
-    api::auth::Token,
-    app::{client::AppChannel, health::AppHealthChecks, probe::HttpProbe},
-};
 use leasehold_proto::{
     dapr::TryLockRequest,
     locks::{LockRequest, RenewLockRequest},
+};
+use leasehold_sidecar::{
+    AppProtocol, Hooks,
+    api::auth::Token,
+    app::{client::AppChannel, health::AppHealthChecks, probe::HttpProbe},
 };
 use serde_json::{Value, json};
 use tokio::{

@@ -10,17 +10,17 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use leasehold::sidecar::{
+use leasehold_held::Engine;
+use leasehold_lock::{Clock, Context, Settings, Store};
+use leasehold_memory::Memory;
+use leasehold_proto::{dapr::dapr_client::DaprClient, locks::locks_client::LocksClient};
+use leasehold_sidecar::{
     Hooks, Options, Sidecar,
     api::auth::Token,
     options::Listen,
     prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
-use leasehold_held::Engine;
-use leasehold_lock::{Clock, Context, Settings, Store};
-use leasehold_memory::Memory;
-use leasehold_proto::{dapr::dapr_client::DaprClient, locks::locks_client::LocksClient};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;

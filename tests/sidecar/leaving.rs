@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use leasehold_lock::Settings;
-
-use leasehold::sidecar::{
+use leasehold_sidecar::{
     Hooks, Options, Sidecar,
     options::Listen,
     prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
+
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpStream, UnixStream},

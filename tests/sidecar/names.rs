@@ -1,14 +1,14 @@
 //! Resources in namespaces.
 
 use http::Method;
-use leasehold::sidecar::{
-    Hooks, Options,
-    prefix::KeyPrefix,
-    stores::{NamedStore, Stores},
-};
 use leasehold_proto::{
     dapr::{TryLockRequest, UnlockRequest as UnlockAlpha1Request},
     locks::{ForceUnlockRequest, LockRequest, LockResponse, RenewLockRequest, UnlockRequest},
+};
+use leasehold_sidecar::{
+    Hooks, Options,
+    prefix::KeyPrefix,
+    stores::{NamedStore, Stores},
 };
 use serde_json::{Value, json};
 use tonic::Status;

@@ -7,7 +7,7 @@ use http::{Method, Request, Response, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
-use leasehold::sidecar::{Hooks, Options};
+use leasehold_sidecar::{Hooks, Options};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

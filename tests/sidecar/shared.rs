@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use http::Method;
-use leasehold::sidecar::{
-    Hooks,
-    prefix::KeyPrefix,
-    stores::{NamedStore, Stores},
-};
 use leasehold_lock::Settings;
 use leasehold_proto::locks::{
     ForceUnlockRequest, LockMode, LockRequest, LockResponse, LockServerStream, UnlockRequest,
     lock_server_stream::LockServerStream as Told, locks_client::LocksClient,
+};
+use leasehold_sidecar::{
+    Hooks,
+    prefix::KeyPrefix,
+    stores::{NamedStore, Stores},
 };
 use serde_json::json;
 use tokio::time::{sleep, timeout};
@@ -232,7 +232,7 @@ async fn too_many_holders_are_refused_and_said_so() {
 
 #[tokio::test]
 async fn each_shared_lock_counts_as_one_held_lock() {
-    let limited = leasehold::sidecar::Options { held_max: 2, ..options() };
+    let limited = leasehold_sidecar::Options { held_max: 2, ..options() };
     let harness = Harness::with(limited, Hooks::default()).await;
     let mut client = harness.locks().await;
     lock(&mut client, reader()).await.unwrap();

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold::sidecar::Hooks;
 use leasehold_proto::locks::{
     LockAcquired, LockRequest, LockServerStream, lock_server_stream::LockServerStream as Told,
 };
+use leasehold_sidecar::Hooks;
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Request, Status, Streaming};
 

@@ -4,7 +4,7 @@
 //! library does with each answer; and add a line, with the versions that send it. The programs of
 //! `conformance/redis-front` run the libraries against the table.
 
-use crate::front::{arguments::Unit, reply::Reply, verb::Replies};
+use crate::{arguments::Unit, reply::Reply, verb::Replies};
 
 /// A script that is recognised. The first key is that of the lock, and the value is in `ARGV[1]`.
 #[derive(Debug)]

@@ -2,15 +2,13 @@
 
 use std::{path::Path, time::Duration};
 
+use leasehold_component::SocketMode;
 use leasehold_lock::{AcquireRequest, Feature, Holder, LockError, RequestId, Store};
 use leasehold_pluggable::socket_path;
 
-use leasehold::{
-    command::{
-        ServeOptions, StoreOption,
-        serve::{self, Serving},
-    },
-    component::SocketMode,
+use leasehold::command::{
+    ServeOptions, StoreOption,
+    serve::{self, Serving},
 };
 use tokio::time::{Instant, sleep, timeout};
 

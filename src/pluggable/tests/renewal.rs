@@ -4,14 +4,14 @@ use std::fs;
 
 use leasehold_held::{Engine, EngineOptions};
 use leasehold_lock::{AcquireRequest, LockError, Mode};
-
-use leasehold::sidecar::{
+use leasehold_sidecar::{
     ApiError, Hooks,
     api::alpha2::{LockCall, Locks},
     identity::Identity,
     prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
+
 use tokio::{sync::mpsc, time::Instant};
 use tonic::Status;
 use tracing_subscriber::filter::LevelFilter;
@@ -38,7 +38,7 @@ fn call(no_renewal: bool) -> LockCall {
 async fn locks(fake: &mut Fake) -> Locks {
     let stores = Stores::default();
     let store = fake.open(&[]).await;
-    stores.insert(NamedStore::new("s", "lock.fake", "v1", KeyPrefix::None, store));
+    stores.insert(NamedStore::pluggable("s", "lock.fake", "v1", KeyPrefix::None, store));
     let (tell, _) = mpsc::channel(1);
     let engine = Engine::start(EngineOptions::default(), Hooks::default().healthy, tell);
     Locks::new(stores, engine, Identity::new("app", &"instance".parse().unwrap()))

@@ -9,7 +9,7 @@ use leasehold_proto::dapr::{GetMetadataResponse, RegisteredComponents};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::sidecar::stores::Stores;
+use crate::stores::Stores;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// An older place of the version, which some SDKs still read.

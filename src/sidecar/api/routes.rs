@@ -30,7 +30,7 @@ use super::{
     metadata::Metadata,
     query,
 };
-use crate::sidecar::Fallback;
+use crate::Fallback;
 
 /// What both ports serve.
 #[derive(Clone, Debug)]

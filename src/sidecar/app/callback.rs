@@ -22,7 +22,7 @@ use tonic::{Code, metadata::MetadataValue};
 use tracing::{debug, warn};
 
 use super::client::{AppChannel, AppChannelError, AppClient};
-use crate::sidecar::{
+use crate::{
     api::auth::{self, Token},
     name::ResourceName,
 };

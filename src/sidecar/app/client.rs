@@ -18,7 +18,7 @@ use rustls::{
 };
 
 use super::protocol::AppProtocol;
-use crate::sidecar::api::auth::Token;
+use crate::api::auth::Token;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -18,7 +18,7 @@ use super::{
     client::{AppChannel, AppChannelError, AppClient},
     health::AppProbe,
 };
-use crate::sidecar::failed_unlocks::Reports;
+use crate::failed_unlocks::Reports;
 
 const GRPC_METHOD: &str = "/dapr.proto.runtime.v1.AppCallbackHealthCheck/HealthCheck";
 /// An answer's body is read for what it reports, but no further than this.
@@ -151,7 +151,7 @@ mod tests {
     use tokio::{net::TcpListener, task::AbortHandle};
 
     use super::*;
-    use crate::sidecar::{AppProtocol, api::auth::Token};
+    use crate::{AppProtocol, api::auth::Token};
 
     fn channel(address: &str, port: u16, protocol: AppProtocol) -> AppChannel {
         AppChannel::new(address, port, protocol, Token::default())

@@ -19,7 +19,7 @@ pub enum AppProtocol {
 
 impl AppProtocol {
     /// The same protocol over TLS, where it has such a form.
-    pub(in crate::sidecar) fn with_tls(self) -> Self {
+    pub(crate) fn with_tls(self) -> Self {
         match self {
             Self::Http => Self::Https,
             Self::Grpc => Self::Grpcs,
@@ -28,7 +28,7 @@ impl AppProtocol {
     }
 
     /// Whether the app is called by gRPC, or else by HTTP.
-    pub(crate) fn is_grpc(self) -> bool {
+    pub fn is_grpc(self) -> bool {
         matches!(self, Self::Grpc | Self::Grpcs)
     }
 

@@ -156,19 +156,19 @@ impl FromArgMatches for DaprdFlags {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args as _, Parser as _};
+    use clap::{Args as _, Parser};
 
-    use crate::{
-        command::{Cli, Command},
-        sidecar::SidecarArgs,
-    };
+    use crate::SidecarArgs;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: SidecarArgs,
+    }
 
     fn parse(arguments: &[&str]) -> Result<SidecarArgs, clap::Error> {
-        let arguments = ["leasehold", "sidecar"].iter().chain(arguments);
-        match Cli::try_parse_from(arguments)?.command {
-            Command::Sidecar(args) => Ok(*args),
-            other => panic!("{other:?}"),
-        }
+        let arguments = ["sidecar"].iter().chain(arguments);
+        Ok(Cli::try_parse_from(arguments)?.args)
     }
 
     fn warnings(arguments: &[&str]) -> Vec<String> {

@@ -18,14 +18,14 @@ use self::{
 use super::{Hooks, Options, SidecarArgs, options::Listen};
 
 /// The daprd that the sidecar is in front of, as far as it is configured.
-pub(crate) struct Daprd {
+pub struct Daprd {
     grpc: Option<Endpoint>,
     http: Option<Endpoint>,
 }
 
 impl Daprd {
     /// Reads the endpoints of the command line.
-    pub(crate) fn of(args: &SidecarArgs) -> Result<Self, EndpointError> {
+    pub fn of(args: &SidecarArgs) -> Result<Self, EndpointError> {
         let parse = |flag, endpoint: &Option<String>| {
             endpoint.as_deref().map(|text| Endpoint::parse(flag, text)).transpose()
         };
@@ -37,7 +37,7 @@ impl Daprd {
 
     /// What is wrong if the daprd is this sidecar itself: it would pass a call on to itself
     /// until it has no file descriptor left.
-    pub(crate) fn problem(&self, listen: &Listen) -> Option<String> {
+    pub fn problem(&self, listen: &Listen) -> Option<String> {
         let Listen::Ports { addresses, grpc, http } = listen else { return None };
         let own = [("--dapr-grpc-port", *grpc), ("--dapr-http-port", *http)];
         self.grpc.iter().chain(&self.http).find_map(|endpoint| {
@@ -51,7 +51,7 @@ impl Daprd {
     }
 
     /// Resolves the secrets of component YAML.
-    pub(crate) fn secrets(&self, options: &Options) -> Result<Arc<dyn Secrets>, EndpointError> {
+    pub fn secrets(&self, options: &Options) -> Result<Arc<dyn Secrets>, EndpointError> {
         Ok(match &self.http {
             Some(endpoint) => {
                 Arc::new(DaprdSecrets::new(endpoint.clone(), options.token.secret())?)
@@ -61,7 +61,7 @@ impl Daprd {
     }
 
     /// Passes on the calls that are not for locks.
-    pub(crate) fn hooks(self, healthy: watch::Receiver<bool>) -> Result<Hooks, EndpointError> {
+    pub fn hooks(self, healthy: watch::Receiver<bool>) -> Result<Hooks, EndpointError> {
         let grpc = self.grpc.map(Passthrough::grpc).transpose()?;
         let http = self.http.map(Passthrough::http).transpose()?;
         Ok(Hooks {

@@ -3,7 +3,7 @@
 use leasehold_lock::{LockId, UnlockRequest};
 
 use super::*;
-use crate::sidecar::api::{
+use crate::api::{
     alpha1::{Alpha1, Unlock, UnlockStatus},
     alpha2::inspection::Force,
 };

@@ -9,14 +9,14 @@ mod watch;
 
 use std::time::Duration;
 
-use leasehold::sidecar::{
-    Hooks,
-    prefix::KeyPrefix,
-    stores::{NamedStore, Stores},
-};
 use leasehold_proto::locks::{
     EndLocksRequest, GetLockRequest, GetLockResponse, ListLocksRequest, LockRequest,
     LockResponse, LockScope, LockState, inspection_client::InspectionClient,
+};
+use leasehold_sidecar::{
+    Hooks,
+    prefix::KeyPrefix,
+    stores::{NamedStore, Stores},
 };
 use tokio::time::{Instant, sleep};
 use tonic::{Status, transport::Channel};

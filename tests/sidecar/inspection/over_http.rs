@@ -2,7 +2,7 @@
 
 use http::{Method, header};
 use http_body_util::BodyExt as _;
-use leasehold::sidecar::{Options, api::auth::Token};
+use leasehold_sidecar::{Options, api::auth::Token};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 

@@ -13,7 +13,7 @@ use leasehold_lock::{
 use tracing::warn;
 
 use super::Alpha1Error;
-use crate::sidecar::{
+use crate::{
     identity::Identity,
     stores::{NamedStore, Stores},
 };

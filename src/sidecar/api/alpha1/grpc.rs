@@ -8,7 +8,7 @@ use leasehold_proto::dapr::{
 use tonic::{Request, Response, Status, metadata::MetadataValue};
 
 use super::{Alpha1, FENCING_TOKEN, TryLock, Unlock, UnlockStatus};
-use crate::sidecar::api::metadata::Metadata;
+use crate::api::metadata::Metadata;
 
 /// The part of Dapr's API that is served here.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use leasehold_net::answers::Delivery;
 use serde_json::json;
 
 use super::{Alpha1, Alpha1Error, FENCING_TOKEN, TryLock, Unlock, json};
-use crate::sidecar::api::body;
+use crate::api::body;
 
 type StoreName = Result<Path<String>, PathRejection>;
 

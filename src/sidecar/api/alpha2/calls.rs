@@ -7,7 +7,7 @@ use leasehold_net::{inspection, peer::Peer, wire::positive};
 use leasehold_proto::locks as pb;
 
 use super::{Locks, inspection::Force, wire};
-use crate::sidecar::api::error::ApiError;
+use crate::api::error::ApiError;
 
 impl Locks {
     /// Starts a grant's TTL again, and makes the change that is asked for. Returns the TTL.

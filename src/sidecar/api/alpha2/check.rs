@@ -13,7 +13,7 @@ use super::{
     json::{Fields, go_duration},
     wire,
 };
-use crate::sidecar::{api::error::ApiError, name::ResourceName};
+use crate::{api::error::ApiError, name::ResourceName};
 
 /// How many locks one call may ask about.
 const LOCKS_MAX: usize = 1000;

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::inspection::PageTokens;
-use crate::sidecar::{
+use crate::{
     api::error::ApiError,
     identity::{Identity, Label},
     name::ResourceName,
@@ -283,7 +283,7 @@ impl Locks {
     }
 
     /// Where what the app names is locked.
-    pub(in crate::sidecar) fn target(
+    pub(crate) fn target(
         &self,
         store_name: &str,
         resource: &ResourceName,

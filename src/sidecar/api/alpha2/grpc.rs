@@ -14,7 +14,7 @@ use super::{
     stream::{self, Event},
     wire,
 };
-use crate::sidecar::api::error::ApiError;
+use crate::api::error::ApiError;
 
 #[tonic::async_trait]
 impl proto::locks_server::Locks for Locks {

@@ -21,7 +21,7 @@ use super::{
     json::{self, Fields, go_duration},
     ndjson, stream, wire,
 };
-use crate::sidecar::api::{
+use crate::api::{
     body::{self, BodyError},
     error::ApiError,
     query,

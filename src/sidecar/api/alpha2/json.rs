@@ -194,7 +194,8 @@ pub(super) fn of_grant(granted: &Granted) -> Value {
 }
 
 /// A duration as Go writes it.
-pub(crate) fn go_duration(duration: Duration) -> String {
+#[must_use]
+pub fn go_duration(duration: Duration) -> String {
     GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
 }
 

@@ -78,7 +78,7 @@ mod tests {
     use tokio::sync::{mpsc, watch};
 
     use super::*;
-    use crate::sidecar::{
+    use crate::{
         identity::Identity,
         prefix::KeyPrefix,
         stores::{NamedStore, Stores},

@@ -17,5 +17,4 @@ mod wire;
 pub(crate) use check::BYTES_MAX as CHECK_BYTES_MAX;
 use core::Patience;
 pub use core::{LockCall, Locks, UndeliveredGrant};
-#[cfg(any(fuzzing, test))]
-pub(crate) use json::go_duration;
+pub use json::go_duration;

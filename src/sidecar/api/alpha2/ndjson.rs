@@ -14,7 +14,7 @@ use super::{
     status::HttpError,
     stream::{Event, Events},
 };
-use crate::sidecar::api::error::ApiError;
+use crate::api::error::ApiError;
 
 const MEDIA_TYPE: &str = "application/x-ndjson";
 

@@ -10,7 +10,7 @@ use leasehold_net::status::{DOMAIN, ErrorDescription};
 use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
 
-use crate::sidecar::api::error::ApiError;
+use crate::api::error::ApiError;
 
 /// The fields whose names differ between the proto and JSON.
 const JSON_NAMES: [(&str, &str); 9] = [

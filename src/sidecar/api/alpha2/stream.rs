@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{LockCall, Locks, UndeliveredGrant};
-use crate::sidecar::api::error::ApiError;
+use crate::api::error::ApiError;
 
 /// How often a stream sends a ping.
 const PING_PERIOD: Duration = Duration::from_secs(10);

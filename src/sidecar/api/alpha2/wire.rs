@@ -10,7 +10,7 @@ use prost_types::Duration as WireDuration;
 use tokio::time::Instant;
 
 use super::{LockCall, Patience};
-use crate::sidecar::{
+use crate::{
     identity::Label,
     name::{Namespace, ResourceName},
 };

@@ -14,7 +14,7 @@ use leasehold_net::{
 use leasehold_proto::locks as pb;
 
 use super::super::{Locks, wire};
-use crate::sidecar::{
+use crate::{
     api::error::ApiError,
     app_names::AppNames,
     name::{NameScope, Namespace, ResourceName},

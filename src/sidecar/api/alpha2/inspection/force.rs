@@ -14,7 +14,7 @@ use leasehold_net::{
 };
 
 use super::super::Locks;
-use crate::sidecar::{
+use crate::{
     api::error::ApiError, app_names::AppNames, name::ResourceName, stores::NamedStore,
 };
 

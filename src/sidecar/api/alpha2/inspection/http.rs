@@ -19,7 +19,7 @@ use super::{
     json,
     params::Params,
 };
-use crate::sidecar::api::{body, error::ApiError};
+use crate::api::{body, error::ApiError};
 
 /// The routes of inspection. That of one resource is also that of its lock calls.
 pub(in super::super) fn routes(locks: Locks) -> Router {

@@ -3,7 +3,7 @@
 use leasehold_lock::Violation;
 use leasehold_net::inspection::given_limit;
 
-use crate::sidecar::api::query;
+use crate::api::query;
 
 const NAMESPACE: &str = "namespace";
 

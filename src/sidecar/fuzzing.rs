@@ -1,4 +1,5 @@
 //! The sidecar's gRPC services and HTTP API, over the memory store.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt as _;
 
-use crate::sidecar::{
+use crate::{
     api::{
         alpha1::Alpha1,
         alpha2::Locks,
@@ -184,4 +185,14 @@ pub fn health_answers(data: &[u8]) {
     let reports = Reports::read(data);
     assert_eq!(reports, Reports::read(data), "the same answer has two meanings");
     assert_eq!(reports.is_empty(), reports == Reports::default());
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_seed_breaks_a_property() {
+        leasehold_testing::no_seed_breaks("health_answers", super::health_answers);
+        leasehold_testing::no_seed_breaks("sidecar_grpc", super::sidecar_grpc);
+        leasehold_testing::no_seed_breaks("sidecar_http", super::sidecar_http);
+    }
 }

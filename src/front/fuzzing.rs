@@ -107,3 +107,11 @@ fn answered(request: &Request, Answer { reply, receipt, .. }: Answer) {
         receipt.accept();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_seed_breaks_a_property() {
+        leasehold_testing::no_seed_breaks("redis_front", super::redis_front);
+    }
+}

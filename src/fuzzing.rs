@@ -1,15 +1,14 @@
 //! The metadata of components.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
 use leasehold_lock::{
     LockError, Violation,
     properties::{Properties, parse_go_duration},
 };
+use leasehold_sidecar::{api::alpha2::go_duration, prefix::KeyPrefix};
 use leasehold_testing::Input;
 
-use crate::{
-    backend::KINDS,
-    sidecar::{api::alpha2::go_duration, prefix::KeyPrefix},
-};
+use crate::backend::KINDS;
 
 /// Stands for a secret, which no error may repeat.
 const SECRET: &str = "hunter2";
@@ -74,4 +73,12 @@ fn duration(text: &str) {
     let Some(duration) = parse_go_duration(text) else { return };
     let written = go_duration(duration);
     assert_eq!(parse_go_duration(&written), Some(duration), "{text:?} is written {written:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_seed_breaks_a_property() {
+        leasehold_testing::no_seed_breaks("component_metadata", super::component_metadata);
+    }
 }

@@ -7,11 +7,14 @@
 
 mod dispatch;
 mod folder;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod inspection;
 mod instances;
 mod server;
-pub(crate) mod service;
-pub(crate) mod wire;
+mod service;
+mod wire;
 
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
 pub use instances::{Instances, Metadata, OpenInstance};

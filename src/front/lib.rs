@@ -15,8 +15,8 @@ mod command;
 mod connection;
 mod flights;
 #[cfg(any(fuzzing, test))]
-#[path = "../fuzzing/front.rs"]
-pub(crate) mod fuzzing;
+#[doc(hidden)]
+pub mod fuzzing;
 mod info;
 mod listen;
 mod locks;

@@ -1,5 +1,6 @@
 //! The messages of the component protocol: each parser by itself, then the service over
 //! the memory store.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tower::ServiceExt as _;
 
-use crate::component::{Instances, Metadata, service::Service, wire};
+use crate::{Instances, Metadata, service::Service, wire};
 
 const LOCK_STORE: &str = "dapr.proto.components.v1.LockStore";
 const INSPECTION: &str = "leasehold.v1.Inspection";
@@ -128,4 +129,12 @@ fn call(service: &str, method: &str, metadata: &MetadataMap, message: &[u8]) -> 
         };
         Told::read(answer.unwrap(), false).await
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_seed_breaks_a_property() {
+        leasehold_testing::no_seed_breaks("component_protocol", super::component_protocol);
+    }
 }

@@ -16,9 +16,12 @@ pub mod app;
 pub mod app_names;
 pub mod daprd;
 pub mod failed_unlocks;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod identity;
 mod listen;
-pub(crate) mod loader;
+pub mod loader;
 pub mod name;
 pub mod options;
 pub mod prefix;
