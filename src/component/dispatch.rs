@@ -57,7 +57,7 @@ impl Dispatch {
             lock_store: LockStoreServer::new(service)
                 .max_decoding_message_size(MESSAGE_BYTES_MAX),
             others: others.into_axum_router().with_state(()),
-            request_budget: RequestBudget::new(),
+            request_budget: RequestBudget::default(),
         })))
     }
 }

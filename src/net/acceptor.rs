@@ -62,7 +62,7 @@ impl Acceptor {
                 let stream = match listener.accept().await {
                     Ok(stream) => stream,
                     Err(error) => {
-                        if let Some(count) = failures.to_log() {
+                        if let Some(count) = failures.count_one() {
                             warn!(count, %error, "connections could not be accepted");
                         }
                         sleep(ACCEPT_PAUSE).await;
@@ -80,7 +80,7 @@ impl Acceptor {
                     Ok(place) => place,
                     Err(why) => {
                         stream.tell(refusal);
-                        if let Some(count) = failures.to_log() {
+                        if let Some(count) = failures.count_one() {
                             warn!(
                                 count,
                                 limit = connections_max,
@@ -134,7 +134,7 @@ struct Failures {
 
 impl Failures {
     /// Counts one. Returns how many there are if they are to be logged now.
-    fn to_log(&mut self) -> Option<u64> {
+    fn count_one(&mut self) -> Option<u64> {
         self.count += 1;
         if self.logged.is_some_and(|logged| logged.elapsed() < LOG_INTERVAL) {
             return None;
@@ -151,12 +151,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn many_refusals_are_one_line_with_their_number() {
         let mut failures = Failures::default();
-        assert_eq!(failures.to_log(), Some(1));
+        assert_eq!(failures.count_one(), Some(1));
         for _ in 0..1_000 {
-            assert_eq!(failures.to_log(), None);
+            assert_eq!(failures.count_one(), None);
         }
         sleep(LOG_INTERVAL).await;
-        assert_eq!(failures.to_log(), Some(1_001));
-        assert_eq!(failures.to_log(), None);
+        assert_eq!(failures.count_one(), Some(1_001));
+        assert_eq!(failures.count_one(), None);
     }
 }

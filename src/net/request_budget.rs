@@ -45,12 +45,14 @@ pub struct Counted<B> {
     is_between_messages: bool,
 }
 
-impl RequestBudget {
-    /// Nothing is taken yet.
-    pub fn new() -> Self {
+/// Nothing is taken yet.
+impl Default for RequestBudget {
+    fn default() -> Self {
         Self(Arc::new(Semaphore::new(INCOMPLETE_BYTES_MAX)))
     }
+}
 
+impl RequestBudget {
     /// Counts the bytes of this body against the budget.
     pub fn count<B>(&self, body: B) -> Counted<B> {
         Counted {
@@ -162,7 +164,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_may_be_silent_between_its_messages() {
-        let request_budget = RequestBudget::new();
+        let request_budget = RequestBudget::default();
         let (sender, body) = parts();
         let mut body = request_budget.count_messages(body);
         for _ in 0..3 {
@@ -180,7 +182,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_message_of_a_stream_that_does_not_end_is_refused_in_time() {
         let (sender, body) = parts();
-        let mut body = RequestBudget::new().count_messages(body);
+        let mut body = RequestBudget::default().count_messages(body);
         sender.send(Bytes::from_static(&[0, 0, 0, 0, 2, 7])).await.unwrap();
         assert!(body.frame().await.unwrap().is_ok());
         let refused = body.frame().await.unwrap().unwrap_err();
@@ -189,7 +191,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_end_is_refused_in_time() {
-        let (sender, mut body) = body(&RequestBudget::new());
+        let (sender, mut body) = body(&RequestBudget::default());
         sender.send(Bytes::from_static(b"x")).await.unwrap();
         assert!(body.frame().await.unwrap().is_ok());
         let refused = body.frame().await.unwrap().unwrap_err();
@@ -199,7 +201,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn bodies_that_have_not_ended_share_their_room_and_give_it_back() {
         const HALF: usize = INCOMPLETE_BYTES_MAX / 2;
-        let request_budget = RequestBudget::new();
+        let request_budget = RequestBudget::default();
         let (first_sender, mut first) = body(&request_budget);
         let (second_sender, mut second) = body(&request_budget);
         first_sender.send(Bytes::from(vec![0; HALF])).await.unwrap();

@@ -176,7 +176,7 @@ fn services(world: &World) -> Services {
         metadata: Metadata { app_id, stores, attributes: Attributes::default() },
         token: Token::default(),
         reach: Reach::Network,
-        request_budget: RequestBudget::new(),
+        request_budget: RequestBudget::default(),
     }
 }
 

@@ -126,7 +126,7 @@ impl Sidecar {
             },
             token: options.token,
             reach: listeners.reach()?,
-            request_budget: RequestBudget::new(),
+            request_budget: RequestBudget::default(),
         };
         let grpc = Server::new(
             // Prepares the routes once, instead of for each call.
