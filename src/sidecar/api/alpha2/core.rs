@@ -62,24 +62,6 @@ pub struct LockCall {
     pub deadline: Option<Instant>,
 }
 
-/// How long a call waits for its lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Patience {
-    /// It does not wait.
-    pub(super) immediate: bool,
-    /// When the wait ends; `None`: the call's deadline alone limits it.
-    pub(super) wait_end: Option<Instant>,
-}
-
-impl Patience {
-    /// Of a call that arrived then.
-    pub(super) fn new(arrived: Instant, immediate: bool, wait: Option<Duration>) -> Self {
-        let immediate = immediate || wait.is_some_and(|wait| wait.is_zero());
-        let wait = wait.filter(|_| !immediate);
-        Self { immediate, wait_end: wait.and_then(|wait| arrived.checked_add(wait)) }
-    }
-}
-
 impl LockCall {
     /// When the lock must be acquired: at the end of the wait, or at the call's deadline if
     /// that comes first.
@@ -325,26 +307,5 @@ impl UndeliveredGrant {
     ) -> Result<(Option<HeldGuard>, oneshot::Receiver<Ended>), LockError> {
         self.granted.receipt.try_accept()?;
         Ok(self.engine.hold_for_stream(self.holding))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_wait_of_nothing_is_a_try_and_one_without_end_has_no_limit() {
-        let arrived = Instant::now();
-        let second = Duration::from_secs(1);
-        for (immediate, wait, waits) in [
-            (false, None, (false, None)),
-            (false, Some(second), (false, Some(arrived + second))),
-            (false, Some(Duration::MAX), (false, None)),
-            (false, Some(Duration::ZERO), (true, None)),
-            (true, Some(second), (true, None)),
-        ] {
-            let patience = Patience::new(arrived, immediate, wait);
-            assert_eq!((patience.immediate, patience.wait_end), waits, "{wait:?}");
-        }
     }
 }

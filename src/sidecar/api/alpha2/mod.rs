@@ -15,6 +15,5 @@ mod stream;
 mod wire;
 
 pub(crate) use check::BYTES_MAX as CHECK_BYTES_MAX;
-use core::Patience;
 pub use core::{LockCall, Locks, UndeliveredGrant};
 pub use json::go_duration;

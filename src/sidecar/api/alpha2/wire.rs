@@ -9,7 +9,7 @@ use leasehold_proto::locks as proto;
 use prost_types::Duration as WireDuration;
 use tokio::time::Instant;
 
-use super::{LockCall, Patience};
+use super::LockCall;
 use crate::{
     identity::Label,
     name::{Namespace, ResourceName},
@@ -22,7 +22,8 @@ pub(super) fn lock_call(
     deadline: Option<Instant>,
 ) -> Result<LockCall, Violation> {
     let wait = wait(request.wait)?;
-    let Patience { immediate, wait_end } = Patience::new(arrived, request.immediate, wait);
+    let immediate = request.immediate || wait.is_some_and(|wait| wait.is_zero());
+    let wait = wait.filter(|_| !immediate);
     Ok(LockCall {
         resource: resource(&request.resource_id, request.namespace)?,
         ttl: positive("ttl", request.ttl)?,
@@ -34,7 +35,7 @@ pub(super) fn lock_call(
         no_renewal: request.no_renewal,
         label: Label::new(&request.label)?,
         arrived,
-        wait_end,
+        wait_end: wait.and_then(|wait| arrived.checked_add(wait)),
         deadline,
     })
 }
@@ -104,15 +105,16 @@ fn mode(mode: i32) -> Result<Mode, Violation> {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_net::wire::duration;
+
     use super::*;
 
     #[test]
     fn a_bad_field_is_named() {
-        let duration = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+        let seconds = |seconds| Some(WireDuration { seconds, nanos: 0 });
         let request = || proto::LockRequest { resource_id: "r".into(), ..Default::default() };
-        let max_hold =
-            |seconds| proto::LockRequest { max_hold: duration(seconds), ..request() };
-        let wait = |seconds| proto::LockRequest { wait: duration(seconds), ..request() };
+        let max_hold = |time| proto::LockRequest { max_hold: seconds(time), ..request() };
+        let wait = |time| proto::LockRequest { wait: seconds(time), ..request() };
         let namespace = |segments: &[&str]| {
             let namespace = segments.iter().map(|&segment| segment.into()).collect();
             proto::LockRequest { namespace, ..request() }
@@ -123,7 +125,7 @@ mod tests {
             (proto::LockRequest { mode: 7, ..request() }, "mode"),
             (proto::LockRequest { label: "x".repeat(129), ..request() }, "label"),
             (proto::LockRequest { label: "a\nb".into(), ..request() }, "label"),
-            (proto::LockRequest { ttl: duration(i64::MIN), ..request() }, "ttl"),
+            (proto::LockRequest { ttl: seconds(i64::MIN), ..request() }, "ttl"),
             (namespace(&[""]), "namespace"),
             (namespace(&["a"; 17]), "namespace"),
             (namespace(&["a\nb"]), "namespace"),
@@ -138,5 +140,27 @@ mod tests {
         }
         let call = lock_call(max_hold(1), Instant::now(), None);
         assert!(call.unwrap().max_hold.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_of_nothing_is_a_try_and_one_without_end_has_no_limit() {
+        let arrived = Instant::now();
+        let (nothing, second) = (Some(Duration::ZERO), Some(Duration::from_secs(1)));
+        for (immediate, wait, waits) in [
+            (false, None, (false, None)),
+            (false, second, (false, second)),
+            (false, nothing, (true, None)),
+            (true, second, (true, None)),
+        ] {
+            let request = proto::LockRequest {
+                resource_id: "r".into(),
+                immediate,
+                wait: wait.map(duration),
+                ..Default::default()
+            };
+            let call = lock_call(request, arrived, None).unwrap();
+            let within = call.wait_end.map(|end| end - arrived);
+            assert_eq!((call.immediate, within), waits, "{wait:?}");
+        }
     }
 }
