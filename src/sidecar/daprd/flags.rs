@@ -164,6 +164,9 @@ mod tests {
     struct Cli {
         #[command(flatten)]
         args: SidecarArgs,
+        /// A flag of the whole program.
+        #[arg(long = "log-level")]
+        _log_level: Option<String>,
     }
 
     fn parse(arguments: &[&str]) -> Result<SidecarArgs, clap::Error> {
