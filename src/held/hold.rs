@@ -21,7 +21,7 @@ pub struct HeldGuard {
 impl Engine {
     /// Renews a lock until it is unlocked or lost; its loss is told by notice.
     /// It is released if the guard is dropped without [`HeldGuard::keep`].
-    /// `None` if it is lost already.
+    /// `None` if it is lost already, or if a later request with its `request_id` has it.
     #[must_use]
     pub fn hold(&self, holding: Holding) -> Option<HeldGuard> {
         self.guard(holding, None)
@@ -52,9 +52,9 @@ impl Engine {
         let key = record.key();
         table.lost.forget(&key, &record.lock_id);
         if let Some(id) = table.find(&key, &record.lock_id) {
-            let replays = table.replayed(id, record)?;
+            let replays = table.replayed(id, record);
             self.reschedule(&mut table, id);
-            return Some((id, replays));
+            return replays.map(|replays| (id, replays));
         }
         // Of two grants that exclude each other, the later has the greater token, and the
         // earlier has ended. Shared grants tell nothing of each other.

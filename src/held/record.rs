@@ -87,6 +87,8 @@ pub(super) struct Record {
     pub(super) mode: Mode,
     pub(super) token: Option<FencingToken>,
     pub(super) request_id: Option<RequestId>,
+    /// When the latest request that got the grant was sent.
+    granted: Instant,
     pub(super) schedule: RenewalSchedule,
     pub(super) unlock: Unlock,
     pub(super) holder: Holder,
@@ -118,6 +120,7 @@ impl Record {
             mode: holding.mode,
             token: holding.token,
             request_id: holding.request_id,
+            granted: holding.since,
             timer: schedule.next(),
             schedule,
             unlock: Unlock::None,
@@ -127,18 +130,25 @@ impl Record {
         }
     }
 
-    /// A repeated request was granted the same lock.
-    pub(super) fn replayed(&mut self, replay: Self) {
-        self.replays += 1;
+    /// A repeated request was granted the same lock. Returns false if an earlier one was, whose
+    /// answer arrives later: then the lock stays with those who have it.
+    pub(super) fn replayed(&mut self, mut replay: Self) -> bool {
         for attempt in replay.claims.latest_first() {
             self.claims.add(attempt);
         }
+        if replay.granted < self.granted {
+            replay.holder.tell(Ended::Superseded);
+            return false;
+        }
+        self.granted = replay.granted;
+        self.replays += 1;
         self.holder.replayed(replay.holder);
         if let Some(renewal) = self.schedule.replayed(replay.schedule) {
             renewal.abort();
         }
         self.unlock.renewed();
         self.request_id = replay.request_id.or(self.request_id.take());
+        true
     }
 
     /// The renewal under way has ended. Returns how the lock ended, or `None` if it is

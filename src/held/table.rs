@@ -157,21 +157,23 @@ impl Table {
         id
     }
 
-    /// A repeated request was granted the same lock. Returns how often that has happened.
+    /// A repeated request was granted the same lock. Returns how often that has happened, or
+    /// `None` if a later request has the lock already.
     pub(super) fn replayed(&mut self, id: RecordId, replay: Record) -> Option<u32> {
         self.dequeue(id);
         let key = replay.key();
         let held = self.records.get_mut(&id)?;
         let others = self.others.get_mut(&key);
         let others = others.filter(|_| self.by_key.get(&key) != Some(&id));
-        if let Some(others) = others {
+        let is_latest = if let Some(others) = others {
             others.remove(id, held);
-            held.replayed(replay);
+            let is_latest = held.replayed(replay);
             others.insert(id, held);
+            is_latest
         } else {
-            held.replayed(replay);
-        }
-        Some(held.replays)
+            held.replayed(replay)
+        };
+        is_latest.then_some(held.replays)
     }
 
     /// Removes a record from all indexes.

@@ -21,8 +21,8 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Attempt, BackendError, Granted, LockError, LockId, Mode, RenewRequest, Renewed, RequestId,
-    ResourceId, Store, safe_deadline, store::wait_deadline,
+    Attempt, BackendError, Granted, LockError, LockId, Mode, RequestId, ResourceId, Store,
+    store::wait_deadline,
 };
 
 type Outcome = Result<Granted, LockError>;
@@ -86,11 +86,12 @@ impl Joins {
     ) -> Result<Share<'_>, LockError> {
         let mut waits = self.waits();
         let wait = match waits.get(&key).and_then(Weak::upgrade) {
-            Some(wait) => {
+            // One that has ended is kept by those who have not seen it yet.
+            Some(wait) if wait.outcome.peek().is_none() => {
                 wait.must_match(attempt)?;
                 wait
             }
-            None => {
+            _ => {
                 let stop = CancellationToken::new();
                 let wait = Arc::new(OpenWait {
                     outcome: open(stop.clone()).shared(),
@@ -160,9 +161,9 @@ impl Drop for Share<'_> {
 }
 
 impl Store {
-    /// Waits together with all who repeat the request. A caller that asked for a longer TTL
-    /// than the grant was made for renews it; if the grant has ended meanwhile, the caller
-    /// waits again.
+    /// Waits together with all who repeat the request. Once the grant is made, each of them
+    /// claims it by an attempt of its own, one after the other: so the end of one call never
+    /// releases what another was answered, and each gets the TTL that it asked for.
     pub(super) async fn wait_with_others(
         &self,
         id: RequestId,
@@ -170,6 +171,7 @@ impl Store {
         given_up: Option<Instant>,
         answer_by: Option<Instant>,
     ) -> Outcome {
+        let mut _claimed;
         loop {
             let (inner, shared) = (Arc::clone(&self.0), Arc::clone(&attempt));
             let open = |stop: CancellationToken| {
@@ -180,29 +182,13 @@ impl Store {
                 async move { inner.wait(shared, stopped, None).await }.boxed()
             };
             let deadline = wait_deadline(given_up);
-            let joined =
+            let granted =
                 self.0.joins.wait(id.clone(), &attempt, deadline, answer_by, open).await?;
-            if joined.ttl >= attempt.ttl.duration() {
-                return Ok(joined);
+            if granted.attempt == attempt.id {
+                return Ok(granted);
             }
-            let renewal = RenewRequest {
-                resource: attempt.resource.clone(),
-                lock_id: joined.lock_id.clone(),
-                ttl: Some(attempt.ttl.duration()),
-            };
-            let until = answer_by.map_or(self.until(), |answer_by| answer_by.min(self.until()));
-            match timeout_at(until, self.renew(renewal)).await {
-                Ok(Ok(Renewed { ttl, since, .. })) => {
-                    let receipt = joined.receipt.until(safe_deadline(since, ttl));
-                    return Ok(Granted { ttl, since, receipt, ..joined });
-                }
-                Ok(Err(LockError::NotFound { .. })) => {}
-                Ok(Err(error)) => return Err(error),
-                Err(_) => {
-                    let why = "the TTL of the grant was not changed in time";
-                    return Err(LockError::OutcomeUnknown(why.into()));
-                }
-            }
+            // The first caller may have left: its grant must not be undone before it is claimed.
+            _claimed = Some(granted);
         }
     }
 }

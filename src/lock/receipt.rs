@@ -21,11 +21,6 @@ impl Receipt {
         Self { pending: Arc::new(Mutex::new(pending)), safe_deadline }
     }
 
-    /// The receipt of the same grant with another TTL.
-    pub(super) fn until(self, safe_deadline: Instant) -> Self {
-        Self { safe_deadline, ..self }
-    }
-
     /// Fails if the safe deadline has passed, so that nobody may rely on the grant any more.
     pub fn check(&self) -> Result<(), LockError> {
         check(self.safe_deadline)

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use leasehold_held::Ended;
 use leasehold_lock::{self as lock, RequestId, safe_deadline};
 
 use super::*;
@@ -245,6 +246,22 @@ async fn the_end_of_a_stream_releases_what_was_claimed_again_through_this_sideca
 }
 
 /// The release spares what the replay claimed, so nothing else would end it.
+/// The answer of the earlier request came last, and its stream took the lock over.
+#[tokio::test(start_paused = true)]
+async fn an_earlier_request_that_is_answered_last_does_not_take_the_lock_over() {
+    let setup = setup();
+    let api = Api::of(&setup);
+    let first = api.locks.acquire(Api::call()).await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    let again = api.locks.acquire(Api::call()).await.unwrap();
+    let _again = again.hold_for_stream().unwrap();
+    let (guard, mut told) = first.hold_for_stream().unwrap();
+    assert_eq!(told.try_recv(), Ok(Ended::Superseded));
+    drop(guard);
+    sleep(TTL).await;
+    assert!(!api.is_free().await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_replay_answered_while_the_lock_is_released_holds_it() {
     let mut setup = setup();

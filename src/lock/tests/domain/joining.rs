@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_lock::{AcquireRequest, LockError, LockId, RequestId, Store};
+use leasehold_lock::{
+    AcquireRequest, LockError, LockId, RequestId, Store, UnlockOf, UnlockRequest,
+};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
@@ -116,23 +118,36 @@ async fn an_open_wait_is_not_joined_with_another_lock_id() {
 #[tokio::test(start_paused = true)]
 async fn a_joined_wait_is_granted_the_ttl_that_its_own_caller_asked_for() {
     let asked = |ttl_s| AcquireRequest { ttl: Some(Duration::from_secs(ttl_s)), ..repeated() };
-    for received in [true, false] {
-        let (store, _) = store();
-        let held = hold(&store, "r").await;
-        let first = waiting(&store, asked(1)).await;
-        let again = waiting(&store, asked(60)).await;
-        unlock(&store, "r", &held).await.unwrap();
-        let (first, again) = (first.await.unwrap().unwrap(), again.await.unwrap().unwrap());
-        assert_eq!((&first.lock_id, first.token), (&again.lock_id, again.token));
-        assert_eq!(again.ttl, Duration::from_secs(60));
-        drop(first);
-        if received {
-            again.receipt.accept();
-        }
-        drop(again);
-        sleep(Duration::from_secs(10)).await;
-        assert_eq!(store.try_lock(request("r")).await.is_err(), received);
-    }
+    let (store, _) = store();
+    let held = hold(&store, "r").await;
+    let first = waiting(&store, asked(1)).await;
+    let again = waiting(&store, asked(60)).await;
+    unlock(&store, "r", &held).await.unwrap();
+    let (first, again) = (first.await.unwrap().unwrap(), again.await.unwrap().unwrap());
+    assert_eq!((&first.lock_id, first.token), (&again.lock_id, again.token));
+    assert_eq!(again.ttl, Duration::from_secs(60));
+    drop(first);
+    again.receipt.accept();
+    sleep(Duration::from_secs(10)).await;
+    assert!(store.try_lock(request("r")).await.is_err());
+}
+
+/// Both callers had one attempt, and the end of the first released what the second was answered.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_one_joined_call_does_not_release_what_another_was_answered() {
+    let (store, _) = store();
+    let held = hold(&store, "r").await;
+    let first = waiting(&store, repeated()).await;
+    let again = waiting(&store, repeated()).await;
+    unlock(&store, "r", &held).await.unwrap();
+    let (first, again) = (first.await.unwrap().unwrap(), again.await.unwrap().unwrap());
+    assert!(first.receipt.accept() && again.receipt.accept());
+    let end = UnlockRequest {
+        resource: "r".parse().unwrap(),
+        of: UnlockOf::Claim(first.lock_id.clone(), first.attempt),
+    };
+    assert_eq!(store.unlock(end).await, Err(LockError::NotFound { held: true }));
+    unlock(&store, "r", &again).await.unwrap();
 }
 
 /// Found by the simulation: the answer came after the caller's deadline, because it waited
