@@ -1,7 +1,5 @@
 //! What surrounds the lock calls: health, metadata, the token, other calls.
 
-use std::time::Duration;
-
 use http::Method;
 use leasehold_proto::{dapr::GetMetadataRequest, locks::LockRequest};
 use leasehold_sidecar::{Hooks, Options, api::auth::Token};
@@ -183,7 +181,7 @@ async fn the_grpc_port_speaks_http2_only() {
 }
 
 #[tokio::test]
-async fn slow_and_endless_headers_are_cut_off() {
+async fn endless_headers_are_cut_off() {
     let harness = Harness::start().await;
     let mut endless = TcpStream::connect(harness.http).await.unwrap();
     endless.write_all(b"GET /v1.0/healthz HTTP/1.1\r\nx: ").await.unwrap();
@@ -193,12 +191,6 @@ async fn slow_and_endless_headers_are_cut_off() {
     let _ = timeout(PATIENCE, endless.read_to_end(&mut answer)).await.unwrap();
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
-
-    let mut slow = TcpStream::connect(harness.http).await.unwrap();
-    slow.write_all(b"GET /v1.0/healthz HT").await.unwrap();
-    let patience = PATIENCE + Duration::from_secs(3);
-    let ended = timeout(patience, slow.read_to_end(&mut Vec::new())).await;
-    assert!(ended.is_ok(), "it is still open");
 }
 
 #[tokio::test]
