@@ -70,7 +70,7 @@ TESTED = LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold"
 LONG_TESTS = hostile apps faults histories worlds worst_cases
 
 .PHONY: test
-test: setup-test ## Test everything here, on the Redis and the etcd that Debian has (10 min)
+test: setup-test ## Test everything here, on the Redis and the etcd that Debian has
 	$(CARGO) build --workspace --bins
 	$(TESTED) $(CARGO) test --workspace
 

@@ -2,7 +2,8 @@
 //!
 //! A client that repeats a waiting Lock with the same `request_id` while the first is
 //! still open must not queue twice. Both calls poll one wait, which ends when the last
-//! caller has left.
+//! caller has left. Once the grant is made, each call claims it by an attempt of its own
+//! (`Store::wait_with_others`).
 
 use std::{
     collections::HashMap,
@@ -20,12 +21,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Attempt, BackendError, Granted, LockError, LockId, Mode, RequestId, ResourceId, Store,
-    store::wait_deadline,
-};
+use super::{Attempt, BackendError, Granted, LockError, LockId, Mode, RequestId, ResourceId};
 
-type Outcome = Result<Granted, LockError>;
+pub(super) type Outcome = Result<Granted, LockError>;
 type Key = (ResourceId, RequestId);
 
 /// The waits that are open under a `request_id`.
@@ -157,39 +155,6 @@ impl Share<'_> {
 impl Drop for Share<'_> {
     fn drop(&mut self) {
         self.leave();
-    }
-}
-
-impl Store {
-    /// Waits together with all who repeat the request. Once the grant is made, each of them
-    /// claims it by an attempt of its own, one after the other: so the end of one call never
-    /// releases what another was answered, and each gets the TTL that it asked for.
-    pub(super) async fn wait_with_others(
-        &self,
-        id: RequestId,
-        attempt: Arc<Attempt>,
-        given_up: Option<Instant>,
-        answer_by: Option<Instant>,
-    ) -> Outcome {
-        let mut _claimed;
-        loop {
-            let (inner, shared) = (Arc::clone(&self.0), Arc::clone(&attempt));
-            let open = |stop: CancellationToken| {
-                let stopped = async move {
-                    stop.cancelled_owned().await;
-                    LockError::WaitDeadline
-                };
-                async move { inner.wait(shared, stopped, None).await }.boxed()
-            };
-            let deadline = wait_deadline(given_up);
-            let granted =
-                self.0.joins.wait(id.clone(), &attempt, deadline, answer_by, open).await?;
-            if granted.attempt == attempt.id {
-                return Ok(granted);
-            }
-            // The first caller may have left: its grant must not be undone before it is claimed.
-            _claimed = Some(granted);
-        }
     }
 }
 

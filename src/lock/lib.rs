@@ -13,6 +13,7 @@
 
 mod backend;
 mod clock;
+mod deadlines;
 mod error;
 mod granted;
 mod ids;
@@ -36,6 +37,7 @@ pub use backend::{
     Aim, Attempt, Backend, BackendError, Feature, Grant, Release, ReleaseOf, Renewal, Renewed,
 };
 pub use clock::Clock;
+pub use deadlines::answer_margin;
 pub use error::LockError;
 pub use granted::Granted;
 pub use ids::{AttemptId, GrantId, Holder, LockId, RequestId, ResourceId, check_text};
@@ -46,7 +48,7 @@ pub use kind::{Connect, Context, Kind, OpenError};
 pub use receipt::Receipt;
 pub use request::{AcquireRequest, Mode, RenewRequest, UnlockOf, UnlockRequest};
 pub use settings::Settings;
-pub use store::{Store, answer_margin};
+pub use store::Store;
 pub use token::FencingToken;
 pub use ttl::{Ttl, drift_allowance, safe_deadline};
 pub use violation::Violation;

@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::FutureExt as _;
 use tokio::{
     sync::Mutex,
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, timeout_at},
 };
 use tokio_util::{
     sync::CancellationToken,
@@ -14,20 +15,13 @@ use tokio_util::{
 use super::{
     AcquireRequest, Aim, Attempt, AttemptId, Backend, BackendError, Feature, Grant, Granted,
     LockError, LockId, Mode, Receipt, Release, ReleaseOf, RenewRequest, Renewal, Renewed,
-    Settings, Ttl, UnlockOf, UnlockRequest, Violation,
+    RequestId, Settings, Ttl, UnlockOf, UnlockRequest, Violation,
+    deadlines::{limits, wait_deadline},
     inspect::{Inspect, Watches},
-    join::Joins,
+    join::{Joins, Outcome},
     receipt, safe_deadline,
     settle::{Pending, Settler, bounded},
 };
-
-/// How long before its deadline a wait is answered, besides a hundredth of its time. The
-/// hundredth is for clients on gRPC's C core, which round `grpc-timeout` up.
-const ANSWER_MARGIN: Duration = Duration::from_millis(50);
-/// The longest such margin. It is never more than a tenth of the time either.
-const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
-/// A margin that is shorter goes wholly into confirming that nothing is held.
-const CONFIRM_MIN: Duration = Duration::from_millis(4);
 
 /// One initialised store: a backend, and what all backends share. That is limits on TTLs
 /// and on time, joining repeated waits, and settling what is unknown or was received by
@@ -36,13 +30,13 @@ const CONFIRM_MIN: Duration = Duration::from_millis(4);
 /// Every future may be dropped at any await. What it acquired is then released, and an
 /// unlock that it began is completed.
 #[derive(Clone)]
-pub struct Store(pub(super) Arc<Inner>);
+pub struct Store(Arc<Inner>);
 
-pub(super) struct Inner {
+struct Inner {
     backend: Arc<dyn Backend>,
     settings: Settings,
     settler: Settler,
-    pub(super) joins: Joins,
+    joins: Joins,
     draining: CancellationToken,
     /// Ends watches: the store drains or retires.
     ending: CancellationToken,
@@ -109,6 +103,37 @@ impl Store {
             Some(id) => self.wait_with_others(id, attempt, given_up, answer_by).await,
         }?;
         Ok(granted.waited_since(arrived))
+    }
+
+    /// Waits together with all who repeat the request. Once the grant is made, each of them
+    /// claims it by an attempt of its own, one after the other: so the end of one call never
+    /// releases what another was answered, and each gets the TTL that it asked for.
+    async fn wait_with_others(
+        &self,
+        id: RequestId,
+        attempt: Arc<Attempt>,
+        given_up: Option<Instant>,
+        answer_by: Option<Instant>,
+    ) -> Outcome {
+        let mut _claimed;
+        loop {
+            let (inner, shared) = (Arc::clone(&self.0), Arc::clone(&attempt));
+            let open = |stop: CancellationToken| {
+                let stopped = async move {
+                    stop.cancelled_owned().await;
+                    LockError::WaitDeadline
+                };
+                async move { inner.wait(shared, stopped, None).await }.boxed()
+            };
+            let deadline = wait_deadline(given_up);
+            let granted =
+                self.0.joins.wait(id.clone(), &attempt, deadline, answer_by, open).await?;
+            if granted.attempt == attempt.id {
+                return Ok(granted);
+            }
+            // The first caller may have left: its grant must not be undone before it is claimed.
+            _claimed = Some(granted);
+        }
     }
 
     /// Starts the TTL of a live grant again. If that grant is being undone, because its caller
@@ -293,7 +318,7 @@ impl Inner {
 
     /// Waits for a grant until `stop` says why not to. That answer is given
     /// only when it is confirmed by `answer_by` that nothing is held (trap 9).
-    pub(super) async fn wait(
+    async fn wait(
         &self,
         attempt: Arc<Attempt>,
         stop: impl Future<Output = LockError>,
@@ -320,36 +345,6 @@ impl Inner {
             ))
         }
     }
-}
-
-/// When a wait is given up, and when that must be answered, settled or not.
-fn limits(request: &AcquireRequest) -> (Option<Instant>, Option<Instant>) {
-    let Some(deadline) = request.deadline else { return (request.wait_end, None) };
-    let margin = match request.answer_by {
-        Some(answer_by) => deadline.saturating_duration_since(answer_by),
-        None => answer_margin(deadline.saturating_duration_since(request.arrived)),
-    };
-    // Confirming takes a round trip, for which a tiny margin leaves no time.
-    let kept = if margin < CONFIRM_MIN { Duration::ZERO } else { margin / 4 };
-    let given_up = request.wait_end.map_or(deadline - margin, |end| end.min(deadline - margin));
-    (Some(given_up), Some(deadline - kept))
-}
-
-/// Ends when a wait must be given up for its answer to arrive in time.
-pub(super) async fn wait_deadline(given_up: Option<Instant>) -> LockError {
-    match given_up {
-        None => std::future::pending().await,
-        Some(given_up) => {
-            sleep_until(given_up).await;
-            LockError::WaitDeadline
-        }
-    }
-}
-
-/// How long before its deadline a call that had `whole` is answered.
-#[must_use]
-pub fn answer_margin(whole: Duration) -> Duration {
-    (whole / 10).min(ANSWER_MARGIN + whole / 100).min(ANSWER_MARGIN_MAX)
 }
 
 /// Leaves the clean-up armed for a new grant, until it is received, and for an unknown

@@ -14,7 +14,7 @@ use tower::BoxError;
 
 use super::{
     endpoint::Endpoint,
-    pass::Protocol,
+    protocol::Protocol,
     refusal::{Refusal, is_reset},
 };
 

@@ -16,6 +16,7 @@ mod endpoint;
 mod headers;
 mod liveness;
 mod pass;
+mod protocol;
 mod refusal;
 
 pub(super) use client::{PassingClient, http1 as http1_client};

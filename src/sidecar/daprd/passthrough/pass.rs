@@ -25,6 +25,7 @@ use super::{
     client::{self, PassingClient},
     headers::{demanded_upgrade, join_cookies, strip_hop_by_hop},
     liveness::Liveness,
+    protocol::Protocol,
     refusal::Refusal,
 };
 
@@ -46,13 +47,6 @@ const _: () =
 /// gRPC status or a JSON error that says so. Cheap to clone; all clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Passthrough(Arc<Inner>);
-
-/// How calls are made to daprd, and how a refusal is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    Grpc,
-    Http,
-}
 
 #[derive(Debug)]
 struct Inner {

@@ -9,7 +9,7 @@ use serde_json::json;
 use tonic::Status;
 use tower::BoxError;
 
-use super::{Endpoint, pass::Protocol};
+use super::{Endpoint, protocol::Protocol};
 
 /// Why a call could not be passed on.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,45 @@
+//! How long before the deadline of its caller a wait is given up and answered.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::{AcquireRequest, LockError};
+
+/// How long before its deadline a wait is answered, besides a hundredth of its time. The
+/// hundredth is for clients on gRPC's C core, which round `grpc-timeout` up.
+const ANSWER_MARGIN: Duration = Duration::from_millis(50);
+/// The longest such margin. It is never more than a tenth of the time either.
+const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
+/// A margin that is shorter goes wholly into confirming that nothing is held.
+const CONFIRM_MIN: Duration = Duration::from_millis(4);
+
+/// When a wait is given up, and when that must be answered, settled or not.
+pub(super) fn limits(request: &AcquireRequest) -> (Option<Instant>, Option<Instant>) {
+    let Some(deadline) = request.deadline else { return (request.wait_end, None) };
+    let margin = match request.answer_by {
+        Some(answer_by) => deadline.saturating_duration_since(answer_by),
+        None => answer_margin(deadline.saturating_duration_since(request.arrived)),
+    };
+    // Confirming takes a round trip, for which a tiny margin leaves no time.
+    let kept = if margin < CONFIRM_MIN { Duration::ZERO } else { margin / 4 };
+    let given_up = request.wait_end.map_or(deadline - margin, |end| end.min(deadline - margin));
+    (Some(given_up), Some(deadline - kept))
+}
+
+/// Ends when a wait must be given up for its answer to arrive in time.
+pub(super) async fn wait_deadline(given_up: Option<Instant>) -> LockError {
+    match given_up {
+        None => std::future::pending().await,
+        Some(given_up) => {
+            sleep_until(given_up).await;
+            LockError::WaitDeadline
+        }
+    }
+}
+
+/// How long before its deadline a call that had `whole` is answered.
+#[must_use]
+pub fn answer_margin(whole: Duration) -> Duration {
+    (whole / 10).min(ANSWER_MARGIN + whole / 100).min(ANSWER_MARGIN_MAX)
+}
