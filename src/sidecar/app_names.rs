@@ -7,18 +7,19 @@ use super::{
     prefix::{KeyPrefix, no_namespaces},
 };
 
-/// The names of a store that belong to one app: they begin with its prefix, and the rest is
-/// a name as the app gives it. An app sees and ends no others. Where an app has no ID, the
-/// names of all apps begin with its prefix, but the rest of another app's name is no name.
+/// The names of a store that belong to one app: the app's prefix, followed by the app's own
+/// name of the resource. An app sees and ends no others. If an app has no ID, the names of
+/// all apps begin with its prefix, but what follows it in another app's name is not a valid
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppNames {
     prefix: String,
-    /// Whether names in a namespace are told from those of other apps.
+    /// Whether names in a namespace cannot collide with those of other apps.
     has_namespaces: bool,
 }
 
 impl AppNames {
-    /// Those of an app in a store with this key prefix.
+    /// The names of an app in a store with this key prefix.
     #[must_use]
     pub fn of(prefix: &KeyPrefix, store_name: &str, app_id: &str) -> Self {
         Self {
@@ -27,7 +28,7 @@ impl AppNames {
         }
     }
 
-    /// What the app calls this resource of the store; `None` if it is not the app's.
+    /// The app's name of a resource of the store; `None` if it belongs to another app.
     #[must_use]
     pub fn read(&self, resource: &ResourceId) -> Option<ResourceName> {
         let rest = resource.as_str().strip_prefix(&self.prefix)?;
@@ -35,8 +36,8 @@ impl AppNames {
         (self.has_namespaces || !name.has_namespace()).then_some(name)
     }
 
-    /// The resources of the store that the app means. The violation names `namespace`, if
-    /// the app can have none.
+    /// The resources of the store that the app means. The violation names `namespace` if
+    /// the app can use none.
     pub fn scope(&self, wanted: NameScope) -> Result<Scope, Violation> {
         if !wanted.namespace.segments().is_empty() && !self.has_namespaces {
             return Err(no_namespaces());
@@ -48,7 +49,7 @@ impl AppNames {
         }))
     }
 
-    /// What the store's names of these resources begin with.
+    /// The common beginning of the store's names of these resources.
     #[must_use]
     pub fn beginning(&self, wanted: &NameScope) -> String {
         format!("{}{}", self.prefix, wanted.beginning())
@@ -134,7 +135,7 @@ mod tests {
     }
 
     prop_compose! {
-        /// Often one that has the name.
+        /// A scope that often contains the name.
         fn scope_near(name: ResourceName)(
             take in 0..3_usize,
             length in 0..3_usize,

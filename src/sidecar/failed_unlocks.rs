@@ -4,9 +4,9 @@
 //! {"details":{"lock":[{"store_name":"s","resource_id":"r","lock_id":"…","type":"unlock_fail"}]}}
 //! ```
 //!
-//! A lock that this sidecar granted is released until that is settled. Of any other lock,
-//! the entry must have the grant's `fencing_token`: its lock ID may have been used again
-//! since, and an old report must not end a later grant.
+//! The release of a lock that this sidecar granted is retried until it is settled. For
+//! any other lock, the entry must have the grant's `fencing_token`: its lock ID may have
+//! been used again since, and an old report must not end a later grant.
 
 use std::collections::HashMap;
 
@@ -24,9 +24,9 @@ use super::{
 
 /// How many entries of one answer are read.
 const ENTRIES_MAX: usize = 1000;
-/// How many answers may wait. The app repeats what is dropped.
+/// How many answers may wait. More are dropped: the app repeats its reports.
 pub const REPORTS_WAITING_MAX: usize = 1;
-/// How many reported locks are looked at at the same time.
+/// How many reported locks are settled at the same time.
 const IN_FLIGHT_MAX: usize = 64;
 /// The only type of entry.
 const UNLOCK_FAILED: &str = "unlock_fail";
@@ -37,20 +37,20 @@ struct FailedUnlock {
     store_name: String,
     resource: ResourceName,
     lock_id: LockId,
-    /// The token of the grant, if the app told it.
+    /// The token of the grant, if the app sent it.
     token: Option<FencingToken>,
 }
 
-/// What one answer of an app reports.
+/// The failed unlocks that one answer of an app reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
     failed: Vec<FailedUnlock>,
-    /// What is wrong with the first entry that is not understood.
+    /// The problem of the first invalid entry.
     problem: Option<String>,
 }
 
 impl Reports {
-    /// Reads the body of an answer. One that is not about locks has no reports.
+    /// Reads the body of an answer. A body that is not about locks has no reports.
     #[must_use]
     pub fn read(body: &[u8]) -> Self {
         let answer = serde_json::from_slice::<Value>(body).unwrap_or_default();
@@ -137,7 +137,7 @@ impl FailedUnlock {
         })
     }
 
-    /// Ends the grant, or lets the engine do it. An error says why that is not settled.
+    /// Ends the grant, or lets the engine do it. Returns why it is not settled.
     async fn settle(&self, locks: &Locks) -> Result<(), String> {
         let target = locks.target(&self.store_name, &self.resource);
         let target = target.map_err(|error| error.to_string())?;
@@ -168,7 +168,7 @@ impl FailedUnlock {
 /// Ends the locks that are reported, until `queue` is closed. A lock that is reported again
 /// after it was settled is left alone.
 pub(super) async fn run(mut queue: mpsc::Receiver<Reports>, locks: Locks) {
-    // What the reports before contained, and whether it is settled.
+    // The locks of the previous reports, and whether each is settled.
     let mut before = HashMap::new();
     let mut problem_before = None;
     while let Some(Reports { mut failed, problem }) = queue.recv().await {
@@ -178,7 +178,8 @@ pub(super) async fn run(mut queue: mpsc::Receiver<Reports>, locks: Locks) {
             warn!(problem, "the app's report of failed unlocks is not understood");
         }
         problem_before = problem;
-        // What is held here takes no time, and must not be renewed while others are waited for.
+        // Locks held here come first: settling them takes no time, and they must not be renewed
+        // while others are waited for.
         failed.sort_by_key(|failed| !failed.is_held_here(&locks));
         let (locks, known) = (&locks, &before);
         let settling = stream::iter(failed).map(|failed| async move {
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_entry_is_told_and_the_others_are_read() {
+    fn a_bad_entry_is_reported_and_the_others_are_read() {
         for (bad, name) in [
             (json!(7), "type"),
             (json!({}), "type"),

@@ -10,7 +10,7 @@ use leasehold_held::{Engine, EngineOptions};
 use leasehold_net::request_budget::RequestBudget;
 use leasehold_proto::{dapr, locks};
 use leasehold_testing::Input;
-use leasehold_testing::{Told, World, frame};
+use leasehold_testing::{Outcome, World, frame};
 use prost::Message;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -89,7 +89,7 @@ pub fn sidecar_grpc(data: &[u8]) {
         let world = World::new(leasehold_memory::KIND, HELD);
         world.run(async {
             let answer = routes::grpc(services(&world), None).oneshot(request).await.unwrap();
-            Told::read(answer, method.starts_with("dapr")).await
+            Outcome::read(answer, method.starts_with("dapr")).await
         })
     };
     assert_eq!(call(), call(), "the same call got two answers");
@@ -107,8 +107,8 @@ fn round_trip<M: Message + Default + PartialEq + std::fmt::Debug>(message: &[u8]
 /// an empty line, and the body.
 pub fn sidecar_http(data: &[u8]) {
     let Some(request) = request(data) else { return };
-    let told = answer(&request);
-    assert_eq!(told, answer(&request), "the same request got two answers");
+    let outcome = answer(&request);
+    assert_eq!(outcome, answer(&request), "the same request got two answers");
 }
 
 fn request(data: &[u8]) -> Option<Request<Vec<u8>>> {

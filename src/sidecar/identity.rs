@@ -1,4 +1,4 @@
-//! What others are shown as the holder of the locks of this sidecar's app.
+//! The holder that is shown for locks of this sidecar's app.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -10,14 +10,14 @@ const APP_AND_INSTANCE_BYTES_MAX: usize = 127;
 /// Longest label in bytes.
 const LABEL_BYTES_MAX: usize = 128;
 
-/// Tells one process of an app from the others: a pod's name, or a host's. It is not
-/// empty, and has neither a slash nor a control character.
+/// Identifies one process of an app among several: the name of a pod or of a host.
+/// It is not empty, and has neither a slash nor a control character.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance(Arc<str>);
 
 impl Instance {
-    /// The instance that was given (`--instance`), else the environment's `POD_NAME`, else
-    /// the name of this machine. Names that cannot be an instance are ignored.
+    /// The instance from `--instance`, else the environment's `POD_NAME`, else the name of
+    /// this machine. Names that cannot be an instance are ignored.
     #[must_use]
     pub fn or_of_machine(given: Option<Self>, pod_name: Option<&str>) -> Self {
         given
@@ -66,7 +66,7 @@ impl Label {
     }
 }
 
-/// The app that a sidecar belongs to, and the process of it. Cheap to clone.
+/// The app of a sidecar, and which of its processes this is. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Identity {
     app_id: Arc<str>,
@@ -94,7 +94,7 @@ impl Identity {
         &self.app_id
     }
 
-    /// What others are shown: `APP/INSTANCE`, or `APP/INSTANCE/LABEL`.
+    /// The holder that is shown: `APP/INSTANCE`, or `APP/INSTANCE/LABEL`.
     pub fn holder(&self, label: Option<&Label>) -> Result<Option<Holder>, Violation> {
         match label {
             None => Holder::new(&self.app_and_instance),
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(holder("orders", &"i".repeat(300), "").len(), 127);
         // 7 bytes and 60 characters of 2 bytes are 127 bytes, one more is cut away.
         assert_eq!(holder("orders", &"ü".repeat(61), ""), format!("orders/{}", "ü".repeat(60)));
-        // Of a character of 3 bytes only 2 would fit.
+        // Only 2 bytes of a character of 3 bytes would fit.
         assert_eq!(holder("o", &"€".repeat(60), "").len(), 2 + 41 * 3);
         assert_eq!(holder(&"a".repeat(300), "i", ""), "a".repeat(127));
     }

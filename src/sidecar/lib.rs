@@ -2,14 +2,14 @@
 //! and every other call passed on.
 //!
 //! - [`api`]: the lock calls, and what stands before them.
-//! - [`app`]: the app's health, and the calls back to it.
-//! - [`daprd`]: the daprd behind, and its command line.
+//! - [`app`]: the app's health, and the callbacks to it.
+//! - [`daprd`]: the daprd behind, and its flags.
 //! - [`failed_unlocks`]: releases the locks that the app reports it could not unlock.
-//! - [`identity`]: what others are shown as the holder of the app's locks.
-//! - [`name`], [`prefix`]: what the app calls a resource, and what its store does;
+//! - [`identity`]: the holder that is shown for the app's locks.
+//! - [`name`], [`prefix`]: the app's names of resources, and the store's names;
 //!   [`app_names`]: which names of a store are the app's.
-//! - [`stores`], [`loader`]: the lock stores that the app can name.
-//! - [`listen`]: what it listens on; [`run`]: its start and its end.
+//! - [`stores`], [`loader`]: the app's lock stores.
+//! - [`listen`]: the listeners; [`run`]: start, serve, drain.
 
 pub mod api;
 pub mod app;

@@ -29,7 +29,7 @@ pub enum ListenError {
     Tcp {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// This machine has none of the addresses.
@@ -67,7 +67,7 @@ impl Listeners {
         })
     }
 
-    /// Who can reach the sidecar: the widest reach of its listeners.
+    /// The widest reach of the listeners.
     pub(super) fn reach(&self) -> Result<Reach, ListenError> {
         let mut reach = Reach::Processes;
         for listener in self.grpc.iter().chain(&self.http) {

@@ -1,5 +1,4 @@
-//! From component YAML to the stores that an app can name, at the start and when a
-//! component appears.
+//! Opens stores from component YAML, at the start and when a component appears.
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -20,12 +19,12 @@ use super::{
     stores::{NamedStore, Stores},
 };
 
-/// A component whose backend is not reached is tried again after so long, each
-/// time after twice as long up to a limit.
+/// The delay before a component with an unreachable backend is tried again; it
+/// doubles up to the limit.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(500);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 
-/// Why a component's store is not there.
+/// Why a component's store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadStoreError {
     /// Its YAML is wrong.
@@ -45,7 +44,7 @@ impl LoadStoreError {
         matches!(self, Self::Unavailable(..))
     }
 
-    /// With the place where the component was read.
+    /// Adds the file and document of the component.
     fn at(self, component: &Component) -> Self {
         let named = |name| format!("{name} ({})", component.origin);
         match self {
@@ -61,20 +60,20 @@ impl LoadStoreError {
 pub struct Loader {
     /// The stores that are built in.
     pub kinds: &'static [Kind],
-    /// Where they are put.
+    /// The open stores, to which new ones are added.
     pub stores: Stores,
-    /// What templates and scopes are compared with.
+    /// The environment that templates and scopes refer to.
     pub environment: Environment,
-    /// Where secrets come from.
+    /// The source of secrets.
     pub secrets: Arc<dyn Secrets>,
-    /// Where pluggable components have their sockets.
+    /// The folder of pluggable components' sockets.
     pub sockets: PathBuf,
 }
 
 impl Loader {
-    /// Opens the store of a component that is there at the start. With
-    /// `ignoreErrors`, a failure is only logged; returns the component if it is
-    /// to be tried again.
+    /// Opens the store of a component at the start. With `ignoreErrors`, a
+    /// failure is only logged; returns the component if it is to be tried
+    /// again.
     pub async fn begin<'a>(
         &self,
         component: &'a Component,
@@ -89,10 +88,9 @@ impl Loader {
         }
     }
 
-    /// Follows what changes since `components` were read, until that ends. Loads components
-    /// that appear. One that is loaded stays as it is, and the log says what was changed. One
-    /// whose backend is not reached, and each of `late`, is tried again until it is reached or
-    /// changes.
+    /// Follows changes of the YAML since `components` were read. Loads components that appear.
+    /// A loaded component stays unchanged, and the change is logged. A component with an
+    /// unreachable backend, and each of `late`, is tried again until it is reached or changes.
     pub async fn follow(
         self,
         mut changes: mpsc::Receiver<Change>,
@@ -109,7 +107,7 @@ impl Loader {
         let mut loading: HashMap<_, _> = late.into_iter().map(load).collect();
         while let Some(change) = changes.recv().await {
             let (Change::Set(component) | Change::Removed(component)) = &change;
-            // What it said before must not be loaded after what it says now.
+            // The earlier version must not be loaded after the present one.
             if let Some(before) = loading.remove(&component.name) {
                 before.abort();
                 let _ = before.await;
@@ -222,7 +220,7 @@ impl Loader {
         .open()
         .await;
         match opened {
-            // Rather a misspelt type than a component that is late.
+            // A misspelt type is more likely than a late component.
             Err(LockError::StoreUnavailable(why)) if !is_there => {
                 let hint = Kind::unknown(self.kinds, backend);
                 Err(LockError::StoreUnavailable(format!("{why}; {hint}").into()))
@@ -232,7 +230,7 @@ impl Loader {
     }
 }
 
-/// Logs a change of a component whose store is open: the store keeps what was `loaded`.
+/// Logs a change of a component with an open store: the store keeps the `loaded` settings.
 fn log_pending(loaded: &Component, change: &Change) {
     let component = &loaded.name;
     match change {

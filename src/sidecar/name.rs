@@ -21,13 +21,12 @@ const BEFORE_KEY: &str = "//";
 /// What is percent-encoded in segments and keys.
 const ENCODED: [(char, &str); 3] = [('%', "%25"), ('/', "%2F"), ('|', "%7C")];
 
-/// Where a resource is: up to 16 segments, the outermost first. Without segments it is no
-/// namespace.
+/// Up to 16 segments, the outermost first; without segments, no namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Namespace(Vec<String>);
 
 impl Namespace {
-    /// Checks and takes segments of 1 to 128 bytes without control characters; the
+    /// Checks segments: 1 to 128 bytes each, without control characters. The
     /// violation names `namespace`.
     pub fn new(segments: Vec<String>) -> Result<Self, Violation> {
         if segments.len() > SEGMENTS_MAX {
@@ -92,8 +91,8 @@ impl ResourceName {
         &self.key
     }
 
-    /// The whole name as it stands in a store's name: a plain key as it is. No other name
-    /// has the same.
+    /// The whole name as it is written in a store's name; a plain key is unchanged. It is
+    /// unique.
     #[must_use]
     pub fn encoded(&self) -> &ResourceId {
         &self.encoded
@@ -105,7 +104,7 @@ impl ResourceName {
         !self.namespace.0.is_empty()
     }
 
-    /// Reads what [`ResourceName::encoded`] returned; `None` if it is no name's encoding.
+    /// The inverse of [`ResourceName::encoded`]; `None` if the text is no valid encoding.
     #[must_use]
     pub fn decode(encoded: &ResourceId) -> Option<Self> {
         let Some(rest) = encoded.as_str().strip_prefix(BEGIN) else {
@@ -119,20 +118,20 @@ impl ResourceName {
     }
 }
 
-/// Which names an app means: those of a namespace, maybe with the namespaces below it, whose
-/// keys begin with a prefix.
+/// Selects names by namespace, with or without the namespaces below it, and by a prefix of
+/// the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameScope {
     /// Without segments: the plain keys.
     pub namespace: Namespace,
-    /// Also the namespaces below it.
+    /// Whether the namespaces below it are included.
     pub children: bool,
-    /// What the key begins with.
+    /// The prefix of the key.
     pub prefix: String,
 }
 
 impl NameScope {
-    /// Whether the name is one of them.
+    /// Whether the scope contains the name.
     #[must_use]
     pub fn has(&self, name: &ResourceName) -> bool {
         let (within, segments) = (name.namespace().segments(), self.namespace.segments());
@@ -141,7 +140,7 @@ impl NameScope {
         is_there && name.key().as_str().starts_with(&self.prefix)
     }
 
-    /// The longest text with which the encodings of all of them begin.
+    /// The longest common beginning of the encodings of its names.
     pub(super) fn beginning(&self) -> String {
         let segments: Vec<_> = self.namespace.0.iter().map(|part| encode(part)).collect();
         let segments = segments.join("/");
@@ -178,7 +177,7 @@ pub(super) fn refuse_separator(field: &str, key: &str) -> Result<(), Violation> 
 }
 
 fn encode(part: &str) -> Cow<'_, str> {
-    // The percent sign first, because the codes of the others contain it.
+    // The percent sign first, because the other codes contain it.
     ENCODED.iter().fold(part.into(), |part, (plain, code)| replace(part, *plain, code))
 }
 
@@ -285,8 +284,7 @@ mod tests {
     }
 
     proptest! {
-        /// So no two names have one encoding.
-        /// Trap: sidecar 29
+        /// So no two names have the same encoding. Trap: sidecar 29
         #[test]
         fn a_name_is_decoded_to_what_it_was_made_of(segments in segments(), key in key()) {
             let Some(name) = made(&segments, &key) else { return Ok(()) };

@@ -46,14 +46,14 @@ pub struct SidecarArgs {
     /// The app's ID: prefixes its resources and begins the holder, APP/INSTANCE.
     #[arg(long, default_value = "")]
     pub app_id: String,
-    /// What tells this process of the app from others, in the holder; the
-    /// default is POD_NAME, else the host's name.
+    /// Identifies this process of the app in the holder; the default is
+    /// POD_NAME, else the host's name.
     #[arg(long, value_name = "NAME")]
     pub instance: Option<Instance>,
     /// The port that the app listens on, for callbacks and health checks.
     #[arg(long, default_value_t = 0, hide_default_value = true, value_parser = port)]
     pub app_port: u16,
-    /// What the app speaks there.
+    /// The protocol of the app on its port.
     #[arg(long, value_enum, ignore_case = true, default_value_t = AppProtocol::Http)]
     pub app_protocol: AppProtocol,
     /// The app speaks TLS; use --app-protocol https or grpcs instead.
@@ -95,7 +95,7 @@ pub struct SidecarArgs {
           default_value = "false", default_missing_value = "true",
           value_parser = BoolishValueParser::new())]
     pub enable_app_health_check: bool,
-    /// The path of the app's health, for HTTP.
+    /// The path of the app's health check, for HTTP.
     #[arg(long, default_value = "/healthz")]
     pub app_health_check_path: String,
     /// Seconds between probes of the app's health.
@@ -117,7 +117,7 @@ pub struct SidecarArgs {
     /// over HTTP/1, while the app has no health checks (for example 1h or 90m); 0 is no limit.
     #[arg(long, default_value = "1h", value_parser = duration)]
     pub max_hold_default: Duration,
-    /// The flags of daprd that mean nothing here.
+    /// daprd's flags that have no effect here.
     #[command(flatten)]
     pub daprd_flags: DaprdFlags,
 }
@@ -131,8 +131,8 @@ fn port(text: &str) -> Result<u16, String> {
 pub struct ListenAddress(Vec<IpAddr>);
 
 impl ListenAddress {
-    /// Reads an IP address, also in the brackets that Go's libraries want around
-    /// an IPv6 address, or `localhost`.
+    /// Reads an IP address, or `localhost`. An IPv6 address may be in brackets,
+    /// which Go's libraries need.
     fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text.eq_ignore_ascii_case("localhost") {
@@ -161,7 +161,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub struct Options {
     /// The app's ID, empty where none was given.
     pub app_id: String,
-    /// Which process of the app this is.
+    /// The name of this process among those of the app.
     pub instance: Instance,
     /// Where the app is called; `None` without a port.
     pub app: Option<AppChannel>,
@@ -195,7 +195,7 @@ pub enum Listen {
 }
 
 impl SidecarArgs {
-    /// What of it cannot be; names the flags and the fix.
+    /// The first invalid combination of flags; names the flags and the fix.
     pub fn problem(&self) -> Option<String> {
         if let Some(folder) = &self.unix_domain_socket {
             if self.app_id.is_empty() {
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(addresses("127.0.0.1, localhost"), [v4, v6]);
     }
 
-    /// The sockets were made in a folder of their own, where no SDK looks for them.
+    /// The sockets were once created in a subfolder, where no SDK looks for them.
     #[test]
     fn an_app_id_with_a_slash_names_no_sockets() {
         let folder = tempfile::tempdir().unwrap();

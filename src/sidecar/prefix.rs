@@ -1,5 +1,5 @@
-//! Key prefixes: how the name that an app gives a resource becomes the store's name. It is
-//! done exactly as daprd does it, so that locks of both exclude each other.
+//! Key prefixes: the mapping of an app's resource names to the store's names. It is
+//! exactly daprd's, so that locks of both exclude each other.
 
 use leasehold_lock::{ResourceId, Violation};
 
@@ -10,7 +10,7 @@ pub const PROPERTY: &str = "keyPrefix";
 const API: &str = "lock";
 const SEPARATOR: &str = "||";
 
-/// What is put between `lock||` and the resource.
+/// The part between `lock||` and the resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KeyPrefix {
     /// The app's ID, or nothing if that is empty. This is Dapr's default.
@@ -74,7 +74,7 @@ impl KeyPrefix {
         ResourceId::new(&self.join(name.encoded().as_str(), store_name, app_id))
     }
 
-    /// The store's name of what the app calls `resource`, which is not checked.
+    /// The store's name of the app's `resource`, which is not checked.
     pub(super) fn join(&self, resource: &str, store_name: &str, app_id: &str) -> String {
         match self.between(store_name, app_id) {
             None => format!("{API}{SEPARATOR}{resource}"),
@@ -82,7 +82,7 @@ impl KeyPrefix {
         }
     }
 
-    /// What is put between `lock||` and the resource, if anything is.
+    /// The part between `lock||` and the resource, if there is one.
     fn between<'a>(&'a self, store_name: &'a str, app_id: &'a str) -> Option<&'a str> {
         match self {
             Self::AppId => (!app_id.is_empty()).then_some(app_id),
@@ -92,7 +92,7 @@ impl KeyPrefix {
         }
     }
 
-    /// Whether names in a namespace are told from those of other apps.
+    /// Whether names in a namespace cannot collide with those of other apps.
     pub(super) fn separates(&self, store_name: &str, app_id: &str) -> bool {
         let between = self.between(store_name, app_id);
         between.is_none_or(|between| !between.is_empty() && !between.contains('|'))
@@ -104,8 +104,8 @@ pub(super) fn no_namespaces() -> Violation {
     Violation::new(
         "namespace",
         format!(
-            "cannot be used: an empty {PROPERTY}, or a '|' in what stands before the \
-             resource's name, does not tell the name from others"
+            "cannot be used: with an empty {PROPERTY}, or a '|' before the resource's name, \
+             names of other apps could be the same"
         ),
     )
 }
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(refused.field, "resource_id");
     }
 
-    /// Every text of one to so many of a few characters.
+    /// Every text of 1 to `longest` of a few characters.
     fn texts(longest: usize) -> Vec<String> {
         let (mut texts, mut from) = (vec![String::new()], 0);
         for _ in 0..longest {

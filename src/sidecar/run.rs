@@ -45,18 +45,18 @@ use super::{
 const CONNECTIONS_MAX: usize = 16_384;
 const HEADER_BYTES_MAX: u32 = 64 * 1024;
 
-/// The least time for what remains to be done after the drain.
+/// The minimum time for closing after the drain.
 const CLOSE_MIN: Duration = Duration::from_secs(1);
 
-/// What the sidecar needs from other parts of the process.
+/// The parts that the command gives to the sidecar.
 pub struct Hooks {
-    /// The way to daprd's gRPC API, if one is configured.
+    /// Passes on to daprd's gRPC API, if one is configured.
     pub grpc: Option<Fallback>,
-    /// The way to daprd's HTTP API, if one is configured.
+    /// Passes on to daprd's HTTP API, if one is configured.
     pub http: Option<Fallback>,
     /// Whether the app is healthy; always true without health checks.
     pub healthy: watch::Receiver<bool>,
-    /// The locks that the app could not unlock, if it can say so.
+    /// The app's reports of failed unlocks, if it can send them.
     pub failed_unlocks: Option<mpsc::Receiver<Reports>>,
 }
 
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Hooks {
     }
 }
 
-/// A sidecar that listens and serves.
+/// A running sidecar.
 pub struct Sidecar {
     stores: Stores,
     engine: Engine,
@@ -149,13 +149,13 @@ impl Sidecar {
         })
     }
 
-    /// The addresses of the gRPC API, none where it is on a Unix socket.
+    /// The addresses of the gRPC API; empty on a Unix socket.
     #[must_use]
     pub fn grpc_addresses(&self) -> &[SocketAddr] {
         &self.grpc_addresses
     }
 
-    /// The addresses of the HTTP API, none where it is on a Unix socket.
+    /// The addresses of the HTTP API; empty on a Unix socket.
     #[must_use]
     pub fn http_addresses(&self) -> &[SocketAddr] {
         &self.http_addresses
@@ -167,7 +167,7 @@ impl Sidecar {
         &self.engine
     }
 
-    /// Serves until `stop`, then drains: nothing more is acquired, waits and streams end, and
+    /// Serves until `stop`, then drains: acquisitions are refused, waits and streams end, and
     /// renewals and unlocks are served until all calls in flight are answered. Locks without a
     /// stream stay with their holders.
     pub async fn run(self, stop: CancellationToken) {
@@ -208,7 +208,7 @@ fn config(protocols: Protocols, failed: fn(LockError) -> Response) -> Config {
     }
 }
 
-/// Serves the listeners. Returns the addresses of those that are ports.
+/// Serves the listeners. Returns the addresses of ports.
 fn serve(
     server: &Server<Router>,
     listeners: Vec<Listener>,

@@ -1,4 +1,4 @@
-//! The stores that an app can name.
+//! The app's stores.
 
 use std::{
     collections::BTreeMap,
@@ -27,11 +27,11 @@ pub struct NamedStore {
     /// How resources are prefixed.
     pub prefix: KeyPrefix,
     store: StoreHandle,
-    /// Whether the store is known to renew. A store of another process may not.
+    /// Whether the store is known to renew. A third-party store may not.
     renews: AtomicBool,
 }
 
-/// A store whose `Debug` shows nothing of it.
+/// Wraps a store to hide it in `Debug`.
 #[derive(Clone)]
 struct StoreHandle(Store);
 
@@ -42,7 +42,7 @@ impl std::fmt::Debug for StoreHandle {
 }
 
 impl NamedStore {
-    /// A component of type `kind` over `store`, which is built in and so can renew.
+    /// A component of type `kind` over a built-in `store`, which can renew.
     #[must_use]
     pub fn new(
         name: impl Into<Arc<str>>,
@@ -61,8 +61,7 @@ impl NamedStore {
         }
     }
 
-    /// A component of type `kind` over the `store` of another process, of which it is not known
-    /// whether it can renew.
+    /// A component of type `kind` over a third-party `store`, which may be unable to renew.
     #[must_use]
     pub fn pluggable(
         name: impl Into<Arc<str>>,
@@ -92,7 +91,7 @@ impl NamedStore {
                         .into(),
                 ))
             }
-            // An unknown outcome changed nothing either: the grant does not exist.
+            // An unknown outcome changed nothing: the grant does not exist.
             Err(LockError::StoreUnavailable(why) | LockError::OutcomeUnknown(why)) => {
                 Err(LockError::StoreUnavailable(why))
             }
@@ -125,8 +124,7 @@ impl NamedStore {
         AppNames::of(&self.prefix, &self.name, app_id)
     }
 
-    /// The same as [`NamedStore::name_of`] of a plain key, as daprd makes it; the violation
-    /// names `resource_id`.
+    /// Like [`NamedStore::name_of`], for a plain key.
     pub fn key(&self, resource: &str, app_id: &str) -> Result<String, Violation> {
         self.prefix.apply(resource, &self.name, app_id)
     }
@@ -141,7 +139,7 @@ impl LockStore for NamedStore {
         &self.store.0
     }
 
-    /// The store is asked again before the next grant.
+    /// The store is probed again before the next grant.
     fn refused_to_renew(&self) {
         self.renews.store(false, Ordering::Relaxed);
     }
@@ -175,7 +173,7 @@ impl Stores {
         self.0.read().values().cloned().collect()
     }
 
-    /// Makes every store refuse new locks and end its waits.
+    /// Makes all stores refuse acquisitions and end their waits.
     pub fn drain(&self) {
         for store in self.all() {
             store.store().drain();

@@ -34,7 +34,7 @@ pub(crate) async fn read(body: Body) -> Result<Bytes, BodyError> {
     read_up_to(BYTES_MAX, body).await
 }
 
-/// The same of a body with another limit on its size.
+/// Like [`read`], with another limit on the body's size.
 pub(crate) async fn read_up_to(bytes_max: usize, body: Body) -> Result<Bytes, BodyError> {
     match Limited::new(body, bytes_max).collect().await {
         Ok(body) => Ok(body.to_bytes()),

@@ -1,9 +1,9 @@
-//! Lock calls from pages in a browser: refused. An app's server takes locks, not its page.
+//! Refuses lock calls from pages in a browser. An app's server takes locks, not its page.
 //!
-//! A page of any site may send requests to ports of the machine that its
-//! browser runs on, also by a name of its own that resolves there. Browsers say
-//! where a request comes from, and which name it was sent to; other clients of
-//! the Dapr API name a loopback address and no origin.
+//! A page of any site can send requests to ports of the machine that its
+//! browser runs on, also under a host name of the site that resolves to that
+//! machine. Browsers send the page's origin and the host name; other clients of
+//! the Dapr API send a loopback address as host and no origin.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -36,7 +36,7 @@ pub(crate) enum Reach {
     Processes,
     /// This machine.
     Machine,
-    /// Others too, by whatever names they have for it.
+    /// Other machines too, under host names that are not known here.
     Network,
 }
 
@@ -78,7 +78,7 @@ impl Reach {
     }
 }
 
-/// Whether no resolver can have it stand for another machine.
+/// Whether the host can only be this machine, whatever a resolver answers.
 fn is_loopback(host: &str) -> bool {
     let Ok(authority) = host.trim().parse::<Authority>() else { return false };
     let name = authority.host().to_ascii_lowercase();

@@ -14,21 +14,21 @@ pub enum ApiError {
     /// No store has this name.
     #[error("lock store {name} not found; there are: {}", there.join(", "))]
     StoreNotFound {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// The stores that there are, at least one.
+        /// The existing stores, at least one.
         there: Vec<String>,
     },
     /// This process holds as many locks as it may.
     #[error("too many locks are held through this sidecar; unlock some")]
     TooManyHeld,
-    /// The client of a stream did not read that it has the lock.
+    /// The client of a stream did not read the event `Acquired`.
     #[error("the lock was released: the client did not read its stream")]
     NotReading,
     /// The lock was held here, and was lost.
     #[error("the lock is lost: {0}")]
     Lost(Cause),
-    /// The lock is not held through this sidecar, which can change nothing about it.
+    /// The lock is not held through this sidecar, so it cannot be changed here.
     #[error("{}", HeldError::NotHeldHere)]
     NotHeldHere,
     /// The store refused or failed.

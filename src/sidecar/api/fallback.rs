@@ -15,11 +15,11 @@ use tower::{ServiceExt as _, service_fn, util::BoxCloneSyncService};
 
 use super::paths;
 
-/// A service for the calls that are not served here: the way to daprd, or the
-/// answer that there is none.
+/// A service for the calls that are not served here: it passes them on to
+/// daprd, or answers that no daprd is configured.
 pub type Fallback = BoxCloneSyncService<Request, Response, Infallible>;
 
-/// Says that no daprd is configured, over HTTP.
+/// Answers over HTTP that no daprd is configured.
 #[must_use]
 pub fn no_daprd_http() -> Fallback {
     BoxCloneSyncService::new(service_fn(async |request: Request| {
@@ -37,9 +37,8 @@ pub fn no_daprd_http() -> Fallback {
     }))
 }
 
-/// What is passed on over HTTP: all but lock calls. daprd would take one whose
-/// path is written in another way than the routes here for a call to its own
-/// lock store.
+/// Passes on every HTTP call except lock calls: daprd could read a path that
+/// matches no route here as a call to its own lock store.
 pub(crate) fn all_but_lock_calls(passing: Fallback) -> Fallback {
     BoxCloneSyncService::new(service_fn(move |request: Request| {
         let passing = passing.clone();
@@ -75,7 +74,7 @@ fn grpc_is_elsewhere(request: &Request) -> Status {
     ))
 }
 
-/// What is passed on over gRPC: all but lock calls.
+/// Passes on every gRPC call except lock calls.
 pub(crate) fn all_but_lock_methods(passing: Fallback) -> Fallback {
     BoxCloneSyncService::new(service_fn(move |request: Request| {
         let passing = passing.clone();
@@ -90,8 +89,8 @@ pub(crate) fn all_but_lock_methods(passing: Fallback) -> Fallback {
     }))
 }
 
-/// Says that a path of ours is not called in this way, over HTTP. The router
-/// adds the ways that it may be.
+/// Refuses a method that a path does not have. The router adds the allowed
+/// methods.
 pub(crate) fn wrong_method() -> Fallback {
     BoxCloneSyncService::new(service_fn(async |request: Request| {
         let (method, path) = (request.method(), request.uri().path());
@@ -112,7 +111,7 @@ pub(crate) fn wrong_method() -> Fallback {
     }))
 }
 
-/// Says that no daprd is configured, over gRPC.
+/// Answers over gRPC that no daprd is configured.
 #[must_use]
 pub fn no_daprd_grpc() -> Fallback {
     BoxCloneSyncService::new(service_fn(async |request: Request| {

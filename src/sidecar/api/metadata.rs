@@ -1,4 +1,4 @@
-//! What the sidecar tells about itself where no daprd is there to do it.
+//! The sidecar's metadata, served if there is no daprd to do it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,19 +14,19 @@ use crate::stores::Stores;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// An older place of the version, which some SDKs still read.
 const VERSION_KEY: &str = "daprRuntimeVersion";
-/// How many attributes are kept, and how long a key or value may be.
+/// The most attributes, and the longest key or value.
 const ATTRIBUTES_MAX: usize = 64;
 const ATTRIBUTE_BYTES_MAX: usize = 4096;
 
-/// Describes this sidecar.
+/// The metadata of this sidecar.
 #[derive(Clone, Debug)]
 pub struct Metadata {
     /// The app's ID.
     pub app_id: Arc<str>,
     /// The stores, which are its components.
     pub stores: Stores,
-    /// What callers of the sidecar have added: `dapr run` puts the process IDs
-    /// here that `dapr list` shows.
+    /// Attributes that callers have set: `dapr run` stores the process IDs here
+    /// that `dapr list` shows.
     pub attributes: Attributes,
 }
 
@@ -35,11 +35,11 @@ pub struct Metadata {
 pub struct Attributes(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Attributes {
-    /// Sets one, unless it is too long or one too many.
+    /// Sets an attribute, within the limits.
     ///
     /// # Errors
     ///
-    /// The limit that it exceeds.
+    /// The limit that was exceeded.
     pub fn set(&self, key: String, value: String) -> Result<(), String> {
         if key.len().max(value.len()) > ATTRIBUTE_BYTES_MAX {
             return Err(format!(
@@ -65,7 +65,7 @@ impl Attributes {
 }
 
 impl Metadata {
-    /// As gRPC's `GetMetadata` answers.
+    /// The response of gRPC's `GetMetadata`.
     #[must_use]
     pub fn as_proto(&self) -> GetMetadataResponse {
         GetMetadataResponse {
@@ -85,7 +85,7 @@ impl Metadata {
         }
     }
 
-    /// As `GET /v1.0/metadata` answers.
+    /// The response of `GET /v1.0/metadata`.
     #[must_use]
     pub fn as_json(&self) -> Value {
         let components: Vec<Value> = self

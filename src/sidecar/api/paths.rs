@@ -1,8 +1,8 @@
-//! Which paths are those of lock calls, however they are written.
+//! Recognises the paths of lock calls in every spelling.
 //!
-//! A server behind may normalise what it gets (daprd resolves `//`, `.` and
-//! `..`, and drops a trailing slash), so a path that is not one of the routes
-//! here can still be a lock call there, to another store of locks.
+//! The server behind may normalise paths (daprd resolves `//`, `.` and `..`,
+//! and drops a trailing slash), so a path that matches no route here can still
+//! be a lock call there, to another lock store.
 
 use percent_encoding::percent_decode_str;
 
@@ -32,8 +32,8 @@ pub(crate) fn is_lock_method(path: &str) -> bool {
     })
 }
 
-/// Whether it holds for the normalised path, with its percent-encodings as they
-/// are or decoded. A path without its leading slash is as good as with it.
+/// Whether `holds` is true of the normalised path, with percent-encodings kept
+/// or decoded. The leading slash is optional.
 fn in_any_spelling(path: &str, holds: impl Fn(&[&str]) -> bool) -> bool {
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     holds(&normalised(path)) || holds(&normalised(&decoded))

@@ -15,13 +15,13 @@ pub(super) struct Pair<'a> {
 pub(super) fn pairs(query: &str) -> impl Iterator<Item = Pair<'_>> {
     query.split('&').filter(|part| !part.is_empty()).map(|part| {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
-        // A name that is not UTF-8 is none that is known here.
+        // A name that is not UTF-8 is no known name.
         Pair { name: text(name).unwrap_or(Cow::Borrowed("\u{fffd}")), value }
     })
 }
 
-/// The violation of a parameter that does not exist. A misspelt one would otherwise be
-/// ignored, and another resource be locked.
+/// The violation of an unknown parameter. If a misspelt one were ignored, another
+/// resource would be locked.
 pub(super) fn unknown(name: &str, known: &str) -> Violation {
     let field = if name.is_empty() { "query" } else { name };
     Violation::new(field, format!("is no parameter of this call; there is {known}"))

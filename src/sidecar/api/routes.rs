@@ -41,7 +41,7 @@ pub(crate) struct Services {
     pub(crate) token: Token,
     /// Who can reach the ports, which decides how a page in a browser is recognised.
     pub(crate) reach: Reach,
-    /// What both ports may have taken of requests that have not ended.
+    /// Limits what the incomplete requests of both ports may take.
     pub(crate) request_budget: RequestBudget,
 }
 

@@ -1,9 +1,9 @@
-//! Tells the app of locks that were lost without a stream, on the app's own
+//! Notifies the app of lost locks that have no stream, on the app's own
 //! channel: HTTP `POST /leasehold/lock-lost` or gRPC
 //! `leasehold.v1.LockEvents/OnLockLost`.
 //!
-//! A queue with a limit stands between the engine and the app, so that an app
-//! that hangs holds up nothing.
+//! A bounded queue lies between the engine and the app, so that an app that
+//! hangs blocks nothing.
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,11 +40,11 @@ const PATH: &str = "/leasehold/lock-lost";
 
 /// Why a notice did not reach the app.
 #[derive(Debug, thiserror::Error)]
-enum NotTold {
-    /// The app has no place for it: not tried again.
+enum NoticeError {
+    /// The app does not implement the call: no retry.
     #[error("the app does not take it ({0})")]
     NotTaken(String),
-    /// Perhaps later.
+    /// A retry may succeed.
     #[error("{0}")]
     Failed(String),
 }
@@ -57,13 +57,13 @@ enum Caller {
     Grpc(LockEventsClient<AppClient<tonic::body::Body>>, Token),
 }
 
-/// Tells the app every notice of `queue` until it is closed. Without a channel
-/// there is nobody to tell.
+/// Sends the app every notice of `queue` until the queue is closed. Without a
+/// channel, notices are discarded.
 pub async fn run(mut queue: mpsc::Receiver<LostLock>, app: Option<AppChannel>) {
     let caller = app.and_then(|app| match Caller::new(app) {
         Ok(caller) => Some(Arc::new(caller)),
         Err(error) => {
-            warn!(%error, "the app cannot be told of lost locks");
+            warn!(%error, "the app cannot be notified of lost locks");
             None
         }
     });
@@ -72,7 +72,7 @@ pub async fn run(mut queue: mpsc::Receiver<LostLock>, app: Option<AppChannel>) {
         let Some(caller) = caller.clone() else { continue };
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         tokio::spawn(async move {
-            caller.tell(&lost).await;
+            caller.notify(&lost).await;
             drop(place);
         });
     }
@@ -89,33 +89,33 @@ impl Caller {
         Ok(Self::Http(app.client()?, url, app.token))
     }
 
-    async fn tell(&self, lost: &LostLock) {
+    async fn notify(&self, lost: &LostLock) {
         let name = name(lost);
         let delays = ExponentialBuilder::new()
             .with_min_delay(RETRY_DELAY_MIN)
             .with_max_delay(RETRY_DELAY_MAX)
             .with_max_times(TRIES_MAX - 1)
             .with_jitter();
-        let told = (|| async {
-            timeout(TRY_TIMEOUT, self.try_to_tell(lost, &name)).await.unwrap_or_else(|_| {
-                Err(NotTold::Failed(format!("no answer in {TRY_TIMEOUT:?}")))
+        let sent = (|| async {
+            timeout(TRY_TIMEOUT, self.try_to_notify(lost, &name)).await.unwrap_or_else(|_| {
+                Err(NoticeError::Failed(format!("no answer in {TRY_TIMEOUT:?}")))
             })
         })
         .retry(delays)
-        .when(|error| matches!(error, NotTold::Failed(_)))
+        .when(|error| matches!(error, NoticeError::Failed(_)))
         .await;
-        match told {
+        match sent {
             Ok(()) => {}
-            Err(error @ NotTold::NotTaken(_)) => {
-                debug!(resource = lost.resource.as_str(), %error, "the app was not told of a lost lock");
+            Err(error @ NoticeError::NotTaken(_)) => {
+                debug!(resource = lost.resource.as_str(), %error, "the app was not notified of a lost lock");
             }
             Err(error) => {
-                warn!(resource = lost.resource.as_str(), %error, "the app was not told of a lost lock");
+                warn!(resource = lost.resource.as_str(), %error, "the app was not notified of a lost lock");
             }
         }
     }
 
-    async fn try_to_tell(&self, lost: &LostLock, name: &Name) -> Result<(), NotTold> {
+    async fn try_to_notify(&self, lost: &LostLock, name: &Name) -> Result<(), NoticeError> {
         match self {
             Self::Http(client, url, token) => post(client, url, token, lost, name).await,
             Self::Grpc(client, token) => call(client.clone(), token, lost, name).await,
@@ -129,7 +129,7 @@ async fn post(
     token: &Token,
     lost: &LostLock,
     (resource, namespace): &Name,
-) -> Result<(), NotTold> {
+) -> Result<(), NoticeError> {
     let body = json!({
         "storeName": *lost.store,
         "resourceID": resource,
@@ -147,15 +147,15 @@ async fn post(
     }
     let request = request
         .body(Body::from(body.to_string()))
-        .map_err(|error| NotTold::NotTaken(error.to_string()))?;
+        .map_err(|error| NoticeError::NotTaken(error.to_string()))?;
     let response =
-        client.request(request).await.map_err(|error| NotTold::Failed(chain(&error)))?;
+        client.request(request).await.map_err(|error| NoticeError::Failed(chain(&error)))?;
     match response.status() {
         status if status.is_success() => Ok(()),
         status @ (StatusCode::NOT_FOUND
         | StatusCode::METHOD_NOT_ALLOWED
-        | StatusCode::NOT_IMPLEMENTED) => Err(NotTold::NotTaken(status.to_string())),
-        status => Err(NotTold::Failed(status.to_string())),
+        | StatusCode::NOT_IMPLEMENTED) => Err(NoticeError::NotTaken(status.to_string())),
+        status => Err(NoticeError::Failed(status.to_string())),
     }
 }
 
@@ -171,7 +171,7 @@ async fn call(
     token: &Token,
     lost: &LostLock,
     (resource, namespace): &Name,
-) -> Result<(), NotTold> {
+) -> Result<(), NoticeError> {
     let mut request = tonic::Request::new(proto::LockLost {
         store_name: lost.store.to_string(),
         resource_id: resource.clone(),
@@ -182,14 +182,14 @@ async fn call(
     });
     if let Some(secret) = token.secret() {
         let secret = MetadataValue::try_from(secret)
-            .map_err(|error| NotTold::NotTaken(error.to_string()))?;
+            .map_err(|error| NoticeError::NotTaken(error.to_string()))?;
         request.metadata_mut().insert(auth::HEADER, secret);
     }
     match client.on_lock_lost(request).await {
         Ok(_) => Ok(()),
         Err(status) if status.code() == Code::Unimplemented => {
-            Err(NotTold::NotTaken(status.to_string()))
+            Err(NoticeError::NotTaken(status.to_string()))
         }
-        Err(status) => Err(NotTold::Failed(status.to_string())),
+        Err(status) => Err(NoticeError::Failed(status.to_string())),
     }
 }

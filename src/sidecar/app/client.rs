@@ -36,7 +36,7 @@ pub struct AppChannel {
 /// Why the app cannot be called; names the flag and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppChannelError {
-    /// The app's address is none.
+    /// The app's address is invalid.
     #[error("{0:?} is no address of an app; see --app-channel-address and --app-port")]
     Address(String),
     /// TLS could not be set up.
@@ -44,7 +44,7 @@ pub enum AppChannelError {
     Tls(String),
 }
 
-/// A client of the app's.
+/// A client that calls the app.
 pub(crate) type AppClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 
 impl AppChannel {
@@ -58,12 +58,12 @@ impl AppChannel {
         Self { authority, protocol, token }
     }
 
-    /// Whether its address is one.
+    /// Checks the app's address.
     pub fn check(&self) -> Result<(), AppChannelError> {
         self.url(PathAndQuery::from_static("/")).map(drop)
     }
 
-    /// The URL of a path of the app's.
+    /// The URL of a path of the app.
     pub(crate) fn url(&self, path: PathAndQuery) -> Result<Uri, AppChannelError> {
         let scheme = if self.protocol.is_tls() { "https" } else { "http" };
         let url = Uri::builder().scheme(scheme).authority(&*self.authority);
@@ -72,14 +72,14 @@ impl AppChannel {
             .map_err(|_| AppChannelError::Address(self.authority.clone()))
     }
 
-    /// A client that speaks the app's protocol. It makes a connection for each call, because
-    /// one that is kept may have gone dark meanwhile, and calls are few.
+    /// A client that speaks the app's protocol. It opens a connection for each call: calls
+    /// are few, and a kept connection may have died unnoticed.
     pub(crate) fn client<B>(&self) -> Result<AppClient<B>, AppChannelError>
     where
         B: Body<Data: Send> + Send,
     {
         let mut tcp = HttpConnector::new();
-        // Its other scheme is the TLS connector's.
+        // The scheme https is handled by the TLS connector.
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -98,8 +98,9 @@ impl AppChannel {
     }
 }
 
-/// TLS 1.2 or later, whatever the app's certificate says: daprd does not check
-/// it either, as the app is beside it and mostly has one that it made itself.
+/// TLS 1.2 or later, without a check of the app's certificate: daprd does not
+/// check it either, because the app runs beside it, mostly with a self-signed
+/// certificate.
 fn trusting() -> Result<ClientConfig, AppChannelError> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -111,7 +112,7 @@ fn trusting() -> Result<ClientConfig, AppChannelError> {
         .with_no_client_auth())
 }
 
-/// Takes every certificate whose key the peer has.
+/// Accepts every certificate if the peer has its key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

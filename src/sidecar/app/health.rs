@@ -9,7 +9,7 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-/// When to probe, and what to make of it.
+/// When to probe, and how to judge the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppHealthChecks {
     /// From one probe to the next (`--app-health-probe-interval`); 5 s.
@@ -50,15 +50,15 @@ pub enum AppHealthError {
     },
 }
 
-/// Asks the app once.
+/// A single probe of the app.
 #[async_trait]
 pub trait AppProbe: Send + Sync + 'static {
-    /// Whether the app says that it is healthy, else why not.
+    /// `Ok` if the app is healthy, otherwise the reason.
     async fn probe(&self) -> Result<(), String>;
 }
 
 impl AppHealthChecks {
-    /// Whether they can run.
+    /// Checks the settings.
     pub fn check(&self) -> Result<(), AppHealthError> {
         if self.interval.is_zero() {
             return Err(AppHealthError::Zero("--app-health-probe-interval"));
@@ -80,8 +80,9 @@ impl AppHealthChecks {
     /// receiver is dropped. The app is unhealthy until the first good probe;
     /// one good probe makes it healthy again. Must be called within a runtime.
     ///
-    /// Fails in a row are counted from the last good probe, as daprd documents
-    /// its threshold (its own code goes on counting after a good one).
+    /// Consecutive failures are counted from the last good probe, as daprd
+    /// documents its threshold (its own code goes on counting after a good
+    /// one).
     pub fn start(
         self,
         app: Arc<dyn AppProbe>,
@@ -144,34 +145,34 @@ mod tests {
         }
     }
 
-    /// What is told after each of the script's probes, with daprd's defaults.
-    async fn told(script: &'static str) -> String {
+    /// The published health after each of the script's probes, with daprd's defaults.
+    async fn published(script: &'static str) -> String {
         let checks = AppHealthChecks::default();
         let probe = Arc::new(Script(script, AtomicUsize::new(0)));
         let healthy = checks.start(probe).unwrap();
         assert!(!*healthy.borrow(), "healthy before any probe");
-        let mut told = String::new();
+        let mut published = String::new();
         for _ in 0..script.len() {
             sleep(Duration::from_secs(1)).await;
-            told.push(if *healthy.borrow() { '+' } else { '-' });
+            published.push(if *healthy.borrow() { '+' } else { '-' });
             sleep(Duration::from_secs(4)).await;
         }
-        told
+        published
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_first_good_probe_makes_the_app_healthy() {
-        assert_eq!(told("--+").await, "--+");
+        assert_eq!(published("--+").await, "--+");
     }
 
     #[tokio::test(start_paused = true)]
     async fn three_failures_in_a_row_make_it_unhealthy_and_one_good_probe_heals() {
-        assert_eq!(told("+--+--+---+").await, "+++++++++-+");
+        assert_eq!(published("+--+--+---+").await, "+++++++++-+");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_probe_without_an_answer_is_a_failure() {
-        assert_eq!(told("+...").await, "+++-");
+        assert_eq!(published("+...").await, "+++-");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! The app: whether it is healthy, and how it is told of lost locks.
+//! The app: its health, and the notices of lost locks that it gets.
 
 pub mod callback;
 pub mod client;

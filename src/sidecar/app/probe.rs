@@ -21,7 +21,7 @@ use super::{
 use crate::failed_unlocks::Reports;
 
 const GRPC_METHOD: &str = "/dapr.proto.runtime.v1.AppCallbackHealthCheck/HealthCheck";
-/// An answer's body is read for what it reports, but no further than this.
+/// The largest answer whose body is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// How long the body of an answer may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why an app cannot be asked; names the flag and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppProbeError {
-    /// The path does not begin with a slash, or has what no path has.
+    /// The path does not begin with a slash, or has invalid characters.
     #[error("--app-health-check-path {0:?} is no path; write for example /healthz")]
     Path(String),
     /// The app cannot be called at all.
@@ -37,18 +37,18 @@ pub enum AppProbeError {
     Channel(#[from] AppChannelError),
 }
 
-/// GETs a path of the app's: any 2xx is healthy.
+/// GETs a path of the app: any 2xx is healthy.
 #[derive(Debug)]
 pub struct HttpProbe {
     client: AppClient<Empty<Bytes>>,
     url: Uri,
-    /// A permit to read the body of an answer. One is read at a time.
+    /// Permits to read the body of an answer: one at a time.
     reading: Arc<Semaphore>,
     reports: Option<mpsc::Sender<Reports>>,
 }
 
 impl HttpProbe {
-    /// Asks the app for `path`, over its own kind of HTTP.
+    /// Probes `path` over the app's protocol.
     pub fn new(app: &AppChannel, path: &str) -> Result<Self, AppProbeError> {
         let bad_path = || AppProbeError::Path(path.to_owned());
         if !path.starts_with('/') {
@@ -59,8 +59,8 @@ impl HttpProbe {
         Ok(Self { client: app.client()?, url: app.url(path)?, reading, reports: None })
     }
 
-    /// Also hands on the failed unlocks that the app reports in its answers. What finds no
-    /// place is dropped, and comes again with a later answer.
+    /// Also forwards the failed unlocks that the app reports in its answers. If the queue
+    /// is full, a report is dropped; the app repeats it in a later answer.
     #[must_use]
     pub fn reporting_to(self, reports: mpsc::Sender<Reports>) -> Self {
         Self { reports: Some(reports), ..self }
@@ -111,7 +111,7 @@ pub struct GrpcProbe {
 }
 
 impl GrpcProbe {
-    /// Asks the app over its own kind of gRPC.
+    /// Probes the app over its protocol.
     pub fn new(app: &AppChannel) -> Result<Self, AppProbeError> {
         let origin = app.url(PathAndQuery::from_static("/"))?;
         Ok(Self { client: app.client()?, origin })
@@ -157,7 +157,7 @@ mod tests {
         AppChannel::new(address, port, protocol, Token::default())
     }
 
-    /// An app that is gone with the test.
+    /// An app that stops with the test.
     struct App(SocketAddr, AbortHandle);
 
     impl App {
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// An answer's body in parts, after the last of which it goes on or not.
+    /// An answer's body in parts; unless `ends`, it never ends.
     fn body(parts: &'static [&'static str], ends: bool) -> Body {
         let parts = stream::iter(parts).map(|part| Ok::<_, Infallible>(Bytes::from(*part)));
         if ends {

@@ -1,4 +1,4 @@
-//! What the sidecar speaks with the app.
+//! The protocol between the sidecar and the app.
 
 use clap::ValueEnum;
 

@@ -1,5 +1,5 @@
-//! The flags of daprd that mean nothing here, taken with a warning, so that the
-//! command line of a daprd can be given to the sidecar as it is.
+//! daprd's flags that have no effect here. They are accepted with a warning, so
+//! that a daprd's command line can be used for the sidecar unchanged.
 
 use clap::{
     Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, error::ErrorKind,
@@ -16,7 +16,7 @@ enum Why {
     Standalone,
 }
 
-/// Whether a flag has a value, or is a truth that may have one.
+/// Whether a flag needs a value, or is a boolean that may have one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
     Value,
@@ -71,7 +71,7 @@ const STRAY: &str = "stray";
 /// What daprd reads as false.
 const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 
-/// Which of daprd's flags were given in vain.
+/// Those of daprd's flags that were given and have no effect.
 #[derive(Clone, Debug, Default)]
 pub struct DaprdFlags {
     given: Vec<(String, &'static str)>,
@@ -85,13 +85,13 @@ impl DaprdFlags {
         let flags = flags.map(|(flag, why)| format!("--{flag} has no effect here: {why}"));
         let stray = self.stray.iter();
         flags.chain(
-            stray.map(|told| format!("{told:?} has no effect here: it belongs to no flag")),
+            stray.map(|word| format!("{word:?} has no effect here: it belongs to no flag")),
         )
     }
 }
 
 impl Why {
-    /// `None` if this value is what happens anyway.
+    /// `None` if the value matches the sidecar's behaviour.
     fn of(self, value: &str) -> Option<&'static str> {
         match self {
             Self::Standalone if value == "standalone" => None,
@@ -129,22 +129,23 @@ impl FromArgMatches for DaprdFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let given = FLAGS.iter().filter_map(|(flag, takes, why)| {
             let value = matches.get_many::<String>(flag)?.next_back()?;
-            // What is turned off is not missed.
+            // Turning a feature off needs no warning.
             let off = *takes == Truth && FALSE.contains(&value.as_str());
             let why = why.of(value).filter(|_| !off)?;
             Some(((*flag).to_owned(), why))
         });
         let stray: Vec<_> = matches.get_many::<String>(STRAY).into_iter().flatten().collect();
-        // Dapr's CLI blanks --scheduler-host-address for runtimes that have none,
-        // and leaves its value. Anything else that belongs to no flag is a mistake.
+        // Dapr's CLI replaces --scheduler-host-address by an empty argument for
+        // runtimes without it, and leaves its value. Any other argument without a
+        // flag is a mistake.
         if let Some(mistaken) = stray.first().filter(|first| !first.is_empty()) {
-            let told = format!("unexpected argument '{mistaken}' found");
-            // Its usage would be that of `leasehold` otherwise.
+            let message = format!("unexpected argument '{mistaken}' found");
+            // Otherwise the usage of `leasehold` would be shown.
             let usage = "leasehold sidecar [OPTIONS]";
             let mut command = Command::new("leasehold sidecar").override_usage(usage);
-            return Err(command.error(ErrorKind::UnknownArgument, told));
+            return Err(command.error(ErrorKind::UnknownArgument, message));
         }
-        let stray = stray.into_iter().filter(|told| !told.is_empty()).cloned().collect();
+        let stray = stray.into_iter().filter(|word| !word.is_empty()).cloned().collect();
         Ok(Self { given: given.collect(), stray })
     }
 
@@ -208,8 +209,8 @@ mod tests {
         assert!(given.iter().all(|line| line.contains("has no effect here: ")), "{given:?}");
     }
 
-    /// As the CLI's `getArgs` makes them of `dapr run` without options: `-1` is its
-    /// default, and it stands in an argument of its own. It was refused.
+    /// The CLI's `getArgs` makes them for `dapr run` without options: the default
+    /// `-1` is a separate argument, which was once refused.
     #[test]
     fn the_flags_that_the_cli_always_passes_are_taken() {
         let given = warnings(&[
@@ -253,8 +254,9 @@ mod tests {
         assert_eq!(given.len(), 11, "{given:?}");
     }
 
-    /// The CLI blanks the flag for a runtime whose version it takes for one before
-    /// 1.14, and leaves its value: `dapr run` ended with exit code 64.
+    /// For a runtime that it believes to be older than 1.14, the CLI replaces the
+    /// flag by an empty argument and leaves its value: `dapr run` once ended with
+    /// exit code 64.
     #[test]
     fn what_the_cli_leaves_of_a_flag_is_taken() {
         let given =

@@ -1,5 +1,4 @@
-//! The daprd that the sidecar is in front of: calls are passed on to it, and its command
-//! line is taken.
+//! The daprd behind the sidecar: passing calls on to it, and accepting its flags.
 
 pub mod flags;
 pub mod passthrough;
@@ -17,7 +16,7 @@ use self::{
 };
 use super::{Hooks, Options, SidecarArgs, options::Listen};
 
-/// The daprd that the sidecar is in front of, as far as it is configured.
+/// The endpoints of the daprd behind the sidecar, as far as configured.
 pub struct Daprd {
     grpc: Option<Endpoint>,
     http: Option<Endpoint>,
@@ -35,8 +34,8 @@ impl Daprd {
         })
     }
 
-    /// What is wrong if the daprd is this sidecar itself: it would pass a call on to itself
-    /// until it has no file descriptor left.
+    /// The problem if the endpoint is this sidecar itself: a call would be passed on to
+    /// itself until no file descriptor is left.
     pub fn problem(&self, listen: &Listen) -> Option<String> {
         let Listen::Ports { addresses, grpc, http } = listen else { return None };
         let own = [("--dapr-grpc-port", *grpc), ("--dapr-http-port", *http)];

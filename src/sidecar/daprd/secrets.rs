@@ -16,21 +16,21 @@ use tracing::info;
 
 use super::passthrough::{Endpoint, EndpointError, PassingClient, http1_client};
 
-/// What a URL's path and query may have as it is.
+/// The characters that are percent-encoded in a path and a query.
 const ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
-/// Within what time daprd must have answered.
+/// How long an answer of daprd may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a daprd may take to listen: in a pod it starts beside the sidecar,
-/// often after it.
+/// How long to wait until daprd listens: in a pod it often starts after the
+/// sidecar.
 const LISTENS_WITHIN: Duration = Duration::from_secs(30);
-/// The pause before it is looked for again.
+/// The delay between two tries to connect.
 const PAUSE: Duration = Duration::from_millis(250);
-/// As much of an error as is told.
+/// Longest error text shown, in characters.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// Asks daprd's secrets API over HTTP. `Debug` does not show the token.
+/// Reads secrets from daprd's HTTP API. `Debug` does not show the token.
 pub struct DaprdSecrets {
     endpoint: Endpoint,
     client: PassingClient,
@@ -46,8 +46,8 @@ enum NoAnswer {
 }
 
 impl DaprdSecrets {
-    /// Asks the daprd at `endpoint`, with its API token if it wants one (one
-    /// that no header can carry is refused).
+    /// Reads from the daprd at `endpoint`, with its API token if it needs one.
+    /// A token that is no valid header value is refused.
     pub fn new(endpoint: Endpoint, token: Option<&str>) -> Result<Self, EndpointError> {
         let client = http1_client(&endpoint)?;
         let token = token.filter(|token| !token.is_empty());
@@ -78,10 +78,10 @@ impl DaprdSecrets {
         Ok((status, body.to_bytes()))
     }
 
-    /// Asks, and waits for a daprd that does not listen yet.
+    /// Sends the request; waits until daprd listens.
     async fn ask_once_it_listens(&self, path: &str) -> Result<(StatusCode, Bytes), String> {
         let give_up = Instant::now() + self.listens_within;
-        let mut is_told = false;
+        let mut is_logged = false;
         loop {
             match timeout(TIMEOUT, self.ask(path)).await {
                 Ok(Ok(answer)) => return Ok(answer),
@@ -92,10 +92,10 @@ impl DaprdSecrets {
                 Ok(Err(NoAnswer::Other(why))) => return Err(why),
                 Err(_) => return Err(format!("no answer within {TIMEOUT:?}")),
             }
-            if !is_told {
+            if !is_logged {
                 let within = self.listens_within;
                 info!(daprd = %self.endpoint, ?within, "waiting for daprd to ask it for secrets");
-                is_told = true;
+                is_logged = true;
             }
             sleep(PAUSE).await;
         }
@@ -132,7 +132,7 @@ impl std::fmt::Debug for DaprdSecrets {
     }
 }
 
-/// Dapr's own error, as far as the body is one.
+/// Dapr's error, if the body is one.
 fn refusal(status: StatusCode, body: &[u8]) -> String {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_daprd_refuses_is_told_with_its_code_and_the_endpoint() {
+    async fn a_refusal_of_daprd_is_reported_with_its_code_and_the_endpoint() {
         let address = daprd().await;
         for (token, name, why) in
             [("t", "x", "ERR_SECRET_GET: none"), ("t", "odd", "no JSON"), ("u", "x", "401")]
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_daprd_that_is_down_is_told_and_no_token_is_shown() {
+    async fn a_daprd_that_is_down_is_reported_without_the_token() {
         let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let mut secrets = secrets(&nobody.to_string(), "hidden-token");
         secrets.listens_within = Duration::ZERO;

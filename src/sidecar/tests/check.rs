@@ -1,4 +1,4 @@
-//! CheckLocks tells of a lock whose unlock failed.
+//! CheckLocks on a lock that could not be unlocked.
 
 use leasehold_proto::locks::{CheckLocksRequest, LockCheck, LockRef, locks_server};
 
@@ -12,7 +12,7 @@ async fn a_lock_whose_unlock_failed_is_not_valid() {
     let locks = Locks::new(stores, setup.engine.clone(), app());
     let acquired = locks.acquire(call()).await.unwrap();
     let lock_id = acquired.granted.lock_id.clone();
-    let (_guard, _told) = acquired.hold_for_stream().unwrap();
+    let (_guard, _ended) = acquired.hold_for_stream().unwrap();
     let check = async || {
         let lock = LockRef {
             store_name: "s".into(),

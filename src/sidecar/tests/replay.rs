@@ -22,7 +22,7 @@ impl Api {
         Self { locks: Locks::new(stores, setup.engine.clone(), app()), store, script }
     }
 
-    /// A repetition with another TTL, sent and not yet answered.
+    /// A repetition with another TTL, sent but not yet answered.
     fn send_again(&self, ttl: Duration) -> tokio::task::JoinHandle<()> {
         let (locks, call) = (self.locks.clone(), LockCall { ttl: Some(ttl), ..Self::call() });
         tokio::spawn(async move { drop(locks.acquire(call).await) })
@@ -60,8 +60,7 @@ impl Api {
     }
 }
 
-/// Who only found a grant must not undo it.
-/// Trap: sidecar 23
+/// A replay that found a grant must not undo it. Trap: sidecar 23
 #[tokio::test(start_paused = true)]
 async fn a_replay_whose_answer_is_not_written_leaves_the_lock_held_and_renewed() {
     let setup = setup();
@@ -74,7 +73,7 @@ async fn a_replay_whose_answer_is_not_written_leaves_the_lock_held_and_renewed()
     assert!(!api.is_free().await, "the first caller holds it");
 }
 
-/// It may be held through another process, or by nobody: its TTL tells.
+/// It may be held through another process or by nobody, so its TTL decides.
 #[tokio::test(start_paused = true)]
 async fn a_replay_that_nobody_received_of_a_lock_held_elsewhere_is_left_to_its_ttl() {
     let setup = setup();
@@ -137,12 +136,11 @@ async fn a_replay_with_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
     let again = api.send_again(SHORT);
     setup.notices.recv().await.unwrap();
     assert!(lock::Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
-    assert!(!api.is_free().await, "told before the backend expires it");
+    assert!(!api.is_free().await, "reported before the backend expires it");
     again.abort();
 }
 
-/// The answer of a replay is taken later than a renewal that came after it.
-/// Trap: sidecar 50
+/// The answer of a replay is received after a later renewal. Trap: sidecar 50
 #[tokio::test(start_paused = true)]
 async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief() {
     const SHORT: Duration = Duration::from_secs(1);
@@ -156,8 +154,8 @@ async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief()
     let target = api.locks.target("s", &"r".parse().unwrap()).unwrap();
     setup.engine.renew(&target, id, Some(SHORT), Change::Nothing).await.unwrap();
     api.script.on_every_renewal(Some(Fault::Unreachable));
-    let (_guard, told) = replay.hold_for_stream().unwrap();
-    told.await.unwrap();
+    let (_guard, ended) = replay.hold_for_stream().unwrap();
+    ended.await.unwrap();
     assert!(lock::Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
     assert!(setup.notices.try_recv().is_err());
 }
@@ -206,7 +204,7 @@ async fn no_renewal_lengthens_the_belief_beyond_a_shorter_request_sent_since() {
     }
 }
 
-/// A repetition at this sidecar claims the lock, whatever becomes of its answer.
+/// A repetition through this sidecar claims the lock even if its answer is lost.
 /// Trap: sidecar 22
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_stream_releases_what_was_claimed_again_through_this_sidecar() {
@@ -255,8 +253,8 @@ async fn an_earlier_request_that_is_answered_last_does_not_take_the_lock_over() 
     sleep(Duration::from_millis(1)).await;
     let again = api.locks.acquire(Api::call()).await.unwrap();
     let _again = again.hold_for_stream().unwrap();
-    let (guard, mut told) = first.hold_for_stream().unwrap();
-    assert_eq!(told.try_recv(), Ok(Ended::Superseded));
+    let (guard, mut ended) = first.hold_for_stream().unwrap();
+    assert_eq!(ended.try_recv(), Ok(Ended::Superseded));
     drop(guard);
     sleep(TTL).await;
     assert!(!api.is_free().await);

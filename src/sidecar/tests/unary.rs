@@ -79,9 +79,8 @@ impl Api {
     }
 }
 
-/// An answer that arrives as the caller gives up counts as written, and
-/// the lock was renewed for nobody.
-/// Trap: sidecar 49
+/// An answer that arrives as the caller gives up counts as written: the lock
+/// was then renewed without a holder. Trap: sidecar 49
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_answered_a_quarter_of_its_time_before_the_deadline() {
     for (deadline_ms, answered_by_ms) in
@@ -154,11 +153,11 @@ async fn a_stream_has_no_default_max_hold() {
     let mut setup = setup();
     let api = api(&setup);
     api.lock(call()).await;
-    // A stream ends the lock when its client is gone, also one that takes over.
-    let (_guard, mut told) =
+    // A stream ends the lock when its client is gone, also after a takeover.
+    let (_guard, mut ended) =
         api.locks.acquire(call()).await.unwrap().hold_for_stream().unwrap();
     sleep(HOUR * 3).await;
-    assert!(told.try_recv().is_err() && setup.notices.try_recv().is_err());
+    assert!(ended.try_recv().is_err() && setup.notices.try_recv().is_err());
     assert_eq!(setup.engine.held(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! Unlocks of locks that are held here, or were.
+//! Unlocks of locks that are or were held here.
 
 use leasehold_lock::{LockId, UnlockRequest};
 
@@ -86,7 +86,7 @@ async fn an_unlock_of_a_lock_that_another_sidecar_renewed_releases_it() {
 
 /// Trap: sidecar 52
 #[tokio::test(start_paused = true)]
-async fn an_unlock_of_a_lock_that_is_really_lost_is_told_why() {
+async fn an_unlock_of_a_lost_lock_returns_the_cause() {
     let mut setup = setup();
     let (api, store, script) = Api::of(&setup);
     let lock_id = api.lock().await;
@@ -121,7 +121,7 @@ async fn an_unlock_of_a_forced_lock_does_not_go_to_the_store() {
     assert_eq!(ms(asked), 0);
 }
 
-/// It looked for the holder first, and then took as long as any call.
+/// It once looked up the holder first, and then took a whole call's time again.
 #[tokio::test(start_paused = true)]
 async fn a_force_of_a_silent_store_takes_no_longer_than_any_call() {
     let setup = setup();

@@ -1,5 +1,5 @@
-//! What alpha1 does alike over gRPC and HTTP: the order of validation, and what the
-//! domain's errors mean in it.
+//! The part of alpha1 that gRPC and HTTP share: the order of validation, and the
+//! mapping of the domain's errors.
 
 use std::{
     sync::{Arc, Once},
@@ -27,20 +27,20 @@ pub struct Alpha1 {
     deprecation: Arc<Deprecation>,
 }
 
-/// Asks for a lock.
+/// A request for a lock.
 #[derive(Clone, Default)]
 pub struct TryLock {
     /// The component's name.
     pub store_name: String,
     /// What to lock, as the app names it.
     pub resource_id: String,
-    /// The caller's own name for the grant.
+    /// The caller's name for the grant, its lock ID.
     pub owner: String,
     /// The TTL in seconds; must be positive.
     pub expiry_s: i32,
 }
 
-/// Asks to end a lock.
+/// A request to end a lock.
 #[derive(Clone, Default)]
 pub struct Unlock {
     /// The component's name.
@@ -56,9 +56,9 @@ pub struct Unlock {
 pub enum UnlockStatus {
     /// The grant has ended.
     Success = 0,
-    /// Nobody holds it.
+    /// The resource is not held.
     DoesNotExist = 1,
-    /// Somebody else holds it.
+    /// Another owner holds it.
     BelongsToOthers = 2,
 }
 
@@ -69,7 +69,7 @@ impl Alpha1 {
         Self { stores, engine, identity, deprecation: Arc::default() }
     }
 
-    /// Acquires a free resource; `None` if anybody holds it.
+    /// Acquires a free resource; `None` if it is held.
     pub async fn try_lock(&self, request: TryLock) -> Result<Option<Granted>, Alpha1Error> {
         self.deprecation.warn();
         let expiry_s = u64::try_from(request.expiry_s).unwrap_or(0);
@@ -113,7 +113,7 @@ impl Alpha1 {
         let unlocked = match self.engine.unlock_if_held(&target, lock_id.clone()).await {
             Some(Ok(())) => Ok(()),
             Some(Err(HeldError::Lock(error))) => Err(error),
-            // Of a lock that was lost only the store knows who holds it now.
+            // Only the store knows who holds a lost lock now.
             None | Some(Err(HeldError::Lost(_) | HeldError::NotHeldHere)) => {
                 let unlock = UnlockRequest::owner(target.resource, lock_id);
                 target.store.store().unlock(unlock).await

@@ -15,7 +15,7 @@ use crate::api::metadata::Metadata;
 pub struct DaprService {
     /// The lock calls.
     pub alpha1: Alpha1,
-    /// What is told about this sidecar.
+    /// What `GetMetadata` returns.
     pub metadata: Metadata,
 }
 

@@ -66,7 +66,8 @@ async fn unlock(
     Ok(Json(json!({ "status": status as i32 })).into_response())
 }
 
-/// A name that is not UTF-8 names no store, which `Alpha1` finds out in its turn.
+/// A name that is not UTF-8 names no store: `Alpha1` reports that in its order of
+/// validation.
 fn named(store: StoreName) -> String {
     store.map_or_else(|_| char::REPLACEMENT_CHARACTER.into(), |Path(name)| name)
 }

@@ -10,7 +10,7 @@ use super::{Locks, inspection::Force, wire};
 use crate::api::error::ApiError;
 
 impl Locks {
-    /// Starts a grant's TTL again, and makes the change that is asked for. Returns the TTL.
+    /// Restarts a grant's TTL and applies the requested change. Returns the TTL.
     pub(super) async fn renew_lock(
         &self,
         asked: pb::RenewLockRequest,
@@ -30,7 +30,7 @@ impl Locks {
         self.unlock(&asked.store_name, &resource, lock_id).await
     }
 
-    /// Ends the grants of whoever holds a resource.
+    /// Ends all grants of a resource, or the one that is named.
     pub(super) async fn force(
         &self,
         asked: pb::ForceUnlockRequest,

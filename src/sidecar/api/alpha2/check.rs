@@ -1,4 +1,4 @@
-//! CheckLocks: for how long the app may still believe in its locks, over gRPC and HTTP.
+//! CheckLocks: how long the app's locks are still valid, over gRPC and HTTP.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{api::error::ApiError, name::ResourceName};
 
 /// How many locks one call may ask about.
 const LOCKS_MAX: usize = 1000;
-/// The largest request: so many locks, each with names of usual lengths.
+/// The largest request: `LOCKS_MAX` locks with names of usual lengths.
 pub(crate) const BYTES_MAX: usize = 256 * 1024;
 
 /// Answers a request, once all of its locks are known to have valid names.
@@ -88,7 +88,7 @@ pub(super) fn json(answer: &proto::CheckLocksResponse) -> Value {
     json!({ "locks": locks.collect::<Vec<_>>() })
 }
 
-/// Reads each entry. A violation names which.
+/// Reads each entry. A violation names the entry.
 fn each<T, Read>(
     asked: Vec<T>,
     read: impl Fn(T) -> Result<Read, Violation>,
@@ -101,7 +101,7 @@ fn each<T, Read>(
     read.collect()
 }
 
-/// What is known of a lock; `None` if there is no such store.
+/// The state of a lock; `None` if there is no such store.
 fn check(
     locks: &Locks,
     store_name: &str,
@@ -116,7 +116,7 @@ fn check(
     }
 }
 
-/// How long it is valid, or the reason and the cause why it is not.
+/// How long the lock is valid, or the reason and the cause why it is not.
 fn parts(checked: Option<Known>) -> (Option<Duration>, &'static str, &'static str) {
     match checked {
         Some(Known::Held(valid_for)) => (Some(valid_for), "", ""),

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use futures_util::{Stream, StreamExt as _};
 use leasehold_held::MaxHold;
 use leasehold_net::wire::{deadline, duration};
-use leasehold_proto::locks::{self as proto, lock_server_stream::LockServerStream as Told};
+use leasehold_proto::locks::{self as proto, lock_server_stream::LockServerStream as Line};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -88,11 +88,11 @@ impl proto::locks_server::Locks for Locks {
         let call = lock_call(request)?;
         let max_hold = MaxHold::asked_for(call.max_hold);
         let events = stream::open(self, call, max_hold).await?;
-        let told = events.map(|event| match event {
-            Ok(event) => Ok(proto::LockServerStream { lock_server_stream: Some(told(&event)) }),
+        let lines = events.map(|event| match event {
+            Ok(event) => Ok(proto::LockServerStream { lock_server_stream: Some(line(&event)) }),
             Err(error) => Err(error.into()),
         });
-        Ok(Response::new(Box::pin(told)))
+        Ok(Response::new(Box::pin(lines)))
     }
 }
 
@@ -103,10 +103,10 @@ fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall, ApiError>
     Ok(wire::lock_call(request.into_inner(), arrived, deadline)?)
 }
 
-fn told(event: &Event) -> Told {
+fn line(event: &Event) -> Line {
     match event {
-        Event::Ping => Told::Ping(proto::LockPing {}),
-        Event::Acquired(granted) => Told::LockAcquired(proto::LockAcquired {
+        Event::Ping => Line::Ping(proto::LockPing {}),
+        Event::Acquired(granted) => Line::LockAcquired(proto::LockAcquired {
             lock_id: granted.lock_id.as_str().to_owned(),
             fencing_token: wire::token(granted.token),
             ttl: Some(duration(granted.ttl)),

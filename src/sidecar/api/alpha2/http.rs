@@ -73,7 +73,7 @@ async fn lock(
             warn!(
                 "a lock's stream over HTTP/1 takes a connection of its own; prefer HTTP/2 or gRPC"
             );
-            // The system acknowledges what is sent to an app that stands still.
+            // A write to an app that stands still succeeds: the kernel acknowledges it.
             locks.limited(&call)
         } else {
             MaxHold::asked_for(call.max_hold)
@@ -124,16 +124,16 @@ async fn unlock(
     fields.end()?;
     if force {
         if !lock_id.is_empty() {
-            let told = "is given with force, which ends the grants of others too; leave out one \
+            let problem = "is given with force, which ends the grants of others too; leave out one \
                         of the two, or give grantID";
-            return Err(Violation::new("lockID", told).into());
+            return Err(Violation::new("lockID", problem).into());
         }
         let request =
             pb::ForceUnlockRequest { store_name, resource_id, namespace, grant_id, reason };
         locks.force(request, peer.map(|Extension(peer)| peer)).await?;
     } else if !grant_id.is_empty() && lock_id.is_empty() {
-        let told = "needs \"force\": true, because it proves no ownership; or give lockID";
-        return Err(Violation::new("grantID", told).into());
+        let problem = "needs \"force\": true, because it proves no ownership; or give lockID";
+        return Err(Violation::new("grantID", problem).into());
     } else {
         let request = pb::UnlockRequest { store_name, resource_id, namespace, lock_id };
         locks.unlock_lock(request).await?;

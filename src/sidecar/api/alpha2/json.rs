@@ -1,5 +1,5 @@
 //! The JSON of alpha2 over HTTP. Every field of a request is optional, unknown fields
-//! are refused, and durations are Go durations. An error names the bad field.
+//! are refused, and durations are Go durations. An error names the invalid field.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,12 +11,11 @@ use serde_json::{Map, Value, json};
 
 use super::wire;
 
-/// A longer name of an unknown field is not repeated in the error.
+/// An unknown field with a longer name is not quoted in the error.
 const NAME_BYTES_MAX: usize = 64;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
-/// A request's JSON object. Each field is taken out of it by name, and in the end none may be
-/// left.
+/// A request's JSON object. Fields are taken out by name; at the end, none may be left.
 pub(super) struct Fields {
     object: Map<String, Value>,
     known: Vec<&'static str>,
@@ -39,8 +38,8 @@ impl Fields {
         Self { object, known: Vec::new() }
     }
 
-    /// Refuses the fields that were not taken: a misspelt one would otherwise be ignored, and the
-    /// call wait without end, for example.
+    /// Refuses the fields that were not taken. If a misspelt field were ignored, a call could
+    /// wait without end, for example.
     pub(super) fn end(self) -> Result<(), Violation> {
         let Some(name) = self.object.keys().next() else { return Ok(()) };
         let field = if name.is_empty() || name.len() > NAME_BYTES_MAX { "body" } else { name };
@@ -66,8 +65,8 @@ impl Fields {
         }
     }
 
-    /// A text that is not empty if it is given. For what selects one of several: a script
-    /// whose variable is unset must not select all.
+    /// A text, not empty if given. For selecting one of several: a script with an unset
+    /// variable must not select all.
     pub(super) fn selecting_text(&mut self, name: &'static str) -> Result<String, Violation> {
         let is_given = self.object.contains_key(name);
         let text = self.text(name)?;
@@ -163,7 +162,7 @@ impl Fields {
         items.map(Some).ok_or_else(|| Violation::new(name, problem))
     }
 
-    /// Checks that the namespace is not here instead of in the URL.
+    /// Refuses a namespace in the body: it belongs in the URL.
     pub(super) fn check_no_namespace(&self) -> Result<(), Violation> {
         match self.object.get("namespace") {
             None | Some(Value::Null) => Ok(()),

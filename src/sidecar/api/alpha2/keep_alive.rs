@@ -11,9 +11,9 @@ use super::Locks;
 /// How many requests of one stream may be under way. At the limit no more are read.
 const IN_FLIGHT_MAX: usize = 1024;
 
-/// The answers to the requests of a stream, in the order in which they are known. They end
-/// when the requests end, and with `SHUTTING_DOWN` when the sidecar drains. Dropping them
-/// changes no lock.
+/// The answers to the requests of a stream, in order of completion. The stream ends when
+/// the requests end, and with `SHUTTING_DOWN` when the sidecar drains. Dropping it changes
+/// no lock.
 pub(super) fn answers<Requests>(
     locks: Locks,
     requests: Requests,
@@ -24,7 +24,7 @@ where
     let engine = locks.engine().clone();
     let draining = engine.clone();
     let drained = async move { draining.draining().await };
-    // What was read before the drain is still answered.
+    // Requests that were read before the drain are still answered.
     let answers = requests
         .take_until(drained)
         .map(move |request| {

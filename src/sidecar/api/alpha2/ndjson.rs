@@ -33,7 +33,7 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
 /// The response that carries a lock's events.
 pub(super) fn of_lock(events: Events) -> Response {
     response(events.map(|event| match event {
-        Ok(event) => told(&event),
+        Ok(event) => line(&event),
         Err(error) => failed(error),
     }))
 }
@@ -52,7 +52,7 @@ pub(super) fn response(lines: impl Stream<Item = Value> + Send + 'static) -> Res
     response
 }
 
-fn told(event: &Event) -> Value {
+fn line(event: &Event) -> Value {
     match event {
         Event::Ping => json!({ "type": "ping" }),
         Event::Acquired(granted) => {
@@ -63,15 +63,15 @@ fn told(event: &Event) -> Value {
     }
 }
 
-/// The line with which a stream ends that did not end well.
+/// The last line of a stream that ends with an error.
 pub(super) fn failed(error: ApiError) -> Value {
     let cause = match &error {
         ApiError::Lost(cause) => Some(cause.as_str()),
         _ => None,
     };
-    let told = HttpError::of(&ErrorDescription::from(error));
+    let line = HttpError::of(&ErrorDescription::from(error));
     let mut line =
-        json!({ "type": "error", "error": told.message, "errorCode": told.error_code });
+        json!({ "type": "error", "error": line.message, "errorCode": line.error_code });
     if let Some(cause) = cause {
         line["cause"] = cause.into();
     }

@@ -51,11 +51,11 @@ impl From<ApiError> for Status {
     }
 }
 
-/// An error as HTTP names it, in a plain answer and on a stream.
+/// An error over HTTP, in a response and on a stream.
 pub(super) struct HttpError {
     /// `ERR_` and the reason.
     pub(super) error_code: String,
-    /// What happened, with the names that JSON has.
+    /// What happened, with the JSON names of fields.
     pub(super) message: String,
     violations: Vec<Violation>,
 }
@@ -76,11 +76,11 @@ impl HttpError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let error = ErrorDescription::from(self);
-        let told = HttpError::of(&error);
+        let described = HttpError::of(&error);
         let body = json!({
-            "errorCode": told.error_code,
-            "message": told.message,
-            "details": details(&error, &told.violations),
+            "errorCode": described.error_code,
+            "message": described.message,
+            "details": details(&error, &described.violations),
         });
         let mut response = (http_status(error.code), Json(body)).into_response();
         if let Some(delay) = error.retry_after() {
@@ -104,7 +104,7 @@ fn http_status(code: Code) -> StatusCode {
     }
 }
 
-/// The details in the JSON that protobuf has for `Any`.
+/// The details in protobuf's JSON encoding of `Any`.
 fn details(error: &ErrorDescription, violations: &[Violation]) -> Value {
     let metadata: Map<_, _> = error
         .metadata

@@ -1,4 +1,4 @@
-//! A lock that is held for as long as its stream lives, without the transport.
+//! A lock that is held for as long as its stream lives, independent of the transport.
 //!
 //! A task waits for the lock and then for its end, and hands events to the transport
 //! through a queue of length one. So the grant is held even if the client does not read,
@@ -38,19 +38,19 @@ pub(super) enum Event {
 
 type Acquiring = BoxFuture<'static, Result<UndeliveredGrant, ApiError>>;
 
-/// The error with which a stream ended, if it was one.
+/// The error with which a stream ended, if any.
 type End = Arc<OnceLock<Option<ApiError>>>;
 
-/// The events of a lock, and then the error with which it ended, or nothing if it was
-/// unlocked. Dropping them releases the lock.
+/// The events of a lock, followed by the error with which it ended, if it was not
+/// unlocked. Dropping the stream releases the lock.
 pub(super) struct Events {
     queue: mpsc::Receiver<Event>,
     end: End,
     done: bool,
 }
 
-/// Begins to acquire. An error that is known at once is returned instead of a stream,
-/// which is why a try is awaited.
+/// Begins to acquire. An immediate error is returned instead of a stream, so a try is
+/// awaited.
 pub(super) async fn open(
     locks: &Locks,
     call: LockCall,
@@ -67,24 +67,24 @@ pub(super) async fn open(
     } else if let Poll::Ready(known) = futures_util::poll!(&mut acquiring) {
         acquiring = std::future::ready(Ok(known?)).boxed();
     }
-    let (tell, queue) = mpsc::channel(1);
+    let (events, queue) = mpsc::channel(1);
     let end = End::default();
-    tokio::spawn(run(locks.engine().clone(), acquiring, tell, Arc::clone(&end)));
+    tokio::spawn(run(locks.engine().clone(), acquiring, events, Arc::clone(&end)));
     Ok(Events { queue, end, done: false })
 }
 
-async fn run(engine: Engine, acquiring: Acquiring, tell: mpsc::Sender<Event>, end: End) {
-    let ended = session(&engine, acquiring, &tell).await;
+async fn run(engine: Engine, acquiring: Acquiring, events: mpsc::Sender<Event>, end: End) {
+    let ended = session(&engine, acquiring, &events).await;
     // Set before the queue closes: whoever finds the queue closed reads it.
     let _ = end.set(ended.err());
-    drop(tell);
+    drop(events);
 }
 
 /// Holds the lock until it or the stream ends. Dropping the guard releases it.
 async fn session(
     engine: &Engine,
     mut acquiring: Acquiring,
-    tell: &mpsc::Sender<Event>,
+    events: &mpsc::Sender<Event>,
 ) -> Result<(), ApiError> {
     let mut pings = interval(PING_PERIOD);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -92,37 +92,37 @@ async fn session(
     let grant = loop {
         tokio::select! {
             grant = &mut acquiring => break grant?,
-            () = tell.closed() => return Ok(()),
-            _ = pings.tick() => ping(tell),
+            () = events.closed() => return Ok(()),
+            _ = pings.tick() => ping(events),
         }
     };
     let granted = grant.granted.clone();
-    let (_guard, mut told) = grant.hold_for_stream()?;
-    deliver(tell, Event::Acquired(granted)).await?;
+    let (_guard, mut end_of_lock) = grant.hold_for_stream()?;
+    deliver(events, Event::Acquired(granted)).await?;
     loop {
         tokio::select! {
-            ended = &mut told => return match ended {
+            ended = &mut end_of_lock => return match ended {
                 Ok(Ended::Lost(cause)) => Err(ApiError::Lost(cause)),
                 Ok(Ended::Unlocked | Ended::Superseded | Ended::Detached) => Ok(()),
                 Err(_) => Err(LockError::Internal.into()),
             },
-            () = tell.closed() => return Ok(()),
+            () = events.closed() => return Ok(()),
             () = engine.draining() => return Err(LockError::ShuttingDown.into()),
-            _ = pings.tick() => ping(tell),
+            _ = pings.tick() => ping(events),
         }
     }
 }
 
 /// Sends a ping, unless the client has not yet read the event before it.
-fn ping(tell: &mpsc::Sender<Event>) {
-    let _ = tell.try_send(Event::Ping);
+fn ping(events: &mpsc::Sender<Event>) {
+    let _ = events.try_send(Event::Ping);
 }
 
 /// Sends an event and waits until the client has read it.
-async fn deliver(tell: &mpsc::Sender<Event>, event: Event) -> Result<(), ApiError> {
+async fn deliver(events: &mpsc::Sender<Event>, event: Event) -> Result<(), ApiError> {
     let delivered = async {
-        tell.send(event).await.ok()?;
-        tell.reserve().await.ok()
+        events.send(event).await.ok()?;
+        events.reserve().await.ok()
     };
     match timeout(READ_TIMEOUT, delivered).await {
         Ok(_) => Ok(()),
@@ -154,14 +154,13 @@ mod tests {
 
     use super::*;
 
-    /// An end without a reason is no success.
-    /// Trap: sidecar 17
+    /// An end without a recorded reason is no success. Trap: sidecar 17
     #[tokio::test]
-    async fn an_end_that_was_not_told_is_an_error() {
-        let (tell, queue) = mpsc::channel(1);
+    async fn an_end_without_a_reason_is_an_error() {
+        let (sender, queue) = mpsc::channel(1);
         let mut events = Events { queue, end: End::default(), done: false };
-        tell.send(Event::Ping).await.unwrap();
-        drop(tell);
+        sender.send(Event::Ping).await.unwrap();
+        drop(sender);
         assert!(matches!(events.next().await, Some(Ok(Event::Ping))));
         assert_eq!(events.next().await.unwrap().unwrap_err(), LockError::Internal.into());
         assert!(events.next().await.is_none());
@@ -169,11 +168,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_that_is_well_is_silent() {
-        let (tell, queue) = mpsc::channel(1);
+        let (sender, queue) = mpsc::channel(1);
         let end = End::default();
         let mut events = Events { queue, end: Arc::clone(&end), done: false };
         end.set(None).unwrap();
-        drop(tell);
+        drop(sender);
         assert!(events.next().await.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Turns messages, which HTTP builds as well, into calls of the core.
+//! Converts messages, which the HTTP edge builds too, into calls of the core.
 
 use std::time::Duration;
 

@@ -21,12 +21,13 @@ use super::{
 /// The body of an answer, passed on frame by frame. The call counts as under way until
 /// the body is dropped; dropping it early cancels the call.
 ///
-/// It has no known size, which would make a server add a Content-Length that daprd did not send.
+/// It does not report its size: with one, a server would add a Content-Length that daprd did not
+/// send.
 pub(super) struct PassedBody {
     inner: Incoming,
     protocol: Protocol,
     endpoint: Endpoint,
-    /// Ends when daprd answers nothing any more.
+    /// Completes when daprd no longer answers.
     lost: BoxFuture<'static, BoxError>,
     ended: bool,
     _call: OwnedSemaphorePermit,
@@ -63,9 +64,9 @@ impl Body for PassedBody {
             Poll::Pending => ready!(self.lost.as_mut().poll(context)),
         };
         self.ended = true;
-        // The server repeats the code of a reset to its caller. When the connection to daprd is
-        // lost, a gRPC client would blame the sidecar if there were no trailers; HTTP can only
-        // break off the body.
+        // The server passes the code of a reset on to its caller. When the connection to daprd
+        // is lost, trailers show a gRPC client that it was not the sidecar's; over HTTP, the
+        // body can only be cut.
         Poll::Ready(Some(if self.protocol == Protocol::Grpc && !is_reset(&*error) {
             Ok(Frame::trailers(Refusal::Broken(self.endpoint.clone(), error).into_trailers()))
         } else {

@@ -21,8 +21,8 @@ use super::{Endpoint, EndpointError};
 
 /// How long a connection may take to be made, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// When to ask daprd whether it is alive while calls wait for it, and how long the answer may
-/// take. daprd closes an HTTP/2 connection with pings that are less than 8 s apart.
+/// The interval of pings while calls wait for daprd, and how long the answer may take. daprd
+/// closes an HTTP/2 connection with pings that are less than 8 s apart.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Lets the system notice a host that vanished.
@@ -38,7 +38,7 @@ const SEND_BUFFER_BYTES_MAX: usize = 256 * 1024;
 
 type Connector = HttpsConnector<HttpConnector>;
 type Connection = <Connector as Service<Uri>>::Response;
-/// A client whose bodies are passed on as they come.
+/// A client that streams bodies.
 pub(crate) type PassingClient = Client<BoxCloneSyncService<Uri, Connection, BoxError>, Body>;
 
 /// A client that speaks HTTP/2 from the first byte, over one connection.
@@ -59,7 +59,7 @@ pub(super) fn http2(endpoint: &Endpoint) -> Result<PassingClient, EndpointError>
         .http2_max_send_buf_size(SEND_BUFFER_BYTES_MAX)
         .http2_keep_alive_interval(PING_INTERVAL)
         .http2_keep_alive_timeout(PING_TIMEOUT)
-        // h2 counts answers that arrive after their call was cancelled.
+        // h2 counts answers that arrive after their call was cancelled as errors.
         .http2_max_local_error_reset_streams(None)
         .build(bounded(connector)))
 }
@@ -81,7 +81,7 @@ pub(crate) fn http1(endpoint: &Endpoint) -> Result<PassingClient, EndpointError>
 
 fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
-    // Its other schemes are the TLS connector's.
+    // Other schemes are handled by the TLS connector.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(TCP_KEEP_ALIVE));
@@ -89,8 +89,8 @@ fn tcp() -> HttpConnector {
     tcp
 }
 
-/// Trusts what the system trusts, which is not even read for plain text: a
-/// machine without certificates must be able to use that.
+/// Trusts the system's certificates. For plain text they are not read, so that
+/// it works on a machine without certificates.
 fn tls(endpoint: &Endpoint) -> Result<ClientConfig, EndpointError> {
     let refuse = |error: &dyn std::fmt::Display| {
         endpoint.refuse(format!("needs TLS, which could not be set up: {error}"))
@@ -106,7 +106,7 @@ fn tls(endpoint: &Endpoint) -> Result<ClientConfig, EndpointError> {
     Ok(config.with_no_client_auth())
 }
 
-/// Bounds the whole of connecting, look-up and TLS included.
+/// Limits the time to connect, look-up and TLS included.
 fn bounded(connector: Connector) -> BoxCloneSyncService<Uri, Connection, BoxError> {
     BoxCloneSyncService::new(service_fn(move |uri| {
         let connecting = connector.clone().oneshot(uri);

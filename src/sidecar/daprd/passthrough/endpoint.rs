@@ -15,7 +15,7 @@ pub struct Endpoint {
     authority: Authority,
 }
 
-/// Why a text is no endpoint; names the flag and the fix.
+/// Why a text is not a valid endpoint; names the flag and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{flag} {problem}; write host:port, http://host:port or https://host:port")]
 pub struct EndpointError {
@@ -77,7 +77,7 @@ impl Endpoint {
         is_there && self.authority.port_u16() == Some(port)
     }
 
-    /// Why it cannot be used.
+    /// An error about this endpoint.
     pub(crate) fn refuse(&self, problem: String) -> EndpointError {
         EndpointError { flag: self.flag, problem }
     }
@@ -90,11 +90,11 @@ impl Endpoint {
         parts.authority = Some(self.authority.clone());
         parts.path_and_query =
             Some(path.cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
-        // Cannot fail with all three parts present; the root stands in.
+        // Cannot fail, because all three parts are present.
         Uri::from_parts(parts).unwrap_or_default()
     }
 
-    /// Where daprd is asked for its health.
+    /// The URI of daprd's health check.
     pub(super) fn health(&self) -> Uri {
         self.uri(Some(&PathAndQuery::from_static("/v1.0/healthz")))
     }

@@ -1,5 +1,4 @@
-//! Headers that mean one connection only, and so must not be passed on
-//! (RFC 9110, 7.6.1).
+//! Hop-by-hop headers, which must not be passed on (RFC 9110, 7.6.1).
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
@@ -13,7 +12,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// Removes what concerns this connection only, and what `Connection` names.
+/// Removes hop-by-hop headers, those that `Connection` names included.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -55,8 +54,8 @@ pub(super) fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// The protocol that a request insists to change to. One offer of HTTP/2,
-/// which some clients make on every request, may be ignored.
+/// The protocol that a request demands to upgrade to. An offer of HTTP/2, which
+/// some clients make with every request, may be ignored.
 pub(super) fn demanded_upgrade(headers: &HeaderMap) -> Option<&str> {
     headers
         .get_all(UPGRADE)

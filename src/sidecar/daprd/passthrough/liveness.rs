@@ -1,7 +1,7 @@
-//! Notices a daprd that does not answer over HTTP any more, for example because it is suspended.
+//! Detects a daprd that no longer answers over HTTP, for example because it is suspended.
 //!
-//! A request may take as long as its app likes, and HTTP/1 has no pings. So while one waits,
-//! daprd is asked for its health: any answer shows that it is there.
+//! A request may take as long as its app likes, and HTTP/1 has no pings. So while a request
+//! waits, daprd's health is requested: any answer shows that it is alive.
 
 use tokio::{
     sync::Mutex,
@@ -11,13 +11,13 @@ use tower::BoxError;
 
 use super::client::{PING_INTERVAL, PING_TIMEOUT};
 
-/// What the last question after daprd's health showed. All calls share it, so that there is one
-/// question at a time.
+/// The result of the last health request. All calls share it, so that there is one request at a
+/// time.
 #[derive(Debug, Default)]
 pub(super) struct Liveness(Mutex<Option<(Instant, bool)>>);
 
 impl Liveness {
-    /// Ends when daprd does not answer `ask`, which is called from time to time.
+    /// Completes when daprd does not answer `ask`, which is called periodically.
     pub(super) async fn lost<F, T, E>(&self, ask: impl Fn() -> F) -> BoxError
     where
         F: Future<Output = Result<T, E>>,

@@ -1,9 +1,9 @@
-//! Everything that is not a lock call: handed to the daprd behind the sidecar,
-//! as bytes by path, nothing decoded.
+//! Passes every call that is not a lock call to the daprd behind the sidecar,
+//! by path and without decoding it.
 //!
-//! [`Passthrough`] is an infallible tower service, so that a server can fall back on it. What
-//! daprd answers, its errors included, is answered unchanged; a refusal of the sidecar's own
-//! always names the endpoint and its flag.
+//! [`Passthrough`] is an infallible tower service, so that a server can fall back on it.
+//! Answers of daprd, its errors included, are returned unchanged; an error of the sidecar
+//! itself always names the endpoint and its flag.
 //!
 //! ```text
 //! server ──▶ Passthrough ──┬─ gRPC: HTTP/2, one connection ──▶ daprd

@@ -31,11 +31,11 @@ use super::{
 
 /// How many gRPC calls to daprd may be under way at once, streams included.
 const GRPC_CALLS_MAX: usize = 10_000;
-/// The most HTTP requests to daprd under way at once, each on a connection of its own.
+/// How many HTTP requests to daprd may be under way at once, each on its own connection.
 const HTTP_CALLS_MAX: usize = 1_000;
 
 // Neither bodies that daprd does not read nor answers that callers do not read can fill the
-// window of a connection that they share with others.
+// window of a shared connection.
 const _: () =
     assert!(GRPC_CALLS_MAX < (CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES) as usize);
 
@@ -66,10 +66,10 @@ impl Passthrough {
         Ok(Self::new(Protocol::Grpc, endpoint, client, GRPC_CALLS_MAX))
     }
 
-    /// The same for HTTP requests.
+    /// Like [`Passthrough::grpc`], for HTTP requests.
     pub fn http(endpoint: Endpoint) -> Result<Self, EndpointError> {
         let client = client::http1(&endpoint)?;
-        // The other half of the reserve is for backends.
+        // The other half of the reserve is left to backends.
         let spare = usize::try_from(descriptors::reserve() / 2).unwrap_or(HTTP_CALLS_MAX);
         Ok(Self::new(Protocol::Http, endpoint, client, spare.min(HTTP_CALLS_MAX)))
     }
@@ -120,7 +120,7 @@ impl Passthrough {
         Ok(response)
     }
 
-    /// Ends when daprd answers nothing any more.
+    /// Completes when daprd no longer answers.
     fn lost(&self) -> BoxFuture<'static, BoxError> {
         let this = Arc::clone(&self.0);
         match this.protocol {
@@ -148,15 +148,15 @@ impl Inner {
             Protocol::Http => {
                 join_cookies(&mut headers);
                 // HTTP/2 has the name in :authority. HTTP/1.0 may have none: then the
-                // client puts the endpoint's.
+                // client sets the endpoint's.
                 if let (false, Some(authority)) =
                     (headers.contains_key(HOST), arrived.uri.authority())
                     && let Ok(host) = HeaderValue::from_str(authority.as_str())
                 {
                     headers.insert(HOST, host);
                 }
-                // Said explicitly, because for a method that seldom has a body the
-                // client would drop one of unknown length.
+                // Set explicitly: for methods that seldom have a body, the client
+                // would drop a body of unknown length.
                 if !headers.contains_key(CONTENT_LENGTH) && !body.is_end_stream() {
                     headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
                 }

@@ -1,4 +1,4 @@
-//! What the sidecar says itself when a call could not be passed on.
+//! The sidecar's own answers when a call could not be passed on.
 
 use std::error::Error;
 
@@ -14,13 +14,13 @@ use super::{Endpoint, protocol::Protocol};
 /// Why a call could not be passed on.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    /// daprd could not be connected to: nothing was sent.
+    /// Connecting to daprd failed: nothing was sent.
     #[error("daprd at {0} was not reached: {error}", error = chain(&**.1))]
     Unreachable(Endpoint, BoxError),
-    /// daprd went away, or answered what is no answer.
+    /// The connection to daprd broke, or its answer was invalid.
     #[error("daprd at {0} broke the call off: {error}", error = chain(&**.1))]
     Broken(Endpoint, BoxError),
-    /// As many calls as may be are on their way to daprd.
+    /// The limit of calls under way to daprd is reached.
     #[error("{0} calls to daprd are under way, as many as may be; try again")]
     Busy(usize),
     /// The request asked for a change of protocol.

@@ -1,5 +1,5 @@
-//! The calls of `Inspection`, for one app: its names are told and taken as it gives them,
-//! and it sees no others.
+//! The calls of `Inspection` for one app: names are those that the app uses, and locks of
+//! other apps are not visible.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
     stores::NamedStore,
 };
 
-/// A watch, and how the app names what is told.
+/// A watch whose events have the app's names.
 pub(super) struct AppWatch {
     pub(super) watch: Watch,
     names: AppNames,
@@ -36,7 +36,7 @@ impl AppWatch {
 }
 
 impl Locks {
-    /// Tells who holds a resource.
+    /// Reports who holds a resource.
     pub(super) async fn get_one(
         &self,
         asked: pb::GetLockRequest,
@@ -75,9 +75,9 @@ impl Locks {
         let page = self.page(list, asked.page_size, &asked.page_token)?;
         let listing = Listing { scope: names.scope(wanted)?, holder_prefix, page };
         let found = store.store().list(&listing).await?;
-        let told = |lock| state(lock, named(names.read(&lock.resource)));
+        let in_app = |lock| state(lock, named(names.read(&lock.resource)));
         Ok(pb::ListLocksResponse {
-            locks: found.items.iter().map(told).collect(),
+            locks: found.items.iter().map(in_app).collect(),
             next_page_token: self.page_tokens.name(list.token(found.next.as_ref())),
         })
     }
@@ -107,8 +107,8 @@ impl Locks {
         Ok(AppWatch { watch: store.store().watch(scope)?, names })
     }
 
-    /// Ends grants, and tells which. Completed also if the caller goes away, so that each
-    /// end is logged.
+    /// Ends grants and reports them. Runs to its end even if the caller goes away, so
+    /// that each end is logged.
     pub(super) async fn end(
         &self,
         asked: pb::EndLocksRequest,
@@ -120,9 +120,9 @@ impl Locks {
         let scope = |wanted| names.scope(name_scope(wanted)?);
         let request = inspection::end_request(asked, resource, scope)?;
         let ended = self.end_in_task(store, names.clone(), request, peer, reason).await?;
-        let told = |lock| state(lock, named(names.read(&lock.resource)));
+        let in_app = |lock| state(lock, named(names.read(&lock.resource)));
         Ok(pb::EndLocksResponse {
-            ended: ended.locks.iter().map(told).collect(),
+            ended: ended.locks.iter().map(in_app).collect(),
             more: ended.more,
         })
     }
@@ -136,7 +136,7 @@ impl Locks {
         Ok((store, names))
     }
 
-    /// The store's name of a resource that the app names so.
+    /// The store's name of a resource of the app.
     fn resource_in(
         &self,
         store: &NamedStore,
@@ -146,7 +146,7 @@ impl Locks {
         store.name_of(&wire::resource(key, namespace)?, self.identity.app_id())
     }
 
-    /// Reads which page is asked for; the violation names `page_size` or `page_token`.
+    /// Reads the page to return; the violation names `page_size` or `page_token`.
     fn page(&self, list: List, size: i32, name: &str) -> Result<PageRequest, Violation> {
         let token = self.page_tokens.find(name).ok_or_else(inspection::unknown_page)?;
         list.page(size, &token)
@@ -161,12 +161,12 @@ fn name_scope(scope: pb::LockScope) -> Result<NameScope, Violation> {
     })
 }
 
-/// How the app names a resource. What is told was found by the app's own names, so that
-/// there is always one.
+/// The app's name of a resource. Only resources with such a name are looked up, so it
+/// is always there.
 fn named(name: Option<ResourceName>) -> Named {
-    let told = |name: ResourceName| Named {
+    let split = |name: ResourceName| Named {
         resource_id: name.key().as_str().to_owned(),
         namespace: name.namespace().segments().to_vec(),
     };
-    name.map(told).unwrap_or_default()
+    name.map(split).unwrap_or_default()
 }

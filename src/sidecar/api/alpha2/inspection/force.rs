@@ -1,4 +1,4 @@
-//! Ending grants by force: whose they were is logged, and holders of this sidecar are told.
+//! Ends grants by force, logs who held them, and notifies holders that use this sidecar.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use crate::{
     api::error::ApiError, app_names::AppNames, name::ResourceName, stores::NamedStore,
 };
 
-/// How a resource is unlocked by force.
+/// The parameters of an unlock by force.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Force {
     /// The grant to end; `None`: all of them.
     pub(crate) grant_id: Option<GrantId>,
     /// Why, for the log.
     pub(crate) reason: String,
-    /// The process that asks for it.
+    /// The calling process.
     pub(crate) peer: Option<Peer>,
 }
 
 impl Locks {
-    /// Ends the grants of whoever holds a resource. Each is one line of the log, as far as
-    /// the store told of them just before. Completed also if the caller goes away.
+    /// Ends all grants of a resource, or the one that is named. Logs a line for each grant
+    /// that the store reported just before. Runs to its end even if the caller goes away.
     pub(crate) async fn force_unlock(
         &self,
         store_name: &str,
@@ -60,8 +60,8 @@ impl Locks {
         .await
     }
 
-    /// Ends grants. Each is logged, and a holder of this sidecar is told that it lost the lock.
-    /// Completed also if the caller goes away.
+    /// Ends grants. Each is logged, and a holder that uses this sidecar is notified of the
+    /// loss. Runs to its end even if the caller goes away.
     pub(super) async fn end_in_task(
         &self,
         store: Arc<NamedStore>,

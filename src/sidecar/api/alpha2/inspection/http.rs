@@ -21,7 +21,7 @@ use super::{
 };
 use crate::api::{body, error::ApiError};
 
-/// The routes of inspection. That of one resource is also that of its lock calls.
+/// The routes of inspection. `GET` of one resource shares the path of its lock calls.
 pub(in super::super) fn routes(locks: Locks) -> Router {
     Router::new()
         .route("/v1.0-alpha2/lock/{store}/{*resource}", get(get_one))
@@ -54,7 +54,7 @@ async fn get_one(
     let namespace = params.namespace;
     let queued =
         pb::ListWaitersRequest { store_name, resource_id, page_size, page_token, namespace };
-    // Together, so that both end within one `operationTimeout`.
+    // Concurrent, so that both end within one `operationTimeout`.
     let (found, page) = tokio::try_join!(locks.get_one(asked), locks.waiters(queued))?;
     let mut answer = json::of_lock(&found);
     answer["queue"] = page.waiters.iter().map(json::of_waiter).collect();
@@ -85,8 +85,8 @@ async fn list_or_watch(
         scope: Some(scope(params)?),
     };
     let page = locks.list(asked).await?;
-    let told: Vec<_> = page.locks.iter().map(json::of_state).collect();
-    let mut answer = json!({ "locks": told });
+    let locks: Vec<_> = page.locks.iter().map(json::of_state).collect();
+    let mut answer = json!({ "locks": locks });
     put_next_page(&mut answer, page.next_page_token);
     Ok(Json(answer).into_response())
 }
@@ -115,12 +115,13 @@ async fn end(
     let store_name = named(store_name)?;
     let known = ["children", "prefix", "holderPrefix", "all", "dryRun", "limit", "reason"];
     let params = Params::read(query.as_deref(), &known)?;
-    // What it says would be ignored, a dryRun too.
+    // The body would be ignored, `dryRun` too.
     if !body::read(body).await.is_ok_and(|body| body.is_empty()) {
         let problem = "is not read by this call; write its parameters into the query";
         return Err(Violation::new("body", problem).into());
     }
-    // An empty one is read as none by `scope`, and would end all of the namespace.
+    // `scope` reads an empty prefix as no prefix, which would end all locks of the
+    // namespace.
     params.selecting_text("prefix")?;
     let asked = pb::EndLocksRequest {
         store_name,

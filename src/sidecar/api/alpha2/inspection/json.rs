@@ -1,4 +1,4 @@
-//! The JSON of what is told of locks.
+//! The JSON of locks, waiters and events.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) fn of_lock(lock: &pb::GetLockResponse) -> Value {
     value
 }
 
-/// Somebody who waits.
+/// A waiter.
 pub(super) fn of_waiter(waiter: &pb::WaiterInfo) -> Value {
     let mut value = json!({
         "position": waiter.position,

@@ -1,4 +1,4 @@
-//! The page tokens that the app has been told.
+//! The page tokens that the app has received.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -8,10 +8,10 @@ use std::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-/// How many tokens are kept. An app that is told more cannot use the oldest any longer.
+/// How many tokens are kept. Beyond that, the oldest becomes invalid.
 const TOKENS_MAX: usize = 4096;
 
-/// Keeps the tokens that stores make, and tells the app random names for them. A store's
+/// Keeps the tokens that stores make, and gives the app random names for them. A store's
 /// token may contain the name at which the page ended, which can be that of another app.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageTokens(Arc<Mutex<State>>);
@@ -19,24 +19,25 @@ pub(crate) struct PageTokens(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     tokens: HashMap<Uuid, Box<str>>,
-    /// The names in the order in which they were told.
-    told: VecDeque<Uuid>,
+    /// The names, the oldest first.
+    names: VecDeque<Uuid>,
 }
 
 impl PageTokens {
-    /// A name for a token; empty for the empty token, which means that there is no page.
+    /// A new name for a token; empty for the empty token, which means that there is no
+    /// further page.
     pub(super) fn name(&self, token: String) -> String {
         if token.is_empty() {
             return token;
         }
         let name = Uuid::new_v4();
         let mut state = self.0.lock();
-        if state.told.len() == TOKENS_MAX
-            && let Some(oldest) = state.told.pop_front()
+        if state.names.len() == TOKENS_MAX
+            && let Some(oldest) = state.names.pop_front()
         {
             state.tokens.remove(&oldest);
         }
-        state.told.push_back(name);
+        state.names.push_back(name);
         state.tokens.insert(name, token.into());
         name.simple().to_string()
     }
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_found_by_its_name_which_does_not_tell_it() {
+    fn a_token_is_found_by_its_name_which_does_not_reveal_it() {
         let tokens = PageTokens::default();
         let name = tokens.name("lock||other||secret".into());
         assert!(name.len() == 32 && !name.contains("secret"), "{name}");

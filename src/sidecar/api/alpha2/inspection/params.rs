@@ -7,7 +7,7 @@ use crate::api::query;
 
 const NAMESPACE: &str = "namespace";
 
-/// What a query says: the segments of `namespace`, and parameters that are given once.
+/// A parsed query: the segments of `namespace`, and parameters that are given once.
 #[derive(Debug, Default)]
 pub(super) struct Params {
     pub(super) namespace: Vec<String>,
@@ -39,8 +39,7 @@ impl Params {
         self.find(name).unwrap_or_default().to_owned()
     }
 
-    /// A text that is not empty if it is given, so that a script whose variable is unset
-    /// does not select all.
+    /// A text, not empty if given: a script with an unset variable must not select all.
     pub(super) fn selecting_text(&self, name: &str) -> Result<String, Violation> {
         match self.find(name) {
             Some("") => {
