@@ -1,8 +1,9 @@
-//! What the tests and the fuzz harnesses of several crates need. It knows `lock` alone.
+//! Shared code of tests and fuzz harnesses. It depends on `lock` alone.
 //!
-//! - [`Model`](model::Model): what a lock store is; [`Differential`]: holds a backend against it.
-//! - [`Input`] and [`attempt()`]: what a fuzz harness reads from its bytes;
-//!   [`no_seed_breaks`]: a harness as a unit test; [`World`]: a store under paused time.
+//! - [`Model`](model::Model): the reference model of a lock store; [`Differential`]: compares a
+//!   backend with it.
+//! - [`Input`] and [`attempt()`]: read a fuzz harness's input; [`no_seed_breaks`]: a
+//!   harness as a unit test; [`World`]: a store under paused time.
 //! - [`scripted`]: a backend with faults on demand.
 #![allow(
     clippy::expect_used,
@@ -23,4 +24,4 @@ pub use attempt::attempt;
 pub use differential::Differential;
 pub use input::Input;
 pub use seeds::no_seed_breaks;
-pub use world::{Told, World, frame};
+pub use world::{Outcome, World, frame};

@@ -1,9 +1,9 @@
-//! What a lock store is, as simply as it can be said: a resource has one
-//! exclusive grant or any number of shared ones, and one queue. Pure: the time is
-//! an argument, nothing is awaited.
+//! The simplest model of a lock store: a resource has one exclusive grant or any
+//! number of shared ones, and one queue. It is pure: the time is an argument,
+//! nothing is awaited.
 //!
-//! It is what the simulation holds every answer against, and it is itself held
-//! against the memory, Redis and etcd backends ([`Differential`](crate::Differential)).
+//! The simulation compares every answer with it, and it is itself compared with the
+//! memory, Redis and etcd backends ([`Differential`](crate::Differential)).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,9 +18,9 @@ use tokio::time::Instant;
 pub struct Model {
     slots: BTreeMap<String, Slot>,
     last_token: u64,
-    /// What waiters were answered in their turn, to be taken by whoever looks.
+    /// Answers to waiters whose turn has come; the reader removes them.
     pub handed: Vec<(AttemptId, Result<Grant, BackendError>)>,
-    /// Grants that ran out since somebody looked.
+    /// Grants that have expired; the reader removes them.
     pub expired: Vec<u64>,
 }
 
@@ -32,7 +32,7 @@ struct Slot {
 
 /// A live grant.
 pub struct Held {
-    /// Who made it, with all that was asked for.
+    /// The attempt that made it.
     by: Attempt,
     /// Its token: they count from 1.
     pub token: u64,
@@ -43,12 +43,12 @@ pub struct Held {
 }
 
 impl Held {
-    /// Its name.
+    /// Its lock ID.
     pub fn lock_id(&self) -> &LockId {
         &self.by.lock_id
     }
 
-    /// Who made it, with all that was asked for.
+    /// The attempt that made it.
     pub fn by(&self) -> &Attempt {
         &self.by
     }
@@ -81,7 +81,7 @@ impl Slot {
         is_shared && self.held.iter().any(|held| held.by.lock_id == asked.lock_id)
     }
 
-    /// Gives a repeated request its own grant again.
+    /// Returns the grant of a repeated request.
     fn replay(&mut self, asked: &Attempt, now: Instant) -> Option<Result<Grant, BackendError>> {
         let mode = self.mode();
         asked.request_id.as_ref()?;
@@ -99,7 +99,7 @@ impl Slot {
 }
 
 impl Model {
-    /// Acquires what is free, or what is shared and waited for by nobody.
+    /// Acquires a free resource, or shares one that nobody waits for.
     pub fn try_lock(&mut self, asked: &Attempt, now: Instant) -> Result<Grant, BackendError> {
         self.pass(now);
         let Some(slot) = self.slots.get_mut(asked.resource.as_str()) else {
@@ -119,7 +119,7 @@ impl Model {
         Err(BackendError::Locked { by: Some(by) })
     }
 
-    /// The same, or waits (`None`).
+    /// Like [`Model::try_lock`], or waits (`None`).
     pub fn enter(
         &mut self,
         asked: &Attempt,
@@ -138,7 +138,7 @@ impl Model {
         }
     }
 
-    /// Leaves a queue. Whether it was in one.
+    /// Leaves a queue. Returns whether it was in one.
     pub fn leave(&mut self, asked: &Attempt, now: Instant) -> bool {
         let resource = asked.resource.as_str();
         let Some(slot) = self.slots.get_mut(resource) else { return false };
@@ -165,7 +165,7 @@ impl Model {
         })
     }
 
-    /// Ends a grant, or all, and hands over. Returns the tokens of what ended.
+    /// Ends a grant, or all, and hands over. Returns the tokens of the ended grants.
     pub fn unlock(&mut self, asked: &Release, now: Instant) -> Result<Vec<u64>, BackendError> {
         self.pass(now);
         let resource = asked.resource.as_str();
@@ -189,7 +189,7 @@ impl Model {
         Ok(ended)
     }
 
-    /// Ends what has run out by `now`, the earliest first.
+    /// Ends the grants that have expired by `now`, the earliest first.
     pub fn pass(&mut self, now: Instant) {
         while let Some((expires, token, resource)) = self.ends().min()
             && expires <= now
@@ -223,12 +223,12 @@ impl Model {
         self.last_token
     }
 
-    /// When the next grant runs out.
+    /// When the next grant expires.
     pub fn next_expiry(&self) -> Option<Instant> {
         self.ends().min().map(|(expires, ..)| expires)
     }
 
-    /// When each grant runs out, its token, and its resource.
+    /// The expiry of each grant, its token and its resource.
     fn ends(&self) -> impl Iterator<Item = (Instant, u64, &str)> {
         let slots = self.slots.iter();
         slots.flat_map(|(resource, slot)| {
@@ -247,7 +247,7 @@ impl Model {
         grant
     }
 
-    /// Grants to those at the head of the queue whose turn it is.
+    /// Grants to the waiters at the head of the queue whose turn has come.
     fn hand_over(&mut self, resource: &str, now: Instant) {
         while let Some(slot) = self.slots.get_mut(resource) {
             let Some(next) = slot.queue.front() else {
@@ -278,8 +278,8 @@ fn same_lock_id() -> BackendError {
     BackendError::Invalid(Violation::new("lock_id", ""))
 }
 
-/// An answer without the wording of its problem, which is each backend's own, and without the
-/// ID and the time of the grant in its way, which the model does not make.
+/// An answer without the text of its problem, which differs between backends, and without the
+/// ID and the time of the grant in its way, which the model does not have.
 pub fn unworded<T>(answer: Result<T, BackendError>) -> Result<T, BackendError> {
     answer.map_err(|error| match error {
         BackendError::Invalid(Violation { field, .. }) => {

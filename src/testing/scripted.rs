@@ -20,19 +20,19 @@ use tokio::time::{Instant, sleep};
 /// What happens to a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// It never reaches the backend.
+    /// The call never reaches the backend.
     Unreachable,
-    /// Nothing is ever answered.
+    /// The call is never answered.
     Silent,
-    /// It happens, and the reply takes this long.
+    /// The call is carried out, and the reply takes this long.
     ReplyDelayed(Duration),
-    /// It happens this much later.
+    /// The call is carried out this much later.
     Delayed(Duration),
-    /// It happens, and its reply is lost.
+    /// The call is carried out, and its reply is lost.
     ReplyLost,
 }
 
-/// What happens to the next calls, and what has happened so far.
+/// The faults of the next calls, and counts of past calls.
 #[derive(Default)]
 pub struct Script {
     /// The TTLs granted are multiples of this, rounded up.
@@ -43,7 +43,7 @@ pub struct Script {
     next_unlocks: Mutex<VecDeque<Fault>>,
     /// How many renewals were begun.
     pub renewals: AtomicUsize,
-    /// Whether nothing that inspects is ever answered.
+    /// Whether inspections are never answered.
     pub hides: AtomicBool,
     in_flight: AtomicUsize,
     /// The most renewals that were in flight at a time.
@@ -53,7 +53,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Sets of what the granted TTLs are multiples.
+    /// Rounds granted TTLs up to multiples of `whole`.
     pub fn round_ttls_up_to(&self, whole: Duration) {
         *self.rounds_to.lock().unwrap() = Some(whole);
     }
@@ -66,22 +66,22 @@ impl Script {
         })
     }
 
-    /// What happens to one more try.
+    /// Adds the fault of one more try.
     pub fn on_try(&self, fault: Fault) {
         self.next_tries.lock().unwrap().push_back(fault);
     }
 
-    /// What happens to one more renewal.
+    /// Adds the fault of one more renewal.
     pub fn on_renewal(&self, fault: Fault) {
         self.next_renewals.lock().unwrap().push_back(fault);
     }
 
-    /// What happens to the renewals for which nothing else is set.
+    /// Sets the fault of renewals without one of their own.
     pub fn on_every_renewal(&self, fault: Option<Fault>) {
         *self.every_renewal.lock().unwrap() = fault;
     }
 
-    /// What happens to one more unlock.
+    /// Adds the fault of one more unlock.
     pub fn on_unlock(&self, fault: Fault) {
         self.next_unlocks.lock().unwrap().push_back(fault);
     }

@@ -19,12 +19,12 @@ pub struct World {
     pub store: Store,
 }
 
-/// The parts of an answer that are the same each time.
+/// The parts of an answer that do not vary between runs.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Outcome {
     /// The status of HTTP.
     pub http: u16,
-    /// The status of gRPC, if it has come.
+    /// The status of gRPC, if it was received.
     pub grpc: Option<Code>,
     /// The fields that were refused.
     pub fields: Vec<String>,
@@ -58,7 +58,7 @@ impl World {
     }
 }
 
-impl Told {
+impl Outcome {
     /// Reads a gRPC answer up to its first message or its end. No request may be answered
     /// with INTERNAL or UNKNOWN, except that alpha1 refuses with these codes as daprd does
     /// (`daprs_codes`).
@@ -96,7 +96,7 @@ fn fields(status: &Status) -> Vec<String> {
     blamed.unwrap_or_default().into_iter().map(|violation| violation.field).collect()
 }
 
-/// A message with the header that gRPC puts before it.
+/// A message with its gRPC frame header.
 #[must_use]
 pub fn frame(message: &[u8]) -> Bytes {
     let mut framed = BytesMut::with_capacity(message.len() + 5);

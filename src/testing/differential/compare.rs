@@ -1,4 +1,4 @@
-//! Compares what a backend answers with what the model answers.
+//! Compares the answers of a backend with those of the model.
 
 use leasehold_lock::{
     Attempt, BackendError, Grant, GrantId, Mode, ResourceId,
@@ -10,7 +10,7 @@ use crate::model::{Held, unworded};
 use super::{Differential, RESOURCES, Result, Waiting, until};
 
 impl Differential {
-    /// Compares what is told of the grants and of the waiters.
+    /// Compares the reported grants and waiters.
     pub(super) async fn look(&mut self) {
         let handle = self.handle();
         let Some(inspect) = handle.inspect() else { return };
@@ -22,17 +22,17 @@ impl Differential {
             let held = self.model.held(resource.as_str());
             let mut expected: Vec<_> = held.iter().map(Held::by).map(seen_of).collect();
             expected.sort();
-            let told = inspect.get(&resource, &all, until()).await.unwrap();
+            let answer = inspect.get(&resource, &all, until()).await.unwrap();
             let found = listed.items.extract_if(.., |lock| lock.resource == resource).next();
             assert_eq!(found.is_some(), !expected.is_empty(), "{resource}\n{:#?}", self.log);
-            for lock in [Some(told.lock), found].into_iter().flatten() {
+            for lock in [Some(answer.lock), found].into_iter().flatten() {
                 let mut got: Vec<_> = lock.grants.iter().map(seen).collect();
                 got.sort();
                 assert_eq!(got, expected, "{resource}\n{:#?}", self.log);
                 assert_eq!(lock.grants_total, expected.len(), "{resource}\n{:#?}", self.log);
             }
             let waiting = inspect.waiters(&resource, &all, until()).await.unwrap().items;
-            // Those who have not arrived yet are missing.
+            // Waiters that have not arrived yet are missing.
             let mut queue = self.waiting.get(resource.as_str()).into_iter().flatten();
             for waiter in &waiting {
                 let holder = waiter.holder.as_ref();
@@ -78,7 +78,7 @@ impl Differential {
     }
 
     /// The answer without what the protocol leaves open: which of several readers a refusal
-    /// shows, and which field a replay names that differs in two.
+    /// shows, and which field a replay names if two differ.
     fn settled(&self, attempt: &Attempt, answer: &Result<Grant>) -> Result<Grant> {
         unworded(answer.clone()).map_err(|error| match error {
             BackendError::Locked { by: Some(GrantView { holder, mode, .. }) } => {
@@ -109,7 +109,7 @@ impl Differential {
     }
 }
 
-/// What everybody may know of a grant, in the order in which it is compared.
+/// The public facts of a grant, in the order in which they are compared.
 type Seen = (Option<GrantId>, Option<String>, bool);
 
 fn seen(grant: &GrantView) -> Seen {

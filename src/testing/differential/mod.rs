@@ -1,5 +1,5 @@
-//! Holds a backend against the model of the simulation: the same operations,
-//! one after the other, must have the same results.
+//! Compares a backend with the model: the same sequence of operations must have
+//! the same results.
 
 mod compare;
 
@@ -17,11 +17,11 @@ use tokio::{
 
 use crate::model::Model;
 
-/// So long that nothing runs out meanwhile.
+/// Long enough that nothing expires during a run.
 const TTL: Duration = Duration::from_secs(600);
 const SOON: Duration = Duration::from_secs(10);
 
-/// What is locked. Nothing else is held on the server.
+/// The resources. Nothing else is held on the server.
 const RESOURCES: [&str; 2] = ["one", "two"];
 
 type Result<T> = std::result::Result<T, BackendError>;
@@ -32,16 +32,16 @@ struct Waiting {
     wait: JoinHandle<Result<Grant>>,
 }
 
-/// Two handles on one server, and what is known of it.
+/// Two handles on one server, and its expected state.
 pub struct Differential {
     handles: Vec<Arc<dyn Backend>>,
     rng: Rng,
     model: Model,
-    /// Every attempt so far and through which handle it was made: only that
-    /// one promises that its clean-up comes after all that was sent for it.
+    /// Every attempt so far and its handle: only that handle promises that a
+    /// clean-up follows all that was sent for the attempt.
     attempts: Vec<(Arc<Attempt>, Arc<dyn Backend>)>,
-    /// One a resource, whose turn is certain; and a second one behind it, if it is known
-    /// that the first has arrived.
+    /// One waiter per resource, whose turn is certain; and a second one behind it, once
+    /// the first is known to have arrived.
     waiting: BTreeMap<String, Vec<Waiting>>,
     /// The backend's tokens by the model's, and the newest of each resource.
     tokens: BTreeMap<u64, u64>,
@@ -64,8 +64,8 @@ impl Differential {
         }
     }
 
-    /// Does so many things, and compares each result. Panics at the first that
-    /// differs, with all that was done before.
+    /// Performs `steps` operations and compares each result. Panics at the
+    /// first difference, with all operations so far.
     pub async fn run(mut self, steps: u32) {
         for _ in 0..steps {
             match self.rng.u8(..14) {
@@ -262,14 +262,14 @@ impl Differential {
         let _ = wait.await;
         let (of, aim) = (ReleaseOf::Attempt(Arc::clone(&attempt)), Aim::default());
         let release = Release { resource: attempt.resource.clone(), of, aim };
-        // Whether there was an entry to remove is the backend's own affair.
+        // Whether there was an entry to remove differs between backends.
         let got = handle.unlock(&release, until()).await;
         self.log.push(format!("{:?} leave {resource}: {got:?}", attempt.mode));
         self.model.leave(&attempt, Instant::now());
         self.handed_over().await;
     }
 
-    /// What the model handed over, the backend must have.
+    /// Checks that the backend made the same hand-overs as the model.
     async fn handed_over(&mut self) {
         for (id, expected) in std::mem::take(&mut self.model.handed) {
             let (resource, nth) = self
