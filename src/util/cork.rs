@@ -15,7 +15,7 @@ use std::{
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 
 /// A stream whose flushes yield to the scheduler once, so that tasks that are ready may run,
-/// and then write what those have added too. A flush waits for no time: if no other task is
+/// and then write what those have added too. A flush uses no timer: if no other task is
 /// ready, it continues at once. A second poll before the others have run (HTTP/2 does that
 /// when it has a request to read) writes without yielding again.
 ///
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes what each write brings.
+    /// Records the bytes of each write.
     #[derive(Debug, Default)]
     struct Pieces(Vec<Vec<u8>>);
 

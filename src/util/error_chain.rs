@@ -1,4 +1,4 @@
-//! What caused an error.
+//! Errors with their causes as text.
 
 use std::{error::Error, iter::successors};
 
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_that_is_told_already_is_not_repeated() {
+    fn a_cause_that_the_line_ends_with_is_not_repeated() {
         let innermost = Caused { text: "refused", source: None };
         let inner = Caused { text: "connect: refused", source: Some(Box::new(innermost)) };
         let outer = Caused { text: "call", source: Some(Box::new(inner)) };

@@ -1,5 +1,5 @@
-//! What every layer of leasehold may use and none of them owns: delays between tries, the
-//! causes of errors, writes that share a system call, and what a process has once.
+//! Utilities for all layers: delays between tries, the causes of errors, writes that
+//! share a system call, and what exists once in a process.
 //!
 //! It knows nothing of locks, and imports no transport.
 

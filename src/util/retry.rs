@@ -6,8 +6,8 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// The delays between tries. Each is twice the one before, up to a maximum, plus a
-/// random part of itself, so that callers which failed together do not come back
-/// together. There is no last one.
+/// random part of itself, so that callers which failed together do not retry
+/// together. The sequence is endless.
 #[derive(Debug)]
 pub struct Backoff {
     delays: ExponentialBackoff,
@@ -38,7 +38,7 @@ impl Backoff {
 }
 
 /// Waits for `delay`, unless that would end at `deadline` or later. Returns whether it
-/// waited, that is whether there is time for another try.
+/// waited, so whether there is time for another try.
 pub async fn pause_before(deadline: Instant, delay: Duration) -> bool {
     let next_try = Instant::now() + delay;
     if next_try >= deadline {
