@@ -1,4 +1,4 @@
-//! Takes each call to its service, within the deadline that its caller sent.
+//! Routes each call to its service, within the caller's deadline.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -23,7 +23,7 @@ const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 const INSPECTION_BYTES_MAX: usize = 64 * 1024;
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// What the generated services respond with.
+/// The response type of the generated services.
 type Responding = BoxFuture<http::Response<tonic::body::Body>, Infallible>;
 
 /// The services of a socket.
@@ -43,7 +43,7 @@ struct Services {
 pub(super) struct Dispatch(Arc<Services>);
 
 impl Dispatch {
-    /// To the lock store, its inspection, health, and the reflection of these.
+    /// Dispatches to the lock store, its inspection, health, and their reflection.
     pub(super) fn new(
         service: Service,
         health: HealthServer<impl Health>,
@@ -87,7 +87,8 @@ impl Services {
 impl Respond for Dispatch {
     fn respond(self, request: Request<Body>) -> impl Future<Output = Response> + Send {
         let deadline = deadline_of(&request, Instant::now());
-        // Called here and not in the future: one that holds a whole request is slow to move.
+        // Called here and not in the future: a future that holds a whole request is slow to
+        // move.
         respond_within(deadline, self.0.call(request))
     }
 }
@@ -97,7 +98,7 @@ async fn respond_within(deadline: Option<Instant>, responding: Responding) -> Re
         None => responding.await,
         Some(deadline) => match timeout_at(deadline, responding).await {
             Ok(responded) => responded,
-            // As tonic's own server does.
+            // The status that tonic's server uses.
             Err(_) => return Status::cancelled("Timeout expired").into_http(),
         },
     };

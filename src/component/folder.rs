@@ -1,4 +1,4 @@
-//! Where the sockets are.
+//! The folder of the sockets.
 
 use std::{ffi::OsString, path::PathBuf};
 

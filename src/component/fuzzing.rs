@@ -13,7 +13,7 @@ use leasehold_proto::{
     locks::{self, inspection_server::InspectionServer},
 };
 use leasehold_testing::Input;
-use leasehold_testing::{Told, World, frame};
+use leasehold_testing::{Outcome, World, frame};
 use prost::Message;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
@@ -67,12 +67,12 @@ pub fn component_protocol(data: &[u8]) {
         _ => parts::<pb::FeaturesRequest, _>(message, unread),
     };
     if is_message {
-        let told = || call(service, method, &metadata, message);
-        assert_eq!(told(), told(), "the same call got two answers");
+        let outcome = || call(service, method, &metadata, message);
+        assert_eq!(outcome(), outcome(), "the same call got two answers");
     }
 }
 
-/// Reads nothing of a message by itself: only the service does.
+/// For messages without a parser of their own: only the service reads them.
 fn unread<M>(_: &M) -> Result<(), Violation> {
     Ok(())
 }
@@ -109,7 +109,7 @@ where
     true
 }
 
-fn call(service: &str, method: &str, metadata: &MetadataMap, message: &[u8]) -> Told {
+fn call(service: &str, method: &str, metadata: &MetadataMap, message: &[u8]) -> Outcome {
     let world = World::new(leasehold_memory::KIND, "held");
     let store = world.store.clone();
     let open = move |items: Metadata, _| {
@@ -127,7 +127,7 @@ fn call(service: &str, method: &str, metadata: &MetadataMap, message: &[u8]) -> 
             INSPECTION => InspectionServer::new(component).oneshot(request).await,
             _ => LockStoreServer::new(component).oneshot(request).await,
         };
-        Told::read(answer.unwrap(), false).await
+        Outcome::read(answer.unwrap(), false).await
     })
 }
 

@@ -158,7 +158,7 @@ impl Inspection for Service {
     }
 }
 
-/// Ends grants. Completed also if the caller goes away, so that each end is logged.
+/// Ends grants. Runs to its end even if the caller goes away, so that each end is logged.
 async fn end(
     store: Store,
     request: EndRequest,
@@ -185,7 +185,7 @@ fn scope(scope: pb::LockScope) -> Result<Scope, Violation> {
     Ok(Scope::prefix(&name_prefix(scope)?))
 }
 
-/// What the names of a scope begin with. Here a scope has no namespaces.
+/// The prefix of the names of a scope. Here a scope has no namespaces.
 fn name_prefix(scope: pb::LockScope) -> Result<String, Violation> {
     must_be_empty(&scope.namespace)?;
     inspection::name_prefix(scope.prefix)

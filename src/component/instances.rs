@@ -114,9 +114,9 @@ impl Instances {
         }
     }
 
-    /// The store of an instance, for a call that arrived at `arrived`. If the process is
-    /// just initialising the instance, the call waits for that, within the
-    /// `operationTimeout` of the instance and its own deadline.
+    /// The store of an instance, for a call that arrived at `arrived`. While the process
+    /// initialises the instance, the call waits, within the `operationTimeout` of the
+    /// instance and its own deadline.
     pub async fn store(
         &self,
         name: &str,
@@ -165,8 +165,8 @@ impl Instances {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Notes that the process is initialising an instance, and `why` that has not
-    /// succeeded yet. Meanwhile calls wait for it.
+    /// Records that the process is initialising an instance, and `why` that has
+    /// not succeeded yet. Meanwhile, calls wait.
     pub fn opening(&self, name: &str, operation_timeout: Duration, why: &str) {
         let Ok(slot) = self.slot(name) else { return };
         let mut state = slot.state();
@@ -334,12 +334,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_is_told_why_the_instance_is_not_ready_within_operation_timeout() {
+    async fn a_call_gets_the_reason_why_the_instance_is_not_ready_within_operation_timeout() {
         let instances = slow();
         instances.opening("i", OPERATION_TIMEOUT, "nobody listens there");
         let started = Instant::now();
-        let told = call(&instances, None).await;
-        assert_eq!(told, Err(LockError::StoreUnavailable("nobody listens there".into())));
+        let answer = call(&instances, None).await;
+        assert_eq!(answer, Err(LockError::StoreUnavailable("nobody listens there".into())));
         assert!(started.elapsed() < OPERATION_TIMEOUT);
     }
 
@@ -348,8 +348,8 @@ mod tests {
         let instances = slow();
         instances.opening("i", OPERATION_TIMEOUT, "connecting");
         let (started, within) = (Instant::now(), Duration::from_secs(1));
-        let told = call(&instances, Some(within)).await;
-        assert_eq!(told, Err(LockError::StoreUnavailable("connecting".into())));
+        let answer = call(&instances, Some(within)).await;
+        assert_eq!(answer, Err(LockError::StoreUnavailable("connecting".into())));
         assert!(started.elapsed() < within);
     }
 

@@ -22,8 +22,7 @@ use tracing::{Instrument as _, debug, debug_span};
 use super::{instances::Instances, wire};
 
 /// How many TryLocks and Inits may be under way at a time. Waits need no permit. Neither
-/// do renewals and unlocks: holders must be able to keep their locks and to give them
-/// back.
+/// do renewals and unlocks: holders must be able to keep and release their locks.
 const SHORT_CALLS_MAX: usize = 10_000;
 
 /// Serves the instances of one backend.
@@ -162,7 +161,7 @@ impl LockStore for Service {
     }
 }
 
-/// Unlocks by force. Completed also if the caller goes away, so that it is logged.
+/// Unlocks by force. Runs to its end even if the caller goes away, so that it is logged.
 async fn force(
     store: Store,
     unlock: UnlockRequest,

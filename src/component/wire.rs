@@ -1,4 +1,4 @@
-//! Turns the protocol's messages into the domain's requests, and grants into messages.
+//! Converts the protocol's messages into the domain's requests, and grants into messages.
 
 use leasehold_lock::{
     AcquireRequest, FencingToken, Granted, Holder, LockId, Mode, RenewRequest, RequestId,
