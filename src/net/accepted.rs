@@ -21,16 +21,16 @@ use tokio::{
 
 use super::{answers::Answers, listener::Stream};
 
-/// A connection over TCP or a Unix socket. A grant whose answer it was to write is released when
-/// it is dropped.
+/// A connection over TCP or a Unix socket. Dropping it releases the grants whose answers are not
+/// written.
 #[derive(Debug)]
 pub struct Accepted {
     transport: Transport,
     answers: Answers,
 }
 
-/// What is below a connection. Cheap to clone: one clone can wait for its end while the connection
-/// reads and writes.
+/// The transport of a connection. Cheap to clone: one clone can wait for the connection's end
+/// while the connection reads and writes.
 #[derive(Clone, Debug)]
 pub enum Transport {
     /// A TCP connection.
@@ -59,8 +59,8 @@ macro_rules! on_either {
 }
 
 impl Transport {
-    /// Ends when the peer has closed the connection, or its sending side, even
-    /// while bytes that it sent before that are unread.
+    /// Completes when the peer has closed the connection, or its sending side,
+    /// even while bytes that it sent before that are unread.
     pub async fn closed_by_peer(&self) {
         // tokio has no interest for this alone; PRIORITY includes it, and otherwise stands for
         // urgent data, which is never registered for a stream.
@@ -75,7 +75,7 @@ impl Transport {
         Ok(!self.events(PollFlags::RDHUP)?.is_empty())
     }
 
-    /// Which of these events there are now. That the connection broke is always one.
+    /// Which of these events are pending. A broken connection is always reported.
     fn events(&self, events: PollFlags) -> io::Result<PollFlags> {
         let mut polled = [on_either!(self, stream => PollFd::new(&**stream, events))];
         match poll(&mut polled, Some(&Timespec::default())) {
@@ -87,8 +87,8 @@ impl Transport {
 
     /// Reads what has arrived. Asks the system, as [`Self::is_closed_by_peer`] does.
     ///
-    /// It gives way to other tasks as any read does. A peer that goes on sending could otherwise
-    /// make HTTP/2 read without end, and hold more cancelled calls than it takes.
+    /// It yields to other tasks as any read does. Otherwise a peer that keeps sending could make
+    /// HTTP/2 read without end, and hold more cancelled calls than it accepts.
     fn poll_read_now(
         &self,
         context: &mut Context<'_>,
@@ -124,12 +124,12 @@ impl Transport {
 }
 
 impl Accepted {
-    /// The grants whose answers it has yet to write.
+    /// The grants whose answers are not written yet.
     pub(super) fn answers(&self) -> Answers {
         self.answers.clone()
     }
 
-    /// What is below it.
+    /// The transport.
     pub fn transport(&self) -> Transport {
         self.transport.clone()
     }
@@ -174,7 +174,7 @@ impl AsyncWrite for Accepted {
         let Self { transport, answers } = &*self;
         on_either!(transport, stream => loop {
             ready!(stream.poll_write_ready(context))?;
-            // Either one that would block makes the next wait for the system.
+            // If either would block, the next call waits for the system.
             let may_write = stream.try_io(Interest::WRITABLE, || {
                 answers.receive(|| transport.takes_bytes())
             });

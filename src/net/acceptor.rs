@@ -1,4 +1,4 @@
-//! Accepts connections, as many as a server takes.
+//! Accepts connections, up to a limit.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,8 +15,8 @@ use super::listener::{Listener, Stream};
 /// How long to pause after a connection could not be accepted, for example because the process
 /// has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often it is logged that connections of a listener fail. A crowd of clients that come back
-/// at once would fill the log otherwise.
+/// How often failed connections of a listener are logged. Otherwise a crowd of clients that
+/// reconnect at once would fill the log.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accepts on any number of listeners, until it is closed or dropped.
@@ -31,8 +31,8 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts at most so many connections at a time. One too many is sent `refusal` and
-    /// closed; if it were left waiting, its caller would never know why.
+    /// Accepts at most `connections_max` connections at a time. A further one is sent
+    /// `refusal` and closed: if it were left waiting, its caller would never learn why.
     pub fn new(connections_max: usize, refusal: &'static [u8]) -> Self {
         Self {
             connections_max,
@@ -79,7 +79,7 @@ impl Acceptor {
                 let place = match place {
                     Ok(place) => place,
                     Err(why) => {
-                        stream.tell(refusal);
+                        stream.send_now(refusal);
                         if let Some(count) = failures.count_one() {
                             warn!(
                                 count,

@@ -1,17 +1,17 @@
-//! The grants whose answers a connection has yet to write.
+//! The grants whose answers a connection has not written yet.
 //!
 //! A grant is received when the connection is about to write the first bytes of its answer.
 //! This process may have stood still since the grant was made. So immediately before that
 //! write the connection asks the system whether its peer takes bytes, and then looks at the
-//! clock. If an answer is much too late, it is not written and its grant is released. The caller
-//! might still read it otherwise, and believe in a grant that is over. As encoded bytes cannot be
+//! clock. If an answer is much too late, it is not written and its grant is released. Otherwise
+//! the caller might still read it, and rely on a grant that is over. As encoded bytes cannot be
 //! taken back, the connection ends.
 //!
-//! An answer that is a little late is written, and its grant counts as received: a busy machine
-//! must not cost the other calls of the connection.
+//! An answer that is slightly late is written, and its grant counts as received: on a busy
+//! machine, the other calls of the connection must not suffer.
 //!
-//! While an answer waits, every read asks the system, too: HTTP/2 then knows of all cancellations
-//! that have arrived, and drops the answers to them.
+//! While an answer waits, every read asks the system, too, so that HTTP/2 sees all cancellations
+//! that have arrived, and drops their answers.
 
 use std::{
     io,
@@ -41,7 +41,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// `accepted` is called when the grant is received, and dropped if it is not.
+    /// `accepted` is called when the grant is received, otherwise dropped.
     pub fn new(receipt: Receipt, accepted: impl FnOnce() + Send + 'static) -> Self {
         Self { receipt, accepted: Arc::new(Mutex::new(Some(Box::new(accepted)))) }
     }
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Delivery {
     }
 }
 
-/// The grants whose answers one connection has yet to write. Cheap to clone.
+/// The grants whose answers one connection has not written yet. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Answers(Arc<Shared>);
 
@@ -81,7 +81,7 @@ pub struct Answers(Arc<Shared>);
 struct Shared {
     /// How many answers the transport has not encoded yet.
     unencoded: AtomicUsize,
-    /// Those that it has encoded.
+    /// The answers that it has encoded.
     encoded: Mutex<Vec<Encoded>>,
 }
 
@@ -107,8 +107,8 @@ impl Answers {
     ///
     /// # Errors
     ///
-    /// `takes_bytes` failed, or an answer is more than [`LATE_MAX`] late. Then nothing must be
-    /// written, and the answers wait on; [`Answers::close`] releases their grants.
+    /// `takes_bytes` failed, or an answer is more than [`LATE_MAX`] late. Then nothing may be
+    /// written, and the answers stay; [`Answers::close`] releases their grants.
     pub(super) fn receive(
         &self,
         takes_bytes: impl FnOnce() -> io::Result<()>,
@@ -130,7 +130,7 @@ impl Answers {
         Ok(())
     }
 
-    /// Releases what is encoded and will not be written.
+    /// Releases the grants of encoded answers, which will not be written.
     pub(super) fn close(&self) {
         let encoded = std::mem::take(&mut *self.0.encoded.lock());
         drop(encoded);

@@ -1,10 +1,10 @@
-//! Work that is completed although its caller goes away.
+//! Work that runs to its end even if its caller goes away.
 
 use leasehold_lock::LockError;
 use tracing::Instrument as _;
 
-/// Completes the work also if this future is dropped, as it is when the caller of a gRPC or
-/// HTTP call goes away. What the work logs at its end is then logged, too.
+/// Runs the work to its end even if this future is dropped, which happens when the caller
+/// of a gRPC or HTTP call goes away. So what the work logs at its end is always logged.
 pub async fn completed<T, E>(
     work: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> Result<T, E>

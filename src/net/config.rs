@@ -1,4 +1,4 @@
-//! The limits of a server, and what it speaks.
+//! The limits of a server, and its protocols.
 
 use std::time::Duration;
 
@@ -9,17 +9,18 @@ use hyper_util::{
 };
 use leasehold_lock::LockError;
 
-/// Above every limit of waiters, so that waits never keep other calls out.
+/// Above every limit of waiters, so that waits never block other calls.
 const STREAMS_MAX: u32 = 250_000;
 /// How many bytes of an HTTP/2 stream may be received before they are read.
 pub const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-/// The same for all streams of a connection. It must exceed what streams that stay unread can
-/// take together, so that the others never wait for them. h2 also ends a connection with too
-/// many small unread frames: each counts as 256 bytes, and half of this is allowed.
+/// Like [`STREAM_WINDOW_BYTES`], for all streams of a connection. It must exceed what streams
+/// that stay unread can take together, so that the others never wait for them. h2 also ends a
+/// connection with too many small unread frames: each counts as 256 bytes, and half of this
+/// is allowed.
 pub const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024 * 1024;
 /// How many HTTP/2 calls may be cancelled before the server has taken them up. It takes up all
-/// that it has read whenever it gives way to other tasks, which is after 128 reads: that is some
-/// 30,000 of the shortest calls with their cancellations, so that a crowd whose calls time out
+/// that it has read whenever it yields to other tasks, which is after 128 reads. That is some
+/// 30,000 of the shortest calls with their cancellations, so a crowd of calls that time out
 /// never ends a connection.
 const EARLY_RESETS_MAX: usize = 100_000;
 /// The most headers of an HTTP/1 request. hyper's own limit is 100; daprd takes as many as
@@ -28,15 +29,14 @@ const HTTP1_HEADERS_MAX: usize = 4_096;
 /// How long an HTTP/1 connection may take to send the headers of its next request, the time that
 /// it is idle before them included.
 const HTTP1_REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
-/// How often an HTTP/2 peer is asked whether it is still there, and how long its answer may
-/// take.
+/// The interval of HTTP/2 pings, and how long an answer may take.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What differs between the servers of this process.
+/// The settings of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// What clients may speak.
+    /// The protocols that clients may use.
     pub protocols: Protocols,
     /// How many connections are served at a time.
     pub connections_max: usize,
@@ -48,7 +48,7 @@ pub struct Config {
     pub failed: fn(LockError) -> Response,
 }
 
-/// What a server speaks.
+/// The protocols of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocols {
     /// HTTP/2 without TLS.
@@ -67,7 +67,7 @@ impl Config {
             .header_read_timeout(HTTP1_REQUEST_TIMEOUT)
             .max_buf_size(self.header_bytes_max as usize)
             .max_headers(HTTP1_HEADERS_MAX)
-            // A client that closes its side has gone away: its call ends with it.
+            // A client that closes its sending side counts as gone: its call ends.
             .half_close(false);
         builder
             .http2()
@@ -76,7 +76,8 @@ impl Config {
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_pending_accept_reset_streams(EARLY_RESETS_MAX)
-            // h2 counts what a client still sends on a stream that was answered early.
+            // h2 counts frames that a client still sends on a stream that was answered
+            // early as errors.
             .max_local_error_reset_streams(None)
             .max_header_list_size(self.header_bytes_max)
             .keep_alive_interval(PING_INTERVAL)

@@ -64,7 +64,7 @@ impl Buf for AnswerBytes {
         self.bytes.remaining()
     }
 
-    /// A transport looks at the bytes only to write them or to copy them into its write
+    /// A transport reads the bytes only to write them or to copy them into its write
     /// buffer. This is the last moment before a vectored write.
     fn chunk(&self) -> &[u8] {
         if let Some(grant) = self.grant.take() {
@@ -79,7 +79,7 @@ impl Buf for AnswerBytes {
 }
 
 impl<B> AnswerBody<B> {
-    /// The same response.
+    /// Wraps a response without a grant.
     pub fn without_grant(response: Response<B>) -> Response<Self> {
         response.map(|inner| Self { inner, grant: None })
     }
@@ -212,7 +212,7 @@ mod tests {
         broken.expect_held(false, "the connection ended").await;
     }
 
-    /// What a process finds after it has stood still with the answer in its hands.
+    /// The process stood still between the grant and the write of its answer.
     /// Trap: net 10
     #[tokio::test(start_paused = true)]
     async fn a_grant_whose_caller_is_gone_at_the_write_is_released() {
@@ -225,8 +225,8 @@ mod tests {
         closed.expect_held(false, "closed").await;
     }
 
-    /// Two holders otherwise: the caller may read an answer whose grant is released.
-    /// Trap: net 10
+    /// Otherwise there could be two holders: the caller may read an answer whose
+    /// grant is released. Trap: net 10
     #[tokio::test(start_paused = true)]
     async fn a_grant_is_held_if_and_only_if_its_answer_may_be_written() {
         for (late, held) in [(LATE_MAX / 2, true), (LATE_MAX, false)] {
@@ -247,7 +247,7 @@ mod tests {
     async fn a_grant_is_not_received_while_the_system_takes_no_byte_of_its_answer() {
         for reads in [false, true] {
             let (near, mut far) = UnixStream::pair().unwrap();
-            // The runtime goes on to believe that it is writable.
+            // The runtime still regards it as writable.
             near.writable().await.unwrap();
             while SockRef::from(&near).send(&[0; 4096]).is_ok() {}
             let mut connection = Accepted::from(Stream::Unix(near));
@@ -271,10 +271,10 @@ mod tests {
         }
     }
 
-    /// HTTP/2 reads all that it can before it takes up calls. When the calls of a crowd timed out,
-    /// it had read more cancelled calls than it takes, and ended the connection.
+    /// HTTP/2 reads all that it can before it takes up calls. When many calls timed out at once,
+    /// it had read more cancelled calls than it allows, and ended the connection.
     #[tokio::test]
-    async fn reading_gives_way_although_an_answer_waits_to_be_written() {
+    async fn reading_yields_although_an_answer_waits_to_be_written() {
         const SENT: usize = 10_000;
         let (near, mut far) = UnixStream::pair().unwrap();
         let mut connection = Accepted::from(Stream::Unix(near));

@@ -12,12 +12,12 @@ use std::{
 use http::Version;
 use http_body::{Body, Frame, SizeHint};
 
-/// Whether a call is under way on an HTTP/1 connection. HTTP/2 has none. Cheap to clone.
+/// Whether a call is under way on an HTTP/1 connection; unused for HTTP/2. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exchange(Arc<AtomicBool>);
 
 impl Exchange {
-    /// Takes note of a request. Its call is under way until the returned value is dropped.
+    /// Begins a call, which is under way until the returned value is dropped.
     pub(super) fn begin(&self, version: Version) -> Call {
         let is_http1 = version < Version::HTTP_2;
         if is_http1 {

@@ -1,11 +1,11 @@
-//! Everything between a socket and a service, for the component and the sidecar alike.
+//! Everything between a socket and a service, for all edges.
 //!
 //! - [`acceptor`]: accepts connections; [`server`]: serves a router on them; [`config`]: its
 //!   limits.
 //! - [`listener`]: TCP ports and Unix sockets; [`socket`]: Unix sockets that never take the
 //!   place of a live one.
-//! - [`accepted`]: an accepted connection. It tells when its peer has closed it, and settles the
-//!   grants whose answers it writes ([`answers`]). The server closes it if its peer does not
+//! - [`accepted`]: an accepted connection. It detects when its peer has closed it, and settles
+//!   the grants whose answers it writes ([`answers`]). The server closes it if its peer does not
 //!   start its protocol in time ([`preface`]), and delays its flushes
 //!   ([`cork`](leasehold_util::cork)).
 //! - [`exchange`]: whether a call is under way on an HTTP/1 connection.
@@ -14,8 +14,8 @@
 //! - [`request_budget`]: limits the bytes and the time of incomplete requests;
 //!   [`message_framing`]: where the messages of a stream end.
 //! - [`delivery`]: releases a grant whose response was not delivered.
-//! - [`completed`]: work that goes on although its caller has gone.
-//! - [`inspection`]: what both edges do alike to show the locks.
+//! - [`completed`]: work that continues if its caller goes away.
+//! - [`inspection`]: the part of inspection that both edges share.
 //! - [`status`]: errors, described once for gRPC and HTTP; [`wire`]: durations, times and
 //!   deadlines.
 

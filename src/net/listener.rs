@@ -13,7 +13,7 @@ use tracing::debug;
 
 use super::socket::Socket;
 
-/// How often the system asks an idle TCP connection's peer whether it is there, as Go does.
+/// The interval of TCP keep-alive probes, as in Go.
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A port or a Unix socket. Nothing listens there any more once it is dropped.
@@ -36,7 +36,7 @@ pub enum Stream {
 
 impl Stream {
     /// Sends a few bytes to a peer that was just accepted, if they fit into its buffer.
-    pub(super) fn tell(&self, bytes: &[u8]) {
+    pub(super) fn send_now(&self, bytes: &[u8]) {
         let _ = match self {
             Self::Tcp(stream) => SockRef::from(stream).send(bytes),
             Self::Unix(stream) => SockRef::from(stream).send(bytes),
@@ -54,7 +54,7 @@ impl AsRawFd for Stream {
 }
 
 impl Listener {
-    /// The address, if it is a port's.
+    /// The address, if it is a port.
     pub fn address(&self) -> io::Result<Option<SocketAddr>> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Some),

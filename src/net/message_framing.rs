@@ -8,14 +8,14 @@ const HEADER_BYTES: usize = 5;
 #[derive(Debug, Default)]
 pub(super) struct MessageFraming {
     header: [u8; HEADER_BYTES],
-    /// How many bytes of the header there are; none between two messages.
+    /// How many bytes of the header have arrived; 0 between two messages.
     header_bytes: usize,
     /// How many bytes of the message are missing, once its header is whole.
     missing: usize,
 }
 
 impl MessageFraming {
-    /// More bytes have arrived. Returns whether the last message is whole now.
+    /// Counts bytes that have arrived. Returns whether the last message is whole now.
     pub(super) fn follow(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let in_header = (HEADER_BYTES - self.header_bytes).min(bytes.len());

@@ -12,7 +12,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// What HTTP/2 begins with.
+/// The beginning of HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How long a peer may take to start its protocol.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -20,8 +20,8 @@ const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A stream on which reading fails if its peer does not start its protocol in time: HTTP/2 with
 /// its whole connection preface, any other protocol with the first byte that differs from it.
 ///
-/// hyper has no limit of its own before it knows the protocol. After that its keep-alive pings
-/// find silent peers of HTTP/2, and its header timeout those of HTTP/1.
+/// hyper has no such timeout before it knows the protocol. After that, keep-alive pings detect
+/// silent peers of HTTP/2, and its header timeout those of HTTP/1.
 #[derive(Debug)]
 pub(crate) struct PrefaceTimeout<S> {
     stream: S,
@@ -30,12 +30,12 @@ pub(crate) struct PrefaceTimeout<S> {
 }
 
 impl<S> PrefaceTimeout<S> {
-    /// For a stream that was accepted just now.
+    /// Wraps a stream that was accepted just now.
     pub(super) fn new(stream: S) -> Self {
         Self { stream, awaited: Some((PREFACE, Box::pin(sleep(PREFACE_TIMEOUT)))) }
     }
 
-    /// Takes note of what was read; nothing at the end of the stream.
+    /// Processes what was read; `bytes` is empty at the end of the stream.
     fn note_read(&mut self, bytes: &[u8]) {
         let Some((preface, _)) = &mut self.awaited else { return };
         let (compared, rest) = preface.split_at(bytes.len().min(preface.len()));

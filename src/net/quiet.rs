@@ -1,18 +1,17 @@
-//! How long a drain leaves connections open, on which holders can renew and unlock.
+//! How long a drain leaves connections open for renewals and unlocks.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long that may be at most.
+/// The longest time that connections stay open.
 const QUIET_WITHIN: Duration = Duration::from_secs(5);
-/// Clients that are still connected have finished renewing and unlocking when they were
-/// silent for so long.
+/// After this long without a call, connected clients count as finished.
 const QUIET: Duration = Duration::from_secs(1);
 const QUIET_POLL: Duration = Duration::from_millis(20);
 
 /// Waits until nobody is connected, or `calls` has not changed for a while. Returns whether
-/// that came in time.
+/// that happened in time.
 pub async fn quiet(is_idle: impl Fn() -> bool, calls: impl Fn() -> u64) -> bool {
     let quiet = async {
         let (mut seen, mut since) = (calls(), Instant::now());

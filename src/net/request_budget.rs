@@ -1,8 +1,9 @@
 //! Limits the bytes and the time of requests that are not complete yet.
 //!
 //! A message is buffered until it is complete. The size of a message and the number of
-//! streams are limited, but their product is more than the memory of a machine. Of a stream
-//! of requests each message counts on its own, and the time between two has no limit.
+//! streams are limited, but their product is more than the memory of a machine. In a stream
+//! of requests, each message counts separately, and the time between messages is not
+//! limited.
 
 use std::{
     pin::Pin,
@@ -37,7 +38,7 @@ pub struct Counted<B> {
     body: B,
     request_budget: RequestBudget,
     taken: Option<OwnedSemaphorePermit>,
-    /// Set once more of the body, or of a message of a stream, had to be waited for.
+    /// Set once the body, or a message of a stream, did not arrive in one piece.
     deadline: Option<Pin<Box<Sleep>>>,
     /// The messages, if the body is a stream of them.
     framing: Option<MessageFraming>,
@@ -45,7 +46,7 @@ pub struct Counted<B> {
     is_between_messages: bool,
 }
 
-/// Nothing is taken yet.
+/// A full budget.
 impl Default for RequestBudget {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(INCOMPLETE_BYTES_MAX)))

@@ -37,7 +37,7 @@ use super::{
     wire::deadline_after,
 };
 
-/// Responds to requests. Clones share what they respond with.
+/// Responds to requests. Cheap to clone.
 pub trait Respond: Clone + Send + Sync + 'static {
     /// The response to one request. Only the future may panic.
     fn respond(self, request: Request<Body>) -> impl Future<Output = Response> + Send;
@@ -116,7 +116,7 @@ impl<R: Respond> Shared<R> {
         }
     }
 
-    /// Serves one connection until it ends, or until `abandoned` does: then the call that is
+    /// Serves one connection until it ends, or until `abandoned` completes: then the call
     /// under way is dropped with it.
     async fn converse(
         &self,
@@ -146,8 +146,8 @@ impl<R: Respond> Shared<R> {
         });
         let connection = self.builder.serve_connection(TokioIo::new(connection), service);
         let (mut connection, mut abandoned) = (pin!(connection), pin!(abandoned));
-        // The connection is polled first: what its peer sent before it left is read before
-        // its leaving counts.
+        // The connection is polled first, so that what its peer sent before it left is
+        // read before the call is dropped.
         let ended = tokio::select! {
             biased;
             ended = &mut connection => ended,
@@ -189,10 +189,10 @@ fn deadline(headers: &HeaderMap, arrived: Instant) -> Option<Instant> {
     deadline_after(headers.get("grpc-timeout")?.to_str().ok()?, arrived)
 }
 
-/// Ends when the peer has closed the connection while a call is under way.
+/// Completes when the peer has closed the connection while a call is under way.
 ///
-/// hyper notices that by itself only while it has nothing left to parse: bytes behind the
-/// request would hide it for as long as the call lasts.
+/// hyper itself notices that only while it has nothing left to parse: bytes after the
+/// request would hide it until the call ends.
 async fn abandoned(peer: Transport, exchange: Exchange) {
     peer.closed_by_peer().await;
     // A call begins where the connection is polled, which is in the same task.

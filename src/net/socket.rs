@@ -1,4 +1,4 @@
-//! Unix sockets that never take a live server's place and never stay behind.
+//! Unix sockets that never replace a live server's socket and are removed at the end.
 
 use std::{
     fs::{self, File, Permissions, TryLockError},
@@ -19,13 +19,13 @@ const PATH_BYTES_MAX: usize = 107;
 /// How long another process may hold the folder's lock.
 const FOLDER_WITHIN: Duration = Duration::from_secs(5);
 const FOLDER_LOOK: Duration = Duration::from_millis(5);
-/// How long to try to connect to a socket that is there. A server that does not accept within
+/// How long to try to connect to an existing socket. A server that does not accept within
 /// this time is busy, and so alive.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The permissions of a socket, octal as in `chmod`; `0660` by default.
 ///
-/// Who may connect needs write permission. daprd under another user needs
+/// To connect, a process needs write permission. daprd under another user needs
 /// either that user's group or `0666`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketMode(u32);
@@ -66,7 +66,7 @@ pub enum SocketError {
         /// The flag that names its folder.
         flag: &'static str,
     },
-    /// Something that is no socket is in the way.
+    /// A file that is no socket is in the way.
     #[error("{path} is not a socket; move it away, or choose another {flag}")]
     NotASocket {
         /// The file.
@@ -94,12 +94,12 @@ pub enum SocketError {
         /// The folder.
         folder: PathBuf,
     },
-    /// Its folder is not there, and cannot be made.
+    /// Its folder does not exist and cannot be created.
     #[error("cannot make the folder {folder} for the socket: {error}; choose another {flag}")]
     Folder {
         /// The folder.
         folder: PathBuf,
-        /// What the file system said.
+        /// The file system's error.
         error: io::Error,
         /// The flag that names it.
         flag: &'static str,
@@ -109,7 +109,7 @@ pub enum SocketError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The file system's error.
         error: io::Error,
     },
 }
@@ -117,8 +117,8 @@ pub enum SocketError {
 /// A listening socket; its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct Socket {
-    // Dropped before the listener: nobody finds a file that nobody listens on. A starting
-    // daprd would wait for such a socket for ever.
+    // Dropped before the listener, so that the file never exists without a listener: a
+    // starting daprd would wait for such a socket for ever.
     file: SocketFile,
     listener: UnixListener,
 }
@@ -132,9 +132,9 @@ struct SocketFile {
 }
 
 impl Socket {
-    /// Opens a socket, and makes its folder if it is not there. `flag` is the command-line flag
-    /// that names the folder; errors say to change it. Without a `mode` the socket has the
-    /// permissions that the process's umask leaves.
+    /// Opens a socket, and creates its folder if necessary. `flag` is the command-line flag
+    /// for the folder, which errors name. Without a `mode` the socket has the permissions
+    /// that the process's umask leaves.
     ///
     /// If two processes start at once, the lock on the folder lets one look for a live socket
     /// only after the other has opened its own. It is a lock on the folder itself: a lock file
@@ -212,7 +212,7 @@ async fn lock_folder(folder: &Path) -> Result<File, SocketError> {
     }
 }
 
-/// Makes sure that there is nothing at `path`. A stale socket is removed; a live one, or a file
+/// Makes sure that nothing exists at `path`. A stale socket is removed; a live one, or a file
 /// that is no socket, is an error.
 async fn must_be_free(path: &Path, flag: &'static str) -> Result<(), SocketError> {
     let io = |error| SocketError::Io { path: path.to_owned(), error };

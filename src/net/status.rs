@@ -11,21 +11,21 @@ use super::wire::timestamp;
 /// The domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "dapr.io";
 
-/// When to repeat a call that was refused for a passing reason.
+/// When to repeat a call that was refused for a temporary reason.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// An error as callers are told of it, whatever the protocol.
+/// An error as callers receive it, in every protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorDescription {
     /// The gRPC code, from which HTTP's status follows.
     pub code: Code,
     /// The reason of its `ErrorInfo`.
     pub reason: &'static str,
-    /// What happened, for people.
+    /// What happened, as text.
     pub message: String,
     /// The metadata of its `ErrorInfo`.
     pub metadata: Vec<(&'static str, String)>,
-    /// The fields of its `BadRequest`, by the names that the proto or the YAML has.
+    /// The fields of its `BadRequest`, by their names in the proto or the YAML.
     pub violations: Vec<Violation>,
 }
 
@@ -35,14 +35,14 @@ impl ErrorDescription {
         Self { code, reason, message, metadata: Vec::new(), violations: Vec::new() }
     }
 
-    /// The same with this entry in its metadata.
+    /// Adds an entry to its metadata.
     pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
         self.metadata.push((key, value.into()));
         self
     }
 
-    /// The same with what everybody may know of a grant. Its ID, mode and time are told
-    /// together, or none of them.
+    /// Adds the public facts of a grant. Its ID, mode and time are added together or
+    /// not at all.
     fn with_grant(mut self, grant: &GrantView) -> Self {
         if let Some(holder) = &grant.holder {
             self = self.with("holder", holder.as_str());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_resource_is_aborted_and_tells_the_grant_in_the_way() {
+    fn a_locked_resource_is_aborted_with_the_grant_in_the_way() {
         let by = GrantView {
             id: Some("0".repeat(32).parse().unwrap()),
             holder: Holder::new("app-1").unwrap(),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_holder_without_a_grant_id_only_the_label_is_told() {
+    fn a_holder_without_a_grant_id_is_shown_by_its_label_only() {
         let holder = Holder::new("app-1").unwrap();
         let by = GrantView { holder, ..GrantView::unknown(Mode::Exclusive) };
         let metadata = info(LockError::Locked { by: Some(by) }).2;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn not_found_tells_whether_somebody_else_holds() {
+    fn not_found_reports_whether_somebody_else_holds() {
         for held in [true, false] {
             let (code, reason, metadata) = info(LockError::NotFound { held });
             assert_eq!((code, reason.as_str()), (Code::NotFound, "LOCK_NOT_FOUND"));

@@ -1,4 +1,4 @@
-//! Durations, times and deadlines, which both edges read and write alike.
+//! Durations, times and deadlines on the wire, for both edges.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ pub fn timestamp(unix_ms: u64) -> Timestamp {
     }
 }
 
-/// The deadline of a call: `grpc-timeout` counts from its arrival. A malformed one is
-/// ignored, as the transport does.
+/// The deadline of a call: `grpc-timeout` counts from its arrival. The transport
+/// ignores a malformed one, and so does this.
 pub fn deadline(metadata: &MetadataMap, arrived: Instant) -> Option<Instant> {
     deadline_after(metadata.get("grpc-timeout")?.to_str().ok()?, arrived)
 }
@@ -110,8 +110,8 @@ mod tests {
 
     #[test]
     fn a_time_within_a_second_has_nanoseconds() {
-        let told = timestamp(1_500);
-        assert_eq!((told.seconds, told.nanos), (1, 500_000_000));
+        let written = timestamp(1_500);
+        assert_eq!((written.seconds, written.nanos), (1, 500_000_000));
     }
 
     #[tokio::test]

@@ -9,22 +9,23 @@ use tracing::info;
 
 use crate::peer::Peer;
 
-/// How many grants of a resource that is unlocked by force are logged each by itself.
+/// For how many grants of a resource an unlock by force logs a line each.
 const LOGGED_MAX: usize = 1000;
-/// An unlock by force looks for whose grants it ends for this part of its time at most.
+/// An unlock by force spends at most this part of its time looking up the grants that it
+/// ends.
 const SEEN_WITHIN_PART: u32 = 5;
 
 /// The grants that an unlock by force is about to end.
 #[derive(Default)]
 pub struct SeenGrants {
-    /// Those that are logged each by itself.
+    /// Those that are logged, one line each.
     grants: Vec<GrantView>,
-    /// How many there are besides.
+    /// How many others there are.
     others: usize,
 }
 
-/// The grants that an unlock by force is about to end; with `grant_id` that one only. None if
-/// the store does not tell.
+/// The grants that an unlock by force is about to end; with `grant_id`, only that one. Empty
+/// if the store does not report them in time.
 pub async fn seen(
     store: &Store,
     resource: &ResourceId,
@@ -41,14 +42,14 @@ pub async fn seen(
     SeenGrants { grants, others }
 }
 
-/// Who ends grants by force, and why, for the log.
+/// The caller and the reason of an end by force, for the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ForcedBy<'a> {
     /// The ID of the app whose sidecar was called.
     pub app_id: Option<&'a str>,
     /// The process that called.
     pub peer: Option<Peer>,
-    /// Why; may be empty.
+    /// The reason; may be empty.
     pub reason: &'a str,
 }
 
@@ -58,8 +59,8 @@ impl ForcedBy<'_> {
         self.line(store, resource, grant.holder.as_ref(), grant.id, outcome);
     }
 
-    /// Logs an unlock by force: each grant that was seen before, and how many there were besides;
-    /// if none was, the one that was asked for.
+    /// Logs an unlock by force: each grant that was seen before, and the number of others. If
+    /// none was seen, logs the grant that was asked for.
     pub fn log_seen(
         self,
         store: &str,
@@ -93,10 +94,10 @@ impl ForcedBy<'_> {
         let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
         let holder = holder.map(Holder::as_str);
         let grant_id = grant_id.map(|id| id.to_string());
-        let told = match outcome {
+        let message = match outcome {
             EndOutcome::Ended => "unlocked by force",
             EndOutcome::Unknown => "unlock by force with an unknown outcome",
         };
-        info!(app_id, store, resource, holder, grant_id, uid, pid, reason, "{told}");
+        info!(app_id, store, resource, holder, grant_id, uid, pid, reason, "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! The messages of what is told.
+//! The messages of inspection.
 
 use leasehold_lock::{
     Holder, LockError, Mode, ResourceId,
@@ -12,21 +12,21 @@ use crate::{
     wire::{duration, timestamp},
 };
 
-/// A resource as its caller names it.
+/// The caller's name of a resource.
 #[derive(Debug, Default)]
 pub struct Named {
     /// The ID, without a namespace.
     pub resource_id: String,
-    /// The namespace, from its root.
+    /// The namespace, outermost segment first.
     pub namespace: Vec<String>,
 }
 
-/// The name on a component's socket: the store's.
+/// The store's name, which is used on a component's socket.
 pub fn raw(resource: &ResourceId) -> Named {
     Named { resource_id: resource.as_str().to_owned(), namespace: Vec::new() }
 }
 
-/// Writes who holds a resource that is named so.
+/// Writes who holds a resource, under the caller's name of it.
 pub fn state(lock: &LockView, name: Named) -> pb::LockState {
     let Named { resource_id, namespace } = name;
     pb::LockState {
@@ -37,12 +37,12 @@ pub fn state(lock: &LockView, name: Named) -> pb::LockState {
     }
 }
 
-/// Writes a number of something.
+/// Writes a count, limited to the range of the wire.
 pub fn count(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// Writes somebody who waits.
+/// Writes a waiter.
 pub fn waiter(waiter: &WaiterView) -> pb::WaiterInfo {
     pb::WaiterInfo {
         position: count(waiter.position),
@@ -52,7 +52,7 @@ pub fn waiter(waiter: &WaiterView) -> pb::WaiterInfo {
     }
 }
 
-/// Writes what a watcher is told of resources that are named by `name`.
+/// Writes an event of a watch; `name` finds the caller's names of resources.
 pub fn event(event: &WatchEvent, name: impl Fn(&ResourceId) -> Named) -> pb::LockEvent {
     match event {
         WatchEvent::Changed { lock, ended } => pb::LockEvent {
@@ -97,7 +97,7 @@ fn mode(mode: Mode) -> pb::LockMode {
     }
 }
 
-/// An error as a stream ends with it.
+/// The status with which a stream ends.
 pub fn status(error: LockError) -> Status {
     ErrorDescription::from(error).into()
 }

@@ -1,7 +1,7 @@
-//! What both edges do alike to show the locks.
+//! The part of inspection that both edges share.
 //!
-//! [`requests`] reads what is asked for, and [`pages`] which page of it; [`messages`] writes
-//! what is told; [`forced_by`] logs what is ended.
+//! [`requests`] reads requests, [`pages`] their pages; [`messages`] writes responses;
+//! [`forced_by`] logs ended grants.
 
 mod forced_by;
 mod messages;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 const PAGE_SIZE_DEFAULT: usize = 100;
 const PAGE_SIZE_MAX: usize = 1000;
-/// The first bytes of a page token tell of which list it is.
+/// The first bytes of a page token identify its list.
 const LIST_BYTES: usize = 8;
 
 /// Reads a number of items, where 0 means 100; the violation names `field`.
@@ -36,14 +36,14 @@ pub fn given_limit(field: &str, given: i32) -> Result<i32, Violation> {
     }
 }
 
-/// A list of which pages are asked for. Page tokens of one list are refused by any other.
+/// A list that is read in pages. Page tokens of one list are refused by any other.
 #[derive(Clone, Copy, Debug)]
 pub struct List([u8; LIST_BYTES]);
 
 impl List {
     /// The list with this description: everything that determines what is in it.
     pub fn new(description: &[&str]) -> Self {
-        // Each part with its length, so that two descriptions never agree by accident.
+        // Each part with its length, so that two descriptions never coincide.
         let text: String =
             description.iter().map(|part| format!("{}:{part}", part.len())).collect();
         let hash = Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes());
@@ -52,7 +52,7 @@ impl List {
         Self(list)
     }
 
-    /// Reads which page is asked for; the violation names `page_size` or `page_token`.
+    /// Reads the requested page; the violation names `page_size` or `page_token`.
     pub fn page(self, size: i32, token: &str) -> Result<PageRequest, Violation> {
         let limit = limit("page_size", size)?;
         let after = if token.is_empty() { None } else { Some(self.cursor(token)?) };
@@ -77,8 +77,8 @@ impl List {
 pub fn unknown_page() -> Violation {
     Violation::new(
         "page_token",
-        "is not of this list, or of a process that has ended; give the one that its last page \
-         told, with otherwise the same request, or begin the list again",
+        "is not of this list, or is of a process that has ended; repeat the request of the last \
+         page with that page's token, or begin the list again",
     )
 }
 

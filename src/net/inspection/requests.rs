@@ -1,4 +1,4 @@
-//! Reads requests: what they are about, and which grants they end.
+//! Reads requests: their subject, and the grants to end.
 
 use leasehold_lock::{
     GrantId, ResourceId, Violation, check_text,
@@ -13,15 +13,15 @@ const TEXT_BYTES_MAX: usize = 256;
 /// The longest prefix of a name, in bytes.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// What a request is about, in its caller's names.
+/// The subject of a request, in the caller's names.
 enum Subject {
     /// A resource: its ID and its namespace.
     Resource(String, Vec<String>),
     Scope(pb::LockScope),
 }
 
-/// Reads the scope that is watched: one resource, or what `scope` has. Without either it is
-/// the empty scope. `resource` and `scope` find the store's names for those of the caller.
+/// Reads the scope to watch: one resource, or `scope`; without either, the empty scope.
+/// `resource` and `scope` convert the caller's names to the store's.
 pub fn watched_scope(
     asked: pb::WatchLocksRequest,
     resource: impl FnOnce(&str, Vec<String>) -> Result<ResourceId, Violation>,
@@ -36,8 +36,8 @@ pub fn watched_scope(
     }
 }
 
-/// Reads which grants are to be ended. `resource` and `scope` find the store's names for those
-/// of the caller.
+/// Reads which grants are to be ended. `resource` and `scope` convert the caller's names to
+/// the store's.
 pub fn end_request(
     asked: pb::EndLocksRequest,
     resource: impl FnOnce(&str, Vec<String>) -> Result<ResourceId, Violation>,
@@ -63,7 +63,7 @@ pub fn end_request(
     Ok(EndRequest { of, dry_run: asked.dry_run, limit })
 }
 
-/// `None` if nothing is asked for. `namespace` is the resource's.
+/// `None` if the request has no subject. `namespace` is the resource's.
 fn subject(
     resource_id: String,
     namespace: Vec<String>,
@@ -99,13 +99,13 @@ pub fn holder_prefix(text: String) -> Result<String, Violation> {
     Ok(text)
 }
 
-/// Reads what names begin with; the violation names `prefix`.
+/// Reads the prefix of names; the violation names `prefix`.
 pub fn name_prefix(text: String) -> Result<String, Violation> {
     check_text("prefix", &text, NAME_BYTES_MAX)?;
     Ok(text)
 }
 
-/// Reads the ID of the only grant that is meant; an empty one means all.
+/// Reads the ID of a single grant; an empty one means all.
 pub fn grant_id(id: &str) -> Result<Option<GrantId>, Violation> {
     if id.is_empty() { Ok(None) } else { id.parse().map(Some) }
 }
