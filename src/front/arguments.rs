@@ -45,8 +45,8 @@ pub(super) fn pair(key_argument: &Bytes, value: &Bytes) -> Result<Pair, Refusal>
     Ok(Pair { key, value: value.map_err(|violation| renamed("value", violation))? })
 }
 
-/// The same for a value that is only compared; `Err` has the key alone if the value cannot be a
-/// holder's. redsync compares with an empty value when a lock was never taken.
+/// Like [`pair`], for a value that is only compared; `Err` has the key alone if the value
+/// cannot be a lock ID. redsync compares with an empty value if a lock was never taken.
 pub(super) fn compared(
     key_argument: &Bytes,
     value: &Bytes,
@@ -71,7 +71,7 @@ pub(super) fn expiry(
     }
 }
 
-/// What an expiry is counted in.
+/// The unit of an expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Milliseconds,

@@ -17,11 +17,11 @@ const KEYS_MAX: usize = 16;
 /// A command that is served, with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// Concerns locks.
+    /// An operation on locks.
     Locks(Call),
-    /// Concerns locks, too, if the script is known.
+    /// A script, which is an operation on locks if it is known.
     Script(ScriptCall),
-    /// Concerns the connection only.
+    /// Affects the connection only.
     Connection(ConnectionCommand),
     /// Ends the connection.
     Quit,
@@ -50,7 +50,7 @@ pub(super) enum ConnectionCommand {
     ScriptExists(Vec<Bytes>),
 }
 
-/// Who a client says that it is.
+/// The user name and password of a client.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Credentials {
     pub(super) user: Option<Bytes>,
@@ -70,7 +70,7 @@ pub(super) enum ClientCommand {
     GetName,
     SetName(Bytes),
     SetInfo,
-    /// Redis 7.2 does not know it either, so clients go on without it.
+    /// Unknown to Redis 7.2 as well, so clients do without it.
     MaintNotifications,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct ScriptCall {
     pub(super) arguments: Vec<Bytes>,
 }
 
-/// Which script is called.
+/// The script that is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ScriptName {
     /// By its text.
@@ -232,7 +232,7 @@ fn client(subcommand: &Bytes, arguments: &[Bytes]) -> Result<ClientCommand, Refu
     })
 }
 
-/// Tells that no command can be described, so that clients go on without.
+/// Answers that no command can be described; clients do without it.
 fn describe(arguments: &[Bytes]) -> Result<Reply, Refusal> {
     match arguments.first().map(lower).as_deref() {
         None | Some("info" | "list") => Ok(Reply::Array(Vec::new())),

@@ -24,25 +24,25 @@ use super::{
 /// How long a connection may be silent. Clients close the connections of their pools earlier,
 /// or make new ones.
 const IDLE_MAX: Duration = Duration::from_secs(3600);
-/// How long the rest of a request may take, and the password.
+/// How long the rest of a request may take, and the client's authentication.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 /// How long the client may take to receive replies.
 const REPLIES_WITHIN: Duration = Duration::from_secs(10);
 /// Replies that are ready together are sent together, up to so many bytes.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
-/// How much is received at a time, at least: all of most requests.
+/// The least room for receiving: most requests fit.
 const INPUT_STEP_BYTES: usize = 1024;
-/// A larger buffer is given back once it is empty.
+/// A larger buffer is freed once it is empty.
 const INPUT_BYTES_KEPT: usize = 16 * 1024;
 
 /// A connection.
 pub(super) struct Connection<S> {
     stream: S,
-    /// The transport below the stream, which tells when the client has closed it.
+    /// The transport below the stream, which detects when the client has closed it.
     transport: Transport,
     session: Session,
     input: BytesMut,
-    /// Since when `input` has had the beginning of a request, or the password is missing.
+    /// Since when `input` has an incomplete request, or the password is missing.
     incomplete_since: Option<Instant>,
     /// A call that waits for an earlier one with the same key.
     held_back: Option<Call>,
@@ -51,7 +51,8 @@ pub(super) struct Connection<S> {
     /// Whether no more requests are read.
     is_ending: bool,
     output: BytesMut,
-    /// The locks of which the replies in `output` tell, each with the place where its reply ends.
+    /// The receipts of locks whose replies are in `output`, each with the position of its reply's
+    /// end.
     unsent: Vec<(usize, Receipt)>,
 }
 
@@ -72,12 +73,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Serves until the connection ends, or until `closing`, once what came is answered.
+    /// Serves until the connection ends, or until `closing` and what was received is
+    /// answered.
     pub(super) async fn serve(mut self, closing: &CancellationToken) {
         if let Err(error) = self.converse(closing).await {
             debug!(%error, "a connection of the Redis front failed");
         }
-        // What its client was not told of is released now, however long the rest takes.
+        // Locks whose replies were not sent are released now, before the rest is awaited.
         self.flights = Flights::default();
         self.unsent.clear();
         let _ = timeout(REPLIES_WITHIN, self.stream.shutdown()).await;
@@ -115,16 +117,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         return Ok(());
                     }
                 }
-                // Nothing is read meanwhile, so only the system knows of its end.
+                // Nothing is read meanwhile, so only the system knows that the peer has
+                // closed.
                 () = self.transport.closed_by_peer(), if !may_receive => return Ok(()),
-                // What was received is not a whole request.
+                // The input has no whole request.
                 () = closing.cancelled(), if is_idle => return Ok(()),
                 () = until(limit), if is_idle => return Ok(()),
             }
         }
     }
 
-    /// Begins what was received, as far as it may be under way at the same time.
+    /// Begins the received requests, as far as they may run concurrently.
     fn begin(&mut self) {
         if let Some(call) = self.held_back.take() {
             self.begin_call(call);
@@ -145,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                         Step::Locks(call) => self.begin_call(call),
                         Step::Answer(answer) => {
                             self.is_ending = answer.is_last;
-                            // The reply to HELLO is in the protocol that it asks for.
+                            // The reply to HELLO is in the requested protocol.
                             self.flights.add_answer(self.session.protocol(), answer);
                         }
                     }
@@ -175,7 +178,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn add(&mut self, protocol: Protocol, Answer { reply, receipt, .. }: Answer) {
-        // It may have waited long for the replies before it.
+        // It may have waited long for earlier replies.
         let (reply, receipt) = match receipt.as_ref().map(Receipt::check) {
             Some(Err(over)) => (failed(over), None),
             _ => (reply, receipt),
@@ -184,10 +187,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.unsent.extend(receipt.map(|receipt| (self.output.len(), receipt)));
     }
 
-    /// Sends the output. A grant is received once its whole reply was taken by the transport;
-    /// the others are released when this fails.
+    /// Sends the output. A grant is received once the transport has taken its whole reply; if
+    /// this fails, the others are released.
     async fn send(&mut self) -> io::Result<()> {
-        // After a pause of this process, a request and the end of its connection are found
+        // After a pause of this process, a request and the end of its connection arrive
         // together. Nobody reads the reply then, although the transport would take it.
         if !self.unsent.is_empty() && self.transport.is_closed_by_peer()? {
             return Err(io::ErrorKind::UnexpectedEof.into());

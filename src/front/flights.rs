@@ -27,9 +27,9 @@ pub(super) struct Flights {
 }
 
 enum Flight {
-    /// It does this with locks.
+    /// A call on locks.
     Call(Verb),
-    /// It waits, and has so many bytes.
+    /// An answer that waits, and its size in bytes.
     Answer(usize),
 }
 

@@ -24,12 +24,12 @@ use super::{
 };
 
 const KEY: &str = "held";
-/// The value with which the key is held from the beginning.
+/// The value that holds the key at the start.
 const OWNER: &[u8] = b"owner";
 const PASSWORD: &str = "secret";
 
-/// The first byte tells how the front is started, the second one how many bytes come at a time.
-/// The rest is what a client sends.
+/// The first byte selects the front's options, the second one how many bytes arrive at a time.
+/// The rest is the client's input.
 pub fn redis_front(data: &[u8]) {
     let mut input = Input::new(data);
     let flags = input.byte();
@@ -40,7 +40,7 @@ pub fn redis_front(data: &[u8]) {
     converse(&requests, (flags & 1 > 0).then_some(PASSWORD), flags & 2 > 0);
 }
 
-/// Reads what comes in pieces of `step` bytes.
+/// Reads input that arrives in pieces of `step` bytes.
 fn read(bytes: &[u8], step: usize) -> (Vec<Request>, Option<ProtocolError>) {
     let (mut input, mut requests) = (BytesMut::new(), Vec::new());
     for piece in bytes.chunks(step) {
@@ -93,7 +93,7 @@ fn converse(requests: &[Request], password: Option<&str>, may_delete: bool) {
     });
 }
 
-/// Every reply can be read in both versions of the protocol, and none tells an internal error.
+/// Every reply is readable in both versions of the protocol, and none is an internal error.
 fn answered(request: &Request, Answer { reply, receipt, .. }: Answer) {
     if let Reply::Error(error) = &reply {
         assert!(!error.contains(" INTERNAL: "), "{request:?}: {error}");

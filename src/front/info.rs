@@ -1,8 +1,8 @@
-//! What a front tells of itself.
+//! The answers to `HELLO` and `INFO`.
 
 use super::reply::{Protocol, Reply};
 
-/// The version of Redis whose commands a front answers as. Clients choose by it what they send.
+/// The version of Redis that a front reports. Clients choose their commands by it.
 const REDIS_VERSION: &str = "7.2.4";
 
 /// The answer to `HELLO`.
@@ -18,8 +18,8 @@ pub(super) fn hello(protocol: Protocol, id: u64) -> Reply {
     ])
 }
 
-/// The answer to `INFO`: the sections that were asked for, as far as a front has them. It has
-/// no replicas, because daprd's built-in lock component refuses a server that has some.
+/// The answer to `INFO`: the requested sections that a front has. It reports no replicas,
+/// because daprd's built-in lock component refuses a server with replicas.
 pub(super) fn text(asked: &[String]) -> String {
     let server = format!(
         "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nserver_name:leasehold\r\n\
@@ -49,9 +49,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_sections_that_were_asked_for_are_told() {
-        let told = text(&["replication".to_owned()]);
-        assert_eq!(told, "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n");
+    fn only_the_requested_sections_are_reported() {
+        let text_of_info = text(&["replication".to_owned()]);
+        assert_eq!(text_of_info, "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n");
         assert_eq!(text(&["memory".to_owned()]), "");
         for all in [text(&[]), text(&["everything".to_owned()])] {
             assert!(all.contains("redis_version:7.") && all.contains("role:master"), "{all}");

@@ -1,4 +1,4 @@
-//! Carries out what clients do with locks, on a store.
+//! Carries out verbs on a store.
 
 use std::{
     sync::{
@@ -26,29 +26,31 @@ pub type FindStore =
 
 /// How many calls of all connections are under way at a time; more are refused.
 const CALLS_MAX: usize = 16_384;
-/// How often a lock that ends and is taken again between two steps is tried.
+/// How often a call of several steps is tried while its lock changes between them.
 const STEPS_MAX: usize = 3;
-/// How many grants of a shared lock are read. etcd tells of no more at once how long they last.
+/// How many grants of a shared lock are read. etcd reports the remaining TTL of no more at
+/// once.
 const GRANTS_READ_MAX: usize = 8;
 
 /// The locks of one store.
 #[derive(Clone)]
 pub(super) struct Locks {
     find: FindStore,
-    /// What `GET` tells of a lock that leasehold did not make and so has no ID: no client's
-    /// value, because nobody knows it before.
+    /// What `GET` returns for a lock that leasehold did not make, which has no ID. It is
+    /// random, so it cannot be a client's value.
     foreign_value: Arc<str>,
     /// Cancelled: no more locks are taken.
     draining: CancellationToken,
     /// Limits the calls of all connections that are under way.
     calls: Arc<Semaphore>,
-    /// Limits those that keep or end a lock by itself, so that other calls cannot keep them out.
+    /// A limit of its own for calls that keep or end a lock, so that other calls cannot crowd
+    /// them out.
     calls_of_holders: Arc<Semaphore>,
     /// How many calls have begun that may keep or end a lock.
     calls_of_holders_begun: Arc<AtomicU64>,
 }
 
-/// What was done, and the receipt of a lock that was taken.
+/// An outcome, and the receipt of a lock that was acquired.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) outcome: Outcome,
@@ -80,7 +82,7 @@ impl Locks {
         }
     }
 
-    /// From now on refuses to take locks.
+    /// From now on, acquisitions are refused.
     pub(super) fn drain(&self) {
         self.draining.cancel();
     }
@@ -90,8 +92,8 @@ impl Locks {
         self.calls_of_holders_begun.load(Ordering::Relaxed)
     }
 
-    /// Carries out a verb. If this is dropped, what it acquired is released, and a release
-    /// that it began is completed.
+    /// Carries out a verb. If this is dropped, an acquired lock is released, and a release
+    /// that has begun is completed.
     pub(super) async fn carry_out(
         &self,
         verb: Verb,
@@ -186,9 +188,9 @@ impl Locks {
         }
     }
 
-    /// A retry may meet the lock of an earlier try that is being released, because its client
-    /// has gone. A renewal would find that lock and not keep it. So the lock is asked for
-    /// first, with a request ID that all tries of the value have: that claims it.
+    /// A retry may find the lock of an earlier try that is being released because its client
+    /// has gone. A renewal would find that lock but not keep it. So the lock is acquired
+    /// first, with a request ID that all tries of the value share: that claims it.
     async fn renew_or_acquire(
         &self,
         store: &Store,
@@ -215,8 +217,8 @@ impl Locks {
         Ok(Outcome::HeldByAnother.into())
     }
 
-    /// The value of a lock that was taken through a front, as Redis would tell it; of any other
-    /// lock its public ID, which is no client's value.
+    /// The value of a lock that was acquired through a front, as Redis would return it; for any
+    /// other lock, its public ID, which is no client's value.
     fn value(&self, found: Inspected) -> Outcome {
         if let Some(value) = found.published {
             return Outcome::Value(value.as_str().to_owned());

@@ -10,9 +10,9 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{password::Password, tls};
 
-/// Where a front listens unless the command line says otherwise.
+/// The default address.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6390);
-/// The variable of the environment that has the password.
+/// The environment variable of the password.
 const PASSWORD_VARIABLE: &str = "LEASEHOLD_REDIS_FRONT_PASSWORD";
 
 /// The options of `redis-front`.
@@ -81,7 +81,7 @@ fn read_address(text: &str) -> Result<SocketAddr, String> {
     address.as_deref().unwrap_or(text).parse().map_err(|_| help)
 }
 
-/// What a front is started with.
+/// The checked options of a front.
 #[derive(Clone)]
 pub struct FrontOptions {
     /// The name of the store.
@@ -103,7 +103,7 @@ impl FrontArgs {
     ///
     /// # Errors
     ///
-    /// What is wrong, with the option to change.
+    /// The problem, with the option to change.
     pub fn options(&self) -> Result<FrontOptions, String> {
         let args = self.clone();
         let listen = args.listen.or(args.unix_socket.is_none().then_some(DEFAULT_ADDRESS));

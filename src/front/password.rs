@@ -19,8 +19,8 @@ impl Password {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or its first line is empty: rather no front than one without
-    /// the password.
+    /// The file cannot be read, or its first line is empty: a front must not start without
+    /// its password.
     pub fn read(file: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
         Self::new(text.lines().next().unwrap_or_default())

@@ -7,7 +7,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 /// The version of the protocol that a connection speaks. Requests are the same in both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// What each connection begins with.
+    /// The default of each connection.
     #[default]
     Resp2,
     /// After `HELLO 3`.
@@ -24,7 +24,7 @@ impl Protocol {
     }
 }
 
-/// What a command is answered.
+/// A reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// A short word, `OK` mostly.
@@ -51,7 +51,7 @@ impl Reply {
         Self::Error(format!("ERR {message}").into())
     }
 
-    /// Roughly how many bytes it has.
+    /// Its approximate size in bytes.
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Error(text) => text.len(),
@@ -62,11 +62,12 @@ impl Reply {
         }
     }
 
-    /// Writes it as the protocol has it.
+    /// Writes the reply in a version of the protocol.
     pub(crate) fn write(&self, protocol: Protocol, out: &mut BytesMut) {
         match self {
             Self::Simple(word) => line(out, b'+', word),
-            // A line break would end the error, and what follows would be another reply.
+            // A line break would end the error, and the rest would be read as another
+            // reply.
             Self::Error(error) => line(out, b'-', &error.replace(['\r', '\n'], " ")),
             Self::Integer(number) => line(out, b':', &number.to_string()),
             Self::Bulk(bytes) => {

@@ -1,21 +1,21 @@
-//! Requests as clients of Redis send them: arrays of bulk strings, or lines of words.
+//! Requests of Redis clients: arrays of bulk strings, or lines of words.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
 /// The most arguments of a request, its command included.
 pub(super) const ARGUMENTS_MAX: usize = 64;
-/// The most bytes of a request. The longest script that is known has fewer than 4 KiB.
+/// The most bytes of a request. The longest known script has less than 4 KiB.
 pub(super) const REQUEST_BYTES_MAX: usize = 64 * 1024;
-/// Input that is so long has a request, or an error.
+/// Input of this length contains a request or an error.
 pub(super) const INPUT_BYTES_MAX: usize = REQUEST_BYTES_MAX + 2 * NUMBER_LINE_BYTES_MAX;
-/// What a TLS client begins with: the type of a handshake record.
+/// The first byte of a TLS client: the type of a handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
 /// The longest line of words.
 const LINE_BYTES_MAX: usize = 1024;
 /// The longest line that has only a number.
 const NUMBER_LINE_BYTES_MAX: usize = 16;
 
-/// A request: a command and its arguments. A line without words has none of either.
+/// A request: a command and its arguments. A line without words has neither.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(super) arguments: Vec<Bytes>,
@@ -32,8 +32,8 @@ impl std::fmt::Debug for Request {
     }
 }
 
-/// Why what came is no request. The connection ends with it, because where the next request
-/// begins is not known.
+/// Why the input is no request. The connection ends, because it is not known where the next
+/// request begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtocolError {
     #[error("Protocol error: a request has more than {ARGUMENTS_MAX} arguments")]

@@ -29,14 +29,14 @@ use super::{
 
 /// How many connections a front serves at a time.
 const CONNECTIONS_MAX: usize = 4096;
-/// What a client that is one too many is told.
+/// The reply to a client beyond the limit.
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 /// How long the handshake of TLS may take.
 const TLS_WITHIN: Duration = Duration::from_secs(10);
 /// How long a drain waits for the answers to commands.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
-/// A front that is being served. It stops when this is dropped.
+/// A running front. It stops when this is dropped.
 pub struct Front {
     acceptor: Acceptor,
     shared: Arc<Shared>,

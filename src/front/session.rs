@@ -1,4 +1,4 @@
-//! What a connection has told of itself, and its commands.
+//! Per-connection state and dispatch.
 
 use std::sync::{
     Arc,
@@ -36,7 +36,7 @@ pub(super) struct Shared {
     pub(super) sessions: AtomicU64,
 }
 
-/// One connection, as far as its commands are concerned.
+/// The state of a connection that its commands use.
 pub(super) struct Session {
     shared: Arc<Shared>,
     id: u64,
@@ -44,7 +44,7 @@ pub(super) struct Session {
     peer: String,
     protocol: Protocol,
     is_authenticated: bool,
-    /// Whether `MULTI` has come, which is refused, and not its end.
+    /// Whether a transaction, which is refused, has begun and not ended.
     is_in_transaction: bool,
     name: Bytes,
     holder: Option<Holder>,
@@ -53,17 +53,17 @@ pub(super) struct Session {
 /// The answer to a request.
 pub(super) struct Answer {
     pub(super) reply: Reply,
-    /// Of the lock that was taken. A new lock is released unless this is accepted.
+    /// The receipt of an acquired lock. A new lock is released unless this is accepted.
     pub(super) receipt: Option<Receipt>,
     /// Whether the connection ends with it.
     pub(super) is_last: bool,
 }
 
-/// What follows from a request.
+/// The next step for a request.
 pub(super) enum Step {
-    /// It is answered.
+    /// Answer it.
     Answer(Answer),
-    /// This is to be done with locks.
+    /// Carry out this call on locks.
     Locks(Call),
 }
 
@@ -120,7 +120,7 @@ impl Session {
             Err(refusal) => {
                 let reply =
                     if self.is_authenticated { Reply::failure(refusal) } else { no_auth() };
-                // A page in a browser can send lines, in the headers and the body of a request.
+                // A page in a browser can send such lines as headers or body of a request.
                 return Step::Answer(Answer { is_last: request.is_line, ..reply.into() });
             }
         };
@@ -146,8 +146,8 @@ impl Session {
         }
     }
 
-    /// Whether it is `MULTI`, or a command between that and its end: carried out by itself, it
-    /// would be half a transaction.
+    /// Whether it is `MULTI` or a command within a transaction: carried out alone, it would be
+    /// half a transaction.
     fn is_of_transaction(&mut self, request: &Request) -> bool {
         let is_one_of = |names: &[&str]| {
             let word = request.arguments.first();
@@ -165,7 +165,7 @@ impl Session {
         self.is_in_transaction
     }
 
-    /// Carries out what was asked of locks. If the future is dropped, what it acquired is
+    /// Carries out a call on locks. If the future is dropped, an acquired lock is
     /// released.
     pub(super) fn carry_out(
         &self,
@@ -301,7 +301,7 @@ impl Session {
             format!("redis/{}", String::from_utf8_lossy(name))
         };
         self.holder = Holder::new(&shown).ok().flatten();
-        // Without the rest of the request.
+        // A copy, so that the rest of the request is freed.
         self.name = Bytes::copy_from_slice(name);
     }
 }

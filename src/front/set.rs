@@ -13,7 +13,7 @@ use super::{
 enum When {
     /// The key has no value.
     Free,
-    /// The key has a value, which must be the same here.
+    /// The key has a value, which must be the given one.
     Held,
 }
 
@@ -124,8 +124,8 @@ mod tests {
             "k v IFEQ w PX 1",
             "k v NX PXAT 1",
         ] {
-            let told = set(words).unwrap_err().to_string();
-            assert!(told.starts_with("leasehold serves locks only: "), "{words}: {told}");
+            let message = set(words).unwrap_err().to_string();
+            assert!(message.starts_with("leasehold serves locks only: "), "{words}: {message}");
         }
         assert_eq!(set("k"), Err(Refusal::WrongCount("set")));
         assert_eq!(set("k v NX EX"), Err(Refusal::WrongCount("set")));

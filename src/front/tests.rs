@@ -1,4 +1,4 @@
-//! A front over the memory store: what must hold whatever becomes of a client.
+//! A front over the memory store, and clients that go away or retry.
 
 use std::{future::ready, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ const TAKE: [&str; 5] = ["SET", "k", "mine", "PX", "60000"];
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then
     return redis.call('DEL', KEYS[1]) else return 0 end";
 
-/// A front, and what holds its commands back while it is shut.
+/// A front, and a gate that holds its commands back while it is closed.
 struct Rig {
     _front: Front,
     address: SocketAddr,
@@ -65,7 +65,7 @@ impl Rig {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Sends a command over a connection of its own; its reply.
+    /// Sends a command over a new connection; returns its reply.
     async fn ask(&self, words: &[&str]) -> String {
         ask(&mut self.connect().await, words).await
     }
@@ -74,7 +74,7 @@ impl Rig {
         self.ask(&["SET", "k", value, "NX", "PX", "60000"]).await
     }
 
-    /// Tries again until the value has the lock.
+    /// Retries until the value has the lock.
     async fn takes_soon(&self, value: &str) -> bool {
         let give_up = Instant::now() + SOON;
         while self.take(value).await != "+OK" {
@@ -127,7 +127,7 @@ async fn a_client_that_goes_away_before_its_reply_leaves_nothing_held() {
     send(&mut client, &[&TAKE[..], &["NX"]].concat()).await;
     timeout(SOON, rig.asked.wait_for(|asked| *asked == 1)).await.unwrap().unwrap();
     drop(client);
-    // Commands that are carried out now were asked for before the store is found.
+    // A command that is carried out now was received before the store is found.
     assert_eq!(rig.ask(&["PING"]).await, "+PONG");
     rig.is_shut.send_replace(false);
     for _ in 0..10 {
@@ -144,7 +144,7 @@ async fn two_programs_that_use_one_value_exclude_each_other() {
     assert_eq!(ask(&mut client, &[&TAKE[..], &["NX"]].concat()).await, "+OK");
     client.set_zero_linger().unwrap();
     drop(client);
-    // Its program goes on over another connection.
+    // Its program continues over another connection.
     assert_eq!(rig.ask(&[&TAKE[..], &["XX"]].concat()).await, "+OK");
     for _ in 0..20 {
         assert_eq!(rig.take("mine").await, "$-1");
@@ -153,7 +153,7 @@ async fn two_programs_that_use_one_value_exclude_each_other() {
     assert_eq!(rig.ask(&["EVAL", RELEASE, "1", "k", "mine"]).await, ":0");
 }
 
-/// Without its connections, so that it is certain what comes first.
+/// Without connections, so that the order of calls is certain.
 fn locks(store: &Store) -> Locks {
     let store = store.clone();
     Locks::new(Arc::new(move || Box::pin(ready(Ok(store.clone())))))
@@ -178,7 +178,8 @@ async fn a_retry_keeps_its_lock_though_an_earlier_try_is_released() {
     if let Some(receipt) = again.receipt {
         receipt.accept();
     }
-    // Their clients went away before their replies were sent. The first is released first.
+    // Their clients went away before the replies were sent. The first lock is released
+    // first.
     drop(earlier.receipt);
     drop(obtain("other").await);
     let give_up = Instant::now() + SOON;

@@ -1,4 +1,4 @@
-//! What clients of Redis do with locks, whatever command or script they do it with.
+//! The operations of Redis clients on locks, independent of the command or script.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ pub(super) struct Pair {
     pub(super) value: LockId,
 }
 
-/// One thing that is done with locks.
+/// An operation on locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     /// Takes the lock if it is free.
     Acquire(Pair, Duration),
-    /// Starts the TTL of the holder's lock again.
+    /// Restarts the TTL of the holder's lock.
     Renew(Pair, Duration),
     /// Adds to what is left of the TTL of the holder's lock.
     Prolong(Pair, Duration),
@@ -73,7 +73,7 @@ impl Verb {
 /// How a [`Verb`] ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It did what it says.
+    /// The verb was carried out.
     Done,
     /// Somebody else holds the lock.
     HeldByAnother,
@@ -83,7 +83,7 @@ pub(super) enum Outcome {
     Value(String),
     /// How long a lock still lasts; `None` if it has no end.
     Remaining(Option<Duration>),
-    /// How many.
+    /// A number of keys.
     Count(usize),
 }
 
@@ -123,7 +123,7 @@ impl Replies {
     }
 }
 
-/// A verb, and what its caller expects as replies.
+/// A verb, and the replies that its caller expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) verb: Verb,

@@ -1,12 +1,12 @@
-//! The scripts that lock libraries send, by what they do.
+//! The scripts of lock libraries, and what they do.
 //!
-//! To add one: send it to a front, whose error tells its digest; read what it does and what its
-//! library does with each answer; and add a line, with the versions that send it. The programs of
-//! `conformance/redis-front` run the libraries against the table.
+//! To add one: send it to a front, whose error has its digest; find out what it does and how its
+//! library interprets each answer; and add a line, with the versions that send it. The programs
+//! of `conformance/redis-front` run the libraries against the table.
 
 use crate::{arguments::Unit, reply::Reply, verb::Replies};
 
-/// A script that is recognised. The first key is that of the lock, and the value is in `ARGV[1]`.
+/// A recognised script. The first key is the lock's, and the value is in `ARGV[1]`.
 #[derive(Debug)]
 pub(super) struct Known {
     /// The SHA-1 of its normal form.
@@ -19,18 +19,18 @@ pub(super) struct Known {
     pub(super) replies: Replies,
 }
 
-/// What a script does. The number is the place of the TTL among its arguments, counted from 1.
+/// What a script does. The number is the position of the TTL among its arguments, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Sets the value if the key is free.
     Acquire(usize, Unit),
     /// Compares the value and sets the TTL.
     Renew(usize, Unit),
-    /// The same, or adds to the TTL if the argument of the second place is `0`.
+    /// Like `Renew`, or adds to the TTL if the argument at the second position is `0`.
     RenewOrProlong(usize, usize),
     /// Compares the value and sets the TTL, or sets the value if the key is free.
     RenewOrAcquire(usize, Unit),
-    /// Compares the value and tells the TTL.
+    /// Compares the value and returns the TTL.
     Remaining,
     /// Compares the value and deletes the key.
     Release,
@@ -43,8 +43,8 @@ const fn known(digest: &'static str, action: Action, replies: Replies) -> Known 
     Known { digest, keys: 1, action, replies }
 }
 
-/// With a second key, of a list on which others wait for a signal. Nobody waits there, because
-/// `BLPOP` is refused.
+/// A script with a second key: a list on which others wait for a signal. Nobody waits there,
+/// because `BLPOP` is refused.
 const fn with_signal(digest: &'static str, action: Action, replies: Replies) -> Known {
     Known { digest, keys: 2, action, replies }
 }
@@ -66,7 +66,7 @@ pub(super) static KNOWN: [Known; 29] = [
     known("c0c707c4bec016dafd187acc09028350cd8b3f6d", Release, ONE_OR_ZERO),
     // redislock to 0.9 Refresh, redsync 4 Extend, ShedLock from 6.10 extend with safeUpdate.
     known("d4477b9f7579af482457f0c2f363525cff4ea1d4", Renew(2, Milliseconds), ONE_OR_ZERO),
-    // Written by hand as often: the same with EXPIRE, in seconds.
+    // Often written by hand: the same with EXPIRE, in seconds.
     known("9d071e3e2e37313935eefcd4507f6faa9172728e", Renew(2, Unit::Seconds), ONE_OR_ZERO),
     // Dapr 1.18, the built-in lock.redis: Unlock.
     known("a5bb89f2a5787c85955d6817e50a806e31512276", Release, Replies::integers(1, -2, -1)),
@@ -114,7 +114,8 @@ pub(super) static KNOWN: [Known; 29] = [
     known("8e34c43c50cba00f3e1a21a0fe90d2c219de9666", Release, TRUE_OR_FALSE),
     known("93bdeaac8bc94975431ca0a422440dd68e4c4423", Release, TRUE_OR_FALSE),
     // The same registry of version 7 with messages: unlock. Nobody listens for the message,
-    // because SUBSCRIBE is refused. Without the script a lock would stay until its TTL.
+    // because SUBSCRIBE is refused. Without the script, a lock would stay until its TTL
+    // ends.
     known("cd8504f90884506924f28d26b1b35398720944a0", Release, TRUE_OR_FALSE),
     // redis-semaphore for Node, 5.0 to 5.8, Mutex and RedlockMutex: release, refresh, refresh of 5.0.
     known("9c3a455e708879fedd31f9be93c7f57a228dd6b6", Release, ONE_OR_ZERO),

@@ -29,12 +29,12 @@ const LOGGED_MAX: usize = 100;
 pub(super) struct Scripts {
     /// By the SHA-1 of their texts, in lower-case hexadecimal digits.
     loaded: Mutex<HashMap<String, &'static Known>>,
-    /// The normal forms that are not known and were logged, each once.
+    /// The unknown normal forms that were logged, each once.
     logged: Mutex<HashSet<String>>,
 }
 
 impl Scripts {
-    /// What a call of a script does; or the reply that refuses it.
+    /// The call that a script stands for, or the reply that refuses it.
     pub(super) fn read(&self, call: &ScriptCall) -> Result<Call, Reply> {
         let known = match &call.script {
             ScriptName::Text(text) => self.recognise(text).map(|(known, _)| known)?,
@@ -105,7 +105,7 @@ impl Known {
         };
         let value = argument(1)?;
         let ttl = |place, unit| expiry("eval", argument(place)?, unit);
-        // What may take the lock needs a value that can be a holder's. The others compare it.
+        // To take the lock, the value must be a valid lock ID. Other actions only compare it.
         let compare = |verb: &dyn Fn(Pair) -> Verb| {
             Ok(compared(key, value)?.map_or_else(Verb::Mismatch, verb))
         };
@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// As in the documentation of Redis.
+    /// The script in the documentation of Redis.
     const RELEASE: &str = "if redis.call(\"get\",KEYS[1]) == ARGV[1]\nthen\n    return \
                            redis.call(\"del\",KEYS[1])\nelse\n    return 0\nend";
 
@@ -184,10 +184,10 @@ mod tests {
 
     #[test]
     fn an_unknown_script_is_refused_with_the_number_to_report() {
-        let told = refusal(Scripts::default().read(&call(text("return 1"), &["k"])));
+        let message = refusal(Scripts::default().read(&call(text("return 1"), &["k"])));
         assert!(
-            told.contains(&normal::digest("return 1")) && told.contains("report"),
-            "{told}"
+            message.contains(&normal::digest("return 1")) && message.contains("report"),
+            "{message}"
         );
     }
 
@@ -195,8 +195,8 @@ mod tests {
     fn a_script_has_one_key_and_all_its_arguments() {
         let scripts = Scripts::default();
         for keys in [&[] as &[&str], &["a", "b"]] {
-            let told = refusal(scripts.read(&call(text(RELEASE), keys)));
-            assert!(told.contains(&format!("{} keys", keys.len())), "{told}");
+            let message = refusal(scripts.read(&call(text(RELEASE), keys)));
+            assert!(message.contains(&format!("{} keys", keys.len())), "{message}");
         }
         let bare = ScriptCall { arguments: Vec::new(), ..call(text(RELEASE), &["k"]) };
         assert!(refusal(scripts.read(&bare)).contains("ARGV[1]"));

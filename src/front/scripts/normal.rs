@@ -1,11 +1,11 @@
-//! The normal form of a script, which its layout and its spelling of commands do not change.
+//! The normal form of a script, which does not depend on layout and on the case of commands.
 
 use sha1_smol::Sha1;
 
 /// The SHA-1 of a script's normal form, by which it is recognised: without comments and
 /// semicolons, with white space only where it separates two words, in lower case, and with double
-/// quotes only. The form is for comparison alone and is never run. Should somebody make another
-/// script with the same form, it does what a known script does.
+/// quotes only. The form is only compared and never run. A different script with the same form is
+/// treated as the known script.
 pub(super) fn digest(script: &str) -> String {
     Sha1::from(normal(script)).digest().to_string()
 }
