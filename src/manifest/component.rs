@@ -27,7 +27,7 @@ const INIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// resolved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Component {
-    /// `metadata.name`: what apps call it.
+    /// `metadata.name`: the name that apps use.
     pub name: String,
     /// `metadata.namespace`; empty where absent.
     pub namespace: String,
@@ -35,7 +35,7 @@ pub struct Component {
     pub kind: String,
     /// `spec.version`; empty where absent.
     pub version: String,
-    /// `spec.ignoreErrors`: whether to go on without it if Init fails.
+    /// `spec.ignoreErrors`: whether to continue without it if Init fails.
     pub ignore_errors: bool,
     /// `spec.initTimeout`; 5 s where it is absent, not positive, or no Go
     /// duration.
@@ -46,7 +46,7 @@ pub struct Component {
     pub secret_store: String,
     /// `scopes`: the app IDs that may use it; empty means all.
     pub scopes: Vec<String>,
-    /// Where it was read.
+    /// The file and document that it was read from.
     pub origin: Origin,
 }
 
@@ -63,7 +63,7 @@ pub struct Item {
     pub reference: Option<Reference>,
 }
 
-/// Where a value comes from that is not in the YAML.
+/// The source of a value that is not in the YAML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
     /// `secretKeyRef`: preferred to a literal value.
@@ -132,8 +132,8 @@ impl Component {
             || app_id.is_none_or(|app_id| self.scopes.iter().any(|scope| scope == app_id))
     }
 
-    /// Whether only daprd can resolve it, because a property comes from a secret store, from
-    /// a variable that is not set here, or has a template and no app is known.
+    /// Whether only daprd can resolve it: a property comes from a secret store or from a
+    /// variable that is not set here, or has a template and no app is known.
     #[must_use]
     pub fn waits_for_daprd(&self, environment: &Environment) -> bool {
         self.items.iter().any(|item| match &item.reference {
@@ -177,7 +177,7 @@ impl Component {
 }
 
 impl fmt::Display for Component {
-    /// As daprd names it in its log: `name (type/version)`.
+    /// The form of daprd's log: `name (type/version)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}", self.name, self.kind)?;
         if !self.version.is_empty() {
@@ -215,7 +215,7 @@ impl fmt::Debug for Item {
     }
 }
 
-/// Warns of fields that are not read. A misspelt `scopes` would open the component to every app.
+/// Warns of unknown fields. A misspelt `scopes` would open the component to every app.
 fn warn_of_others(path: &str, map: &Field<'_>, known: &[&str], origin: &Origin) {
     for key in map.others(known) {
         match nearest(&key.to_lowercase(), known.iter().copied()) {

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-/// Looks an environment variable up.
+/// Looks up an environment variable.
 type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The app, the namespace and the environment variables that components are read for.
@@ -28,7 +28,7 @@ impl Environment {
         Self::with_env(app_id, |name| std::env::var(name).ok())
     }
 
-    /// With environment variables from elsewhere.
+    /// Like [`Environment::of_process`], with `env` to look up variables.
     pub fn with_env(
         app_id: Option<&str>,
         env: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
@@ -43,7 +43,7 @@ impl Environment {
         }
     }
 
-    /// What `{namespace}` stands for: the namespace and the app's ID.
+    /// The value of `{namespace}`: the namespace and the app's ID.
     pub(super) fn namespaced(&self, app_id: &str) -> String {
         format!("{}.{app_id}", self.namespace.as_deref().unwrap_or("default"))
     }

@@ -27,7 +27,8 @@ const FILES_MAX: usize = 10_000;
 #[derive(Clone, Debug)]
 pub struct Resources {
     /// The folders, read in this order. Files are read in the order of their names, and
-    /// subfolders are ignored, like all that is neither a regular file nor a link to one.
+    /// subfolders are ignored, like everything that is neither a regular file nor a link
+    /// to one.
     pub folders: Vec<PathBuf>,
     /// The app, the namespace and the environment variables.
     pub environment: Environment,
@@ -155,7 +156,7 @@ fn yaml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
         let is_yaml = path.extension().is_some_and(|extension| {
             extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml")
         });
-        // A link that leads nowhere is kept, and becomes a problem when it is read.
+        // A broken link is kept, and becomes a problem when it is read.
         if is_yaml && fs::metadata(&path).map_or(true, |file| file.is_file()) {
             files.push(path);
         }

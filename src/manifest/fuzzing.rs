@@ -15,7 +15,7 @@ pub fn component_yaml(data: &[u8]) {
     // YAML counts a lone carriage return as a line break too.
     let lines = text.matches(['\n', '\r']).count() + 1;
     for problem in &problems {
-        // What is missing at the end of the file is reported on the line after the last.
+        // An unexpected end of the file is reported on the line after the last.
         assert!(
             problem.fault.line.is_none_or(|line| (1..=lines + 1).contains(&line)),
             "{problem}"

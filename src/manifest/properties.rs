@@ -10,7 +10,7 @@ use super::{
     template::fill_in,
 };
 
-/// Where secrets are kept.
+/// A source of secrets.
 #[async_trait]
 pub trait Secrets: Send + Sync {
     /// The keys and values of one secret in `store`, for components of `namespace`, which
@@ -58,11 +58,11 @@ pub struct PropertyError {
 }
 
 impl Component {
-    /// Its properties as a store takes them, by key. If a key is given twice, the last item
-    /// counts; an absent value is empty.
+    /// Its resolved properties by key. If a key is given twice, the last item counts; an
+    /// absent value is empty.
     ///
     /// A secret that cannot be read is an error, because a store must not be opened without
-    /// its password. daprd goes on without it.
+    /// its password. (daprd continues without it.)
     pub async fn properties(
         &self,
         environment: &Environment,

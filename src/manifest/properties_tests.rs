@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::*;
 use crate::{folder::read_file_text, problem::Origin};
 
-/// Secret stores as name → secret → keys, counting who asks.
+/// Secret stores as name → secret → keys, which count look-ups.
 #[derive(Default)]
 struct Fake {
     asked: std::sync::Mutex<Vec<(String, String, String)>>,

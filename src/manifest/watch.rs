@@ -21,8 +21,8 @@ use super::{Component, Loaded, Problem, Resources};
 const QUIET: Duration = Duration::from_millis(200);
 /// Files are read at most this long after the first change.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Files are read this often in any case: a notification can be lost, and a folder that was
-/// replaced sends none.
+/// Files are also read this often: a notification can be lost, and a replaced folder sends
+/// none.
 const INTERVAL: Duration = Duration::from_secs(30);
 const CHANGES_MAX: usize = 64;
 
@@ -162,7 +162,7 @@ impl Current {
             .collect();
     }
 
-    /// Takes over a new reading, and returns the changes.
+    /// Applies a new reading, and returns the changes.
     fn advance(&mut self, loaded: &Loaded) -> Vec<Change> {
         let mut next = loaded.components.clone();
         let named = |name: &str| loaded.components.iter().any(|other| other.name == name);

@@ -1,4 +1,4 @@
-//! YAML as a tree: what daprd would see of it, and its limits.
+//! YAML as a tree, equal to daprd's, and its limits.
 
 use super::*;
 

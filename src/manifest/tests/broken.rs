@@ -1,5 +1,5 @@
-//! Documents that daprd cannot read either: each is told with file, document
-//! and field, and the others are read all the same.
+//! Documents that daprd cannot read either: each is reported with file,
+//! document and field, and the others are read.
 
 use crate::{Folder, component};
 
@@ -22,7 +22,7 @@ fn with(field: &str) -> String {
 }
 
 #[test]
-fn a_document_that_is_no_yaml_is_told_with_its_line() {
+fn a_document_that_is_no_yaml_is_reported_with_its_line() {
     for text in ["a: [1", "a: b: c", "a: 1\n\tb: 2", "a: \"x", "a: *nowhere", "a: {b: 1"] {
         let problem = problem(text);
         assert!(problem.contains("is not YAML"), "{text:?}: {problem}");
@@ -31,14 +31,14 @@ fn a_document_that_is_no_yaml_is_told_with_its_line() {
 }
 
 #[test]
-fn a_document_that_is_no_map_is_told() {
+fn a_document_that_is_no_map_is_reported() {
     for text in ["just a text", "- a\n- list", "42"] {
         assert!(problem(text).contains("must be a map"), "{text}");
     }
 }
 
 #[test]
-fn a_field_of_the_wrong_type_is_told_by_its_path() {
+fn a_field_of_the_wrong_type_is_reported_by_its_path() {
     let name = "metadata: {name: x}";
     for (fields, path) in [
         ("metadata: x".to_owned(), "metadata must be a map"),
@@ -84,7 +84,7 @@ fn a_field_of_the_wrong_type_is_told_by_its_path() {
 }
 
 #[test]
-fn a_name_that_no_url_can_carry_is_told() {
+fn a_name_that_no_url_can_carry_is_reported() {
     for name in [".", "..", "a/b", "a%2Fb", "''"] {
         let problem = problem(&with(&format!("metadata: {{name: {name}}}")));
         assert!(problem.contains("metadata.name must"), "{name}: {problem}");
@@ -93,14 +93,14 @@ fn a_name_that_no_url_can_carry_is_told() {
 }
 
 #[test]
-fn a_number_that_json_cannot_say_is_told() {
+fn a_number_that_json_cannot_represent_is_reported() {
     let item = "spec: {metadata: [{name: a, value: .inf}]}";
     let problem = problem(&with(&format!("metadata: {{name: x}}, {item}")));
     assert!(problem.contains("put it in quotes"), "{problem}");
 }
 
 #[test]
-fn a_file_that_is_no_text_or_too_long_is_told_as_a_whole() {
+fn a_file_that_is_no_text_or_too_long_is_reported_as_a_whole() {
     let folder = Folder::with(&[("good.yaml", &component("good", ""))]);
     std::fs::write(folder.path().join("bytes.yaml"), [0xff, 0xfe, 0x00]).unwrap();
     folder.write("long.yaml", &"#".repeat(1024 * 1024 + 1));

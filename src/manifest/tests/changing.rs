@@ -1,4 +1,4 @@
-//! What follows when files change.
+//! The changes that are sent when files change.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn a_broken_file_keeps_what_it_had() {
     folder.write("a.yaml", "apiVersion: [");
     folder.write("c.yaml", &component("c", ""));
     assert_eq!(next(&mut changes).await, is('+', "c"));
-    // Read again, it is what it was: nothing to tell.
+    // It reads as before, so no change is sent.
     folder.write("a.yaml", &component("a", ""));
     folder.remove("b.yaml");
     assert_eq!(next(&mut changes).await, is('-', "b"));

@@ -1,5 +1,4 @@
-//! Component YAML in folders: what is read, what is refused and how that is
-//! told, and what follows when files change.
+//! Component YAML in folders: reading, reported problems, and changes of files.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
@@ -12,7 +11,7 @@ use std::{fs, path::PathBuf};
 use leasehold_manifest::{Environment, Resources};
 use tempfile::TempDir;
 
-/// A folder of YAML files that is gone with the test.
+/// A folder of YAML files that is removed with the test.
 struct Folder(TempDir);
 
 impl Folder {

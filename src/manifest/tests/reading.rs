@@ -103,7 +103,7 @@ fn other_files_kinds_and_versions_are_passed_over_in_silence() {
     assert!(loaded.components.is_empty() && loaded.problems.is_empty(), "{loaded:?}");
 }
 
-/// Nobody writes to it, so that reading it would never end.
+/// Nobody writes to it, so reading it would never end.
 #[test]
 fn a_named_pipe_is_not_read() {
     let folder = Folder::with(&[("b.yaml", &component("beside", ""))]);
