@@ -1,4 +1,4 @@
-//! Which resources have changed, for those who watch the store.
+//! The resources that have changed, for watches of the store.
 
 use std::collections::HashMap;
 
@@ -9,17 +9,17 @@ use leasehold_lock::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Resources whose grants have changed since they were last taken out, each with grants that
-/// have ended. There are at most as many as are held and were freed meanwhile.
+/// Resources with changed grants since the last [`Changes::take`], each with the grants that
+/// have ended. At most all resources that are held or were freed since.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     changed: Mutex<HashMap<ResourceId, Vec<EndedGrant>>>,
-    /// Notified when there are some.
+    /// Notified of each change.
     pub(super) noted: Notify,
 }
 
 impl Changes {
-    /// Notes that a grant of the resource was made, or that this one has ended.
+    /// Records that a grant of the resource was made, or that `ended` has.
     pub(super) fn note(&self, resource: &ResourceId, ended: Option<EndedGrant>) {
         let mut changed = self.changed.lock();
         let grants = changed.entry(resource.clone()).or_default();
@@ -30,7 +30,7 @@ impl Changes {
         self.noted.notify_one();
     }
 
-    /// Takes them out.
+    /// Takes the recorded changes out.
     pub(super) fn take(&self) -> HashMap<ResourceId, Vec<EndedGrant>> {
         std::mem::take(&mut *self.changed.lock())
     }

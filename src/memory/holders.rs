@@ -10,14 +10,14 @@ use leasehold_lock::{
     Ttl, inspect::GrantView,
 };
 
-/// A map of a smaller capacity is not shrunk.
+/// Maps up to this capacity are not shrunk.
 const CAPACITY_MIN: usize = 1024;
 
 /// The live grants of a resource: one exclusive grant, or at least one shared grant.
 #[derive(Debug)]
 pub(super) enum Holders {
     Exclusive(Held),
-    /// Boxed, so that an exclusive lock needs no memory for it.
+    /// Boxed to keep an exclusive lock small.
     Shared(Box<Readers>),
 }
 
@@ -25,10 +25,10 @@ pub(super) enum Holders {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) lock_id: LockId,
-    /// Also tells when it was granted: it is made from the wall clock.
+    /// Contains the time of the grant, because it is made from the wall clock.
     pub(super) token: FencingToken,
     pub(super) expires: Instant,
-    /// The attempt that made it, and so its public ID.
+    /// The attempt that made it, which determines its public ID.
     pub(super) attempt: AttemptId,
     /// The last replay that claimed it. The clean-up of `attempt` must then not end it.
     pub(super) claimed: Option<AttemptId>,
@@ -98,7 +98,7 @@ impl Holders {
         exclusive.into_iter().chain(shared.into_iter().flatten())
     }
 
-    /// What those who are refused are shown: of many grants, the first.
+    /// The grant that a refusal shows: the first.
     pub(super) fn shown(&self) -> Option<GrantView> {
         self.iter().next().map(|held| held.view(self.mode()))
     }
@@ -129,7 +129,7 @@ impl Readers {
         self.by_token.get_mut(self.by_request_id.get(request_id)?)
     }
 
-    /// Adds a grant, whose lock ID and request ID no other has.
+    /// Adds a grant with a new lock ID and request ID.
     pub(super) fn insert(&mut self, held: Held) {
         self.by_lock_id.insert(held.lock_id.clone(), held.token);
         if let Some(request_id) = &held.request_id {
@@ -151,7 +151,7 @@ impl Readers {
 }
 
 impl Held {
-    /// How everybody may see it.
+    /// Its public facts.
     pub(super) fn view(&self, mode: Mode) -> GrantView {
         GrantView {
             id: Some(self.attempt.into()),

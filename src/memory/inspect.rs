@@ -1,4 +1,4 @@
-//! How the locks in memory are seen.
+//! Inspection of the locks in memory.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,10 +22,10 @@ use super::{
     slot::{Slot, Ticket},
 };
 
-/// How many resources a table is read for at a time, so that it is not locked for long.
+/// How many resources are read at a time, so that a table is not locked for long.
 const READ_MAX: usize = 1000;
-/// How long changes are collected before the mirror is told the next.
-const TELL_EVERY: Duration = Duration::from_millis(50);
+/// How long changes are collected before they are reported to the mirror.
+const REPORT_INTERVAL: Duration = Duration::from_millis(50);
 
 #[async_trait]
 impl Inspect for Memory {
@@ -82,7 +82,7 @@ impl Inspect for Memory {
                 }
                 Some(last) => {
                     after = Some(last.as_str().into());
-                    // There may be very many that are not selected.
+                    // Very many may not be selected.
                     yield_now().await;
                 }
                 None => (at, after) = (at + 1, None),
@@ -124,7 +124,7 @@ impl Inspect for Memory {
         let mut newest = mirror.newest_subscription();
         let changes = Arc::new(Changes::default());
         let _watching = Watching::new(&self.shards, &changes);
-        // After the changes are noted, so that none is missed.
+        // Read after changes are recorded, so that none is missed.
         let everything = Selection::default();
         let mut page = PageRequest::first(READ_MAX);
         loop {
@@ -144,21 +144,21 @@ impl Inspect for Memory {
             mirror.complete_up_to(newest);
             tokio::select! {
                 () = changes.noted.notified() => {}
-                // Somebody begins to watch, and knows of changes that were not told yet.
+                // A new watch begins, which must see changes that were not reported yet.
                 _ = subscriptions_changed.changed() => {}
             }
             newest = mirror.newest_subscription();
             for (resource, ended) in changes.take() {
-                self.tell(mirror, &resource, ended);
+                self.report(mirror, &resource, ended);
             }
-            sleep(TELL_EVERY).await;
+            sleep(REPORT_INTERVAL).await;
         }
     }
 }
 
 impl Memory {
-    /// Tells the mirror the present state of a resource.
-    fn tell(&self, mirror: &Mirror, resource: &ResourceId, ended: Vec<EndedGrant>) {
+    /// Reports the present state of a resource to the mirror.
+    fn report(&self, mirror: &Mirror, resource: &ResourceId, ended: Vec<EndedGrant>) {
         let lock = self.shard(resource).read(|table, _| match table.slot(resource) {
             None => LockView::free(resource.clone()),
             Some(slot) => view(resource, slot, &Selection::default()),
@@ -167,7 +167,7 @@ impl Memory {
     }
 }
 
-/// Notes the changes of these tables until dropped.
+/// Records the changes of these tables until dropped.
 struct Watching<'a> {
     shards: &'a [Shard],
     changes: &'a Arc<Changes>,
@@ -199,8 +199,8 @@ impl Collected<'_> {
         self.items.len() >= self.page.limit || self.size >= self.page.bytes_max
     }
 
-    /// Adds resources of a table that come after `after`. Returns the last one that was
-    /// looked at, unless the table has no more.
+    /// Adds resources of a table that come after `after`. Returns the last resource
+    /// that was read, unless the table has no more.
     fn read(&mut self, shard: &Shard, after: Option<&str>) -> Option<ResourceId> {
         let selection = self.selection;
         shard.read(|table, _| {

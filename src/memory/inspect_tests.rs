@@ -1,4 +1,4 @@
-//! What memory tells of its locks, in paused time.
+//! Inspection of memory, in paused time.
 
 use std::time::Duration;
 
@@ -30,18 +30,18 @@ fn r() -> ResourceId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_is_told_with_what_remains_of_its_ttl() {
+async fn a_grant_is_shown_with_its_remaining_ttl() {
     let memory = memory();
     let holder = Holder::new("app/1").unwrap();
     let asked = Attempt { holder: holder.clone(), ..attempt(60_000) };
     let grant = held(&memory, &asked).await;
     sleep(Duration::from_secs(10)).await;
     let found = memory.get(&r(), &PageRequest::first(10), Instant::now()).await.unwrap();
-    let told = &found.lock.grants[0];
-    assert_eq!(told.id, grant.id);
-    assert_eq!(told.holder, holder);
-    assert_eq!(told.remaining, Some(Duration::from_secs(50)));
-    assert_eq!(told.since_unix_ms, Some(1_500));
+    let shown = &found.lock.grants[0];
+    assert_eq!(shown.id, grant.id);
+    assert_eq!(shown.holder, holder);
+    assert_eq!(shown.remaining, Some(Duration::from_secs(50)));
+    assert_eq!(shown.since_unix_ms, Some(1_500));
     assert_eq!((found.lock.grants_total, found.waiters, found.next), (1, 0, None));
 }
 
@@ -93,7 +93,7 @@ async fn a_page_ends_at_its_size_in_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_that_nobody_told_is_refused_or_begins_anywhere() {
+async fn an_invented_cursor_is_refused_or_begins_anywhere() {
     let memory = memory();
     held(&memory, &attempt(1000)).await;
     for forged in ["", "x", "1", "99999999999999999999:r", ":", "-1:r"] {
@@ -132,8 +132,8 @@ async fn an_id_ends_one_reader_and_no_successor() {
     memory.unlock(&owner(&second), Instant::now()).await.unwrap();
 }
 
-/// What the mirror tells until it is caught up.
-async fn told(mirror: &Mirror) -> Vec<(String, usize, Vec<EndCause>)> {
+/// The events of the mirror until it has caught up.
+async fn events(mirror: &Mirror) -> Vec<(String, usize, Vec<EndCause>)> {
     // Lets the task that keeps the mirror run.
     sleep(Duration::from_millis(1)).await;
     mirror.told_from_the_beginning()
@@ -148,7 +148,7 @@ async fn a_mirror_has_what_is_held_and_then_each_change() {
         let (memory, mirror) = (memory.clone(), mirror.clone());
         async move { memory.watch(&mirror).await }
     });
-    assert_eq!(told(&mirror).await, [("before".to_owned(), 1, vec![])]);
+    assert_eq!(events(&mirror).await, [("before".to_owned(), 1, vec![])]);
     let short = named("short");
     let short = Attempt { ttl: attempt(100).ttl, ..short };
     held(&memory, &short).await;
@@ -156,7 +156,7 @@ async fn a_mirror_has_what_is_held_and_then_each_change() {
     let grant = held(&memory, &attempt(1000)).await;
     memory.unlock(&owner(&grant), Instant::now()).await.unwrap();
     assert_eq!(
-        told(&mirror).await,
+        events(&mirror).await,
         [
             ("before".to_owned(), 1, vec![]),
             ("short".to_owned(), 0, vec![EndCause::Expired]),

@@ -1,5 +1,4 @@
-//! What the grants of all resources of a table share: their tokens, and the order in which
-//! they end.
+//! The tokens of all grants of a table, and the order in which the grants end.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,13 +9,13 @@ use leasehold_lock::{
 
 use super::{changes::Changes, holders::Held};
 
-/// Makes grants, and knows which ends next.
+/// Makes grants, and orders them by their ends.
 #[derive(Debug)]
 pub(super) struct Ledger {
     /// Every live grant by the end of its TTL. The token distinguishes grants that end at
     /// the same instant.
     expiries: BTreeMap<(Instant, FencingToken), ResourceId>,
-    /// Who is told of each change: the stores of these tables that are watched.
+    /// Where changes are recorded: one for each watched store over these tables.
     watched: Vec<Arc<Changes>>,
     clock: Clock,
     last_token: Option<FencingToken>,
@@ -48,7 +47,7 @@ impl Ledger {
         (*expires <= now).then(|| (resource.clone(), *token))
     }
 
-    /// Makes the grant that the attempt asks for. It counts once it is entered.
+    /// Makes the grant that the attempt asks for. It takes effect when it is entered.
     pub(super) fn make(
         &mut self,
         attempt: &Attempt,
@@ -80,7 +79,7 @@ impl Ledger {
         }
     }
 
-    /// From now on notes which resources change.
+    /// From now on, records which resources change.
     pub(super) fn watch(&mut self, changes: Arc<Changes>) {
         self.watched.push(changes);
     }
@@ -116,7 +115,7 @@ impl Ledger {
         self.schedule(held, resource);
     }
 
-    /// Gives a repeated request its own grant, which has this mode, again. From then on no
+    /// Returns the grant of a repeated request, which has this mode. From then on no
     /// attempt's clean-up may end it.
     pub(super) fn replay(
         &mut self,
@@ -136,8 +135,8 @@ impl Ledger {
         Ok(held.as_grant(attempt.ttl, now, false))
     }
 
-    /// Greater than the token before. Tokens start from the clock, so that they rise across a
-    /// restart of the process.
+    /// Greater than the previous token. Tokens start from the clock, so that they rise across
+    /// a restart of the process.
     fn next_token(&mut self) -> Result<FencingToken, BackendError> {
         let from_clock = FencingToken::new(self.clock.unix_us());
         let after_last = match self.last_token {

@@ -48,7 +48,7 @@ const FEATURES: &[Feature] = &[
     Feature::Watch,
 ];
 
-/// Enough that the tables of a million locks grow in short steps.
+/// Enough for the tables of a million locks to grow in short steps.
 const SHARDS: usize = 16;
 
 fn read(_: &mut Properties) -> Connect {

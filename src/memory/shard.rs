@@ -1,4 +1,4 @@
-//! A table behind its mutex, and the task that ends its grants in time.
+//! A table behind its mutex, and the task that ends its grants when they expire.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ impl Shard {
         })
     }
 
-    /// From now on notes in `changes` which resources change.
+    /// From now on, records in `changes` which resources change.
     pub(super) fn watch(&self, changes: Arc<Changes>) {
         self.shared.table().watch(changes);
     }
@@ -138,8 +138,8 @@ impl Shared {
     }
 }
 
-/// A place in a queue, which is left when the wait is dropped. If the wait was granted at
-/// that moment, the domain releases the grant by its attempt.
+/// A waiter in a queue, which is removed when the wait is dropped. If the wait was
+/// granted at that moment, the domain releases the grant by its attempt.
 struct Place<'a> {
     shared: &'a Shared,
     resource: &'a ResourceId,

@@ -254,7 +254,7 @@ fn a_raised_limit_of_holders_admits_those_who_wait_for_it() {
 }
 
 #[test]
-fn a_refusal_tells_the_oldest_shared_grant() {
+fn a_refusal_shows_the_oldest_shared_grant() {
     let (mut table, now) = (table(), Instant::now());
     let named = |name| Attempt { holder: Holder::new(name).unwrap(), ..reader(1000) };
     let first = table.try_lock(&named("first"), now).unwrap();

@@ -1,4 +1,4 @@
-//! One resource: who holds it, who waits for it, and who is granted it next.
+//! One resource: its holders, its waiters, and who is granted it next.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(super) struct Slot {
     queue: Option<Box<BTreeMap<Ticket, Waiter>>>,
 }
 
-/// An attempt that waits, and where its answer goes.
+/// A waiting attempt, and the channel for its answer.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) attempt: Attempt,
@@ -34,7 +34,7 @@ pub(super) struct Waiter {
     _slot: WaiterSlot,
 }
 
-/// Where a waiter's answer goes. Dropped without one when tokens have run out.
+/// The channel for a waiter's answer. Dropped without one when tokens have run out.
 pub(super) type Turn = oneshot::Sender<Result<Grant, BackendError>>;
 
 /// The place of a waiter in its queue.
@@ -46,7 +46,7 @@ impl Slot {
         Self { holders, queue: None }
     }
 
-    /// Those who wait, with their places, in the order of the queue.
+    /// The waiters with their tickets, in the order of the queue.
     pub(super) fn waiters(&self) -> impl Iterator<Item = (Ticket, &Waiter)> {
         self.queue
             .iter()
@@ -54,13 +54,12 @@ impl Slot {
             .map(|(ticket, waiter)| (*ticket, waiter))
     }
 
-    /// How many wait.
+    /// The length of the queue.
     pub(super) fn waiting(&self) -> usize {
         self.queue.as_ref().map_or(0, |queue| queue.len())
     }
 
-    /// Finds the attempt's own grant, or adds a shared grant to those that are held while
-    /// nobody waits.
+    /// Finds the attempt's own grant, or adds a shared grant if nobody waits.
     pub(super) fn try_lock(
         &mut self,
         attempt: &Attempt,
@@ -91,7 +90,7 @@ impl Slot {
         Err(BackendError::Locked { by: self.holders.shown() })
     }
 
-    /// Refuses the lock ID of a live shared grant, which no other may have.
+    /// Refuses the lock ID of a live shared grant: lock IDs are unique.
     pub(super) fn must_be_new(&self, lock_id: &LockId) -> Result<(), BackendError> {
         match &self.holders {
             Holders::Shared(readers) => must_be_new(readers, lock_id),
@@ -113,8 +112,8 @@ impl Slot {
         }
     }
 
-    /// Ends the grant with this token, or all grants, and grants to the waiters whose turn
-    /// it is then. Returns whether the resource is still held.
+    /// Ends the grant with this token, or all grants, and then grants to the waiters whose
+    /// turn has come. Returns whether the resource is still held.
     pub(super) fn end(
         &mut self,
         token: Option<FencingToken>,
@@ -152,7 +151,7 @@ impl Slot {
     fn next_holders(&mut self, ledger: &mut Ledger, now: Instant) -> Option<Holders> {
         let queue = self.queue.as_mut()?;
         while let Some((_, Waiter { attempt, turn, .. })) = queue.pop_first() {
-            // There are no more tokens. Dropping the sender tells the waiter.
+            // There are no more tokens. Dropping the sender ends the wait.
             let Ok(held) = ledger.make(&attempt, now) else { continue };
             if turn.send(Ok(held.as_grant(attempt.ttl, now, true))).is_err() {
                 continue;
@@ -190,8 +189,8 @@ impl Waiter {
         Self { attempt, since_unix_ms, turn, _slot: slot }
     }
 
-    /// Joins the shared grants that are held. Those may by now include one with the same
-    /// request ID, which is found again, or one with the same lock ID, which is refused.
+    /// Joins the held shared grants. Meanwhile one of them may have the same request ID,
+    /// which is a replay, or the same lock ID, which is refused.
     fn join(self, readers: &mut Readers, ledger: &mut Ledger, now: Instant) {
         let Self { attempt, turn, .. } = self;
         if turn.is_closed() {
@@ -206,7 +205,7 @@ impl Waiter {
             let _ = turn.send(Err(refused));
             return;
         }
-        // There are no more tokens. Dropping the sender tells the waiter.
+        // There are no more tokens. Dropping the sender ends the wait.
         let Ok(held) = ledger.make(&attempt, now) else { return };
         if turn.send(Ok(held.as_grant(attempt.ttl, now, true))).is_ok() {
             ledger.enter(&held, &attempt.resource);

@@ -1,5 +1,5 @@
-//! The state of many resources, and how each operation changes it. The time is an argument,
-//! and nothing is awaited.
+//! The state of many resources, and how each operation changes it. It is pure: the time is
+//! an argument, and nothing is awaited.
 
 use std::{
     collections::BTreeMap,
@@ -48,8 +48,8 @@ impl Table {
         }
     }
 
-    /// From now on these limits apply. Those who wait for a shared grant because of a lower
-    /// limit are granted it.
+    /// Applies new limits. Waiters for shared grants that a lower limit kept waiting are
+    /// granted.
     pub(super) fn set_limits(&mut self, settings: &Settings, now: Instant) {
         self.waiters_per_resource_max = settings.waiters_per_resource_max;
         let before = self.ledger.holders_per_resource_max;
@@ -83,7 +83,7 @@ impl Table {
             .map(|(resource, slot)| (resource, slot.as_ref()))
     }
 
-    /// From now on notes in `changes` which resources change.
+    /// From now on, records in `changes` which resources change.
     pub(super) fn watch(&mut self, changes: Arc<Changes>) {
         self.ledger.watch(changes);
     }

@@ -1,4 +1,4 @@
-//! The table against a model: whatever is done to it, in any order.
+//! The table against a model: any operations in any order.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ pub(super) fn attempt(ttl_ms: u64) -> Attempt {
     }
 }
 
-/// The same, for a shared grant.
+/// Like [`attempt`], for a shared grant.
 pub(super) fn reader(ttl_ms: u64) -> Attempt {
     Attempt { mode: Mode::Shared, ..attempt(ttl_ms) }
 }
@@ -71,8 +71,7 @@ fn tokens_rise_though_the_clock_stands_still_or_is_set_back() {
     assert_eq!(tokens, [500, 501, 502, 900]);
 }
 
-/// A token stays for its grant's life.
-/// Trap: memory 27
+/// A grant keeps its token. Trap: memory 27
 #[test]
 fn a_hundred_renewals_leave_the_token_as_it_was() {
     let (mut table, mut now) = (table(), Instant::now());
@@ -175,8 +174,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 type Waiting = (Ticket, Arc<Attempt>, oneshot::Receiver<Result<Grant, BackendError>>);
 
-/// What a correct lock looks like from outside: who holds until when, who
-/// waits in which order.
+/// The visible state of a correct lock: who holds it until when, and who waits
+/// in which order.
 #[derive(Default)]
 struct Model {
     held: Vec<(Grant, Arc<Attempt>, Instant)>,
@@ -185,7 +184,7 @@ struct Model {
 }
 
 impl Model {
-    /// What a try that is no replay must be answered, if it is refused.
+    /// The refusal of a try that is no replay; `None` if it must be granted.
     fn refuses(&self, mode: Mode) -> Option<BackendError> {
         if self.held.is_empty() {
             return None;
@@ -212,7 +211,7 @@ impl Model {
         self.held.push((grant, attempt, expires));
     }
 
-    /// A grant or a wait ended: those whose turn it is, and nobody else, must hold now.
+    /// A grant or a wait has ended: exactly the waiters whose turn has come must hold now.
     fn hand_over(&mut self) {
         while let Some((_, attempt, _)) = self.waiting.first() {
             let may_join =

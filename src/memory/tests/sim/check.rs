@@ -1,18 +1,18 @@
-//! Whether a history is one of a correct lock store.
+//! Checks that a history is one of a correct lock store.
 //!
-//! What the server did was already held against the model, step by step. Here
-//! is what the domain made of it, as its callers saw it.
+//! The server's steps were already compared with the model. This checks what
+//! the domain's callers saw.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use leasehold_lock::LockError;
 
-use super::history::{Call, End as EndBy, Event, OpId, Told, What};
+use super::history::{Answer, Call, End as EndBy, Event, OpId, What};
 
 /// No call takes longer than `operationTimeout` and the grace on it.
 const ANSWER_US_MAX: u64 = 5_250_000;
 
-/// What was left when everything had ended.
+/// What was left at the end of a run.
 #[derive(Debug)]
 pub struct End {
     /// Whether all processes had settled what they had begun.
@@ -42,18 +42,18 @@ struct Grant {
     granted_us: u64,
     expires_us: u64,
     ended: Option<EndBy>,
-    /// Somebody received it.
+    /// Whether it was received.
     received: bool,
-    /// A replay found it: from then on no clean-up may end it, also if the
-    /// replay's answer reached nobody.
+    /// Whether a replay found it: from then on no clean-up may end it, even if
+    /// the replay's answer was lost.
     claimed: bool,
-    /// Until when its bearers believe in it.
+    /// Until when its holders believe in it.
     believed_until_us: u64,
-    /// An unlock of it was asked for.
+    /// Whether an unlock was requested.
     unlocking: bool,
 }
 
-/// Everything that is wrong with a history.
+/// All violations in a history.
 pub fn violations(events: &[Event], end: &End) -> Vec<String> {
     let mut checker = Checker::default();
     for event in events {
@@ -67,12 +67,12 @@ pub fn violations(events: &[Event], end: &End) -> Vec<String> {
 struct Checker {
     ops: HashMap<OpId, Op>,
     grants: BTreeMap<u64, Grant>,
-    /// Ops that the server granted something new, or has in a queue.
+    /// Operations with a new grant, or with a waiter in a queue.
     granted: HashMap<OpId, u64>,
     queued: BTreeSet<OpId>,
     sent: BTreeSet<OpId>,
     any_killed: bool,
-    /// For how long nothing ran.
+    /// How long everything stood still.
     stalled_us: u64,
     violations: Vec<String>,
 }
@@ -99,7 +99,7 @@ impl Checker {
                     }
                 }
             }
-            What::Told { op, told } => self.told(now, *op, told),
+            What::Answered { op, answer } => self.answered(now, *op, answer),
             What::Left { op } => {
                 self.ops.entry(*op).or_default().ended_us = Some(now);
             }
@@ -163,7 +163,7 @@ impl Checker {
         }
     }
 
-    fn told(&mut self, now: u64, op_id: OpId, told: &Told) {
+    fn answered(&mut self, now: u64, op_id: OpId, answer: &Answer) {
         let op = self.ops.entry(op_id).or_default();
         op.ended_us = Some(now);
         let (called_us, call) = (op.called_us, op.call);
@@ -175,34 +175,34 @@ impl Checker {
             _ => Some(called_us + ANSWER_US_MAX),
         };
         if limit_us.is_some_and(|limit| now > limit + stalled_us) {
-            self.wrong(op_id, &format!("was answered at {now} us, {told:?}"));
+            self.wrong(op_id, &format!("was answered at {now} us, {answer:?}"));
         }
-        match (told, call) {
-            (Told::Granted { token, safe_us }, _) => {
+        match (answer, call) {
+            (Answer::Granted { token, safe_us }, _) => {
                 let expires = self.grants.get(token).map(|grant| grant.expires_us);
                 if expires.is_none_or(|expires| *safe_us > expires) {
                     self.wrong(op_id, &format!("may believe until {safe_us}, not {expires:?}"));
                 }
             }
-            (Told::Renewed { safe_us }, Some(Call::Renew { token, .. })) => {
+            (Answer::Renewed { safe_us }, Some(Call::Renew { token, .. })) => {
                 let expires = self.grants.get(&token).map(|grant| grant.expires_us);
                 if expires.is_none_or(|expires| *safe_us > expires) {
                     self.wrong(op_id, &format!("renewed until {safe_us}, not {expires:?}"));
                 }
             }
-            (Told::Unlocked, Some(Call::Unlock { token, own })) => {
+            (Answer::Unlocked, Some(Call::Unlock { token, own })) => {
                 if self.is_live(token) && own == 0 {
                     self.wrong(op_id, "unlocked what is still held");
                 }
             }
-            (Told::Unlocked, Some(Call::Force { .. })) => {}
-            (Told::Renewed { .. }, Some(Call::RenewStale { token, own })) => {
+            (Answer::Unlocked, Some(Call::Force { .. })) => {}
+            (Answer::Renewed { .. }, Some(Call::RenewStale { token, own })) => {
                 let expires = self.grants.get(&token).map(|grant| grant.expires_us);
                 if own == 0 && expires.is_none_or(|expires| expires < called_us) {
                     self.wrong(op_id, "renewed what had run out");
                 }
             }
-            (Told::Failed(error), Some(call)) => {
+            (Answer::Failed(error), Some(call)) => {
                 self.failed(now, op_id, called_us, call, error);
             }
             other => self.wrong(op_id, &format!("makes no sense: {other:?}")),
@@ -217,7 +217,7 @@ impl Checker {
             ) if self.sent.contains(&op) => {
                 self.wrong(op, &format!("took place, and was answered {error:?}"));
             }
-            // What others may share is theirs still.
+            // A grant that others may share stays theirs.
             (Call::Lock { replayable: true, .. }, _) => {}
             (Call::Lock { .. }, LockError::WaitDeadline | LockError::ShuttingDown) => {
                 let held = self.granted.get(&op).is_some_and(|token| self.is_live(*token));
@@ -229,7 +229,7 @@ impl Checker {
                 Call::Renew { token, .. } | Call::Unlock { token, .. },
                 LockError::NotFound { .. },
             ) => {
-                // Held all the time, or freed only by this call's own doing.
+                // Held all the time, or freed only by this call itself.
                 let grant = self.grants.get(&token);
                 if grant.is_some_and(|g| g.ended.is_none() && g.granted_us < called_us) {
                     self.wrong(op, "did not find what is held");

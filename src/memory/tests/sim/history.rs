@@ -1,4 +1,4 @@
-//! What happened, in the order in which it did.
+//! The history of a run: events in their order.
 
 use std::{
     fmt::Write as _,
@@ -8,12 +8,12 @@ use std::{
 use leasehold_lock::LockError;
 use tokio::time::Instant;
 
-/// Names a call of a client; it travels to the server as the holder's label.
+/// Identifies a call of a client; it is sent to the server as the holder's label.
 pub type OpId = u32;
 
-/// What a client asks for. Resources are numbers, grants are named by tokens.
-/// `own` is the number of a lock ID that its client brings, again and again; 0
-/// where the store makes one.
+/// A client's call. Resources are numbers, grants are named by tokens. `own` is
+/// the number of a lock ID that the client chooses, repeatedly; 0 if the store
+/// makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Try {
@@ -35,7 +35,7 @@ pub enum Call {
         token: u64,
         ttl_ms: u64,
     },
-    /// By somebody who has given it up, or believes it to be over.
+    /// By a client that has released it, or believes it to be over.
     RenewStale {
         token: u64,
         own: u8,
@@ -56,9 +56,9 @@ pub enum Call {
     },
 }
 
-/// What a client was told.
+/// The answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Answer {
     Granted { token: u64, safe_us: u64 },
     Renewed { safe_us: u64 },
     Unlocked,
@@ -72,7 +72,7 @@ pub enum End {
     Force,
     /// The clean-up of an attempt.
     Undo,
-    /// Somebody who does not speak the protocol.
+    /// A deletion without the protocol.
     Operator,
     Ttl,
 }
@@ -84,11 +84,11 @@ pub enum What {
         process: u8,
         call: Call,
     },
-    Told {
+    Answered {
         op: OpId,
-        told: Told,
+        answer: Answer,
     },
-    /// The caller went away.
+    /// The caller has left.
     Left {
         op: OpId,
     },
@@ -98,12 +98,12 @@ pub enum What {
         resource: u8,
         until_us: u64,
     },
-    /// The answer reached nobody.
+    /// The answer was lost.
     NotReceived {
         op: OpId,
         token: u64,
     },
-    /// The server granted, or gave a replay its grant again.
+    /// The server made a grant, or returned one to a replay.
     Granted {
         op: OpId,
         token: u64,
@@ -126,23 +126,23 @@ pub enum What {
         token: u64,
         by: End,
     },
-    /// Everything stands still for so long.
+    /// Everything stands still for some time.
     Stalls {
         us: u64,
     },
-    /// A process was told to end, or was killed.
+    /// A process was stopped or killed.
     Drained {
         process: u8,
     },
     Killed {
         process: u8,
     },
-    /// What a call met on its way.
+    /// The fault of a call.
     Fault {
         process: u8,
         fault: &'static str,
     },
-    /// The server did what a lock store must not.
+    /// The server broke a rule of lock stores.
     Wrong(String),
 }
 
@@ -179,7 +179,7 @@ impl History {
     }
 }
 
-/// As text, one event a line.
+/// The events as text, one on each line.
 pub fn log(events: &[Event]) -> String {
     events.iter().fold(String::new(), |mut log, event| {
         let _ = writeln!(log, "{:>10} us  {:?}", event.at_us, event.what);

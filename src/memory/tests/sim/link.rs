@@ -1,4 +1,4 @@
-//! The way of one process to the server, and what happens to calls on it.
+//! The connection of one process to the server, with the faults of calls.
 
 use std::{
     sync::{Arc, Mutex},
@@ -21,31 +21,31 @@ use super::{
     server::Server,
 };
 
-/// After this long a wait of a process that is gone is passed over.
+/// After this long, a wait of a process that is gone is skipped.
 const PASSED_OVER_MS: u64 = 4_000;
-/// How long nobody says that a call is lost: longer than any has.
+/// How long a lost call stays unnoticed: longer than any call's time.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long an outage a wait outlives.
+/// The longest outage that a wait survives.
 const OUTAGE: Duration = Duration::from_secs(5);
 
-/// A process's adapter of the port. What it sends arrives in order; each call
-/// meets a fate drawn from the seed.
+/// A process's adapter of the port. Messages arrive in the order in which they
+/// are sent; the fault of each call is drawn from the seed.
 pub struct Link {
     server: Arc<Server>,
     process: u8,
-    /// Tells this process's waits from those of the one before it.
+    /// Distinguishes this process's waits from those of its predecessor.
     incarnation: u32,
     state: Mutex<State>,
 }
 
 struct State {
     faults: LinkFaults,
-    /// Nothing that is sent later may arrive before.
+    /// When the last message arrives: later ones must not arrive before.
     arrived: Instant,
     dead: bool,
 }
 
-/// What is sent, on its way.
+/// A message under way.
 struct Sent {
     since: Instant,
     arrives: Instant,
@@ -59,13 +59,13 @@ impl Link {
         Self { server, process, incarnation, state: Mutex::new(state) }
     }
 
-    /// From now on every call is delivered, and at once.
+    /// From now on, every call is delivered at once.
     pub fn clear(&self) {
         self.state.lock().unwrap().faults.clear();
     }
 
     /// The process was killed: nothing is sent or answered any more, and its
-    /// places in queues go when the server notices.
+    /// waiters are removed when the server notices.
     pub fn kill(&self) {
         let noticed = {
             let mut state = self.state.lock().unwrap();
@@ -79,7 +79,7 @@ impl Link {
         });
     }
 
-    /// Sends something; an error if it was certainly not sent.
+    /// Sends a message; an error if it was certainly not sent.
     async fn send(&self) -> Result<Sent, BackendError> {
         let (sent, dead) = {
             let mut state = self.state.lock().unwrap();
@@ -107,8 +107,8 @@ impl Link {
         Ok(sent)
     }
 
-    /// Sends an operation, and waits for its answer until `until`. A fault
-    /// that nobody tells of is noticed after `silence`.
+    /// Sends an operation, and waits for its answer until `until`. A silent
+    /// fault is noticed after `silence`.
     async fn call<T: Send + 'static>(
         &self,
         until: Instant,
@@ -168,7 +168,7 @@ impl Backend for Link {
         let happens = move |server: Arc<Server>| -> BoxFuture<'static, _> {
             Box::pin(async move { server.lock(&asked, incarnation).await })
         };
-        // Without an end, except that of an outage that is too long.
+        // Without an end, except after too long an outage.
         let until = Instant::now() + Duration::from_secs(3600);
         let (grant, _) = self.call(until, OUTAGE, happens).await?;
         Ok(grant)
@@ -184,7 +184,7 @@ impl Backend for Link {
     }
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
-        // The port lends it; what is sent has it by value, and its aim.
+        // The port lends the release; the message needs a copy with its aim.
         let sent = Release {
             resource: release.resource.clone(),
             of: release.of.clone(),
@@ -212,8 +212,8 @@ impl Backend for Link {
     async fn close(&self) {}
 }
 
-/// Once a release may have been sent, a grant made later is not what it was
-/// meant for: not by what is still on its way, nor by the next try.
+/// Once a release may have been sent, it must not end a grant that is made
+/// later, neither by a late message nor by the next try.
 struct Aimed<'a> {
     release: &'a Release,
     sent: Arc<Release>,

@@ -1,25 +1,26 @@
-//! What happens to calls: drawn from the seed.
+//! The faults of calls, drawn from the seed.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// What becomes of one call.
+/// What happens to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is answered, after a while.
+    /// It is answered after some time.
     Fine,
     /// It never leaves the process.
     NotSent,
-    /// It is lost on its way, and the connection breaks.
+    /// The request is lost, and the connection breaks.
     RequestLost,
-    /// It is lost on its way, and nobody says so.
+    /// The request is lost silently.
     Silent,
-    /// It happens, and the connection breaks before the reply.
+    /// It is carried out, and the connection breaks before the reply.
     ReplyLost,
-    /// It happens, and nobody says so.
+    /// It is carried out, and the reply is lost silently.
     ReplySilent,
-    /// It happens, nobody says so, and the adapter forgets its time limit.
+    /// It is carried out, the reply is lost silently, and the adapter exceeds its time
+    /// limit.
     Stuck,
 }
 
@@ -48,10 +49,10 @@ impl Fate {
 /// The faults of one link.
 pub struct LinkFaults {
     rng: Rng,
-    /// Of a thousand calls, how many meet a fault.
+    /// How many of a thousand calls have a fault.
     faults_per_mille: u32,
     delay_ms_max: u64,
-    /// Calls left of an outage, in which none is sent.
+    /// How many more calls the present outage affects: none of them is sent.
     outage: u32,
 }
 

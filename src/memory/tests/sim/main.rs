@@ -1,6 +1,6 @@
-//! The fast twin: the domain, the memory store and their waits under simulated
-//! time, many processes and clients, every fault of the network; thousands of
-//! schedules a minute, each repeated from its seed.
+//! Simulation of the domain and the memory store: simulated time, many
+//! processes and clients, network faults; thousands of schedules a minute, each
+//! reproducible from its seed.
 //!
 //!     cargo test -p leasehold-memory --test sim                    # a bounded share
 //!     LEASEHOLD_SEEDS=100000 cargo test -p leasehold-memory --test sim -- --nocapture
@@ -29,7 +29,7 @@ use std::time::Instant;
 
 use history::{What, log};
 
-/// How many seeds are run when nobody says.
+/// How many seeds are run by default.
 const SEEDS: u64 = 300;
 
 fn number(name: &str) -> Option<u64> {
@@ -73,8 +73,7 @@ fn a_seed_repeats_its_schedule_to_the_byte() {
     }
 }
 
-/// The model is what the memory store does: so it is with Redis and etcd, in
-/// their tests.
+/// Redis and etcd are compared with the model in their own tests.
 #[tokio::test(start_paused = true)]
 async fn the_memory_store_does_what_the_model_does() {
     for seed in 0..50 {
@@ -83,7 +82,7 @@ async fn the_memory_store_does_what_the_model_does() {
     }
 }
 
-/// Prints one schedule, named by `LEASEHOLD_SEED`, and what is wrong with it.
+/// Prints the schedule of `LEASEHOLD_SEED` and its violations.
 #[test]
 #[ignore = "prints one schedule: LEASEHOLD_SEED says which"]
 fn one_seed() {

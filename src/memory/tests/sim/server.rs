@@ -1,5 +1,5 @@
-//! The server that all processes share: a lock store, with the model beside it
-//! that every answer is held against.
+//! The server that all processes share: a lock store, and the model with which
+//! every answer is compared.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -24,7 +24,7 @@ use super::history::{End, History, OpId, What};
 
 type Granting = BoxFuture<'static, Result<Grant, BackendError>>;
 
-/// See the module. Operations take effect when they are called here.
+/// The shared server. Operations take effect when they are called.
 pub struct Server {
     store: Arc<dyn Backend>,
     pub history: History,
@@ -38,15 +38,15 @@ pub struct Server {
 #[derive(Default)]
 struct Shadow {
     model: Model,
-    /// What the model granted to waiters and the store has not told yet.
+    /// Grants to waiters that the model has made and the store has not reported yet.
     handed: HashMap<AttemptId, Result<Grant, BackendError>>,
-    /// The store's tokens by the model's, and the other way round; and by resource.
+    /// The store's tokens by the model's, the inverse, and tokens by resource.
     theirs: HashMap<u64, u64>,
     ours: HashMap<u64, u64>,
     of_resource: HashMap<u8, BTreeMap<u64, u64>>,
 }
 
-/// A wait at the server. It can be ended in an instant, as a server can.
+/// A wait at the server, which the server can end at any time.
 struct Wait {
     attempt: Attempt,
     process: u32,
@@ -54,7 +54,7 @@ struct Wait {
     waker: AtomicWaker,
 }
 
-/// The number of a resource: its name is `r` and that.
+/// The number of a resource, which is named `r` and the number.
 fn number(resource: &str) -> u8 {
     resource[1..].parse().unwrap()
 }
@@ -75,12 +75,12 @@ impl Server {
         })
     }
 
-    /// How often it was started. What was on its way before is lost.
+    /// How often it was started. Messages from before a start are lost.
     pub fn starts(&self) -> u32 {
         self.starts.load(Ordering::Relaxed)
     }
 
-    /// Starts again with the same data: every connection breaks.
+    /// Restarts with the same data: every connection breaks.
     pub fn restart(&self) {
         self.starts.fetch_add(1, Ordering::Relaxed);
         self.end_waits(|_| true);
@@ -183,7 +183,7 @@ impl Server {
         got
     }
 
-    /// Ends a grant, if it is one that the release can have been meant for.
+    /// Ends a grant, if the release can have been meant for it.
     pub fn unlock(&self, release: &Release) -> Result<(), BackendError> {
         let now = Instant::now();
         self.pass(now);
@@ -227,17 +227,17 @@ impl Server {
         (lock_ids(meant), lock_ids(newer))
     }
 
-    /// Sets a release's aim at the newest grant that it can be meant for.
+    /// Aims a release at the newest grant that it can be meant for.
     pub fn aim(&self, release: &Release) {
         release.aim.bound_or(self.shadow().model.last_token());
     }
 
-    /// Somebody deletes what is held.
+    /// Deletes a lock without the protocol, as an operator may.
     pub fn operate(&self, release: &Release) {
         let _ = self.end(release, End::Operator, Instant::now());
     }
 
-    /// A process is gone: its waits end.
+    /// Ends the waits of a process that is gone.
     pub fn end_waits_of(&self, process: u32) {
         self.gone.lock().unwrap().insert(process);
         self.end_waits(|wait| wait.process == process);
@@ -254,7 +254,7 @@ impl Server {
         }
     }
 
-    /// Ends what has run out, here and in the store.
+    /// Ends expired grants, in the model and in the store.
     pub fn pass(&self, now: Instant) {
         let mut shadow = self.shadow();
         shadow.model.pass(now);
@@ -268,7 +268,7 @@ impl Server {
         (shadow.model.live(), shadow.model.waiting())
     }
 
-    /// The model's token of one of the store's.
+    /// The model's token for one of the store's.
     pub fn token(&self, resource: u8, token: Option<u64>) -> u64 {
         let known = token.and_then(|theirs| self.shadow().ours.get(&theirs).copied());
         known.unwrap_or_else(|| {
@@ -280,7 +280,7 @@ impl Server {
     fn end(&self, release: &Release, by: End, now: Instant) -> Result<(), BackendError> {
         let got = self.store.unlock(release, now).now_or_never().expect("a store in memory");
         let mut shadow = self.shadow();
-        // What ran out in this instant did so before.
+        // Grants that expire at this instant end first.
         shadow.model.pass(now);
         self.see(&mut shadow);
         let expected = shadow.model.unlock(release, now);
@@ -304,14 +304,14 @@ impl Server {
         };
         drop(wait.granting.lock().unwrap().take());
         wait.waker.wake();
-        // Granted, but not told: this is the attempt's to undo, or its TTL's.
+        // Granted but not reported: the attempt's undo ends it, or its TTL.
         self.shadow().handed.remove(&attempt);
         if was_waiting {
             self.history.note(What::LeftQueue { op: op_of(&wait.attempt) });
         }
     }
 
-    /// Notes what the model has done by itself.
+    /// Records what the model has done by itself.
     fn see(&self, shadow: &mut Shadow) {
         for token in std::mem::take(&mut shadow.model.expired) {
             self.history.note(What::Ended { token, by: End::Ttl });
@@ -373,7 +373,7 @@ impl Server {
         if known.is_some_and(|known| known != theirs) {
             self.wrong(format!("a token changed from {known:?} to {theirs}"));
         }
-        // Readers that were granted together may be told in any order.
+        // Readers that were granted together may be reported in any order.
         let of_resource = shadow.of_resource.entry(resource).or_default();
         of_resource.insert(ours, theirs);
         let before = of_resource.range(..ours).next_back().map(|(_, token)| *token);

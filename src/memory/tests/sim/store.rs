@@ -1,5 +1,4 @@
-//! The model as a backend of its own: waits that are woken, grants that end in
-//! time.
+//! The model as a backend: waits that are woken, grants that expire.
 
 use std::{
     collections::HashMap,
@@ -18,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use leasehold_testing::model::Model;
 
-/// A lock store that is nothing but the model.
+/// A lock store that consists of the model alone.
 pub struct ModelStore {
     shared: Arc<Shared>,
     _sweeper: AbortOnDropHandle<()>,
@@ -49,7 +48,7 @@ impl Shared {
         self.state.lock().unwrap()
     }
 
-    /// Runs one operation, and wakes the sweeper for what it changed.
+    /// Runs one operation, and wakes the sweeper.
     fn with<T>(&self, operation: impl FnOnce(&mut Model, Instant) -> T) -> T {
         let result = self.apply(operation);
         self.changed.notify_one();

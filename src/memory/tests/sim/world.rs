@@ -1,5 +1,4 @@
-//! One run: a server, processes, clients, and the faults that they meet, all from one
-//! seed.
+//! One run: a server, processes, clients and faults, all from one seed.
 
 use std::{
     sync::{Arc, Mutex, atomic::AtomicU32},
@@ -35,7 +34,7 @@ pub struct Plan {
     pub processes: u8,
     pub clients: u8,
     pub resources: u8,
-    /// Things a client does.
+    /// The number of flows of a client.
     pub flows: u32,
     pub ttl_ms_min: u64,
     pub ttl_ms_max: u64,
@@ -45,12 +44,12 @@ pub struct Plan {
     pub force_per_mille: u32,
     pub faults_per_mille: u32,
     pub delay_ms_max: u64,
-    /// Whether processes end and are killed, the server restarts, and somebody
-    /// deletes what is held.
+    /// Whether processes are stopped and killed, the server restarts, and locks
+    /// are deleted.
     pub disruptions: bool,
 }
 
-/// What a run was.
+/// The result of a run.
 pub struct Run {
     pub plan: Plan,
     pub events: Vec<Event>,
@@ -65,7 +64,7 @@ pub struct Process {
     link: Arc<Link>,
 }
 
-/// Those that run now.
+/// The processes that run now.
 pub struct Processes {
     running: Mutex<Vec<Arc<Process>>>,
 }
@@ -83,7 +82,7 @@ impl Plan {
         let (ttl_ms_min, ttl_ms_max) = match rng.u8(..3) {
             0 => (100, 600),
             1 => (500, 3_000),
-            // So long that nothing which is left behind goes by itself.
+            // So long that a leftover does not expire during the run.
             _ => (600_000, 900_000),
         };
         Self {
@@ -106,7 +105,7 @@ impl Plan {
 
 /// Runs a seed from beginning to end.
 pub fn run(seed: u64) -> Run {
-    // What the code under test draws by itself: jitter.
+    // The randomness of the code under test: jitter.
     fastrand::seed(seed);
     let mut rng = Rng::with_seed(seed);
     let plan = Plan::draw(&mut rng);
@@ -158,8 +157,8 @@ async fn live(plan: Plan, mut rng: Rng) -> (Vec<Event>, End) {
     (history.take(), end)
 }
 
-/// One table, so that what ends in one instant does so in one order; and a
-/// clock that stands still and jumps either way.
+/// One table, so that grants that end at the same instant end in a fixed order;
+/// and a clock that stands still and jumps both ways.
 pub fn memory(rng: Rng) -> Memory {
     let rng = Mutex::new(rng);
     let clock = Clock::from_fn(move || {
@@ -199,7 +198,7 @@ impl World {
         let history = self.server.history.clone();
         match self.rng.u8(..5) {
             4 => {
-                // Nothing runs meanwhile, neither processes nor the server.
+                // Neither processes nor the server run meanwhile.
                 let stall = Duration::from_millis(self.rng.u64(1..3_000));
                 history.note(What::Stalls { us: stall.as_micros().try_into().unwrap() });
                 advance(stall).await;
@@ -233,7 +232,7 @@ impl World {
         }
     }
 
-    /// The faults end, and all processes with them: then nothing may be left.
+    /// Ends the faults and all processes: then nothing may be left.
     async fn end(mut self, processes: &Processes, idle: usize) -> End {
         let running = std::mem::take(&mut *processes.running.lock().unwrap());
         for process in &running {
@@ -245,7 +244,7 @@ impl World {
         let settled = async { while self.retired.join_next().await.is_some() {} };
         let retired = timeout(Duration::from_secs(300), settled).await.is_ok();
         let (live, _) = self.server.left();
-        // Those that were killed are passed over, and what is silent is noticed.
+        // Waits of killed processes are skipped, and silent faults are noticed.
         sleep(Duration::from_secs(180)).await;
         let (_, waiting) = self.server.left();
         let tasks = Handle::current().metrics().num_alive_tasks() - idle;

@@ -1,4 +1,5 @@
-//! One call of a client, which may leave before it is answered, and what it notes of it.
+//! One call of a client, which may be dropped before its answer, and its record in the
+//! history.
 
 use std::{
     pin::Pin,
@@ -11,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     super::{
-        history::{Call, OpId, Told, What},
+        history::{Answer, Call, OpId, What},
         world::Process,
     },
     Client,
@@ -25,8 +26,8 @@ pub(super) enum Outcome<T> {
 }
 
 impl Client {
-    /// Makes a call as a caller that may go away at any poll, at any time, or
-    /// with its process.
+    /// Makes a call whose caller may go away at any poll, at any time, or with
+    /// its process.
     pub(super) async fn called<T>(
         &mut self,
         op: OpId,
@@ -58,16 +59,16 @@ impl Client {
         }
     }
 
-    pub(super) fn told(&self, op: OpId, told: Told) {
+    pub(super) fn answered(&self, op: OpId, answer: Answer) {
         // The IDs of grants are random, and a schedule repeats to the byte.
-        let told = match told {
-            Told::Failed(LockError::Locked { by: Some(grant) }) => {
+        let answer = match answer {
+            Answer::Failed(LockError::Locked { by: Some(grant) }) => {
                 let by = Some(GrantView { id: None, ..grant });
-                Told::Failed(LockError::Locked { by })
+                Answer::Failed(LockError::Locked { by })
             }
-            told => told,
+            answer => answer,
         };
-        self.server.history.note(What::Told { op, told });
+        self.server.history.note(What::Answered { op, answer });
     }
 
     pub(super) fn believe(&self, token: u64, resource: u8, until: Instant) {
@@ -76,8 +77,8 @@ impl Client {
     }
 }
 
-/// Ends with `None` where a caller would drop the future: when it was polled
-/// so many times in vain.
+/// Returns `None` where a caller would drop the future: after a number of polls
+/// in vain.
 struct UntilPoll<F> {
     future: Pin<Box<F>>,
     polls_left: u32,

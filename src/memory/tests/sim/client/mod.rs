@@ -1,4 +1,4 @@
-//! A client: does at random what clients do, and tells the history.
+//! A client: makes random calls and records them in the history.
 
 mod call;
 mod others;
@@ -19,7 +19,7 @@ use leasehold_lock::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    history::{Call, OpId, Told, What},
+    history::{Answer, Call, OpId, What},
     server::Server,
     world::{Plan, Processes},
 };
@@ -33,11 +33,11 @@ pub struct Client {
     pub server: Arc<Server>,
     pub processes: Arc<Processes>,
     pub ops: Arc<AtomicU32>,
-    /// Lock IDs that are over, to be tried again.
+    /// Lock IDs of ended grants, to be tried again.
     pub stale: Vec<Name>,
 }
 
-/// A grant, as its client names it.
+/// A client's name of a grant.
 #[derive(Clone)]
 pub struct Name {
     resource: u8,
@@ -51,13 +51,13 @@ struct Holding {
     name: Name,
     ttl_ms: u64,
     until: Instant,
-    /// Nobody else renews it, and every renewal was answered: only then may
-    /// the TTL change, because what is late on its way could shorten it again.
+    /// Whether nobody else renews it and every renewal was answered: only then
+    /// may the TTL change, because a late message could shorten it again.
     settled: bool,
 }
 
 impl Client {
-    /// Does a number of things, one after the other.
+    /// Runs a number of flows, one after the other.
     pub async fn run(mut self) {
         for _ in 0..self.plan.flows {
             self.pause(self.plan.ttl_ms_max.min(1_000)).await;
@@ -74,7 +74,7 @@ impl Client {
         let resource = self.resource();
         let request_id = match self.rng.u8(..10) {
             0..3 => format!("request-{}", self.ops.load(Ordering::Relaxed)),
-            // One that several share, now and then at the same time.
+            // A request ID that several clients share, sometimes at the same time.
             3 => "request-of-all".to_owned(),
             _ => String::new(),
         };
@@ -132,14 +132,14 @@ impl Client {
         let granted = match result {
             Ok(granted) => granted,
             Err(error) => {
-                self.told(op, Told::Failed(error));
+                self.answered(op, Answer::Failed(error));
                 return None;
             }
         };
         self.received(op, resource, own, granted, replayable)
     }
 
-    /// The answer is there: takes it, or has gone meanwhile.
+    /// The answer is there: receives it, unless the caller has gone meanwhile.
     #[allow(clippy::needless_pass_by_value, reason = "to drop it is not to receive it")]
     fn received(
         &mut self,
@@ -152,7 +152,7 @@ impl Client {
         let token = self.server.token(resource, granted.token.map(FencingToken::get));
         let until = safe_deadline(granted.since, granted.ttl).running();
         let safe_us = self.server.history.us(until);
-        self.told(op, Told::Granted { token, safe_us });
+        self.answered(op, Answer::Granted { token, safe_us });
         if self.rng.u8(..10) == 0 {
             self.server.history.note(What::NotReceived { op, token });
             return None;
@@ -174,7 +174,7 @@ impl Client {
         }
         self.pause(holding.ttl_ms.min(1_000)).await;
         match self.rng.u8(..20) {
-            // Left to its TTL; and renewed when that is over.
+            // Left to its TTL, and renewed after its end.
             0 => {}
             1 if holding.ttl_ms < 5_000 => {
                 tokio::time::sleep_until(holding.until).await;
@@ -190,7 +190,7 @@ impl Client {
         self.stale.push(holding.name);
     }
 
-    /// Whether it is still held, as far as known.
+    /// Renews. Returns whether it is still held, as far as known.
     async fn renew(&mut self, holding: &mut Holding) -> bool {
         let process = self.processes.any(&mut self.rng);
         let op = self.op();
@@ -198,7 +198,7 @@ impl Client {
         let ttl_ms = if changed { self.ttl_ms() } else { holding.ttl_ms };
         holding.ttl_ms = ttl_ms;
         let ttl = Duration::from_millis(ttl_ms);
-        // It may become shorter at once, whatever is answered.
+        // It may become shorter at once, whatever the answer is.
         let sent_until = safe_deadline(leasehold_lock::Instant::now(), ttl).running();
         if sent_until < holding.until {
             holding.until = sent_until;
@@ -215,14 +215,14 @@ impl Client {
         match self.called(op, &process, call, None, renewing).await {
             Outcome::Answered(Ok(Renewed { ttl, since, .. })) => {
                 let until = safe_deadline(since, ttl).running();
-                self.told(op, Told::Renewed { safe_us: self.server.history.us(until) });
+                self.answered(op, Answer::Renewed { safe_us: self.server.history.us(until) });
                 holding.until = until;
                 self.believe(holding.name.token, holding.name.resource, until);
                 true
             }
             Outcome::Answered(Err(error)) => {
                 let gone = matches!(error, LockError::NotFound { .. });
-                self.told(op, Told::Failed(error));
+                self.answered(op, Answer::Failed(error));
                 holding.settled = false;
                 !gone
             }

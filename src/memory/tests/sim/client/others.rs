@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_lock::{RenewRequest, UnlockRequest};
 
 use super::{
-    super::history::{Call, OpId, Told},
+    super::history::{Answer, Call, OpId},
     Client,
     call::Outcome,
     named,
@@ -17,7 +17,7 @@ impl Client {
         self.unlock_as(op, Call::Force { resource }, resource, None).await;
     }
 
-    /// Uses a lock ID that nobody was ever given.
+    /// Uses a lock ID that was never granted.
     pub(super) async fn foreign(&mut self) {
         let (op, resource) = (self.op(), self.resource());
         if self.rng.bool() {
@@ -34,13 +34,13 @@ impl Client {
         let renewing = async move { store.renew(request).await };
         let call = Call::RenewForeign { resource };
         match self.called(op, &process, call, None, renewing).await {
-            Outcome::Answered(Ok(_)) => self.told(op, Told::Renewed { safe_us: 0 }),
-            Outcome::Answered(Err(error)) => self.told(op, Told::Failed(error)),
+            Outcome::Answered(Ok(_)) => self.answered(op, Answer::Renewed { safe_us: 0 }),
+            Outcome::Answered(Err(error)) => self.answered(op, Answer::Failed(error)),
             Outcome::Left => {}
         }
     }
 
-    /// Uses a lock ID whose grant it has ended, or believes to be over.
+    /// Uses a lock ID of a grant that it has ended, or believes to be over.
     pub(super) async fn stale(&mut self) {
         let Some(name) = self.rng.choice(&self.stale).cloned() else { return };
         if self.rng.bool() {
@@ -56,8 +56,8 @@ impl Client {
         let call = Call::RenewStale { token: name.token, own: name.own };
         let renewing = async move { store.renew(request).await };
         match self.called(op, &process, call, None, renewing).await {
-            Outcome::Answered(Ok(_)) => self.told(op, Told::Renewed { safe_us: 0 }),
-            Outcome::Answered(Err(error)) => self.told(op, Told::Failed(error)),
+            Outcome::Answered(Ok(_)) => self.answered(op, Answer::Renewed { safe_us: 0 }),
+            Outcome::Answered(Err(error)) => self.answered(op, Answer::Failed(error)),
             Outcome::Left => {}
         }
     }
@@ -77,8 +77,8 @@ impl Client {
         let store = process.store.clone();
         let unlocking = async move { store.unlock(request).await };
         match self.called(op, &process, call, None, unlocking).await {
-            Outcome::Answered(Ok(())) => self.told(op, Told::Unlocked),
-            Outcome::Answered(Err(error)) => self.told(op, Told::Failed(error)),
+            Outcome::Answered(Ok(())) => self.answered(op, Answer::Unlocked),
+            Outcome::Answered(Err(error)) => self.answered(op, Answer::Failed(error)),
             Outcome::Left => {}
         }
     }
