@@ -28,7 +28,7 @@ const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
 /// a new one.
 const OUTAGE_CALL_MAX: Duration = Duration::from_secs(2);
 
-/// A lock store in another process.
+/// A third-party lock store.
 pub(super) struct Pluggable {
     pub(super) connection: Arc<Connection>,
     tries: Tries,
@@ -100,8 +100,8 @@ impl Pluggable {
         self.send_unlock(&attempt.resource, Some(&attempt.lock_id), until).await
     }
 
-    /// Undoes a wait that was broken off, so that it can begin again; whether that succeeded.
-    /// A wait with a `request_id` needs no undoing, because it finds its own grant.
+    /// Undoes a wait that was broken off, so that it can begin again. Returns whether that
+    /// succeeded. A wait with a `request_id` needs no undo, because it finds its own grant.
     async fn start_afresh(&self, attempt: &Attempt) -> bool {
         if attempt.request_id.is_some() {
             return true;
@@ -123,7 +123,7 @@ impl Backend for Pluggable {
         let (connection, tries) = (Arc::clone(&self.connection), self.tries.clone());
         let attempt = attempt.clone();
         let running = tries.begin(attempt.id);
-        // In a task of its own, so that the try goes on when the caller goes away, and its
+        // In a task of its own, so that the try continues if the caller goes away, and its
         // clean-up can wait for its end.
         let trying = tokio::spawn(async move {
             let _running = running;
@@ -181,7 +181,7 @@ impl Backend for Pluggable {
         let calling = self.connection.call(Verb::Renew, message, Some(until), rpc::renew_lock);
         let (since, response) = calling.await?;
         let ttl = from_wire(response.ttl).unwrap_or(renewal.ttl.duration());
-        // Of the attempts with this lock ID, at most this one is undone: see `undo`.
+        // At most this attempt with this lock ID is undone: see `undo`.
         let granted = self.tries.granted(&renewal.resource, &renewal.lock_id);
         Ok(Renewed { id: granted.map(GrantId::from), ttl, since })
     }

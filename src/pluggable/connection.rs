@@ -33,8 +33,8 @@ const INSTANCE_KEY: &str = "x-component-instance";
 
 pub(super) type Answer<R> = BoxFuture<'static, Result<Response<R>, Status>>;
 
-/// Where `lock.NAME` is served: `NAME.sock` in the socket folder. The
-/// violation names the YAML's `spec.type`.
+/// The socket of `lock.NAME`: `NAME.sock` in the socket folder. The violation
+/// names the YAML's `spec.type`.
 pub fn socket_path(folder: &Path, name: &str) -> Result<PathBuf, Violation> {
     let is_plain = !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
@@ -48,7 +48,7 @@ pub fn socket_path(folder: &Path, name: &str) -> Result<PathBuf, Violation> {
     Ok(folder.join(format!("{name}.sock")))
 }
 
-/// One instance, and how it is initialised.
+/// The parameters of an instance's Init.
 pub(super) struct Instance {
     name: MetadataValue<Ascii>,
     properties: BTreeMap<String, String>,
@@ -208,19 +208,19 @@ impl Connection {
             |feature: &Feature| declared.iter().any(|name| name == feature.name());
         let mut features: Vec<_> = known.into_iter().filter(is_declared).collect();
         if !features.contains(&Feature::Inspection) {
-            // Both are calls of one service.
+            // WATCH needs INSPECTION: both are calls of one service.
             features.retain(|feature| *feature != Feature::Watch);
         }
         Ok(features)
     }
 }
 
-/// Connects at the first call, and again after the connection was lost.
+/// A channel that connects at the first call, and again after a loss.
 fn channel(socket: PathBuf) -> Channel {
     let socket = Arc::new(socket);
     Endpoint::from_static("http://localhost")
         .connect_timeout(CONNECT_TIMEOUT)
-        // h2 counts answers that arrive after their call was cancelled.
+        // h2 counts answers that arrive after their call was cancelled as errors.
         .http2_max_local_error_reset_streams(None)
         .connect_with_connector_lazy(service_fn(move |_| {
             let socket = Arc::clone(&socket);

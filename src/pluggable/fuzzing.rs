@@ -1,4 +1,4 @@
-//! The answers of a lock store in another process.
+//! The answers of a third-party lock store.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
 use std::path::Path;
@@ -19,7 +19,7 @@ const VERBS: [status::Verb; 5] = [
     status::Verb::Ping,
 ];
 
-/// The first byte selects what the rest is: a refusal, a grant, or a renewal.
+/// The first byte selects the type of the rest: a refusal, a grant, or a renewal.
 pub fn pluggable_answers(data: &[u8]) {
     let mut input = Input::new(data);
     match input.byte() % 3 {

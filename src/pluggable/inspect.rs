@@ -1,4 +1,4 @@
-//! Inspection of a store in another process, by its `Inspection` service.
+//! Inspection of a third-party store through its `Inspection` service.
 
 use std::collections::HashSet;
 
@@ -18,9 +18,9 @@ use super::{backend::Pluggable, rpc, status::Verb, views};
 const CURSOR_BYTES_MAX: usize = 1536;
 /// How many items the protocol allows on a page.
 const PAGE_SIZE_MAX: usize = 1000;
-/// A watch without an event for so long is broken: `synced` comes every 10 s.
+/// A watch without an event for this long is broken: `synced` comes every 10 s.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// How soon after a watch was opened it may be opened again for somebody who begins to watch.
+/// The minimum time between two openings of a watch for new watchers.
 const REOPENED_AFTER: Duration = Duration::from_secs(1);
 /// How many held resources a watch may report, so that the mirror has a limit.
 const WATCHED_MAX: usize = 1_000_000;
@@ -103,14 +103,14 @@ impl Inspect for Pluggable {
     }
 }
 
-/// The states with which a watch begins, until it has reported all of them.
+/// The initial states of a watch, until all of them are reported.
 struct Beginning {
-    /// The newest watch of the mirror when this one was opened.
+    /// The mirror's newest watcher when the watch was opened.
     newest: u64,
     reported: HashSet<ResourceId>,
 }
 
-/// Notes an event of a watch that may report `most` held resources.
+/// Applies an event of a watch that may report `most` held resources.
 fn note(
     event: &pb::LockEvent,
     beginning: &mut Option<Beginning>,
@@ -139,7 +139,7 @@ fn note(
     if event.synced
         && let Some(Beginning { newest, reported }) = beginning.take()
     {
-        // What an earlier watch reported and this one did not is free.
+        // A resource that an earlier watch reported and this one did not is free.
         for freed in mirror.held(|resource| !reported.contains(resource)) {
             mirror.note_read(LockView::free(freed));
         }
@@ -159,8 +159,8 @@ async fn newcomer(mirror: &Mirror, newest: u64, not_before: Instant) {
 }
 
 impl Pluggable {
-    /// Keeps the mirror up to date by one watch of the store. Ends when somebody else has begun
-    /// to watch: only the states with which a new watch begins show what was held by then.
+    /// Keeps the mirror up to date by one watch of the store. Returns when a new watcher has
+    /// begun: only the initial states of a new watch show what is held by then.
     async fn follow(&self, mirror: &Mirror) -> Result<(), BackendError> {
         let newest = mirror.newest_subscription();
         let reopen_at = Instant::now() + REOPENED_AFTER;

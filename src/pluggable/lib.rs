@@ -1,17 +1,17 @@
-//! Lock stores in other processes: any `lock.NAME` that a pluggable component serves at
+//! Third-party lock stores: any `lock.NAME` that a pluggable component serves at
 //! `NAME.sock`, as an implementation of [`Backend`](leasehold_lock::Backend).
 //!
-//! Such a store promises what alpha2 says and what its `Features` declare, which is less
-//! than a backend must do. The protocol cannot name one grant among several with the same
-//! lock ID, so in doubt a grant is left to its TTL:
+//! Such a store promises what alpha2 specifies and what its `Features` declare, which is
+//! less than a backend must do. The protocol cannot name one grant among several with the
+//! same lock ID, so in doubt a grant is left to its TTL:
 //! - An unlock, or a force, whose outcome is unknown is not sent again: it
 //!   could end a later grant.
 //! - An attempt with a lock ID that the caller chose is undone only if it is known to have
 //!   been granted: an earlier grant may have the same ID.
 //! - An attempt with a `request_id` is not undone: it may have found the grant of an earlier
 //!   attempt, and a repetition finds it again.
-//! - What it tells of its locks is taken only as far as it was asked for, and it is never
-//!   asked to end more than one grant.
+//! - Reported locks that were not asked for are ignored, and the store is never asked to
+//!   end more than one grant.
 //! - A grant that the store makes after the caller went away lasts until its TTL ends.
 
 mod backend;
@@ -41,7 +41,7 @@ pub struct PluggableComponent {
     pub socket: PathBuf,
     /// The component's name, sent as `x-component-instance`.
     pub instance: String,
-    /// Its metadata items, as the store's Init gets them.
+    /// The metadata items of its Init.
     pub properties: BTreeMap<String, String>,
     /// How long Init may take; daprd's default is 5 s.
     pub init_timeout: Duration,
@@ -71,8 +71,8 @@ impl std::fmt::Debug for PluggableComponent {
     }
 }
 
-/// The limits, as far as the properties have them under leasehold's keys. The keys belong to
-/// the store, which checks them itself, so mistakes are ignored here.
+/// The limits that the properties have under leasehold's keys. The keys belong to the store,
+/// which checks them itself, so invalid values are ignored here.
 fn settings(properties: &BTreeMap<String, String>) -> Settings {
     Properties::new(properties.clone()).settings()
 }

@@ -10,7 +10,7 @@ use tonic_types::{ErrorInfo, StatusExt as _};
 
 use super::views;
 
-/// How much of a text of another process is passed on.
+/// Longest text of another process that is passed on, in characters.
 const MESSAGE_CHARS_MAX: usize = 300;
 
 /// The operation that was called.
@@ -44,7 +44,7 @@ impl fmt::Display for Verb {
 /// Why a call failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The instance is not initialised, or no longer. The call had no effect.
+    /// The instance is not, or no longer, initialised. The call had no effect.
     NotInitialized(String),
     /// Any other reason.
     Other(BackendError),
@@ -65,12 +65,12 @@ impl From<BackendError> for Failure {
     }
 }
 
-/// Translates a status by its `ErrorInfo`. Without one it goes by the code, if that code
-/// means that the call had no effect.
+/// Translates a status by its `ErrorInfo`, or else by its code, if that means that the
+/// call had no effect.
 pub(crate) fn read(verb: Verb, status: &Status) -> Failure {
-    let told = told(verb, status);
+    let text = text(verb, status);
     if was_never_connected(status) {
-        return BackendError::Unavailable(told.into()).into();
+        return BackendError::Unavailable(text.into()).into();
     }
     let info = status.get_details_error_info();
     let reason = info.as_ref().map_or("", |info| info.reason.as_str());
@@ -78,21 +78,21 @@ pub(crate) fn read(verb: Verb, status: &Status) -> Failure {
         "RESOURCE_LOCKED" => BackendError::Locked { by: grant(info.as_ref()) }.into(),
         "LOCK_NOT_FOUND" => BackendError::NotHeld { held: is_held(info.as_ref()) }.into(),
         "INVALID_REQUEST" | "INVALID_METADATA" => invalid(status).into(),
-        "NOT_INITIALIZED" => Failure::NotInitialized(told),
+        "NOT_INITIALIZED" => Failure::NotInitialized(text),
         "UNSUPPORTED" => unsupported(verb, status).into(),
         "TOO_MANY_WAITERS" => {
             BackendError::TooManyWaiters("the store's limit of waiters is reached").into()
         }
         "TOO_MANY_HOLDERS" => BackendError::TooManyHolders.into(),
         "OVERLOADED" | "STORE_UNAVAILABLE" | "SHUTTING_DOWN" | "WAIT_DEADLINE" => {
-            BackendError::Unavailable(told.into()).into()
+            BackendError::Unavailable(text.into()).into()
         }
-        "OUTCOME_UNKNOWN" => BackendError::Unknown(told.into()).into(),
-        _ => by_code(verb, status, told),
+        "OUTCOME_UNKNOWN" => BackendError::Unknown(text.into()).into(),
+        _ => by_code(verb, status, text),
     }
 }
 
-fn by_code(verb: Verb, status: &Status, told: String) -> Failure {
+fn by_code(verb: Verb, status: &Status, text: String) -> Failure {
     match (status.code(), verb) {
         (Code::Aborted, Verb::TryLock) => BackendError::Locked { by: None }.into(),
         (Code::NotFound, Verb::Renew | Verb::Unlock | Verb::End) => {
@@ -100,13 +100,13 @@ fn by_code(verb: Verb, status: &Status, told: String) -> Failure {
         }
         (Code::InvalidArgument, _) => invalid(status).into(),
         (Code::Unimplemented, _) => unsupported(verb, status).into(),
-        (Code::FailedPrecondition, _) => Failure::NotInitialized(told),
+        (Code::FailedPrecondition, _) => Failure::NotInitialized(text),
         (Code::ResourceExhausted | Code::PermissionDenied | Code::Unauthenticated, _) => {
-            BackendError::Unavailable(told.into()).into()
+            BackendError::Unavailable(text.into()).into()
         }
-        // UNAVAILABLE too: a connection that broke after the call was sent has the same
-        // code.
-        _ => BackendError::Unknown(told.into()).into(),
+        // UNAVAILABLE is ambiguous: a connection that broke after the call was sent has
+        // the same code.
+        _ => BackendError::Unknown(text.into()).into(),
     }
 }
 
@@ -160,12 +160,12 @@ fn unsupported(verb: Verb, status: &Status) -> BackendError {
     };
     BackendError::Unsupported(match status.message() {
         "" => what.into(),
-        // Only the store can tell why.
+        // Only the store knows why.
         message => format!("{what}; it answers: {}", short(message)).into(),
     })
 }
 
-/// The grant that a refusal tells of; `None` if it tells of none.
+/// The grant that a refusal shows, if any.
 fn grant(info: Option<&ErrorInfo>) -> Option<GrantView> {
     let metadata = &info?.metadata;
     let text = |key: &str| metadata.get(key).cloned().unwrap_or_default();
@@ -187,7 +187,7 @@ fn is_held(info: Option<&ErrorInfo>) -> bool {
     info.and_then(|info| info.metadata.get("held")).is_some_and(|held| held == "true")
 }
 
-fn told(verb: Verb, status: &Status) -> String {
+fn text(verb: Verb, status: &Status) -> String {
     format!("{verb}: {}: {}", status.code(), short(status.message()))
 }
 

@@ -26,7 +26,7 @@ struct State {
     running: HashMap<AttemptId, watch::Receiver<()>>,
     /// The last attempt that was granted with a lock ID.
     granted: HashMap<(ResourceId, LockId), AttemptId>,
-    /// What was noted in `granted`, the oldest first.
+    /// The entries of `granted`, the oldest first.
     noted: VecDeque<((ResourceId, LockId), AttemptId)>,
 }
 
@@ -38,14 +38,14 @@ pub(super) struct Running {
 }
 
 impl Tries {
-    /// Notes a try. Its clean-up waits until it has ended (trap 7).
+    /// Registers a try. Its clean-up waits until the try has ended (trap 7).
     pub(super) fn begin(&self, id: AttemptId) -> Running {
         let (sender, receiver) = watch::channel(());
         self.state().running.insert(id, receiver);
         Running { tries: self.clone(), id, _ended_by_drop: sender }
     }
 
-    /// Waits until the try has ended, or `until` has passed; whether it has ended.
+    /// Waits until the try has ended, or `until` has passed. Returns whether it has ended.
     pub(super) async fn ended(&self, id: AttemptId, until: Instant) -> bool {
         let running = self.state().running.get(&id).cloned();
         let Some(mut running) = running else { return true };

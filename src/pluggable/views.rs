@@ -1,5 +1,4 @@
-//! Reads what a store in another process tells of its locks. What cannot be what it says is
-//! left out.
+//! Reads the locks that a third-party store reports. Invalid facts are left out.
 
 use std::time::Duration;
 
@@ -12,17 +11,17 @@ use prost_types::Timestamp;
 
 use super::wire::from_wire;
 
-/// A resource of a list or of a watch, with its selected grants; `None` if it has another
-/// name than was asked for.
+/// A resource of a list or of a watch, with its selected grants; `None` if its name was
+/// not asked for.
 pub(super) fn listed(state: &pb::LockState, selection: &Selection) -> Option<LockView> {
     let is_wanted =
         state.namespace.is_empty() && state.resource_id.starts_with(&selection.name_prefix);
     let resource = ResourceId::new(&state.resource_id).ok().filter(|_| is_wanted)?;
-    let told = state.grants.len();
+    let reported = state.grants.len();
     let is_selected = |grant: &GrantView| selection.has_holder(grant.holder.as_ref());
     let grants: Vec<_> =
         state.grants.iter().filter_map(own_grant).filter(is_selected).collect();
-    let left_out = told - grants.len();
+    let left_out = reported - grants.len();
     let mut lock = LockView::new(resource, grants);
     if left_out == 0 && !lock.grants.is_empty() {
         lock.grants_total = count(state.grants_total).max(lock.grants_total);
@@ -44,7 +43,7 @@ pub(super) fn asked_for(
     is_it.then(|| LockView { resource: resource.clone(), grants, grants_total })
 }
 
-/// Somebody who waits.
+/// A waiter.
 pub(super) fn waiter(waiter: &pb::WaiterInfo) -> WaiterView {
     WaiterView {
         position: count(waiter.position),
@@ -54,7 +53,7 @@ pub(super) fn waiter(waiter: &pb::WaiterInfo) -> WaiterView {
     }
 }
 
-/// Grants that have ended, as far as a watch tells of them.
+/// Grants that have ended, as far as a watch reports them.
 pub(super) fn ended(ended: &[pb::EndedGrant]) -> Vec<EndedGrant> {
     let read = |ended: &pb::EndedGrant| {
         let cause = match ended.cause() {
@@ -68,14 +67,14 @@ pub(super) fn ended(ended: &[pb::EndedGrant]) -> Vec<EndedGrant> {
     ended.iter().filter_map(read).collect()
 }
 
-/// A grant as lists and watches tell it, without its remaining time; `None` if it is foreign.
-/// One without a public ID is too: to end it would end any that has taken its place.
-fn own_grant(told: &pb::GrantInfo) -> Option<GrantView> {
-    let view = GrantView { remaining: None, ..grant(told) };
+/// A grant of a list or a watch, without its remaining time; `None` if it is foreign. A grant
+/// without a public ID counts as foreign: ending it could end a successor.
+fn own_grant(reported: &pb::GrantInfo) -> Option<GrantView> {
+    let view = GrantView { remaining: None, ..grant(reported) };
     (view.id.is_some() && !view.foreign).then_some(view)
 }
 
-/// A number of something.
+/// A count; a negative one is 0.
 pub(super) fn count(count: i32) -> usize {
     usize::try_from(count).unwrap_or_default()
 }
@@ -104,11 +103,11 @@ fn mode(mode: pb::LockMode) -> Mode {
     }
 }
 
-/// `None` for a time before 1970, and for what is none.
+/// `None` if before 1970 or invalid.
 fn unix_ms(time: Timestamp) -> Option<u64> {
     let seconds = u64::try_from(time.seconds).ok()?;
     let nanos = u64::try_from(time.nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
-    // Not beyond what a timestamp can be: the year 9999.
+    // The largest valid timestamp is in the year 9999.
     let is_valid = seconds < 253_402_300_800;
     let millis = Duration::from_nanos(nanos).subsec_millis();
     is_valid.then(|| seconds * 1000 + u64::from(millis))
@@ -118,7 +117,7 @@ fn unix_ms(time: Timestamp) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn told(id: &str, holder: &str) -> pb::GrantInfo {
+    fn reported(id: &str, holder: &str) -> pb::GrantInfo {
         pb::GrantInfo { grant_id: id.into(), holder: holder.into(), ..Default::default() }
     }
 
@@ -135,12 +134,14 @@ mod tests {
     fn what_was_not_asked_for_is_left_out() {
         let id = "0".repeat(32);
         let wanted = selection("a", "h");
-        assert_eq!(listed(&state("b", vec![told(&id, "h")]), &wanted), None);
-        assert_eq!(listed(&state("a\n", vec![told(&id, "h")]), &wanted), None);
-        let elsewhere =
-            pb::LockState { namespace: vec!["n".into()], ..state("a", vec![told(&id, "h")]) };
+        assert_eq!(listed(&state("b", vec![reported(&id, "h")]), &wanted), None);
+        assert_eq!(listed(&state("a\n", vec![reported(&id, "h")]), &wanted), None);
+        let elsewhere = pb::LockState {
+            namespace: vec!["n".into()],
+            ..state("a", vec![reported(&id, "h")])
+        };
         assert_eq!(listed(&elsewhere, &wanted), None);
-        let grants = vec![told(&id, "h1"), told(&id, "other"), told(&id, "")];
+        let grants = vec![reported(&id, "h1"), reported(&id, "other"), reported(&id, "")];
         let lock = listed(&state("ab", grants), &wanted).unwrap();
         assert_eq!((lock.grants.len(), lock.grants_total), (1, 1));
     }
@@ -148,7 +149,10 @@ mod tests {
     #[test]
     fn an_answer_about_another_resource_is_not_believed() {
         let resource: ResourceId = "r".parse().unwrap();
-        assert_eq!(asked_for(&resource, Some(&state("other", vec![told("", "h")])), 10), None);
+        assert_eq!(
+            asked_for(&resource, Some(&state("other", vec![reported("", "h")])), 10),
+            None
+        );
         let elsewhere = pb::LockState { namespace: vec!["n".into()], ..state("r", vec![]) };
         assert_eq!(asked_for(&resource, Some(&elsewhere), 10), None);
         assert_eq!(asked_for(&resource, None, 10), Some(LockView::free(resource.clone())));
@@ -157,36 +161,37 @@ mod tests {
     #[test]
     fn a_grant_without_an_id_and_a_foreign_one_are_not_listed() {
         let id = "0".repeat(32);
-        let foreign = pb::GrantInfo { foreign: true, ..told(&id, "") };
-        for grants in [vec![told("", "")], vec![told("bad", "")], vec![foreign]] {
+        let foreign = pb::GrantInfo { foreign: true, ..reported(&id, "") };
+        for grants in [vec![reported("", "")], vec![reported("bad", "")], vec![foreign]] {
             let lock = listed(&state("a", grants), &selection("", "")).unwrap();
             assert_eq!((lock.grants.len(), lock.grants_total), (0, 0));
         }
     }
 
     #[test]
-    fn a_grant_without_an_id_and_a_foreign_one_are_not_told_as_ended() {
+    fn a_grant_without_an_id_and_a_foreign_one_are_not_reported_as_ended() {
         let id = "0".repeat(32);
-        let foreign = pb::GrantInfo { foreign: true, ..told(&id, "") };
+        let foreign = pb::GrantInfo { foreign: true, ..reported(&id, "") };
         let gone = |grant| pb::EndedGrant { grant: Some(grant), ..Default::default() };
-        assert_eq!(ended(&[gone(told("", "")), gone(foreign), Default::default()]), []);
-        assert_eq!(ended(&[gone(told(&id, ""))]).len(), 1);
+        assert_eq!(ended(&[gone(reported("", "")), gone(foreign), Default::default()]), []);
+        assert_eq!(ended(&[gone(reported(&id, ""))]).len(), 1);
     }
 
     #[test]
     fn the_remaining_time_is_not_listed() {
         let remaining = Some(prost_types::Duration { seconds: 1, nanos: 0 });
-        let timed = pb::GrantInfo { remaining, ..told(&"0".repeat(32), "") };
+        let timed = pb::GrantInfo { remaining, ..reported(&"0".repeat(32), "") };
         let lock = listed(&state("a", vec![timed]), &selection("", "")).unwrap();
         assert_eq!(lock.grants[0].remaining, None);
     }
 
     #[test]
     fn numbers_and_times_that_cannot_be_are_not_believed() {
-        let lying = pb::LockState { grants_total: -7, ..state("r", vec![told("", "")]) };
+        let lying = pb::LockState { grants_total: -7, ..state("r", vec![reported("", "")]) };
         let resource: ResourceId = "r".parse().unwrap();
         assert_eq!(asked_for(&resource, Some(&lying), 10).unwrap().grants_total, 1);
-        let lock = asked_for(&resource, Some(&state("r", vec![told("", ""); 11])), 10).unwrap();
+        let lock =
+            asked_for(&resource, Some(&state("r", vec![reported("", ""); 11])), 10).unwrap();
         assert_eq!((lock.grants.len(), lock.grants_total), (10, 11));
         for (seconds, nanos) in [(-1, 0), (0, -1), (0, 1_000_000_000), (i64::MAX, 0)] {
             assert_eq!(unix_ms(Timestamp { seconds, nanos }), None);

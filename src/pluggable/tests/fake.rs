@@ -1,5 +1,5 @@
-//! A lock store that grants everything, unless it is told otherwise, and tells
-//! what it was asked.
+//! A lock store that grants everything unless instructed otherwise, and reports
+//! the calls that it gets.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,7 +28,7 @@ use tonic::{Request, Response, Status, transport::Server};
 
 use crate::{component, inspection::Inspected};
 
-/// What the store was asked.
+/// A call that the store got.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Asked {
     Init {
@@ -39,12 +39,12 @@ pub(crate) enum Asked {
     Lock(LockRequest),
     Renew(RenewLockRequest),
     Unlock(UnlockRequest),
-    /// A call whose caller went away while it was told to say nothing.
+    /// A silent call was dropped by its caller.
     Dropped,
 }
 
-/// What it is told to do with a call.
-pub(crate) enum Told {
+/// The instructed reaction to a call.
+pub(crate) enum Reaction {
     Refuse(Status),
     Grant(LockResponse),
     /// Grant, once this is sent.
@@ -55,7 +55,7 @@ pub(crate) enum Told {
 #[derive(Clone)]
 struct Service {
     asked: mpsc::Sender<Asked>,
-    told: Arc<Mutex<VecDeque<Told>>>,
+    reactions: Arc<Mutex<VecDeque<Reaction>>>,
     features: Arc<[&'static str]>,
 }
 
@@ -72,14 +72,14 @@ impl Fake {
     }
 
     /// With an Inspection service beside it.
-    pub(crate) async fn inspected(features: &[&'static str], told: Inspected) -> Self {
-        Self::start_with(features, Some(told)).await
+    pub(crate) async fn inspected(features: &[&'static str], inspected: Inspected) -> Self {
+        Self::start_with(features, Some(inspected)).await
     }
 
     async fn start_with(features: &[&'static str], inspected: Option<Inspected>) -> Self {
         let (sender, asked) = mpsc::channel(64);
         let service =
-            Service { asked: sender, told: Arc::default(), features: features.into() };
+            Service { asked: sender, reactions: Arc::default(), features: features.into() };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("fake.sock");
         let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
@@ -95,24 +95,24 @@ impl Fake {
         self.folder.path().join("fake.sock")
     }
 
-    /// Opens the store; its Init has been asked then.
+    /// Opens the store, which includes its Init.
     pub(crate) async fn open(&mut self, properties: &[(&str, &str)]) -> Store {
         let store = component(self.socket(), properties).open().await.unwrap();
         assert!(matches!(self.next().await, Asked::Init { .. }));
         store
     }
 
-    /// Tells what to do with the next call after those told before.
-    pub(crate) fn tell(&self, told: Told) {
-        self.service.told.lock().unwrap().push_back(told);
+    /// Instructs the next call for which nothing is instructed yet.
+    pub(crate) fn instruct(&self, reaction: Reaction) {
+        self.service.reactions.lock().unwrap().push_back(reaction);
     }
 
-    /// What it is asked next, which must be within ten seconds.
+    /// The next call, which must come within ten seconds.
     pub(crate) async fn next(&mut self) -> Asked {
         timeout(Duration::from_secs(10), self.asked.recv()).await.unwrap().unwrap()
     }
 
-    /// That it is asked nothing for a moment.
+    /// Asserts that no call comes for a moment.
     pub(crate) async fn must_be_left_alone(&mut self) {
         let asked = timeout(Duration::from_millis(300), self.asked.recv()).await;
         assert!(asked.is_err(), "{asked:?}");
@@ -126,19 +126,19 @@ impl Drop for Fake {
 }
 
 impl Service {
-    /// Tells of a call, and does with it as told, `None` meaning as usual.
+    /// Reports a call and reacts as instructed; `None` means the usual answer.
     async fn ask(&self, asked: Asked) -> Result<Option<LockResponse>, Status> {
         self.asked.send(asked).await.unwrap();
-        let told = self.told.lock().unwrap().pop_front();
-        match told {
+        let reaction = self.reactions.lock().unwrap().pop_front();
+        match reaction {
             None => Ok(None),
-            Some(Told::Refuse(status)) => Err(status),
-            Some(Told::Grant(response)) => Ok(Some(response)),
-            Some(Told::GrantAfter(gate)) => {
+            Some(Reaction::Refuse(status)) => Err(status),
+            Some(Reaction::Grant(response)) => Ok(Some(response)),
+            Some(Reaction::GrantAfter(gate)) => {
                 let _ = gate.await;
                 Ok(None)
             }
-            Some(Told::SayNothing) => {
+            Some(Reaction::SayNothing) => {
                 let _dropped = OnDrop(self.asked.clone());
                 std::future::pending().await
             }
@@ -193,8 +193,8 @@ impl LockStore for Service {
         request: Request<LockRequest>,
     ) -> Result<Response<LockResponse>, Status> {
         let request = request.into_inner();
-        let told = self.ask(Asked::TryLock(request.clone())).await?;
-        Ok(Response::new(told.unwrap_or_else(|| grant(&request))))
+        let instructed = self.ask(Asked::TryLock(request.clone())).await?;
+        Ok(Response::new(instructed.unwrap_or_else(|| grant(&request))))
     }
 
     async fn lock(
@@ -202,8 +202,8 @@ impl LockStore for Service {
         request: Request<LockRequest>,
     ) -> Result<Response<LockResponse>, Status> {
         let request = request.into_inner();
-        let told = self.ask(Asked::Lock(request.clone())).await?;
-        Ok(Response::new(told.unwrap_or_else(|| grant(&request))))
+        let instructed = self.ask(Asked::Lock(request.clone())).await?;
+        Ok(Response::new(instructed.unwrap_or_else(|| grant(&request))))
     }
 
     async fn renew_lock(

@@ -1,5 +1,5 @@
-//! Inspection of stores of other processes: of our own component, and of one that tells
-//! what it is told to, whatever it was asked.
+//! Inspection of stores of other processes: of our own component, and of one with
+//! scripted answers, whatever the request is.
 
 use std::{
     pin::Pin,
@@ -30,7 +30,7 @@ use crate::{
 pub(crate) const DECLARED: [&str; 3] = ["FORCE_UNLOCK", "INSPECTION", "WATCH"];
 pub(crate) const ID: &str = "0123456789abcdef0123456789abcdef";
 
-/// What a store tells to whoever asks for anything.
+/// The scripted answers of a store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inspected {
     locks: Vec<pb::LockState>,
@@ -38,16 +38,16 @@ pub(crate) struct Inspected {
     events: Vec<pb::LockEvent>,
     /// The events of the watches after the first one, where they differ.
     later_events: Option<Vec<pb::LockEvent>>,
-    /// Whether it was watched before: the first watch ends.
+    /// Whether there was a watch before: the first one ends.
     watched: Arc<AtomicBool>,
     refuses_watches: bool,
     end: Option<Code>,
-    /// What it was asked to end.
+    /// The requests to end grants.
     asked: Arc<Mutex<Vec<pb::EndLocksRequest>>>,
 }
 
 impl Inspected {
-    pub(crate) fn telling(locks: Vec<pb::LockState>) -> Self {
+    pub(crate) fn with(locks: Vec<pb::LockState>) -> Self {
         Self { locks, ..Self::default() }
     }
 }
@@ -84,11 +84,11 @@ impl Inspection for Inspected {
         _: Request<pb::WatchLocksRequest>,
     ) -> Result<Response<Self::WatchLocksStream>, Status> {
         if self.refuses_watches {
-            return Err(Status::unimplemented("it tells nobody"));
+            return Err(Status::unimplemented("no watches here"));
         }
         let again = self.watched.swap(true, Ordering::Relaxed);
-        let told = self.later_events.as_ref().filter(|_| again).unwrap_or(&self.events);
-        let events = stream::iter(told.clone().into_iter().map(Ok));
+        let events = self.later_events.as_ref().filter(|_| again).unwrap_or(&self.events);
+        let events = stream::iter(events.clone().into_iter().map(Ok));
         if again || self.later_events.is_some() {
             return Ok(Response::new(Box::pin(events.chain(stream::pending()))));
         }
@@ -104,7 +104,7 @@ impl Inspection for Inspected {
         let ended = ended.cloned().collect();
         self.asked.lock().unwrap().push(asked);
         match self.end {
-            Some(code) => Err(Status::new(code, "told to refuse")),
+            Some(code) => Err(Status::new(code, "scripted refusal")),
             None => Ok(Response::new(pb::EndLocksResponse { ended, more: false })),
         }
     }
@@ -151,7 +151,7 @@ async fn our_component_is_inspected_through_its_socket() {
 }
 
 #[tokio::test]
-async fn a_watch_through_the_socket_tells_of_each_change() {
+async fn a_watch_through_the_socket_reports_each_change() {
     let folder = tempfile::tempdir().unwrap();
     let _serving = serve(folder.path()).await;
     let store = open(folder.path()).await;
@@ -193,7 +193,7 @@ async fn a_grant_is_ended_through_the_socket_and_never_its_successor() {
 
 #[tokio::test]
 async fn a_store_that_declares_nothing_cannot_be_inspected() {
-    // Both are of one service.
+    // WATCH needs INSPECTION.
     for declared in [&[][..], &["WATCH"]] {
         let mut fake = Fake::inspected(declared, Inspected::default()).await;
         let store = fake.open(&[]).await;
@@ -221,11 +221,11 @@ async fn a_call_that_a_store_does_not_have_is_unsupported() {
 
 #[tokio::test]
 async fn a_store_that_ignores_the_scope_is_filtered() {
-    let told = Inspected {
+    let inspected = Inspected {
         locks: vec![state("other", ID), state("own/a", ID), state("own/b", "")],
         ..Default::default()
     };
-    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let mut fake = Fake::inspected(&DECLARED, inspected).await;
     let store = fake.open(&[]).await;
     let listed = store.list(&listing("own/")).await.unwrap().items;
     let names: Vec<_> = listed.iter().map(|lock| lock.resource.as_str()).collect();
@@ -234,12 +234,12 @@ async fn a_store_that_ignores_the_scope_is_filtered() {
 
 #[tokio::test]
 async fn a_scope_is_ended_one_by_one_and_never_handed_on() {
-    let told = Inspected {
+    let inspected = Inspected {
         locks: vec![state("other", ID), state("own/a", ID), state("own/b", ID)],
         ..Default::default()
     };
-    let asked = Arc::clone(&told.asked);
-    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let asked = Arc::clone(&inspected.asked);
+    let mut fake = Fake::inspected(&DECLARED, inspected).await;
     let store = fake.open(&[]).await;
     let of = EndOf::Scope { scope: Scope::prefix("own/"), holder_prefix: String::new() };
     let ended = end(&store, of, 100).await.unwrap();
@@ -256,8 +256,9 @@ async fn a_scope_is_ended_one_by_one_and_never_handed_on() {
 #[tokio::test]
 async fn an_end_of_nothing_is_not_found() {
     for end in [None, Some(Code::NotFound)] {
-        let told = Inspected { locks: vec![state("other", ID)], end, ..Default::default() };
-        let mut fake = Fake::inspected(&DECLARED, told).await;
+        let inspected =
+            Inspected { locks: vec![state("other", ID)], end, ..Default::default() };
+        let mut fake = Fake::inspected(&DECLARED, inspected).await;
         let store = fake.open(&[]).await;
         let of = UnlockOf::Id(ID.parse().unwrap());
         let ended = store.unlock(UnlockRequest { resource: "r".parse().unwrap(), of }).await;
@@ -267,8 +268,8 @@ async fn an_end_of_nothing_is_not_found() {
 
 #[tokio::test]
 async fn an_end_of_another_grant_than_the_one_asked_for_is_not_believed() {
-    let told = Inspected { locks: vec![state("r", ID)], ..Default::default() };
-    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let inspected = Inspected { locks: vec![state("r", ID)], ..Default::default() };
+    let mut fake = Fake::inspected(&DECLARED, inspected).await;
     let store = fake.open(&[]).await;
     let of = UnlockOf::Id(GrantId::from_u128(1));
     let ended = store.unlock(UnlockRequest { resource: "r".parse().unwrap(), of }).await;
@@ -277,22 +278,22 @@ async fn an_end_of_another_grant_than_the_one_asked_for_is_not_believed() {
 
 #[tokio::test]
 async fn a_page_token_that_is_too_long_is_refused() {
-    let told = Inspected { next_page_token: "x".repeat(1537), ..Default::default() };
-    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let inspected = Inspected { next_page_token: "x".repeat(1537), ..Default::default() };
+    let mut fake = Fake::inspected(&DECLARED, inspected).await;
     let listed = fake.open(&[]).await.list(&listing("")).await;
     assert!(matches!(listed, Err(LockError::StoreUnavailable(_))), "{listed:?}");
 }
 
 #[tokio::test]
 async fn a_watch_that_ends_is_begun_again() {
-    let told = Inspected {
+    let inspected = Inspected {
         events: vec![
             pb::LockEvent { state: Some(state("r", ID)), ..Default::default() },
             pb::LockEvent { synced: true, ..Default::default() },
         ],
         ..Default::default()
     };
-    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let mut fake = Fake::inspected(&DECLARED, inspected).await;
     let store = fake.open(&[]).await;
     let mut watch = store.watch(Scope::prefix("")).unwrap();
     while next(&mut watch).await != WatchEvent::Restarted {}
@@ -300,17 +301,17 @@ async fn a_watch_that_ends_is_begun_again() {
     assert_eq!(lock.resource.as_str(), "r");
 }
 
-/// What an earlier watch still owes does not show what is held now.
+/// Late events of an earlier watch do not show what is held now.
 #[tokio::test]
 async fn a_second_watch_is_synced_only_once_all_held_locks_were_reported() {
     let synced = || pb::LockEvent { synced: true, ..Default::default() };
     let held = |name| pb::LockEvent { state: Some(state(name, ID)), ..Default::default() };
-    let told = Inspected {
+    let inspected = Inspected {
         events: vec![held("freed meanwhile"), synced(), synced()],
         later_events: Some(vec![held("locked meanwhile"), synced()]),
         ..Default::default()
     };
-    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let mut fake = Fake::inspected(&DECLARED, inspected).await;
     let store = fake.open(&[]).await;
     let mut first = store.watch(Scope::prefix("")).unwrap();
     while next(&mut first).await != WatchEvent::Synced {}
@@ -333,13 +334,13 @@ async fn a_second_watch_is_synced_only_once_all_held_locks_were_reported() {
 
 #[tokio::test]
 async fn a_watch_that_is_silent_for_half_a_minute_is_begun_again() {
-    let told = Inspected {
+    let inspected = Inspected {
         events: vec![pb::LockEvent { synced: true, ..Default::default() }],
-        // It goes on without another event.
+        // It continues without another event.
         watched: Arc::new(true.into()),
         ..Default::default()
     };
-    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let mut fake = Fake::inspected(&DECLARED, inspected).await;
     let store = fake.open(&[]).await;
     let mut watch = store.watch(Scope::prefix("")).unwrap();
     assert_eq!(next(&mut watch).await, WatchEvent::Synced);
@@ -352,25 +353,25 @@ async fn a_watch_that_is_silent_for_half_a_minute_is_begun_again() {
 
 #[tokio::test]
 async fn a_watch_that_the_store_refuses_ends() {
-    let told = Inspected { refuses_watches: true, ..Default::default() };
-    let mut fake = Fake::inspected(&DECLARED, told).await;
+    let inspected = Inspected { refuses_watches: true, ..Default::default() };
+    let mut fake = Fake::inspected(&DECLARED, inspected).await;
     let store = fake.open(&[]).await;
     let mut watch = store.watch(Scope::prefix("")).unwrap();
-    let told = timeout(Duration::from_secs(10), watch.next()).await.unwrap();
-    assert!(matches!(told, Err(LockError::Unsupported(_))), "{told:?}");
+    let event = timeout(Duration::from_secs(10), watch.next()).await.unwrap();
+    assert!(matches!(event, Err(LockError::Unsupported(_))), "{event:?}");
 }
 
 #[tokio::test]
-async fn a_grant_has_the_public_id_that_the_store_tells() {
-    use crate::fake::Told;
+async fn a_grant_has_the_public_id_that_the_store_reports() {
+    use crate::fake::Reaction;
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
-    for (told, expected) in [(ID, ID.parse().ok()), ("", None), ("bad", None)] {
+    for (reported, expected) in [(ID, ID.parse().ok()), ("", None), ("bad", None)] {
         let response = leasehold_proto::components::LockResponse {
-            grant_id: told.into(),
+            grant_id: reported.into(),
             ..Default::default()
         };
-        fake.tell(Told::Grant(response));
+        fake.instruct(Reaction::Grant(response));
         let granted = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap();
         granted.receipt.accept();
         assert_eq!(granted.id, expected);

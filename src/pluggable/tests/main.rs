@@ -1,5 +1,5 @@
-//! Lock stores of other processes, behind the port: our own component, and a
-//! store that does as it is told.
+//! Lock stores of other processes behind the port: our own component, and a
+//! scripted store.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 

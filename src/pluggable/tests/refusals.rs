@@ -1,4 +1,4 @@
-//! What a store refuses, and how that is told.
+//! Refusals of a store, and how they are reported.
 
 use leasehold_lock::{AcquireRequest, LockError, Mode, RequestId, Violation};
 use leasehold_pluggable::socket_path;
@@ -9,7 +9,7 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::{
     component,
-    fake::{Asked, Fake, Told},
+    fake::{Asked, Fake, Reaction},
     force, owned, renew, unlock,
 };
 
@@ -32,11 +32,11 @@ async fn init_has_the_properties_and_the_instance() {
 }
 
 #[tokio::test]
-async fn what_init_refuses_is_told_by_its_key() {
+async fn what_init_refuses_is_reported_by_its_key() {
     let mut fake = Fake::start(&[]).await;
     let mut details = ErrorDetails::with_bad_request_violation("redisHost", "is missing");
     details.set_error_info("INVALID_METADATA", "dapr.io", std::collections::HashMap::new());
-    fake.tell(Told::Refuse(Status::with_error_details(
+    fake.instruct(Reaction::Refuse(Status::with_error_details(
         Code::InvalidArgument,
         "redisHost is missing",
         details,
@@ -47,7 +47,7 @@ async fn what_init_refuses_is_told_by_its_key() {
         LockError::InvalidMetadata(vec![Violation::new("redisHost", "is missing")])
     );
     fake.next().await;
-    fake.tell(Told::Refuse(Status::invalid_argument("no host")));
+    fake.instruct(Reaction::Refuse(Status::invalid_argument("no host")));
     let error = component(fake.socket(), &[]).open().await.err().unwrap();
     assert_eq!(
         error,
@@ -56,19 +56,19 @@ async fn what_init_refuses_is_told_by_its_key() {
 }
 
 #[tokio::test]
-async fn a_socket_without_a_lock_store_is_told_by_its_path() {
+async fn a_socket_without_a_lock_store_is_reported_by_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("gone.sock");
     let error = component(socket.clone(), &[]).open().await.err().unwrap().to_string();
     assert!(error.contains("gone.sock") && error.contains("nothing listens"), "{error}");
 
-    // Left behind by a process that is gone.
+    // A stale socket of a process that is gone.
     drop(UnixListener::bind(&socket).unwrap());
     let error = component(socket, &[]).open().await.err().unwrap().to_string();
     assert!(error.contains("nothing listens"), "{error}");
 
     let fake = Fake::start(&[]).await;
-    fake.tell(Told::Refuse(Status::unimplemented("")));
+    fake.instruct(Reaction::Refuse(Status::unimplemented("")));
     let error = component(fake.socket(), &[]).open().await.err().unwrap().to_string();
     assert!(error.contains("is not a lock store"), "{error}");
 }
@@ -76,7 +76,7 @@ async fn a_socket_without_a_lock_store_is_told_by_its_path() {
 #[tokio::test]
 async fn a_store_that_says_nothing_to_init_is_given_up() {
     let fake = Fake::start(&[]).await;
-    fake.tell(Told::SayNothing);
+    fake.instruct(Reaction::SayNothing);
     let mut silent = component(fake.socket(), &[]);
     silent.init_timeout = std::time::Duration::from_millis(200);
     let error = silent.open().await.err().unwrap().to_string();
@@ -119,14 +119,14 @@ async fn where_it_is_declared_a_shared_request_is_passed_on() {
     assert_eq!((tried.mode(), locked.mode()), (LockMode::Shared, LockMode::Shared));
 }
 
-/// What another process tells is believed as far as it can be what it says.
+/// Invalid facts from another process are left out.
 #[tokio::test]
-async fn a_refused_try_tells_the_grant_that_the_store_tells() {
+async fn a_refused_try_shows_the_grant_that_the_store_reports() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
     let id = "0".repeat(31) + "1";
-    let mut told = async |metadata: &[(&str, &str)]| {
-        fake.tell(Told::Refuse(status(Code::Aborted, "RESOURCE_LOCKED", metadata)));
+    let mut shown = async |metadata: &[(&str, &str)]| {
+        fake.instruct(Reaction::Refuse(status(Code::Aborted, "RESOURCE_LOCKED", metadata)));
         let refused = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await;
         fake.next().await;
         match refused.unwrap_err() {
@@ -136,14 +136,14 @@ async fn a_refused_try_tells_the_grant_that_the_store_tells() {
     };
     let since = ("since", "2026-11-22T21:40:03.120Z");
     let grant =
-        told(&[("holder", "h"), ("grantID", &id), ("mode", "shared"), since]).await.unwrap();
+        shown(&[("holder", "h"), ("grantID", &id), ("mode", "shared"), since]).await.unwrap();
     assert_eq!(grant.id.map(|id| id.to_string()), Some(id.clone()));
     assert_eq!((grant.holder.unwrap().as_str(), grant.mode), ("h", Mode::Shared));
     assert_eq!(grant.since_unix_ms, Some(1_795_383_603_120));
     let odd = [("grantID", &*id), ("mode", "?"), ("since", "yesterday")];
-    let grant = told(&odd).await.unwrap();
+    let grant = shown(&odd).await.unwrap();
     assert_eq!((grant.mode, grant.since_unix_ms), (Mode::Exclusive, None));
-    assert_eq!(told(&[("grantID", "x"), since]).await, None);
+    assert_eq!(shown(&[("grantID", "x"), since]).await, None);
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn a_refused_try_is_read_by_its_reason_else_by_its_code() {
     let store = fake.open(&[]).await;
     let mut bad = ErrorDetails::with_bad_request_violation("holder", "is rude");
     bad.set_error_info("INVALID_REQUEST", "dapr.io", std::collections::HashMap::new());
-    let mut told = Vec::new();
+    let mut errors = Vec::new();
     for refusal in [
         status(Code::Aborted, "RESOURCE_LOCKED", &[("holder", "h")]),
         Status::aborted("held"),
@@ -165,11 +165,11 @@ async fn a_refused_try_is_read_by_its_reason_else_by_its_code() {
         status(Code::Unimplemented, "UNSUPPORTED", &[]),
         Status::permission_denied("no"),
     ] {
-        fake.tell(Told::Refuse(refusal));
+        fake.instruct(Reaction::Refuse(refusal));
         let error =
             store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
         assert!(matches!(fake.next().await, Asked::TryLock(_)));
-        told.push(
+        errors.push(
             format!("{error:?}")
                 .chars()
                 .take_while(char::is_ascii_alphanumeric)
@@ -177,7 +177,7 @@ async fn a_refused_try_is_read_by_its_reason_else_by_its_code() {
         );
     }
     assert_eq!(
-        told,
+        errors,
         [
             "Locked",
             "Locked",
@@ -191,7 +191,7 @@ async fn a_refused_try_is_read_by_its_reason_else_by_its_code() {
             "StoreUnavailable",
         ]
     );
-    // Refused for sure: nothing to undo.
+    // Certainly refused: nothing to undo.
     fake.must_be_left_alone().await;
 }
 
@@ -205,11 +205,11 @@ async fn what_holds_nothing_is_not_found() {
         (Status::not_found(""), false),
     ] {
         let expected = LockError::NotFound { held };
-        fake.tell(Told::Refuse(refusal.clone()));
+        fake.instruct(Reaction::Refuse(refusal.clone()));
         assert_eq!(renew(&store, "r", "x").await.unwrap_err(), expected);
-        fake.tell(Told::Refuse(refusal.clone()));
+        fake.instruct(Reaction::Refuse(refusal.clone()));
         assert_eq!(unlock(&store, "r", "x").await.unwrap_err(), expected);
-        fake.tell(Told::Refuse(refusal));
+        fake.instruct(Reaction::Refuse(refusal));
         assert_eq!(force(&store, "r").await.unwrap_err(), expected);
     }
 }
@@ -218,7 +218,7 @@ async fn what_holds_nothing_is_not_found() {
 async fn a_store_without_a_waiting_lock_says_so() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
-    fake.tell(Told::Refuse(Status::unimplemented("")));
+    fake.instruct(Reaction::Refuse(Status::unimplemented("")));
     let error = store.lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert_eq!(
         error,
@@ -234,7 +234,7 @@ async fn a_store_that_forgot_the_instance_is_initialised_and_asked_again() {
         status(Code::FailedPrecondition, "NOT_INITIALIZED", &[]),
         Status::failed_precondition("init first"),
     ] {
-        fake.tell(Told::Refuse(refusal));
+        fake.instruct(Reaction::Refuse(refusal));
         store
             .try_lock(AcquireRequest::new("r".parse().unwrap()))
             .await
@@ -246,8 +246,8 @@ async fn a_store_that_forgot_the_instance_is_initialised_and_asked_again() {
         assert!(matches!(&again, Asked::Init { properties, .. } if properties["k"] == "v"));
         assert!(matches!(fake.next().await, Asked::TryLock(_)));
     }
-    fake.tell(Told::Refuse(Status::failed_precondition("init first")));
-    fake.tell(Told::Refuse(Status::internal("cannot")));
+    fake.instruct(Reaction::Refuse(Status::failed_precondition("init first")));
+    fake.instruct(Reaction::Refuse(Status::internal("cannot")));
     let error = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert!(matches!(&error, LockError::StoreUnavailable(why) if why.contains("cannot")));
 }
@@ -256,7 +256,10 @@ async fn a_store_that_forgot_the_instance_is_initialised_and_asked_again() {
 async fn an_answer_with_a_bad_lock_id_is_unknown_and_undone() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
-    fake.tell(Told::Grant(LockResponse { lock_id: "x".repeat(300), ..Default::default() }));
+    fake.instruct(Reaction::Grant(LockResponse {
+        lock_id: "x".repeat(300),
+        ..Default::default()
+    }));
     let error = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
     let Asked::TryLock(tried) = fake.next().await else { panic!("no try") };

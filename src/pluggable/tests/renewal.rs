@@ -1,4 +1,4 @@
-//! A store that cannot renew, behind the sidecar, which would have to.
+//! A store that cannot renew, behind a sidecar that would have to renew.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ use tokio::{sync::mpsc, time::Instant};
 use tonic::Status;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::fake::{Asked, Fake, Told};
+use crate::fake::{Asked, Fake, Reaction};
 
 fn call(no_renewal: bool) -> LockCall {
     LockCall {
@@ -39,18 +39,18 @@ async fn locks(fake: &mut Fake) -> Locks {
     let stores = Stores::default();
     let store = fake.open(&[]).await;
     stores.insert(NamedStore::pluggable("s", "lock.fake", "v1", KeyPrefix::None, store));
-    let (tell, _) = mpsc::channel(1);
-    let engine = Engine::start(EngineOptions::default(), Hooks::default().healthy, tell);
+    let (losses, _) = mpsc::channel(1);
+    let engine = Engine::start(EngineOptions::default(), Hooks::default().healthy, losses);
     Locks::new(stores, engine, Identity::new("app", &"instance".parse().unwrap()))
 }
 
-/// The lock was called renewed, and lost at its TTL as unreachable.
+/// Such a lock once counted as renewed, and was lost at the end of its TTL as unreachable.
 #[tokio::test]
 async fn a_store_that_cannot_renew_grants_nothing_that_would_have_to_be_renewed() {
     let mut fake = Fake::start(&[]).await;
     let locks = locks(&mut fake).await;
     for _ in 0..2 {
-        fake.tell(Told::Refuse(Status::unimplemented("no renewals here")));
+        fake.instruct(Reaction::Refuse(Status::unimplemented("no renewals here")));
         let refused = locks.acquire(call(false)).await.unwrap_err();
         assert!(matches!(refused, ApiError::Lock(LockError::Unsupported(_))), "{refused:?}");
         assert!(matches!(fake.next().await, Asked::Renew(_)));
@@ -64,7 +64,7 @@ async fn a_store_that_cannot_renew_grants_nothing_that_would_have_to_be_renewed(
 async fn a_store_is_asked_once_whether_it_can_renew() {
     let mut fake = Fake::start(&[]).await;
     let locks = locks(&mut fake).await;
-    fake.tell(Told::Refuse(Status::not_found("no such lock")));
+    fake.instruct(Reaction::Refuse(Status::not_found("no such lock")));
     for first in [true, false] {
         let acquired = locks.acquire(call(false)).await.unwrap();
         if first {
@@ -76,31 +76,31 @@ async fn a_store_is_asked_once_whether_it_can_renew() {
     }
 }
 
-/// The log told only leasehold's own words, which are the same for every store.
+/// The log once had only leasehold's own text, which is the same for every store.
 #[tokio::test]
-async fn the_log_tells_what_a_store_that_cannot_renew_answers() {
+async fn the_log_has_the_answer_of_a_store_that_cannot_renew() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(LevelFilter::WARN)
         .with_writer(fs::File::create(&log).unwrap())
         .finish();
-    // A thread's own would miss what other tests have logged first: what is of
-    // no interest to anybody then is never asked for again.
+    // Global, because tracing caches which events have a subscriber: a
+    // thread-local one would miss events that other tests have logged before.
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let mut fake = Fake::start(&[]).await;
     let locks = locks(&mut fake).await;
-    fake.tell(Told::Refuse(Status::unimplemented("renewals come with version 2")));
+    fake.instruct(Reaction::Refuse(Status::unimplemented("renewals come with version 2")));
     locks.acquire(call(false)).await.unwrap_err();
     let log = fs::read_to_string(log).unwrap();
     assert!(log.contains("renewals come with version 2"), "{log}");
 }
 
 #[tokio::test]
-async fn a_caller_is_told_what_the_store_answers() {
+async fn a_caller_gets_the_answer_of_the_store() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
-    fake.tell(Told::Refuse(Status::unimplemented("only tries")));
+    fake.instruct(Reaction::Refuse(Status::unimplemented("only tries")));
     let error = store.lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert!(matches!(error, LockError::Unsupported(_)), "{error:?}");
     assert!(error.to_string().ends_with("; it answers: only tries"), "{error}");

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 use tonic::Status;
 
 use crate::{
-    fake::{Asked, Fake, Told},
+    fake::{Asked, Fake, Reaction},
     force, owned, renew, unlock,
 };
 
@@ -17,7 +17,7 @@ const IMPATIENT: [(&str, &str); 1] = [("operationTimeout", "300ms")];
 async fn a_try_without_an_answer_is_unknown_and_undone() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&IMPATIENT).await;
-    fake.tell(Told::SayNothing);
+    fake.instruct(Reaction::SayNothing);
     let error = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
     let Asked::TryLock(tried) = fake.next().await else { panic!("no try") };
@@ -30,7 +30,7 @@ async fn a_try_without_an_answer_is_unknown_and_undone() {
 async fn an_unavailable_without_a_reason_may_have_happened() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
-    fake.tell(Told::Refuse(Status::unavailable("?")));
+    fake.instruct(Reaction::Refuse(Status::unavailable("?")));
     let error = store.try_lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap_err();
     assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
     fake.next().await;
@@ -43,7 +43,7 @@ async fn what_undoes_a_try_does_not_overtake_it() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
     let (open, gate) = oneshot::channel();
-    fake.tell(Told::GrantAfter(gate));
+    fake.instruct(Reaction::GrantAfter(gate));
     let trying =
         tokio::spawn(
             async move { store.try_lock(AcquireRequest::new("r".parse().unwrap())).await },
@@ -59,7 +59,7 @@ async fn what_undoes_a_try_does_not_overtake_it() {
 async fn an_unclear_try_under_a_callers_own_lock_id_is_left_alone() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&IMPATIENT).await;
-    fake.tell(Told::SayNothing);
+    fake.instruct(Reaction::SayNothing);
     store.try_lock(owned("mine")).await.unwrap_err();
     assert!(matches!(fake.next().await, Asked::TryLock(_)));
     assert_eq!(fake.next().await, Asked::Dropped);
@@ -80,7 +80,7 @@ async fn a_grant_under_a_callers_own_lock_id_that_nobody_received_is_undone() {
 async fn an_attempt_with_a_request_id_is_left_to_its_repetition() {
     let mut fake = Fake::start(&["REPLAY"]).await;
     let store = fake.open(&IMPATIENT).await;
-    fake.tell(Told::SayNothing);
+    fake.instruct(Reaction::SayNothing);
     let request = AcquireRequest {
         request_id: RequestId::new("q").unwrap(),
         ..AcquireRequest::new("r".parse().unwrap())
@@ -97,12 +97,12 @@ async fn an_attempt_with_a_request_id_is_left_to_its_repetition() {
 async fn an_unlock_of_unknown_outcome_is_not_sent_again() {
     let mut fake = Fake::start(&["FORCE_UNLOCK"]).await;
     let store = fake.open(&IMPATIENT).await;
-    fake.tell(Told::SayNothing);
+    fake.instruct(Reaction::SayNothing);
     let error = unlock(&store, "r", "x").await.unwrap_err();
     assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
     assert!(matches!(fake.next().await, Asked::Unlock(_)));
     assert_eq!(fake.next().await, Asked::Dropped);
-    fake.tell(Told::Refuse(Status::unknown("?")));
+    fake.instruct(Reaction::Refuse(Status::unknown("?")));
     force(&store, "r").await.unwrap_err();
     assert!(matches!(fake.next().await, Asked::Unlock(sent) if sent.force));
     fake.must_be_left_alone().await;
@@ -112,7 +112,7 @@ async fn an_unlock_of_unknown_outcome_is_not_sent_again() {
 async fn a_renewal_of_unknown_outcome_is_left() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
-    fake.tell(Told::Refuse(Status::unknown("?")));
+    fake.instruct(Reaction::Refuse(Status::unknown("?")));
     let error = renew(&store, "r", "x").await.unwrap_err();
     assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
     assert!(matches!(fake.next().await, Asked::Renew(_)));

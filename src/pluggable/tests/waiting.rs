@@ -1,4 +1,4 @@
-//! Waiting locks of a store.
+//! Waits of a store.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tokio::{
 };
 use tonic::Status;
 
-use crate::fake::{Asked, Fake, Told};
+use crate::fake::{Asked, Fake, Reaction};
 
 /// Trap: pluggable 10
 #[tokio::test]
 async fn a_caller_that_goes_away_ends_its_wait() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
-    fake.tell(Told::SayNothing);
+    fake.instruct(Reaction::SayNothing);
     let waiting =
         tokio::spawn(
             async move { store.lock(AcquireRequest::new("r".parse().unwrap())).await },
@@ -35,7 +35,7 @@ async fn a_caller_that_goes_away_ends_its_wait() {
 async fn a_wait_ends_before_its_deadline_and_leaves_nothing() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
-    fake.tell(Told::SayNothing);
+    fake.instruct(Reaction::SayNothing);
     let deadline = Instant::now() + Duration::from_secs(2);
     let request = AcquireRequest {
         deadline: Some(deadline),
@@ -54,7 +54,7 @@ async fn the_ttl_counts_from_where_the_store_says() {
     let store = fake.open(&[]).await;
     let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
     let (open, gate) = oneshot::channel();
-    fake.tell(Told::GrantAfter(gate));
+    fake.instruct(Reaction::GrantAfter(gate));
     let waiting = tokio::spawn({
         let store = store.clone();
         async move {
@@ -69,8 +69,8 @@ async fn the_ttl_counts_from_where_the_store_says() {
     open.send(()).unwrap();
     waiting.await.unwrap();
     fake.next().await;
-    // More than can have passed: not before now, all the same.
-    fake.tell(Told::Grant(LockResponse {
+    // More than can have passed: nevertheless not before now.
+    fake.instruct(Reaction::Grant(LockResponse {
         lock_id: "store's own".to_owned(),
         fencing_token: 7,
         ttl: seconds(40),
@@ -90,7 +90,7 @@ async fn a_long_wait_that_does_not_say_since_when_is_renewed() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[("ttl", "1s")]).await;
     let (open, gate) = oneshot::channel();
-    fake.tell(Told::GrantAfter(gate));
+    fake.instruct(Reaction::GrantAfter(gate));
     let started = lock::Instant::now();
     let waiting =
         tokio::spawn(
@@ -112,7 +112,7 @@ async fn a_long_wait_that_does_not_say_since_when_is_renewed() {
 async fn a_wait_that_is_broken_off_begins_again_with_nothing_left_of_it() {
     let mut fake = Fake::start(&[]).await;
     let store = fake.open(&[]).await;
-    fake.tell(Told::Refuse(Status::unknown("broken off")));
+    fake.instruct(Reaction::Refuse(Status::unknown("broken off")));
     let granted = store.lock(AcquireRequest::new("r".parse().unwrap())).await.unwrap();
     granted.receipt.accept();
     assert!(matches!(fake.next().await, Asked::Lock(_)));
