@@ -10,7 +10,7 @@ use leasehold_testing::Input;
 
 use crate::backend::KINDS;
 
-/// Stands for a secret, which no error may repeat.
+/// A secret, which no error may contain.
 const SECRET: &str = "hunter2";
 const SECRET_KEYS: [&str; 6] =
     ["redispassword", "redisusername", "password", "key", "clientkey", "keyprefix"];

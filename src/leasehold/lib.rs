@@ -1,19 +1,19 @@
 //! A distributed lock store for Dapr: a pluggable component over etcd leases,
 //! Redis or memory.
 //!
-//! The program. What it puts together are crates of their own, beside this one:
+//! The program. Its parts are crates beside this one:
 //!
 //! - `lock`: the domain, and the port that backends implement.
 //! - `memory`, `redis`, `etcd`, `pluggable`: adapters of that port.
 //! - `component`, `sidecar`, `front`: the edges; `held`: renews locks for the sidecar.
 //! - `net`: the server under all three edges; `manifest`: component YAML.
-//! - `util`: what all of them may use; `testing`: what their tests share.
+//! - `util`: shared utilities; `testing`: shared code of tests.
 //!
-//! Here are:
+//! This crate has:
 //!
-//! - [`backend`]: which backends there are.
+//! - [`backend`]: the list of backends.
 //! - [`command`]: the command line, and the start of each command.
-//! - [`runtime`], [`telemetry`]: what the process has once.
+//! - [`runtime`], [`telemetry`]: the process's threads and logs.
 //!
 //! Dependencies point inward: edges → `lock` ← backends.
 

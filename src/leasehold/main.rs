@@ -11,8 +11,8 @@ use leasehold::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-// Returns memory to the system when a million locks are gone: docs/performance.md tells how
-// much. The system's allocator was not measured beside it.
+// Returns memory to the system after a million locks have ended: docs/performance.md has
+// figures. The system's allocator was not compared.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -22,9 +22,9 @@ const EXIT_CONFIGURATION: u8 = 64;
 fn main() -> ExitCode {
     let cli = match Cli::of_process() {
         Ok(cli) => cli,
-        Err(told) => {
-            let _ = told.print();
-            return ExitCode::from(if told.use_stderr() { EXIT_CONFIGURATION } else { 0 });
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { EXIT_CONFIGURATION } else { 0 });
         }
     };
     // The last lines are written when this is dropped, at the end of this function.
@@ -63,7 +63,7 @@ async fn run(command: Command) -> ExitCode {
         Command::Sidecar(args) => {
             let started = tokio::select! {
                 started = sidecar::start(&args) => started,
-                // Until it listens there is nothing to drain.
+                // Before it listens, there is nothing to drain.
                 () = stop.next() => {
                     info!("stopped before it began to serve");
                     return ExitCode::SUCCESS;

@@ -1,4 +1,4 @@
-//! Logs: to stderr, for people on a terminal, as JSON on request.
+//! Logs to stderr: as text, or as JSON lines.
 
 mod queue;
 
@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 
 use self::queue::LogQueue;
 
-/// How long the end of the process waits for its last lines to be written.
+/// How long the process waits at its end for the last lines to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
 /// The least severity that is logged.
@@ -53,23 +53,23 @@ impl Drop for Logs {
     }
 }
 
-/// Starts to log, without ever waiting for a reader of stderr. No log line ever
-/// has a secret, a lock ID or a request ID in it, which is why libraries are
-/// never asked for more than `info`: what they tell beyond it is bytes of
-/// requests. Fails if no thread can be started.
+/// Starts to log, without ever waiting for a reader of stderr. No log line may
+/// contain a secret, a lock ID or a request ID, so libraries log at `info` at
+/// most: below that, they log bytes of requests. Fails if no thread can be
+/// started.
 pub fn init(level: LogLevel, as_json: bool) -> io::Result<Logs> {
     let queue = LogQueue::start(io::stderr())?;
     let writer = queue.clone();
     let filter = EnvFilter::from(level.directive());
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || writer.clone());
-    // A second call (in tests) keeps the first.
+    // After a second call (in tests) the first subscriber stays.
     let _ = if as_json {
         log.json().flatten_event(true).try_init()
     } else {
         log.with_ansi(io::stderr().is_terminal()).with_target(false).try_init()
     };
-    // The default hook writes to stderr by itself, and waits for its reader.
+    // The default hook writes to stderr directly, and waits for its reader.
     std::panic::set_hook(Box::new(|panic| {
         let panic = panic.to_string().replace('\n', " ");
         let backtrace = Backtrace::capture();

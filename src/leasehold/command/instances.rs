@@ -56,15 +56,15 @@ pub(super) async fn resolve(
     Ok(OwnInstance { name, items, operation_timeout: settings.operation_timeout })
 }
 
-/// Begins to initialise an instance. Calls wait for it from now on, so that none of them is told
-/// that it is not initialised.
+/// Begins to initialise an instance. Calls wait for it from now on, so that none is refused as
+/// not initialised.
 pub(super) fn begin(instances: &Arc<Instances>, own: OwnInstance) -> AbortOnDropHandle<()> {
     instances.opening(&own.name, own.operation_timeout, "its backend is being connected");
     AbortOnDropHandle::new(tokio::spawn(initialise(Arc::clone(instances), own)))
 }
 
-/// Initialises one instance, trying until it succeeds: its backend may come up after this
-/// process, and daprd does not repeat Init.
+/// Initialises one instance, and retries until it succeeds: its backend may start after
+/// this process, and daprd does not repeat Init.
 async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
     let OwnInstance { name, items, operation_timeout } = own;
     let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
@@ -83,7 +83,7 @@ async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
     }
 }
 
-/// Finds an instance.
+/// Finds the store of an instance.
 pub(super) fn find(instances: Arc<Instances>, name: String) -> FindStore {
     Arc::new(move || {
         let (instances, name) = (Arc::clone(&instances), name.clone());

@@ -35,13 +35,13 @@ impl Cli {
     ///
     /// # Errors
     ///
-    /// Contains what to print instead: help, the version, or what is wrong.
+    /// Contains the text to print: help, the version, or the problem.
     pub fn of_process() -> Result<Self, clap::Error> {
         Self::try_parse_from(with_double_dashes(env::args_os()))
     }
 }
 
-/// Turns long flags of `sidecar` with one dash into flags with two, because daprd takes both.
+/// Converts long flags of `sidecar` with one dash to two, because daprd accepts both.
 fn with_double_dashes(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> impl Iterator<Item = OsString> {

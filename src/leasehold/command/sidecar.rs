@@ -93,7 +93,8 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     Ok(Serving { sidecar, _following: following })
 }
 
-/// Says why there is no store: what was found, and why it is none.
+/// Logs why there is no store: the components that were found, and why none of them is a
+/// lock store.
 fn warn_of_no_store(args: &SidecarArgs, loaded: &Loaded) {
     if args.resources_path.is_empty() {
         warn!(
@@ -113,7 +114,7 @@ fn warn_of_no_store(args: &SidecarArgs, loaded: &Loaded) {
     }
 }
 
-/// Which components are no lock stores of this app, and why.
+/// The components that are no lock stores of this app, and why.
 fn skipped(loaded: &Loaded) -> Vec<String> {
     let others = loaded.components.iter().filter(|component| component.lock_type().is_none());
     let others = others
@@ -123,8 +124,8 @@ fn skipped(loaded: &Loaded) -> Vec<String> {
 
 type AppHealth = (watch::Receiver<bool>, Option<mpsc::Receiver<Reports>>);
 
-/// Whether the app is healthy, and what it reports along with that: always healthy, unless
-/// health checks are on.
+/// The app's health and its reports of failed unlocks; always healthy unless health checks
+/// are on.
 fn app_health(args: &SidecarArgs, options: &Options) -> Result<AppHealth, StartError> {
     if !args.enable_app_health_check {
         return Ok((Hooks::default().healthy, None));

@@ -1,8 +1,8 @@
-//! Log lines on their way to a reader who may not read.
+//! A queue of log lines for a reader that may not read.
 //!
-//! A full pipe blocks whoever writes to it, and with it every task of its
-//! thread. So lines are queued, and one thread, which does nothing else, writes
-//! them. What does not fit is dropped and counted.
+//! A full pipe blocks its writer, and with it every task of the thread. So
+//! lines are queued, and a dedicated thread writes them. Lines that do not fit
+//! are dropped and counted.
 
 use std::{
     io::{self, Write},
@@ -16,10 +16,10 @@ use tracing::warn;
 
 /// Room for some ten thousand lines.
 const QUEUED_BYTES_MAX: usize = 1024 * 1024;
-/// Before trying again to write to what takes nothing just now, without blocking.
+/// The delay before a write to a full non-blocking target is retried.
 const WRITE_DELAY: Duration = Duration::from_millis(10);
 
-/// Whole lines that are still to be written. Cheap to clone.
+/// Whole lines that are not written yet. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogQueue(Arc<Shared>);
 
@@ -33,7 +33,7 @@ struct Shared {
 struct State {
     queued: Vec<u8>,
     is_writing: bool,
-    /// Lines that did not fit since that was last told.
+    /// Lines dropped since the last report of dropped lines.
     dropped: u64,
 }
 
@@ -48,7 +48,7 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// Waits until all is written, or for `within` at most.
+    /// Waits until all lines are written, at most for `within`.
     pub(super) fn flush(&self, within: Duration) {
         let is_pending = |state: &mut State| {
             state.is_writing || !state.queued.is_empty() || state.dropped > 0
@@ -82,7 +82,7 @@ impl LogQueue {
                 std::mem::swap(&mut lines, &mut state.queued);
                 std::mem::take(&mut state.dropped)
             };
-            // Without the lock, because this goes through `push`.
+            // Without the lock, because the log line goes through `push`.
             if dropped > 0 {
                 warn!(lines = dropped, "log lines were dropped: stderr was not read in time");
             }
@@ -96,14 +96,14 @@ impl LogQueue {
     }
 }
 
-/// Writes what can be written: there is nobody to tell of an error.
+/// Writes as much as possible. Errors are ignored, as they could not be logged.
 fn write_all(target: &mut impl Write, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match target.write(bytes) {
             Ok(0) => return,
             Ok(count) => bytes = &bytes[count..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Somebody made it non-blocking, for whom it is shared.
+            // Another process that shares the file may have made it non-blocking.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 thread::sleep(WRITE_DELAY);
             }
@@ -112,7 +112,7 @@ fn write_all(target: &mut impl Write, mut bytes: &[u8]) {
     }
 }
 
-/// A line comes as one write.
+/// Each write is a whole line.
 impl Write for LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line);
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes what it is given only as it is read.
+    /// A pipe without a buffer.
     struct Pipe(SyncSender<Vec<u8>>);
 
     impl Write for Pipe {
@@ -176,7 +176,7 @@ mod tests {
         let (queue, receiver) = pipe();
         let line = [b'x'; 1023].into_iter().chain([b'\n']).collect::<Vec<_>>();
         queue.push(&line);
-        // The thread is stuck in its write from here on.
+        // From here on, the thread is blocked in its write.
         while !queue.state().is_writing {
             thread::yield_now();
         }
