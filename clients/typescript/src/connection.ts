@@ -33,9 +33,18 @@ export interface Endpoint {
 /** Pings a connection while a call is open on it, and closes one that does not answer. */
 const PINGS = { pingIntervalMs: 10_000, pingTimeoutMs: 5_000 };
 
+/** A failure is reported to the streams of the connection. */
+const ignore = (): void => undefined;
+
 class Sessions extends Http2SessionManager {
   override async request(...call: Parameters<Http2SessionManager["request"]>) {
     const stream = await super.request(...call);
+    const { session } = stream;
+    // Connect removes its own listener in `abort`. The event of a ping that has failed may come
+    // after that, and without a listener it would end the process.
+    if (session?.listenerCount("error", ignore) === 0) {
+      session.on("error", ignore);
+    }
     let isAnswered = false;
     stream.once("response", () => {
       isAnswered = true;
