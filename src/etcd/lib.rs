@@ -6,29 +6,30 @@
 //! for reuse instead of being granted and revoked per lock ([`lease`]).
 //!
 //! ```text
-//! backend ── verbs/   the port's verbs, and moves between leases after an election
+//! backend            puts the parts together
 //!    │
-//!  core               the state that they share
+//!  verbs/             the port's verbs: try, wait, renew, release, inspect
 //!    │
+//!  grants/            finds grants, and writes each under a lease of its own
 //!  queue/             who waits and whose turn it is: mirrors, watches, the session
 //!  commit/            group commit: every write goes through it
-//!  lease/             leases for reuse, their keep-alives, this process's grants
+//!  lease/             leases for reuse, their keep-alives, those to be revoked
 //!  client/            one connection at a time, failures, reads that travel together
 //! ```
 //!
 //! A folder imports only what stands below it.
 
+mod access;
 mod backend;
 mod background;
 mod client;
 mod commit;
 mod config;
 mod contention;
-mod core;
-mod flights;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod grants;
 mod key_cache;
 mod keys;
 mod lease;

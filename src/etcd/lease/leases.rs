@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use etcd_client::{LeaseGrantOptions, LeaseTimeToLiveOptions};
 use leasehold_lock::{self as lock, Ttl};
 use leasehold_util::retry::pause_before;
-use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Semaphore,
     time::{Instant, interval, timeout_at},
@@ -20,14 +19,13 @@ use crate::{
     },
     lease::{
         keeper::{KeepError, Keeper},
-        pool::{Lease, Pool, SLACK},
+        pool::{Lease, SLACK},
         revocations::Revocations,
-        taken::{Move, Taken},
+        stock::Stock,
+        taken::Taken,
     },
 };
 
-/// Idle leases kept.
-const KEPT_MAX: usize = 1_024;
 /// Lease grants in flight. Each is a raft entry of its own, and a burst of them would delay
 /// all other writes.
 const GRANTING_MAX: usize = 8;
@@ -56,8 +54,8 @@ pub(crate) fn lease_ttl_s(ttl: Ttl) -> u64 {
 pub(crate) struct Leases {
     connection: Arc<Connection>,
     keeper: Keeper,
-    pool: Mutex<Pool>,
-    revocations: Arc<Revocations>,
+    /// Where leases go that are no longer wanted.
+    pub(crate) stock: Arc<Stock>,
     /// Limits the lease grants in flight.
     granting: Semaphore,
 }
@@ -69,54 +67,44 @@ impl Leases {
         keeper: Keeper,
         background: &Background,
     ) -> Arc<Self> {
-        let revocations = Revocations::start(Arc::clone(&connection), background);
-        let leases = Arc::new(Self {
-            connection,
-            keeper,
-            pool: Mutex::new(Pool::new(KEPT_MAX)),
-            revocations,
-            granting: Semaphore::new(GRANTING_MAX),
-        });
+        let stock = Stock::start(Arc::clone(&connection), background);
+        let granting = Semaphore::new(GRANTING_MAX);
+        let leases = Arc::new(Self { connection, keeper, stock, granting });
         background.spawn(Arc::clone(&leases).keep(background.clone()));
         leases
     }
 
-    /// A lease of `asked_s` seconds for a new grant, whose whole TTL it covers: an idle one,
-    /// refreshed if need be, or a new one. A new one waits while too many are still to be
-    /// revoked.
+    /// A lease of `asked_s` seconds, whose whole TTL it covers: an idle one, refreshed if need
+    /// be, or a new one. A new one for a new grant waits while too many are still to be revoked.
+    /// If the caller leaves, the lease is kept for others when it arrives.
     pub(crate) async fn take(
         self: &Arc<Self>,
         asked_s: u64,
+        is_new_grant: bool,
         until: Instant,
     ) -> Result<Taken, Failure> {
-        match self.take_idle(asked_s, until).await? {
-            Some(lease) => Ok(lease),
-            None => {
-                Box::pin(async {
-                    self.revocations.wait_for_room(until).await?;
-                    self.grant(asked_s, until).await
-                })
-                .await
-            }
+        if let Some(lease) = self.take_idle(asked_s, until).await? {
+            return Ok(lease);
         }
+        let leases = Arc::clone(self);
+        let granting = tokio::spawn(async move {
+            if is_new_grant {
+                leases.stock.revocations.wait_for_room(until).await?;
+            }
+            leases.grant(asked_s, until).await
+        });
+        granting.await.unwrap_or_else(|_| Err(Failure::NotSent("the store is closing".into())))
+    }
+
+    /// Whether a lease was granted in the current term. If not, it may end before what it is
+    /// known to last ([`Terms`](crate::client::terms::Terms)).
+    pub(crate) fn is_of_this_term(&self, lease: &Lease) -> bool {
+        lease.origin.term == self.connection.term()
     }
 
     /// Whether a lease of this TTL would have to be granted, after others.
     pub(crate) fn is_granting_many(&self, asked_s: u64) -> bool {
-        self.granting.available_permits() == 0 && !self.pool().has(asked_s)
-    }
-
-    /// A lease for a grant that has one already, which becomes free: it does not wait for
-    /// others to be revoked.
-    pub(crate) async fn take_another(
-        self: &Arc<Self>,
-        asked_s: u64,
-        until: Instant,
-    ) -> Result<Taken, Failure> {
-        match self.take_idle(asked_s, until).await? {
-            Some(lease) => Ok(lease),
-            None => Box::pin(self.grant(asked_s, until)).await,
-        }
+        self.granting.available_permits() == 0 && !self.stock.pool().has(asked_s)
     }
 
     async fn take_idle(
@@ -125,9 +113,9 @@ impl Leases {
         until: Instant,
     ) -> Result<Option<Taken>, Failure> {
         loop {
-            let Some(lease) = self.pool().take(asked_s) else { return Ok(None) };
-            let taken = Taken::new(self, lease);
-            if !self.may_reuse(&lease) {
+            let Some(lease) = self.stock.pool().take(asked_s) else { return Ok(None) };
+            let taken = Taken::new(&self.stock, lease);
+            if !self.stock.may_reuse(&lease) {
                 continue;
             }
             if lease.is_fresh(lock::Instant::now()) {
@@ -135,7 +123,7 @@ impl Leases {
             }
             match Box::pin(self.keeper.keep_alive(lease.id, until, until)).await {
                 // The answer may be the first that names another term.
-                Ok(_) if !self.may_reuse(&lease) => {}
+                Ok(_) if !self.stock.may_reuse(&lease) => {}
                 Ok(kept) => {
                     let ttl_s = kept.ttl_s.max(lease.asked_s);
                     let lease = Lease { refreshed: kept.sent, ttl_s, ..lease };
@@ -145,36 +133,6 @@ impl Leases {
                 Err(KeepError::Failed(why)) => return Err(Failure::NotSent(why)),
             }
         }
-    }
-
-    /// Gives back a lease under which nothing lives and nothing will: it was never used, or
-    /// its key was deleted by a write that is known to have happened.
-    pub(crate) fn give(&self, lease: Lease) {
-        if !self.may_reuse(&lease) {
-            // An election ends one lease for each grant that is moved, and no new lock
-            // should wait for that.
-            self.revocations.later_unhurried(lease.id);
-            return;
-        }
-        if let Err(surplus) = self.pool().give(lease, lock::Instant::now()) {
-            self.revoke_later(surplus.id);
-        }
-    }
-
-    /// Finds out in the background whether a grant was moved to a lease, or makes sure that it
-    /// never will be, and revokes the lease that it does not lie under.
-    pub(super) fn settle_later(&self, id: i64, begun: Move) {
-        self.revocations.settle(id, begun);
-    }
-
-    /// Revokes a lease in the background, for as long as it takes.
-    pub(crate) fn revoke_later(&self, id: i64) {
-        self.revocations.later(id);
-    }
-
-    /// Revokes a lease, and with it whatever it holds or might come to hold.
-    pub(crate) async fn revoke_now(&self, id: i64, until: Instant) -> Result<(), Failure> {
-        self.revocations.now(id, until).await
     }
 
     /// How long what lies under a lease still lives if nobody keeps the lease alive, as far
@@ -228,7 +186,7 @@ impl Leases {
             if self.connection.is_out_of_space(Instant::now()) {
                 return Err(Failure::NotSent(no_space()));
             }
-            let mut new = New { revocations: &self.revocations, id: random_id() };
+            let mut new = New { revocations: &self.stock.revocations, id: random_id() };
             let options = Some(LeaseGrantOptions::new().with_id(new.id));
             let request = Box::pin(client.grant(ttl, options));
             match self.connection.answer(&link, until, request).await {
@@ -236,7 +194,7 @@ impl Leases {
                     let ttl_s = u64::try_from(granted.ttl()).unwrap_or(asked_s);
                     let id = new.disarm();
                     let lease = Lease { id, asked_s, ttl_s, refreshed: sent, origin };
-                    return Ok(Taken::new(self, lease));
+                    return Ok(Taken::new(&self.stock, lease));
                 }
                 // It is somebody else's.
                 Err(Failure::Refused(Refusal::LeaseExists, _)) => {
@@ -261,19 +219,9 @@ impl Leases {
 
     /// Revokes all idle leases, and waits for those that are being revoked.
     pub(crate) async fn close(&self) {
-        let idle = self.pool().drain();
-        for id in idle {
-            self.revoke_later(id);
-        }
-        self.revocations.close().await;
-    }
-
-    fn may_reuse(&self, lease: &Lease) -> bool {
-        lease.origin.allows_reuse(self.connection.origin())
-    }
-
-    fn pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock()
+        let idle = self.stock.pool().drain();
+        idle.into_iter().for_each(|id| self.stock.revoke(id));
+        self.stock.revocations.close().await;
     }
 
     /// Keeps idle leases alive, and revokes those that are of no more use.
@@ -281,17 +229,16 @@ impl Leases {
         let mut ticks = interval(CHORES_INTERVAL);
         loop {
             ticks.tick().await;
-            let chores = self.pool().chores(lock::Instant::now(), self.connection.origin());
-            for id in chores.revoke {
-                self.revoke_later(id);
-            }
+            let origin = self.connection.origin();
+            let chores = self.stock.pool().chores(lock::Instant::now(), origin);
+            chores.revoke.into_iter().for_each(|id| self.stock.revoke(id));
             for id in chores.refresh {
                 let leases = Arc::clone(&self);
                 background.spawn(async move {
                     let until = Instant::now() + REFRESH_TIMEOUT;
                     match leases.keeper.keep_alive(id, until + UNHURRIED, until).await {
-                        Ok(kept) => leases.pool().refreshed(id, kept.sent),
-                        Err(KeepError::Dead) => leases.pool().died(id),
+                        Ok(kept) => leases.stock.pool().refreshed(id, kept.sent),
+                        Err(KeepError::Dead) => leases.stock.pool().died(id),
                         Err(KeepError::Failed(_)) => {}
                     }
                 });

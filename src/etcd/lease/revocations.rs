@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse};
 use futures_util::{StreamExt as _, stream::poll_fn};
 use leasehold_util::retry::pause_before;
 use parking_lot::Mutex;
@@ -26,7 +26,6 @@ use crate::{
         connection::{Connection, delays},
         failure::{Failure, Refusal},
     },
-    lease::taken::Move,
     revision::Revision,
 };
 
@@ -52,6 +51,45 @@ const LATE_INTERVAL: Duration = Duration::from_millis(200);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSE_POLL: Duration = Duration::from_millis(10);
 
+/// A write of a grant's record under a lease, whose outcome is not known yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Begun {
+    key: Arc<str>,
+    /// For a move of a live grant: the revision that the write compares, and the lease that the
+    /// key lies under before. `None` for a key that is new.
+    moved: Option<(Revision, i64)>,
+}
+
+impl Begun {
+    /// A write of a new key, which is to go with the lease unless the write is known to have
+    /// succeeded.
+    pub(crate) fn new(key: &str) -> Self {
+        Self { key: key.into(), moved: None }
+    }
+
+    /// A move of a live grant, which must not end with the lease.
+    pub(crate) fn moving(key: &str, pair: &KeyValue) -> Self {
+        let moved = (Revision::from_etcd(pair.mod_revision()), pair.lease());
+        Self { key: key.into(), moved: Some(moved) }
+    }
+
+    /// Whether the key is new.
+    pub(crate) fn is_new(&self) -> bool {
+        self.moved.is_none()
+    }
+}
+
+/// What became of a write whose answer was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resolved {
+    /// Its key lies under its lease, written at this revision.
+    Applied(Revision),
+    /// It was not applied and never will be, and its lease is free.
+    Never,
+    /// It was not applied and never will be, because its lease is revoked.
+    Revoked,
+}
+
 /// A lease that is to be revoked.
 struct Unwanted {
     id: i64,
@@ -61,7 +99,7 @@ struct Unwanted {
     may_come_late: bool,
     /// A move to it whose outcome is unknown. If it was applied, the lease before is revoked
     /// instead.
-    unsettled: Option<Move>,
+    unsettled: Option<Begun>,
 }
 
 impl Unwanted {
@@ -121,15 +159,14 @@ impl Revocations {
         self.push(Unwanted { may_come_late: true, ..Unwanted::new(id) });
     }
 
-    /// Revokes a lease to which a grant may have been moved, or the one before if it was.
-    pub(super) fn settle(&self, id: i64, begun: Move) {
-        self.push(Unwanted { unsettled: Some(begun), ..Unwanted::unhurried(id) });
-    }
-
-    /// Revokes a lease, and with it whatever it holds or might come to hold: no write that
-    /// is still on its way can use it afterwards.
-    pub(crate) async fn now(&self, id: i64, until: Instant) -> Result<(), Failure> {
-        self.revoke(id, until).await.map(|_| ())
+    /// Makes sure in the background of a write under a lease: a new key goes with the lease;
+    /// of the two leases of a grant that was to be moved, the one is revoked that the key does
+    /// not lie under.
+    pub(super) fn settle(&self, id: i64, begun: Begun) {
+        self.push(match begun.moved {
+            Some(_) => Unwanted { unsettled: Some(begun), ..Unwanted::unhurried(id) },
+            None => Unwanted::new(id),
+        });
     }
 
     /// Waits while too many leases are to be revoked.
@@ -190,12 +227,7 @@ impl Revocations {
             let until = Instant::now() + REVOKE_TIMEOUT;
             let revoked = match unsettled {
                 None => self.revoke(id, until).await,
-                Some(begun) => match self.settled(id, begun, until).await {
-                    // A key without a lease has lease 0.
-                    Ok(0) => Ok(true),
-                    Ok(unwanted) => self.revoke(unwanted, until).await,
-                    Err(failure) => Err(failure),
-                },
+                Some(begun) => self.revoke_other(id, begun, until).await,
             };
             match revoked {
                 Ok(false) if may_come_late => {
@@ -222,7 +254,7 @@ impl Revocations {
     }
 
     /// Revokes a lease; returns whether there was one.
-    async fn revoke(&self, id: i64, until: Instant) -> Result<bool, Failure> {
+    pub(super) async fn revoke(&self, id: i64, until: Instant) -> Result<bool, Failure> {
         let mut delays = delays();
         loop {
             let link = self.connection.link(until).await?;
@@ -240,38 +272,76 @@ impl Revocations {
         }
     }
 
-    /// Which of two leases a grant does not lie under, and never will. As long as its key is as
-    /// it was, the move may still be on its way. The key is then written again, under the lease
-    /// that it lies under, so that the move finds it changed.
-    async fn settled(&self, id: i64, begun: &Move, until: Instant) -> Result<i64, Failure> {
-        let Move { key, compared, from } = begun;
+    /// Revokes the lease that a grant does not lie under after a move.
+    async fn revoke_other(
+        &self,
+        id: i64,
+        begun: &Begun,
+        until: Instant,
+    ) -> Result<bool, Failure> {
+        let unwanted = match (self.resolve(id, begun, true, until).await?, begun.moved) {
+            (Resolved::Applied(_), Some((_, before))) => before,
+            _ => id,
+        };
+        // A key without a lease has lease 0.
+        if unwanted == 0 { Ok(true) } else { self.revoke(unwanted, until).await }
+    }
+
+    /// Finds out what became of a write under a lease whose answer was lost. If it was not
+    /// applied, it may still be on its way: a proposal can outlive its connection. So the lease
+    /// of a new key is revoked. A key that was to be moved is written again, unchanged, so that
+    /// the move finds another revision. Then the key is read again.
+    pub(super) async fn resolve(
+        &self,
+        id: i64,
+        begun: &Begun,
+        may_come: bool,
+        until: Instant,
+    ) -> Result<Resolved, Failure> {
+        let revision = |pair: &KeyValue| Revision::from_etcd(pair.mod_revision());
+        let mut settled = (!may_come).then_some(Resolved::Never);
         loop {
-            let read = self.connection.read(vec![TxnOp::get(&**key, None)], until).await?;
+            let get = vec![TxnOp::get(&*begun.key, None)];
+            let read = self.connection.read(get, until).await?;
             let found = match read.op_responses().into_iter().next() {
                 Some(TxnOpResponse::Get(mut get)) => get.take_kvs().into_iter().next(),
                 _ => None,
             };
-            let Some(pair) = found else { return Ok(id) };
-            if pair.lease() == id {
-                return Ok(*from);
+            if let Some(pair) = found.as_ref().filter(|pair| pair.lease() == id) {
+                return Ok(Resolved::Applied(revision(pair)));
             }
-            if Revision::from_etcd(pair.mod_revision()) != *compared {
-                return Ok(id);
+            if let Some(settled) = settled {
+                return Ok(settled);
             }
-            let options = PutOptions::new().with_lease(pair.lease());
-            let fence = Txn::new()
-                .when([
-                    Compare::mod_revision(&**key, CompareOp::Equal, pair.mod_revision()),
-                    Compare::lease(&**key, CompareOp::Equal, pair.lease()),
-                ])
-                .and_then([TxnOp::put(&**key, pair.value(), Some(options))]);
-            let link = self.connection.link(until).await?;
-            let mut client = link.client().kv_client();
-            let fenced = self.connection.answer(&link, until, Box::pin(client.txn(fence)));
-            if fenced.await?.succeeded() {
-                return Ok(id);
-            }
+            settled = match (begun.moved, &found) {
+                (None, _) => {
+                    self.revoke(id, until).await?;
+                    Some(Resolved::Revoked)
+                }
+                (Some((compared, _)), Some(pair)) if revision(pair) == compared => {
+                    match self.fence(&begun.key, pair, until).await {
+                        Ok(()) => Some(Resolved::Never),
+                        Err(failure) if failure.is_passing() && Instant::now() < until => None,
+                        Err(failure) => return Err(failure),
+                    }
+                }
+                _ => return Ok(Resolved::Never),
+            };
         }
+    }
+
+    /// Writes a key again as it is, if it is unchanged.
+    async fn fence(&self, key: &str, pair: &KeyValue, until: Instant) -> Result<(), Failure> {
+        let options = PutOptions::new().with_lease(pair.lease());
+        let fence = Txn::new()
+            .when([
+                Compare::mod_revision(key, CompareOp::Equal, pair.mod_revision()),
+                Compare::lease(key, CompareOp::Equal, pair.lease()),
+            ])
+            .and_then([TxnOp::put(key, pair.value(), Some(options))]);
+        let link = self.connection.link(until).await?;
+        let mut client = link.client().kv_client();
+        self.connection.answer(&link, until, Box::pin(client.txn(fence))).await.map(|_| ())
     }
 
     /// Plans to revoke a lease again, when etcd can no longer carry out its grant.

@@ -1,48 +1,42 @@
-//! A lease that a verb has taken, whose end decides what becomes of it.
+//! A lease that was taken for a write, whose end decides what becomes of it.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
+use tokio::time::Instant;
+
 use crate::{
-    lease::{leases::Leases, pool::Lease},
+    client::failure::Failure,
+    lease::{
+        pool::Lease,
+        revocations::{Begun, Resolved},
+        stock::Stock,
+    },
     revision::Revision,
 };
 
-/// A lease that a verb has taken. When it is dropped, [`Leases`] keeps it, or has it revoked,
-/// by what may have been written under it until then.
+/// A lease that was taken. When it is dropped, [`Stock`] keeps it, or has it revoked, by what
+/// may have been written under it until then.
 pub(crate) struct Taken {
-    leases: Arc<Leases>,
+    stock: Arc<Stock>,
     lease: Lease,
     end: End,
 }
 
-/// A write that moves the key of a grant from one lease to another. Once it is known to have
-/// been applied, or never to be, one of the two leases is of no more use.
-#[derive(Clone, Debug)]
-pub(crate) struct Move {
-    /// The key that the write compares.
-    pub(crate) key: Arc<str>,
-    /// The revision that it compares.
-    pub(crate) compared: Revision,
-    /// The lease that the key lies under before.
-    pub(crate) from: i64,
-}
-
 /// What becomes of the lease when it is dropped.
+#[derive(Debug)]
 enum End {
     /// Nothing lies under it, and nothing will.
     Reuse,
-    /// What lies under it, or may come to, has to go.
-    Revoke,
-    /// A grant may lie under it, or come to.
-    Settle(Move),
+    /// The write may have been applied, or may come to be.
+    Settle(Begun),
     /// Somebody else decides.
     Left,
 }
 
 impl Taken {
     /// A lease under which nothing lies.
-    pub(super) fn new(leases: &Arc<Leases>, lease: Lease) -> Self {
-        Self { leases: Arc::clone(leases), lease, end: End::Reuse }
+    pub(super) fn new(stock: &Arc<Stock>, lease: Lease) -> Self {
+        Self { stock: Arc::clone(stock), lease, end: End::Reuse }
     }
 
     /// The lease with another start of its TTL.
@@ -51,14 +45,9 @@ impl Taken {
         self
     }
 
-    /// Notes that something new is about to be written under it, which is to go with it
-    /// unless the write is known to have succeeded.
-    pub(crate) fn begin(&mut self) {
-        self.end = End::Revoke;
-    }
-
-    /// Notes that a live grant is about to be moved to it, which must not end with it.
-    pub(crate) fn begin_move(&mut self, begun: Move) {
+    /// Notes that a write under it is about to be sent. Unless that is known to have succeeded,
+    /// a new key goes with the lease; a grant that is moved must not end with it.
+    pub(crate) fn begin(&mut self, begun: Begun) {
         self.end = End::Settle(begun);
     }
 
@@ -68,7 +57,7 @@ impl Taken {
         self.lease
     }
 
-    /// It does not exist, or is revoked already.
+    /// It does not exist.
     pub(crate) fn gone(mut self) {
         self.end = End::Left;
     }
@@ -78,10 +67,30 @@ impl Taken {
         self.end = End::Reuse;
     }
 
-    /// Nothing lies under it any more, and nothing will, but somebody else may be about to
-    /// revoke it.
-    pub(crate) fn revoke(mut self) {
-        self.end = End::Revoke;
+    /// Finds out whether the write that was begun has been applied: the revision at which its
+    /// key was written under this lease. `None` if it was not, and never will be. `may_come`:
+    /// it may still be on its way.
+    pub(crate) async fn resolve(
+        &mut self,
+        may_come: bool,
+        until: Instant,
+    ) -> Result<Option<Revision>, Failure> {
+        let End::Settle(begun) = &self.end else { return Ok(None) };
+        let revocations = &self.stock.revocations;
+        self.end = match revocations.resolve(self.lease.id, begun, may_come, until).await? {
+            Resolved::Applied(at) => return Ok(Some(at)),
+            Resolved::Never => End::Reuse,
+            Resolved::Revoked => End::Left,
+        };
+        Ok(None)
+    }
+
+    /// Makes sure that what was begun never takes effect: what it has written, or may come to
+    /// write, goes with the lease.
+    pub(crate) async fn undo(&mut self, until: Instant) -> Result<(), Failure> {
+        self.stock.revoke_now(self.lease.id, until).await?;
+        self.end = End::Left;
+        Ok(())
     }
 }
 
@@ -96,9 +105,8 @@ impl Deref for Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.end, End::Left) {
-            End::Reuse => self.leases.give(self.lease),
-            End::Revoke => self.leases.revoke_later(self.lease.id),
-            End::Settle(begun) => self.leases.settle_later(self.lease.id, begun),
+            End::Reuse => self.stock.give(self.lease),
+            End::Settle(begun) => self.stock.revocations.settle(self.lease.id, begun),
             End::Left => {}
         }
     }

@@ -30,7 +30,7 @@ use crate::{
         op::{Op, OpError},
     },
     keys::{EntryId, Keys},
-    lease::{leases::Leases, pool::Lease},
+    lease::{leases::Leases, pool::Lease, revocations::Begun},
     queue::session::keep_alive::{KeepAlive, Kept},
     revision::Revision,
 };
@@ -183,7 +183,7 @@ impl Sessions {
                             // An older data set was restored, in which no entry would ever
                             // be put with this revision.
                             if self.lose(session).await {
-                                self.leases.revoke_later(session.lease.id);
+                                self.leases.stock.revoke(session.lease.id);
                             }
                             return Ok(EntryOutcome::SessionLost);
                         }
@@ -253,7 +253,7 @@ impl Sessions {
         let session = self.current.lock().await.take();
         if let Some(session) = session {
             let until = Instant::now() + CLOSE_TIMEOUT;
-            let _ = self.leases.revoke_now(session.lease.id, until).await;
+            let _ = self.leases.stock.revoke_now(session.lease.id, until).await;
         }
     }
 
@@ -263,7 +263,7 @@ impl Sessions {
         let id = format!("{}.{}", self.instance, self.made.fetch_add(1, Ordering::Relaxed));
         let key = self.keys.session(&id);
         let op = Op::new(until).put(&key, "", lease.id);
-        lease.begin();
+        lease.begin(Begun::new(&key));
         match self.committer.commit(op).await {
             Ok(reply) => Ok(Session {
                 id,
@@ -353,7 +353,7 @@ impl Sessions {
                     }
                     Some(session) if Arc::strong_count(session) > 1 => used = Instant::now(),
                     Some(session) if used.elapsed() >= IDLE_MAX => {
-                        self.leases.revoke_later(session.lease.id);
+                        self.leases.stock.revoke(session.lease.id);
                         *current = None;
                         continue;
                     }

@@ -9,13 +9,14 @@ use tokio::time::Instant;
 use super::{
     acquire::{Free, try_op},
     release::Deletion,
-    wait::Promotion,
+    wait::turn_op,
 };
 use crate::{
     client::link::Origin,
     commit::op::Op,
+    grants::local_grant::LocalGrant,
     keys::{GrantKeys, GrantName, Keys},
-    lease::{local_grant::LocalGrant, pool::Lease},
+    lease::pool::Lease,
     record::{Record, tests::attempt},
     revision::Revision,
 };
@@ -51,23 +52,21 @@ fn until() -> Instant {
 }
 
 fn tried(attempt: &Attempt, free: Free) -> Op {
-    try_op(&names(), attempt, (free, Revision(0)), (&record(attempt), &lease()), until())
+    let keys = keys(attempt);
+    let op = try_op(&names(), attempt, &keys, (free, Revision(0)), until());
+    op.put_grant(&keys, record(attempt).encode(), &lease())
 }
 
 fn promoted(attempt: &Attempt) -> Op {
-    let (keys, entry) = (keys(attempt), ("p/r/r/q/s-1", Revision(7)));
-    let stale = Revision(0);
-    Promotion { attempt, keys: &keys, entry, stale, until: until() }
-        .op(&record(attempt), &lease())
+    let keys = keys(attempt);
+    let op = turn_op(&keys, ("p/r/r/q/s-1", Revision(7)), Revision(0), until());
+    op.put_grant(&keys, record(attempt).encode(), &lease())
 }
 
 fn unlocked(attempt: &Attempt) -> Op {
-    let name = GrantName::of(attempt);
-    let grant = LocalGrant {
-        written: Some(Revision(7)),
-        ..LocalGrant::new(name, Revision(7), lease())
-    };
-    Deletion::of_written(&keys(attempt), &grant, until()).unwrap().op
+    let (name, token, lease) = (GrantName::of(attempt), Revision(7), lease());
+    let grant = LocalGrant { name, token, written: token, lease, attempt: None };
+    Deletion::of_written(&keys(attempt), &grant, until()).op
 }
 
 #[test]

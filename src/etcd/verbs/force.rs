@@ -5,26 +5,18 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use etcd_client::{GetOptions, KeyValue};
+use etcd_client::KeyValue;
 use futures_util::future::join_all;
 use leasehold_lock::{BackendError, LockId, Release, ResourceId};
 use tokio::time::Instant;
 
 use crate::{
-    client::{failure::Failure, reads::Found},
     commit::op::OpError,
-    core::Core,
-    keys::{GrantKeys, GrantName, SharedKeys, key_after, range_end},
+    grants::find::Held,
+    keys::{GrantKeys, GrantName, SharedKeys, key_after},
     revision::Revision,
-    verbs::{
-        held::Held,
-        release::{Deletion, unread},
-    },
+    verbs::release::{Deletion, Releases, unread},
 };
-
-/// How many grants are read and ended at a time: as many as fit into one batch, unless
-/// `maxTxnOps` was changed.
-const PAGE_KEYS: usize = 126;
 
 /// How far a release by force has come.
 struct Progress {
@@ -66,7 +58,7 @@ struct Pass {
     left: bool,
 }
 
-impl Core {
+impl Releases {
     /// Ends all grants that the resource had when this was called first.
     pub(super) async fn release_all(
         &self,
@@ -103,13 +95,13 @@ impl Core {
         let resource = &release.resource;
         let mut pass = Pass::default();
         let mut tried = std::mem::take(&mut progress.tried);
-        let mut from = self.keys.holder(resource).into_bytes();
+        let mut from = self.finder.keys.holder(resource).into_bytes();
         loop {
-            let page = match Box::pin(self.grants_from(resource, from, until)).await {
+            let page = match Box::pin(self.finder.page(resource, from, until)).await {
                 Ok(page) => page,
                 Err(failure) => {
                     let may_have_happened = progress.is_repeated || progress.ended;
-                    return Err(unread(failure, may_have_happened, progress.lost.take()));
+                    return Err(unread(failure, may_have_happened, progress.lost.as_ref()));
                 }
             };
             let bound = release.aim.bound_or(page.revision.0);
@@ -138,7 +130,7 @@ impl Core {
                         self.deleted(resource, deletion);
                         progress.ended = true;
                     }
-                    // The key was written or deleted meanwhile; the next pass tells.
+                    // The key was written or deleted meanwhile, which the next pass shows.
                     Ok(_) => {
                         pass.left = true;
                         progress.tried.extend(tried_again);
@@ -160,21 +152,9 @@ impl Core {
             }
         }
         for ((_, token), name) in tried {
-            self.ended_elsewhere(resource, &name, token);
+            self.grants.forget(resource, &name, token);
         }
         Ok(pass)
-    }
-
-    /// Reads grants of a resource from this key on.
-    pub(super) async fn grants_from(
-        &self,
-        resource: &ResourceId,
-        from: Vec<u8>,
-        until: Instant,
-    ) -> Result<Found, Failure> {
-        let end = range_end(&self.keys.holder(resource));
-        let options = GetOptions::new().with_range(end);
-        self.reads.range(from, options, PAGE_KEYS, until).await
     }
 
     /// The delete of a grant as it was read, also if its record is not ours. `None` if its
@@ -185,10 +165,10 @@ impl Core {
         pair: &KeyValue,
         until: Instant,
     ) -> Option<Deletion> {
-        if let Some(held) = Held::of(&self.keys, resource, pair) {
+        if let Some(held) = Held::of(&self.finder.keys, resource, pair) {
             return Some(Deletion::of_read(&held.keys, Some(held.name), pair, until));
         }
-        let (holder, key) = (self.keys.holder(resource), pair.key_str().ok()?);
+        let (holder, key) = (self.finder.keys.holder(resource), pair.key_str().ok()?);
         let record = key.to_owned();
         let shared = (key != holder).then_some(SharedKeys { record, request: None });
         Some(Deletion::of_read(&GrantKeys { holder, shared }, None, pair, until))

@@ -2,6 +2,8 @@
 //! resources see `list`, for changes `watch`. Nothing here is written, and reads need no raft
 //! entry.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use etcd_client::{GetOptions, KeyValue, ResponseHeader, TxnOp, TxnOpResponse};
 use futures_util::future::join_all;
@@ -15,11 +17,15 @@ use leasehold_lock::{
 use tokio::time::{Duration, Instant};
 
 use crate::{
-    client::{failure::Failure, reads::Found},
-    core::Core,
-    keys::{EntryId, Part, key_after, range_end},
+    client::{
+        connection::Connection,
+        failure::Failure,
+        reads::{Found, Reads},
+    },
+    grants::find::{Finder, Held},
+    keys::{EntryId, Keys, Part, key_after, range_end},
+    lease::leases::Leases,
     revision::Revision,
-    verbs::held::Held,
     waiter_record::WaiterRecord,
 };
 
@@ -33,8 +39,21 @@ const REMAINING_SHORT_MAX: Duration = Duration::from_secs(2);
 /// How long those calls may take.
 const REMAINING_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Shows the locks of a store to everybody who may see them.
+pub(crate) struct Inspection {
+    pub(crate) keys: Keys,
+    pub(crate) connection: Arc<Connection>,
+    /// Reads of its own, for which those of the locks need not wait. Each is alone in its
+    /// transaction, because it may return many values.
+    pub(crate) reads: Arc<Reads>,
+    pub(crate) finder: Arc<Finder>,
+    pub(crate) leases: Arc<Leases>,
+    /// How long a step of a watch may take.
+    pub(crate) step: Duration,
+}
+
 #[async_trait]
-impl Inspect for Core {
+impl Inspect for Inspection {
     /// The grants come in the order of their IDs. Their keys' names are no cursors, because
     /// they are made of the lock IDs. So all grants of the resource are read for each page.
     async fn get(
@@ -103,7 +122,7 @@ impl Inspect for Core {
     }
 }
 
-impl Core {
+impl Inspection {
     /// All grants of a resource, each with its lease, a published lock ID, and the number of its
     /// waiters, at one revision.
     async fn read_resource(
@@ -167,7 +186,7 @@ impl Core {
         let held = Held::of(&self.keys, resource, pair)?;
         let id = held.record.id()?;
         if held.keys.shared.is_some() {
-            self.key_cache.insert(id, held.keys.record());
+            self.finder.key_cache.insert(id, held.keys.record());
         }
         Some(held.record.view())
     }
@@ -192,7 +211,7 @@ impl Core {
         until: Instant,
     ) -> Result<Found, Failure> {
         let options = GetOptions::new().with_range(end).with_revision(revision.to_etcd());
-        self.inspection_reads.range(from, options, keys_max.min(PAGE_KEYS), until).await
+        self.reads.range(from, options, keys_max.min(PAGE_KEYS), until).await
     }
 
     /// All waiters for a resource at one revision, in no order.

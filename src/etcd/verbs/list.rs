@@ -6,9 +6,11 @@ use leasehold_lock::{
 };
 use tokio::time::{Duration, Instant};
 
-use super::{inspect::PAGE_KEYS, walk::Walk};
+use super::{
+    inspect::{Inspection, PAGE_KEYS},
+    walk::Walk,
+};
 use crate::{
-    core::Core,
     keys::{Part, range_end},
     revision::Revision,
 };
@@ -20,7 +22,7 @@ const READ_TIME_MAX: Duration = Duration::from_millis(500);
 /// A read asks for so many keys at least, because not each of them is what is looked for.
 const KEYS_MIN: usize = 50;
 
-impl Core {
+impl Inspection {
     /// A page of the held resources. Its cursor is the depth of the walk and the name of the
     /// last resource that was looked at.
     pub(super) async fn list_page(

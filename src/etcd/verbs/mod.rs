@@ -1,17 +1,15 @@
-//! The port's verbs, and the moves of grants between leases.
+//! The port's verbs. Each is a type with what it takes to carry it out.
 
 pub(crate) mod acquire;
+pub(crate) mod attempts;
 #[cfg(test)]
 mod costs;
 mod force;
-mod held;
-mod inspect;
+pub(crate) mod inspect;
 mod list;
-pub(crate) mod moves;
+pub(crate) mod look;
 pub(crate) mod release;
 pub(crate) mod renew;
-pub(crate) mod replay;
-pub(crate) mod state;
 pub(crate) mod wait;
 mod walk;
 mod watch;

@@ -1,23 +1,56 @@
 //! RENEW: keeps the grant's lease alive and reads its key, without a raft entry. If the TTL
-//! changes, or the lease cannot be trusted (see `moves`), it moves the key to another lease.
+//! changes, or the lease cannot be trusted, it moves the grant to another lease. A repeated
+//! request that finds its grant does so too.
+//!
+//! After an election, leases of earlier terms cannot be trusted (see `client::terms`). A grant
+//! is safe until the end that it had when the former leader last heard of it. Nothing reports a
+//! later end before the grant lies under a lease of the new term.
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_lock::{BackendError, Renewal, Renewed};
-use tokio::time::{Instant, sleep};
+use etcd_client::KeyValue;
+use leasehold_lock::{Attempt, BackendError, FencingToken, Grant, Renewal, Renewed};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
 
 use crate::{
-    core::{BUSY, Core},
-    lease::{keeper::KeepError, leases::lease_ttl_s, pool::SLACK},
-    verbs::moves::{Moved, NotMoved},
+    grants::{
+        find::{By, Finder, Held},
+        write::Writer,
+    },
+    lease::{
+        keeper::{KeepError, Keeper, KeptAlive},
+        leases::lease_ttl_s,
+        pool::SLACK,
+    },
+    record::Record,
 };
 
 /// The delay between reads of a key whose lease has ended, which is about to be deleted.
 const DEAD_DELAY: Duration = Duration::from_millis(5);
 /// How long a renewal waits for a move after an election.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How many grants may be moved at the same time after an election: fewer than a sidecar's
+/// renewals in flight, so that other renewals are answered meanwhile. Each needs a lease, few
+/// of which are granted at once, and acquisitions need some too.
+const MOVING_MAX: usize = 128;
 
-impl Core {
+/// Renews live grants.
+pub(crate) struct Renewals {
+    finder: Arc<Finder>,
+    writer: Arc<Writer>,
+    keeper: Keeper,
+    /// Limits the moves to other leases after an election.
+    moving: Semaphore,
+}
+
+impl Renewals {
+    pub(crate) fn new(finder: Arc<Finder>, writer: Arc<Writer>, keeper: Keeper) -> Self {
+        Self { finder, writer, keeper, moving: Semaphore::new(MOVING_MAX) }
+    }
+
     /// Starts the TTL of a live grant again. The key is checked as well as the lease, because
     /// a lease outlives a key that somebody deleted.
     ///
@@ -29,73 +62,56 @@ impl Core {
         renewal: &Renewal,
         until: Instant,
     ) -> Result<Renewed, BackendError> {
-        let resource = &renewal.resource;
-        let grant = (resource.clone(), renewal.lock_id.clone());
-        let Some(_locked) = self.moved.lock(grant, until).await else {
-            return Err(BackendError::Unavailable(BUSY.into()));
-        };
-        let asked_s = lease_ttl_s(renewal.ttl);
+        let Renewal { resource, lock_id, ttl } = renewal;
+        let (grants, asked_s) = (&self.writer.grants, lease_ttl_s(*ttl));
         loop {
-            let known = self.grants.named(resource, &renewal.lock_id);
-            let (mut kept, mut dead) = (None, None);
-            if let Some(grant) = known.as_ref().filter(|grant| grant.lease.asked_s == asked_s) {
-                match self
-                    .keeper
-                    .keep_alive(grant.lease.id, grant.ends().running(), until)
-                    .await
-                {
-                    Ok(alive) => kept = Some((grant.lease.id, alive)),
-                    Err(KeepError::Dead) => dead = Some(grant.lease.id),
-                    Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
+            let known = grants.named(resource, lock_id);
+            // The lease that was kept alive, and for how long; `None` if it has ended.
+            let kept = match known.as_ref().filter(|grant| grant.lease.asked_s == asked_s) {
+                Some(grant) => {
+                    let (id, needed_by) = (grant.lease.id, grant.ends().running());
+                    Some((id, self.keep_alive(id, needed_by, until).await?))
                 }
-            }
-            let name = known.as_ref().map(|grant| &grant.name);
-            let found = match self.find(resource, &renewal.lock_id, name, until).await {
-                Ok(found) => found,
-                Err(failure) if kept.is_none() => return Err(failure.unavailable()),
-                Err(failure) => return Err(BackendError::Unknown(Arc::clone(failure.why()))),
+                None => None,
             };
+            let mode = known.as_ref().map(|grant| grant.name.mode);
+            let found = self.finder.find(resource, By::LockId(lock_id), mode, until).await;
+            let found = found.map_err(|failure| match kept {
+                Some((_, Some(_))) => BackendError::Unknown(Arc::clone(failure.why())),
+                _ => failure.unavailable(),
+            })?;
             let Some(held) = found.grant else {
                 if let Some(ended) = known {
-                    self.ended_elsewhere(resource, &ended.name, ended.token);
+                    grants.forget(resource, &ended.name, ended.token);
                 }
                 return Err(BackendError::NotHeld { held: found.is_held });
             };
-            let grant = self.known(&held);
+            let known = grants.found(&held);
             let (id, record) = (held.record.id(), held.record.with_ttl(asked_s));
             if held.record.lease_ttl_s != asked_s || held.lease() == 0 {
-                match self.move_key(&held, &record, until).await {
-                    Ok(Moved::To(lease, since)) => {
-                        return Ok(Renewed { id, ttl: lease.grant_ttl(), since });
-                    }
-                    Ok(Moved::Changed) => continue,
-                    Err(NotMoved::Not(why)) => return Err(BackendError::Unavailable(why)),
-                    Err(NotMoved::Unknown(why)) => return Err(BackendError::Unknown(why)),
+                match self.writer.rewrite(&held, &record, until).await? {
+                    Some(placed) => return Ok(placed.renewed(id)),
+                    None => continue,
                 }
             }
-            let alive = match kept.filter(|(lease, _)| *lease == held.lease()) {
-                Some((_, alive)) => Ok(alive),
-                // The key is about to be deleted.
-                None if dead == Some(held.lease()) => Err(KeepError::Dead),
-                None => self.keeper.keep_alive(held.lease(), until, until).await,
+            let alive = match kept {
+                Some((lease, alive)) if lease == held.lease() => alive,
+                _ => self.keep_alive(held.lease(), until, until).await?,
             };
-            let alive = match alive {
-                Ok(alive) => alive,
-                Err(KeepError::Dead) if Instant::now() + DEAD_DELAY < until => {
-                    sleep(DEAD_DELAY).await;
-                    continue;
-                }
-                Err(KeepError::Dead) => {
+            let Some(alive) = alive else {
+                // The key is about to be deleted.
+                if Instant::now() + DEAD_DELAY >= until {
                     return Err(BackendError::Unknown("the lease is about to end".into()));
                 }
-                Err(KeepError::Failed(why)) => return Err(BackendError::Unknown(why)),
+                sleep(DEAD_DELAY).await;
+                continue;
             };
             let ttl = Duration::from_secs(alive.ttl_s).saturating_sub(SLACK);
             let renewed = Renewed { id, ttl, since: alive.sent };
             // It is not known when another process's lease was granted.
-            let is_safe = grant.is_some_and(|grant| {
-                self.grants.refreshed(resource, &grant.name, grant.lease.id, alive.sent);
-                self.is_of_this_term(&grant.lease)
+            let is_safe = known.is_some_and(|grant| {
+                grants.refreshed(resource, &grant.name, grant.lease.id, alive.sent);
+                self.writer.leases.is_of_this_term(&grant.lease)
             });
             if is_safe {
                 return Ok(renewed);
@@ -103,15 +119,57 @@ impl Core {
             // Among too many, the next renewal moves it.
             let Ok(_permit) = self.moving.try_acquire() else { return Ok(renewed) };
             let until = until.min(Instant::now() + MOVE_TIMEOUT);
-            match self.move_key(&held, &record, until).await {
-                Ok(Moved::To(lease, since)) => {
-                    return Ok(Renewed { id, ttl: lease.grant_ttl(), since });
-                }
-                Ok(Moved::Changed) => {}
+            match self.writer.rewrite(&held, &record, until).await {
+                Ok(Some(placed)) => return Ok(placed.renewed(id)),
+                Ok(None) => {}
                 // The lease is alive anyway, and one that the key is moved to later lasts
                 // longer than what is returned here.
-                Err(NotMoved::Not(_) | NotMoved::Unknown(_)) => return Ok(renewed),
+                Err(_) => return Ok(renewed),
             }
+        }
+    }
+
+    /// Claims the live grant for a repeated request: no attempt may undo it any more, and
+    /// its TTL starts again, under a lease of this process, so that whoever still cleans up
+    /// after the first attempt cannot end it. `None` if the grant has changed meanwhile.
+    pub(crate) async fn claim(
+        &self,
+        attempt: &Attempt,
+        pair: &KeyValue,
+        record: &Record,
+        until: Instant,
+    ) -> Result<Option<Grant>, BackendError> {
+        if let Some(field) = record.mismatch(attempt) {
+            return Err(BackendError::ReplayMismatch { field });
+        }
+        let Some(held) = Held::of(&self.finder.keys, &attempt.resource, pair) else {
+            return Err(BackendError::Locked { by: Some(record.view()) });
+        };
+        let token = FencingToken::new(held.token.0)
+            .ok_or(BackendError::Unknown("etcd's revision is no token".into()))?;
+        let claimed = record.claimed(attempt.id, lease_ttl_s(attempt.ttl));
+        let placed = self.writer.rewrite(&held, &claimed, until).await?;
+        Ok(placed.map(|placed| Grant {
+            id: record.id(),
+            lock_id: held.name.lock_id,
+            token: Some(token),
+            ttl: placed.lease.grant_ttl(),
+            since: placed.since,
+            created: false,
+        }))
+    }
+
+    /// Keeps a lease alive; `None` if it has ended.
+    async fn keep_alive(
+        &self,
+        lease: i64,
+        needed_by: Instant,
+        until: Instant,
+    ) -> Result<Option<KeptAlive>, BackendError> {
+        match self.keeper.keep_alive(lease, needed_by, until).await {
+            Ok(alive) => Ok(Some(alive)),
+            Err(KeepError::Dead) => Ok(None),
+            Err(KeepError::Failed(why)) => Err(BackendError::Unknown(why)),
         }
     }
 }

@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use leasehold_lock::{Attempt, BackendError, Grant, Mode};
+use leasehold_lock::{Attempt, BackendError, Clock, Grant, Mode, Settings, WaiterBudget};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    client::failure::Failure,
+    client::connection::Connection,
     commit::op::{Op, OpError, Reply},
-    core::{Core, Failed, Leftover},
-    flights::Flight,
-    keys::{GrantKeys, GrantName, Part},
-    lease::{leases::lease_ttl_s, pool::Lease, taken::Taken},
+    contention::Contention,
+    grants::write::{Bounds, Written},
+    keys::{GrantKeys, GrantName, Keys, Part},
     queue::{
         place::{FULL, Place, Turn},
-        session::{EntryOutcome, Session},
+        queues::Queues,
+        session::{EntryOutcome, Session, Sessions},
     },
-    record::Record,
     revision::Revision,
     verbs::{
-        acquire::{Written, unavailable},
-        state::Patience,
+        acquire::Tries,
+        attempts::{Failed, Leftover},
+        look::{Met, Patience},
     },
     waiter_record::WaiterRecord,
 };
@@ -49,31 +49,45 @@ struct Entry {
     lists_begun: u64,
 }
 
-impl Core {
+/// Makes grants in turn.
+pub(crate) struct Waits {
+    pub(crate) keys: Keys,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) tries: Arc<Tries>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) contention: Arc<Contention>,
+    pub(crate) waiters: WaiterBudget,
+    pub(crate) settings: Settings,
+    /// The wall clock, which only shows people since when somebody waits.
+    pub(crate) clock: Clock,
+}
+
+impl Waits {
     /// Waits until granted, or until the caller leaves.
     pub(crate) async fn wait(
-        self: &Arc<Self>,
+        &self,
         attempt: &Attempt,
-        flight: &Flight,
+        unwanted: &CancellationToken,
     ) -> Result<Grant, Failed> {
         let _slot = self.waiters.enter()?;
-        if let Some(grant) = self.acquire_at_once(attempt).await? {
+        if let Some(grant) = self.acquire_at_once(attempt, unwanted).await? {
             return Ok(grant);
         }
         let mut place = self.queues.join(&attempt.resource)?;
         loop {
             tokio::select! {
                 biased;
-                () = flight.unwanted.cancelled() => return Err(abandoned()),
+                () = unwanted.cancelled() => return Err(abandoned()),
                 ready = place.ready() => ready.map_err(unavailable)?,
             }
             if place.is_full(self.settings.waiters_per_resource_max) {
                 return Err(BackendError::TooManyWaiters(FULL).into());
             }
-            let Some(entry) = self.enter(attempt, flight, &mut place).await? else {
+            let Some(entry) = self.enter(attempt, unwanted, &mut place).await? else {
                 continue;
             };
-            match self.wait_in(attempt, flight, &place, &entry).await {
+            match self.wait_in(attempt, unwanted, &place, &entry).await {
                 Ok(Promoted::Granted(grant)) => {
                     place.leave();
                     return Ok(grant);
@@ -100,7 +114,11 @@ impl Core {
     }
 
     /// Tries to lock without queueing, unless that is known to fail.
-    async fn acquire_at_once(&self, attempt: &Attempt) -> Result<Option<Grant>, Failed> {
+    async fn acquire_at_once(
+        &self,
+        attempt: &Attempt,
+        unwanted: &CancellationToken,
+    ) -> Result<Option<Grant>, Failed> {
         let (resource, is_shared) = (&attempt.resource, attempt.mode == Mode::Shared);
         let must_look = attempt.request_id.is_some() || is_shared && attempt.lock_id_given;
         if !must_look && self.queues.is_contended(resource, attempt.mode) {
@@ -113,8 +131,9 @@ impl Core {
         let until = self.step_until();
         // Of many shared attempts all can succeed. Only the first takes a lease before it
         // knows.
-        let read_first = is_shared && first.is_none();
-        match self.acquire(attempt, Patience::Wait, read_first, until).await {
+        let look_first = is_shared && first.is_none();
+        let patience = Patience::Wait;
+        match self.tries.acquire(attempt, patience, look_first, unwanted, until).await {
             Ok(grant) => Ok(Some(grant)),
             Err(Failed {
                 error: BackendError::Locked { .. } | BackendError::TooManyHolders,
@@ -129,7 +148,7 @@ impl Core {
     async fn enter(
         &self,
         attempt: &Attempt,
-        flight: &Flight,
+        unwanted: &CancellationToken,
         place: &mut Place,
     ) -> Result<Option<Entry>, Failed> {
         let until = self.step_until();
@@ -138,8 +157,7 @@ impl Core {
         let id = session.next_entry(attempt.mode);
         let key = self.keys.entry(&attempt.resource, &id);
         place.enter(id);
-        let value = WaiterRecord::of(attempt, self.now_unix_ms()).encode();
-        let unwanted = &flight.unwanted;
+        let value = WaiterRecord::of(attempt, self.clock.unix_us() / 1_000).encode();
         match self.sessions.enter(&session, &key, value, until, unwanted).await {
             Ok(EntryOutcome::PutAt(entered)) => {
                 let lists_begun = place.lists_begun();
@@ -161,18 +179,18 @@ impl Core {
     async fn wait_in(
         &self,
         attempt: &Attempt,
-        flight: &Flight,
+        unwanted: &CancellationToken,
         place: &Place,
         entry: &Entry,
     ) -> Result<Promoted, Failed> {
         loop {
             let turn = tokio::select! {
                 biased;
-                () = flight.unwanted.cancelled() => return Err(abandoned()),
+                () = unwanted.cancelled() => return Err(abandoned()),
                 turn = place.turn(entry.entered, entry.lists_begun) => turn,
             };
             match turn {
-                Turn::Mine => match self.promote(attempt, flight, entry).await? {
+                Turn::Mine => match self.promote(attempt, unwanted, entry).await? {
                     Promoted::Held(grant, since) => place.saw(grant, since),
                     promoted => return Ok(promoted),
                 },
@@ -187,75 +205,50 @@ impl Core {
     async fn promote(
         &self,
         attempt: &Attempt,
-        flight: &Flight,
+        unwanted: &CancellationToken,
         entry: &Entry,
     ) -> Result<Promoted, Failed> {
         let keys = self.keys.grant(&attempt.resource, &GrantName::of(attempt));
         let (mut until, mut stale) = (self.step_until(), Revision::default());
+        // The write may use up the step's time, so finding out what became of it gets a step of
+        // its own.
+        let grace = self.settings.operation_timeout;
         loop {
-            let unwanted = &flight.unwanted;
-            let entry = (entry.key.as_str(), entry.entered);
-            let promotion = Promotion { attempt, keys: &keys, entry, stale, until };
-            let failed = match self.try_promote(promotion, unwanted).await {
-                Ok(Written::Granted(grant)) => return Ok(Promoted::Granted(grant)),
-                Ok(Written::NotFree(reply)) if met_a_grant(&keys, &reply) => {
-                    let found = self.meet(attempt, &keys, &mut stale, until);
-                    match Box::pin(found).await {
-                        Ok(Some(grant)) => return Ok(Promoted::Found(grant)),
-                        Ok(None) => continue,
-                        Err(failed) => failed,
+            let op = turn_op(&keys, (&entry.key, entry.entered), stale, until);
+            let bounds = Bounds { until, grace, unwanted };
+            let failed = match self.tries.writer.make(attempt, &keys, op, bounds).await {
+                Ok(Written::Done(made)) => {
+                    let granted = self.tries.granted(attempt, made, self.step_until()).await;
+                    return granted.map(Promoted::Granted);
+                }
+                Ok(Written::Refused(reply)) if met_a_grant(&keys, &reply) => {
+                    let (patience, lookout) = (Patience::Wait, &self.tries.lookout);
+                    let look = lookout.look(attempt, &keys, patience, stale, until);
+                    match Box::pin(look).await {
+                        Ok(Met::Found(grant)) => return Ok(Promoted::Found(grant)),
+                        Ok(Met::Changed(now_stale)) => {
+                            stale = now_stale;
+                            continue;
+                        }
+                        // It has ended meanwhile, or an exclusive grant is in the way.
+                        Ok(Met::Free(_)) | Err(BackendError::Locked { .. }) => continue,
+                        Err(error) => error.into(),
                     }
                 }
-                Ok(Written::NotFree(reply)) => {
+                Ok(Written::Refused(reply)) => {
                     let Some(pair) = reply.pair() else { return Ok(Promoted::Lost) };
                     let since = Revision::from_etcd(pair.mod_revision());
                     let part = self.keys.part(&attempt.resource, pair.key());
                     return Ok(Promoted::Held(part, since));
                 }
-                Ok(Written::Undone(_)) => {
-                    until = self.step_until();
-                    continue;
-                }
                 Ok(Written::Again(_)) if Instant::now() < until => continue,
-                Ok(Written::Again(error)) => error.into(),
-                Err(failed) => failed,
+                Ok(Written::Again(why)) => unavailable(why),
+                Err(not) => not.into(),
             };
             if !self.is_only_slow(&failed.error, until) {
                 return Err(failed);
             }
             until = self.step_until();
-        }
-    }
-
-    async fn try_promote(
-        &self,
-        promotion: Promotion<'_>,
-        unwanted: &CancellationToken,
-    ) -> Result<Written, Failed> {
-        let Promotion { attempt, keys, until, .. } = promotion;
-        let lease = self.lease_while_wanted(attempt, unwanted, until).await?;
-        let record = Record::of(attempt, lease.asked_s, self.now_unix_ms());
-        let op = promotion.op(&record, &lease);
-        // The write may use up the step's time, so resolving it gets a step of its own.
-        let resolve_until = || self.step_until();
-        self.write_grant(attempt, keys, lease, op, unwanted, resolve_until).await
-    }
-
-    /// Handles a promotion that met a grant with the attempt's lock ID or request: finds the
-    /// grant of the same request, or refuses the attempt. `None` if it is to be tried again,
-    /// perhaps with another `stale` revision.
-    async fn meet(
-        &self,
-        attempt: &Attempt,
-        keys: &GrantKeys,
-        stale: &mut Revision,
-        until: Instant,
-    ) -> Result<Option<Grant>, Failed> {
-        let state = self.state(attempt, keys, until).await?;
-        match self.refused(attempt, &state, Patience::Wait, stale, until).await {
-            // It has ended meanwhile, or an exclusive grant is in the way.
-            Err(Failed { error: BackendError::Locked { .. }, .. }) => Ok(None),
-            met => met,
         }
     }
 
@@ -268,55 +261,31 @@ impl Core {
             && self.connection.is_answering()
     }
 
-    /// A lease. If the caller leaves meanwhile, this ends at once, and the lease is kept for
-    /// others when it arrives.
-    async fn lease_while_wanted(
-        &self,
-        attempt: &Attempt,
-        unwanted: &CancellationToken,
-        until: Instant,
-    ) -> Result<Taken, Failed> {
-        let (leases, asked_s) = (Arc::clone(&self.leases), lease_ttl_s(attempt.ttl));
-        let take = tokio::spawn(async move { leases.take(asked_s, until).await });
-        tokio::select! {
-            biased;
-            () = unwanted.cancelled() => Err(abandoned()),
-            taken = take => match taken {
-                Ok(taken) => Ok(taken.map_err(Failure::unavailable)?),
-                Err(_) => Err(unavailable("the store is closing".into())),
-            },
+    /// The deadline of one step of a wait that begins now.
+    fn step_until(&self) -> Instant {
+        Instant::now() + self.settings.operation_timeout
+    }
+}
+
+/// The comparisons of a write that grants to an entry, and the entry's removal. That no other
+/// entry is before this one, or no exclusive one, needs no comparison: none ever will be.
+/// `stale` is the revision of a key for the attempt's request that finds no grant.
+pub(super) fn turn_op(
+    keys: &GrantKeys,
+    (entry, entered): (&str, Revision),
+    stale: Revision,
+    until: Instant,
+) -> Op {
+    let op = Op::of_grant(keys, until);
+    let op = match &keys.shared {
+        None => op.when_none_below(&keys.holder).or_get_first_below(&keys.holder),
+        Some(shared) => {
+            let op = op.when_absent(&keys.holder).when_new(keys, stale);
+            let op = op.or_get(&keys.holder).or_get(&shared.record);
+            keys.request().into_iter().fold(op, Op::or_get)
         }
-    }
-}
-
-/// The write that grants to an entry.
-#[derive(Clone, Copy)]
-pub(super) struct Promotion<'a> {
-    pub(super) attempt: &'a Attempt,
-    pub(super) keys: &'a GrantKeys,
-    /// The entry's key, and the revision at which it was put.
-    pub(super) entry: (&'a str, Revision),
-    /// The revision of a key for the attempt's request that finds no grant.
-    pub(super) stale: Revision,
-    pub(super) until: Instant,
-}
-
-impl Promotion<'_> {
-    /// That no other entry is before this one, or no exclusive one, needs no comparison: none
-    /// ever will be.
-    pub(super) fn op(&self, record: &Record, lease: &Lease) -> Op {
-        let Self { keys, entry: (entry, entered), .. } = *self;
-        let op = Op::of_grant(keys, self.until);
-        let op = match &keys.shared {
-            None => op.when_none_below(&keys.holder).or_get_first_below(&keys.holder),
-            Some(shared) => {
-                let op = op.when_absent(&keys.holder).when_new(keys, self.stale);
-                let op = op.or_get(&keys.holder).or_get(&shared.record);
-                keys.request().into_iter().fold(op, Op::or_get)
-            }
-        };
-        op.when_created_at(entry, entered).put_grant(keys, record.encode(), lease).delete(entry)
-    }
+    };
+    op.when_created_at(entry, entered).delete(entry)
 }
 
 /// Whether a promotion failed because of a shared grant with its lock ID or its request.
@@ -330,4 +299,9 @@ fn met_a_grant(keys: &GrantKeys, reply: &Reply) -> bool {
 /// The error of an attempt whose caller has left.
 fn abandoned() -> Failed {
     BackendError::Unavailable("the caller has gone".into()).into()
+}
+
+/// The error of a step for which it is known that nothing has changed.
+fn unavailable(why: Arc<str>) -> Failed {
+    BackendError::Unavailable(why).into()
 }

@@ -9,8 +9,8 @@ use leasehold_lock::{
 };
 
 use crate::{
+    grants::find::Held,
     keys::{Keys, Part},
-    verbs::held::Held,
 };
 
 /// The grants that leasehold made.

@@ -20,13 +20,18 @@ use etcd_client::{
     Event, EventType, ResponseHeader, TxnOp, WatchOptions, WatchResponse, WatchStream,
 };
 use leasehold_lock::inspect::Mirror;
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use self::copy::StoreCopy;
-use super::{inspect::PAGE_KEYS, walk::Walk};
+use super::{
+    inspect::{Inspection, PAGE_KEYS},
+    walk::Walk,
+};
 use crate::{
     client::{failure::Failure, link::Link},
-    core::Core,
     keys::range_end,
     revision::Revision,
 };
@@ -37,7 +42,7 @@ const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How late events are at most, as far as is promised.
 const EVENTS_WITHIN: Duration = Duration::from_secs(1);
 
-impl Core {
+impl Inspection {
     /// Keeps an empty mirror equal to the store until that fails.
     pub(super) async fn keep_mirror(&self, mirror: &Mirror) -> Failure {
         let link = match self.connection.link(self.step_until()).await {
@@ -77,6 +82,10 @@ impl Core {
             mirror.complete_up_to(newest);
             let _ = subscriptions_changed.changed().await;
         }
+    }
+
+    fn step_until(&self) -> Instant {
+        Instant::now() + self.step
     }
 
     /// The revision at which etcd is now.

@@ -11,7 +11,7 @@ use std::{
 
 use leasehold_lock::{AttemptId, Instant, LockId};
 
-use crate::{lease::local_grant::LocalGrant, revision::Revision};
+use crate::{grants::local_grant::LocalGrant, revision::Revision};
 
 /// How long the count of other processes' grants is believed.
 const COUNT_MAX_AGE: Duration = Duration::from_secs(1);
@@ -146,7 +146,8 @@ mod tests {
         let refreshed = Instant::now();
         let lease = Lease { id: 1, asked_s: 3, ttl_s: 3, refreshed, origin: Origin::default() };
         let name = GrantName { mode: Mode::Shared, lock_id: LockId::random(), request: None };
-        LocalGrant::new(name, Revision(token), lease)
+        let (token, attempt) = (Revision(token), None);
+        LocalGrant { name, token, written: token, lease, attempt }
     }
 
     #[tokio::test(start_paused = true)]

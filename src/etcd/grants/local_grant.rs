@@ -10,19 +10,14 @@ pub(crate) struct LocalGrant {
     pub(crate) name: GrantName,
     /// Its token: the creation revision of its key.
     pub(crate) token: Revision,
-    /// The revision of this process's last write of its key, if known.
-    pub(crate) written: Option<Revision>,
+    /// The revision of this process's last write of its key.
+    pub(crate) written: Revision,
     pub(crate) lease: Lease,
-    /// The attempt that made it; `None` once a replay has claimed it.
+    /// The attempt that made it; `None` once the key was written again.
     pub(crate) attempt: Option<AttemptId>,
 }
 
 impl LocalGrant {
-    /// A grant that was just written under this lease.
-    pub(crate) fn new(name: GrantName, token: Revision, lease: Lease) -> Self {
-        Self { name, token, written: None, lease, attempt: None }
-    }
-
     /// Until when it certainly lives, unless somebody ends it.
     pub(crate) fn ends(&self) -> Instant {
         self.lease.ends()

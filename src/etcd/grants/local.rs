@@ -1,0 +1,317 @@
+//! What this process knows of its own grants, and what becomes of their leases.
+//!
+//! This is only a cache. What is not found here is read from etcd, so that any process can
+//! renew or unlock what another one granted. Whichever process ends a grant or moves it to
+//! another lease disposes of the lease that the grant had. So a lease of a known grant is given
+//! back if this process ended the grant, and revoked if somebody else did.
+
+use std::{collections::HashMap, sync::Arc};
+
+use leasehold_lock::{Attempt, Instant, LockId, Mode, ResourceId};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::{
+    grants::{
+        find::{By, Held},
+        local_grant::LocalGrant,
+        readers::{Count, Readers, Uncounted},
+    },
+    keys::GrantName,
+    lease::stock::Stock,
+    revision::Revision,
+};
+
+/// How many resources are remembered at once only for their number of shared grants.
+const COUNTED_MAX: usize = 16_384;
+
+/// The grants that this process made or moved and that are not known to have ended.
+pub(crate) struct Grants {
+    pub(crate) stock: Arc<Stock>,
+    made: Mutex<Made>,
+}
+
+/// The same, without what becomes of the leases.
+#[derive(Debug, Default)]
+struct Made {
+    exclusive: HashMap<ResourceId, LocalGrant>,
+    shared: HashMap<ResourceId, Readers>,
+}
+
+impl Grants {
+    pub(crate) fn new(stock: Arc<Stock>) -> Self {
+        Self { stock, made: Mutex::default() }
+    }
+
+    /// The live grant of this lock ID.
+    pub(crate) fn named(&self, resource: &ResourceId, lock_id: &LockId) -> Option<LocalGrant> {
+        self.made().named(resource, lock_id).cloned()
+    }
+
+    /// The live grant that is looked for.
+    pub(crate) fn known(&self, resource: &ResourceId, by: By<'_>) -> Option<LocalGrant> {
+        let made = self.made();
+        let known = match by {
+            By::LockId(lock_id) => made.named(resource, lock_id),
+            By::Claim(lock_id, attempt) => {
+                let known = made.named(resource, lock_id);
+                known.filter(|grant| grant.attempt == Some(attempt))
+            }
+            By::Attempt(attempt, name) => {
+                let known = made.get(resource, name);
+                known.filter(|grant| grant.attempt == Some(attempt))
+            }
+            By::Id(_) => None,
+        };
+        known.filter(|grant| Instant::now() < grant.ends()).cloned()
+    }
+
+    /// Remembers a new grant. The one before it has ended without this process.
+    pub(crate) fn insert(&self, resource: &ResourceId, grant: LocalGrant) {
+        let before = self.made().insert(resource, grant);
+        self.revoke(before);
+    }
+
+    /// Remembers a grant that this process moved to one of its leases, from this one. `false`
+    /// if it is known to have ended or moved on since; its lease is of no more use then.
+    pub(crate) fn moved(&self, resource: &ResourceId, from: i64, grant: LocalGrant) -> bool {
+        let mut made = self.made();
+        let known = made.get(resource, &grant.name);
+        if known
+            .is_some_and(|known| (known.token, known.written) > (grant.token, grant.written))
+        {
+            drop(made);
+            self.stock.revoke(from);
+            self.stock.revoke(grant.lease.id);
+            return false;
+        }
+        let known = made.insert(resource, grant);
+        drop(made);
+        self.free(from, known);
+        true
+    }
+
+    /// Notes that this process has deleted the key of a grant, which lay under this lease.
+    pub(crate) fn deleted(
+        &self,
+        resource: &ResourceId,
+        name: &GrantName,
+        token: Revision,
+        lease: i64,
+    ) {
+        let mut made = self.made();
+        let older = made.remove_if(resource, name, |grant| grant.token < token);
+        let known = made.remove_if(resource, name, |grant| grant.token == token);
+        drop(made);
+        self.revoke(older);
+        self.free(lease, known);
+    }
+
+    /// Forgets a grant of this process that somebody else ended. Its lease is not reused,
+    /// because they may be about to revoke it.
+    pub(crate) fn forget(&self, resource: &ResourceId, name: &GrantName, token: Revision) {
+        let known = self.made().remove_if(resource, name, |grant| grant.token == token);
+        self.revoke(known);
+    }
+
+    /// Forgets a grant that may lie under another lease than the known one, or come to. The
+    /// next renewal moves it, as one that another process made.
+    pub(crate) fn doubt(&self, resource: &ResourceId, name: &GrantName, token: Revision) {
+        self.made().remove_if(resource, name, |grant| grant.token == token);
+    }
+
+    /// What this process knows of a grant that was read from etcd. If it knows an earlier grant
+    /// instead, or the same one under another lease, that has ended without this process.
+    pub(crate) fn found(&self, held: &Held<'_>) -> Option<LocalGrant> {
+        let written = Revision::from_etcd(held.pair.mod_revision());
+        let read = (held.token, held.lease(), written);
+        let (known, ended) = self.made().found(held.resource, &held.name, read);
+        self.revoke(ended);
+        known
+    }
+
+    /// Notes that the lease of a grant was kept alive by a request sent at `sent`.
+    pub(crate) fn refreshed(
+        &self,
+        resource: &ResourceId,
+        name: &GrantName,
+        lease: i64,
+        sent: Instant,
+    ) {
+        self.made().refreshed(resource, name, lease, sent);
+    }
+
+    /// Forgets grants that have expired; their leases have ended with them.
+    pub(crate) fn purge(&self, now: Instant) {
+        self.made().purge(now);
+    }
+
+    /// Reserves one of the `max` shared grants of a resource for a try, until it has ended.
+    /// `counted` is how many there were just now, if that was read. Without it, the answer
+    /// may be that they must be counted first.
+    pub(crate) fn seat<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        max: usize,
+        counted: Option<Count>,
+    ) -> Result<Seat<'a>, Uncounted> {
+        let mut made = self.made();
+        let readers = made.shared.entry(attempt.resource.clone()).or_default();
+        let reserved = readers.reserve(attempt.id, max, counted, Instant::now());
+        if reserved.is_err() {
+            made.tidy(&attempt.resource);
+        }
+        reserved.map(|()| Seat { grants: self, attempt })
+    }
+
+    /// Whether this process knows of a shared grant of the resource.
+    pub(crate) fn has_readers(&self, resource: &ResourceId) -> bool {
+        self.made().shared.get(resource).is_some_and(|readers| readers.len() > 0)
+    }
+
+    /// Disposes of the lease that a grant's key lay under until this process deleted or moved
+    /// it. `known` is the grant as this process knew it. Its own lease is kept for reuse. Any
+    /// other is revoked: the process that made the grant does not reuse it, because it would
+    /// have to delete or move the key first.
+    fn free(&self, lease: i64, known: Option<LocalGrant>) {
+        match known {
+            Some(grant) if grant.lease.id == lease => self.stock.give(grant.lease),
+            known => {
+                self.stock.revoke(lease);
+                self.revoke(known);
+            }
+        }
+    }
+
+    fn revoke(&self, ended: Option<LocalGrant>) {
+        if let Some(ended) = ended {
+            self.stock.revoke(ended.lease.id);
+        }
+    }
+
+    fn made(&self) -> MutexGuard<'_, Made> {
+        self.made.lock()
+    }
+}
+
+impl Made {
+    fn named(&self, resource: &ResourceId, lock_id: &LockId) -> Option<&LocalGrant> {
+        let exclusive =
+            self.exclusive.get(resource).filter(|grant| grant.name.lock_id == *lock_id);
+        let shared = self.shared.get(resource).and_then(|readers| readers.get(lock_id));
+        // The older one has ended without this process.
+        let known = exclusive.into_iter().chain(shared).max_by_key(|grant| grant.token);
+        known.filter(|grant| Instant::now() < grant.ends())
+    }
+
+    /// See [`Grants::found`]; what has ended is returned second.
+    fn found(
+        &mut self,
+        resource: &ResourceId,
+        name: &GrantName,
+        (token, lease, written): (Revision, i64, Revision),
+    ) -> (Option<LocalGrant>, Option<LocalGrant>) {
+        match self.get(resource, name) {
+            Some(grant) if grant.token == token && grant.lease.id == lease => {
+                (Some(grant.clone()), None)
+            }
+            // Of the same grant, more may be known than was read.
+            Some(grant) if (grant.token, grant.written) < (token, written) => {
+                (None, self.remove_if(resource, name, |_| true))
+            }
+            _ => (None, None),
+        }
+    }
+
+    fn refreshed(
+        &mut self,
+        resource: &ResourceId,
+        name: &GrantName,
+        lease: i64,
+        sent: Instant,
+    ) {
+        let grant = self.get_mut(resource, name);
+        if let Some(grant) = grant.filter(|grant| grant.lease.id == lease) {
+            grant.lease.refreshed = grant.lease.refreshed.max(sent);
+        }
+    }
+
+    fn purge(&mut self, now: Instant) {
+        self.exclusive.retain(|_, grant| now < grant.ends());
+        self.shared.retain(|_, readers| readers.purge(now));
+        if self.exclusive.capacity() > 4 * self.exclusive.len() + 1_024 {
+            self.exclusive.shrink_to_fit();
+        }
+        if self.shared.capacity() > 4 * self.shared.len() + 1_024 {
+            self.shared.shrink_to_fit();
+        }
+    }
+
+    fn get(&self, resource: &ResourceId, name: &GrantName) -> Option<&LocalGrant> {
+        match name.mode {
+            Mode::Exclusive => self.exclusive.get(resource),
+            Mode::Shared => self.shared.get(resource)?.get(&name.lock_id),
+        }
+    }
+
+    fn get_mut(&mut self, resource: &ResourceId, name: &GrantName) -> Option<&mut LocalGrant> {
+        match name.mode {
+            Mode::Exclusive => self.exclusive.get_mut(resource),
+            Mode::Shared => self.shared.get_mut(resource)?.get_mut(&name.lock_id),
+        }
+    }
+
+    fn insert(&mut self, resource: &ResourceId, grant: LocalGrant) -> Option<LocalGrant> {
+        match grant.name.mode {
+            Mode::Exclusive => self.exclusive.insert(resource.clone(), grant),
+            Mode::Shared => self.shared.entry(resource.clone()).or_default().insert(grant),
+        }
+    }
+
+    fn remove_if(
+        &mut self,
+        resource: &ResourceId,
+        name: &GrantName,
+        which: impl FnOnce(&LocalGrant) -> bool,
+    ) -> Option<LocalGrant> {
+        if !which(self.get(resource, name)?) {
+            return None;
+        }
+        match name.mode {
+            Mode::Exclusive => self.exclusive.remove(resource),
+            Mode::Shared => {
+                let removed = self.shared.get_mut(resource)?.remove(&name.lock_id);
+                self.tidy(resource);
+                removed
+            }
+        }
+    }
+
+    /// Forgets a resource without grants, if many are remembered.
+    fn tidy(&mut self, resource: &ResourceId) {
+        if self.shared.len() > COUNTED_MAX
+            && self.shared.get(resource).is_some_and(Readers::is_unused)
+        {
+            self.shared.remove(resource);
+        }
+    }
+}
+
+/// One of the shared grants that a resource may have, reserved for a try. Given up when
+/// dropped, unless the try was granted.
+pub(crate) struct Seat<'a> {
+    grants: &'a Grants,
+    attempt: &'a Attempt,
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        let mut made = self.grants.made();
+        if let Some(readers) = made.shared.get_mut(&self.attempt.resource) {
+            readers.cancel(self.attempt.id);
+            made.tidy(&self.attempt.resource);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

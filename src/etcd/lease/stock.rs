@@ -1,0 +1,67 @@
+//! Where a lease goes when it is no longer wanted: to the idle ones, which are used again, or
+//! to those that are revoked.
+
+use std::sync::Arc;
+
+use leasehold_lock as lock;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::time::Instant;
+
+use crate::{
+    background::Background,
+    client::{connection::Connection, failure::Failure},
+    lease::{
+        pool::{Lease, Pool},
+        revocations::Revocations,
+    },
+};
+
+/// Idle leases kept.
+const KEPT_MAX: usize = 1_024;
+
+/// The owner of all leases that belong to no grant.
+pub(crate) struct Stock {
+    connection: Arc<Connection>,
+    pool: Mutex<Pool>,
+    pub(super) revocations: Arc<Revocations>,
+}
+
+impl Stock {
+    /// Its tasks end with `background`.
+    pub(super) fn start(connection: Arc<Connection>, background: &Background) -> Arc<Self> {
+        let revocations = Revocations::start(Arc::clone(&connection), background);
+        Arc::new(Self { connection, pool: Mutex::new(Pool::new(KEPT_MAX)), revocations })
+    }
+
+    /// Takes back a lease under which nothing lives and nothing will: it was never used, or
+    /// its key was deleted by a write that is known to have happened.
+    pub(crate) fn give(&self, lease: Lease) {
+        if !self.may_reuse(&lease) {
+            // An election ends one lease for each grant that is moved, and no new lock
+            // should wait for that.
+            self.revocations.later_unhurried(lease.id);
+        } else if let Err(surplus) = self.pool().give(lease, lock::Instant::now()) {
+            self.revoke(surplus.id);
+        }
+    }
+
+    /// Revokes a lease in the background, and with it whatever lies under it.
+    pub(crate) fn revoke(&self, id: i64) {
+        self.revocations.later(id);
+    }
+
+    /// Revokes a lease, and with it whatever it holds or might come to hold: no write that is
+    /// still on its way can use it afterwards.
+    pub(crate) async fn revoke_now(&self, id: i64, until: Instant) -> Result<(), Failure> {
+        self.revocations.revoke(id, until).await.map(|_| ())
+    }
+
+    /// Whether an idle lease may be used for a new grant.
+    pub(super) fn may_reuse(&self, lease: &Lease) -> bool {
+        lease.origin.allows_reuse(self.connection.origin())
+    }
+
+    pub(super) fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock()
+    }
+}

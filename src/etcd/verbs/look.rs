@@ -1,0 +1,201 @@
+//! What an attempt looks at that is not simply granted: who holds the resource, whether anybody
+//! waits, and whether the attempt repeats the request of a live grant.
+
+use std::sync::Arc;
+
+use etcd_client::{GetOptions, KeyValue, TxnOp, TxnOpResponse};
+use leasehold_lock::{Attempt, BackendError, Grant, Mode};
+use tokio::time::Instant;
+
+use crate::{
+    client::{connection::Connection, failure::Failure},
+    contention::Contention,
+    grants::{find::Finder, readers::Count},
+    keys::{GrantKeys, range_end},
+    record::Record,
+    revision::Revision,
+    verbs::renew::Renewals,
+};
+
+/// What the caller of an attempt asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// A grant now or a refusal.
+    Try,
+    /// To wait until granted.
+    Wait,
+}
+
+/// What an attempt meets that is not refused.
+#[derive(Debug)]
+pub(crate) enum Met {
+    /// It can be granted, among so many others.
+    Free(Count),
+    /// It repeats the request that made this grant.
+    Found(Grant),
+    /// The state has changed meanwhile. The key for the attempt's request that was created at
+    /// this revision finds no grant.
+    Changed(Revision),
+}
+
+/// How a resource was read, at one revision.
+#[derive(Debug)]
+struct State {
+    /// The key of the exclusive grant, or else of one of the shared ones.
+    holder: Option<KeyValue>,
+    /// Whether that is the exclusive grant.
+    is_exclusive: bool,
+    /// Whether anybody waits.
+    queued: bool,
+    /// The key that finds a shared grant by the attempt's request.
+    request: Option<KeyValue>,
+    /// The key of the shared grant with the attempt's lock ID. Read for a shared attempt.
+    same: Option<KeyValue>,
+    /// How many grants there are: all of them shared, unless one is exclusive.
+    count: Count,
+}
+
+impl State {
+    /// How the resource is held, as [`Contention::saw`] takes it.
+    fn seen(&self) -> Option<Mode> {
+        match self.holder {
+            _ if self.is_exclusive || self.queued => Some(Mode::Exclusive),
+            Some(_) => Some(Mode::Shared),
+            None => None,
+        }
+    }
+
+    /// Whether the attempt can be granted. `stale` is the revision of a request's key that
+    /// finds no grant.
+    fn is_free(&self, mode: Mode, stale: Revision) -> bool {
+        let is_of_grant = |request: &KeyValue| created(request) != stale;
+        match mode {
+            Mode::Exclusive => self.holder.is_none() && !self.queued,
+            Mode::Shared => {
+                !self.is_exclusive
+                    && !self.queued
+                    && self.same.is_none()
+                    && !self.request.as_ref().is_some_and(is_of_grant)
+            }
+        }
+    }
+}
+
+/// Reads how resources are held.
+pub(crate) struct Lookout {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) finder: Arc<Finder>,
+    pub(crate) renewals: Arc<Renewals>,
+    pub(crate) contention: Arc<Contention>,
+}
+
+impl Lookout {
+    /// Looks whether an attempt can be granted, without a raft entry. If not, it finds the live
+    /// grant of the same request, or is refused. `stale` is the revision of a key for its
+    /// request that finds no grant.
+    pub(crate) async fn look(
+        &self,
+        attempt: &Attempt,
+        keys: &GrantKeys,
+        patience: Patience,
+        stale: Revision,
+        until: Instant,
+    ) -> Result<Met, BackendError> {
+        let state = self.read(attempt, keys, until).await?;
+        self.contention.saw(&attempt.resource, state.seen());
+        if state.is_free(attempt.mode, stale) {
+            return Ok(Met::Free(state.count));
+        }
+        let record = |pair: Option<&KeyValue>| Record::decode(pair?.value());
+        let holder = record(state.holder.as_ref());
+        if let (Some(pair), Some(record)) = (&state.holder, &holder)
+            && record.answers(attempt)
+        {
+            return self.claim(attempt, pair, record, stale, until).await;
+        }
+        if let Some(request) = &state.request {
+            let found = self.requested(attempt, request, until).await?;
+            if let Some(record) = record(found.as_ref())
+                && let Some(pair) = &found
+                && record.answers(attempt)
+            {
+                return self.claim(attempt, pair, &record, stale, until).await;
+            }
+            if attempt.mode == Mode::Shared && stale != created(request) {
+                return Ok(Met::Changed(created(request)));
+            }
+        }
+        if state.same.is_some() && patience == Patience::Wait {
+            return Err(BackendError::lock_id_in_use());
+        }
+        let of_same = record(state.same.as_ref());
+        Err(BackendError::Locked { by: of_same.or(holder).map(|record| record.view()) })
+    }
+
+    async fn claim(
+        &self,
+        attempt: &Attempt,
+        pair: &KeyValue,
+        record: &Record,
+        stale: Revision,
+        until: Instant,
+    ) -> Result<Met, BackendError> {
+        let claimed = self.renewals.claim(attempt, pair, record, until).await?;
+        Ok(claimed.map_or(Met::Changed(stale), Met::Found))
+    }
+
+    async fn read(
+        &self,
+        attempt: &Attempt,
+        keys: &GrantKeys,
+        until: Instant,
+    ) -> Result<State, BackendError> {
+        let (resource, names) = (&attempt.resource, &self.finder.keys);
+        let one = || GetOptions::new().with_limit(1);
+        let mut ops = vec![
+            TxnOp::get(&*keys.holder, Some(one().with_range(range_end(&keys.holder)))),
+            TxnOp::get(names.queue(resource), Some(one().with_prefix().with_keys_only())),
+        ];
+        let request = attempt.request_id.as_ref();
+        ops.extend(request.map(|id| TxnOp::get(names.request(resource, id), None)));
+        ops.extend(keys.shared.as_ref().map(|shared| TxnOp::get(&*shared.record, None)));
+        let read = self.connection.read(ops, until).await.map_err(Failure::unavailable)?;
+        let at = read.header().map(|header| Revision::from_etcd(header.revision()));
+        let mut answers = read.op_responses().into_iter();
+        let mut next = || match answers.next() {
+            // The count is that of the whole range.
+            Some(TxnOpResponse::Get(get)) => (get.kvs().first().cloned(), get.count()),
+            _ => (None, 0),
+        };
+        let (holder, grants) = next();
+        let is_exclusive =
+            holder.as_ref().is_some_and(|pair| pair.key() == keys.holder.as_bytes());
+        let grants = usize::try_from(grants).unwrap_or(0);
+        Ok(State {
+            holder,
+            is_exclusive,
+            count: Count { grants, at: at.unwrap_or_default() },
+            queued: next().0.is_some(),
+            request: request.and_then(|_| next().0),
+            same: keys.shared.as_ref().and_then(|_| next().0),
+        })
+    }
+
+    /// The key of the shared grant that a request's key names.
+    async fn requested(
+        &self,
+        attempt: &Attempt,
+        request: &KeyValue,
+        until: Instant,
+    ) -> Result<Option<KeyValue>, BackendError> {
+        let finder = &self.finder;
+        let Some(key) = finder.keys.requested(&attempt.resource, request.value()) else {
+            return Ok(None);
+        };
+        finder.reads.key(key, until).await.map_err(Failure::unavailable)
+    }
+}
+
+fn created(pair: &KeyValue) -> Revision {
+    Revision::from_etcd(pair.create_revision())
+}
