@@ -8,6 +8,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use leasehold_lock::Instant;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -19,7 +20,7 @@ use tokio::{
     task::coop,
 };
 
-use super::{answers::Answers, listener::Stream};
+use super::{answers::Answers, delivery::TRANSIT, listener::Stream};
 
 /// A connection over TCP or a Unix socket. Dropping it releases the grants whose answers are not
 /// written.
@@ -27,6 +28,25 @@ use super::{answers::Answers, listener::Stream};
 pub struct Accepted {
     transport: Transport,
     answers: Answers,
+    /// When there was last nothing left to read.
+    drained: Asked,
+    /// When the peer last took bytes.
+    took_bytes: Asked,
+}
+
+/// When the system was last asked something about a connection. Its answer holds for [`TRANSIT`]:
+/// what happened since could as well have happened while the bytes were on their way.
+#[derive(Debug, Default)]
+struct Asked(Option<Instant>);
+
+impl Asked {
+    fn is_recent(&self) -> bool {
+        self.0.is_some_and(|at| at.elapsed() < TRANSIT)
+    }
+
+    fn now(&mut self) {
+        self.0 = Some(Instant::now());
+    }
 }
 
 /// The transport of a connection. Cheap to clone: one clone can wait for the connection's end
@@ -45,7 +65,12 @@ impl From<Stream> for Accepted {
             Stream::Tcp(stream) => Transport::Tcp(Arc::new(stream)),
             Stream::Unix(stream) => Transport::Unix(Arc::new(stream)),
         };
-        Self { transport, answers: Answers::default() }
+        Self {
+            transport,
+            answers: Answers::default(),
+            drained: Asked::default(),
+            took_bytes: Asked::default(),
+        }
     }
 }
 
@@ -137,19 +162,37 @@ impl Accepted {
 
 impl AsyncRead for Accepted {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        on_either!(&self.transport, stream => loop {
+        let Self { transport, answers, drained, .. } = &mut *self;
+        on_either!(transport, stream => loop {
             if stream.poll_read_ready(context)?.is_pending() {
-                return if self.answers.are_waiting() {
-                    self.transport.poll_read_now(context, buffer)
-                } else {
-                    Poll::Pending
-                };
+                if !answers.are_waiting() || drained.is_recent() {
+                    return Poll::Pending;
+                }
+                let read = transport.poll_read_now(context, buffer);
+                if read.is_pending() {
+                    drained.now();
+                }
+                return read;
             }
-            match stream.try_read_buf(buffer) {
+            let room = buffer.remaining();
+            let mut read = Ok(0);
+            // A read that leaves room has drained the socket. "Would block" makes the next poll
+            // wait for the system, without a second read.
+            let full = stream.try_io(Interest::READABLE, || {
+                read = stream.try_read_buf(buffer);
+                match read {
+                    Ok(count) if count == 0 || count == room => Ok(()),
+                    _ => Err(io::ErrorKind::WouldBlock.into()),
+                }
+            });
+            if full.is_err() {
+                drained.now();
+            }
+            match read {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return Poll::Ready(read.map(drop)),
             }
@@ -167,16 +210,22 @@ impl AsyncWrite for Accepted {
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Self { transport, answers } = &*self;
-        on_either!(transport, stream => loop {
+        let Self { transport, answers, took_bytes, .. } = &mut *self;
+        on_either!(&*transport, stream => loop {
             ready!(stream.poll_write_ready(context))?;
             // If either would block, the next call waits for the system.
             let may_write = stream.try_io(Interest::WRITABLE, || {
-                answers.receive(|| transport.takes_bytes())
+                answers.receive(|| {
+                    if !took_bytes.is_recent() {
+                        transport.takes_bytes()?;
+                        took_bytes.now();
+                    }
+                    Ok(())
+                })
             });
             match may_write.and_then(|()| stream.try_write_vectored(buffers)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

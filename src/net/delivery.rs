@@ -20,7 +20,7 @@ use tokio::time::{Duration, Instant};
 use super::answers::{Answers, Delivery, Unencoded};
 
 /// How long an answer may take to reach its caller, on this machine or near it.
-const TRANSIT: Duration = Duration::from_micros(500);
+pub(super) const TRANSIT: Duration = Duration::from_micros(500);
 
 /// Moves the delivery in a response's extensions, if there is one, into its body.
 ///
