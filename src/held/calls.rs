@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use leasehold_lock::{AttemptId, GrantId, Instant, LockError, LockId, Renewed, RequestId};
+use leasehold_lock::{
+    Abandoned, AttemptId, GrantId, Instant, LockError, LockId, Renewed, RequestId,
+};
 use tokio::sync::oneshot;
 
 use super::{
     Cause, Change, Ended, Engine, HeldError, HeldKey, Target,
     belief::Sending,
-    claims::Claims,
     record::RecordId,
-    release::Abandoned,
     renewal::{cancel, changed_nothing},
 };
 
@@ -23,6 +23,7 @@ pub struct Resent {
     sending: Sending,
     target: Target,
     lock_id: LockId,
+    grant_id: Option<GrantId>,
     /// `None`: it has claimed nothing.
     attempt: Option<AttemptId>,
 }
@@ -30,29 +31,26 @@ pub struct Resent {
 impl Drop for Resent {
     fn drop(&mut self) {
         let Some(attempt) = self.attempt else { return };
-        let engine = &self.engine;
-        let release = {
-            let mut table = engine.table();
-            let key = self.target.key();
-            let id = table.find(&key, &self.lock_id);
-            if let Some(held) = id.and_then(|id| table.get_mut(id)) {
-                held.claims.add(attempt);
-                return;
-            }
-            let lost = table.lost.cause(&key, &self.lock_id, Instant::now());
-            // Another process may renew what was only lost here.
-            if lost.is_some_and(Cause::may_still_be_held) {
-                return;
-            }
-            let grant = Abandoned {
-                target: self.target.clone(),
-                lock_id: self.lock_id.clone(),
-                claims: Claims::of(attempt),
-                ttl: self.sending.asked(),
-            };
-            Engine::release_grant(&engine.0, &mut table, grant, None)
+        let mut table = self.engine.table();
+        let key = self.target.key();
+        let id = table.find(&key, &self.lock_id);
+        if let Some(held) = id.and_then(|id| table.get_mut(id)) {
+            held.claims.add(attempt);
+            return;
+        }
+        let lost = table.lost.cause(&key, &self.lock_id, Instant::now());
+        // Another process may renew what was only lost here.
+        if lost.is_some_and(Cause::may_still_be_held) {
+            return;
+        }
+        let grant = Abandoned {
+            resource: self.target.resource.clone(),
+            lock_id: self.lock_id.clone(),
+            id: self.grant_id,
+            claims: vec![attempt],
+            ttl: self.sending.asked(),
         };
-        engine.0.tasks.spawn_on(release, &engine.0.runtime);
+        self.engine.spawn(self.target.store.store().abandon(grant).end());
     }
 }
 
@@ -147,10 +145,23 @@ impl Engine {
         change: Change,
     ) -> Result<Renewed, HeldError> {
         let key = target.key();
-        match self.find(&key, &lock_id)? {
-            Some(id) => self.renew_held(id, &key, &lock_id, ttl, change).await,
-            None if change != Change::Nothing => Err(HeldError::NotHeldHere),
-            None => Ok(target.renew(&lock_id, ttl).await?),
+        match self.find(&key, &lock_id) {
+            Ok(Some(id)) => self.renew_held(id, &key, &lock_id, ttl, change).await,
+            Ok(None) if change != Change::Nothing => Err(HeldError::NotHeldHere),
+            Ok(None) => Ok(target.renew(&lock_id, ttl).await?),
+            Err(HeldError::Lost(cause))
+                if cause.may_still_be_held() && change == Change::Nothing =>
+            {
+                // Another process may have renewed it, which only the store knows.
+                let renewed =
+                    target.renew(&lock_id, ttl).await.map_err(|error| match error {
+                        LockError::NotFound { .. } => HeldError::Lost(cause),
+                        error => error.into(),
+                    })?;
+                self.table().lost.forget(&key, &lock_id);
+                Ok(renewed)
+            }
+            Err(lost) => Err(lost),
         }
     }
 
@@ -241,14 +252,15 @@ impl Engine {
         asked: Duration,
         attempt: AttemptId,
     ) -> Option<Resent> {
-        let (id, lock_id) = {
+        let (id, lock_id, grant_id) = {
             let mut table = self.table();
             let id = table.find_request(&target.key(), request_id)?;
-            (id, table.get_mut(id)?.lock_id.clone())
+            let held = table.get_mut(id)?;
+            (id, held.lock_id.clone(), held.grant_id)
         };
         let sending = self.sends(id, Some(asked))?;
         let (engine, target, attempt) = (self.clone(), target.clone(), Some(attempt));
-        Some(Resent { engine, id, sending, target, lock_id, attempt })
+        Some(Resent { engine, id, sending, target, lock_id, grant_id, attempt })
     }
 
     /// The request of [`Engine::sends_again`] failed.
@@ -290,7 +302,7 @@ impl Engine {
             && let Some(mut record) = table.remove(id)
         {
             if let Ended::Lost(cause) = ended {
-                let loss = (cause, record.claims.clone());
+                let loss = (cause, record.abandoned());
                 table.lost.remember(key.clone(), lock_id.clone(), loss, Instant::now());
             }
             record.holder.tell(ended);

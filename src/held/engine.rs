@@ -19,13 +19,11 @@ pub struct EngineOptions {
     /// How many renewals may be under way towards one store: 256. A backend that
     /// answers in 1 ms then answers 256,000 a second.
     pub renewals_in_flight_max: usize,
-    /// How many releases of locks that nobody holds any more may be under way: 256.
-    pub releases_in_flight_max: usize,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { held_max: 200_000, renewals_in_flight_max: 256, releases_in_flight_max: 256 }
+        Self { held_max: 200_000, renewals_in_flight_max: 256 }
     }
 }
 
@@ -41,7 +39,7 @@ pub(super) struct Inner {
     pub(super) healthy: watch::Receiver<bool>,
     pub(super) notices: mpsc::Sender<LostLock>,
     pub(super) places: Arc<Semaphore>,
-    pub(super) releases: Arc<Semaphore>,
+    held_max: usize,
     pub(super) draining: CancellationToken,
     pub(super) closed: CancellationToken,
     pub(super) tasks: TaskTracker,
@@ -70,7 +68,7 @@ impl Engine {
             healthy,
             notices,
             places: Arc::new(Semaphore::new(options.held_max)),
-            releases: Arc::new(Semaphore::new(options.releases_in_flight_max)),
+            held_max: options.held_max,
             draining: CancellationToken::new(),
             closed: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -86,10 +84,12 @@ impl Engine {
         self.table().len()
     }
 
-    /// How many locks that nobody holds any more are being released.
+    /// How many locks that nobody holds any more are being released, and how many grants are on
+    /// their way to their callers.
     #[must_use]
     pub fn releasing(&self) -> usize {
-        self.table().releasing()
+        let places = self.0.held_max.saturating_sub(self.0.places.available_permits());
+        places.saturating_sub(self.held())
     }
 
     /// A permit for one more held lock; `None` at the limit.

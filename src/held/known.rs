@@ -35,10 +35,10 @@ impl Engine {
         if let Some(cause) = table.lost.cause(key, lock_id, now) {
             return Known::Lost(cause);
         }
-        match table.release_of(key, lock_id) {
-            Some(_) => Known::Unlocking,
-            None => Known::NotHeld,
+        if target.store.store().is_ending(&target.resource, lock_id) {
+            return Known::Unlocking;
         }
+        Known::NotHeld
     }
 }
 

@@ -43,7 +43,6 @@ mod lost;
 mod max_hold;
 mod others;
 mod record;
-mod release;
 mod renewal;
 mod schedule;
 mod store;

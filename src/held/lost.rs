@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use leasehold_lock::{Instant, LockId};
+use leasehold_lock::{Abandoned, Instant, LockId};
 
-use super::{Cause, HeldKey, claims::Claims};
+use super::{Cause, HeldKey};
 
 /// How long a lost lock is remembered.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
@@ -18,8 +18,8 @@ const REMEMBERED_MAX: usize = 10_000;
 /// A grant's full name.
 pub(super) type Name = (HeldKey, LockId);
 
-/// Why a lock was lost, and the attempts that may have got it.
-pub(super) type Loss = (Cause, Claims);
+/// Why a lock was lost, and what its store may still have.
+pub(super) type Loss = (Cause, Abandoned);
 
 /// Remembers lost locks for a while.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ impl Lost {
         self.loss(key, lock_id, now).map(|(cause, _)| cause)
     }
 
-    /// The same, and the attempts that may have got it.
+    /// The same, and what its store may still have.
     pub(super) fn loss(
         &mut self,
         key: &HeldKey,
@@ -85,7 +85,7 @@ impl Lost {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_lock::{AttemptId, ResourceId};
+    use leasehold_lock::ResourceId;
 
     use super::*;
 
@@ -96,15 +96,16 @@ mod tests {
         }
     }
 
+    fn loss(cause: Cause) -> Loss {
+        let (resource, lock_id) = (key(0).resource, LockId::random());
+        let ttl = Duration::from_secs(30);
+        (cause, Abandoned { resource, lock_id, id: None, claims: Vec::new(), ttl })
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_loss_is_remembered_for_ten_minutes() {
         let (mut lost, id, now) = (Lost::default(), LockId::random(), Instant::now());
-        lost.remember(
-            key(0),
-            id.clone(),
-            (Cause::Forced, Claims::of(AttemptId::random())),
-            now,
-        );
+        lost.remember(key(0), id.clone(), loss(Cause::Forced), now);
         let last = now + Duration::from_secs(600) - Duration::from_millis(1);
         assert_eq!(lost.cause(&key(0), &id, last), Some(Cause::Forced));
         assert_eq!(lost.cause(&key(0), &LockId::random(), last), None);
@@ -118,12 +119,7 @@ mod tests {
     async fn ten_thousand_are_remembered() {
         let (mut lost, id, now) = (Lost::default(), LockId::random(), Instant::now());
         for resource in 0..=REMEMBERED_MAX {
-            lost.remember(
-                key(resource),
-                id.clone(),
-                (Cause::Expired, Claims::of(AttemptId::random())),
-                now,
-            );
+            lost.remember(key(resource), id.clone(), loss(Cause::Expired), now);
         }
         assert_eq!(lost.cause(&key(0), &id, now), None);
         assert_eq!(lost.cause(&key(1), &id, now), Some(Cause::Expired));

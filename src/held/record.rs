@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_lock::{
-    AttemptId, FencingToken, GrantId, Instant, LockError, LockId, Mode, Renewed, RequestId,
-    ResourceId,
+    Abandoned, AttemptId, FencingToken, GrantId, Instant, LockError, LockId, Mode, Renewed,
+    RequestId, ResourceId,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -13,7 +13,6 @@ use super::{
     belief::{Belief, Sending},
     claims::Claims,
     holder::Holder,
-    release::Abandoned,
     renewal::changed_nothing,
     schedule::RenewalSchedule,
     unlock::Unlock,
@@ -212,9 +211,10 @@ impl Record {
     /// The grant, to be released.
     pub(super) fn abandoned(&self) -> Abandoned {
         Abandoned {
-            target: self.target(),
+            resource: self.resource.clone(),
             lock_id: self.lock_id.clone(),
-            claims: self.claims.clone(),
+            id: self.grant_id,
+            claims: self.claims.latest_first().collect(),
             ttl: self.schedule.belief().ttl(),
         }
     }

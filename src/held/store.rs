@@ -8,8 +8,6 @@ use leasehold_lock::{
 };
 use tokio::time::Instant;
 
-use super::claims::Claims;
-
 /// A store through which locks are held.
 pub trait LockStore: Send + Sync + 'static {
     /// The store's name, as the app gives it. No other store of the engine has it.
@@ -53,26 +51,6 @@ impl Target {
     pub(super) async fn unlock(&self, lock_id: &LockId) -> Result<(), LockError> {
         let request = UnlockRequest::owner(self.resource.clone(), lock_id.clone());
         self.store.store().unlock(request).await
-    }
-
-    /// Ends the grant with this lock ID, unless a repeated request has got it elsewhere after
-    /// these attempts did.
-    pub(super) async fn release(
-        &self,
-        lock_id: &LockId,
-        claims: &Claims,
-    ) -> Result<(), LockError> {
-        let mut result = Err(LockError::NotFound { held: false });
-        for attempt in claims.latest_first() {
-            let of = UnlockOf::Claim(lock_id.clone(), attempt);
-            let request = UnlockRequest { resource: self.resource.clone(), of };
-            result = self.store.store().unlock(request).await;
-            if !matches!(result, Err(LockError::NotFound { .. } | LockError::OutcomeUnknown(_)))
-            {
-                break;
-            }
-        }
-        result
     }
 
     /// Ends the grants of all who hold the resource, or the one with this public ID.

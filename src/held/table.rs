@@ -7,20 +7,15 @@ use std::{
 
 use leasehold_lock::{Instant, LockId, Mode, RequestId};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use super::{
     HeldKey,
     lane::{Lane, LanePermit},
-    lost::{Lost, Name},
+    lost::Lost,
     others::Others,
     record::{Record, RecordId},
     schedule::Due,
 };
-
-/// How many releases of one grant are under way, and a token that is cancelled when the
-/// last has ended.
-type Releases = (usize, CancellationToken);
 
 /// The records and their indexes. Its methods keep them consistent.
 pub(super) struct Table {
@@ -37,7 +32,6 @@ pub(super) struct Table {
     pub(super) driver_wakes_at: Option<Instant>,
     /// The locks that were lost in the last minutes.
     pub(super) lost: Lost,
-    releases: HashMap<Name, Releases>,
 }
 
 impl Table {
@@ -52,41 +46,7 @@ impl Table {
             next_id: 0,
             driver_wakes_at: None,
             lost: Lost::default(),
-            releases: HashMap::new(),
         }
-    }
-
-    /// Records that a release of a grant begins.
-    pub(super) fn begin_release(&mut self, name: Name) {
-        self.releases.entry(name).or_default().0 += 1;
-    }
-
-    /// Records that a release of a grant has ended.
-    pub(super) fn end_release(&mut self, name: &Name) {
-        let Some((under_way, ended)) = self.releases.get_mut(name) else { return };
-        *under_way -= 1;
-        if *under_way == 0 {
-            ended.cancel();
-            self.releases.remove(name);
-        }
-    }
-
-    /// If a release of the grant is under way, a token that is cancelled when it ends.
-    pub(super) fn release_of(
-        &self,
-        key: &HeldKey,
-        lock_id: &LockId,
-    ) -> Option<CancellationToken> {
-        if self.releases.is_empty() {
-            return None;
-        }
-        let name = (key.clone(), lock_id.clone());
-        self.releases.get(&name).map(|(_, ended)| ended.clone())
-    }
-
-    /// How many grants are being released.
-    pub(super) fn releasing(&self) -> usize {
-        self.releases.len()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -11,6 +11,7 @@
 //!         Backend ── five verbs: try, lock, renew, unlock, ping; and `inspect`
 //! ```
 
+mod abandon;
 mod backend;
 mod clock;
 mod deadlines;
@@ -23,16 +24,17 @@ mod join;
 mod kind;
 pub mod properties;
 mod receipt;
+mod registry;
 mod request;
 mod settings;
 mod settle;
 mod store;
 mod token;
 mod ttl;
-mod undoing;
 mod violation;
 mod waiters;
 
+pub use abandon::{Abandoned, Abandonment};
 pub use backend::{
     Aim, Attempt, Backend, BackendError, Feature, Grant, Release, ReleaseOf, Renewal, Renewed,
 };

@@ -23,7 +23,7 @@ use tracing::{debug, warn};
 
 use super::{
     Backend, BackendError, Release, ReleaseOf, Settings,
-    undoing::{Undo, Undoing},
+    registry::{Acquisition, Ending, Registry},
 };
 
 /// With this many unsettled releases nothing new may be acquired, and no further unlock
@@ -44,7 +44,7 @@ pub(super) struct Settler {
     runtime: Handle,
     tasks: TaskTracker,
     releases: Arc<Releases>,
-    undoing: Arc<Undoing>,
+    registry: Arc<Registry>,
     operation_timeout: Duration,
     /// After this long, whatever a release was for has expired.
     horizon: Duration,
@@ -72,7 +72,7 @@ struct Queue {
 
 struct Unsettled {
     release: Arc<Release>,
-    _undo: Option<Undo>,
+    _ending: Option<Ending>,
     backoff: Backoff,
     give_up: Instant,
 }
@@ -85,7 +85,7 @@ impl Settler {
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
             releases: Arc::default(),
-            undoing: Arc::default(),
+            registry: Arc::default(),
             operation_timeout: settings.operation_timeout,
             horizon: settings.ttl_max + Duration::from_secs(60),
         }
@@ -93,12 +93,16 @@ impl Settler {
 
     /// A guard that carries `release` out when it is dropped armed.
     pub(super) fn guard(&self, release: Arc<Release>) -> Pending {
-        Pending { settler: self.clone(), release: Some(release) }
+        let acquisition = match &release.of {
+            ReleaseOf::Attempt(attempt) => self.registry.acquire(attempt),
+            _ => None,
+        };
+        Pending { settler: self.clone(), release: Some(release), acquisition }
     }
 
-    /// The acquisitions that are being undone.
-    pub(super) fn undoing(&self) -> &Undoing {
-        &self.undoing
+    /// What is being acquired and ended.
+    pub(super) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
     }
 
     /// Whether so much is unsettled that nothing more may be acquired.
@@ -113,9 +117,9 @@ impl Settler {
         self.tasks.reopen();
     }
 
-    fn add(&self, release: Arc<Release>) {
+    /// Carries `release` out in the background until it is confirmed, or until `give_up`.
+    pub(super) fn add(&self, release: Arc<Release>, ending: Option<Ending>, give_up: Instant) {
         let backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
-        let now = Instant::now();
         let mut queue = self.releases.queue();
         // Attempts are limited, since none begins when so much is unsettled. Unlocks
         // may be repeated without end during an outage.
@@ -129,21 +133,13 @@ impl Settler {
             return;
         }
         queue.unsettled += 1;
-        let undo = self.undo(&release);
-        let give_up = now + self.horizon;
-        queue.put(now, Unsettled { release, _undo: undo, backoff, give_up });
+        let unsettled = Unsettled { release, _ending: ending, backoff, give_up };
+        queue.put(Instant::now(), unsettled);
         if !std::mem::replace(&mut queue.has_worker, true) {
             self.tasks.spawn_on(self.clone().work(), &self.runtime);
         }
         drop(queue);
         self.releases.added.notify_one();
-    }
-
-    fn undo(&self, release: &Release) -> Option<Undo> {
-        match &release.of {
-            ReleaseOf::Attempt(attempt) => self.undoing.undo(attempt),
-            _ => None,
-        }
     }
 
     /// Tries releases as they come due, until none is left.
@@ -246,6 +242,8 @@ impl Queue {
 pub(super) struct Pending {
     settler: Settler,
     release: Option<Arc<Release>>,
+    /// The acquisition that the release would undo, if it is one that its caller can name.
+    acquisition: Option<Acquisition>,
 }
 
 impl Pending {
@@ -254,27 +252,36 @@ impl Pending {
         self.release = None;
     }
 
-    /// Cleans up now; whether it was confirmed by `until`. If not, it goes on
-    /// in the background.
+    /// Cleans up now; whether it was confirmed by `until` that nothing is left. If not, it goes
+    /// on in the background.
     pub(super) async fn settle(mut self, until: Instant) -> bool {
         let Some(release) = self.release.clone() else { return true };
-        let undo = self.settler.undo(&release);
+        let _ending = match &self.acquisition {
+            Some(acquisition) => match acquisition.undo() {
+                Some(ending) => Some(ending),
+                // Its caller has renewed the grant.
+                None => return false,
+            },
+            None => None,
+        };
         let settled = self.settler.attempt(&release, until).await;
         if settled {
             self.release = None;
         }
-        // What goes on in the background is noted before this is forgotten.
+        // What goes on in the background is noted before this end is.
         drop(self);
-        drop(undo);
         settled
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Some(release) = self.release.take() {
-            self.settler.add(release);
+        let Some(release) = self.release.take() else { return };
+        let ending = self.acquisition.as_ref().and_then(Acquisition::undo);
+        if self.acquisition.is_some() && ending.is_none() {
+            return;
         }
+        self.settler.add(release, ending, Instant::now() + self.settler.horizon);
     }
 }
 

@@ -84,11 +84,17 @@ impl Store {
     /// Acquires a resource that is free and that nobody waits for.
     pub async fn try_lock(&self, request: AcquireRequest) -> Result<Granted, LockError> {
         let _call = self.0.calls.token();
-        let (arrived, attempt) = (request.arrived, Arc::new(self.admit(request)?));
-        let pending = self.0.guard(&attempt);
-        let until = self.0.until();
-        let result = bounded(until, self.0.backend.try_lock(&attempt, until)).await;
-        Ok(conclude(attempt.id, pending, result)?.waited_since(arrived))
+        let (arrived, mut attempt) = (request.arrived, self.admit(request)?);
+        loop {
+            let shared = Arc::new(attempt.clone());
+            let pending = self.0.guard(&shared);
+            let until = self.0.until();
+            let result = bounded(until, self.0.backend.try_lock(&shared, until)).await;
+            let granted = conclude(attempt.id, pending, result)?;
+            if let Some(granted) = self.unless_ending(&mut attempt, granted, None).await? {
+                return Ok(granted.waited_since(arrived));
+            }
+        }
     }
 
     /// Waits for a resource until granted, until the request's deadline or the end of its
@@ -97,12 +103,42 @@ impl Store {
         let _call = self.0.calls.token();
         let arrived = request.arrived;
         let (given_up, answer_by) = limits(&request);
-        let attempt = Arc::new(self.admit(request)?);
-        let granted = match attempt.request_id.clone() {
-            None => self.0.wait(attempt, wait_deadline(given_up), answer_by).await,
-            Some(id) => self.wait_with_others(id, attempt, given_up, answer_by).await,
-        }?;
-        Ok(granted.waited_since(arrived))
+        let mut attempt = self.admit(request)?;
+        loop {
+            let shared = Arc::new(attempt.clone());
+            let granted = match attempt.request_id.clone() {
+                None => self.0.wait(shared, wait_deadline(given_up), answer_by).await,
+                Some(id) => self.wait_with_others(id, shared, given_up, answer_by).await,
+            }?;
+            if let Some(granted) = self.unless_ending(&mut attempt, granted, given_up).await? {
+                return Ok(granted.waited_since(arrived));
+            }
+        }
+    }
+
+    /// Returns the grant, unless it is that of an earlier request and is being ended. Then waits
+    /// until it has ended, which must be before `given_up`, and makes `attempt` another one.
+    async fn unless_ending(
+        &self,
+        attempt: &mut Attempt,
+        granted: Granted,
+        given_up: Option<Instant>,
+    ) -> Result<Option<Granted>, LockError> {
+        let registry = self.0.settler.registry();
+        let lock = (attempt.resource.clone(), granted.lock_id.clone());
+        let id = granted.id;
+        if attempt.request_id.is_none() || !registry.is_ending(&lock, id) {
+            return Ok(Some(granted));
+        }
+        drop(granted);
+        let until = given_up.map_or(self.0.until(), |at| at.min(self.0.until()));
+        timeout_at(until, registry.ended(&lock, id)).await.map_err(|_| {
+            let why =
+                "the grant of this request_id is being released, and that is not confirmed";
+            LockError::OutcomeUnknown(why.into())
+        })?;
+        attempt.id = AttemptId::random();
+        Ok(None)
     }
 
     /// Waits together with all who repeat the request. Once the grant is made, each of them
@@ -136,9 +172,8 @@ impl Store {
         }
     }
 
-    /// Starts the TTL of a live grant again. If that grant is being undone, because its caller
-    /// went away, the renewal waits until it has ended, and then looks for another. It does
-    /// not wait for other acquisitions with the lock ID, of which there may always be some.
+    /// Starts the TTL of a live grant again. If that grant is being ended, because its caller
+    /// went away, the renewal waits until it has ended, and then looks for another.
     pub async fn renew(&self, request: RenewRequest) -> Result<Renewed, LockError> {
         let _call = self.0.calls.token();
         let renewal = Renewal {
@@ -148,17 +183,17 @@ impl Store {
         };
         let until = self.0.until();
         let lock = (renewal.resource.clone(), renewal.lock_id.clone());
-        let undoing = self.0.settler.undoing();
+        let registry = self.0.settler.registry();
         loop {
-            let renew = undoing.renew(lock.clone());
+            let look = registry.look(lock.clone());
             let renewed = bounded(until, self.0.backend.renew(&renewal, until)).await?;
-            if !renew.meets_undo_of(renewed.id) {
-                receipt::check(safe_deadline(renewed.since, renewed.ttl))?;
+            receipt::check(safe_deadline(renewed.since, renewed.ttl))?;
+            if look.may_answer(renewed.id) {
                 return Ok(renewed);
             }
-            // Once that grant is undone, another grant may have the lock ID.
-            timeout_at(until, renew.undone(renewed.id)).await.map_err(|_| {
-                let why = "an acquisition with this lock_id is still being undone";
+            // Once that grant has ended, another grant may have the lock ID.
+            timeout_at(until, registry.ended(&lock, renewed.id)).await.map_err(|_| {
+                let why = "a grant with this lock_id is still being ended";
                 LockError::StoreUnavailable(why.into())
             })?;
         }
@@ -261,6 +296,10 @@ impl Store {
             holder: request.holder,
             ttl,
         })
+    }
+
+    pub(super) fn settler(&self) -> &Settler {
+        &self.0.settler
     }
 
     /// A token of a call in flight.

@@ -141,10 +141,8 @@ impl FailedUnlock {
     async fn settle(&self, locks: &Locks) -> Result<(), String> {
         let target = locks.target(&self.store_name, &self.resource);
         let target = target.map_err(|error| error.to_string())?;
-        match locks.engine().give_up(&target, &self.lock_id).await {
-            Ok(true) => return Ok(()),
-            Ok(false) => {}
-            Err(error) => return Err(error.to_string()),
+        if locks.engine().give_up(&target, &self.lock_id) {
+            return Ok(());
         }
         let Some(token) = self.token else {
             return Err(

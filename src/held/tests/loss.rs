@@ -1,6 +1,6 @@
 //! A lost lock is told at its safe deadline at the latest, with its cause.
 
-use leasehold_lock::safe_deadline;
+use leasehold_lock::{RenewRequest, safe_deadline};
 
 use leasehold_testing::scripted::Fault;
 
@@ -261,4 +261,23 @@ async fn a_shorter_ttl_that_was_not_granted_leaves_the_belief_as_it_was() {
     assert!(matches!(refused, Err(HeldError::Lock(LockError::StoreUnavailable(_)))));
     setup.notices.recv().await.unwrap();
     assert_eq!(Instant::now(), safe_deadline(granted.since, TTL));
+}
+
+/// The sidecar that had granted it answered that it was lost.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_another_process_renews_can_be_renewed_where_it_was_lost() {
+    let setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
+    for _ in 0..4 {
+        sleep(TTL / 2).await;
+        let resource = "r".parse().unwrap();
+        let request = RenewRequest { resource, lock_id: granted.lock_id.clone(), ttl: None };
+        setup.store.store().renew(request).await.unwrap();
+    }
+    assert_eq!(setup.engine.held(), 0);
+    setup.renew("r", granted.lock_id.clone(), None).await.unwrap();
+    sleep(TTL).await;
+    let renewed = setup.renew("r", granted.lock_id, None).await;
+    assert!(matches!(renewed, Err(HeldError::Lock(LockError::NotFound { .. }))), "{renewed:?}");
 }

@@ -194,7 +194,7 @@ async fn what_a_repeated_request_has_got_elsewhere_is_not_released() {
             "max_hold" => sleep(Duration::from_secs(21)).await,
             _ => {
                 let target = setup.target("r");
-                setup.engine.give_up(&target, &granted.lock_id).await.unwrap();
+                assert!(setup.engine.give_up(&target, &granted.lock_id));
             }
         }
         settle().await;
@@ -254,4 +254,16 @@ async fn a_lock_whose_answer_was_not_written_is_released() {
     settle().await;
     assert!(setup.is_free("r").await);
     assert_eq!(setup.engine.held(), 0);
+}
+
+/// It was answered as renewed, and then ended.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_being_released_is_not_renewed() {
+    let setup = setup();
+    let granted = setup.acquire("r", TTL).await;
+    let (guard, _ended) = setup.engine.hold_for_stream(setup.holding("r", &granted));
+    setup.script.on_unlock(Fault::Unreachable);
+    drop(guard);
+    let renewed = setup.renew("r", granted.lock_id.clone(), None).await;
+    assert!(matches!(renewed, Err(HeldError::Lock(LockError::NotFound { .. }))), "{renewed:?}");
 }

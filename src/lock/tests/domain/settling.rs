@@ -222,6 +222,19 @@ async fn a_renewal_of_a_grant_that_is_undone_before_it_is_answered_does_not_succ
     assert_eq!(renewed.unwrap_err(), LockError::NotFound { held: false });
 }
 
+/// The caller knows from the renewal that it has the lock. It was undone all the same.
+/// Trap: domain 35
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_was_renewed_before_its_answer_is_not_undone() {
+    let (store, faulty) = store();
+    let granted = store.try_lock(with_lock_id("mine")).await.unwrap();
+    store.renew(renewal("mine")).await.unwrap();
+    drop(granted);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    store.renew(renewal("mine")).await.unwrap();
+    assert_eq!(faulty.memory.records(), 1);
+}
+
 /// A replay claims the grant of an attempt whose reply was lost. The clean-up of that
 /// attempt must then leave the grant alone.
 #[tokio::test(start_paused = true)]

@@ -144,20 +144,6 @@ impl Locks {
         max_hold: MaxHold,
         answer_by: Option<Instant>,
     ) -> Result<UndeliveredGrant, ApiError> {
-        loop {
-            if let Some(grant) = self.acquire_once(call.clone(), max_hold, answer_by).await? {
-                return Ok(grant);
-            }
-        }
-    }
-
-    /// `None` if a replay found a grant that was being released, which has now happened.
-    async fn acquire_once(
-        &self,
-        call: LockCall,
-        max_hold: MaxHold,
-        answer_by: Option<Instant>,
-    ) -> Result<Option<UndeliveredGrant>, ApiError> {
         let (store, target) = self.locate(&call.store_name, &call.resource)?;
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
@@ -179,7 +165,6 @@ impl Locks {
             store.must_renew(&target.resource).await?;
         }
         let asked = store.store().ttl(call.ttl)?.duration();
-        let limit = call.limit();
         let request_id = call.request_id;
         let mut resent = request_id
             .as_ref()
@@ -194,18 +179,6 @@ impl Locks {
                 self.engine.not_sent_again(resent, error);
             }
         })?;
-        if let Some(released) = self.engine.release_of(&target, &granted.lock_id) {
-            drop(granted);
-            let until = Instant::now() + store.store().settings().operation_timeout;
-            let until = limit.map_or(until, |limit| limit.min(until));
-            timeout_at(until, released).await.map_err(|_| {
-                LockError::OutcomeUnknown(
-                    "the grant of this request_id is being released, and that is not confirmed"
-                        .into(),
-                )
-            })?;
-            return Ok(None);
-        }
         // Dropping the grant here releases it.
         let place = self.engine.place().ok_or(ApiError::TooManyHeld)?;
         let holding = Holding {
@@ -225,7 +198,7 @@ impl Locks {
             max_hold,
             place,
         };
-        Ok(Some(UndeliveredGrant { granted, engine: self.engine.clone(), holding, resent }))
+        Ok(UndeliveredGrant { granted, engine: self.engine.clone(), holding, resent })
     }
 
     /// Ends the grant of a lock ID.

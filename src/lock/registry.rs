@@ -1,0 +1,276 @@
+//! What this process acquires and ends, by lock ID.
+//!
+//! A caller may name a lock before its acquisition is answered, because it chose the lock ID, and
+//! while the lock is being ended: because nobody received the grant, or because nobody holds it
+//! any more. The registry keeps three promises for such a lock:
+//!
+//! - A renewal, or a repeated request, that finds a grant which is being ended waits until that
+//!   has happened, and asks again. It is never answered with a lock that then ends.
+//! - It waits for that grant only. There may always be other acquisitions with its lock ID.
+//! - A grant that was renewed before its acquisition was answered is not undone: its caller has it.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::{Attempt, GrantId, LockId, ResourceId};
+
+pub(super) type Lock = (ResourceId, LockId);
+
+/// The acquisitions in flight, the grants that are being ended, and the looks at them.
+#[derive(Default)]
+pub(super) struct Registry {
+    locks: Mutex<HashMap<Lock, Entry>>,
+    /// Notified when a grant has ended.
+    ended: Notify,
+}
+
+/// What is under way with one lock ID.
+#[derive(Default)]
+struct Entry {
+    /// By the grant that was or may have been made; `None` if its name is not known.
+    grants: HashMap<Option<GrantId>, State>,
+    /// The numbers of the looks under way.
+    looks: BTreeSet<u64>,
+    /// Numbers the begins of looks and the ends of grants in their order.
+    events: u64,
+}
+
+/// What is under way with one grant.
+#[derive(Default)]
+struct State {
+    /// Whether its acquisition is in flight.
+    acquiring: bool,
+    /// Whether a renewal has found it meanwhile.
+    renewed: bool,
+    /// How many releases of it are under way.
+    ending: usize,
+    /// The number of the last end of such a release.
+    ended: u64,
+}
+
+impl Entry {
+    fn next(&mut self) -> u64 {
+        self.events += 1;
+        self.events
+    }
+
+    /// Forgets what ended before every look that is under way began.
+    fn prune(&mut self) {
+        let oldest = self.looks.first().copied().unwrap_or(u64::MAX);
+        self.grants
+            .retain(|_, state| state.acquiring || state.ending > 0 || state.ended > oldest);
+    }
+
+    /// Whether this grant is being ended. `None` may be any grant.
+    fn is_ending(&self, grant: Option<GrantId>) -> bool {
+        let is_ending = |state: &State| state.ending > 0;
+        if grant.is_none() {
+            return self.grants.values().any(is_ending);
+        }
+        self.grants.get(&grant).is_some_and(is_ending)
+    }
+}
+
+impl Registry {
+    /// Notes that an acquisition is in flight until the guard is dropped. Nobody can name a lock
+    /// ID that leasehold chose, so such an attempt has no guard.
+    pub(super) fn acquire(self: &Arc<Self>, attempt: &Attempt) -> Option<Acquisition> {
+        if !attempt.lock_id_given {
+            return None;
+        }
+        let lock = (attempt.resource.clone(), attempt.lock_id.clone());
+        let grant = Some(GrantId::from(attempt.id));
+        self.with(&lock, |entry| entry.grants.entry(grant).or_default().acquiring = true);
+        Some(Acquisition { registry: Arc::clone(self), lock, grant })
+    }
+
+    /// Notes that a grant is being ended until the guard is dropped.
+    pub(super) fn end(self: &Arc<Self>, lock: Lock, grant: Option<GrantId>) -> Ending {
+        self.with(&lock, |entry| entry.grants.entry(grant).or_default().ending += 1);
+        Ending { registry: Arc::clone(self), lock, grant }
+    }
+
+    /// Whether this grant is being ended. `None` may be any grant.
+    pub(super) fn is_ending(&self, lock: &Lock, grant: Option<GrantId>) -> bool {
+        self.locks.lock().get(lock).is_some_and(|entry| entry.is_ending(grant))
+    }
+
+    /// Waits until this grant is not being ended. `None` may be any grant.
+    pub(super) async fn ended(&self, lock: &Lock, grant: Option<GrantId>) {
+        loop {
+            let ended = self.ended.notified();
+            if !self.is_ending(lock, grant) {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// To be called before a request is sent that may find a grant with this lock ID.
+    pub(super) fn look(&self, lock: Lock) -> Look<'_> {
+        let number = self.with(&lock, |entry| {
+            let number = entry.next();
+            entry.looks.insert(number);
+            number
+        });
+        Look { registry: self, lock, number }
+    }
+
+    fn with<T>(&self, lock: &Lock, change: impl FnOnce(&mut Entry) -> T) -> T {
+        let mut locks = self.locks.lock();
+        let entry = locks.entry(lock.clone()).or_default();
+        let changed = change(entry);
+        entry.prune();
+        if entry.grants.is_empty() && entry.looks.is_empty() {
+            locks.remove(lock);
+        }
+        changed
+    }
+}
+
+/// An acquisition in flight.
+pub(super) struct Acquisition {
+    registry: Arc<Registry>,
+    lock: Lock,
+    grant: Option<GrantId>,
+}
+
+impl Acquisition {
+    /// Notes that it is being undone, unless a renewal has found its grant.
+    pub(super) fn undo(&self) -> Option<Ending> {
+        self.registry.with(&self.lock, |entry| {
+            let state = entry.grants.entry(self.grant).or_default();
+            (!state.renewed).then(|| state.ending += 1)
+        })?;
+        let (registry, lock) = (Arc::clone(&self.registry), self.lock.clone());
+        Some(Ending { registry, lock, grant: self.grant })
+    }
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        self.registry.with(&self.lock, |entry| {
+            if let Some(state) = entry.grants.get_mut(&self.grant) {
+                state.acquiring = false;
+            }
+        });
+    }
+}
+
+/// A grant that is being ended.
+pub(super) struct Ending {
+    registry: Arc<Registry>,
+    lock: Lock,
+    grant: Option<GrantId>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.registry.with(&self.lock, |entry| {
+            let number = entry.next();
+            let state = entry.grants.entry(self.grant).or_default();
+            state.ending -= 1;
+            state.ended = number;
+        });
+        self.registry.ended.notify_waiters();
+    }
+}
+
+/// A request under way that may find a grant.
+pub(super) struct Look<'a> {
+    registry: &'a Registry,
+    lock: Lock,
+    number: u64,
+}
+
+impl Look<'_> {
+    /// Whether a renewal that found this grant may be answered: the grant is not being ended,
+    /// nor was since the look began. From then on its acquisition is not undone. For `None`, any
+    /// grant that is being ended counts, and none that was.
+    pub(super) fn may_answer(&self, grant: Option<GrantId>) -> bool {
+        self.registry.with(&self.lock, |entry| {
+            let state = entry.grants.get_mut(&grant);
+            if state.is_some_and(|state| state.ended > self.number) || entry.is_ending(grant) {
+                return false;
+            }
+            if let (Some(_), Some(state)) = (grant, entry.grants.get_mut(&grant)) {
+                state.renewed = true;
+            }
+            true
+        })
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        self.registry.with(&self.lock, |entry| entry.looks.remove(&self.number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{AttemptId, Mode, Ttl};
+
+    fn attempt() -> Attempt {
+        Attempt {
+            id: AttemptId::random(),
+            resource: "r".parse().unwrap(),
+            lock_id: LockId::new("mine").unwrap(),
+            lock_id_given: true,
+            request_id: None,
+            mode: Mode::Exclusive,
+            holder: None,
+            ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
+        }
+    }
+
+    fn lock() -> Lock {
+        (attempt().resource, attempt().lock_id)
+    }
+
+    /// The renewal and the release may be carried out in this order and answered in the other.
+    #[test]
+    fn an_end_that_begins_and_is_over_during_a_look_is_noticed() {
+        let registry = Arc::new(Registry::default());
+        let look = registry.look(lock());
+        let attempt = attempt();
+        let grant = Some(attempt.id.into());
+        let acquisition = registry.acquire(&attempt).unwrap();
+        drop(acquisition.undo().unwrap());
+        drop(acquisition);
+        assert!(!look.may_answer(grant));
+        assert!(look.may_answer(Some(AttemptId::random().into())), "another grant");
+        assert!(registry.look(lock()).may_answer(grant), "the end was over");
+    }
+
+    #[test]
+    fn a_renewed_grant_is_not_undone() {
+        let registry = Arc::new(Registry::default());
+        let (attempt, other) = (attempt(), attempt());
+        let acquisitions = [&attempt, &other].map(|it| registry.acquire(it).unwrap());
+        assert!(registry.look(lock()).may_answer(Some(attempt.id.into())));
+        assert!(acquisitions[0].undo().is_none());
+        assert!(acquisitions[1].undo().is_some(), "another acquisition with the same lock ID");
+    }
+
+    #[test]
+    fn nothing_is_kept_once_nothing_is_under_way() {
+        let registry = Arc::new(Registry::default());
+        let (look, first) = (registry.look(lock()), registry.acquire(&attempt()).unwrap());
+        let ending = first.undo();
+        let unnamed = registry.end(lock(), None);
+        drop((unnamed, first));
+        drop(look);
+        assert_eq!(registry.locks.lock()[&lock()].grants.len(), 1);
+        drop(ending);
+        assert!(registry.locks.lock().is_empty());
+    }
+}
