@@ -17,9 +17,9 @@ pub(crate) type Answer<T> = Result<T, Rejection>;
 #[derive(Clone, Debug)]
 pub(crate) struct Rejection {
     pub(crate) status: Status,
-    /// What the store lacks in all of its answers.
+    /// What all answers of the store lack.
     pub(crate) lacks: Lacks,
-    /// Whether the suite itself made the status, because no readable answer came.
+    /// Whether the suite made the status itself, because there was no readable answer.
     made_by_suite: bool,
 }
 
@@ -29,7 +29,7 @@ impl Rejection {
         Self { status, lacks, made_by_suite: false }
     }
 
-    /// No readable answer came, and why.
+    /// There was no readable answer; `why` is the reason.
     pub(crate) fn unreadable(why: String, lacks: Lacks) -> Self {
         Self { status: Status::unknown(why), lacks, made_by_suite: true }
     }

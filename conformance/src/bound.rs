@@ -10,7 +10,7 @@ use crate::{
     case::{Case, Demand},
     lacks::Absent,
     outcome::{Outcome, Recorder, Report},
-    words::Told,
+    words::Readable,
     world::World,
 };
 
@@ -82,7 +82,7 @@ async fn outcome(body: BoxFuture<'static, anyhow::Result<()>>) -> Outcome {
         Ok(Err(_)) => {
             Outcome::Failed("the case panicked, which is a bug in the suite".to_owned())
         }
-        Err(_) => Outcome::Failed(format!("not done within {}", Told(CASE_MAX))),
+        Err(_) => Outcome::Failed(format!("not done within {}", Readable(CASE_MAX))),
     }
 }
 

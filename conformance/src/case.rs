@@ -1,4 +1,4 @@
-//! What a case is, and a list that is built theme by theme.
+//! Cases, and their list, which is built theme by theme.
 
 use std::{fmt, future::Future};
 
@@ -18,7 +18,7 @@ pub enum Demand {
     /// A second socket was given, otherwise the case is left out; and the store declares
     /// all of these, otherwise the case is ignored.
     TwoProcesses(&'static [Feature]),
-    /// The same with a way to restart the store in place of the second socket.
+    /// Like `TwoProcesses`, with a way to restart the store instead of the second socket.
     Restart(&'static [Feature]),
 }
 
@@ -54,8 +54,8 @@ type Body = Box<dyn FnOnce(World) -> BoxFuture<'static, anyhow::Result<()>> + Se
 pub(crate) struct Case {
     pub(crate) info: CaseInfo,
     pub(crate) body: Body,
-    /// Whether no other case may run at the same time, because this one loads the store
-    /// so much that the others would see events in the wrong order.
+    /// Whether it must run alone, because it loads the store so much that other cases
+    /// would see events in the wrong order.
     pub(crate) alone: bool,
 }
 

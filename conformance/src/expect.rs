@@ -10,7 +10,7 @@ use crate::{
     answer::{Answer, Rejection},
     lacks::{Absent, DOMAIN, Lacks},
     reason::Reason,
-    words::{Accepted, Told, code_name, listed},
+    words::{Accepted, Readable, code_name, listed},
 };
 
 /// What to do about a wait that the server's gRPC library ended.
@@ -129,7 +129,7 @@ impl<T> Expect<T> for Answer<T> {
     {
         let rejection = match self {
             Ok(answer) => {
-                bail!("expected {}, it was accepted: {}", reason.name(), answer.told())
+                bail!("expected {}, it was accepted: {}", reason.name(), answer.describe())
             }
             Err(rejection) => rejection,
         };
@@ -214,14 +214,19 @@ pub(crate) fn not_before(moment: Instant, bound: Instant, what: &str) -> anyhow:
         early.is_zero(),
         "{what} {} too early: times count from the sending of the request, and a grant lives at \
          least its granted TTL",
-        Told(early)
+        Readable(early)
     );
     Ok(())
 }
 
 /// Fails if the TTL granted is shorter than the one asked for.
 pub(crate) fn not_shorter(granted: Duration, asked: Duration) -> anyhow::Result<()> {
-    ensure!(granted >= asked, "asked for {}, granted only {}", Told(asked), Told(granted));
+    ensure!(
+        granted >= asked,
+        "asked for {}, granted only {}",
+        Readable(asked),
+        Readable(granted)
+    );
     Ok(())
 }
 
@@ -233,7 +238,7 @@ mod tests {
 
     const NO_INFO: Lacks = Lacks { error_info: true, bad_request: true, renewal: false };
 
-    fn told(status: Status, lacks: Lacks, reason: Reason) -> Result<Refusal, String> {
+    fn refusal_of(status: Status, lacks: Lacks, reason: Reason) -> Result<Refusal, String> {
         let answer: Answer<()> = Err(Rejection::answered(status, lacks));
         answer.refused(reason).map_err(|error| format!("{error:#}"))
     }
@@ -241,11 +246,11 @@ mod tests {
     #[test]
     fn without_any_error_info_only_the_code_counts() {
         let status = || Status::not_found("no");
-        assert!(told(status(), Lacks::default(), Reason::LockNotFound).is_err());
-        let refusal = told(status(), NO_INFO, Reason::LockNotFound).unwrap();
+        assert!(refusal_of(status(), Lacks::default(), Reason::LockNotFound).is_err());
+        let refusal = refusal_of(status(), NO_INFO, Reason::LockNotFound).unwrap();
         assert_eq!(refusal.held().unwrap(), None);
         refusal.held_is(true).unwrap();
-        let error = told(status(), NO_INFO, Reason::ResourceLocked).unwrap_err();
+        let error = refusal_of(status(), NO_INFO, Reason::ResourceLocked).unwrap_err();
         assert!(
             error.starts_with("expected the code ABORTED of RESOURCE_LOCKED, got"),
             "{error}"
@@ -257,21 +262,21 @@ mod tests {
         let mut details = ErrorDetails::new();
         details.set_error_info("OVERLOADED", "dapr.io", HashMap::new());
         let status = Status::with_error_details(Code::Aborted, "no", details);
-        assert!(told(status, NO_INFO, Reason::ResourceLocked).is_err());
+        assert!(refusal_of(status, NO_INFO, Reason::ResourceLocked).is_err());
     }
 
     #[test]
     fn a_wait_may_end_without_its_outcome_being_known() {
-        let told = |reason: &str, code| {
+        let refusal_of = |reason: &str, code| {
             let mut details = ErrorDetails::new();
             details.set_error_info(reason, "dapr.io", HashMap::new());
             let status = Status::with_error_details(code, "ended", details);
             wait_ended::<()>(Err(Rejection::answered(status, Lacks::default()))).ok()
         };
-        assert_eq!(told("WAIT_DEADLINE", Code::DeadlineExceeded), Some(true));
-        assert_eq!(told("OUTCOME_UNKNOWN", Code::Unknown), Some(false));
-        assert_eq!(told("OUTCOME_UNKNOWN", Code::DeadlineExceeded), None);
-        assert_eq!(told("STORE_UNAVAILABLE", Code::Unavailable), None);
+        assert_eq!(refusal_of("WAIT_DEADLINE", Code::DeadlineExceeded), Some(true));
+        assert_eq!(refusal_of("OUTCOME_UNKNOWN", Code::Unknown), Some(false));
+        assert_eq!(refusal_of("OUTCOME_UNKNOWN", Code::DeadlineExceeded), None);
+        assert_eq!(refusal_of("STORE_UNAVAILABLE", Code::Unavailable), None);
         assert!(wait_ended(Ok(())).is_err(), "it was granted");
     }
 
@@ -290,11 +295,11 @@ mod tests {
     fn a_server_that_answers_at_the_deadline_gets_a_hint() {
         for status in [Status::deadline_exceeded("late"), Status::cancelled("Timeout expired")]
         {
-            let error = told(status, Lacks::default(), Reason::WaitDeadline).unwrap_err();
+            let error = refusal_of(status, Lacks::default(), Reason::WaitDeadline).unwrap_err();
             assert!(error.contains("Answer a little before the deadline"), "{error}");
         }
-        let error =
-            told(Status::aborted(""), Lacks::default(), Reason::WaitDeadline).unwrap_err();
+        let error = refusal_of(Status::aborted(""), Lacks::default(), Reason::WaitDeadline)
+            .unwrap_err();
         assert!(!error.contains("Answer a little"), "{error}");
     }
 }

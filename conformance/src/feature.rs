@@ -17,9 +17,9 @@ pub enum Feature {
     Linearizable,
     /// A resource may have many shared grants instead of one exclusive grant.
     Shared,
-    /// The service Inspection tells who holds what, and ends grants by their grant IDs.
+    /// The service Inspection reports who holds what, and ends grants by their grant IDs.
     Inspection,
-    /// Inspection tells of changes.
+    /// Inspection reports changes.
     Watch,
 }
 

@@ -1,11 +1,11 @@
-//! Requests for grants, and what a store answers.
+//! Requests for grants, and their answers.
 
 use std::time::Duration;
 
 use leasehold_proto::components::{LockMode, LockRequest};
 use tokio::time::Instant;
 
-use crate::words::{Accepted, Told};
+use crate::words::{Accepted, Readable};
 
 /// A request for a grant.
 #[derive(Clone, Debug)]
@@ -65,15 +65,15 @@ pub(crate) struct Grant {
     /// Before the request was sent.
     pub(crate) asked_at: Instant,
     /// After the answer had arrived.
-    pub(crate) told_at: Instant,
+    pub(crate) answered_at: Instant,
 }
 
 impl Accepted for Grant {
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let Self { lock_id, token, ttl, .. } = self;
         format!(
             "a grant with the lock ID {lock_id}, the token {token} and a TTL of {}",
-            Told(*ttl)
+            Readable(*ttl)
         )
     }
 }
@@ -93,8 +93,8 @@ pub(crate) struct Renewal {
 }
 
 impl Accepted for Renewal {
-    fn told(&self) -> String {
-        format!("a renewal with a TTL of {}", Told(self.ttl))
+    fn describe(&self) -> String {
+        format!("a renewal with a TTL of {}", Readable(self.ttl))
     }
 }
 

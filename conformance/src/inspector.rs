@@ -19,8 +19,8 @@ use crate::{
     words::Accepted,
 };
 
-/// How long a change may take to be told. Backends that poll take two seconds.
-const TOLD_MAX: Duration = Duration::from_secs(10);
+/// How long a change may take to be reported. Backends that poll take two seconds.
+const REPORTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The names that begin with `prefix`.
 pub(crate) fn scope(prefix: &str) -> LockScope {
@@ -88,12 +88,12 @@ impl Store {
         Ok(Watcher { events, locks: BTreeMap::new() })
     }
 
-    /// Watches the names that begin with `prefix`, and reads until all states are told.
+    /// Watches the names that begin with `prefix`, and reads until all states are reported.
     pub(crate) async fn watch(&self, prefix: &str) -> anyhow::Result<Watcher> {
         let asked =
             WatchLocksRequest { scope: Some(scope(prefix)), ..WatchLocksRequest::default() };
         let mut watcher = self.watch_raw(asked).await.or_fail("WatchLocks")?;
-        watcher.until("that all states are told", |event, _| event.synced).await?;
+        watcher.until("that all states are reported", |event, _| event.synced).await?;
         Ok(watcher)
     }
 
@@ -102,23 +102,23 @@ impl Store {
     }
 }
 
-/// A watch, and the locks that are held as far as it has told.
+/// A watch, and the locks that are held according to its events.
 pub(crate) struct Watcher {
     events: Streaming<LockEvent>,
     pub(crate) locks: BTreeMap<String, LockState>,
 }
 
 impl Watcher {
-    /// Reads events until one is wanted, and returns it. `what` is what is waited for.
+    /// Reads events until one is wanted, and returns it. `what` describes the wanted event.
     pub(crate) async fn until(
         &mut self,
         what: &str,
         is_wanted: impl Fn(&LockEvent, &BTreeMap<String, LockState>) -> bool,
     ) -> anyhow::Result<LockEvent> {
-        let deadline = Instant::now() + TOLD_MAX;
+        let deadline = Instant::now() + REPORTED_WITHIN;
         loop {
             let event = timeout_at(deadline, self.events.message()).await;
-            let event = event.with_context(|| format!("the watch did not tell {what}"))?;
+            let event = event.with_context(|| format!("the watch did not report {what}"))?;
             let event = event.map_err(|status| Rejection::answered(status, Default::default()));
             let event = event.or_fail("the watch")?.context("the watch ended by itself")?;
             self.fold(&event);
@@ -158,7 +158,7 @@ impl Watcher {
 macro_rules! accepted {
     ($($message:ty),*) => {$(
         impl Accepted for $message {
-            fn told(&self) -> String {
+            fn describe(&self) -> String {
                 format!("{self:?}")
             }
         }
@@ -168,7 +168,7 @@ macro_rules! accepted {
 accepted!(GetLockResponse, ListLocksResponse, ListWaitersResponse, EndLocksResponse);
 
 impl Accepted for Watcher {
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         "a watch".to_owned()
     }
 }

@@ -1,5 +1,5 @@
-//! What a store never has in its answers. One case reports each of these, and the other cases
-//! do without.
+//! What the answers of a store always lack. One case reports each of these, and the other
+//! cases do without.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
 /// The domain of every ErrorInfo of the protocol.
 pub(crate) const DOMAIN: &str = "dapr.io";
 
-/// What the store lacks, as found out before the first case.
+/// What the store lacks, found out before the first case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lacks {
     /// No refusal has an ErrorInfo with the protocol's domain.
@@ -33,7 +33,7 @@ impl fmt::Display for Lacks {
     }
 }
 
-/// What a case could not do because the store lacks it.
+/// Checks that a case skipped because the store lacks something.
 #[derive(Debug, Default)]
 pub(crate) struct Missed {
     renewal: AtomicBool,
@@ -44,14 +44,14 @@ impl Missed {
         self.renewal.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the case called RenewLock on a store without it. Its outcome then means
-    /// nothing.
+    /// Whether the case called RenewLock on a store without it. Then its outcome is
+    /// meaningless.
     pub(crate) fn renewal(&self) -> bool {
         self.renewal.load(Ordering::Relaxed)
     }
 }
 
-/// The error of a case that needs what the store may leave out. The case is then reported as
+/// The error of a case that needs an optional part of the protocol. The case is reported as
 /// ignored, with this reason.
 #[derive(Debug)]
 pub(crate) struct Absent(pub(crate) String);

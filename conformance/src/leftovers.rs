@@ -1,4 +1,4 @@
-//! Notes of what a case may have left in the store.
+//! Records what a case may have left in the store.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,13 @@ use tokio::task::AbortHandle;
 
 use crate::connection::Instance;
 
-/// Everything that one case asked for. The calls themselves note it, so no case can
-/// forget to.
+/// All requests of one case. The calls record them, so no case can forget to.
 #[derive(Default)]
 pub(crate) struct Leftovers {
     noted: Mutex<Noted>,
 }
 
-/// What was noted.
+/// The recorded requests.
 #[derive(Default)]
 pub(crate) struct Noted {
     pub(crate) waits: Vec<AbortHandle>,
@@ -24,7 +23,7 @@ pub(crate) struct Noted {
 
 /// The grants of one resource that may exist.
 pub(crate) struct Grants {
-    /// Where the resource was first asked for.
+    /// The instance of the first request for the resource.
     pub(crate) instance: Instance,
     pub(crate) lock_ids: Vec<String>,
 }
@@ -34,7 +33,7 @@ impl Leftovers {
         self.noted.lock().waits.push(wait);
     }
 
-    /// Notes a grant that may exist. The lock ID is empty if the store chooses it.
+    /// Records a grant that may exist. The lock ID is empty if the store chooses it.
     pub(crate) fn note_grant(&self, instance: &Instance, resource: &str, lock_id: &str) {
         let mut noted = self.noted.lock();
         let grants = noted

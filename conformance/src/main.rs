@@ -74,7 +74,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() { EXIT_USAGE } else { 0 };
-            // If this cannot be printed, nothing can be reported.
+            // A failure to print cannot be reported.
             let _ = error.print();
             return ExitCode::from(code);
         }

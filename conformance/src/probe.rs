@@ -45,7 +45,7 @@ pub(crate) async fn probe(store: &Store, stranger: &Store, resource: &str) -> La
 }
 
 /// Whether the code is one with which these calls should be refused. Any other result, such as
-/// a broken connection, says nothing about the store's refusals.
+/// a broken connection, is no evidence about the store's refusals.
 fn is_a_refusal(rejection: &Rejection) -> bool {
     matches!(
         rejection.code(),

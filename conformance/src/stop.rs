@@ -9,7 +9,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::words::Told;
+use crate::words::Readable;
 
 /// How long the cases of a run may take together. A run on a fast store takes 15 to 40 s.
 const RUN_MAX: Duration = Duration::from_secs(30 * 60);
@@ -26,10 +26,11 @@ impl Stop {
         Self { socket: socket.to_owned(), began_at: Instant::now(), reason: OnceLock::new() }
     }
 
-    /// Why no further case is run; `None` if the run goes on.
+    /// Why no further case is run; `None` if the run continues.
     pub(crate) fn reason(&self) -> Option<String> {
         if self.began_at.elapsed() > RUN_MAX {
-            self.reason.get_or_init(|| format!("the run took longer than {}", Told(RUN_MAX)));
+            self.reason
+                .get_or_init(|| format!("the run took longer than {}", Readable(RUN_MAX)));
         }
         self.reason.get().cloned()
     }
@@ -38,7 +39,7 @@ impl Stop {
     pub(crate) fn look_after(&self, case: &str) {
         if UnixStream::connect(&self.socket).is_err() {
             self.reason.get_or_init(|| {
-                let after = Told(self.began_at.elapsed());
+                let after = Readable(self.began_at.elapsed());
                 format!("the store went away during `{case}`, {after} after the run began")
             });
         }

@@ -1,4 +1,4 @@
-//! The store under test, as a case sees it.
+//! The store under test, as cases use it.
 
 use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     grant::{Ask, Grant, Renewal, to_wire},
     lacks::{Lacks, Missed},
     leftovers::Leftovers,
-    words::Told,
+    words::Readable,
 };
 
 /// How long a call that does not wait for a lock may take: twice the protocol's operation
@@ -82,8 +82,8 @@ impl Store {
         &self.instance.connection
     }
 
-    /// Cuts the connection and waits until the store should have noticed. Nothing in the
-    /// protocol says when it has, and on a busy machine a call on another connection may
+    /// Cuts the connection and waits until the store should have noticed. The protocol
+    /// has no signal for that, and on a busy machine a call on another connection may
     /// arrive first.
     pub(crate) async fn cut(&self) {
         self.instance.connection.wire().cut();
@@ -184,7 +184,7 @@ impl Store {
     }
 
     fn asked(&self, ask: &Ask) -> LockRequest {
-        // Noted before the answer, which may never arrive.
+        // Recorded before the answer, which may never arrive.
         self.scope.leftovers.note_grant(
             &self.instance,
             &ask.request.resource_id,
@@ -194,7 +194,7 @@ impl Store {
     }
 
     fn granted(&self, ask: &Ask, asked_at: Instant, response: LockResponse) -> Answer<Grant> {
-        let told_at = Instant::now();
+        let answered_at = Instant::now();
         self.scope.leftovers.note_grant(
             &self.instance,
             &ask.request.resource_id,
@@ -208,12 +208,12 @@ impl Store {
             ttl: self.read_duration(response.ttl)?,
             waited: self.read_duration(response.waited)?,
             asked_at,
-            told_at,
+            answered_at,
         })
     }
 
-    /// Limits the time of a call, so that a store that does not answer fails the case and
-    /// does not stop the run.
+    /// Limits the time of a call, so that a store without an answer fails the case
+    /// instead of stopping the run.
     pub(crate) async fn answer<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
@@ -224,7 +224,7 @@ impl Store {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(Rejection::answered(status, lacks)),
             Err(_) => {
-                let why = format!("the store gave no answer within {}", Told(bound));
+                let why = format!("the store gave no answer within {}", Readable(bound));
                 Err(Rejection::unreadable(why, lacks))
             }
         }

@@ -12,7 +12,7 @@ use crate::{
     connection::Connection, feature::Feature, lacks::Lacks, restart::Restart, stop::Stop,
 };
 
-/// The store under test, and what all cases share.
+/// The store under test, and the state that all cases share.
 pub(crate) struct Subject {
     pub(crate) socket: PathBuf,
     pub(crate) second_socket: Option<PathBuf>,

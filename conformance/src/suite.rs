@@ -33,7 +33,7 @@ use crate::{
     world::World,
 };
 
-/// What to run the suite against.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The store's Unix socket.

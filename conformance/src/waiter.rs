@@ -12,11 +12,11 @@ use crate::{
     grant::{Ask, Grant},
     reason::Reason,
     store::Store,
-    words::{Accepted as _, Told},
+    words::{Accepted as _, Readable},
 };
 
-/// How long a Lock may take to arrive in the store's queue. Nothing in the protocol says
-/// when it has. A call that is sent this much later and is answered came after it, unless
+/// How long a Lock may take to arrive in the store's queue. The protocol has no signal
+/// for that. A call that is sent this much later and is answered came after it, unless
 /// the store is stuck.
 const ARRIVAL: Duration = Duration::from_millis(120);
 
@@ -40,8 +40,9 @@ impl Store {
         Ok(waiter)
     }
 
-    /// The same for a writer. Readers that hold the resource refuse every try of a writer, so
-    /// only the try of another reader shows whether a writer has arrived.
+    /// Like [`Store::queue`], for a writer. While readers hold the resource, every try of a
+    /// writer is refused, so only the try of another reader shows whether a writer has
+    /// arrived.
     pub(crate) async fn queue_writer(&self, ask: &Ask) -> anyhow::Result<Waiter> {
         let waiter = self.queue(ask).await?;
         let reader = Ask::of(&waiter.resource).mode(LockMode::Shared);
@@ -91,7 +92,7 @@ impl Waiter {
         match tokio::time::timeout(WATCH, &mut self.task).await {
             Err(_) => Ok(()),
             Ok(answer) => {
-                let answer = answer?.map_or_else(|no| no.to_string(), |grant| grant.told());
+                let answer = answer?.map_or_else(|no| no.to_string(), |grant| grant.describe());
                 bail!("{because}, yet its Lock was answered: {answer}")
             }
         }
@@ -110,7 +111,7 @@ impl Waiter {
 
     pub(crate) async fn answer_within(self, bound: Duration) -> anyhow::Result<Answer<Grant>> {
         let answer = tokio::time::timeout(bound, self.task).await.with_context(|| {
-            format!("the Lock whose turn it was had no answer within {}", Told(bound))
+            format!("the Lock whose turn it was had no answer within {}", Readable(bound))
         })?;
         Ok(answer?)
     }

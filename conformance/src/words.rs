@@ -1,4 +1,4 @@
-//! Texts for messages to the author of a store.
+//! Texts of messages for the author of a store.
 
 use std::{fmt, time::Duration};
 
@@ -37,19 +37,19 @@ pub(crate) fn code_name(code: Code) -> &'static str {
 
 /// An accepted answer, described for a message.
 pub(crate) trait Accepted {
-    fn told(&self) -> String;
+    fn describe(&self) -> String;
 }
 
 impl Accepted for () {
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         "OK".to_owned()
     }
 }
 
-/// A duration for a sentence.
-pub(crate) struct Told(pub(crate) Duration);
+/// A duration in a message.
+pub(crate) struct Readable(pub(crate) Duration);
 
-impl fmt::Display for Told {
+impl fmt::Display for Readable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 >= Duration::from_secs(1) {
             let text = format!("{:.3}", self.0.as_secs_f64());
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn durations_are_printed_in_milliseconds_or_seconds() {
-        assert_eq!(Told(Duration::from_micros(1500)).to_string(), "1.5 ms");
-        assert_eq!(Told(Duration::from_secs(90)).to_string(), "90 s");
+        assert_eq!(Readable(Duration::from_micros(1500)).to_string(), "1.5 ms");
+        assert_eq!(Readable(Duration::from_secs(90)).to_string(), "90 s");
     }
 }

@@ -1,4 +1,4 @@
-//! What a case gets: the store, unique names, and clean-up.
+//! The environment of a case: the store, unique names, and clean-up.
 
 use std::{
     collections::HashMap,
@@ -60,13 +60,13 @@ impl World {
         Self { subject, scope, names }
     }
 
-    /// A resource that nobody else uses.
+    /// A resource with a unique name.
     pub(crate) fn resource(&self) -> String {
         let number = self.names.next.fetch_add(1, Ordering::Relaxed);
         format!("{}-{number}", self.names.prefix)
     }
 
-    /// A lock ID or request ID that nobody else uses.
+    /// A unique lock ID or request ID.
     pub(crate) fn secret() -> String {
         Uuid::new_v4().to_string()
     }
@@ -127,7 +127,7 @@ impl World {
         &self.subject.running
     }
 
-    /// Whether and why the run goes on no more.
+    /// Whether and why the run has ended.
     pub(crate) fn stop(&self) -> &Stop {
         &self.subject.stop
     }

@@ -1,7 +1,7 @@
-//! Holds the suite itself to a rule: no case passes on anything.
+//! Checks the suite itself: no case passes on every store.
 //!
 //! Two stores keep no locks. One refuses every call, the other grants every
-//! call; both claim every feature. A case that passes on both checks nothing.
+//! call; both declare every feature. A case that passes on both checks nothing.
 
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
@@ -28,9 +28,9 @@ const TRUE_OF_BOTH: [&str; 7] = [
     "init: Features answers before Init",
     "services: Ping answers",
     "services: Features names each feature once",
-    // Both leave these services out.
+    // Both lack these services.
     "services: reflection v1, where there is one, lists the lock store",
-    "services: health, where it is told, is SERVING",
+    "services: health, where it is served, is SERVING",
 ];
 
 /// A store without locks.
@@ -216,6 +216,9 @@ fn a_socket_that_nobody_serves_is_named() {
     let mut options = served.options();
     options.socket = served.folder.path().join("nobody.sock");
     let error = Suite::connect(&options).err().expect("nobody serves it");
-    let told = format!("{error:#}");
-    assert!(told.contains("nothing listens at") && told.contains("nobody.sock"), "{told}");
+    let message = format!("{error:#}");
+    assert!(
+        message.contains("nothing listens at") && message.contains("nobody.sock"),
+        "{message}"
+    );
 }

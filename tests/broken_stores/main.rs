@@ -75,9 +75,9 @@ const CAUGHT: &[(Defect, &str)] = &[
     (Defect::ASuccessorIsEnded, "inspection: EndLocks of a grant ID never ends a successor"),
     (
         Defect::ARefusalTellsAnotherGrant,
-        "inspection: a refused try is told the grant that GetLock tells",
+        "inspection: a refused try is shown the grant that GetLock returns",
     ),
-    (Defect::AWatchMissesChanges, "watch: a grant and its release are told"),
+    (Defect::AWatchMissesChanges, "watch: a grant and its release are reported"),
 ];
 
 fn main() -> ExitCode {

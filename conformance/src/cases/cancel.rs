@@ -139,8 +139,8 @@ async fn cancel_race(world: World) -> anyhow::Result<()> {
 }
 
 /// Cancels a wait while the resource is being released. The store may have handed its answer to
-/// a transport that then dropped it, and learns nothing of that: so the grant may last until its
-/// TTL ends, but no longer.
+/// a transport that then dropped it silently, so the grant may last until its TTL ends, but no
+/// longer.
 async fn race_cancel(world: &World, cancel_after: Duration) -> anyhow::Result<()> {
     let (store, waiting, resource) = (world.store(), world.fresh(), world.resource());
     let grant = hold(&store, &Ask::of(&resource)).await?;

@@ -39,8 +39,12 @@ pub(crate) fn tests(cases: &mut Cases) {
         by_scope,
     );
     cases.add(INSPECTION, "EndLocks of a scope that has nothing is an empty success", nothing);
-    cases.add(INSPECTION, "EndLocks with dry_run tells and ends nothing", dry_run);
-    cases.add(INSPECTION, "EndLocks ends at most `limit` grants and tells of more", limit);
+    cases.add(INSPECTION, "EndLocks with dry_run reports grants and ends none", dry_run);
+    cases.add(
+        INSPECTION,
+        "EndLocks ends at most `limit` grants and reports whether there are more",
+        limit,
+    );
     cases.add(INSPECTION, "EndLocks of a scope leaves other holders alone", by_holder);
     cases.add(INSPECTION, "EndLocks of everything needs `all`", needs_all);
     cases.add(INSPECTION, "EndLocks of a resource and a scope is INVALID_REQUEST", both);
@@ -98,7 +102,7 @@ fn of(resource: &str) -> EndLocksRequest {
     EndLocksRequest { resource_id: resource.to_owned(), ..EndLocksRequest::default() }
 }
 
-/// Ends what is held below a prefix.
+/// Ends the locks below a prefix.
 fn below(prefix: &str) -> EndLocksRequest {
     EndLocksRequest { scope: Some(scope(prefix)), limit: 1000, ..EndLocksRequest::default() }
 }
@@ -108,9 +112,9 @@ async fn hands_over(world: World) -> anyhow::Result<()> {
     let grant = hold(&store, &Ask::of(&resource)).await?;
     let waiter = store.queue(&Ask::of(&resource).within(secs(60))).await?;
     let ended = store.end_raw(of(&resource)).await.or_fail("EndLocks")?;
-    let told = ended.ended.first().and_then(|lock| lock.grants.first());
-    let told = told.context("EndLocks told of no grant")?;
-    ensure!(told.grant_id == grant.grant_id && !ended.more, "told is {ended:?}");
+    let found = ended.ended.first().and_then(|lock| lock.grants.first());
+    let found = found.context("EndLocks returned no grant")?;
+    ensure!(found.grant_id == grant.grant_id && !ended.more, "returned: {ended:?}");
     waiter.granted().await?;
     store.release(&grant).await.refused(Reason::LockNotFound)?.held_is(true)
 }
@@ -124,13 +128,13 @@ async fn successor(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let first = hold(&store, &Ask::of(&resource)).await?;
     store.release(&first).await.or_fail("Unlock")?;
-    // The same lock ID, so that only the grant ID tells the two apart.
+    // The same lock ID, so that only the grant ID distinguishes the two.
     let second = hold(&store, &Ask::of(&resource).lock_id(&first.lock_id)).await?;
     let asked = EndLocksRequest { grant_id: first.grant_id, ..of(&resource) };
     store.end_raw(asked).await.refused(Reason::LockNotFound)?.held_is(true)?;
     must_be_held(&store, &resource, "an earlier grant was to be ended").await?;
-    let told = only_grant(&store, &resource).await?.grant_id;
-    ensure!(told == second.grant_id, "the grant is now {told}");
+    let found = only_grant(&store, &resource).await?.grant_id;
+    ensure!(found == second.grant_id, "the grant is now {found}");
     Ok(())
 }
 
@@ -167,7 +171,7 @@ async fn by_scope(world: World) -> anyhow::Result<()> {
 async fn nothing(world: World) -> anyhow::Result<()> {
     let (store, prefix) = (world.store(), world.resource());
     let ended = store.end_raw(below(&prefix)).await.or_fail("EndLocks of an empty scope")?;
-    ensure!(ended.ended.is_empty() && !ended.more, "told is {ended:?}");
+    ensure!(ended.ended.is_empty() && !ended.more, "returned: {ended:?}");
     Ok(())
 }
 
@@ -175,8 +179,8 @@ async fn dry_run(world: World) -> anyhow::Result<()> {
     let (store, prefix) = (world.store(), world.resource());
     let grants = hold_below(&store, &prefix, 2).await?;
     let asked = EndLocksRequest { dry_run: true, ..below(&prefix) };
-    let told = store.end_raw(asked).await.or_fail("EndLocks with dry_run")?;
-    ensure!(told.ended.len() == 2, "told is {told:?}");
+    let found = store.end_raw(asked).await.or_fail("EndLocks with dry_run")?;
+    ensure!(found.ended.len() == 2, "returned: {found:?}");
     for grant in &grants {
         store.release(grant).await.or_fail("Unlock after a dry run")?;
     }
@@ -191,7 +195,7 @@ async fn limit(world: World) -> anyhow::Result<()> {
         let ended = store.end_raw(asked).await.or_fail("EndLocks")?;
         let listed = store.list(&prefix, 100).await?.len();
         ensure!(listed == left, "{listed} locks are left, expected {left}");
-        ensure!(ended.more == more, "with {left} left it tells more: {}", ended.more);
+        ensure!(ended.more == more, "with {left} left, `more` is {}", ended.more);
     }
     Ok(())
 }

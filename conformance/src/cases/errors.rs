@@ -57,7 +57,7 @@ async fn bad_request(world: World) -> anyhow::Result<()> {
 
 fn outcome<T: Accepted>(answer: &Answer<T>) -> String {
     match answer {
-        Ok(accepted) => accepted.told(),
+        Ok(accepted) => accepted.describe(),
         Err(rejection) => rejection.to_string(),
     }
 }

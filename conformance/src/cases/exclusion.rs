@@ -13,7 +13,7 @@ use crate::{
     grant::{Ask, Grant},
     reason::Reason,
     store::Store,
-    words::Told,
+    words::Readable,
     world::{World, secs},
 };
 
@@ -59,7 +59,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.alone();
 }
 
-/// A grant and the moment at which its Unlock was sent. In between it was certainly live.
+/// A grant and the moment at which its Unlock was sent. In between, it was certainly live.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) grant: Grant,
@@ -89,7 +89,7 @@ where
     });
     let held: Result<Vec<_>, _> = join_all(callers).await.into_iter().collect();
     let mut held = held?.into_iter().flatten().collect::<Vec<_>>();
-    held.sort_by_key(|held| held.grant.told_at);
+    held.sort_by_key(|held| held.grant.answered_at);
     Ok(held)
 }
 
@@ -120,7 +120,7 @@ async fn expiries(world: World) -> anyhow::Result<()> {
                 };
                 // Unless its answer came late, it is certainly live until then.
                 let released_at = grant.lives_until();
-                if grant.told_at < released_at {
+                if grant.answered_at < released_at {
                     held.push(Held { grant, released_at });
                 }
             }
@@ -128,7 +128,7 @@ async fn expiries(world: World) -> anyhow::Result<()> {
         }
     });
     let mut held = try_join_all(callers).await?.concat();
-    held.sort_by_key(|held| held.grant.told_at);
+    held.sort_by_key(|held| held.grant.answered_at);
     never_together(&held)
 }
 
@@ -150,12 +150,12 @@ async fn tries(store: Store, ask: Ask) -> anyhow::Result<Grant> {
 /// Fails if two grants were certainly live at the same time.
 pub(crate) fn never_together(held: &[Held]) -> anyhow::Result<()> {
     for pair in held.windows(2) {
-        let overlap = pair[0].released_at.saturating_duration_since(pair[1].grant.told_at);
+        let overlap = pair[0].released_at.saturating_duration_since(pair[1].grant.answered_at);
         ensure!(
             overlap.is_zero(),
             "the lock ID {} was granted {} before an Unlock of {} was sent",
             pair[1].grant.lock_id,
-            Told(overlap),
+            Readable(overlap),
             pair[0].grant.lock_id
         );
     }
@@ -176,8 +176,8 @@ pub(super) mod tests {
     use super::*;
     use crate::world::ms;
 
-    /// A grant that was told and released so long after `start`.
-    pub(crate) fn held(start: Instant, told_ms: u64, released_ms: u64, token: i64) -> Held {
+    /// A grant that was answered and released these times after `start`.
+    pub(crate) fn held(start: Instant, answered_ms: u64, released_ms: u64, token: i64) -> Held {
         let grant = Grant {
             grant_id: String::new(),
             resource: String::new(),
@@ -186,7 +186,7 @@ pub(super) mod tests {
             ttl: secs(60),
             waited: ms(0),
             asked_at: start,
-            told_at: start + ms(told_ms),
+            answered_at: start + ms(answered_ms),
         };
         Held { grant, released_at: start + ms(released_ms) }
     }

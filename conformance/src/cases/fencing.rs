@@ -14,7 +14,7 @@ use crate::{
 const FENCING: Demand = Demand::Features(&[Feature::Fencing]);
 const RESTART: Demand = Demand::Restart(&[Feature::Fencing]);
 
-/// Integers below this are exact as a double, which JSON parsers use.
+/// Integers below this are exact as doubles, which JSON parsers use.
 const TOKEN_BOUND: i64 = 1 << 53;
 
 pub(crate) fn tests(cases: &mut Cases) {
@@ -28,9 +28,9 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.add(FENCING, "tokens rise though the lock ID is the same", same_lock_id);
     cases.add(FENCING, "tokens rise across an Init", across_init);
     // Trap: all 25
-    cases.add(FENCING, "a refused TryLock tells no token", try_tells_none);
+    cases.add(FENCING, "a refused TryLock shows no token", refused_try);
     // Trap: all 25
-    cases.add(FENCING, "a refused RenewLock tells no token", renew_tells_none);
+    cases.add(FENCING, "a refused RenewLock shows no token", refused_renewal);
     cases.add(
         Demand::Features(&[Feature::Fencing, Feature::ForceUnlock]),
         "a token is greater than that of the grant forced away before",
@@ -133,21 +133,21 @@ async fn across_init(world: World) -> anyhow::Result<()> {
     rises(&first, &hold(&store, &ask).await?)
 }
 
-async fn try_tells_none(world: World) -> anyhow::Result<()> {
+async fn refused_try(world: World) -> anyhow::Result<()> {
     let (store, ask) = (world.store(), Ask::of(&world.resource()));
     let grant = hold(&store, &ask).await?;
     let refusal = store.try_lock(&ask).await.refused(Reason::ResourceLocked)?;
-    tells_no_token(&refusal, &grant)
+    has_no_token(&refusal, &grant)
 }
 
-async fn renew_tells_none(world: World) -> anyhow::Result<()> {
+async fn refused_renewal(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource)).await?;
     let renewed = store.renew(&resource, &World::secret(), secs(60)).await;
-    tells_no_token(&renewed.refused(Reason::LockNotFound)?, &grant)
+    has_no_token(&renewed.refused(Reason::LockNotFound)?, &grant)
 }
 
-fn tells_no_token(refusal: &crate::expect::Refusal, grant: &Grant) -> anyhow::Result<()> {
+fn has_no_token(refusal: &crate::expect::Refusal, grant: &Grant) -> anyhow::Result<()> {
     let token = grant.token.to_string();
     let words =
         |text: &str| text.split(|c: char| !c.is_ascii_digit()).any(|word| word == token);

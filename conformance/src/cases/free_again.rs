@@ -32,7 +32,8 @@ const RESOURCES: usize = 2;
 /// How many callers of a resource try again and again until the Unlock is answered.
 const LOOPING: usize = 3;
 /// How many callers of a resource try once after the answer to the Unlock, in alternating
-/// rounds. A single one meets only tries that began before it; several also meet each other.
+/// rounds. A single one competes only with earlier tries; several also compete with each
+/// other.
 const LATE: [usize; 2] = [1, 3];
 const LATE_MAX: usize = 3;
 
@@ -235,7 +236,7 @@ mod tests {
                 ttl: secs(60),
                 waited: ms(0),
                 asked_at: start + ms(began),
-                told_at: start + ms(ended),
+                answered_at: start + ms(ended),
             }),
         };
         judge(tries.iter().map(made).collect(), (start + ms(10), start + ms(20)))

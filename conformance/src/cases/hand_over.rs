@@ -12,7 +12,7 @@ use crate::{
     grant::Ask,
     store::Store,
     waiter::{WATCH, Waiter},
-    words::Told,
+    words::Readable,
     world::{EXPIRY_SLACK, World, hold, ms, secs},
 };
 
@@ -44,8 +44,8 @@ async fn own_ttl(world: World) -> anyhow::Result<()> {
         ensure!(
             (asked..asked + secs(16)).contains(&ttl),
             "asked for {}, granted {}",
-            Told(asked),
-            Told(ttl)
+            Readable(asked),
+            Readable(ttl)
         );
     }
     Ok(())

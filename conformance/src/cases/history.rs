@@ -12,7 +12,7 @@ use tokio::time::Instant;
 pub(crate) const OPERATIONS_MAX: usize = 128;
 
 /// How many operations before the first inconsistent one are listed.
-const TOLD_BEFORE: usize = 12;
+const SHOWN_BEFORE: usize = 12;
 
 /// A call and its answer. Grants are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +26,10 @@ pub(crate) enum Operation {
     /// This grant was unlocked.
     Unlocked(usize),
     /// A renewal of this grant was LOCK_NOT_FOUND, with this `held` if the
-    /// store tells it.
+    /// store reports it.
     NotRenewed(usize, Option<bool>),
     /// An unlock of this grant was LOCK_NOT_FOUND, with this `held` if the
-    /// store tells it.
+    /// store reports it.
     NotUnlocked(usize, Option<bool>),
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn contradiction(mut events: Vec<Event>) -> Option<String> {
             inconsistent = middle;
         }
     }
-    Some(told(&events, consistent))
+    Some(report(&events, consistent))
 }
 
 /// Whether a single lock could have given the first `answers` of these, which are sorted by
@@ -120,7 +120,7 @@ fn apply(holder: Option<usize>, operation: Operation) -> Option<Option<usize>> {
 
 /// One line for the first inconsistent operation, for each operation that ended before it, and
 /// for each that was in flight when it ended.
-fn told(events: &[Event], first: usize) -> String {
+fn report(events: &[Event], first: usize) -> String {
     let start = events.iter().map(|event| event.began_at).min();
     let since = |moment: Instant| {
         let since = start.map_or(0.0, |start| moment.duration_since(start).as_secs_f64());
@@ -138,7 +138,7 @@ fn told(events: &[Event], first: usize) -> String {
     );
     // Writing to a String does not fail.
     let before = &events[..first];
-    let left_out = before.len().saturating_sub(TOLD_BEFORE);
+    let left_out = before.len().saturating_sub(SHOWN_BEFORE);
     if left_out > 0 {
         let _ = write!(text, "\n  ({left_out} earlier calls, all consistent)");
     }
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_first_inconsistent_answer_is_reported_with_those_before_it() {
-        let told = found(&[
+        let report = found(&[
             (Granted(1), 0, 1),
             (Granted(2), 3, 4),
             (Unlocked(1), 5, 6),
@@ -226,14 +226,14 @@ mod tests {
             (Refused, 2, 9),
         ])
         .unwrap();
-        let (first, rest) = told.split_once("The calls before it").unwrap();
+        let (first, rest) = report.split_once("The calls before it").unwrap();
         assert!(
             first.contains(">     3.000 to     4.000 ms  caller 0  TryLock: granted"),
-            "{told}"
+            "{report}"
         );
-        assert!(rest.contains("granted as grant 1"), "{told}");
-        assert!(rest.contains("no answer yet") && rest.contains("RESOURCE_LOCKED"), "{told}");
-        assert!(!told.contains("RenewLock"), "{told}");
+        assert!(rest.contains("granted as grant 1"), "{report}");
+        assert!(rest.contains("no answer yet") && rest.contains("RESOURCE_LOCKED"), "{report}");
+        assert!(!report.contains("RenewLock"), "{report}");
     }
 
     #[test]
@@ -247,8 +247,8 @@ mod tests {
             })
             .collect();
         events.push((Renewed(29), 200, 201));
-        let told = found(&events).unwrap();
-        assert!(told.contains("(48 earlier calls, all consistent)"), "{told}");
-        assert!(told.lines().count() < 20, "{told}");
+        let report = found(&events).unwrap();
+        assert!(report.contains("(48 earlier calls, all consistent)"), "{report}");
+        assert!(report.lines().count() < 20, "{report}");
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     expect::Expect as _,
     grant::Ask,
     reason::Reason,
-    words::Told,
+    words::Readable,
     world::{World, hold, secs},
 };
 
@@ -101,7 +101,7 @@ async fn replaces(world: World) -> anyhow::Result<()> {
     ensure!(
         granted >= secs(70),
         "the default TTL should be 70 s now, granted {}",
-        Told(granted)
+        Readable(granted)
     );
     Ok(())
 }
@@ -135,7 +135,7 @@ async fn refused_changes_nothing(world: World) -> anyhow::Result<()> {
     ensure!(
         granted < secs(70),
         "the default TTL should still be 7 s, granted {}",
-        Told(granted)
+        Readable(granted)
     );
     store.release(&grant).await.or_fail("unlocking a grant from before the refused Init")
 }

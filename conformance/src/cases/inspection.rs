@@ -1,4 +1,4 @@
-//! INSPECTION: everybody may see who holds what, and nobody sees a proof of it.
+//! INSPECTION: everybody may see who holds what, and nobody sees a lock ID.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use leasehold_proto::{
 };
 use prost_types::Timestamp;
 
-use super::list_waiters::{self, queue_until_told, waiters_page};
+use super::list_waiters::{self, queue_until_listed, waiters_page};
 use crate::{
     case::{Cases, Demand},
     expect::Expect as _,
@@ -29,14 +29,14 @@ const TWO: Demand = Demand::TwoProcesses(&[Feature::Inspection]);
 
 pub(crate) fn tests(cases: &mut Cases) {
     cases.add(INSPECTION, "a free resource has no grants and no waiters", free);
-    cases.add(INSPECTION, "GetLock tells holder, mode and remaining TTL of a grant", held);
-    cases.add(INSPECTION, "each grant has a grant ID of its own, which GetLock tells", ids);
+    cases.add(INSPECTION, "GetLock returns holder, mode and remaining TTL of a grant", held);
+    cases.add(INSPECTION, "each grant has a grant ID of its own, which GetLock returns", ids);
     cases.add(INSPECTION, "a renewal leaves the grant ID as it was", renewed);
     cases.add(REPLAY, "a repeated request gets the grant ID of its grant", replayed);
-    cases.add(INSPECTION, "GetLock tells how many wait", list_waiters::counted);
+    cases.add(INSPECTION, "GetLock returns how many wait", list_waiters::counted);
     cases.add(
         FAIR,
-        "ListWaiters tells who waits, in the order of the queue",
+        "ListWaiters returns who waits, in the order of the queue",
         list_waiters::in_queue_order,
     );
     cases.add(FAIR, "waiters come in pages", list_waiters::in_pages);
@@ -46,9 +46,9 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.add(INSPECTION, "the pages of a list together have every lock", list_in_pages);
     cases.add(INSPECTION, "a holder's prefix leaves the grants of others out", list_holder);
     cases.add(SHARED, "GetLock pages the grants of many readers", readers_in_pages);
-    cases.add(SHARED, "a list shows 100 of many readers and tells how many there are", many);
-    cases.add(INSPECTION, "a refused try is told the grant that GetLock tells", refusal);
-    cases.add(SHARED, "of many readers a refused try is told one", refusal_by_readers);
+    cases.add(SHARED, "a list shows 100 of many readers and their number", many);
+    cases.add(INSPECTION, "a refused try is shown the grant that GetLock returns", refusal);
+    cases.add(SHARED, "of many readers a refused try is shown one", refusal_by_readers);
     cases.add(INSPECTION, "no answer has a lock ID or a request ID", no_secrets);
     cases.add(TWO, "a process sees what another's caller holds", two_processes);
 }
@@ -56,13 +56,13 @@ pub(crate) fn tests(cases: &mut Cases) {
 /// The grants of a resource.
 pub(crate) async fn grants(store: &Store, resource: &str) -> anyhow::Result<Vec<GrantInfo>> {
     let found = store.get_lock(resource).await.or_fail("GetLock")?;
-    Ok(found.lock.context("GetLock told no lock")?.grants)
+    Ok(found.lock.context("GetLock returned no lock")?.grants)
 }
 
 /// The only grant of a resource.
 pub(crate) async fn only_grant(store: &Store, resource: &str) -> anyhow::Result<GrantInfo> {
     let mut grants = grants(store, resource).await?;
-    ensure!(grants.len() == 1, "GetLock must tell one grant, it told {grants:?}");
+    ensure!(grants.len() == 1, "GetLock must return one grant, it returned {grants:?}");
     grants.pop().context("one grant")
 }
 
@@ -82,8 +82,8 @@ pub(crate) async fn hold_below(
 async fn free(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let found = store.get_lock(&resource).await.or_fail("GetLock of a free resource")?;
-    let lock = found.lock.context("GetLock told no lock")?;
-    ensure!(lock.resource_id == resource, "GetLock told of {:?}", lock.resource_id);
+    let lock = found.lock.context("GetLock returned no lock")?;
+    ensure!(lock.resource_id == resource, "GetLock returned {:?}", lock.resource_id);
     ensure!(lock.grants.is_empty() && lock.grants_total == 0, "grants: {:?}", lock.grants);
     ensure!(found.waiters == 0, "{} waiters", found.waiters);
     Ok(())
@@ -95,7 +95,7 @@ async fn held(world: World) -> anyhow::Result<()> {
     let grant = only_grant(&store, &resource).await?;
     ensure!(grant.holder == "app/1/ü", "the holder is {:?}", grant.holder);
     ensure!(grant.mode() == proto::LockMode::Exclusive, "the mode is {:?}", grant.mode());
-    ensure!(!grant.foreign, "it is told as foreign");
+    ensure!(!grant.foreign, "it is shown as foreign");
     let remaining = grant.remaining.context("the remaining TTL is missing")?;
     ensure!((1..=70).contains(&remaining.seconds), "of 60 s remain {} s", remaining.seconds);
     Ok(())
@@ -106,17 +106,17 @@ async fn ids(world: World) -> anyhow::Result<()> {
     let mut seen = BTreeSet::new();
     for round in 1..=3 {
         let grant = hold(&store, &Ask::of(&resource)).await?;
-        let told = only_grant(&store, &resource).await?.grant_id;
+        let shown = only_grant(&store, &resource).await?.grant_id;
         let is_id = |id: &str| {
             id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
         };
-        ensure!(is_id(&told), "{told:?} is not 32 lower-case hexadecimal digits");
+        ensure!(is_id(&shown), "{shown:?} is not 32 lower-case hexadecimal digits");
         ensure!(
-            grant.grant_id == told,
-            "round {round}: the holder got the grant ID {:?}, GetLock tells {told:?}",
+            grant.grant_id == shown,
+            "round {round}: the holder got the grant ID {:?}, GetLock returns {shown:?}",
             grant.grant_id
         );
-        ensure!(seen.insert(told), "two grants have the grant ID {}", grant.grant_id);
+        ensure!(seen.insert(shown), "two grants have the grant ID {}", grant.grant_id);
         store.release(&grant).await.or_fail("Unlock")?;
     }
     Ok(())
@@ -125,10 +125,10 @@ async fn ids(world: World) -> anyhow::Result<()> {
 async fn renewed(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource)).await?;
-    // Another TTL, for which a backend may move the grant.
+    // A changed TTL, for which a backend may move the grant.
     store.renew(&resource, &grant.lock_id, secs(90)).await.or_fail("RenewLock")?;
-    let told = only_grant(&store, &resource).await?.grant_id;
-    ensure!(told == grant.grant_id, "{} became {told}", grant.grant_id);
+    let shown = only_grant(&store, &resource).await?.grant_id;
+    ensure!(shown == grant.grant_id, "{} became {shown}", grant.grant_id);
     Ok(())
 }
 
@@ -138,8 +138,8 @@ async fn replayed(world: World) -> anyhow::Result<()> {
     let grant = hold(&store, &ask).await?;
     let again = store.try_lock(&ask).await.or_fail("the repeated TryLock")?;
     ensure!(again.grant_id == grant.grant_id, "{} and {}", grant.grant_id, again.grant_id);
-    let told = only_grant(&store, &resource).await?.grant_id;
-    ensure!(told == grant.grant_id, "GetLock tells {told}, not {}", grant.grant_id);
+    let shown = only_grant(&store, &resource).await?.grant_id;
+    ensure!(shown == grant.grant_id, "GetLock returns {shown}, not {}", grant.grant_id);
     Ok(())
 }
 
@@ -153,8 +153,8 @@ async fn list(world: World) -> anyhow::Result<()> {
     ensure!(listed.keys().collect::<BTreeSet<_>>() == expected, "listed: {:?}", listed.keys());
     for grant in &grants {
         let state = &listed[&grant.resource];
-        let told: Vec<_> = state.grants.iter().map(|told| &told.grant_id).collect();
-        ensure!(told == [&grant.grant_id] && state.grants_total == 1, "listed: {state:?}");
+        let shown: Vec<_> = state.grants.iter().map(|shown| &shown.grant_id).collect();
+        ensure!(shown == [&grant.grant_id] && state.grants_total == 1, "listed: {state:?}");
     }
     Ok(())
 }
@@ -217,7 +217,7 @@ async fn readers_in_pages(world: World) -> anyhow::Result<()> {
         let ask = Ask::of(&resource).mode(LockMode::Shared);
         expected.insert(hold(&store, &ask).await?.grant_id);
     }
-    let mut told = BTreeSet::new();
+    let mut shown = BTreeSet::new();
     let mut asked = GetLockRequest {
         resource_id: resource.clone(),
         page_size: 2,
@@ -225,16 +225,16 @@ async fn readers_in_pages(world: World) -> anyhow::Result<()> {
     };
     for _ in 0..10 {
         let page = store.get_lock_raw(asked.clone()).await.or_fail("GetLock")?;
-        let lock = page.lock.context("GetLock told no lock")?;
+        let lock = page.lock.context("GetLock returned no lock")?;
         ensure!(lock.grants.len() <= 2, "a page of {} grants", lock.grants.len());
         ensure!(lock.grants_total == 5, "{} grants in all", lock.grants_total);
-        told.extend(lock.grants.into_iter().map(|grant| grant.grant_id));
+        shown.extend(lock.grants.into_iter().map(|grant| grant.grant_id));
         asked.page_token = page.next_page_token;
         if asked.page_token.is_empty() {
             break;
         }
     }
-    ensure!(told == expected, "told are {told:?}, held {expected:?}");
+    ensure!(shown == expected, "shown are {shown:?}, held {expected:?}");
     Ok(())
 }
 
@@ -253,15 +253,15 @@ async fn many(world: World) -> anyhow::Result<()> {
 async fn refusal(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     hold(&store, &Ask::of(&resource)).await?;
-    let told = only_grant(&store, &resource).await?;
+    let shown = only_grant(&store, &resource).await?;
     let refused = store.try_lock(&Ask::of(&resource)).await.refused(Reason::ResourceLocked)?;
     let id = refused.metadata("grantID")?;
-    ensure!(id == told.grant_id, "the refusal tells {id}, GetLock {}", told.grant_id);
+    ensure!(id == shown.grant_id, "the refusal shows {id}, GetLock {}", shown.grant_id);
     let mode = refused.metadata("mode")?;
-    ensure!(mode == "exclusive", "the mode is told as {mode:?}");
+    ensure!(mode == "exclusive", "the mode is shown as {mode:?}");
     let since = refused.metadata("since")?;
     let parsed: Timestamp = since.parse().with_context(|| format!("{since:?} is no time"))?;
-    ensure!(Some(parsed) == told.since, "since {since}, GetLock tells {:?}", told.since);
+    ensure!(Some(parsed) == shown.since, "since {since}, GetLock returns {:?}", shown.since);
     Ok(())
 }
 
@@ -273,9 +273,9 @@ async fn refusal_by_readers(world: World) -> anyhow::Result<()> {
     }
     let refused = store.try_lock(&Ask::of(&resource)).await.refused(Reason::ResourceLocked)?;
     let id = refused.metadata("grantID")?;
-    ensure!(ids.contains(id), "the refusal tells {id:?}, held are {ids:?}");
+    ensure!(ids.contains(id), "the refusal shows {id:?}, held are {ids:?}");
     let mode = refused.metadata("mode")?;
-    ensure!(mode == "shared", "the mode is told as {mode:?}");
+    ensure!(mode == "shared", "the mode is shown as {mode:?}");
     Ok(())
 }
 
@@ -286,20 +286,20 @@ async fn no_secrets(world: World) -> anyhow::Result<()> {
     let ask = if world.declares(Feature::Replay) { ask.request_id(&request_id) } else { ask };
     hold(&store, &ask).await?;
     let waiting = World::secret();
-    queue_until_told(&store, &Ask::of(&resource).lock_id(&waiting), 1).await?;
+    queue_until_listed(&store, &Ask::of(&resource).lock_id(&waiting), 1).await?;
     let list =
         ListLocksRequest { scope: Some(scope(&resource)), ..ListLocksRequest::default() };
-    let told = [
+    let shown = [
         format!("{:?}", store.get_lock(&resource).await.or_fail("GetLock")?),
         format!("{:?}", store.list_raw(list).await.or_fail("ListLocks")?),
         format!("{:?}", waiters_page(&store, &resource, 0, "").await?),
     ];
-    for told in told {
+    for shown in shown {
         for secret in [&lock_id, &request_id, &waiting] {
             let plain = secret.replace('-', "");
             ensure!(
-                !told.contains(secret) && !told.contains(&plain),
-                "it tells {secret}: {told}"
+                !shown.contains(secret) && !shown.contains(&plain),
+                "it shows {secret}: {shown}"
             );
         }
     }
@@ -309,9 +309,9 @@ async fn no_secrets(world: World) -> anyhow::Result<()> {
 async fn two_processes(world: World) -> anyhow::Result<()> {
     let (store, second, resource) = (world.store(), world.second()?, world.resource());
     let grant = hold(&store, &Ask::of(&resource).holder("one")).await?;
-    queue_until_told(&store, &Ask::of(&resource).holder("two"), 1).await?;
-    let told = only_grant(&second, &resource).await?;
-    ensure!(told.grant_id == grant.grant_id && told.holder == "one", "told is {told:?}");
+    queue_until_listed(&store, &Ask::of(&resource).holder("two"), 1).await?;
+    let shown = only_grant(&second, &resource).await?;
+    ensure!(shown.grant_id == grant.grant_id && shown.holder == "one", "returned: {shown:?}");
     let (waiters, _) = waiters_page(&second, &resource, 0, "").await?;
     ensure!(waiters.len() == 1 && waiters[0].holder == "two", "waiting: {waiters:?}");
     let listed = second.list(&resource, 100).await?;

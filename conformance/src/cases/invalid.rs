@@ -1,4 +1,4 @@
-//! Bad fields: each is refused with INVALID_REQUEST and its name, and changes nothing.
+//! Invalid fields: each is refused with INVALID_REQUEST and its name, without any effect.
 
 use leasehold_proto::components::{LockMode, LockRequest, RenewLockRequest, UnlockRequest};
 use prost_types::Duration;

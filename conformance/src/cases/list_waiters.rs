@@ -20,15 +20,15 @@ pub(super) async fn counted(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     hold(&store, &Ask::of(&resource)).await?;
     for number in 1..=3 {
-        queue_until_told(&store, &Ask::of(&resource), number).await?;
+        queue_until_listed(&store, &Ask::of(&resource), number).await?;
         let waiters = store.get_lock(&resource).await.or_fail("GetLock")?.waiters;
-        ensure!(waiters == number, "{number} wait, GetLock tells {waiters}");
+        ensure!(waiters == number, "{number} wait, GetLock returns {waiters}");
     }
     Ok(())
 }
 
-/// Starts a Lock and returns once the store tells of this many waiters.
-pub(super) async fn queue_until_told(
+/// Starts a Lock and returns once the store reports this many waiters.
+pub(super) async fn queue_until_listed(
     store: &Store,
     ask: &Ask,
     waiting: i32,
@@ -37,11 +37,11 @@ pub(super) async fn queue_until_told(
     store.queue(&ask).await?;
     let deadline = Instant::now() + HAND_OVER_MAX;
     loop {
-        let told = store.get_lock(&ask.request.resource_id).await.or_fail("GetLock")?.waiters;
-        if told >= waiting {
+        let shown = store.get_lock(&ask.request.resource_id).await.or_fail("GetLock")?.waiters;
+        if shown >= waiting {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "{waiting} wait, GetLock tells {told}");
+        ensure!(Instant::now() < deadline, "{waiting} wait, GetLock returns {shown}");
         sleep(POLL).await;
     }
 }
@@ -51,7 +51,7 @@ async fn queue(store: &Store, resource: &str, count: i32) -> anyhow::Result<()> 
     hold(store, &Ask::of(resource)).await?;
     for number in 1..=count {
         let ask = Ask::of(resource).holder(&number.to_string());
-        queue_until_told(store, &ask, number).await?;
+        queue_until_listed(store, &ask, number).await?;
     }
     Ok(())
 }
@@ -74,11 +74,11 @@ pub(super) async fn waiters_page(
 }
 
 fn in_order(waiters: &[WaiterInfo], expected: &[i32]) -> anyhow::Result<()> {
-    let told: Vec<_> =
+    let shown: Vec<_> =
         waiters.iter().map(|waiter| (waiter.position, waiter.holder.clone())).collect();
     let expected: Vec<_> =
         expected.iter().map(|number| (*number, number.to_string())).collect();
-    ensure!(told == expected, "the waiters must be {expected:?}, they are {told:?}");
+    ensure!(shown == expected, "the waiters must be {expected:?}, they are {shown:?}");
     Ok(())
 }
 
@@ -96,17 +96,17 @@ pub(super) async fn in_queue_order(world: World) -> anyhow::Result<()> {
 pub(super) async fn in_pages(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     queue(&store, &resource, 5).await?;
-    let (mut told, mut token) = (Vec::new(), String::new());
+    let (mut shown, mut token) = (Vec::new(), String::new());
     for _ in 0..10 {
         let (page, next) = waiters_page(&store, &resource, 2, &token).await?;
         ensure!(page.len() <= 2, "a page of {} waiters, asked for 2", page.len());
-        told.extend(page);
+        shown.extend(page);
         token = next;
         if token.is_empty() {
             break;
         }
     }
-    in_order(&told, &[1, 2, 3, 4, 5])
+    in_order(&shown, &[1, 2, 3, 4, 5])
 }
 
 pub(super) async fn of_a_free_resource(world: World) -> anyhow::Result<()> {

@@ -51,7 +51,7 @@ pub(crate) fn tests(cases: &mut Cases) {
 }
 
 /// Fails if the second name of a pair is not free while the first is held. Tries all pairs,
-/// because the list of those that fail shows what the store does to names.
+/// because the list of failing pairs shows how the store changes names.
 async fn all_free(world: World, pairs: Vec<(String, String)>) -> anyhow::Result<()> {
     let count = pairs.len();
     let outcomes = stream::iter(pairs)

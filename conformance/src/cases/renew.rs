@@ -11,7 +11,7 @@ use crate::{
     grant::{Ask, Grant},
     reason::Reason,
     store::Store,
-    words::Told,
+    words::Readable,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, must_be_held, secs},
 };
 
@@ -71,7 +71,7 @@ async fn restarts(world: World) -> anyhow::Result<()> {
         store.renew(&resource, &grant.lock_id, ms(1900)).await.or_fail("RenewLock")?;
     let deadline = renewal.lives_until() + EXPIRY_SLACK;
     let next = hold_by(&store, &Ask::of(&resource), deadline, "after the renewed TTL").await?;
-    not_before(next.told_at, renewal.lives_until(), "another was granted the resource")
+    not_before(next.answered_at, renewal.lives_until(), "another was granted the resource")
 }
 
 async fn lengthens(world: World) -> anyhow::Result<()> {
@@ -88,10 +88,10 @@ async fn shortens(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource).ttl(secs(60))).await?;
     let renewal = store.renew(&resource, &grant.lock_id, ms(500)).await.or_fail("RenewLock")?;
-    ensure!(renewal.ttl < secs(30), "asked for 500 ms, granted {}", Told(renewal.ttl));
+    ensure!(renewal.ttl < secs(30), "asked for 500 ms, granted {}", Readable(renewal.ttl));
     let deadline = renewal.lives_until() + EXPIRY_SLACK;
     let next = hold_by(&store, &Ask::of(&resource), deadline, "after the shorter TTL").await?;
-    not_before(next.told_at, renewal.lives_until(), "another was granted the resource")
+    not_before(next.answered_at, renewal.lives_until(), "another was granted the resource")
 }
 
 async fn last_counts(world: World) -> anyhow::Result<()> {
@@ -131,7 +131,7 @@ async fn default(world: World) -> anyhow::Result<()> {
         ..Default::default()
     };
     let ttl = store.renew_raw(request).await.or_fail("RenewLock without a TTL")?.ttl;
-    ensure!((secs(30)..=secs(45)).contains(&ttl), "granted {}", Told(ttl));
+    ensure!((secs(30)..=secs(45)).contains(&ttl), "granted {}", Readable(ttl));
     Ok(())
 }
 

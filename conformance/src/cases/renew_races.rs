@@ -39,7 +39,7 @@ async fn lets_in(world: World) -> anyhow::Result<()> {
     let waiter = store.queue(&Ask::of(&resource).within(secs(60))).await?;
     let renewal = store.renew(&resource, &grant.lock_id, ms(500)).await.or_fail("RenewLock")?;
     let next = waiter.answer_within(renewal.ttl + EXPIRY_SLACK).await?.or_fail("the waiter")?;
-    not_before(next.told_at, renewal.lives_until(), "the waiter was granted the resource")
+    not_before(next.answered_at, renewal.lives_until(), "the waiter was granted the resource")
 }
 
 /// A store that reads a grant and then writes it back must not do so after the Unlock.

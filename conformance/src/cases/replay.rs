@@ -108,7 +108,7 @@ async fn restarts_ttl(world: World) -> anyhow::Result<()> {
     let other = Ask::of(&ask.request.resource_id);
     let deadline = again.lives_until() + EXPIRY_SLACK;
     let next = hold_by(&store, &other, deadline, "after the TTL").await?;
-    not_before(next.told_at, again.asked_at + again.ttl, "another was granted the resource")
+    not_before(next.answered_at, again.asked_at + again.ttl, "another was granted the resource")
 }
 
 async fn after_wait(world: World) -> anyhow::Result<()> {
@@ -234,7 +234,7 @@ async fn place_is_gone(world: World) -> anyhow::Result<()> {
     let _cut_off = gone.queue(&ask).await?;
     let behind = store.queue(&Ask::of(&resource).within(secs(60))).await?;
     gone.cut().await;
-    // Nothing says when the store has noticed the end of the connection.
+    // There is no signal that the store has noticed the end of the connection.
     tokio::time::sleep(ms(300)).await;
     let again = store.queue(&ask).await?;
     store.release(&holder).await.or_fail("Unlock")?;

@@ -23,7 +23,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("Features names each feature once", features);
     cases.core("reflection v1alpha lists the lock store, as daprd's discovery asks", v1alpha);
     cases.core("reflection v1, where there is one, lists the lock store", v1);
-    cases.core("health, where it is told, is SERVING", health);
+    cases.core("health, where it is served, is SERVING", health);
 }
 
 async fn features(world: World) -> anyhow::Result<()> {
@@ -94,7 +94,7 @@ async fn health(world: World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The answer of an optional service. UNIMPLEMENTED means that the store does not have it.
+/// The answer of an optional service; UNIMPLEMENTED if the store does not have it.
 fn present<T>(answer: Result<T, Status>, service: &str) -> anyhow::Result<T> {
     match answer {
         Err(status) if status.code() == Code::Unimplemented => {

@@ -171,7 +171,7 @@ async fn renew_one(world: World) -> anyhow::Result<()> {
     let renewal = store.renew(&resource, &renewed.lock_id, secs(60)).await;
     renewal.or_fail("RenewLock by a reader")?;
     let again = ends(&store, &other, other.lives_until() + EXPIRY_SLACK).await?;
-    not_before(again.told_at, other.lives_until(), "the other reader's grant ended")?;
+    not_before(again.answered_at, other.lives_until(), "the other reader's grant ended")?;
     store.release(&renewed).await.or_fail("Unlock of the renewed grant")
 }
 
@@ -197,7 +197,7 @@ async fn longest(world: World) -> anyhow::Result<()> {
     store.release(&brief).await.or_fail("a reader's Unlock")?;
     let deadline = long.lives_until() + EXPIRY_SLACK;
     let next = hold_by(&store, &writer(&resource), deadline, "after the longest TTL").await?;
-    not_before(next.told_at, long.lives_until(), "a writer was granted the resource")
+    not_before(next.answered_at, long.lives_until(), "a writer was granted the resource")
 }
 
 async fn shorter(world: World) -> anyhow::Result<()> {

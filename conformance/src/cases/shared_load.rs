@@ -12,7 +12,7 @@ use crate::{
     feature::Feature,
     grant::{Ask, Grant},
     store::Store,
-    words::Told,
+    words::Readable,
     world::World,
 };
 
@@ -87,7 +87,7 @@ async fn reads(store: Store, ask: Ask) -> anyhow::Result<Grant> {
 fn apart(written: &[Held], read: &[Held]) -> anyhow::Result<()> {
     never_together(written)?;
     for (writer, reader) in pairs(written, read) {
-        let begin = writer.grant.told_at.max(reader.grant.told_at);
+        let begin = writer.grant.answered_at.max(reader.grant.answered_at);
         let end = writer.released_at.min(reader.released_at);
         let overlap = end.saturating_duration_since(begin);
         ensure!(
@@ -95,7 +95,7 @@ fn apart(written: &[Held], read: &[Held]) -> anyhow::Result<()> {
             "the writer {} and the reader {} held the resource together for {}",
             writer.grant.lock_id,
             reader.grant.lock_id,
-            Told(overlap)
+            Readable(overlap)
         );
     }
     Ok(())
@@ -106,7 +106,7 @@ fn tokens_order(written: &[Held], read: &[Held]) -> anyhow::Result<()> {
     tokens_follow(written)?;
     for (writer, reader) in pairs(written, read) {
         let (writer_token, reader_token) = (writer.grant.token, reader.grant.token);
-        let is_right = if reader.grant.told_at < writer.grant.told_at {
+        let is_right = if reader.grant.answered_at < writer.grant.answered_at {
             reader_token < writer_token
         } else {
             writer_token < reader_token

@@ -16,7 +16,7 @@ use crate::{
 };
 
 const REPLAY: Demand = Demand::Features(&[Feature::Shared, Feature::Replay]);
-/// So many that a store which looks for the request among all grants is slow.
+/// So many that a store that searches all grants for the request is slow.
 const READERS: usize = 500;
 const AT_ONCE: usize = 16;
 

@@ -9,7 +9,7 @@ use crate::{
     grant::Ask,
     reason::Reason,
     waiter::WATCH,
-    words::Told,
+    words::Readable,
     world::{World, hold, must_be_held, secs},
 };
 
@@ -18,7 +18,7 @@ pub(crate) fn tests(cases: &mut Cases) {
     cases.core("a held resource is refused with ABORTED and RESOURCE_LOCKED", refused);
     cases.core("a refusal names the holder by its label", names_holder);
     cases.core("after a hand-over a refusal names the new holder", names_next_holder);
-    cases.core("a refusal tells neither the lock ID nor the request ID", keeps_secrets);
+    cases.core("a refusal shows neither the lock ID nor the request ID", keeps_secrets);
     cases.core("a held resource is refused at once, without waiting", at_once);
     cases.core("the holder's own second try is refused", not_reentrant);
     // Trap: all 2
@@ -77,8 +77,8 @@ async fn at_once(world: World) -> anyhow::Result<()> {
     let ask = Ask::of(&world.resource());
     let grant = hold(&world.store(), &ask.clone().ttl(secs(30))).await?;
     must_be_held(&world.store(), &ask.request.resource_id, "a held resource").await?;
-    let took = grant.told_at.elapsed();
-    ensure!(took < secs(10), "the refusal took {}", Told(took));
+    let took = grant.answered_at.elapsed();
+    ensure!(took < secs(10), "the refusal took {}", Readable(took));
     Ok(())
 }
 
@@ -112,7 +112,7 @@ async fn independent(world: World) -> anyhow::Result<()> {
 
 async fn injective(world: World) -> anyhow::Result<()> {
     let base = world.resource();
-    // Some look alike, some are equal after a Unicode normalisation or a change of case, some
+    // Some look alike, some are equal after Unicode normalisation or a change of case, some
     // are equal in a URL.
     let suffixes = [
         "", "/", "//", "/a", "/a/b", "%2Fa", "/A", " ", "  ", " a", "  a", ":", "*", "{a}",

@@ -13,7 +13,7 @@ use crate::{
     reason::Reason,
     store::Store,
     waiter::Waiter,
-    words::Told,
+    words::Readable,
     world::{EXPIRY_SLACK, World, hold, hold_by, ms, secs},
 };
 
@@ -42,8 +42,8 @@ pub(crate) fn tests(cases: &mut Cases) {
             ensure!(
                 ttl <= asked + ROUNDING_MAX,
                 "asked for {}, granted {}",
-                Told(asked),
-                Told(ttl)
+                Readable(asked),
+                Readable(ttl)
             );
             Ok(())
         });
@@ -85,7 +85,7 @@ async fn default(world: World, ttl: Option<(i64, i32)>) -> anyhow::Result<()> {
     ask.request.ttl = ttl.map(|(seconds, nanos)| prost_types::Duration { seconds, nanos });
     let granted = hold(&store, &ask).await?.ttl;
     let expected = DEFAULT..=DEFAULT + ROUNDING_MAX;
-    ensure!(expected.contains(&granted), "granted {}, the default is 30 s", Told(granted));
+    ensure!(expected.contains(&granted), "granted {}, the default is 30 s", Readable(granted));
     Ok(())
 }
 
@@ -96,7 +96,7 @@ async fn property(world: World) -> anyhow::Result<()> {
     ask.request.ttl = None;
     let granted = hold(&store, &ask).await?.ttl;
     let expected = secs(67)..=secs(67) + ROUNDING_MAX;
-    ensure!(expected.contains(&granted), "granted {}, `ttl` is 1m7s", Told(granted));
+    ensure!(expected.contains(&granted), "granted {}, `ttl` is 1m7s", Readable(granted));
     Ok(())
 }
 
@@ -116,7 +116,7 @@ async fn not_early(world: &World, ttl: Duration) -> anyhow::Result<()> {
     let grant = granted(&store, &resource, ttl).await?;
     let deadline = grant.lives_until() + EXPIRY_SLACK;
     let next = hold_by(&store, &Ask::of(&resource), deadline, "after the TTL").await?;
-    not_before(next.told_at, grant.lives_until(), "another was granted the resource")
+    not_before(next.answered_at, grant.lives_until(), "another was granted the resource")
 }
 
 async fn expires(world: World) -> anyhow::Result<()> {
@@ -133,7 +133,7 @@ async fn hands_over(world: World) -> anyhow::Result<()> {
     let waiter = store.queue(&Ask::of(&resource).within(secs(60))).await?;
     tokio::time::sleep_until(grant.lives_until()).await;
     let next = waiter.answer_within(EXPIRY_SLACK).await?.or_fail("the waiter")?;
-    not_before(next.told_at, grant.lives_until(), "the waiter was granted the resource")
+    not_before(next.answered_at, grant.lives_until(), "the waiter was granted the resource")
 }
 
 async fn tries_do_not_renew(world: World) -> anyhow::Result<()> {
@@ -145,8 +145,8 @@ async fn tries_do_not_renew(world: World) -> anyhow::Result<()> {
     hold_by(&store, &ask, deadline, "tried every 10 ms until after the TTL").await.map(drop)
 }
 
-/// Waiters are told of an expiry at once. Their number is against noise: a store that ends
-/// grants early is found by the one that is told soonest.
+/// Waiters learn of an expiry at once. There are many of them because of noise: the
+/// earliest answer shows a store that ends grants early.
 async fn exact(world: World) -> anyhow::Result<()> {
     let expiries = (0..20).map(|number| {
         let (store, resource) = (world.store(), world.resource());
@@ -154,8 +154,8 @@ async fn exact(world: World) -> anyhow::Result<()> {
             let grant = granted(&store, &resource, ms(300 + 25 * number)).await?;
             let waiter = store.start(&Ask::of(&resource).within(secs(60)));
             let next = waiter.answer_within(grant.ttl + EXPIRY_SLACK).await?;
-            let told_at = next.or_fail("the waiter")?.told_at;
-            not_before(told_at, grant.lives_until(), "the waiter was granted the resource")
+            let answered_at = next.or_fail("the waiter")?.answered_at;
+            not_before(answered_at, grant.lives_until(), "the waiter was granted the resource")
         }
     });
     try_join_all(expiries).await.map(drop)

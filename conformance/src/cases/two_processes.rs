@@ -93,7 +93,7 @@ async fn not_early(world: World) -> anyhow::Result<()> {
     let deadline = grant.lives_until() + EXPIRY_SLACK;
     let next =
         hold_by(&world.second()?, &Ask::of(&resource), deadline, "after the TTL").await?;
-    not_before(next.told_at, grant.lives_until(), "the other granted the resource")
+    not_before(next.answered_at, grant.lives_until(), "the other granted the resource")
 }
 
 async fn hands_over(world: World) -> anyhow::Result<()> {
@@ -162,8 +162,8 @@ async fn no_overtaking(world: World) -> anyhow::Result<()> {
         }
         anyhow::Ok(())
     };
-    // Not where the waiter waits: a store that hands over in its own memory alone would
-    // mostly be too fast for the tries.
+    // Released through the other process: a store that hands over within its own memory
+    // would mostly be too fast for the tries.
     let (tried, released) = tokio::join!(tries, second.release(&grant));
     released.or_fail("Unlock")?;
     tried?;

@@ -31,7 +31,7 @@ pub(crate) fn tests(cases: &mut Cases) {
         cases.core(sentence, move |world| outlives(world, same));
     }
     cases
-        .core("a refusal tells neither the holder's lock ID nor its request ID", keeps_secrets);
+        .core("a refusal shows neither the holder's lock ID nor its request ID", keeps_secrets);
     cases.add(
         Demand::Without(Feature::ForceUnlock),
         "by force it is UNSUPPORTED where it is not declared",
@@ -114,7 +114,7 @@ async fn meets_expiry(world: World) -> anyhow::Result<()> {
             // From 5 ms before the end of the TTL to 5 ms after it.
             let end = grant.lives_until() - ms(5) + Duration::from_micros(number * 200);
             tokio::time::sleep_until(end).await;
-            // It comes in time or is too late.
+            // It may be in time or too late.
             let _ = store.release(&grant).await;
             let next = waiter.answer_within(EXPIRY_SLACK).await?.or_fail("the waiter")?;
             store.release(&next).await.or_fail("the next holder's Unlock")

@@ -11,7 +11,7 @@ use crate::{
     expect::{Expect as _, not_before, wait_ended},
     grant::Ask,
     store::Store,
-    words::Told,
+    words::Readable,
     world::{EXPIRY_SLACK, FREE_MAX, World, hold, hold_by, hold_soon, ms, must_be_held, secs},
 };
 
@@ -19,9 +19,9 @@ use crate::{
 const RACE_ROUNDS: usize = 5;
 const RACES_AT_ONCE: u64 = 100;
 
-/// How many waits may end with an unknown outcome, as they may on a slow backend, before one
+/// How many waits may end with an unknown outcome (a slow backend may cause that) before one
 /// must end with WAIT_DEADLINE.
-const WAITS_UNTIL_TOLD: usize = 5;
+const WAITS_MAX: usize = 5;
 
 /// The TTL of a raced wait: long enough to notice a grant that was left behind, short enough
 /// to wait for its end.
@@ -110,7 +110,7 @@ async fn full_ttl(world: World) -> anyhow::Result<()> {
     let grant = waiter.granted().await?;
     let deadline = Instant::now() + grant.ttl + EXPIRY_SLACK;
     let next = hold_by(&store, &Ask::of(&resource), deadline, "after the waiter's TTL").await?;
-    not_before(next.told_at, grant.lives_until(), "another was granted the resource")
+    not_before(next.answered_at, grant.lives_until(), "another was granted the resource")
 }
 
 async fn long_deadline(world: World) -> anyhow::Result<()> {
@@ -131,9 +131,9 @@ async fn covers_wait(world: World) -> anyhow::Result<()> {
     let waited = waiter.granted().await?.waited;
     ensure!(
         waited >= held_for,
-        "told {}, the wait took {} and more",
-        Told(waited),
-        Told(held_for)
+        "the answer says {}, the wait took {} and more",
+        Readable(waited),
+        Readable(held_for)
     );
     Ok(())
 }
@@ -144,22 +144,25 @@ async fn not_longer(world: World) -> anyhow::Result<()> {
     let waiter = store.queue(&lock(&resource)).await?;
     store.release(&first).await.or_fail("Unlock")?;
     let grant = waiter.granted().await?;
-    let took = grant.told_at - grant.asked_at;
-    ensure!(grant.waited <= took, "told {}, the call took {}", Told(grant.waited), Told(took));
+    let took = grant.answered_at - grant.asked_at;
+    ensure!(
+        grant.waited <= took,
+        "the answer says {}, the call took {}",
+        Readable(grant.waited),
+        Readable(took)
+    );
     Ok(())
 }
 
 async fn deadline(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     hold(&store, &Ask::of(&resource)).await?;
-    for _ in 0..WAITS_UNTIL_TOLD {
+    for _ in 0..WAITS_MAX {
         if wait_ended(store.lock(&Ask::of(&resource).within(ms(1000))).await)? {
             return Ok(());
         }
     }
-    bail!(
-        "each of {WAITS_UNTIL_TOLD} waits ended with OUTCOME_UNKNOWN, none with WAIT_DEADLINE"
-    )
+    bail!("each of {WAITS_MAX} waits ended with OUTCOME_UNKNOWN, none with WAIT_DEADLINE")
 }
 
 async fn not_early(world: World) -> anyhow::Result<()> {
@@ -223,7 +226,7 @@ async fn race_deadline(
     let mut free_within = FREE_MAX;
     match waiter.answer().await? {
         Ok(grant) => store.release(&grant).await.or_fail("the waiter's Unlock")?,
-        // The store was so late that its transport ended the call, and may have dropped a
+        // The store was so late that its transport ended the call and may have dropped a
         // grant.
         Err(rejection) if rejection.is_bare() => {
             free_within = RACE_TTL + EXPIRY_SLACK;

@@ -1,4 +1,4 @@
-//! WATCH: whoever watches is told what is held now, and then each change.
+//! WATCH: a watch reports what is held now, and then each change.
 
 use anyhow::{Context as _, ensure};
 use leasehold_proto::{
@@ -22,17 +22,17 @@ const SHARED: Demand = Demand::Features(&[Feature::Watch, Feature::Shared]);
 const TWO: Demand = Demand::TwoProcesses(&[Feature::Watch]);
 
 pub(crate) fn tests(cases: &mut Cases) {
-    cases.add(WATCH, "it first tells what is held, and then that this is all", first);
-    cases.add(WATCH, "a grant and its release are told", released);
-    cases.add(WATCH, "an expiry is told", expired);
-    cases.add(WATCH, "a grant that was ended by force is told", forced);
-    cases.add(SHARED, "each reader that comes or goes is told", readers);
-    cases.add(WATCH, "a watch of one resource tells of no other", one_resource);
-    cases.add(WATCH, "after many quick changes the last state is told", quick);
-    cases.add(WATCH, "what it has told is what a list tells", folded);
+    cases.add(WATCH, "it first reports what is held, and then that this is all", first);
+    cases.add(WATCH, "a grant and its release are reported", released);
+    cases.add(WATCH, "an expiry is reported", expired);
+    cases.add(WATCH, "a grant that was ended by force is reported", forced);
+    cases.add(SHARED, "each reader that comes or goes is reported", readers);
+    cases.add(WATCH, "a watch of one resource reports no other", one_resource);
+    cases.add(WATCH, "after many quick changes the last state is reported", quick);
+    cases.add(WATCH, "its events add up to what a list returns", folded);
     cases.add(WATCH, "no event has a lock ID", no_secrets);
     cases.add(WATCH, "a watch of a resource and a scope is INVALID_REQUEST", both);
-    cases.add(TWO, "a change by another process is told", two_processes);
+    cases.add(TWO, "a change by another process is reported", two_processes);
     cases.add(
         Demand::Without(Feature::Watch),
         "WatchLocks is UNIMPLEMENTED where WATCH is not declared",
@@ -40,14 +40,14 @@ pub(crate) fn tests(cases: &mut Cases) {
     );
 }
 
-/// Fails unless the event tells that the grant has ended, for this cause if it is known.
-fn tells_end(event: &LockEvent, grant: &Grant, cause: EndCause) -> anyhow::Result<()> {
+/// Fails unless the event reports the end of the grant, with this cause if it is known.
+fn reports_end(event: &LockEvent, grant: &Grant, cause: EndCause) -> anyhow::Result<()> {
     let of_grant = |ended: &&leasehold_proto::locks::EndedGrant| {
-        ended.grant.as_ref().is_some_and(|told| told.grant_id == grant.grant_id)
+        ended.grant.as_ref().is_some_and(|shown| shown.grant_id == grant.grant_id)
     };
     let ended = event.ended.iter().find(of_grant);
-    let told = ended.with_context(|| format!("the end is not told: {event:?}"))?.cause();
-    ensure!(told == cause || told == EndCause::Unknown, "the cause is told as {told:?}");
+    let shown = ended.with_context(|| format!("the end is not reported: {event:?}"))?.cause();
+    ensure!(shown == cause || shown == EndCause::Unknown, "the reported cause is {shown:?}");
     Ok(())
 }
 
@@ -57,9 +57,9 @@ async fn first(world: World) -> anyhow::Result<()> {
     let freed = grants.remove(0);
     store.release(&freed).await.or_fail("Unlock")?;
     let watcher = store.watch(&prefix).await?;
-    let told: Vec<_> = watcher.locks.keys().collect();
+    let shown: Vec<_> = watcher.locks.keys().collect();
     let held: Vec<_> = grants.iter().map(|grant| &grant.resource).collect();
-    ensure!(told == held, "told are {told:?}, held {held:?}");
+    ensure!(shown == held, "shown are {shown:?}, held {held:?}");
     Ok(())
 }
 
@@ -69,12 +69,15 @@ async fn released(world: World) -> anyhow::Result<()> {
     let grant = hold(&store, &Ask::of(&resource).holder("h")).await?;
     let event =
         watcher.until_state(&resource, "the grant", |state| !state.grants.is_empty()).await?;
-    let told = event.state.context("a state")?.grants;
-    ensure!(told[0].grant_id == grant.grant_id && told[0].holder == "h", "told: {told:?}");
+    let shown = event.state.context("a state")?.grants;
+    ensure!(
+        shown[0].grant_id == grant.grant_id && shown[0].holder == "h",
+        "reported: {shown:?}"
+    );
     store.release(&grant).await.or_fail("Unlock")?;
     let event =
         watcher.until_state(&resource, "the release", |state| state.grants.is_empty()).await?;
-    tells_end(&event, &grant, EndCause::Released)
+    reports_end(&event, &grant, EndCause::Released)
 }
 
 async fn expired(world: World) -> anyhow::Result<()> {
@@ -86,7 +89,7 @@ async fn expired(world: World) -> anyhow::Result<()> {
     store.renew(&resource, &grant.lock_id, ms(300)).await.or_fail("RenewLock")?;
     let event =
         watcher.until_state(&resource, "the expiry", |state| state.grants.is_empty()).await?;
-    tells_end(&event, &grant, EndCause::Expired)
+    reports_end(&event, &grant, EndCause::Expired)
 }
 
 async fn forced(world: World) -> anyhow::Result<()> {
@@ -97,7 +100,7 @@ async fn forced(world: World) -> anyhow::Result<()> {
     store.end_raw(asked).await.or_fail("EndLocks")?;
     let event =
         watcher.until_state(&resource, "the end", |state| state.grants.is_empty()).await?;
-    tells_end(&event, &grant, EndCause::Forced)
+    reports_end(&event, &grant, EndCause::Forced)
 }
 
 async fn readers(world: World) -> anyhow::Result<()> {
@@ -117,14 +120,14 @@ async fn one_resource(world: World) -> anyhow::Result<()> {
     let asked =
         WatchLocksRequest { resource_id: resource.clone(), ..WatchLocksRequest::default() };
     let mut watcher = store.watch_raw(asked).await.or_fail("WatchLocks")?;
-    watcher.until("that all states are told", |event, _| event.synced).await?;
+    watcher.until("that all states are reported", |event, _| event.synced).await?;
     hold(&store, &Ask::of(&format!("{resource}/below"))).await?;
     hold(&store, &Ask::of(&resource)).await?;
     watcher
         .until_state(&resource, "the resource's grant", |state| !state.grants.is_empty())
         .await?;
-    let told: Vec<_> = watcher.locks.keys().collect();
-    ensure!(told == [&resource], "told are {told:?}");
+    let shown: Vec<_> = watcher.locks.keys().collect();
+    ensure!(shown == [&resource], "shown are {shown:?}");
     Ok(())
 }
 
@@ -138,7 +141,7 @@ async fn quick(world: World) -> anyhow::Result<()> {
     let last = hold(&store, &Ask::of(&resource)).await?;
     watcher
         .until_state(&resource, "the last grant", |state| {
-            state.grants.iter().any(|told| told.grant_id == last.grant_id)
+            state.grants.iter().any(|shown| shown.grant_id == last.grant_id)
         })
         .await?;
     Ok(())
@@ -160,7 +163,7 @@ async fn folded(world: World) -> anyhow::Result<()> {
         };
     let listed = ids(&store.list(&prefix, 100).await?);
     ensure!(listed.len() == 20, "{} of 20 locks are listed", listed.len());
-    watcher.until("what the list tells", |_, locks| ids(locks) == listed).await?;
+    watcher.until("what the list returns", |_, locks| ids(locks) == listed).await?;
     Ok(())
 }
 
@@ -173,9 +176,9 @@ async fn no_secrets(world: World) -> anyhow::Result<()> {
     store.release(&grant).await.or_fail("Unlock")?;
     let freed =
         watcher.until_state(&resource, "the release", |state| state.grants.is_empty()).await?;
-    let told = format!("{granted:?} {freed:?}");
+    let shown = format!("{granted:?} {freed:?}");
     let plain = grant.lock_id.replace('-', "");
-    ensure!(!told.contains(&grant.lock_id) && !told.contains(&plain), "it tells {told}");
+    ensure!(!shown.contains(&grant.lock_id) && !shown.contains(&plain), "it shows {shown}");
     Ok(())
 }
 
