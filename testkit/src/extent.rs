@@ -1,6 +1,6 @@
-//! How much of the tests is run.
+//! The extent of the tests.
 
-/// Why tests are left out that take long or need more than Debian's packages; `None` if they
+/// Why tests are skipped that take long or need more than Debian's packages; `None` if they
 /// are run.
 pub fn left_out() -> Option<&'static str> {
     let all = std::env::var_os("LEASEHOLD_TEST_ALL").is_some();

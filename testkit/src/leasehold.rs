@@ -21,8 +21,8 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 const GONE_WITHIN: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The `leasehold` binary: the one that the variable `LEASEHOLD` names. Without that variable,
-/// a test builds it, and another program takes the one of its own build.
+/// The `leasehold` binary that the variable `LEASEHOLD` names. Without it, a test builds the
+/// binary, and another program uses the one of its own build.
 pub fn program() -> PathBuf {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(find).clone()
@@ -34,7 +34,7 @@ fn find() -> PathBuf {
     }
     let this = std::env::current_exe().unwrap();
     let folder = this.parent().unwrap();
-    // Tests are in a folder of their own below that of the programs.
+    // Tests are in a subfolder of the programs' folder.
     let Some(folder) = folder.parent().filter(|_| folder.ends_with("deps")) else {
         return folder.join("leasehold");
     };
@@ -43,10 +43,11 @@ fn find() -> PathBuf {
 }
 
 /// Builds the binary into this folder. Cargo does so only for tests of the binary's own
-/// package, so that those of another one could find an old binary.
+/// package; tests of other packages could find an old binary.
 fn build(folder: &Path) {
     let mut build = Command::new(env!("CARGO"));
-    // With the features that the dependencies have in a build of the tests.
+    // Both packages, so that dependencies have the same features as in a build of the
+    // tests.
     build.args(["build", "--quiet", "-p", "leasehold", "-p", "leasehold-tests"]);
     build.args(["--bin", "leasehold", "--target-dir"]).arg(folder.parent().unwrap());
     if folder.ends_with("release") {
@@ -71,7 +72,7 @@ impl Leasehold {
         leasehold
     }
 
-    /// Starts it with these arguments and a socket folder of its own.
+    /// Starts it with these arguments and a new socket folder.
     pub fn spawn(arguments: &[&str]) -> Self {
         Self::launch(Process::new(program()).arguments(arguments)).unwrap()
     }
@@ -90,7 +91,7 @@ impl Leasehold {
         Self::logged(process, tempfile::tempdir().unwrap()).unwrap()
     }
 
-    /// Starts it as `process` says, with a socket folder of its own.
+    /// Starts `process` with a new socket folder.
     pub fn launch(process: Process) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let process = process.variable("DAPR_COMPONENTS_SOCKETS_FOLDER", folder.path());
@@ -137,13 +138,13 @@ impl Leasehold {
         self.folder.path()
     }
 
-    /// What it has logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// All that it has logged, once it has ended. Lines are written after what they
-    /// report, so those of the last calls may be missing before.
+    /// Its whole log, once it has ended. Lines are written asynchronously, so those
+    /// of the last calls may be missing before.
     pub fn whole_log(mut self) -> String {
         self.signal(Signal::TERM);
         self.exited();
@@ -173,11 +174,11 @@ impl Leasehold {
     }
 }
 
-/// The address at which a log says that a front listens for clients of Redis; `None` if it
-/// does not say so yet.
+/// The address of a front in its log; `None` if it is not logged yet.
 pub fn front_address(log: &str) -> Option<SocketAddr> {
-    let mut told = whole_lines(log).filter_map(|line| line.split_once("of Redis address="));
-    let (address, _) = told.next()?.1.split_once(' ')?;
+    let mut addresses =
+        whole_lines(log).filter_map(|line| line.split_once("of Redis address="));
+    let (address, _) = addresses.next()?.1.split_once(' ')?;
     Some(address.parse().unwrap())
 }
 
@@ -189,7 +190,7 @@ fn addresses(log: &str) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// The lines of a log without the last one if that is still being written.
+/// The lines of a log, without an incomplete last one.
 fn whole_lines(log: &str) -> impl Iterator<Item = &str> {
     log.split_inclusive('\n').filter(|line| line.ends_with('\n'))
 }

@@ -1,13 +1,13 @@
-//! What the tests, the checked histories and the benchmarks have in common: servers
-//! as child processes that end with their owner, and a network that misbehaves.
+//! Shared code of the tests, the checked histories and the benchmarks: servers as
+//! child processes that end with their owner, and a faulty network.
 //!
 //! - [`process`]: a program that can be killed, suspended and started again.
 //! - [`ports`]: free ports.
 //! - [`wait`]: polling with a deadline.
-//! - [`extent`]: which tests are left out of `make test`.
+//! - [`extent`]: which tests `make test` skips.
 //! - [`etcd`], [`redis`], [`leasehold`]: the servers.
-//! - [`lock_scripts`]: what lock libraries send to Redis.
-//! - [`proxy`]: a network that misbehaves on demand.
+//! - [`lock_scripts`]: the scripts of lock libraries for Redis.
+//! - [`proxy`]: network faults on demand.
 //!
 //! This crate must not depend on the package `leasehold`, whose tests use it.
 #![allow(

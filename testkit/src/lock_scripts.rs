@@ -1,5 +1,5 @@
-//! The scripts that lock libraries send to Redis, in a layout of our own: a front recognises
-//! them by their words, whatever stands between those.
+//! The scripts that lock libraries send to Redis, in a different layout: a front recognises
+//! them by their words alone.
 
 /// Release of the documentation of Redis; many libraries send it.
 pub const RELEASE: &str = r#"if redis.call("get", KEYS[1]) == ARGV[1] then
@@ -7,7 +7,7 @@ pub const RELEASE: &str = r#"if redis.call("get", KEYS[1]) == ARGV[1] then
 /// Extension by milliseconds of redislock, redsync and ShedLock.
 pub const RENEW: &str = r#"if redis.call("get", KEYS[1]) == ARGV[1] then
   return redis.call("pexpire", KEYS[1], ARGV[2]) else return 0 end"#;
-/// The same by seconds.
+/// Like [`RENEW`], by seconds.
 pub const RENEW_SECONDS: &str = r#"if redis.call("get", KEYS[1]) == ARGV[1] then
   return redis.call("expire", KEYS[1], ARGV[2]) else return 0 end"#;
 
@@ -111,7 +111,7 @@ pub const SPRING_UNLOCK_DEL: &str = r#"local lockClientId = redis.call("get", KE
   end
   return false"#;
 /// Unlock of Spring Integration by `UNLINK`, with a message to a channel.
-pub const SPRING_UNLOCK_UNLINK_AND_TELL: &str = r#"local lockClientId = redis.call("get", KEYS[1])
+pub const SPRING_UNLOCK_UNLINK_AND_PUBLISH: &str = r#"local lockClientId = redis.call("get", KEYS[1])
   if (lockClientId == ARGV[1] and redis.call("unlink", KEYS[1]) == 1) then
     redis.call("publish", ARGV[2], KEYS[1])
     return true

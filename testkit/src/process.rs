@@ -22,12 +22,12 @@ pub struct Process {
     variables: Vec<(OsString, OsString)>,
     log: Option<PathBuf>,
     child: Option<Child>,
-    /// How `child` ended, once that was noticed.
+    /// The exit status of `child`, once its end was noticed.
     ended: Option<ExitStatus>,
 }
 
 impl Process {
-    /// A program that does not run yet. What it prints is discarded.
+    /// A program that does not run yet. Its output is discarded.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -39,7 +39,7 @@ impl Process {
         }
     }
 
-    /// Appends what it prints to `file`.
+    /// Appends its output to `file`.
     #[must_use]
     pub fn log_to(mut self, file: impl Into<PathBuf>) -> Self {
         self.log = Some(file.into());
@@ -105,7 +105,7 @@ impl Process {
 
     /// Its process ID, as long as its end was not noticed.
     pub fn id(&self) -> Option<u32> {
-        // Afterwards the ID may be another process's.
+        // Afterwards, the ID may be reused by another process.
         self.child.as_ref().filter(|_| self.ended.is_none()).map(Child::id)
     }
 

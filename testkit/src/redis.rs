@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{ports::free_port, process::Process};
 
-/// How often it is started on another port when it ends at once.
+/// How often it is started again on another port if it ends at once.
 const STARTS_MAX: usize = 20;
 const READY_WITHIN: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -25,9 +25,9 @@ pub struct RedisSetup {
     pub arguments: Vec<OsString>,
     /// Environment variables.
     pub variables: Vec<(OsString, OsString)>,
-    /// Where its data go.
+    /// The folder of its data.
     pub data: Option<PathBuf>,
-    /// Where its log goes.
+    /// The file of its log.
     pub log: Option<PathBuf>,
 }
 
@@ -97,7 +97,7 @@ impl RedisServer {
         }
     }
 
-    /// A plain connection for looking and meddling.
+    /// A plain connection, to inspect and change its data.
     pub fn connect(&self) -> redis::Connection {
         redis::Client::open(self.url()).unwrap().get_connection().unwrap()
     }
@@ -118,7 +118,7 @@ fn process(setup: &RedisSetup, data: &Path, port: u16) -> Process {
 }
 
 /// Starts a server and waits until it answers; `false` if it has ended instead, most
-/// likely because somebody took its port meanwhile.
+/// likely because its port was taken meanwhile.
 fn comes_up(process: &mut Process, port: u16) -> anyhow::Result<bool> {
     process.start()?;
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}/"))?;
@@ -135,7 +135,7 @@ fn comes_up(process: &mut Process, port: u16) -> anyhow::Result<bool> {
     bail!("redis-server does not answer on port {port}")
 }
 
-/// Whether it answers in any way: one with a password refuses, but is ready.
+/// Whether it answers in any way: a server with a password refuses, but is ready.
 fn answers(client: &redis::Client) -> bool {
     let ping = |mut connection| redis::cmd("PING").query::<String>(&mut connection);
     match client.get_connection_with_timeout(READY_WITHIN).and_then(ping) {

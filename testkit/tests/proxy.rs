@@ -1,4 +1,4 @@
-//! The proxy does to bytes and connections what it says.
+//! The proxy's faults of bytes and connections.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -16,11 +16,10 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 const SOON: Duration = Duration::from_secs(10);
-/// Long enough for loopback to have brought what it brings.
+/// Long enough for bytes to arrive over loopback.
 const QUIET: Duration = Duration::from_millis(150);
 
-/// A server that says back what it hears, counts what it heard, and a proxy
-/// before it.
+/// An echo server that counts received bytes, and a proxy before it.
 struct Echo {
     proxy: Proxy,
     heard: tokio::sync::watch::Receiver<usize>,
@@ -31,14 +30,14 @@ impl Echo {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let proxy = Proxy::start(listener.local_addr().unwrap()).await;
-        let (tell, heard) = tokio::sync::watch::channel(0);
+        let (count, heard) = tokio::sync::watch::channel(0);
         let server = tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
-                let tell = tell.clone();
+                let count = count.clone();
                 tokio::spawn(async move {
                     let mut buffer = [0; 1024];
                     while let Ok(length @ 1..) = client.read(&mut buffer).await {
-                        tell.send_modify(|heard| *heard += length);
+                        count.send_modify(|heard| *heard += length);
                         if client.write_all(&buffer[..length]).await.is_err() {
                             return;
                         }
@@ -53,7 +52,7 @@ impl Echo {
         TcpStream::connect(self.proxy.address()).await.unwrap()
     }
 
-    /// A connection over which something has come back already.
+    /// A connection with one completed echo.
     async fn connected(&self) -> TcpStream {
         let mut client = self.connect().await;
         assert_eq!(said_back(&mut client, b"hello").await, b"hello");

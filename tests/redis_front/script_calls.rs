@@ -245,6 +245,6 @@ async fn unlock_of_spring_integration() {
 
 #[tokio::test]
 async fn unlock_of_spring_integration_with_a_message() {
-    let ends = Case::new(SPRING_UNLOCK_UNLINK_AND_TELL, &["channel"], Effect::Ends);
+    let ends = Case::new(SPRING_UNLOCK_UNLINK_AND_PUBLISH, &["channel"], Effect::Ends);
     Case { anothers: NULL, none: NULL, ..ends }.holds(Backend::Memory).await;
 }

@@ -65,7 +65,7 @@ impl EtcdCluster {
             let (client, peer) = (free_address(), free_address());
             // The proxy's address is written into the cluster's data: it must stay.
             let known_at = free_address();
-            peers.push(Proxy::start_telling(peer, known_at, sender).await?);
+            peers.push(Proxy::start_with_origins(peer, known_at, sender).await?);
             addresses.push((client, peer, known_at));
         }
         let members = MemberConfig::cluster_at(addresses).into_iter();

@@ -1,16 +1,16 @@
 //! A sidecar with its store and a proxy, for tests in any language.
 //!
 //! Starts the store's server, `leasehold sidecar` with the store `lockstore` and the app ID
-//! `app`, and a proxy before the sidecar's gRPC port. Prints one line of JSON when all of it
-//! answers:
+//! `app`, and a proxy before the sidecar's gRPC port. Prints one line of JSON when
+//! everything answers:
 //!
 //! ```json
 //! {"grpcPort":4001,"httpPort":4002,"proxyPort":4003,"redisPort":null}
 //! ```
 //!
-//! Then it reads commands from its standard input, one a line, and answers each with a line:
-//! `ok`, or `error: ` and why. Everything ends when its standard input does, and at SIGTERM and
-//! SIGINT. SIGKILL leaves behind what it has started.
+//! Then it reads commands from its standard input, one on each line, and answers each with a
+//! line: `ok`, or `error: ` and the reason. Everything ends when its standard input does, and
+//! at SIGTERM and SIGINT. SIGKILL leaves its child processes running.
 //!
 //! | command | what it does |
 //! |---|---|
@@ -62,7 +62,7 @@ async fn main() -> anyhow::Result<()> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
         ended = setup.serve(&mut commands) => ended,
-        // What it has started must not outlive it.
+        // Its child processes must not outlive it.
         _ = terminated.recv() => Ok(()),
         interrupted = ctrl_c() => Ok(interrupted?),
     }
@@ -106,7 +106,7 @@ impl Server {
     }
 }
 
-/// The sidecar, and what is around it.
+/// The sidecar with its store and its proxy.
 struct Setup {
     sidecar: Leasehold,
     proxy: Proxy,
@@ -152,7 +152,7 @@ impl Setup {
         }))
     }
 
-    /// Carries out commands until there are no more.
+    /// Carries out commands until the input ends.
     async fn serve(&mut self, commands: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<()> {
         while let Some(command) = commands.next_line().await? {
             match self.carry_out(command.trim()).await {

@@ -1,4 +1,4 @@
-//! etcd servers, of each version that leasehold is made for.
+//! etcd servers, of each supported version.
 
 mod cluster;
 mod server;
@@ -10,5 +10,5 @@ pub use server::{EtcdServer, MemberConfig};
 pub use tls::Tls;
 pub use version::Version;
 
-/// How often servers are started on other ports when one ends at once.
+/// How often servers are started again on other ports if one ends at once.
 pub const STARTS_MAX: usize = 5;

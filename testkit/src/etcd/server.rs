@@ -18,7 +18,7 @@ use crate::{ports::free_address, process::Process, wait::eventually};
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(30);
 
-/// What a member is told when it is started.
+/// The configuration of a member.
 #[derive(Clone, Debug)]
 pub struct MemberConfig {
     /// Its name.
@@ -29,7 +29,7 @@ pub struct MemberConfig {
     pub peer: SocketAddr,
     /// Where its peers find it: `peer`, or a proxy before that.
     pub known_at: SocketAddr,
-    /// All members, as `--initial-cluster` wants them.
+    /// All members, in the format of `--initial-cluster`.
     pub cluster: String,
 }
 
@@ -76,7 +76,7 @@ impl MemberConfig {
         arguments
     }
 
-    /// What `snapshot restore` needs to write this member's data to `data`.
+    /// The arguments of `snapshot restore` for this member.
     pub fn restore_arguments(&self, data: &Path) -> Vec<String> {
         let known_at = format!("http://{}", self.known_at);
         let data = data.display().to_string();
@@ -106,12 +106,12 @@ impl EtcdServer {
         Self::start_with(version, &[]).await
     }
 
-    /// The same with more arguments.
+    /// Like [`Self::start`], with more arguments.
     pub async fn start_with(version: Version, arguments: &[&str]) -> Self {
         Self::launch(&version.program().unwrap(), arguments).await.unwrap()
     }
 
-    /// The same with any etcd binary.
+    /// Like [`Self::start_with`], with any etcd binary.
     pub async fn launch(program: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
         for _ in 0..STARTS_MAX {
             let member = MemberConfig::cluster(1).remove(0);
@@ -227,7 +227,7 @@ impl EtcdServer {
     }
 
     /// Waits until it answers; `false` if it has ended instead, most likely because
-    /// somebody took its port meanwhile.
+    /// its port was taken meanwhile.
     pub(super) async fn comes_up(&mut self) -> anyhow::Result<bool> {
         let give_up = Instant::now() + READY_WITHIN;
         while self.process.runs() {

@@ -18,7 +18,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// How test names call it.
+    /// Its name in test names.
     pub fn name(self) -> &'static str {
         match self {
             Self::V34 => "etcd34",
@@ -26,12 +26,12 @@ impl Version {
         }
     }
 
-    /// Why the tests leave it out, if they do.
+    /// Why the tests skip it, if they do.
     pub fn left_out(self) -> Option<&'static str> {
         if self == Self::V36 { extent::left_out() } else { None }
     }
 
-    /// Its program, or why there is none.
+    /// Its program, or the reason why there is none.
     pub fn program(self) -> Result<PathBuf, String> {
         match self {
             Self::V34 => {

@@ -8,14 +8,14 @@ pub enum Flow {
     /// They pass.
     #[default]
     Pass,
-    /// Each piece is late by so much.
+    /// Each piece is delayed by this time.
     Delay(Duration),
-    /// They are kept back, and arrive once this is over: what a partition does, as long
-    /// as TCP goes on trying.
+    /// They are held, and arrive after the fault, as in a partition while TCP
+    /// retransmits.
     Stall,
-    /// They are lost. The connection ends once this is over.
+    /// They are lost. The connection ends after the fault.
     Swallow,
-    /// So many more pass, then the connection is cut.
+    /// This many more bytes pass, then the connection is cut.
     CutAfter(u64),
 }
 
@@ -34,9 +34,9 @@ pub enum Admission {
     Pass,
     /// It is closed at once.
     Refuse,
-    /// It is accepted, and reaches the server once this is over.
+    /// It is accepted, and reaches the server after the fault.
     Stall,
-    /// It is accepted and never answered; closed once this is over.
+    /// It is accepted and never answered; closed after the fault.
     HalfOpen,
 }
 
@@ -49,17 +49,17 @@ pub struct Conduct {
     pub replies: Flow,
     /// New connections.
     pub admission: Admission,
-    /// Connections of these origins are kept back in both directions.
+    /// Connections of these origins are held in both directions.
     pub shunned: Vec<String>,
 }
 
 impl Conduct {
-    /// Both directions are kept back, and new connections are accepted.
+    /// Both directions are held, and new connections are accepted.
     pub fn stalled() -> Self {
         Self { requests: Flow::Stall, replies: Flow::Stall, ..Self::default() }
     }
 
-    /// Both directions, and new connections, are kept back.
+    /// Both directions and new connections are held.
     pub fn partition() -> Self {
         Self { admission: Admission::Stall, ..Self::stalled() }
     }
@@ -70,6 +70,6 @@ impl Conduct {
 pub(super) enum Fate {
     /// It passes, and its connection is cut when the server replies.
     LoseReply,
-    /// Its client is cut off; the server gets it later.
+    /// Its client is disconnected; the server receives it later.
     Hold,
 }

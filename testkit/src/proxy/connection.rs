@@ -21,13 +21,13 @@ use super::{
 };
 
 const CHUNK: usize = 32 * 1024;
-/// Within what time a connection must say whose it is.
+/// How long a connection may take to identify its origin.
 const ORIGIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection, counted until it is dropped.
 struct Counted<'a> {
     connections: &'a watch::Sender<Connections>,
-    /// How often others had vanished when it was opened.
+    /// How many `vanish` calls had been made when it was opened.
     opened_after: u64,
 }
 
@@ -115,12 +115,12 @@ pub(super) async fn serve(mut client: TcpStream, control: &Control) {
                 // This fails for a side that is closed already.
                 let _ = side.set_zero_linger();
             }
-            // Dropped, these would close their sides in an orderly way first.
+            // Dropping these would close their sides in an orderly way first.
             to_client.forget();
             to_server.forget();
         }
         End::Vanished => {
-            // Both ends stay open until the client gives up by itself.
+            // Both ends stay open until the client gives up.
             let mut scrap = vec![0; CHUNK];
             while let Ok(1..) = from_client.read(&mut scrap).await {}
         }
@@ -140,7 +140,7 @@ enum End {
     /// Both sides are reset.
     Reset,
     Vanished,
-    /// The client is cut off, and the server gets this request later.
+    /// The client is disconnected, and the server receives this request later.
     Held(Vec<u8>),
 }
 
@@ -220,7 +220,7 @@ impl Pump<'_> {
                             replied.fetch_add(length as u64, Ordering::Relaxed);
                         }
                     }
-                    // An end is lost like any other news.
+                    // The end of the stream is lost, too.
                     _ if flow == Flow::Swallow => {
                         let silent = |now: &Conduct| self.flow(now) == Flow::Swallow;
                         let _ = conduct.wait_for(|now| !silent(now)).await;

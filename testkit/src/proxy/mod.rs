@@ -1,6 +1,6 @@
-//! A TCP proxy that does to a connection what networks do.
+//! A TCP proxy with the faults of networks.
 //!
-//! Lasting behaviour is a [`Conduct`]. What happens once is a call: [`Proxy::cut`],
+//! Lasting behaviour is a [`Conduct`]. Single events are calls: [`Proxy::cut`],
 //! [`Proxy::reset`], [`Proxy::vanish`], [`Proxy::lose_reply_to`], [`Proxy::hold_request`].
 
 mod conduct;
@@ -27,13 +27,13 @@ use tokio_util::task::AbortOnDropHandle;
 use conduct::Fate;
 pub use conduct::{Admission, Conduct, Flow};
 
-/// More connections than this at once wait to be accepted.
+/// Connections beyond this number wait to be accepted.
 const CONNECTIONS_MAX: usize = 1024;
 
-/// Reads from a connection's first bytes whose it is.
+/// Reads the origin of a connection from its first bytes.
 pub type Origin = fn(&[u8]) -> Option<String>;
 
-/// Stands before a server; its connections end when it is dropped.
+/// A proxy before a server; its connections end when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: String,
@@ -54,7 +54,7 @@ struct Control {
     connections: watch::Sender<Connections>,
     ended: watch::Sender<bool>,
     replied_bytes: AtomicU64,
-    /// What the next request contains that is treated specially, and how.
+    /// A part of the next request that gets a special fate, and that fate.
     awaited: Mutex<Option<(Vec<u8>, Fate)>>,
     deliver: Notify,
     delivered: Notify,
@@ -66,9 +66,9 @@ struct Connections {
     open: usize,
     /// How many there have been.
     admitted: u64,
-    /// Those that vanished, and that the client has not given up yet.
+    /// Vanished connections that the client has not given up yet.
     silent: usize,
-    /// How often those that there were have vanished.
+    /// How many `vanish` calls have been made.
     vanished: u64,
 }
 
@@ -80,15 +80,15 @@ impl Proxy {
     }
 
     /// A proxy before `server` that passes resets on, on a free port: for a server that
-    /// tells a connection that was reset from one that was closed.
+    /// distinguishes resets from closes.
     pub async fn start_passing_resets(server: impl Display) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self::over(listener, &server, None, true).unwrap()
     }
 
-    /// A proxy before `server` at a given address, which tells connections apart by
-    /// `origin`.
-    pub async fn start_telling(
+    /// A proxy before `server` at a given address, which distinguishes connections
+    /// by `origin`.
+    pub async fn start_with_origins(
         server: impl Display,
         at: SocketAddr,
         origin: Origin,
@@ -126,7 +126,7 @@ impl Proxy {
         &self.address
     }
 
-    /// From now on it behaves like this.
+    /// Sets its behaviour from now on.
     pub fn set(&self, conduct: Conduct) {
         self.control.conduct.send_replace(conduct);
     }
@@ -136,19 +136,19 @@ impl Proxy {
         self.set(Conduct::default());
     }
 
-    /// Whether new connections are closed at once, from now on.
+    /// Sets whether new connections are closed at once.
     pub fn refuse(&self, refuse: bool) {
         let admission = if refuse { Admission::Refuse } else { Admission::Pass };
         self.control.conduct.send_modify(|conduct| conduct.admission = admission);
     }
 
-    /// Whether replies are lost, from now on. A connection that lost one ends
+    /// Sets whether replies are lost. A connection that has lost one ends
     /// afterwards.
     pub fn swallow_replies(&self, swallow: bool) {
         self.set_replies(if swallow { Flow::Swallow } else { Flow::Pass });
     }
 
-    /// From now on each piece of replies is late by so much.
+    /// From now on, delays each piece of replies.
     pub fn delay_replies(&self, by: Duration) {
         self.set_replies(if by.is_zero() { Flow::Pass } else { Flow::Delay(by) });
     }
@@ -157,18 +157,18 @@ impl Proxy {
         self.control.conduct.send_modify(|conduct| conduct.replies = flow);
     }
 
-    /// Ends the connections that there are.
+    /// Ends the open connections.
     pub fn cut(&self) {
         self.control.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Resets the connections that there are, on both sides.
+    /// Resets the open connections, on both sides.
     pub fn reset(&self) {
         self.control.resets.send_modify(|resets| *resets += 1);
     }
 
-    /// The connections that there are fall silent for ever, as if the peer had lost its
-    /// power: no end is ever told to either side.
+    /// Silences the open connections for ever, as if the peer had lost power: neither
+    /// side sees an end.
     pub fn vanish(&self) {
         self.control.connections.send_modify(|connections| {
             connections.silent += std::mem::take(&mut connections.open);
@@ -182,31 +182,30 @@ impl Proxy {
         *self.control.awaited.lock() = Some((part.into(), Fate::LoseReply));
     }
 
-    /// Keeps back the next request that contains `part` (any request if it is empty)
-    /// until [`deliver`](Self::deliver), and cuts its client off.
+    /// Holds the next request that contains `part` (any request if it is empty)
+    /// until [`deliver`](Self::deliver), and disconnects its client.
     pub fn hold_request(&self, part: &str) {
         *self.control.awaited.lock() = Some((part.into(), Fate::Hold));
     }
 
-    /// Lets the server have the request that was kept back, and returns once it has
-    /// replied or refused it.
+    /// Sends the held request to the server, and returns once it has replied or
+    /// refused it.
     pub async fn deliver(&self) {
         self.control.deliver.notify_one();
         self.control.delivered.notified().await;
     }
 
-    /// From now on new connections reach this server; those that there are stay with
-    /// theirs.
+    /// Directs new connections to this server; open ones stay with theirs.
     pub fn lead_to(&self, server: impl Display) {
         *self.control.server.lock() = host(&server);
     }
 
-    /// How many connections to the server there are.
+    /// The number of connections to the server.
     pub fn connections(&self) -> usize {
         self.control.connections.borrow().open
     }
 
-    /// How many connections to the server there have been.
+    /// The number of connections to the server so far.
     pub fn admitted(&self) -> u64 {
         self.control.connections.borrow().admitted
     }
@@ -231,7 +230,7 @@ impl Drop for Proxy {
 }
 
 impl Control {
-    /// What happens to this request. No other is awaited afterwards.
+    /// The fate of this request. No other is awaited afterwards.
     fn fate(&self, request: &[u8]) -> Option<Fate> {
         let mut awaited = self.awaited.lock();
         let (part, fate) = awaited.as_ref()?;
@@ -253,7 +252,7 @@ async fn accept(listener: TcpListener, control: Arc<Control>) {
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((client, _)) = listener.accept().await else {
-            // Out of descriptors: let some end.
+            // Out of descriptors: wait until some are closed.
             sleep(Duration::from_millis(10)).await;
             continue;
         };
